@@ -1,0 +1,124 @@
+# One word per job. `make` alone lists them.
+#
+# Every job that needs Python depends on $(STAMP), so each of them sets itself up on a fresh machine.
+# The stamp is newer than the pins and pyproject.toml exactly when the environment is up to date:
+# a second call costs nothing, a changed pin reinstalls.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+BOOT   := .boot
+VENV   := .venv
+BENCH  := .venv-bench
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.stamp
+UV     := $(BOOT)/bin/uv
+SEEDS  ?= 2000
+PINS   ?= boot runtime dev bench
+ARGS   ?=
+
+# uv would otherwise try to download an interpreter it does not find.
+export UV_PYTHON_DOWNLOADS := never
+# A machine behind a proxy keeps the proxy's certificate with the system's own.
+ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt),)
+export UV_SYSTEM_CERTS := true
+endif
+# Without bytecode every start of `agentq` pays for compiling it again.
+unexport PYTHONDONTWRITEBYTECODE
+# A caller's active environment must not redirect what is installed here.
+unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
+
+# Fastest first, so that a plain mistake is reported in seconds.
+FAST_TESTS := tests/core tests/text tests/artifacts
+ALL_TESTS  := $(FAST_TESTS) tests/contracts tests/doors tests/simulation tests/processes
+
+.PHONY: help
+help: ## List the targets
+	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: $(STAMP) ## Make .venv with agentq and its tools (once; redone when a pin changes)
+
+$(UV): requirements/boot.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "agentq needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Use: make PYTHON=python3.12 …" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || \
+	  { echo "$(PYTHON) has no venv module. On Debian: apt-get install python3-venv" >&2; exit 1; }
+	rm -rf $(BOOT)
+	$(PYTHON) -m venv $(BOOT)
+	$(BOOT)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/boot.txt
+	touch $@
+
+$(VENV)/pyvenv.cfg: $(UV)
+	$(UV) venv --quiet --clear --python $(BOOT)/bin/python $(VENV)
+
+$(STAMP): $(VENV)/pyvenv.cfg requirements/dev.txt pyproject.toml
+	$(call install,$(VENV),requirements/dev.txt)
+
+# install(environment, pins): exactly the pins, then agentq itself as a link to src/, all compiled.
+# A file of ours that does not compile is for the tests to report; it must not stop the set-up.
+define install
+$(UV) pip sync --quiet --python $(1)/bin/python --require-hashes --compile-bytecode $(2)
+$(UV) pip install --quiet --python $(1)/bin/python --no-deps --no-build-isolation --editable .
+-@$(1)/bin/python -m compileall -q src
+touch $@
+endef
+
+.PHONY: demo
+demo: $(STAMP) ## Tell the whole story in under a minute: submit, claim, kill -9, recover, verify
+	@$(BIN)/python demo/run.py $(ARGS)
+
+.PHONY: test
+test: $(STAMP) ## Run every test, fastest first; starts the servers it needs (ARGS="-k word" narrows)
+	@$(BIN)/python -m pytest $(ALL_TESTS) $(ARGS)
+
+.PHONY: test-fast
+test-fast: $(STAMP) ## Run the tests that need no server and no fault injection
+	@$(BIN)/python -m pytest $(FAST_TESTS) tests/doors $(ARGS)
+
+.PHONY: check
+check: $(STAMP) ## Style, types, import contracts and house rules
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m pytest -q tests/house
+
+.PHONY: sim
+sim: $(STAMP) ## Simulate seeded histories with faults (SEEDS=2000)
+	@$(BIN)/python -m tests.simulation.run --seeds $(SEEDS) $(ARGS)
+
+.PHONY: chaos
+chaos: $(STAMP) ## Kill real processes in a loop and account for every task
+	@$(BIN)/python -m tests.processes.chaos $(ARGS)
+
+.PHONY: bench
+bench: $(BENCH)/.stamp ## Measure against the raw drivers and the peers, as ratios (ARGS="--quick")
+	@$(BENCH)/bin/python bench/run.py $(ARGS)
+
+# The peers live in an environment of their own: their pins never bend ours.
+$(BENCH)/pyvenv.cfg: $(UV)
+	$(UV) venv --quiet --clear --python $(BOOT)/bin/python $(BENCH)
+
+$(BENCH)/.stamp: $(BENCH)/pyvenv.cfg requirements/bench.txt pyproject.toml
+	$(call install,$(BENCH),requirements/bench.txt)
+
+.PHONY: docs
+docs: $(STAMP) ## Write the generated pages again: state diagram, CLI reference
+	@$(BIN)/python docs/generate.py
+
+# No other target runs this: pins change on purpose, never by the way.
+.PHONY: pins
+pins: $(UV) ## Resolve requirements/*.in again; newer versions only with ARGS=--upgrade
+	@cd requirements && for name in $(PINS); do \
+	  ../$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	    --no-emit-index-url --no-emit-find-links $(ARGS) $$name.in --output-file $$name.txt || exit 1; \
+	done
+
+.PHONY: clean
+clean: ## Remove environments, caches and build results
+	rm -rf $(BOOT) $(VENV) $(BENCH) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -f .coverage .coverage.*
+	find src tests demo bench docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

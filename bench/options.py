@@ -1,0 +1,44 @@
+"""How large a run is: the full one, and the quick one that only shows that everything works."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Options:
+    """Sizes shared by the subjects."""
+
+    rounds: int = 5
+    singles: int = 1_500
+    bulk: int = 20_000
+    backlog: int = 20_000
+    slow_peer_tasks: int = 1_500
+    latency_tasks: int = 200
+    idle_seconds: float = 20.0
+    history: int = 1_000_000
+    growth_tasks: int = 10_000
+    starts: int = 25
+    leases: int = 10_000
+
+    @classmethod
+    def quick(cls) -> Options:
+        return cls(
+            rounds=1,
+            singles=300,
+            bulk=4_000,
+            backlog=4_000,
+            slow_peer_tasks=200,
+            latency_tasks=40,
+            idle_seconds=10.0,
+            history=20_000,
+            growth_tasks=3_000,
+            starts=7,
+            leases=1_000,
+        )
+
+
+def rotated(sides: list[str], round_number: int) -> list[str]:
+    """Another side goes first in each round, so that none always meets the same neighbour."""
+    turn = round_number % len(sides)
+    return sides[turn:] + sides[:turn]

@@ -1,0 +1,44 @@
+"""PostgreSQL: agentq beside plain psycopg, PgQueuer, Procrastinate and DBOS."""
+
+from __future__ import annotations
+
+from bench.options import Options, rotated
+from bench.report import Report, Target, progress
+from bench.servers import PrivatePostgres
+from bench.throughput import Load, measure_row
+
+MINE, RAW, PGQUEUER = "agentq_pg", "raw_pg", "pgqueuer"
+
+TARGETS = [
+    Target(figure, MINE, ">=", 1.0, against=PGQUEUER)
+    for figure in ("pg submit", "pg bulk by 100", "pg bulk by 1000", "pg drain")
+]
+
+
+def loads_for(options: Options) -> dict[str, Load]:
+    """The fast sides drain the whole backlog, because PgQueuer slows down as it grows."""
+    by_100 = min(5_000, options.backlog // 4)
+    by_1000 = max(1_000, options.backlog - options.singles * 4 // 3 - by_100)
+    few = options.slow_peer_tasks
+    full = Load(options.singles, by_100, by_1000)
+    with_lone_drain = Load(options.singles, by_100, by_1000, lone_drain=True)
+    return {
+        RAW: with_lone_drain,
+        MINE: with_lone_drain,
+        PGQUEUER: full,
+        "procrastinate": Load(few // 2, few // 2, 1_000),
+        "dbos": Load(few // 4, few // 4, 0),
+    }
+
+
+def run(options: Options, report: Report) -> None:
+    report.targets += TARGETS
+    loads = loads_for(options)
+    with PrivatePostgres.started() as postgres:
+        report.conditions["PostgreSQL"] = postgres.show("server_version")
+        for number in range(options.rounds):
+            progress(f"postgres, round {number + 1} of {options.rounds}")
+            for side in rotated(list(loads), number):
+                measure_row(
+                    report, "pg", side, load=loads[side], round_number=number, postgres=postgres
+                )

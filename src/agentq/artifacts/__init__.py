@@ -1,0 +1,1 @@
+"""Where evidence lives: adapters that keep the contract in `agentq.contracts.artifacts`."""

@@ -1,0 +1,1 @@
+"""The command line: parse words, call the client, show the answer."""

@@ -1,0 +1,135 @@
+"""What an artifact store promises: files that are complete, match their hash and never change.
+
+Three kinds of files, in the layout of `tasks/`, `artifacts/` and `results/`:
+
+- the **context** of a task, staged durably before its submit commits and published after it,
+- the **evidence** of one attempt, named by task, epoch and name,
+- the **result** of a task, published once from the evidence when its completion has committed.
+
+Whoever calls a store keeps the ledger's records beside it, and passes what it recorded back in:
+the store checks every byte it hands out against that. It raises
+
+- `Invalid` for an id, epoch, name, digest or source that can never be right (nothing was touched),
+- `Conflict` when the name already stands for other content,
+- `Damaged`, naming the task and the file, for a recorded file that is missing or altered,
+- `Unavailable` when the disk or the server cannot serve; nothing half-written is ever visible.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import BinaryIO, Protocol
+
+#: Bytes, the path of a file, or an open binary file that is read to its end. A path is opened with
+#: the caller's own rights and links in it are followed: whoever collects files from a folder that
+#: somebody else may write to opens them there safely, and passes the open file.
+Source = bytes | os.PathLike[str] | BinaryIO
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What the ledger records of a stored file; `sha256` is 64 lower-case hexadecimal digits."""
+
+    name: str
+    size: int
+    sha256: str
+    media_type: str
+
+
+class ArtifactStore(Protocol):
+    """See the module's documentation; making one does no I/O."""
+
+    # ---- the context of a task ------------------------------------------------------------------
+
+    def stage_context(self, task_id: str, data: bytes) -> Stored:
+        """Keep `data` durably, invisible until published. Call before the submit commits.
+
+        Racing submits of one id never overwrite or discard each other's context.
+        """
+        ...
+
+    def publish_context(self, task_id: str, sha256: str) -> None:
+        """Make the staged context appear at its place, at once and whole; again is fine."""
+        ...
+
+    def discard_context(self, task_id: str, sha256: str) -> None:
+        """Drop what this store object staged, after its submit was refused."""
+        ...
+
+    def context(self, task_id: str, sha256: str) -> bytes:
+        """Return the context; publishes it first if a crash came between commit and publish."""
+        ...
+
+    def sweep_staged(self, before_ms: int, is_wanted: Callable[[str, str], bool]) -> int:
+        """Drop contexts staged before that time whose (task id, sha256) nobody wants.
+
+        They are left behind by submitters that died before their commit. Returns how many.
+        """
+        ...
+
+    # ---- the evidence of an attempt -------------------------------------------------------------
+
+    def put(self, task_id: str, epoch: int, name: str, source: Source) -> Stored:
+        """Store a file durably. The same content again gives the same answer; other content is a
+        `Conflict`: evidence is never overwritten."""
+        ...
+
+    def open(self, task_id: str, epoch: int, name: str, expected: Stored) -> BinaryIO:
+        """Return the file for reading, after its content was checked."""
+        ...
+
+    def read(self, task_id: str, epoch: int, name: str, sha256: str, size: int) -> bytes:
+        """Return the content, checked."""
+        ...
+
+    def check(self, task_id: str, epoch: int, name: str, sha256: str, size: int) -> str | None:
+        """Return what is wrong with a recorded file, or None when nothing is."""
+        ...
+
+    def discard(self, task_id: str, epoch: int, name: str) -> None:
+        """Remove a file whose record the ledger refused.
+
+        Ask the ledger first: an earlier `put` of the same content may have been recorded.
+        """
+        ...
+
+    # ---- the result of a task -------------------------------------------------------------------
+
+    def publish_result(self, task_id: str, epoch: int, name: str, sha256: str) -> None:
+        """Make an attempt's file the task's result, once; the same again is fine.
+
+        Called again before a result is read, it repairs a crash between commit and publish.
+        """
+        ...
+
+    def result(self, task_id: str, sha256: str) -> bytes:
+        """Return the published result, checked."""
+        ...
+
+    # ---- the whole ------------------------------------------------------------------------------
+
+    def remove(self, task_id: str) -> None:
+        """Remove every file of a task; nothing there is fine."""
+        ...
+
+    def context_ref(self, task_id: str) -> str:
+        """Return the address of the context. No I/O; it may not exist yet."""
+        ...
+
+    def artifact_ref(self, task_id: str, epoch: int, name: str) -> str:
+        """Return the address of an attempt's file."""
+        ...
+
+    def result_ref(self, task_id: str) -> str:
+        """Return the address of the result."""
+        ...
+
+    def attempt_dir(self, task_id: str, epoch: int) -> str:
+        """Return the folder of an attempt's files."""
+        ...
+
+    def probe(self) -> None:
+        """Write, read and delete something, or raise `Unavailable` saying what does not work."""
+        ...

@@ -1,0 +1,32 @@
+"""How processes wake each other. A ring is a hint: a lost one costs delay, never work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+
+class Waiter(Protocol):
+    """One waiting process's ear. Opened before looking, so that no ring falls between."""
+
+    def wait(self, timeout: float) -> bool:
+        """Sleep until a ring or the timeout (seconds); True if somebody rang."""
+
+    def close(self) -> None: ...
+
+
+class Doorbell(Protocol):
+    """Rings reach every waiter that listens for one of the topics."""
+
+    def ring(self, topics: Iterable[str]) -> None: ...
+    def listen(self, topics: Iterable[str]) -> Waiter: ...
+    def close(self) -> None: ...
+
+
+def role_topic(role: str) -> str:
+    """A task of this role can be claimed."""
+    return f"role:{role}"
+
+
+#: Something was appended to the log.
+EVENTS_TOPIC = "events"

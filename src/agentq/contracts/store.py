@@ -1,0 +1,276 @@
+"""What the ledger needs from a database, and nothing more.
+
+A store picks, locks, loads and saves; it knows no rules. Every change happens inside `write`, one
+durable transaction around a function that may be run again (after a deadlock, a lost connection, a
+lane that was opened meanwhile), so that function does nothing but talk to its `Tx` and think.
+Rows are plain tuples because a batch of thousands passes through here; `ledger.codec` gives them
+meaning. The suite in tests/contracts is the executable half of this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, TypeVar
+
+T = TypeVar("T")
+
+#: States as the stores keep them. Live ones come first: `code < OVER` is what indexes cover.
+PENDING, READY, IN_PROGRESS, REVIEW, BLOCKED, COMPLETE, FAILED, CANCELLED, EXPIRED = range(9)
+OVER = COMPLETE
+
+#: Bits of `flags`: what the ledger must look up when the task moves.
+HAS_DEPENDENTS, HAS_RESOURCES = 1, 2
+
+
+class HotRow(NamedTuple):
+    """The narrow part of a task that changes on every step."""
+
+    key: int
+    state: int
+    version: int
+    epoch: int
+    wake_at: int
+    updated_at: int
+    holder: str
+    memo: str
+    flags: int
+
+
+class SpecRow(NamedTuple):
+    """The part that never changes."""
+
+    key: int
+    submitted_at: int
+    body: str
+
+
+class TaskRow(NamedTuple):
+    """Both parts."""
+
+    hot: HotRow
+    spec: SpecRow
+
+
+class NewRow(NamedTuple):
+    """A task to be, with the event of its submission (always version 1)."""
+
+    id: str
+    role: int
+    priority: int
+    state: int
+    wake_at: int
+    at: int
+    memo: str
+    flags: int
+    body: str
+    kind: str
+    data: str
+
+
+class EventRow(NamedTuple):
+    key: int
+    version: int
+    at: int
+    kind: str
+    trigger: str
+    state: int
+    epoch: int
+    data: str
+
+
+class LogRow(NamedTuple):
+    """An event with its place in the order of commits."""
+
+    position: int
+    task_id: str
+    event: EventRow
+
+
+class EffectRow(NamedTuple):
+    """An effect to store; (key, version, number) is its stable id."""
+
+    key: int
+    version: int
+    number: int
+    lane: str
+    payload: str
+
+
+class OutboxRow(NamedTuple):
+    sequence: int
+    effect_id: str
+    task_id: str
+    lane: str
+    payload: str
+    tries: int
+
+
+class ArtifactRow(NamedTuple):
+    key: int
+    epoch: int
+    name: str
+    size: int
+    sha256: str
+    media_type: str
+    at: int
+
+
+class RoleRow(NamedTuple):
+    id: int
+    name: str
+    max_running: int
+    max_review: int
+    paused: int
+    seen_at: int
+
+
+class DedupRow(NamedTuple):
+    """What an idempotency key stands for; `state` is filled in when the task is pruned."""
+
+    name: str
+    task_id: str
+    digest: str
+    state: int
+    expires_at: int
+
+
+class Lease(NamedTuple):
+    key: int
+    epoch: int
+    lease_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which tasks to list. Empty fields do not restrict."""
+
+    states: tuple[int, ...] = ()
+    role: int = 0
+    sender: str = ""
+    type: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
+    before_key: int = 0
+    limit: int = 100
+
+
+class RunAgain(Exception):
+    """Something changed under a transaction while it was being prepared; it is run again."""
+
+
+class Reader(Protocol):
+    """Looking without changing. Each call sees one committed state."""
+
+    def now(self) -> int: ...
+    def keys(self, ids: Iterable[str]) -> dict[str, int]: ...
+    def ids_starting(self, prefix: str, limit: int) -> list[str]: ...
+    def tasks(self, keys: Sequence[int]) -> list[TaskRow]: ...
+    def list_tasks(self, wanted: Filter) -> list[TaskRow]: ...
+    def keys_after(self, key: int, limit: int) -> list[int]: ...
+    def events_of(self, key: int) -> list[LogRow]: ...
+    def events_after(self, position: int, limit: int) -> list[LogRow]: ...
+    def last_position(self) -> int: ...
+    def counts(self) -> list[tuple[str, int, int]]: ...
+    def oldest_ready(self) -> list[tuple[str, int]]: ...
+    def artifacts_of(self, key: int) -> list[ArtifactRow]: ...
+    def roles(self) -> list[RoleRow]: ...
+    def occupancy(self, role: int) -> tuple[int, int]: ...
+    def holders_of(self, resources: Sequence[str]) -> dict[str, str]: ...
+    def outbox_counts(self) -> dict[str, int]: ...
+    def parents_of(self, key: int) -> list[int]: ...
+    def role(self, role: int) -> RoleRow: ...
+    def next_wake(self) -> int:
+        """The earliest `wake_at` of all tasks; 0 if there is none."""
+
+    def prunable(self, before: int, after_key: int, limit: int) -> list[int]:
+        """Keys of tasks that ended before that moment, with no holder and no effect under way."""
+
+
+class Tx(Reader, Protocol):
+    """One transaction. What it locks stays locked until it ends."""
+
+    def insert(self, rows: Sequence[NewRow]) -> dict[str, int]:
+        """Insert tasks and their first events; ids already taken are left out of the answer."""
+
+    def lock(self, keys: Sequence[int]) -> list[HotRow]:
+        """Lock and load, by ascending key; keys that do not exist are left out."""
+
+    def pick(self, role: int, count: int) -> list[TaskRow]:
+        """Lock up to `count` ready tasks that nobody else has locked, the most urgent first.
+        Tasks whose exclusive resources are held are passed over."""
+
+    def due(self, now: int, count: int) -> list[TaskRow]:
+        """Lock up to `count` tasks with `wake_at <= now` that nobody else has locked."""
+
+    def save(
+        self,
+        hot: Sequence[HotRow],
+        events: Sequence[EventRow],
+        effects: Sequence[EffectRow],
+    ) -> None:
+        """Write changed tasks, append their events, store effects. The last call of a change."""
+
+    def ring(self, topics: Iterable[str]) -> None:
+        """Wake whoever listens for these topics, once this transaction has committed."""
+
+    def renew(self, leases: Sequence[Lease]) -> set[int]:
+        """Extend leases that are still held by that epoch; the keys that were."""
+
+    def lanes(self) -> frozenset[str]: ...
+    def set_lanes(self, lanes: frozenset[str]) -> None: ...
+    def link(self, edges: Sequence[tuple[int, int]]) -> None:
+        """Record (parent, child) and mark the parents as having dependents."""
+
+    def children(self, keys: Sequence[int]) -> list[tuple[int, int]]: ...
+    def lock_role(self, role: int) -> RoleRow: ...
+    def set_role(self, row: RoleRow) -> None: ...
+    def want(self, key: int, resources: Sequence[str]) -> None:
+        """Record which exclusive resources a task will need."""
+
+    def hold(self, key: int, resources: Sequence[str]) -> bool:
+        """Take all of them for this task, or none."""
+
+    def unhold(self, keys: Sequence[int]) -> None: ...
+    def recall(self, names: Sequence[str]) -> dict[str, DedupRow]: ...
+    def remember(self, rows: Sequence[DedupRow]) -> None: ...
+    def add_artifacts(self, rows: Sequence[ArtifactRow]) -> None: ...
+    def take_effects(self, lane: str, now: int, count: int, until: int) -> list[OutboxRow]:
+        """The oldest effects that are due, hidden from others until `until`."""
+
+    def ack_effects(self, sequences: Sequence[int]) -> None: ...
+    def delete(self, keys: Sequence[int]) -> None:
+        """Forget tasks with their events and artifact records. Dedup records stay."""
+
+    def forget_dedup(self, now: int) -> int: ...
+
+
+class Store(Protocol):
+    """A database that keeps the promises of DESIGN section 4 with the verbs of `Tx`."""
+
+    def submit(
+        self,
+        rows: Sequence[NewRow],
+        effects: Mapping[str, Sequence[tuple[str, str]]],
+        lanes: frozenset[str],
+        topics: Iterable[str],
+    ) -> set[str]:
+        """Insert tasks in one transaction of its own; the ids that were not taken already.
+        `effects` are (lane, payload) by task id. Raises RunAgain unless `lanes` are open."""
+
+    def write(self, change: Callable[[Tx], T]) -> T:
+        """Run `change` in one durable transaction, again if the database asks for it."""
+
+    def read(self, look: Callable[[Reader], T]) -> T: ...
+    def role_ids(self, names: Iterable[str]) -> dict[str, int]:
+        """Ids of roles, made where there are none yet. Roles are never deleted."""
+
+    def known_lanes(self) -> frozenset[str]: ...
+    def now(self) -> int:
+        """The store's clock, in milliseconds: the only clock that leases are measured by."""
+
+    def schema_version(self) -> int: ...
+    def facts(self) -> dict[str, str]:
+        """What `agentq doctor` should know: versions, durability settings, sizes."""
+
+    def backup(self, target: str) -> None: ...
+    def close(self) -> None: ...

@@ -1,0 +1,1 @@
+"""Pure rules: tasks, states, triggers, effects and the one function that decides."""

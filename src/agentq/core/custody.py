@@ -1,0 +1,168 @@
+"""Decisions about a task and its holder: the claim, what an attempt may say, and how it ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from agentq.core import triggers as t
+from agentq.core.effects import Effect, Notify, StopHolder
+from agentq.core.envelope import spec_digest
+from agentq.core.errors import Refused
+from agentq.core.gates import missing_evidence
+from agentq.core.limits import CRASHES_MAX, REMINDER_MS, WARN_SHARE, overspent
+from agentq.core.retry import backoff_ms
+from agentq.core.schedule import expiry
+from agentq.core.states import State
+from agentq.core.steps import (
+    Step,
+    annotated,
+    blocked,
+    completed,
+    holder_only,
+    over,
+    unknown_outcome,
+    waits,
+)
+from agentq.core.task import EMPTY_MEMO, NOTHING, Amounts, Memo, Reported, Task
+
+
+def claim(task: Task, trigger: t.Claim, now: int) -> Step:
+    expires_at = expiry(task.spec, task.memo, task.submitted_at, task.epoch)
+    if expires_at and now >= expires_at:
+        raise Refused(f"{task.id} has expired before it started.", code="expired")
+    if task.spec.irreversible and task.memo.approved_digest != spec_digest(task.spec):
+        raise Refused(f"{task.id} is irreversible and not approved.", code="not_approved")
+    memo = task.memo
+    if memo is not EMPTY_MEMO:
+        memo = replace(
+            memo, report=None, progress_percent=-1, progress_note="", reason="", reason_kind=""
+        )
+    return Step(
+        State.IN_PROGRESS, "claimed", (), memo, now + trigger.lease_ms, trigger.holder,
+        task.epoch + 1,
+    )  # fmt: skip
+
+
+def progress(task: Task, trigger: t.Progress, now: int) -> Step:
+    holder_only(task, trigger.epoch)
+    memo = replace(task.memo, progress_percent=trigger.percent, progress_note=trigger.note)
+    return Step(task.state, "progress", (), memo, keeps_custody=True)
+
+
+def add_artifact(task: Task, trigger: t.AddArtifact, now: int) -> Step:
+    holder_only(task, trigger.epoch)
+    return Step(task.state, "artifact_added", keeps_custody=True)
+
+
+def _charge(task: Task, memo: Memo, cost: Amounts) -> tuple[Memo, str, tuple[Effect, ...]]:
+    """Add a cost; say which budget that uses up, and warn once when one runs low."""
+    if cost == NOTHING:
+        return memo, "", ()
+    spent, budget = memo.spent.plus(cost), task.spec.budget
+    memo = replace(memo, spent=spent)
+    gone = overspent(budget, memo.extra_budget, spent)
+    low = overspent(budget, memo.extra_budget, spent, WARN_SHARE)
+    if gone or not low or memo.budget_warned:
+        return memo, gone, ()
+    return replace(memo, budget_warned=True), "", (Notify("budget_low", low),)
+
+
+def spend(task: Task, trigger: t.Spend, now: int) -> Step:
+    holder_only(task, trigger.epoch)
+    memo, gone, effects = _charge(task, task.memo, trigger.cost)
+    if gone:
+        step = blocked(task, memo, now, f"The budget is used up: {gone}.", "budget")
+        step.effects = (StopHolder(task.holder, task.epoch), *step.effects)
+        return step
+    return Step(task.state, "spent", effects, memo, keeps_custody=True)
+
+
+def report(task: Task, trigger: t.Report, now: int) -> Step:
+    holder_only(task, trigger.epoch)
+    missing = missing_evidence(task.spec, trigger)
+    if missing:
+        raise Refused(
+            f"{task.id} expects the artifacts {', '.join(task.spec.expected_output.artifacts)};"
+            f" missing: {', '.join(missing)}. The report was not accepted, the attempt goes on.",
+            "Add them with `agentq artifacts put` (or claim.put) and report again.",
+            code="evidence_missing",
+        )
+    memo, _, effects = _charge(task, task.memo, trigger.cost)
+    reported = Reported(
+        trigger.epoch, task.holder, trigger.summary, trigger.result, trigger.result_sha256
+    )
+    memo = replace(memo, report=reported, remind_at=0)
+    if task.spec.review:
+        memo = replace(memo, remind_at=now + REMINDER_MS)
+        wanted = Notify("review_wanted", trigger.summary)
+        return Step(State.REVIEW, "reported", (*effects, wanted), memo)
+    step = completed(task, memo, "completed")
+    step.effects += effects
+    return step
+
+
+def fail(task: Task, trigger: t.Fail, now: int) -> Step:
+    holder_only(task, trigger.epoch)
+    kind, reason = trigger.kind, trigger.reason
+    memo, gone, effects = _charge(task, task.memo, trigger.cost)
+    crashed = kind is t.FailureKind.CRASHED
+    memo = annotated(
+        memo, now, task.holder, "failure", reason,
+        failures=memo.failures + (not crashed), crashes=memo.crashes + crashed,
+        reason=reason, reason_kind=str(kind), progress_percent=-1, progress_note="",
+    )  # fmt: skip
+    if task.spec.irreversible:
+        return unknown_outcome(task, memo, now, f"The attempt failed: {reason}")
+    if kind in (t.FailureKind.REFUSED, t.FailureKind.INVALID):
+        return over(task.spec, State.FAILED, "failed", memo, reason)
+    if gone or kind is t.FailureKind.BUDGET:
+        return blocked(task, memo, now, f"The budget is used up: {gone or reason}", "budget")
+    if memo.crashes >= CRASHES_MAX:
+        return over(task.spec, State.FAILED, "quarantined", memo, reason)
+    if memo.failures >= task.spec.max_attempts:
+        return over(task.spec, State.FAILED, "failed", memo, reason)
+    wait_ms = max(backoff_ms(memo.failures + memo.crashes, trigger.jitter), 1)
+    memo = replace(memo, not_before=now + wait_ms)
+    return Step(State.PENDING, "retrying", effects, memo)
+
+
+def block(task: Task, trigger: t.Block, now: int) -> Step:
+    holder_only(task, trigger.epoch)
+    return blocked(task, task.memo, now, trigger.reason, "asked")
+
+
+def release(task: Task, trigger: t.Release, now: int) -> Step:
+    holder_only(task, trigger.epoch)
+    memo = replace(
+        task.memo, interruptions=task.memo.interruptions + 1, not_before=trigger.not_before
+    )
+    if task.spec.irreversible:
+        return unknown_outcome(task, memo, now, "The attempt was interrupted.")
+    return waits(task.spec, memo, now, "released")
+
+
+def lease_ended(task: Task, now: int) -> Step:
+    reason = f"the lease of attempt {task.epoch} ended: {task.holder} no longer renewed it"
+    memo = annotated(
+        task.memo, now, "agentq", "crash", reason,
+        crashes=task.memo.crashes + 1, progress_percent=-1, progress_note="",
+        reason=reason, reason_kind="crashed",
+    )  # fmt: skip
+    if task.spec.irreversible:
+        return unknown_outcome(task, memo, now, f"It was under way when {reason}.")
+    if memo.crashes >= CRASHES_MAX:
+        reason = f"{memo.crashes} attempts vanished without a word; the last: {reason}"
+        memo = replace(memo, reason=reason, reason_kind="poison")
+        return over(task.spec, State.FAILED, "quarantined", memo, reason)
+    return waits(task.spec, memo, now, "lease_ended")
+
+
+def already_accepted(task: Task, trigger: t.Report) -> bool:
+    """Whether this very report was accepted before: a retry after a lost answer."""
+    report = task.memo.report
+    return (
+        task.state in (State.COMPLETE, State.REVIEW)
+        and report is not None
+        and (report.epoch, report.summary, report.result, report.result_sha256)
+        == (trigger.epoch, trigger.summary, trigger.result, trigger.result_sha256)
+    )

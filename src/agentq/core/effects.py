@@ -1,0 +1,82 @@
+"""What a decision asks the world to do. Effects leave through outbox lanes, one per domain.
+
+An effect with a lane is stored in the same transaction as the change that caused it and carried out
+at least once under a stable id. The two without a lane concern other tasks; the ledger carries them
+out itself, in that same transaction, so no observer sees a stale in-between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
+
+from agentq.core.states import State
+
+
+@dataclass(frozen=True, slots=True)
+class ResolveDependents:
+    """This task is over: tell the tasks that come after it."""
+
+    lane: ClassVar[str] = ""
+    outcome: State
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnNext:
+    """This task is complete: submit the tasks it named as next."""
+
+    lane: ClassVar[str] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """The task is claimable now: wake a worker of its role."""
+
+    lane: ClassVar[str] = "delivery"
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class StopHolder:
+    """Tell the holder of this attempt to stop its agent."""
+
+    lane: ClassVar[str] = "delivery"
+    holder: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class PublishResult:
+    """Publish the accepted result of this attempt, once."""
+
+    lane: ClassVar[str] = "results"
+    epoch: int
+    name: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Send the outcome to the coordinator that asked for it."""
+
+    lane: ClassVar[str] = "reply"
+    reply_to: str
+    status: str
+    summary: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Notify:
+    """Somebody should look: an approval is wanted, a task is blocked, a budget runs out."""
+
+    lane: ClassVar[str] = "notify"
+    kind: str
+    text: str = ""
+
+
+Effect: TypeAlias = (
+    ResolveDependents | SpawnNext | Announce | StopHolder | PublishResult | Reply | Notify
+)
+
+#: Lanes that something carries out already. Effects of a lane that nobody opened are not stored.
+LANES = ("delivery", "results", "reply", "notify", "kanban", "git", "webhook")

@@ -1,0 +1,212 @@
+"""A spec and a task as plain data: the envelope's field names, one definition for every door.
+
+`spec_to_dict` is sparse (a field at its default is left out), so what is stored and digested does
+not change when a later version adds a field. `task_to_dict` is the one JSON shape users see.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import MISSING, fields
+from datetime import UTC, datetime
+from typing import Any
+
+from agentq.core.errors import Invalid
+from agentq.core.schedule import awaits_approval, waiting_for
+from agentq.core.task import (
+    Amounts,
+    ExpectedOutput,
+    OnDependencyFailure,
+    Priority,
+    Spec,
+    Task,
+)
+
+ENVELOPE_VERSION = 1
+
+#: Where the envelope's word differs from the field's name (`from` is a keyword of the language).
+_RENAMED = {"sender": "from", "id": "task_id"}
+
+
+def _sparse_fields(kind: type) -> tuple[tuple[str, str, object], ...]:
+    rows = []
+    for each in fields(kind):
+        default = each.default
+        if default is MISSING:
+            default = each.default_factory() if each.default_factory is not MISSING else MISSING
+        rows.append((each.name, _RENAMED.get(each.name, each.name), default))
+    return tuple(rows)
+
+
+_SPEC_FIELDS = _sparse_fields(Spec)
+_AMOUNT_FIELDS = _sparse_fields(Amounts)
+
+
+def amounts_to_dict(amounts: Amounts) -> dict[str, Any]:
+    return {
+        name: value
+        for name, _, default in _AMOUNT_FIELDS
+        if (value := getattr(amounts, name)) != default
+    }
+
+
+def spec_to_dict(spec: Spec) -> dict[str, Any]:
+    """Sparse plain data of a spec, by the envelope's names."""
+    plain: dict[str, Any] = {}
+    for name, word, default in _SPEC_FIELDS:
+        value = getattr(spec, name)
+        if value == default:
+            continue
+        if isinstance(value, tuple):
+            value = [spec_to_dict(each) if isinstance(each, Spec) else each for each in value]
+        elif isinstance(value, ExpectedOutput):
+            value = {"format": value.format, "artifacts": list(value.artifacts)}
+        elif isinstance(value, Amounts):
+            value = amounts_to_dict(value)
+        elif isinstance(value, (Priority, OnDependencyFailure)):
+            value = value.value
+        plain[word] = value
+    return plain
+
+
+def spec_from_dict(plain: dict[str, Any]) -> Spec:
+    """The spec behind `spec_to_dict`. Fields this version does not know are kept in `extra`."""
+    version = plain.get("v", ENVELOPE_VERSION)
+    if version != ENVELOPE_VERSION:
+        raise Invalid(
+            f"This envelope has version {version!r}; version {ENVELOPE_VERSION} was expected.",
+            "Upgrade agentq, or send envelopes of a version it reads.",
+        )
+    known: dict[str, Any] = {}
+    extra: dict[str, Any] = dict(plain.get("extra", {}))
+    for word, value in plain.items():
+        name = _WORDS.get(word)
+        if name is None:
+            if word not in ("v", "epoch", "state"):
+                extra[word] = value
+        elif name != "extra":
+            known[name] = _READERS[name](value) if name in _READERS else value
+    return Spec(**known, extra=extra)
+
+
+_WORDS = {word: name for name, word, _ in _SPEC_FIELDS}
+_READERS: dict[str, Any] = {
+    "priority": Priority,
+    "on_dependency_failure": OnDependencyFailure,
+    "expected_output": lambda v: ExpectedOutput(
+        v.get("format", "markdown"), tuple(v.get("artifacts", ()))
+    ),
+    "budget": lambda v: Amounts(**v),
+    "after": tuple,
+    "resources": tuple,
+    "next": lambda v: tuple(spec_from_dict(each) for each in v),
+}
+
+
+def canonical_json(plain: object) -> bytes:
+    return json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def spec_digest(spec: Spec) -> str:
+    """What an approval binds to: everything that was asked for, the context's content included."""
+    return hashlib.sha256(canonical_json(spec_to_dict(spec))).hexdigest()
+
+
+def body_digest(spec: Spec) -> str:
+    """What idempotency compares: everything but the names under which it was sent."""
+    plain = spec_to_dict(spec)
+    plain.pop("task_id", None)
+    plain.pop("idempotency_key", None)
+    for number, child in enumerate(plain.get("next", ()), 1):
+        # A child without an id of its own is named after its parent, which may be generated.
+        if child.get("task_id") == f"{spec.id}.{number}":
+            child.pop("task_id")
+    return hashlib.sha256(canonical_json(plain)).hexdigest()
+
+
+def iso(at: int) -> str | None:
+    """Milliseconds as ISO 8601 in UTC; None for 0, which means never.
+
+    >>> iso(1_700_000_000_123)
+    '2023-11-14T22:13:20.123Z'
+    """
+    if not at:
+        return None
+    moment = datetime.fromtimestamp(at // 1000, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{at % 1000:03d}Z"
+
+
+def task_to_dict(task: Task, *, context_ref: str = "", result_ref: str = "") -> dict[str, Any]:
+    """The JSON shape of a task: the envelope's names, then how it stands."""
+    spec, memo = task.spec, task.memo
+    return {
+        "v": ENVELOPE_VERSION,
+        "task_id": spec.id,
+        "state": str(task.state),
+        "epoch": task.epoch,
+        "from": spec.sender,
+        "to": spec.to,
+        "type": spec.type,
+        "title": spec.title,
+        "priority": str(spec.priority),
+        "ttl_seconds": spec.ttl_seconds or None,
+        "timeout_seconds": spec.timeout_seconds or None,
+        "delay_seconds": spec.delay_seconds or None,
+        "lease_seconds": spec.lease_seconds,
+        "max_attempts": spec.max_attempts,
+        "reply_to": spec.reply_to or None,
+        "context_ref": context_ref or spec.context_ref or None,
+        "instructions": spec.instructions,
+        "expected_output": {
+            "format": spec.expected_output.format,
+            "artifacts": list(spec.expected_output.artifacts),
+        },
+        "after": list(spec.after),
+        "on_dependency_failure": str(spec.on_dependency_failure),
+        "next": [child.id for child in spec.next],
+        "resources": list(spec.resources),
+        "idempotency_key": spec.idempotency_key or None,
+        "irreversible": spec.irreversible,
+        "requires_approval": spec.needs_approval,
+        "review": spec.review,
+        "budget": amounts_to_dict(spec.budget),
+        "labels": dict(spec.labels),
+        "traceparent": spec.traceparent or None,
+        "parent": spec.parent or None,
+        **({"extra": dict(spec.extra)} if spec.extra else {}),
+        **_standing(task),
+        "result_ref": result_ref or None,
+        "notes": [
+            {"at": iso(note.at), "by": note.by, "kind": note.kind, "text": note.text}
+            for note in memo.notes
+        ],
+    }
+
+
+def _standing(task: Task) -> dict[str, Any]:
+    memo = task.memo
+    return {
+        "version": task.version,
+        "holder": task.holder or None,
+        "lease_until": iso(task.wake_at) if task.holder else None,
+        "wake_at": iso(task.wake_at),
+        "submitted_at": iso(task.submitted_at),
+        "updated_at": iso(task.updated_at),
+        "waiting_for": waiting_for(task),
+        "awaits_approval": not task.is_terminal and awaits_approval(task.spec, memo),
+        "approved_by": memo.approved_by or None,
+        "reason": memo.reason or None,
+        "reason_kind": memo.reason_kind or None,
+        "failures": memo.failures,
+        "crashes": memo.crashes,
+        "interruptions": memo.interruptions,
+        "rounds": memo.rounds,
+        "progress": (
+            {"percent": memo.progress_percent, "note": memo.progress_note}
+            if memo.progress_percent >= 0
+            else None
+        ),
+        "cost": amounts_to_dict(memo.spent),
+        "summary": task.summary or None,
+    }

@@ -1,0 +1,77 @@
+"""The bounds of everything: sizes, counts and budgets, and the pure checks that keep them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agentq.core.errors import Invalid
+from agentq.core.task import Amounts
+
+ENVELOPE_BYTES_MAX = 64 * 1024
+#: Longer instructions move to the context file by themselves.
+INSTRUCTIONS_BYTES_MAX = 16 * 1024
+CONTEXT_BYTES_MAX = 8 * 1024 * 1024
+SUMMARY_CHARS_MAX = 4_000
+NOTE_CHARS_MAX = 16_000
+PROGRESS_CHARS_MAX = 500
+NAME_CHARS_MAX = 200
+BATCH_MAX = 10_000
+NOTES_KEPT = 20
+REFUSED_REPORTS_KEPT = 10
+CRASHES_MAX = 3
+REMINDER_MS = 24 * 3600 * 1000
+WARN_SHARE = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class RoleLimits:
+    """What one role may have at once. 0 means no limit."""
+
+    max_running: int = 0
+    max_review: int = 0
+    paused: bool = False
+
+    def room(self, running: int, in_review: int) -> tuple[int, str]:
+        """How many more may be claimed (-1: any number), and what holds the next one back."""
+        if self.paused:
+            return 0, "the role is paused"
+        if self.max_review and in_review >= self.max_review:
+            return 0, f"{in_review} of its tasks wait for review and the limit is {self.max_review}"
+        if not self.max_running:
+            return -1, ""
+        free = max(self.max_running - running, 0)
+        if free:
+            return free, ""
+        return 0, f"{running} of its tasks are running and the limit is {self.max_running}"
+
+
+NO_LIMITS = RoleLimits()
+
+
+def overspent(budget: Amounts, extra: Amounts, spent: Amounts, share: float = 1.0) -> str:
+    """Which part of the budget is used up to `share` of it, in words; empty if none is."""
+    for unit in ("usd", "tokens", "turns", "seconds"):
+        allowed = getattr(budget, unit)
+        if not allowed:
+            continue
+        allowed += getattr(extra, unit)
+        used = getattr(spent, unit)
+        if used >= allowed * share:
+            return f"{used:g} of {allowed:g} {unit} are spent"
+    return ""
+
+
+def shorten(text: str, limit: int) -> str:
+    """Keep the head and the tail of an overlong text: errors tell their cause at either end."""
+    if len(text) <= limit:
+        return text
+    half = (limit - 40) // 2
+    return f"{text[:half]}\n[… {len(text) - 2 * half} characters left out …]\n{text[-half:]}"
+
+
+def check_length(field: str, text: str, limit: int) -> None:
+    if len(text) > limit:
+        raise Invalid(
+            f"{field} may have {limit} characters, this one has {len(text)}. Nothing was recorded.",
+            "Put the long text into an artifact and keep the message short.",
+        )

@@ -1,0 +1,81 @@
+"""Every state a task can be in, and every way from one to another: one table.
+
+The table is data. `transition` asserts that each of its decisions stands here, the tests walk every
+cell, and the picture in docs/life-of-a-task.md is drawn from it. A pair (state, trigger) that is
+missing here is refused, whoever asks.
+
+Two rules keep it honest:
+
+1. Everything that affects a transition lives in the task, the trigger and `now`. No clock, no I/O.
+2. Terminal is absorbing. The only way out is `Requeue`, an explicit trigger that a person gave and
+   the log shows. Triggers that may still arrive at a terminal task (a comment, the holder's word
+   that it has stopped, a refused report kept as evidence) never change its state.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class State(StrEnum):
+    """Where a task stands. The value is the word users see."""
+
+    PENDING = "pending"
+    READY = "ready"
+    IN_PROGRESS = "in_progress"
+    REVIEW = "review"
+    BLOCKED = "blocked"
+    COMPLETE = "complete"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+
+
+P, R, H, V, B = State.PENDING, State.READY, State.IN_PROGRESS, State.REVIEW, State.BLOCKED
+C, F, X, E = State.COMPLETE, State.FAILED, State.CANCELLED, State.EXPIRED
+
+TERMINAL = frozenset({C, F, X, E})
+DEAD_LETTERS = frozenset({F, E})
+
+#: (state before, trigger) -> states after. `None` is a task that does not exist yet.
+TABLE: dict[tuple[State | None, str], frozenset[State]] = {
+    # A dependency that has already failed settles the new task at once: nothing waits forever.
+    (None, "Submit"): frozenset({P, R, F, X}),
+    # What a pending task waits for: dependencies, an approval, a time.
+    (P, "DependencyEnded"): frozenset({P, R, F, X}),
+    (P, "Approve"): frozenset({P, R}),
+    (P, "Reject"): frozenset({F}),
+    (P, "Tick"): frozenset({P, R, E, B}),
+    # Ready: claimable now, unless its time to live has passed.
+    (R, "Claim"): frozenset({H}),
+    (R, "Tick"): frozenset({R, E}),
+    # In progress: one holder, one epoch, one lease. Only the holder may say these.
+    (H, "Progress"): frozenset({H}),
+    (H, "AddArtifact"): frozenset({H}),
+    (H, "Spend"): frozenset({H, B}),
+    (H, "Report"): frozenset({C, V}),
+    (H, "Fail"): frozenset({P, F, B}),
+    (H, "Block"): frozenset({B}),
+    (H, "Release"): frozenset({R, P, B}),
+    # The lease ended and nobody renewed it.
+    (H, "Tick"): frozenset({H, R, F, B}),
+    # Review: reported is not verified. A verdict decides; rejecting is a verdict too.
+    (V, "Verdict"): frozenset({C, R, P, F}),
+    (V, "Tick"): frozenset({V}),
+    # Blocked waits for somebody up the chain and is never retried blindly.
+    (B, "DependencyEnded"): frozenset({B, F, X}),
+    (B, "Answer"): frozenset({R, P, C, F}),
+    (B, "Approve"): frozenset({P, R}),
+    (B, "Reject"): frozenset({F}),
+    (B, "Tick"): frozenset({B}),
+    # Cancelling is immediate; the holder is told at its next heartbeat and says when it is gone.
+    **{(state, "Cancel"): frozenset({X}) for state in (P, R, H, V, B)},
+    (X, "Stopped"): frozenset({X}),
+    (X, "Tick"): frozenset({X}),
+    # Dead letters are reopened by hand only.
+    (F, "Requeue"): frozenset({R, P}),
+    (E, "Requeue"): frozenset({R, P}),
+    # Notes in the margin.
+    **{(state, "Comment"): frozenset({state}) for state in State},
+    **{(state, "RefuseReport"): frozenset({state}) for state in State},
+}

@@ -1,0 +1,149 @@
+"""What every decision is made of: the step it takes, the ways to say no, and the common endings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from agentq.core.effects import (
+    Announce,
+    Effect,
+    Notify,
+    PublishResult,
+    Reply,
+    ResolveDependents,
+    SpawnNext,
+)
+from agentq.core.errors import Refused, Stale
+from agentq.core.limits import NOTES_KEPT, REMINDER_MS
+from agentq.core.schedule import awaits_approval
+from agentq.core.states import TABLE, TERMINAL, State
+from agentq.core.task import Memo, Note, Spec, Task
+from agentq.core.triggers import Trigger
+
+
+@dataclass(slots=True)
+class Step:
+    """Where a trigger leads. Fields left at None stay as they are."""
+
+    state: State
+    kind: str
+    effects: tuple[Effect, ...] = ()
+    memo: Memo | None = None
+    lease_end: int = 0
+    holder: str = ""
+    epoch: int = -1
+    keeps_custody: bool = False
+
+
+# -- saying no ---------------------------------------------------------------------------------
+
+
+def not_allowed(task: Task | None, trigger: Trigger) -> Refused:
+    name = type(trigger).__name__
+    if task is None:
+        return Refused(f"{name} needs a task and there is none yet.", "Submit the task first.")
+    if hasattr(trigger, "epoch") and name not in ("Comment", "RefuseReport"):
+        return stale(task, trigger.epoch)
+    able = sorted({str(s) for (s, n) in TABLE if n == name and s is not None})
+    return Refused(
+        f"{name} applies to a task that is {' or '.join(able)}; {task.id} is {task.state}."
+        " Nothing was changed.",
+        _REMEDY.get(task.state, "See `agentq explain` for what it waits for."),
+        code="wrong_state",
+    )
+
+
+_REMEDY = {
+    State.FAILED: "A dead letter is reopened with `agentq requeue`.",
+    State.EXPIRED: "A dead letter is reopened with `agentq requeue`.",
+    State.COMPLETE: "It is over; submit a new task if there is more to do.",
+    State.CANCELLED: "It is over; submit a new task if it is wanted after all.",
+    State.REVIEW: "It waits for a verdict: `agentq approve` or `agentq reject`.",
+    State.BLOCKED: "It waits for `agentq answer`.",
+}
+
+
+def stale(task: Task, epoch: int) -> Stale:
+    held = "held by another attempt" if task.holder else "not held"
+    if task.state in TERMINAL:
+        held = "over"
+    return Stale(
+        f"Attempt {epoch} does not hold {task.id}: the task is {task.state}, {held}, at attempt"
+        f" {task.epoch}. Nothing of this was recorded as state.",
+        "Stop working on it: whatever this attempt still does will not be accepted.",
+    )
+
+
+def holder_only(task: Task, epoch: int) -> None:
+    """The fence. Only the attempt that holds the task now may go on."""
+    if epoch != task.epoch:
+        raise stale(task, epoch)
+
+
+# -- common endings ----------------------------------------------------------------------------
+
+
+def annotated(memo: Memo, now: int, by: str, kind: str, text: str, **changes: Any) -> Memo:
+    notes = memo.notes
+    if text:
+        notes = (*notes, Note(now, by, kind, text))[-NOTES_KEPT:]
+    return replace(memo, notes=notes, **changes)
+
+
+def over(spec: Spec, state: State, kind: str, memo: Memo | None, summary: str = "") -> Step:
+    """A terminal step: dependents are told, and whoever asked gets the outcome."""
+    effects: list[Effect] = [ResolveDependents(state)]
+    if spec.reply_to:
+        status = "completed" if state is State.COMPLETE else str(state)
+        effects.append(Reply(spec.reply_to, status, summary))
+    if state in (State.FAILED, State.EXPIRED):
+        effects.append(Notify("dead_letter", summary))
+    return Step(state, kind, tuple(effects), memo)
+
+
+def completed(task: Task, memo: Memo, kind: str) -> Step:
+    report = memo.report
+    assert report is not None
+    step = over(task.spec, State.COMPLETE, kind, memo, report.summary)
+    if report.result:
+        publish = PublishResult(report.epoch, report.result, report.result_sha256)
+        step.effects = (publish, *step.effects)
+    if task.spec.next:
+        step.effects = (SpawnNext(), *step.effects)
+    return step
+
+
+def blocked(task: Task, memo: Memo, now: int, reason: str, kind: str) -> Step:
+    if task.spec.irreversible:
+        memo = replace(memo, approved_by="", approved_digest="")
+    memo = replace(memo, reason=reason, reason_kind=kind, remind_at=now + REMINDER_MS)
+    effects: tuple[Effect, ...] = (Notify("blocked", reason),)
+    if task.spec.reply_to:
+        effects = (*effects, Reply(task.spec.reply_to, "blocked", reason))
+    return Step(State.BLOCKED, "blocked", effects, memo)
+
+
+def waits(spec: Spec, memo: Memo, now: int, kind: str) -> Step:
+    """Ready if nothing is left to wait for, else pending; asks for the approval it lacks."""
+    effects: tuple[Effect, ...] = ()
+    if memo.not_before and memo.not_before <= now:
+        memo = replace(memo, not_before=0)
+    if awaits_approval(spec, memo) and not memo.asked_at:
+        memo = replace(memo, asked_at=now, remind_at=now + REMINDER_MS)
+        effects = (Notify("approval_wanted", spec.title or spec.instructions[:200]),)
+    if memo.waiting_on or memo.not_before or awaits_approval(spec, memo):
+        return Step(State.PENDING, kind, effects, memo)
+    return Step(State.READY, kind, (Announce(spec.to),), memo)
+
+
+def again(task: Task, memo: Memo, now: int, kind: str) -> Step:
+    """Back to the queue after an attempt; an irreversible task needs a new approval first."""
+    if task.spec.irreversible:
+        memo = replace(memo, approved_by="", approved_digest="", asked_at=0)
+    return waits(task.spec, memo, now, kind)
+
+
+def unknown_outcome(task: Task, memo: Memo, now: int, reason: str) -> Step:
+    text = f"{reason} The task is irreversible and its outcome is unknown: a person must look."
+    return blocked(task, memo, now, text, "unknown_outcome")

@@ -1,0 +1,204 @@
+"""The nouns: what was asked for (`Spec`), how it stands (`Task`), and what is rare (`Memo`).
+
+A `Spec` never changes after submit, so approvals and idempotency can bind to it and every process
+may keep it. A `Task` is the spec plus a handful of fields that change on each step; what only some
+tasks need lives in `Memo`, empty for most, so that the hot path stays narrow.
+All times are integer milliseconds of the store's clock; durations of a spec are seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from agentq.core.states import TERMINAL, State
+
+DEFAULT_ATTEMPTS = 3
+DEFAULT_LEASE_SECONDS = 60
+
+
+class Priority(StrEnum):
+    """How urgent a task is. `rank` sorts: the lowest is claimed first."""
+
+    URGENT = "urgent"
+    HIGH = "high"
+    NORMAL = "normal"
+    LOW = "low"
+
+    @property
+    def rank(self) -> int:
+        return PRIORITY_RANK[self]
+
+
+PRIORITY_RANK = {Priority.URGENT: 0, Priority.HIGH: 1, Priority.NORMAL: 2, Priority.LOW: 3}
+
+
+class OnDependencyFailure(StrEnum):
+    """What becomes of a task when something it comes after did not complete."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+    RUN = "run"
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedOutput:
+    """The evidence a report must bring. A name is met by a file of that name or that stem."""
+
+    format: str = "markdown"
+    artifacts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """Money, tokens, turns and wall time: a budget, or what was spent."""
+
+    usd: float = 0.0
+    tokens: int = 0
+    turns: int = 0
+    seconds: float = 0.0
+
+    def plus(self, other: Amounts) -> Amounts:
+        return Amounts(
+            round(self.usd + other.usd, 9),
+            self.tokens + other.tokens,
+            self.turns + other.turns,
+            round(self.seconds + other.seconds, 3),
+        )
+
+
+NOTHING = Amounts()
+NO_OUTPUT_EXPECTED = ExpectedOutput()
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What the submitter asked for. Immutable; its digest is what an approval binds to."""
+
+    id: str
+    to: str
+    sender: str = "coordinator"
+    type: str = "task"
+    title: str = ""
+    priority: Priority = Priority.NORMAL
+    instructions: str = ""
+    context_ref: str = ""
+    context_sha256: str = ""
+    expected_output: ExpectedOutput = NO_OUTPUT_EXPECTED
+    ttl_seconds: int = 0
+    timeout_seconds: int = 0
+    delay_seconds: int = 0
+    lease_seconds: int = DEFAULT_LEASE_SECONDS
+    max_attempts: int = DEFAULT_ATTEMPTS
+    after: tuple[str, ...] = ()
+    on_dependency_failure: OnDependencyFailure = OnDependencyFailure.FAIL
+    next: tuple[Spec, ...] = ()
+    resources: tuple[str, ...] = ()
+    idempotency_key: str = ""
+    irreversible: bool = False
+    requires_approval: bool = False
+    approval_timeout_seconds: int = 0
+    review: bool = False
+    budget: Amounts = NOTHING
+    reply_to: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    traceparent: str = ""
+    parent: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def needs_approval(self) -> bool:
+        return self.requires_approval or self.irreversible
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """What a worker said it did. Not the truth until the gates accept it."""
+
+    epoch: int
+    by: str
+    summary: str = ""
+    result: str = ""
+    result_sha256: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something said to the next attempt: an answer, a reviewer's feedback, an earlier failure."""
+
+    at: int
+    by: str
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Memo:
+    """The part of a task's state that most tasks never need."""
+
+    failures: int = 0
+    crashes: int = 0
+    interruptions: int = 0
+    rounds: int = 0
+    waiting_on: tuple[str, ...] = ()
+    not_before: int = 0
+    approved_by: str = ""
+    approved_digest: str = ""
+    reason: str = ""
+    reason_kind: str = ""
+    notes: tuple[Note, ...] = ()
+    report: Reported | None = None
+    progress_percent: int = -1
+    progress_note: str = ""
+    spent: Amounts = NOTHING
+    extra_budget: Amounts = NOTHING
+    budget_warned: bool = False
+    remind_at: int = 0
+    asked_at: int = 0
+    reopened_at: int = 0
+    refused_reports: int = 0
+
+
+EMPTY_MEMO = Memo()
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One unit of work and how it stands.
+
+    `wake_at` is the next moment at which time matters to it, 0 if none. While there is a holder it
+    is the end of the lease: custody that heartbeats extend without an event, so it is the one field
+    that replaying the log does not promise to give back.
+    """
+
+    spec: Spec
+    state: State
+    version: int
+    epoch: int
+    submitted_at: int
+    updated_at: int
+    wake_at: int = 0
+    holder: str = ""
+    memo: Memo = EMPTY_MEMO
+
+    @property
+    def id(self) -> str:
+        return self.spec.id
+
+    @property
+    def to(self) -> str:
+        return self.spec.to
+
+    @property
+    def is_terminal(self) -> bool:
+        return self.state in TERMINAL
+
+    @property
+    def summary(self) -> str:
+        return self.memo.report.summary if self.memo.report else ""
+
+    @property
+    def reason(self) -> str:
+        return self.memo.reason

@@ -1,0 +1,115 @@
+"""The one function that decides: `transition(task, trigger, now) -> Decision`.
+
+No clock, no I/O, no chance: the same three arguments give the same decision for ever, which is what
+lets `agentq replay` and `agentq verify` prove every state from the log. The ledger calls it under a
+lock and saves what it returns; nobody else changes a task.
+
+How to read it: one function per trigger, each a few lines of policy returning the `Step` it takes.
+`custody` has what concerns a holder, `waiting` what concerns a task without one, `people` what is
+decided from outside, `steps` the endings they share. The states that may follow are in
+`states.TABLE`, and every step is held against it here. Four things to know before a change:
+
+- Custody is `holder` + `epoch` + lease. `holder_only` is the fence: it stands first in everything
+  an attempt may say. Leaving custody clears the holder, except that a cancelled task keeps it until
+  the holder says it has stopped or its lease ends: until then its agent may still be touching
+  things, so limits and exclusive resources go on counting it.
+- Irreversible tasks never start again by themselves. Whatever ends their attempt short of a report
+  blocks them for a person, and starting again needs a fresh approval.
+- `wake_at` of a task without a holder is `schedule.next_wake`, a pure function of its fields. A
+  `Tick` that is due always changes the task, so the due loop cannot spin.
+- An empty `kind` means nothing happened: no event, no new version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from agentq.core import custody, people, waiting
+from agentq.core import triggers as t
+from agentq.core.effects import Effect
+from agentq.core.schedule import next_wake
+from agentq.core.states import TABLE
+from agentq.core.steps import Step, not_allowed
+from agentq.core.task import EMPTY_MEMO, Spec, Task
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What follows from a trigger. No events: nothing happened that the log should know."""
+
+    task: Task
+    events: tuple[t.Event, ...] = ()
+    effects: tuple[Effect, ...] = ()
+
+
+def transition(task: Task | None, trigger: t.Trigger, now: int) -> Decision:
+    """Decide. Raises `Refused` (or `Stale`) when the trigger is not allowed."""
+    name = type(trigger).__name__
+    before = task.state if task else None
+    allowed = TABLE.get((before, name))
+    if allowed is None:
+        raise not_allowed(task, trigger)
+    if task is None:
+        assert isinstance(trigger, t.Submit)
+        return _settle(_Birth(trigger.spec, now), waiting.submit(trigger, now), trigger, now)
+    now = max(now, task.updated_at)
+    step = _STEPS[type(trigger)](task, trigger, now)
+    assert step.state in allowed, f"{before} --{name}--> {step.state} is not in the table"
+    return _settle(task, step, trigger, now)
+
+
+class _Birth:
+    """Stands in for the task before there is one, so that `_settle` has a single form."""
+
+    __slots__ = ("epoch", "holder", "memo", "spec", "submitted_at", "updated_at", "version")
+
+    def __init__(self, spec: Spec, now: int) -> None:
+        self.spec = spec
+        self.submitted_at = self.updated_at = now
+        self.version = self.epoch = 0
+        self.holder = ""
+        self.memo = EMPTY_MEMO
+
+
+def _settle(old: Task | _Birth, step: Step, trigger: t.Trigger, now: int) -> Decision:
+    if not step.kind:
+        assert isinstance(old, Task)
+        return Decision(old)
+    spec = old.spec
+    memo = old.memo if step.memo is None else step.memo
+    epoch = old.epoch if step.epoch < 0 else step.epoch
+    holder, wake_at = step.holder, step.lease_end
+    if step.keeps_custody:
+        assert isinstance(old, Task)
+        holder, wake_at = old.holder, old.wake_at
+    elif not holder:
+        wake_at = next_wake(step.state, spec, memo, old.submitted_at, epoch)
+    version = old.version + 1
+    task = Task(spec, step.state, version, epoch, old.submitted_at, now, wake_at, holder, memo)
+    event = t.Event(version, now, step.kind, trigger, step.state, epoch)
+    return Decision(task, (event,), step.effects)
+
+
+_STEPS: dict[type, Callable[[Task, Any, int], Step]] = {
+    t.DependencyEnded: waiting.dependency_ended,
+    t.Approve: waiting.approve,
+    t.Reject: waiting.reject,
+    t.Claim: custody.claim,
+    t.Progress: custody.progress,
+    t.AddArtifact: custody.add_artifact,
+    t.Spend: custody.spend,
+    t.Report: custody.report,
+    t.Fail: custody.fail,
+    t.Block: custody.block,
+    t.Release: custody.release,
+    t.Answer: people.answer,
+    t.Verdict: people.verdict,
+    t.Cancel: people.cancel,
+    t.Stopped: people.stopped,
+    t.Requeue: people.requeue,
+    t.Tick: waiting.tick,
+    t.Comment: people.comment,
+    t.RefuseReport: people.refuse_report,
+}

@@ -1,0 +1,244 @@
+"""Everything that can be said to a task. Each is a frozen value that the log keeps.
+
+Triggers of a holder carry the `epoch` of its attempt: the fencing token. Whatever chance or clock a
+decision needs (`jitter`) comes inside the trigger, so that replaying the log decides alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeAlias
+
+from agentq.core.states import State
+from agentq.core.task import NOTHING, Amounts, Spec
+
+
+class FailureKind(StrEnum):
+    """Why an attempt did not succeed; each kind has its own answer (see `transition`)."""
+
+    TRANSIENT = "transient"
+    TIMEOUT = "timeout"
+    STALLED = "stalled"
+    CRASHED = "crashed"
+    BAD_OUTPUT = "bad_output"
+    REFUSED = "refused"
+    INVALID = "invalid"
+    BUDGET = "budget"
+
+
+class Ruling(StrEnum):
+    """A reviewer's word on a report."""
+
+    ACCEPT = "accept"
+    CHANGES = "changes"
+    REJECT = "reject"
+
+
+class Resolution(StrEnum):
+    """What a person decides about a blocked task."""
+
+    RETRY = "retry"
+    DONE = "done"
+    GIVE_UP = "give_up"
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """`ended` names the dependencies that were already over, `waiting_on` those that are not."""
+
+    spec: Spec
+    waiting_on: tuple[str, ...] = ()
+    ended: tuple[tuple[str, State], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DependencyEnded:
+    dependency: str
+    outcome: State
+
+
+@dataclass(frozen=True, slots=True)
+class Approve:
+    by: str
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    by: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    holder: str
+    lease_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    epoch: int
+    percent: int
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AddArtifact:
+    epoch: int
+    name: str
+    size: int
+    sha256: str
+    media_type: str = "application/octet-stream"
+
+
+@dataclass(frozen=True, slots=True)
+class Spend:
+    epoch: int
+    cost: Amounts
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """`artifacts` are the names recorded for this attempt when it reported: what the gate sees."""
+
+    epoch: int
+    summary: str = ""
+    result: str = ""
+    result_sha256: str = ""
+    artifacts: tuple[str, ...] = ()
+    cost: Amounts = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """`jitter` in [0, 1) picks the point within the backoff."""
+
+    epoch: int
+    reason: str
+    kind: FailureKind = FailureKind.TRANSIENT
+    cost: Amounts = NOTHING
+    jitter: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    epoch: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Give the task back without using an attempt: clean shutdown, quota, an open circuit."""
+
+    epoch: int
+    reason: str = ""
+    not_before: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    by: str
+    text: str = ""
+    resolution: Resolution = Resolution.RETRY
+    extra_budget: Amounts = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    by: str
+    ruling: Ruling
+    feedback: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    by: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The holder of a cancelled task says that its agent is gone."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Requeue:
+    """`waiting_on` names the dependencies that are still under way when it is reopened."""
+
+    by: str
+    reason: str = ""
+    waiting_on: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passed: `now` reached the task's `wake_at`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comment:
+    """`epoch` is set when the holder of an attempt comments, and is then fenced like any write."""
+
+    by: str
+    text: str
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RefuseReport:
+    """A late report of a fenced-out attempt, kept as evidence; it changes nothing else."""
+
+    epoch: int
+    by: str
+    claim: str
+    text: str = ""
+
+
+Trigger: TypeAlias = (
+    Submit
+    | DependencyEnded
+    | Approve
+    | Reject
+    | Claim
+    | Progress
+    | AddArtifact
+    | Spend
+    | Report
+    | Fail
+    | Block
+    | Release
+    | Answer
+    | Verdict
+    | Cancel
+    | Stopped
+    | Requeue
+    | Tick
+    | Comment
+    | RefuseReport
+)
+
+TRIGGERS: dict[str, type] = {kind.__name__: kind for kind in Trigger.__args__}
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of a task's history: what happened, by which trigger, and the state it left."""
+
+    version: int
+    at: int
+    kind: str
+    trigger: Trigger
+    state: State
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An event as the log holds it: with its task and its place in the order of commits."""
+
+    position: int
+    task_id: str
+    event: Event = field()

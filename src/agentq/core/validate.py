@@ -1,0 +1,137 @@
+"""Whether a spec may be submitted: names, ranges, sizes and secrets. Bad input changes nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from agentq.core.envelope import canonical_json, spec_to_dict
+from agentq.core.errors import Invalid
+from agentq.core.limits import BATCH_MAX, ENVELOPE_BYTES_MAX, NAME_CHARS_MAX
+from agentq.core.secrets import find_secret
+from agentq.core.task import Spec
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
+_ROLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}\Z")
+_PLAIN = re.compile(r"[^\x00-\x1f\x7f]*\Z")
+_YEARS_10 = 10 * 366 * 24 * 3600
+#: Envelopes well under the limit need not be encoded to know it.
+_CERTAINLY_SMALL = ENVELOPE_BYTES_MAX // 8
+
+
+def check_id(task_id: str) -> str:
+    if not _ID.match(task_id) or ".." in task_id:
+        raise Invalid(
+            f"A task id is 1 to 128 letters, digits, '.', '_' or '-', starts with a letter or"
+            f" digit and has no '..'; got {task_id[:140]!r}.",
+            "Choose another --id.",
+        )
+    return task_id
+
+
+def check_role(role: str, what: str = "role") -> str:
+    if not _ROLE.match(role):
+        raise Invalid(
+            f"A {what} is 1 to 128 letters, digits, '.', '_', ':', '/', '@' or '-' and starts with"
+            f" a letter or digit; got {role[:140]!r}.",
+            "For example: implementation-worker.",
+        )
+    return role
+
+
+def check_spec(spec: Spec) -> None:
+    """Raise `Invalid` unless the spec can be accepted as it is."""
+    check_id(spec.id)
+    check_role(spec.to)
+    if spec.sender != "coordinator":
+        check_role(spec.sender, "sender (--from)")
+    _check_numbers(spec)
+    if spec.id in spec.after:
+        raise Invalid(f"{spec.id} cannot come after itself.", "Remove it from --after.")
+    total = _check_texts(spec)
+    if spec.next or total > _CERTAINLY_SMALL:
+        size = len(canonical_json(spec_to_dict(spec)))
+        if size > ENVELOPE_BYTES_MAX:
+            raise Invalid(
+                f"A task may have {ENVELOPE_BYTES_MAX} bytes as an envelope, this one has {size}."
+                " Nothing was submitted.",
+                "Put long text into the task file (--file): it travels as an artifact.",
+                code="too_large",
+            )
+        for child in spec.next:
+            check_spec(child)
+
+
+def _check_numbers(spec: Spec) -> None:
+    for name in (
+        "ttl_seconds",
+        "timeout_seconds",
+        "delay_seconds",
+        "lease_seconds",
+        "approval_timeout_seconds",
+    ):
+        value = getattr(spec, name)
+        if value and not 0 < value <= _YEARS_10:
+            raise Invalid(f"{name} must be from 1 s to 10 years, got {value}.")
+    if not spec.lease_seconds:
+        raise Invalid("lease_seconds must be at least 1, got 0.")
+    if not 1 <= spec.max_attempts <= 1000:
+        raise Invalid(f"max_attempts must be from 1 to 1000, got {spec.max_attempts}.")
+    budget = spec.budget
+    if min(budget.usd, budget.tokens, budget.turns, budget.seconds) < 0:
+        raise Invalid("A budget cannot be negative.", "Leave it out for no budget.")
+    for count, what in (
+        (len(spec.after), "dependencies"),
+        (len(spec.resources), "resources"),
+        (len(spec.labels), "labels"),
+        (len(spec.next), "next tasks"),
+    ):
+        if count > BATCH_MAX // 10:
+            raise Invalid(f"A task may have {BATCH_MAX // 10} {what}, got {count}.")
+
+
+def _texts(spec: Spec) -> Iterable[tuple[str, str]]:
+    yield "instructions", spec.instructions
+    if spec.title:
+        yield "title", spec.title
+    if spec.type != "task":
+        yield "type", spec.type
+    if spec.reply_to:
+        yield "reply_to", spec.reply_to
+    if spec.context_ref:
+        yield "context_ref", spec.context_ref
+    if spec.idempotency_key:
+        yield "idempotency_key", spec.idempotency_key
+    for key, value in spec.labels.items():
+        yield "labels", f"{key}={value}"
+    for resource in spec.resources:
+        yield "resources", resource
+    for name in spec.expected_output.artifacts:
+        yield "expected_output", name
+    if spec.extra:
+        yield "extra", canonical_json(dict(spec.extra)).decode()
+
+
+def _check_texts(spec: Spec) -> int:
+    """Look through every text of the envelope; returns how many characters there are."""
+    total = 0
+    for field, text in _texts(spec):
+        total += len(text)
+        rule = find_secret(text)
+        if rule:
+            raise Invalid(
+                f"The field {field} seems to hold a secret ({rule}). Messages are stored and shown,"
+                " so nothing was submitted.",
+                "Take the secret out; hand it to the worker through its environment instead.",
+                code="secret",
+            )
+        if field in ("instructions", "extra"):
+            if "\x00" in text:
+                raise Invalid(f"The field {field} holds a NUL character.", "Send text, not bytes.")
+        elif len(text) > 4 * NAME_CHARS_MAX or not _PLAIN.match(text):
+            raise Invalid(
+                f"The field {field} takes one line of at most {4 * NAME_CHARS_MAX} characters;"
+                f" got {text[:60]!r} ({len(text)} characters).",
+                "Shorten it and leave control characters out.",
+            )
+    return total

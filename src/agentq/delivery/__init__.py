@@ -1,0 +1,1 @@
+"""Wake-ups: how one process tells another that there is something to look at."""

@@ -1,0 +1,1 @@
+"""The only way state changes: lock, decide, save task, events and outbox together."""

@@ -1,0 +1,151 @@
+"""Custody: who may work on what. Limits and exclusive resources are checked under lock, here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from agentq.contracts.store import Lease, RoleRow, Tx
+from agentq.core.custody import already_accepted
+from agentq.core.errors import AgentqError, Refused, Stale
+from agentq.core.limits import SUMMARY_CHARS_MAX, RoleLimits, shorten
+from agentq.core.states import State
+from agentq.core.task import Task
+from agentq.core.triggers import AddArtifact, Claim, Fail, RefuseReport, Report, Tick, Trigger
+from agentq.ledger.work import Work
+
+#: How often a role notes that somebody asked for its work; `explain` reads it.
+SEEN_EVERY_MS = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A claim as the ledger gives it: the task, and the key that later calls may use."""
+
+    key: int
+    task: Task
+
+
+def limits_of(row: RoleRow) -> RoleLimits:
+    return RoleLimits(row.max_running, row.max_review, bool(row.paused))
+
+
+def claim(
+    tx: Tx, work: Work, role: int, count: int, holder: str, lease_ms: int
+) -> tuple[list[Held], bool]:
+    """Take up to `count` ready tasks; True beside them if there may be more to look at."""
+    row = tx.role(role)
+    if row.paused or row.max_running or row.max_review:
+        row = tx.lock_role(role)
+        room, _ = limits_of(row).room(*tx.occupancy(role))
+        count = count if room < 0 else min(count, room)
+    if work.now - row.seen_at > SEEN_EVERY_MS:
+        tx.set_role(row._replace(seen_at=work.now))
+    if count <= 0:
+        return [], False
+    held: list[Held] = []
+    picked = tx.pick(role, count)
+    for task_row in picked:
+        task = work.adopt(task_row)
+        taken = _take(tx, work, task_row.hot.key, task, holder, lease_ms)
+        if taken is not None:
+            held.append(Held(task_row.hot.key, taken))
+    work.finish()
+    return held, bool(picked) and not held
+
+
+def claim_one(tx: Tx, work: Work, key: int, holder: str, lease_ms: int) -> Held:
+    """Take this very task, under the same limits; says why not."""
+    work.load([key])
+    task = work.task(key)
+    if task.state is State.READY:
+        _check_room(tx, work, task)
+        if task.spec.resources and not tx.hold(key, sorted(task.spec.resources)):
+            raise Refused(
+                f"{task.id} needs {', '.join(task.spec.resources)}, which another task holds.",
+                "`agentq explain` says who.",
+                code="resource_held",
+            )
+    lease_ms = lease_ms or task.spec.lease_seconds * 1000
+    taken = work.apply(key, Claim(holder, lease_ms))
+    work.finish()
+    return Held(key, taken)
+
+
+def _check_room(tx: Tx, work: Work, task: Task) -> None:
+    row = tx.role(work.role_id(task.to))
+    if row.paused or row.max_running or row.max_review:
+        row = tx.lock_role(row.id)
+        room, why = limits_of(row).room(*tx.occupancy(row.id))
+        if room == 0:
+            raise Refused(
+                f"{task.id} cannot be claimed now: {why}.", "Wait, or raise the limit.", code="limit"
+            )
+
+
+def _take(
+    tx: Tx, work: Work, key: int, task: Task, holder: str, lease_ms: int
+) -> Task | None:
+    if task.wake_at and task.wake_at <= work.now:
+        work.apply(key, Tick())  # its time to live passed while it waited
+        return None
+    if task.spec.resources and not tx.hold(key, sorted(task.spec.resources)):
+        return None
+    return work.apply(key, Claim(holder, lease_ms or task.spec.lease_seconds * 1000))
+
+
+def heartbeat(tx: Tx, leases: Sequence[Lease]) -> set[int]:
+    """Renew leases, all in one statement; the keys that are still held."""
+    return tx.renew(leases)
+
+
+def tell(
+    tx: Tx, work: Work, items: Sequence[tuple[int, Trigger]]
+) -> list[Task | AgentqError]:
+    """Apply triggers to their tasks in order, in one transaction; a refusal refuses only itself.
+
+    A report that comes too late is refused, and that it came is kept in the log as evidence.
+    """
+    work.load(sorted({key for key, _ in items}))
+    outcomes: list[Task | AgentqError] = []
+    for key, trigger in items:
+        try:
+            outcomes.append(_tell_one(tx, work, key, trigger))
+        except AgentqError as refusal:
+            outcomes.append(refusal)
+            if isinstance(refusal, Stale) and isinstance(trigger, (Report, Fail)):
+                _keep_as_evidence(work, key, trigger)
+    work.finish()
+    return outcomes
+
+
+def _tell_one(tx: Tx, work: Work, key: int, trigger: Trigger) -> Task:
+    if isinstance(trigger, Report):
+        task = work.task(key)
+        if already_accepted(task, trigger):
+            return task
+        if task.spec.expected_output.artifacts:
+            names = tuple(
+                row.name for row in tx.artifacts_of(key) if row.epoch == trigger.epoch and row.size
+            )
+            trigger = _with_artifacts(trigger, names)
+    if isinstance(trigger, AddArtifact):
+        raise AssertionError("artifacts are recorded with record_artifact")
+    return work.apply(key, trigger)
+
+
+def _with_artifacts(report: Report, names: tuple[str, ...]) -> Report:
+    return Report(
+        report.epoch, report.summary, report.result, report.result_sha256, names, report.cost
+    )
+
+
+def _keep_as_evidence(work: Work, key: int, trigger: Report | Fail) -> None:
+    task = work.task(key)
+    text = trigger.summary if isinstance(trigger, Report) else trigger.reason
+    word = "completed" if isinstance(trigger, Report) else "failed"
+    late = RefuseReport(trigger.epoch, task.holder, word, shorten(text, SUMMARY_CHARS_MAX))
+    work.apply(key, late)
+
+
+Teller = Callable[[Sequence[tuple[int, Trigger]]], list[Task | AgentqError]]

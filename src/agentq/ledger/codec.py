@@ -1,0 +1,177 @@
+"""Between the ledger's values and the stores' rows. JSON is sparse: defaults are left out."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, fields
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from agentq.contracts.store import EventRow, HotRow, SpecRow
+from agentq.core.effects import Effect
+from agentq.core.states import State
+from agentq.core.task import EMPTY_MEMO, Memo, Spec, Task
+from agentq.core.triggers import TRIGGERS, Entry, Event, Submit, Trigger
+
+#: The order is that of the codes in contracts.store.
+STATES: tuple[State, ...] = (
+    State.PENDING,
+    State.READY,
+    State.IN_PROGRESS,
+    State.REVIEW,
+    State.BLOCKED,
+    State.COMPLETE,
+    State.FAILED,
+    State.CANCELLED,
+    State.EXPIRED,
+)
+CODES: dict[State, int] = {state: code for code, state in enumerate(STATES)}
+
+_encode = msgspec.json.Encoder().encode
+
+
+@cache
+def _shape(kind: type) -> tuple[tuple[str, object], ...]:
+    shape = []
+    for each in fields(kind):
+        default = each.default
+        if default is MISSING and each.default_factory is not MISSING:
+            default = each.default_factory()
+        shape.append((each.name, default))
+    return tuple(shape)
+
+
+@cache
+def _decoder(kind: type) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind)
+
+
+def _sparse(value: Any) -> dict[str, Any]:
+    return {
+        name: held
+        for name, default in _shape(type(value))
+        if (held := getattr(value, name)) is not default and held != default
+    }
+
+
+def encode_spec(spec: Spec) -> str:
+    plain = _sparse(spec)
+    if spec.next:
+        plain["next"] = [_sparse(child) for child in spec.next]
+    return _encode(plain).decode()
+
+
+def decode_spec(body: str) -> Spec:
+    spec: Spec = _decoder(Spec).decode(body)
+    return spec
+
+
+def encode_memo(memo: Memo) -> str:
+    if memo is EMPTY_MEMO:
+        return ""
+    plain = _sparse(memo)
+    return _encode(plain).decode() if plain else ""
+
+
+def decode_memo(text: str) -> Memo:
+    if not text:
+        return EMPTY_MEMO
+    memo: Memo = _decoder(Memo).decode(text)
+    return memo
+
+
+def encode_trigger(trigger: Trigger) -> str:
+    plain = _sparse(trigger)
+    if type(trigger) is Submit:
+        # The spec stands in its own row and never changes.
+        del plain["spec"]
+    return _encode(plain).decode() if plain else ""
+
+
+def decode_trigger(name: str, data: str, spec: Spec) -> Trigger:
+    kind = TRIGGERS[name]
+    if kind is Submit:
+        plain = msgspec.json.decode(data) if data else {}
+        ended = tuple((each, State(outcome)) for each, outcome in plain.get("ended", ()))
+        return Submit(spec, tuple(plain.get("waiting_on", ())), ended)
+    trigger: Trigger = _decoder(kind).decode(data or "{}")
+    return trigger
+
+
+def encode_effect(effect: Effect, task: Task) -> str:
+    plain = {"effect": type(effect).__name__, "task_id": task.id, **_sparse(effect)}
+    return _encode(plain).decode()
+
+
+def to_task(hot: HotRow, spec: Spec, submitted_at: int) -> Task:
+    return Task(
+        spec,
+        STATES[hot.state],
+        hot.version,
+        hot.epoch,
+        submitted_at,
+        hot.updated_at,
+        hot.wake_at,
+        hot.holder,
+        decode_memo(hot.memo),
+    )
+
+
+def to_hot(key: int, task: Task, flags: int) -> HotRow:
+    return HotRow(
+        key,
+        CODES[task.state],
+        task.version,
+        task.epoch,
+        task.wake_at,
+        task.updated_at,
+        task.holder,
+        encode_memo(task.memo),
+        flags,
+    )
+
+
+def to_event_row(key: int, event: Event) -> EventRow:
+    return EventRow(
+        key,
+        event.version,
+        event.at,
+        event.kind,
+        type(event.trigger).__name__,
+        CODES[event.state],
+        event.epoch,
+        encode_trigger(event.trigger),
+    )
+
+
+def to_event(row: EventRow, spec: Spec) -> Event:
+    trigger = decode_trigger(row.trigger, row.data, spec)
+    return Event(row.version, row.at, row.kind, trigger, STATES[row.state], row.epoch)
+
+
+def to_entry(position: int, task_id: str, row: EventRow, spec: Spec) -> Entry:
+    return Entry(position, task_id, to_event(row, spec))
+
+
+class SpecCache:
+    """Specs never change, so every process may keep those it has met. Bounded."""
+
+    def __init__(self, size: int = 20_000) -> None:
+        self._size = size
+        self._held: dict[int, tuple[Spec, int]] = {}
+
+    def get(self, key: int) -> tuple[Spec, int] | None:
+        return self._held.get(key)
+
+    def put(self, row: SpecRow) -> tuple[Spec, int]:
+        held = self._held.get(row.key)
+        if held is None:
+            if len(self._held) >= self._size:
+                self._held.clear()
+            held = self._held[row.key] = (decode_spec(row.body), row.submitted_at)
+        return held
+
+    def drop(self, keys: list[int]) -> None:
+        for key in keys:
+            self._held.pop(key, None)

@@ -1,0 +1,144 @@
+"""Why is this task not running? The answer in words, from facts that the views gather."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agentq.core.durations import format_duration
+from agentq.core.limits import RoleLimits, overspent
+from agentq.core.schedule import approval_deadline, awaits_approval, expiry
+from agentq.core.states import State
+from agentq.core.task import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What surrounds a task at one moment."""
+
+    now: int
+    dependencies: dict[str, str]
+    limits: RoleLimits
+    running: int
+    in_review: int
+    seen_at: int
+    held_resources: dict[str, str]
+    ahead: int
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """`headline` in one sentence, each cause with what to do about it."""
+
+    task: Task
+    headline: str
+    causes: tuple[tuple[str, str], ...]
+
+
+def explain(task: Task, facts: Facts) -> Explanation:
+    causes = _CAUSES[task.state](task, facts)
+    headline = f"{task.id} is {task.state}"
+    if task.state is State.READY:
+        headline += " and can be claimed now" if not causes else ", but held back"
+    elif task.state is State.PENDING:
+        headline += ": it waits for what is listed below"
+    return Explanation(task, headline + ".", tuple(causes))
+
+
+def _in(moment: int, now: int) -> str:
+    return f"in {format_duration(max((moment - now + 999) // 1000, 0))}"
+
+
+def _pending(task: Task, facts: Facts) -> list[tuple[str, str]]:
+    causes = []
+    for dependency in task.memo.waiting_on:
+        state = facts.dependencies.get(dependency, "unknown")
+        causes.append(
+            (f"dependency {dependency} is {state}", f"`agentq explain {dependency}` says why")
+        )
+    if awaits_approval(task.spec, task.memo):
+        deadline = approval_deadline(task.spec, task.memo)
+        until = f", which it waits for until {_in(deadline, facts.now)}" if deadline else ""
+        causes.append(
+            (
+                f"it needs an approval by somebody other than {task.spec.sender}{until}",
+                f"`agentq approve {task.id} --by NAME`",
+            )
+        )
+    if task.memo.not_before > facts.now:
+        why = "backing off after a failure" if task.memo.failures + task.memo.crashes else "delayed"
+        causes.append((f"it is {why} and may start {_in(task.memo.not_before, facts.now)}", "wait"))
+    elif task.memo.not_before:
+        causes.append(("its time has come and no process has ticked yet", "run a worker"))
+    return causes + _expires(task, facts)
+
+
+def _ready(task: Task, facts: Facts) -> list[tuple[str, str]]:
+    causes = []
+    room, why = facts.limits.room(facts.running, facts.in_review)
+    if room == 0:
+        causes.append((f"limit of role {task.to}: {why}", f"`agentq limits {task.to}` changes it"))
+    for resource, holder in sorted(facts.held_resources.items()):
+        causes.append((f"resource {resource} is held by {holder}", "it is free when that ends"))
+    gone = overspent(task.spec.budget, task.memo.extra_budget, task.memo.spent)
+    if gone:
+        causes.append((f"budget: {gone}", "raise the budget"))
+    if not facts.seen_at:
+        causes.append(
+            (f"no worker has ever asked for role {task.to}", f"start one for {task.to}")
+        )
+    elif facts.now - facts.seen_at > 120_000:
+        ago = format_duration((facts.now - facts.seen_at) // 1000)
+        causes.append(
+            (f"no worker has asked for role {task.to} in the last {ago}", "start a worker")
+        )
+    if facts.ahead:
+        causes.append((f"{facts.ahead} tasks of its role are ahead of it", "wait"))
+    return causes + _expires(task, facts)
+
+
+def _expires(task: Task, facts: Facts) -> list[tuple[str, str]]:
+    moment = expiry(task.spec, task.memo, task.submitted_at, task.epoch)
+    if not moment:
+        return []
+    return [(f"it expires {_in(moment, facts.now)} unless it starts before", "")]
+
+
+def _in_progress(task: Task, facts: Facts) -> list[tuple[str, str]]:
+    left = _in(task.wake_at, facts.now)
+    return [(f"attempt {task.epoch} runs with {task.holder}; its lease ends {left} unless renewed", "")]
+
+
+def _review(task: Task, facts: Facts) -> list[tuple[str, str]]:
+    by = task.memo.report.by if task.memo.report else "its worker"
+    return [(f"{by} has reported; a verdict of somebody else is missing",
+             f"`agentq approve {task.id}` or `agentq reject {task.id}`")]  # fmt: skip
+
+
+def _blocked(task: Task, facts: Facts) -> list[tuple[str, str]]:
+    answer = f"`agentq answer {task.id} --by NAME TEXT`"
+    if task.memo.reason_kind == "budget":
+        answer = f"`agentq answer {task.id} --extra-usd N` raises the budget"
+    return [(task.memo.reason or "it asked for help", answer)]
+
+
+def _over(task: Task, facts: Facts) -> list[tuple[str, str]]:
+    if task.state is State.COMPLETE:
+        return [("it is done", f"`agentq result {task.id}`")]
+    cause = task.memo.reason or f"it ended {task.state}"
+    if task.state is State.CANCELLED:
+        stopping = [("its holder has not said yet that it stopped", "")] if task.holder else []
+        return [(cause, ""), *stopping]
+    return [(cause, f"`agentq requeue {task.id}` opens it again")]
+
+
+_CAUSES = {
+    State.PENDING: _pending,
+    State.READY: _ready,
+    State.IN_PROGRESS: _in_progress,
+    State.REVIEW: _review,
+    State.BLOCKED: _blocked,
+    State.COMPLETE: _over,
+    State.FAILED: _over,
+    State.CANCELLED: _over,
+    State.EXPIRED: _over,
+}

@@ -1,0 +1,322 @@
+"""The ledger: the only way state changes. Every verb is one transaction, batched where it can be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+
+from agentq.contracts.store import (
+    ArtifactRow,
+    Lease,
+    OutboxRow,
+    Store,
+    Tx,
+)
+from agentq.core.effects import LANES
+from agentq.core.errors import AgentqError, Invalid
+from agentq.core.limits import (
+    BATCH_MAX,
+    NOTE_CHARS_MAX,
+    PROGRESS_CHARS_MAX,
+    SUMMARY_CHARS_MAX,
+    RoleLimits,
+    check_length,
+)
+from agentq.core.states import TERMINAL
+from agentq.core.task import Amounts, Spec, Task
+from agentq.core.triggers import (
+    AddArtifact,
+    Answer,
+    Approve,
+    Block,
+    Cancel,
+    Comment,
+    Fail,
+    FailureKind,
+    Progress,
+    Reject,
+    Release,
+    Report,
+    Requeue,
+    Resolution,
+    Ruling,
+    Spend,
+    Stopped,
+    Tick,
+    Trigger,
+    Verdict,
+)
+from agentq.ledger import claims
+from agentq.ledger.claims import Held
+from agentq.ledger.codec import STATES, SpecCache
+from agentq.ledger.submit import DEDUP_MS, Submitted, Submitter
+from agentq.ledger.views import Views
+from agentq.ledger.work import Work
+
+NO_COST = Amounts()
+
+
+class Ledger:
+    """Tasks and what may be done to them, on one store.
+
+    `chance` gives numbers in [0, 1) for backoff; it is injected so that a simulation can repeat.
+    Verbs of an attempt take the task's key and the attempt's epoch, and raise `Stale` if fenced.
+    """
+
+    def __init__(
+        self, store: Store, chance: Callable[[], float], dedup_ms: int = DEDUP_MS
+    ) -> None:
+        self.store = store
+        self._chance = chance
+        self._specs = SpecCache()
+        self._submitter = Submitter(store, self._specs, store.role_ids, dedup_ms)
+        self.views = Views(store, self._specs)
+
+    def _work(self, tx: Tx) -> Work:
+        return Work(tx, self._specs, self.store.role_ids, self._submitter.spawn)
+
+    # -- asking for work -------------------------------------------------------------------------
+
+    def submit(self, specs: Sequence[Spec], generated: Collection[str] = ()) -> list[Submitted]:
+        """Accept tasks, all or none. The same id or key and body gives the task that is there."""
+        return self._submitter.submit(specs, generated)
+
+    # -- custody ---------------------------------------------------------------------------------
+
+    def claim(self, role: str, count: int, holder: str, lease_ms: int = 0) -> list[Held]:
+        """Take up to `count` ready tasks of a role. `lease_ms` 0 means as each task says."""
+        if not 1 <= count <= BATCH_MAX:
+            raise Invalid(f"A claim takes 1 to {BATCH_MAX} tasks, got {count}.")
+        role_id = self.store.role_ids((role,))[role]
+        while True:
+            held, look_again = self.store.write(
+                lambda tx: claims.claim(tx, self._work(tx), role_id, count, holder, lease_ms)
+            )
+            if not look_again:
+                return held
+
+    def claim_task(self, key: int, holder: str, lease_ms: int = 0) -> Held:
+        """Take this very task."""
+        return self.store.write(
+            lambda tx: claims.claim_one(tx, self._work(tx), key, holder, lease_ms)
+        )
+
+    def heartbeat(self, leases: Sequence[Lease]) -> set[int]:
+        """Renew leases, all in one statement. A key that is not in the answer is lost."""
+        return self.store.write(partial(claims.heartbeat, leases=leases))
+
+    def tell_many(self, items: Sequence[tuple[int, Trigger]]) -> list[Task | AgentqError]:
+        """Apply triggers in one transaction; each refused one gives its error instead of a task."""
+        return self.store.write(lambda tx: claims.tell(tx, self._work(tx), items))
+
+    def tell(self, key: int, trigger: Trigger) -> Task:
+        outcome = self.tell_many([(key, trigger)])[0]
+        if isinstance(outcome, AgentqError):
+            raise outcome
+        return outcome
+
+    def progress(self, key: int, epoch: int, percent: int, note: str = "") -> Task:
+        if not 0 <= percent <= 100:
+            raise Invalid(f"Progress is 0 to 100 percent, got {percent}.")
+        check_length("The progress note", note, PROGRESS_CHARS_MAX)
+        return self.tell(key, Progress(epoch, percent, note))
+
+    def spend(self, key: int, epoch: int, cost: Amounts) -> Task:
+        return self.tell(key, Spend(epoch, cost))
+
+    def report(self, key: int, report: Report) -> Task:
+        check_length("The summary", report.summary, SUMMARY_CHARS_MAX)
+        return self.tell(key, report)
+
+    def fail(
+        self,
+        key: int,
+        epoch: int,
+        reason: str,
+        kind: FailureKind = FailureKind.TRANSIENT,
+        cost: Amounts = NO_COST,
+    ) -> Task:
+        check_length("The reason", reason, SUMMARY_CHARS_MAX)
+        return self.tell(key, Fail(epoch, reason, kind, cost, self._chance()))
+
+    def block(self, key: int, epoch: int, reason: str) -> Task:
+        check_length("The reason", reason, SUMMARY_CHARS_MAX)
+        return self.tell(key, Block(epoch, reason))
+
+    def release(self, key: int, epoch: int, reason: str = "", not_before: int = 0) -> Task:
+        return self.tell(key, Release(epoch, reason, not_before))
+
+    def stopped(self, key: int, epoch: int) -> Task:
+        return self.tell(key, Stopped(epoch))
+
+    def record_artifact(self, key: int, artifact: AddArtifact) -> Task:
+        """Make a file of this attempt visible. Refused if the attempt no longer holds the task."""
+
+        def change(tx: Tx) -> Task:
+            work = self._work(tx)
+            work.load([key])
+            same = [
+                row
+                for row in tx.artifacts_of(key)
+                if (row.epoch, row.name) == (artifact.epoch, artifact.name)
+            ]
+            if same and same[0].sha256 == artifact.sha256:
+                return work.task(key)
+            task = work.apply(key, artifact)
+            tx.add_artifacts(
+                [
+                    ArtifactRow(
+                        key,
+                        artifact.epoch,
+                        artifact.name,
+                        artifact.size,
+                        artifact.sha256,
+                        artifact.media_type,
+                        work.now,
+                    )
+                ]
+            )
+            work.finish()
+            return task
+
+        return self.store.write(change)
+
+    # -- people ----------------------------------------------------------------------------------
+
+    def approve(self, key: int, by: str, digest: str = "") -> Task:
+        return self.tell(key, Approve(by, digest))
+
+    def reject(self, key: int, by: str, reason: str = "") -> Task:
+        return self.tell(key, Reject(by, reason))
+
+    def verdict(self, key: int, by: str, ruling: Ruling, feedback: str = "") -> Task:
+        check_length("The feedback", feedback, NOTE_CHARS_MAX)
+        return self.tell(key, Verdict(by, ruling, feedback))
+
+    def answer(
+        self,
+        key: int,
+        by: str,
+        text: str = "",
+        resolution: Resolution = Resolution.RETRY,
+        extra_budget: Amounts = NO_COST,
+    ) -> Task:
+        check_length("The answer", text, NOTE_CHARS_MAX)
+        return self.tell(key, Answer(by, text, resolution, extra_budget))
+
+    def cancel(self, key: int, by: str, reason: str = "") -> Task:
+        return self.tell(key, Cancel(by, reason))
+
+    def comment(self, key: int, by: str, text: str, epoch: int = 0) -> Task:
+        check_length("The comment", text, NOTE_CHARS_MAX)
+        return self.tell(key, Comment(by, text, epoch))
+
+    def requeue(self, key: int, by: str, reason: str = "") -> Task:
+        """Open a dead letter again. It waits anew for those dependencies that are under way."""
+
+        def change(tx: Tx) -> Task:
+            work = self._work(tx)
+            work.load([key])
+            parents = tx.tasks(tx.parents_of(key))
+            under_way = tuple(
+                self._specs.put(row.spec)[0].id
+                for row in parents
+                if STATES[row.hot.state] not in TERMINAL
+            )
+            task = work.apply(key, Requeue(by, reason, under_way))
+            work.finish()
+            return task
+
+        return self.store.write(change)
+
+    # -- time ------------------------------------------------------------------------------------
+
+    def tick(self, limit: int = 500) -> int:
+        """Apply time to every task whose moment has come; how many changed."""
+        changed = 0
+        while True:
+            found, moved = self.store.write(lambda tx: self._tick_once(tx, limit))
+            changed += moved
+            if found < limit or not moved:
+                return changed
+
+    def _tick_once(self, tx: Tx, limit: int) -> tuple[int, int]:
+        work = self._work(tx)
+        rows = tx.due(work.now, limit)
+        for row in rows:
+            work.adopt(row)
+        for row in rows:
+            work.apply(row.hot.key, Tick())
+        work.finish()
+        return len(rows), len(work.events)
+
+    # -- effects ---------------------------------------------------------------------------------
+
+    def open_lanes(self, *lanes: str) -> None:
+        """From the next commit on, effects of these lanes are stored until somebody acks them."""
+        unknown = sorted(set(lanes) - set(LANES))
+        if unknown:
+            raise Invalid(f"Lanes are {', '.join(LANES)}; got {', '.join(unknown)}.")
+        self.store.write(lambda tx: tx.set_lanes(tx.lanes() | frozenset(lanes)))
+
+    def close_lanes(self, *lanes: str) -> None:
+        self.store.write(lambda tx: tx.set_lanes(tx.lanes() - frozenset(lanes)))
+
+    def take_effects(self, lane: str, count: int, hide_ms: int = 30_000) -> list[OutboxRow]:
+        """Effects to carry out, hidden from others for a while; they come back unless acked."""
+
+        def change(tx: Tx) -> list[OutboxRow]:
+            now = tx.now()
+            return tx.take_effects(lane, now, count, now + hide_ms)
+
+        return self.store.write(change)
+
+    def ack_effects(self, sequences: Sequence[int]) -> None:
+        self.store.write(lambda tx: tx.ack_effects(sequences))
+
+    # -- care ------------------------------------------------------------------------------------
+
+    def set_limits(self, role: str, limits: RoleLimits) -> None:
+        role_id = self.store.role_ids((role,))[role]
+
+        def change(tx: Tx) -> None:
+            row = tx.lock_role(role_id)
+            tx.set_role(
+                row._replace(
+                    max_running=limits.max_running,
+                    max_review=limits.max_review,
+                    paused=int(limits.paused),
+                )
+            )
+
+        self.store.write(change)
+
+    def prune(self, before: int, forget: Callable[[str], None], limit: int = 500) -> int:
+        """Delete tasks that ended before that moment, and their evidence through `forget`.
+
+        Dedup records outlive them: the same idempotency key still gives the same answer.
+        """
+        pruned, after_key = 0, 0
+        while True:
+            keys, ids = self.store.write(
+                lambda tx, after=after_key: self._prune_once(tx, before, after, limit)
+            )
+            for task_id in ids:
+                forget(task_id)
+            pruned += len(ids)
+            if len(keys) < limit:
+                self.store.write(lambda tx: tx.forget_dedup(tx.now()))
+                return pruned
+            after_key = keys[-1]
+
+    def _prune_once(
+        self, tx: Tx, before: int, after_key: int, limit: int
+    ) -> tuple[list[int], list[str]]:
+        keys = tx.prunable(before, after_key, limit)
+        tx.lock(keys)
+        keys = [key for key in tx.prunable(before, after_key, limit) if key in set(keys)]
+        ids = [self._specs.put(row.spec)[0].id for row in tx.tasks(keys)]
+        tx.delete(keys)
+        self._specs.drop(keys)
+        return keys, ids
+

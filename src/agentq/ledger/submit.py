@@ -1,0 +1,326 @@
+"""Accepting work: one task, many, or a graph, in one transaction; the same words give the same task.
+
+Most tasks depend on nothing and bear a fresh id: those are inserted by one statement. Whatever has
+dependencies, resources, a name somebody chose or an idempotency key goes the long way, under lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from agentq.contracts.doorbell import EVENTS_TOPIC, role_topic
+from agentq.contracts.store import (
+    HAS_DEPENDENTS,
+    HAS_RESOURCES,
+    DedupRow,
+    NewRow,
+    RunAgain,
+    Store,
+    Tx,
+)
+from agentq.core.envelope import body_digest
+from agentq.core.errors import Conflict, Invalid
+from agentq.core.graph import parents_first
+from agentq.core.limits import BATCH_MAX
+from agentq.core.states import TERMINAL, State
+from agentq.core.task import Spec, Task
+from agentq.core.transition import Decision, transition
+from agentq.core.triggers import Comment, Submit
+from agentq.core.validate import check_spec
+from agentq.ledger.codec import (
+    CODES,
+    STATES,
+    SpecCache,
+    encode_effect,
+    encode_memo,
+    encode_spec,
+    encode_trigger,
+)
+from agentq.ledger.work import Work
+
+DEDUP_MS = 30 * 24 * 3600 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A task that is in the ledger now; `created` is False if it was there before."""
+
+    task: Task
+    created: bool
+
+
+class Submitter:
+    """Submits against one store."""
+
+    def __init__(
+        self,
+        store: Store,
+        specs: SpecCache,
+        role_ids: Callable[[Iterable[str]], dict[str, int]],
+        dedup_ms: int = DEDUP_MS,
+    ) -> None:
+        self._store = store
+        self._specs = specs
+        self._role_ids = role_ids
+        self._dedup_ms = dedup_ms
+
+    def submit(self, specs: Sequence[Spec], generated: Collection[str] = ()) -> list[Submitted]:
+        """Accept all or none. `generated` holds the ids that were made up for this call."""
+        if len(specs) > BATCH_MAX:
+            raise Invalid(
+                f"One call takes at most {BATCH_MAX} tasks, got {len(specs)}.",
+                "Submit them in several calls.",
+            )
+        for spec in specs:
+            check_spec(spec)
+        simple = all(
+            spec.id in generated
+            and not (spec.after or spec.resources or spec.idempotency_key or spec.next)
+            for spec in specs
+        )
+        roles = self._role_ids(_roles_of(specs))
+        if simple:
+            done = self._submit_simple(specs, roles)
+            if done is not None:
+                return done
+        return self._store.write(lambda tx: self._submit_checked(tx, specs, generated, roles))
+
+    # -- the short way ---------------------------------------------------------------------------
+
+    def _submit_simple(
+        self, specs: Sequence[Spec], roles: dict[str, int]
+    ) -> list[Submitted] | None:
+        """None if it did not fit after all (an id was taken, a lane changed): go the long way."""
+        now, lanes = self._store.now(), self._store.known_lanes()
+        rows: list[NewRow] = []
+        tasks: list[Submitted] = []
+        effects: dict[str, list[tuple[str, str]]] = {}
+        topics = {EVENTS_TOPIC}
+        for spec in specs:
+            decision = transition(None, Submit(spec), now)
+            task = decision.task
+            tasks.append(Submitted(task, True))
+            rows.append(_new_row(decision, roles, 0))
+            if task.state is State.READY:
+                topics.add(role_topic(spec.to))
+            for effect in decision.effects:
+                if effect.lane and effect.lane in lanes:
+                    listed = effects.setdefault(spec.id, [])
+                    listed.append((effect.lane, encode_effect(effect, task)))
+        try:
+            inserted = self._store.submit(rows, effects, lanes, topics)
+        except RunAgain:
+            return None
+        if len(inserted) == len(specs):
+            return tasks
+        # A made-up id was taken: either ours, after a lost answer and a retry, or a true accident.
+        return None
+
+    # -- the long way ----------------------------------------------------------------------------
+
+    def _submit_checked(
+        self,
+        tx: Tx,
+        specs: Sequence[Spec],
+        generated: Collection[str],
+        roles: dict[str, int],
+    ) -> list[Submitted]:
+        unique = self._without_repeats(specs)
+        known = self._already_there(tx, unique, generated)
+        twins = _same_key_twins([spec for spec in unique if spec.id not in known])
+        fresh = [spec for spec in unique if spec.id not in known and spec.id not in twins]
+        fresh = parents_first(fresh)
+        work = Work(tx, self._specs, self._role_ids, self.spawn)
+        born = self._give_birth(work, fresh, roles)
+        self._remember(tx, fresh, generated, work.now)
+        work.finish()
+        known |= {twin: born[first] for twin, first in twins.items()}
+        return [
+            Submitted(born[spec.id], True) if spec.id in born else Submitted(known[spec.id], False)
+            for spec in specs
+        ]
+
+    @staticmethod
+    def _without_repeats(specs: Sequence[Spec]) -> list[Spec]:
+        unique: dict[str, Spec] = {}
+        for spec in specs:
+            first = unique.setdefault(spec.id, spec)
+            if first is not spec and first != spec:
+                raise _taken(spec.id, "twice in this batch, with different bodies")
+        return list(unique.values())
+
+    def _already_there(
+        self, tx: Tx, specs: Sequence[Spec], generated: Collection[str]
+    ) -> dict[str, Task]:
+        """Tasks that these very words have made before. Other words under the name: a conflict."""
+        names = {spec.id: _dedup_names(spec, generated) for spec in specs}
+        asked = [name for listed in names.values() for name in listed]
+        now = tx.now()
+        recalled = {
+            name: row for name, row in tx.recall(asked).items() if row.expires_at > now
+        } if asked else {}  # fmt: skip
+        stored = tx.keys([spec.id for spec in specs] + [row.task_id for row in recalled.values()])
+        held = {}
+        for row in tx.tasks(list(stored.values())) if stored else ():
+            self._specs.put(row.spec)
+            work = Work(tx, self._specs, self._role_ids, self.spawn)
+            task = work.adopt(row)
+            held[task.id] = task
+        known: dict[str, Task] = {}
+        for spec in specs:
+            for name in names[spec.id]:
+                if name in recalled:
+                    known[spec.id] = self._same_or_conflict(spec, recalled[name], held)
+            if spec.id in held and spec.id not in known:
+                if body_digest(held[spec.id].spec) != body_digest(spec):
+                    raise _taken(spec.id, "taken by a task with another body")
+                known[spec.id] = held[spec.id]
+        return known
+
+    @staticmethod
+    def _same_or_conflict(spec: Spec, row: DedupRow, held: dict[str, Task]) -> Task:
+        if row.digest != body_digest(spec):
+            what = row.name.split(":", 1)
+            raise _taken(what[1], f"already used, with another body, by {row.task_id}")
+        if row.task_id in held:
+            return held[row.task_id]
+        # The task was pruned; its name and outcome were not.
+        spec = replace(spec, id=row.task_id)
+        return Task(spec, STATES[row.state], 0, 0, 0, 0)
+
+    def _remember(
+        self, tx: Tx, specs: Sequence[Spec], generated: Collection[str], now: int
+    ) -> None:
+        rows = [
+            DedupRow(name, spec.id, body_digest(spec), CODES[State.PENDING], now + self._dedup_ms)
+            for spec in specs
+            for name in _dedup_names(spec, generated)
+        ]
+        if rows:
+            tx.remember(rows)
+
+    def _give_birth(
+        self, work: Work, specs: Sequence[Spec], roles: dict[str, int]
+    ) -> dict[str, Task]:
+        """Insert specs, parents first, each knowing how its dependencies stand at this moment."""
+        keys = self._dependency_keys(work, specs)
+        born: dict[str, Decision] = {}
+        rows = []
+        for spec in specs:
+            stand = {
+                each: born[each].task.state if each in born else work.tasks[keys[each]].state
+                for each in spec.after
+            }
+            waiting_on = tuple(each for each, state in stand.items() if state not in TERMINAL)
+            ended = tuple((each, state) for each, state in stand.items() if state in TERMINAL)
+            decision = transition(None, Submit(spec, waiting_on, ended), work.now)
+            born[spec.id] = decision
+            rows.append(_new_row(decision, roles, HAS_RESOURCES if spec.resources else 0))
+        inserted = work.tx.insert(rows)
+        if len(inserted) != len(rows):
+            raise RunAgain  # somebody took an id between our look and our insert
+        keys |= inserted
+        edges = [(keys[each], inserted[spec.id]) for spec in specs for each in spec.after]
+        if edges:
+            work.tx.link(edges)
+            for parent, _ in edges:
+                if parent in work.flags:
+                    work.flags[parent] |= HAS_DEPENDENTS
+        for spec in specs:
+            key = inserted[spec.id]
+            if spec.resources:
+                work.tx.want(key, spec.resources)
+            work.tasks[key] = born[spec.id].task
+            # Whoever comes after it within this batch has seen its state already.
+            work.flags[key] = HAS_RESOURCES if spec.resources else 0
+            work.note_effects(key, born[spec.id].task, born[spec.id].effects)
+        work.topics.add(EVENTS_TOPIC)
+        if specs:
+            work.tx.ring(work.topics)
+        return {task_id: decision.task for task_id, decision in born.items()}
+
+    @staticmethod
+    def _dependency_keys(work: Work, specs: Sequence[Spec]) -> dict[str, int]:
+        within = {spec.id for spec in specs}
+        outside = {each for spec in specs for each in spec.after} - within
+        keys = work.tx.keys(outside) if outside else {}
+        missing = sorted(outside - keys.keys())
+        if missing:
+            raise Invalid(
+                f"--after names tasks that do not exist: {', '.join(missing)}."
+                " Nothing was submitted.",
+                "Submit those first, or check the ids with `agentq list`.",
+                code="unknown_dependency",
+            )
+        work.load(sorted(keys.values()))
+        return keys
+
+    def spawn(self, work: Work, key: int) -> None:
+        """A task completed and named what comes next: submit that in the same transaction."""
+        parent = work.tasks[key]
+        taken = work.tx.keys([child.id for child in parent.spec.next])
+        for child in parent.spec.next:
+            if child.id in taken:
+                text = f"the next task {child.id} was not submitted: that id is taken"
+                work.apply(key, Comment("agentq", text))
+                continue
+            child = replace(child, parent=parent.id)
+            self._give_birth(work, [child], self._role_ids({child.to}))
+
+
+def _roles_of(specs: Iterable[Spec]) -> set[str]:
+    """Roles of these tasks and of all that may follow: made now, while no transaction is open."""
+    roles = set()
+    for spec in specs:
+        roles.add(spec.to)
+        if spec.next:
+            roles |= _roles_of(spec.next)
+    return roles
+
+
+def _same_key_twins(specs: Sequence[Spec]) -> dict[str, str]:
+    """Specs of one batch that share an idempotency key: the id of each later one -> the first."""
+    firsts: dict[str, Spec] = {}
+    twins: dict[str, str] = {}
+    for spec in specs:
+        if not spec.idempotency_key:
+            continue
+        first = firsts.setdefault(spec.idempotency_key, spec)
+        if first is not spec:
+            if body_digest(first) != body_digest(spec):
+                raise _taken(spec.idempotency_key, "used twice in this batch, for different bodies")
+            twins[spec.id] = first.id
+    return twins
+
+
+def _dedup_names(spec: Spec, generated: Collection[str]) -> list[str]:
+    names = [f"key:{spec.idempotency_key}"] if spec.idempotency_key else []
+    if spec.id not in generated:
+        names.append(f"id:{spec.id}")
+    return names
+
+
+def _new_row(decision: Decision, roles: dict[str, int], flags: int) -> NewRow:
+    task, event = decision.task, decision.events[0]
+    spec = task.spec
+    return NewRow(
+        spec.id,
+        roles[spec.to],
+        spec.priority.rank,
+        CODES[task.state],
+        task.wake_at,
+        task.submitted_at,
+        encode_memo(task.memo),
+        flags,
+        encode_spec(spec),
+        event.kind,
+        encode_trigger(event.trigger),
+    )
+
+
+def _taken(name: str, how: str) -> Conflict:
+    return Conflict(
+        f"{name} is {how}. Nothing was submitted.",
+        "Send the same body to get the same task, or choose another id or key.",
+    )

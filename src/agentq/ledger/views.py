@@ -1,0 +1,237 @@
+"""Looking at the ledger. Views decide nothing and change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from agentq.contracts.store import ArtifactRow, Filter, LogRow, Reader, Store, TaskRow
+from agentq.core.errors import Invalid, NotFound
+from agentq.core.states import State
+from agentq.core.task import Task
+from agentq.core.triggers import Entry, Event
+from agentq.ledger.claims import limits_of
+from agentq.ledger.codec import CODES, STATES, SpecCache, to_entry, to_task
+from agentq.ledger.explain import Explanation, Facts, explain
+from agentq.ledger.replay import Problem, check_task
+
+#: Tasks looked at per read while verifying everything.
+_PAGE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which tasks to list; empty fields do not restrict. `cursor` comes from the page before."""
+
+    states: tuple[State, ...] = ()
+    role: str = ""
+    sender: str = ""
+    type: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
+    cursor: int = 0
+    limit: int = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Newest first. `cursor` is 0 on the last page."""
+
+    tasks: tuple[Task, ...]
+    cursor: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Counts by role and state, ages in milliseconds, and what waits to leave."""
+
+    by_role: dict[str, dict[str, int]]
+    oldest_ready_ms: dict[str, int]
+    outbox: dict[str, int]
+    last_position: int
+
+
+class Views:
+    """Every question the doors ask."""
+
+    def __init__(self, store: Store, specs: SpecCache) -> None:
+        self._store = store
+        self._specs = specs
+
+    def _task(self, row: TaskRow) -> Task:
+        return to_task(row.hot, *self._specs.put(row.spec))
+
+    def find(self, ref: str) -> tuple[int, Task]:
+        """The task of this id, or of the one id that starts with it."""
+
+        def look(reader: Reader) -> tuple[int, TaskRow]:
+            keys = reader.keys((ref,))
+            if not keys:
+                keys = reader.keys((self._only_id(reader, ref),))
+            key = next(iter(keys.values()))
+            return key, reader.tasks([key])[0]
+
+        key, row = self._store.read(look)
+        return key, self._task(row)
+
+    @staticmethod
+    def _only_id(reader: Reader, ref: str) -> str:
+        candidates: list[str] = []
+        if ref:
+            candidates = reader.ids_starting(ref, 6)
+            if not candidates and not ref.startswith("task-"):
+                candidates = reader.ids_starting(f"task-{ref}", 6)
+        if not candidates:
+            raise NotFound(
+                f"There is no task {ref!r}.", "`agentq list` shows the tasks that are there."
+            )
+        if len(candidates) > 1:
+            shown = ", ".join(candidates[:5]) + (", …" if len(candidates) > 5 else "")
+            raise Invalid(
+                f"{ref!r} could be any of {shown}.", "Give more of the id.", code="ambiguous"
+            )
+        return candidates[0]
+
+    def get_many(self, keys: list[int]) -> dict[int, Task]:
+        rows = self._store.read(lambda reader: reader.tasks(keys))
+        return {row.hot.key: self._task(row) for row in rows}
+
+    def list_tasks(self, wanted: Wanted) -> Page:
+        if not 1 <= wanted.limit <= 10_000:
+            raise Invalid(f"A page has 1 to 10000 tasks, got {wanted.limit}.")
+
+        def look(reader: Reader) -> list[TaskRow]:
+            role = 0
+            if wanted.role:
+                ids = {row.name: row.id for row in reader.roles()}
+                role = ids.get(wanted.role, -1)
+            return reader.list_tasks(
+                Filter(
+                    tuple(CODES[state] for state in wanted.states),
+                    role,
+                    wanted.sender,
+                    wanted.type,
+                    wanted.labels,
+                    wanted.cursor,
+                    wanted.limit + 1,
+                )
+            )
+
+        rows = self._store.read(look)
+        more = len(rows) > wanted.limit
+        rows = rows[: wanted.limit]
+        cursor = rows[-1].hot.key if more else 0
+        return Page(tuple(self._task(row) for row in rows), cursor)
+
+    # -- the log ---------------------------------------------------------------------------------
+
+    def _entries(self, reader: Reader, rows: list[LogRow]) -> list[Entry]:
+        unknown = sorted({r.event.key for r in rows if self._specs.get(r.event.key) is None})
+        for row in reader.tasks(unknown) if unknown else ():
+            self._specs.put(row.spec)
+        entries = []
+        for row in rows:
+            held = self._specs.get(row.event.key)
+            if held is not None:
+                entries.append(to_entry(row.position, row.task_id, row.event, held[0]))
+        return entries
+
+    def history(self, key: int) -> list[Entry]:
+        """Everything that happened to one task, in order."""
+        return self._store.read(lambda reader: self._entries(reader, reader.events_of(key)))
+
+    def events_after(self, position: int, limit: int = 500) -> list[Entry]:
+        """What was committed after that position, in the order of commits, without gaps."""
+        return self._store.read(
+            lambda reader: self._entries(reader, reader.events_after(position, limit))
+        )
+
+    def last_position(self) -> int:
+        return self._store.read(lambda reader: reader.last_position())
+
+    # -- surroundings ----------------------------------------------------------------------------
+
+    def artifacts(self, key: int) -> list[ArtifactRow]:
+        return self._store.read(lambda reader: reader.artifacts_of(key))
+
+    def next_wake(self) -> int:
+        return self._store.read(lambda reader: reader.next_wake())
+
+    def explain(self, key: int) -> Explanation:
+        def look(reader: Reader) -> Explanation:
+            task = self._task(reader.tasks([key])[0])
+            role = next(row for row in reader.roles() if row.name == task.to)
+            running, in_review = reader.occupancy(role.id)
+            parents = {
+                t.id: str(t.state)
+                for t in (self._task(row) for row in reader.tasks(reader.parents_of(key)))
+            }
+            facts = Facts(
+                reader.now(),
+                parents,
+                limits_of(role),
+                running,
+                in_review,
+                role.seen_at,
+                {
+                    resource: holder
+                    for resource, holder in reader.holders_of(task.spec.resources).items()
+                    if holder != task.id
+                },
+                self._ahead(reader, key, task, role.id),
+            )
+            return explain(task, facts)
+
+        return self._store.read(look)
+
+    def _ahead(self, reader: Reader, key: int, task: Task, role: int) -> int:
+        if task.state is not State.READY:
+            return 0
+        rank = task.spec.priority.rank
+        wanted = Filter(states=(CODES[State.READY],), role=role, limit=1000)
+        return sum(
+            (self._task(row).spec.priority.rank, row.hot.key) < (rank, key)
+            for row in reader.list_tasks(wanted)
+        )
+
+    def stats(self) -> Stats:
+        def look(reader: Reader) -> Stats:
+            by_role: dict[str, dict[str, int]] = {}
+            for role, state, count in reader.counts():
+                by_role.setdefault(role, {})[str(STATES[state])] = count
+            now = reader.now()
+            oldest = {role: max(now - at, 0) for role, at in reader.oldest_ready()}
+            return Stats(by_role, oldest, reader.outbox_counts(), reader.last_position())
+
+        return self._store.read(look)
+
+    # -- proof -----------------------------------------------------------------------------------
+
+    def verify(
+        self, check_files: Callable[[Task, list[ArtifactRow]], list[str]] | None = None
+    ) -> Iterator[tuple[int, list[Problem]]]:
+        """Replay everything, page by page: (tasks looked at so far, problems on this page)."""
+        after, seen = 0, 0
+        while True:
+            page = self._store.read(lambda reader, start=after: self._load_page(reader, start))
+            if not page:
+                return
+            problems: list[Problem] = []
+            for _, task, events, files in page:
+                problems += check_task(task, events)
+                if check_files is not None:
+                    problems += [Problem(task.id, what) for what in check_files(task, files)]
+            seen += len(page)
+            after = page[-1][0]
+            yield seen, problems
+
+    def _load_page(
+        self, reader: Reader, after: int
+    ) -> list[tuple[int, Task, list[Event], list[ArtifactRow]]]:
+        keys = reader.keys_after(after, _PAGE)
+        page = []
+        for row in sorted(reader.tasks(keys), key=lambda row: row.hot.key):
+            task = self._task(row)
+            entries = self._entries(reader, reader.events_of(row.hot.key))
+            files = reader.artifacts_of(row.hot.key)
+            page.append((row.hot.key, task, [entry.event for entry in entries], files))
+        return page

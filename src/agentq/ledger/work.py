@@ -1,0 +1,156 @@
+"""One unit of work: tasks loaded under lock, decisions taken, everything saved together.
+
+This is the heart of the ledger. `apply` asks `core.transition` and notes what follows; `finish`
+carries on with what a decision means for other tasks (dependents, next tasks) until nothing is left,
+and then saves tasks, events and effects in the same transaction. Either all of it commits or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from agentq.contracts.doorbell import EVENTS_TOPIC, role_topic
+from agentq.contracts.store import (
+    HAS_DEPENDENTS,
+    HAS_RESOURCES,
+    EffectRow,
+    EventRow,
+    TaskRow,
+    Tx,
+)
+from agentq.core.effects import Announce, Effect, ResolveDependents, SpawnNext
+from agentq.core.errors import NotFound
+from agentq.core.states import State
+from agentq.core.task import Task
+from agentq.core.transition import transition
+from agentq.core.triggers import DependencyEnded, Trigger
+from agentq.ledger.codec import SpecCache, encode_effect, to_event_row, to_hot, to_task
+
+Spawner = Callable[["Work", int], None]
+
+
+class Work:
+    """The tasks of one transaction, by key."""
+
+    def __init__(
+        self,
+        tx: Tx,
+        specs: SpecCache,
+        role_ids: Callable[[Iterable[str]], dict[str, int]],
+        spawn: Spawner,
+    ) -> None:
+        self.tx = tx
+        self.now = tx.now()
+        self.tasks: dict[int, Task] = {}
+        self.flags: dict[int, int] = {}
+        self.events: list[EventRow] = []
+        self.effects: list[EffectRow] = []
+        self.topics: set[str] = set()
+        self._specs = specs
+        self._role_ids = role_ids
+        self._spawn = spawn
+        self._changed: dict[int, None] = {}
+        self._ended: list[tuple[int, State]] = []
+        self._spawning: list[int] = []
+        self._freed: list[int] = []
+        self._lanes: frozenset[str] | None = None
+
+    def adopt(self, row: TaskRow) -> Task:
+        """Take in a task that the store has locked already."""
+        spec, submitted_at = self._specs.put(row.spec)
+        task = to_task(row.hot, spec, submitted_at)
+        self.tasks[row.hot.key] = task
+        self.flags[row.hot.key] = row.hot.flags
+        return task
+
+    def load(self, keys: Sequence[int]) -> None:
+        """Lock tasks and take them in."""
+        wanted = [key for key in keys if key not in self.tasks]
+        if not wanted:
+            return
+        rows = self.tx.lock(wanted)
+        unknown = [row.key for row in rows if self._specs.get(row.key) is None]
+        if unknown:
+            for both in self.tx.tasks(unknown):
+                self._specs.put(both.spec)
+        for row in rows:
+            held = self._specs.get(row.key)
+            assert held is not None
+            self.tasks[row.key] = to_task(row, *held)
+            self.flags[row.key] = row.flags
+
+    def task(self, key: int) -> Task:
+        try:
+            return self.tasks[key]
+        except KeyError:
+            raise NotFound(
+                "That task is no longer in the ledger: it was pruned.",
+                "`agentq list` shows what is there.",
+            ) from None
+
+    def apply(self, key: int, trigger: Trigger) -> Task:
+        """Decide and note what follows. Raises `Refused` and notes nothing if not allowed."""
+        before = self.task(key)
+        decision = transition(before, trigger, self.now)
+        if not decision.events:
+            return before
+        after = decision.task
+        self.tasks[key] = after
+        self._changed[key] = None
+        for event in decision.events:
+            self.events.append(to_event_row(key, event))
+        if before.holder and not after.holder and self.flags[key] & HAS_RESOURCES:
+            self._freed.append(key)
+        if decision.effects:
+            self.note_effects(key, after, decision.effects)
+        return after
+
+    def note_effects(self, key: int, task: Task, effects: Sequence[Effect]) -> None:
+        for number, effect in enumerate(effects):
+            kind = type(effect)
+            if kind is Announce:
+                self.topics.add(role_topic(task.to))
+            if kind is ResolveDependents:
+                if self.flags[key] & HAS_DEPENDENTS:
+                    self._ended.append((key, task.state))
+            elif kind is SpawnNext:
+                self._spawning.append(key)
+            elif effect.lane in self.lanes():
+                payload = encode_effect(effect, task)
+                self.effects.append(EffectRow(key, task.version, number, effect.lane, payload))
+
+    def role_id(self, role: str) -> int:
+        return self._role_ids((role,))[role]
+
+    def lanes(self) -> frozenset[str]:
+        if self._lanes is None:
+            self._lanes = self.tx.lanes()
+        return self._lanes
+
+    def finish(self) -> None:
+        """Carry decisions on to other tasks, then save everything."""
+        while self._ended or self._spawning:
+            spawning, self._spawning = self._spawning, []
+            for key in spawning:
+                self._spawn(self, key)
+            self._resolve_dependents()
+        if self._freed:
+            self.tx.unhold(self._freed)
+        if not self.events and not self.effects:
+            return
+        hot = [to_hot(key, self.tasks[key], self.flags[key]) for key in self._changed]
+        self.topics.add(EVENTS_TOPIC)
+        self.tx.ring(self.topics)
+        self.tx.save(hot, self.events, self.effects)
+
+    def _resolve_dependents(self) -> None:
+        ended, self._ended = dict(self._ended), []
+        if not ended:
+            return
+        edges = self.tx.children(list(ended))
+        self.load(sorted({child for _, child in edges}))
+        for parent, child in edges:
+            task = self.tasks.get(child)
+            parent_id = self.tasks[parent].id
+            if task is not None and parent_id in task.memo.waiting_on:
+                self.apply(child, DependencyEnded(parent_id, ended[parent]))

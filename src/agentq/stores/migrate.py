@@ -1,0 +1,43 @@
+"""Numbered plain-SQL migrations, and the check that code and database speak of the same schema."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+
+from agentq.core.errors import Unavailable
+
+
+@cache
+def migrations(dialect: str) -> list[tuple[int, str, str]]:
+    """(number, name, sql) of each migration, in order."""
+    folder = resources.files("agentq.stores").joinpath("migrations", dialect)
+    found = []
+    for entry in folder.iterdir():
+        if entry.name.endswith(".sql"):
+            number = int(entry.name.split("_", 1)[0])
+            found.append((number, entry.name.removesuffix(".sql"), entry.read_text("utf-8")))
+    return sorted(found)
+
+
+def newest(dialect: str) -> int:
+    return migrations(dialect)[-1][0]
+
+
+def check_version(version: int, dialect: str, where: str, *, may_be_older: bool = False) -> None:
+    """Refuse a schema this code does not know."""
+    known = newest(dialect)
+    if version > known:
+        raise Unavailable(
+            f"The ledger {where} has schema {version}, written by a newer agentq; this one knows up"
+            f" to {known}. Nothing was touched.",
+            "Upgrade agentq, or point it at another ledger.",
+            code="newer_schema",
+        )
+    if version < known and not may_be_older:
+        raise Unavailable(
+            f"The ledger {where} has schema {version}; this agentq needs {known}."
+            " Nothing was touched.",
+            "Run `agentq db migrate` (and take a backup first: `agentq db backup`).",
+            code="older_schema",
+        )

@@ -1,0 +1,67 @@
+-- Statements that both databases understand word for word.
+
+-- name: ids_starting
+SELECT id FROM specs WHERE id >= :low AND id < :high ORDER BY id LIMIT :count;
+
+-- name: keys_after
+SELECT key FROM tasks WHERE key > :key ORDER BY key LIMIT :count;
+
+-- name: events_of
+SELECT e.position, s.id, e.key, e.version, e.at, e.kind, e.trigger, e.state, e.epoch, e.data
+FROM events e JOIN specs s ON s.key = e.key
+WHERE e.key = :key ORDER BY e.version;
+
+-- name: events_after
+SELECT e.position, s.id, e.key, e.version, e.at, e.kind, e.trigger, e.state, e.epoch, e.data
+FROM events e JOIN specs s ON s.key = e.key
+WHERE e.position > :position ORDER BY e.position LIMIT :count;
+
+-- name: counts
+SELECT r.name, t.state, count(*) FROM tasks t JOIN roles r ON r.id = t.role
+GROUP BY r.name, t.state ORDER BY r.name, t.state;
+
+-- name: oldest_ready
+SELECT r.name, min(s.submitted_at)
+FROM tasks t JOIN roles r ON r.id = t.role JOIN specs s ON s.key = t.key
+WHERE t.state = 1 AND t.state < 5 GROUP BY r.name ORDER BY r.name;
+
+-- name: artifacts_of
+SELECT key, epoch, name, size, sha256, media_type, at FROM artifacts
+WHERE key = :key ORDER BY epoch, name;
+
+-- name: roles
+SELECT id, name, max_running, max_review, paused, seen_at FROM roles ORDER BY name;
+
+-- name: occupancy
+SELECT coalesce(sum(CASE WHEN state IN (2, 7) THEN 1 ELSE 0 END), 0),
+       coalesce(sum(CASE WHEN state = 3 THEN 1 ELSE 0 END), 0)
+FROM (
+    SELECT state FROM tasks WHERE role = :role AND state IN (2, 3) AND state < 5
+    UNION ALL
+    SELECT state FROM tasks WHERE state = 7 AND wake_at > 0 AND role = :role
+) AS occupied;
+
+-- name: parents_of
+SELECT parent FROM edges WHERE child = :key ORDER BY parent;
+
+-- name: outbox_counts
+SELECT lane, count(*) FROM outbox GROUP BY lane ORDER BY lane;
+
+-- name: set_role
+UPDATE roles SET max_running = :max_running, max_review = :max_review, paused = :paused,
+    seen_at = :seen_at WHERE id = :id;
+
+-- name: forget_dedup
+DELETE FROM dedup WHERE expires_at <= :now;
+
+-- name: role
+SELECT id, name, max_running, max_review, paused, seen_at FROM roles WHERE id = :role;
+
+-- name: next_wake
+SELECT coalesce(min(wake_at), 0) FROM tasks WHERE wake_at > 0;
+
+-- name: prunable
+SELECT t.key FROM tasks t
+WHERE t.key > :after_key AND t.state >= 5 AND t.updated_at < :before AND t.holder = ''
+  AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.key = t.key)
+ORDER BY t.key LIMIT :count;

@@ -1,0 +1,165 @@
+-- name: keys
+SELECT id, key FROM specs WHERE id IN (SELECT value FROM json_each(?));
+
+-- name: tasks
+SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
+       s.submitted_at, s.body
+FROM json_each(?) j JOIN tasks t ON t.key = j.value JOIN specs s ON s.key = t.key;
+
+-- name: list_tasks
+SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
+       s.submitted_at, s.body
+FROM tasks t JOIN specs s ON s.key = t.key
+WHERE (:before_key = 0 OR t.key < :before_key)
+  AND (:role = 0 OR t.role = :role)
+  AND (:states = '[]' OR t.state IN (SELECT value FROM json_each(:states)))
+  AND (:sender = '' OR coalesce(s.body ->> '$.sender', 'coordinator') = :sender)
+  AND (:type = '' OR coalesce(s.body ->> '$.type', 'task') = :type)
+  AND NOT EXISTS (
+      SELECT 1 FROM json_each(:labels) wanted
+      WHERE NOT EXISTS (
+          SELECT 1 FROM json_each(s.body, '$.labels') label
+          WHERE label.key = wanted.value ->> 0 AND label.value = wanted.value ->> 1))
+ORDER BY t.key DESC LIMIT :count;
+
+-- name: last_position
+SELECT max((SELECT floor FROM head), coalesce((SELECT max(position) FROM events), 0));
+
+-- name: lanes
+SELECT lanes FROM head;
+
+-- name: set_lanes
+UPDATE head SET lanes = ?;
+
+-- name: set_floors
+UPDATE head SET floor = max(floor, (SELECT coalesce(max(position), 0) FROM events)),
+    key_floor = max(key_floor, (SELECT coalesce(max(key), 0) FROM specs));
+
+-- name: last_key
+SELECT max((SELECT key_floor FROM head), coalesce((SELECT max(key) FROM specs), 0));
+
+-- name: insert_spec
+INSERT INTO specs (key, id, submitted_at, body) VALUES (?, ?, ?, ?) ON CONFLICT (id) DO NOTHING;
+
+-- name: insert_task
+INSERT INTO tasks (key, role, priority, state, version, epoch, wake_at, updated_at, holder, memo,
+                   flags)
+VALUES (?, ?, ?, ?, 1, 0, ?, ?, '', ?, ?);
+
+-- name: insert_event
+INSERT INTO events (position, key, version, at, kind, trigger, state, epoch, data)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: update_task
+UPDATE tasks SET state = ?, version = ?, epoch = ?, wake_at = ?, updated_at = ?, holder = ?,
+    memo = ?, flags = ? WHERE key = ?;
+
+-- name: insert_effect
+INSERT INTO outbox (key, version, number, lane, payload) VALUES (?, ?, ?, ?, ?);
+
+-- name: lock
+SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags
+FROM tasks t WHERE t.key IN (SELECT value FROM json_each(?)) ORDER BY t.key;
+
+-- name: lock_one
+SELECT key, state, version, epoch, wake_at, updated_at, holder, memo, flags
+FROM tasks WHERE key = ?;
+
+-- name: pick
+SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
+       s.submitted_at, s.body
+FROM tasks t INDEXED BY tasks_live CROSS JOIN specs s ON s.key = t.key
+WHERE t.role = ? AND t.state = 1 AND t.state < 5
+  AND (t.flags & 2 = 0 OR NOT EXISTS (
+      SELECT 1 FROM wants w JOIN holds h ON h.resource = w.resource WHERE w.key = t.key))
+ORDER BY t.priority, t.key LIMIT ?;
+
+-- name: due
+SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
+       s.submitted_at, s.body
+FROM tasks t INDEXED BY tasks_due CROSS JOIN specs s ON s.key = t.key
+WHERE t.wake_at > 0 AND t.wake_at <= ? ORDER BY t.wake_at LIMIT ?;
+
+-- name: renew
+UPDATE tasks SET wake_at = ? WHERE key = ? AND epoch = ? AND state = 2 RETURNING key;
+
+-- name: insert_edge
+INSERT INTO edges (parent, child) VALUES (?, ?) ON CONFLICT DO NOTHING;
+
+-- name: mark_parent
+UPDATE tasks SET flags = flags | 1 WHERE key = ?;
+
+-- name: children
+SELECT parent, child FROM edges WHERE parent IN (SELECT value FROM json_each(?))
+ORDER BY child, parent;
+
+-- name: role_id
+SELECT id FROM roles WHERE name = ?;
+
+-- name: insert_role
+INSERT INTO roles (name) VALUES (?) ON CONFLICT (name) DO NOTHING;
+
+-- name: want
+INSERT INTO wants (key, resource) VALUES (?, ?) ON CONFLICT DO NOTHING;
+
+-- name: hold
+INSERT INTO holds (resource, key) VALUES (?, ?) ON CONFLICT (resource) DO NOTHING;
+
+-- name: unhold
+DELETE FROM holds WHERE key = ?;
+
+-- name: holders_of
+SELECT h.resource, s.id FROM holds h JOIN specs s ON s.key = h.key
+WHERE h.resource IN (SELECT value FROM json_each(?));
+
+-- name: recall
+SELECT name, task_id, digest, state, expires_at FROM dedup
+WHERE name IN (SELECT value FROM json_each(?));
+
+-- name: remember
+INSERT INTO dedup (name, task_id, digest, state, expires_at) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (name) DO UPDATE SET task_id = excluded.task_id, digest = excluded.digest,
+    state = excluded.state, expires_at = excluded.expires_at;
+
+-- name: keep_outcome
+UPDATE dedup SET state = (SELECT t.state FROM tasks t JOIN specs s ON s.key = t.key
+                          WHERE s.id = dedup.task_id)
+WHERE task_id = (SELECT id FROM specs WHERE key = ?);
+
+-- name: add_artifact
+INSERT INTO artifacts (key, epoch, name, size, sha256, media_type, at) VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT DO NOTHING;
+
+-- name: take_effects
+UPDATE outbox SET due_at = ?, tries = tries + 1
+WHERE sequence IN (SELECT sequence FROM outbox WHERE lane = ? AND due_at <= ?
+                   ORDER BY sequence LIMIT ?)
+RETURNING sequence, key || '.' || version || '.' || number,
+    (SELECT id FROM specs WHERE specs.key = outbox.key), lane, payload, tries;
+
+-- name: ack_effect
+DELETE FROM outbox WHERE sequence = ?;
+
+-- name: delete_events
+DELETE FROM events WHERE key = ?;
+
+-- name: delete_artifacts
+DELETE FROM artifacts WHERE key = ?;
+
+-- name: delete_outbox
+DELETE FROM outbox WHERE key = ?;
+
+-- name: delete_wants
+DELETE FROM wants WHERE key = ?;
+
+-- name: delete_parents
+DELETE FROM edges WHERE child = ?;
+
+-- name: delete_children
+DELETE FROM edges WHERE parent = ?;
+
+-- name: delete_task
+DELETE FROM tasks WHERE key = ?;
+
+-- name: delete_spec
+DELETE FROM specs WHERE key = ?;

@@ -1,0 +1,302 @@
+"""SQLite through apsw: one file, many processes, no server.
+
+Writers take turns: every transaction is BEGIN IMMEDIATE under WAL with synchronous=FULL, so what is
+acknowledged is on disk, and positions in the log are handed out in commit order without gaps.
+"database is locked" never reaches a user: a busy handler with short random naps waits its turn, and
+only gives up, in plain words, after `BUSY_SECONDS`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+import apsw
+
+from agentq.contracts.store import NewRow, Reader, RunAgain, T, Tx
+from agentq.core.errors import AgentqError, Conflict, Invalid, Unavailable
+from agentq.stores.migrate import check_version, migrations
+from agentq.stores.sqlite_rows import SqliteTx
+from agentq.stores.statements import statements
+
+BUSY_SECONDS = 60.0
+_RUNS = 20
+
+
+def wall_clock_ms() -> int:
+    """The clock of this host. Every process of an embedded ledger shares it."""
+    return time.time_ns() // 1_000_000
+
+
+class SqliteStore:
+    """Keeps `contracts.store.Store` on one SQLite file (or in memory, for simulations)."""
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        clock: Callable[[], int] = wall_clock_ms,
+        ring: Callable[[Iterable[str]], None] | None = None,
+        check_schema: bool = True,
+    ) -> None:
+        self.path = path
+        self.now = clock
+        self._ring = ring
+        self._sql = statements("sqlite")
+        self._guard = threading.RLock()
+        self._readers = threading.local()
+        self._roles: dict[str, int] = {}
+        self._opened: list[apsw.Connection] = []
+        self._writer = self._connect()
+        if check_schema:
+            with self._translated():
+                self._check_schema()
+        self._tx = SqliteTx(self._writer, self._sql, self.now)
+
+    # -- connections -----------------------------------------------------------------------------
+
+    def _connect(self) -> apsw.Connection:
+        with self._translated():
+            connection = apsw.Connection(self.path)
+            connection.set_busy_handler(_patient(BUSY_SECONDS))
+            for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = OFF",
+                           "cache_size = -16000", "temp_store = MEMORY"):  # fmt: skip
+                connection.execute(f"PRAGMA {pragma}")
+            self._opened.append(connection)
+            return connection
+
+    def _check_schema(self) -> None:
+        version = self.schema_version()
+        if version == 0:
+            self.migrate()
+        else:
+            check_version(version, "sqlite", self.path)
+
+    def schema_version(self) -> int:
+        return int(self._writer.pragma("user_version"))
+
+    def migrate(self) -> list[str]:
+        """Bring the schema up to date under the write lock; the names of what was applied."""
+        applied: list[str] = []
+        with self._guard, self._translated():
+            self._writer.execute("BEGIN IMMEDIATE")
+            try:
+                version = self.schema_version()
+                check_version(version, "sqlite", self.path, may_be_older=True)
+                for number, name, sql in migrations("sqlite"):
+                    if number > version:
+                        self._writer.execute(sql)
+                        self._writer.execute(f"PRAGMA user_version = {number}")
+                        applied.append(name)
+                self._writer.execute("COMMIT")
+            except BaseException:
+                self._roll_back()
+                raise
+        return applied
+
+    def _roll_back(self) -> None:
+        if self._writer.in_transaction:
+            self._writer.execute("ROLLBACK")
+
+    def _translated(self) -> _Translated:
+        return _Translated(self.path)
+
+    # -- transactions ----------------------------------------------------------------------------
+
+    def write(self, change: Callable[[Tx], T]) -> T:
+        for _ in range(_RUNS):
+            try:
+                return self._write_once(change)
+            except RunAgain:
+                continue
+        raise Unavailable(
+            f"The ledger {self.path} kept changing under this request. Nothing was changed.",
+            "Try again.",
+        )
+
+    def _write_once(self, change: Callable[[Tx], T]) -> T:
+        with self._guard:
+            try:
+                self._writer.execute("BEGIN IMMEDIATE")
+                tx = self._tx
+                tx.begin()
+                result = change(tx)
+                self._writer.execute("COMMIT")
+            except BaseException as error:
+                self._roll_back()
+                if isinstance(error, apsw.Error):
+                    raise _in_words(error, self.path) from error
+                raise
+            topics = tx.topics
+        if topics and self._ring:
+            self._ring(topics)
+        return result
+
+    def submit(
+        self,
+        rows: Sequence[NewRow],
+        effects: Mapping[str, Sequence[tuple[str, str]]],
+        lanes: frozenset[str],
+        topics: Iterable[str],
+    ) -> set[str]:
+        def change(tx: Tx) -> set[str]:
+            if effects and tx.lanes() != lanes:
+                raise RunAgain
+            assert isinstance(tx, SqliteTx)
+            inserted = tx.insert(rows)
+            tx.add_new_effects(inserted, effects)
+            tx.ring(topics)
+            return set(inserted)
+
+        return self._write_once(change)
+
+    def read(self, look: Callable[[Reader], T]) -> T:
+        if self.path == ":memory:":
+            with self._guard, self._translated():
+                return look(SqliteTx(self._writer, self._sql, self.now))
+        tx: SqliteTx | None = getattr(self._readers, "tx", None)
+        if tx is None:
+            tx = SqliteTx(self._connect(), self._sql, self.now)
+            self._readers.tx = tx
+        with self._translated():
+            # One snapshot for everything `look` asks.
+            tx.connection.execute("BEGIN")
+            try:
+                return look(tx)
+            finally:
+                if tx.connection.in_transaction:
+                    tx.connection.execute("COMMIT")
+
+    def known_lanes(self) -> frozenset[str]:
+        return self.read(lambda reader: reader.lanes())  # type: ignore[attr-defined, no-any-return]
+
+    def role_ids(self, names: Iterable[str]) -> dict[str, int]:
+        wanted = set(names)
+        unknown = [name for name in wanted if name not in self._roles]
+        if unknown:
+            found = self.read(lambda reader: {row.name: row.id for row in reader.roles()})
+            missing = sorted(wanted - found.keys())
+            if missing:
+
+                def create(tx: Tx) -> dict[str, int]:
+                    assert isinstance(tx, SqliteTx)
+                    return {name: tx.create_role(name) for name in missing}
+
+                found |= self.write(create)
+            self._roles |= found
+        return {name: self._roles[name] for name in wanted}
+
+    # -- care ------------------------------------------------------------------------------------
+
+    def facts(self) -> dict[str, str]:
+        with self._guard, self._translated():
+            pragma = self._writer.pragma
+            return {
+                "engine": f"SQLite {apsw.sqlite_lib_version()} (apsw {apsw.apsw_version()})",
+                "journal_mode": str(pragma("journal_mode")),
+                "synchronous": {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}.get(
+                    pragma("synchronous"), "?"
+                ),
+                "file": self.path,
+                "size_bytes": str(pragma("page_count") * pragma("page_size")),
+                "integrity": str(pragma("quick_check")),
+            }
+
+    def backup(self, target: str) -> None:
+        """Copy the whole ledger, consistent, while others go on writing."""
+        if Path(target).exists():
+            raise Conflict(
+                f"{target} is there already and a backup never overwrites. Nothing was written.",
+                "Name another file.",
+            )
+        with self._guard, self._translated():
+            destination = apsw.Connection(target)
+            try:
+                with destination.backup("main", self._writer, "main") as copy:
+                    while not copy.done:
+                        copy.step(1000)
+            finally:
+                destination.close()
+
+    def close(self) -> None:
+        with self._guard:
+            for connection in self._opened:
+                connection.close()
+            self._opened.clear()
+
+
+def _patient(seconds: float) -> Callable[[int], bool]:
+    """A busy handler: short random naps, so that waiters neither spin nor march in step."""
+    started = 0.0
+
+    def nap(tries: int) -> bool:
+        nonlocal started
+        if tries == 0:
+            started = time.monotonic()
+        elif time.monotonic() - started > seconds:
+            return False
+        time.sleep(random.uniform(0.0002, 0.002 if tries < 50 else 0.01))
+        return True
+
+    return nap
+
+
+class _Translated:
+    """Turns what SQLite says into what agentq says."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, apsw.Error):
+            raise _in_words(error, self._path) from error
+
+
+def _in_words(error: apsw.Error, path: str) -> AgentqError:
+    if isinstance(error, (apsw.BusyError, apsw.LockedError)):
+        return Unavailable(
+            f"The ledger {path} was kept locked by another process for {BUSY_SECONDS:.0f} s."
+            " Nothing was changed.",
+            "Look for a stuck process that holds the file, then try again.",
+            code="busy",
+        )
+    if isinstance(error, apsw.FullError):
+        return Unavailable(
+            f"The disk of {path} is full. Nothing was changed.", "Free some space and try again."
+        )
+    if isinstance(error, (apsw.ReadOnlyError, apsw.PermissionsError, apsw.AuthError)):
+        return Unavailable(
+            f"The ledger {path} cannot be written (read-only). Nothing was changed.",
+            "Check the permissions of the file and its folder.",
+        )
+    if isinstance(error, (apsw.NotADBError, apsw.CorruptError)):
+        return Unavailable(
+            f"{path} is not a readable agentq ledger: {error}. Nothing was changed.",
+            "Check the path, or restore the file from a backup (`agentq db backup`).",
+        )
+    if isinstance(error, apsw.CantOpenError):
+        if not Path(path).parent.is_dir():
+            return Unavailable(
+                f"The folder {os.path.dirname(path) or '.'} of the ledger does not exist.",
+                "Create it, or run `agentq init`.",
+            )
+        return Unavailable(
+            f"The ledger {path} cannot be opened: {error}.", "Check the path and its permissions."
+        )
+    if isinstance(error, apsw.IOError):
+        return Unavailable(
+            f"Reading or writing {path} failed: {error}. Nothing was acknowledged.",
+            "Check the disk, then try again.",
+        )
+    if isinstance(error, apsw.TooBigError):
+        return Invalid(f"A value is too big for the ledger: {error}. Nothing was changed.")
+    return Unavailable(f"The ledger {path} answered: {error}. Nothing was changed.")

@@ -1,0 +1,276 @@
+"""The verbs of `contracts.store.Tx` on an open SQLite transaction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import apsw
+
+from agentq.contracts.store import (
+    ArtifactRow,
+    DedupRow,
+    EffectRow,
+    EventRow,
+    Filter,
+    HotRow,
+    Lease,
+    LogRow,
+    NewRow,
+    OutboxRow,
+    RoleRow,
+    SpecRow,
+    TaskRow,
+)
+
+
+class SqliteTx:
+    """Speaks SQL on one connection. Whoever owns it begins and commits."""
+
+    def __init__(
+        self, connection: apsw.Connection, sql: Mapping[str, str], clock: Callable[[], int]
+    ) -> None:
+        self.connection = connection
+        self.now = clock
+        self.topics: set[str] = set()
+        self._sql = sql
+        self._position = -1
+
+    def begin(self) -> None:
+        self.topics = set()
+        self._position = -1
+
+    def _all(self, name: str, bindings: Any = ()) -> list[Any]:
+        return self.connection.execute(self._sql[name], bindings).fetchall()
+
+    def _many(self, name: str, rows: Iterable[Any]) -> None:
+        self.connection.executemany(self._sql[name], rows)
+
+    # -- looking ---------------------------------------------------------------------------------
+
+    def keys(self, ids: Iterable[str]) -> dict[str, int]:
+        return dict(self._all("keys", (json.dumps(list(ids)),)))
+
+    def ids_starting(self, prefix: str, limit: int) -> list[str]:
+        high = prefix + "\U0010ffff"
+        rows = self._all("ids_starting", {"low": prefix, "high": high, "count": limit})
+        return [row[0] for row in rows]
+
+    def tasks(self, keys: Sequence[int]) -> list[TaskRow]:
+        return _task_rows(self._all("tasks", (json.dumps(list(keys)),)))
+
+    def list_tasks(self, wanted: Filter) -> list[TaskRow]:
+        return _task_rows(
+            self._all(
+                "list_tasks",
+                {
+                    "before_key": wanted.before_key,
+                    "role": wanted.role,
+                    "states": json.dumps(wanted.states),
+                    "sender": wanted.sender,
+                    "type": wanted.type,
+                    "labels": json.dumps(wanted.labels),
+                    "count": wanted.limit,
+                },
+            )
+        )
+
+    def keys_after(self, key: int, limit: int) -> list[int]:
+        return [row[0] for row in self._all("keys_after", {"key": key, "count": limit})]
+
+    def events_of(self, key: int) -> list[LogRow]:
+        return _log_rows(self._all("events_of", {"key": key}))
+
+    def events_after(self, position: int, limit: int) -> list[LogRow]:
+        return _log_rows(self._all("events_after", {"position": position, "count": limit}))
+
+    def last_position(self) -> int:
+        return int(self._all("last_position")[0][0])
+
+    def counts(self) -> list[tuple[str, int, int]]:
+        return self._all("counts")
+
+    def oldest_ready(self) -> list[tuple[str, int]]:
+        return self._all("oldest_ready")
+
+    def artifacts_of(self, key: int) -> list[ArtifactRow]:
+        return [ArtifactRow(*row) for row in self._all("artifacts_of", {"key": key})]
+
+    def roles(self) -> list[RoleRow]:
+        return [RoleRow(*row) for row in self._all("roles")]
+
+    def occupancy(self, role: int) -> tuple[int, int]:
+        running, in_review = self._all("occupancy", {"role": role})[0]
+        return running, in_review
+
+    def holders_of(self, resources: Sequence[str]) -> dict[str, str]:
+        return dict(self._all("holders_of", (json.dumps(list(resources)),)))
+
+    def outbox_counts(self) -> dict[str, int]:
+        return dict(self._all("outbox_counts"))
+
+    def parents_of(self, key: int) -> list[int]:
+        return [row[0] for row in self._all("parents_of", {"key": key})]
+
+    def role(self, role: int) -> RoleRow:
+        return RoleRow(*self._all("role", {"role": role})[0])
+
+    def next_wake(self) -> int:
+        return int(self._all("next_wake")[0][0])
+
+    def prunable(self, before: int, after_key: int, limit: int) -> list[int]:
+        bindings = {"before": before, "after_key": after_key, "count": limit}
+        return [row[0] for row in self._all("prunable", bindings)]
+
+    # -- tasks -----------------------------------------------------------------------------------
+
+    def insert(self, rows: Sequence[NewRow]) -> dict[str, int]:
+        key = int(self._all("last_key")[0][0])
+        execute, insert_spec = self.connection.execute, self._sql["insert_spec"]
+        inserted: dict[str, int] = {}
+        tasks: list[tuple[Any, ...]] = []
+        events: list[EventRow] = []
+        for row in rows:
+            execute(insert_spec, (key + 1, row.id, row.at, row.body))
+            if not self.connection.changes():
+                continue
+            key += 1
+            inserted[row.id] = key
+            tasks.append(
+                (key, row.role, row.priority, row.state, row.wake_at, row.at, row.memo, row.flags)
+            )
+            events.append(EventRow(key, 1, row.at, row.kind, "Submit", row.state, 0, row.data))
+        self._many("insert_task", tasks)
+        self._append(events)
+        return inserted
+
+    def add_new_effects(
+        self, inserted: Mapping[str, int], effects: Mapping[str, Sequence[tuple[str, str]]]
+    ) -> None:
+        self._many(
+            "insert_effect",
+            [
+                (inserted[task_id], 1, number, lane, payload)
+                for task_id, listed in effects.items()
+                if task_id in inserted
+                for number, (lane, payload) in enumerate(listed)
+            ],
+        )
+
+    def _append(self, events: Sequence[EventRow]) -> None:
+        """Events get their positions here: writers take turns, so this is the order of commits."""
+        if self._position < 0:
+            self._position = self.last_position()
+        start = self._position + 1
+        self._position += len(events)
+        self._many("insert_event", [(start + i, *event) for i, event in enumerate(events)])
+
+    def lock(self, keys: Sequence[int]) -> list[HotRow]:
+        if len(keys) == 1:
+            return [HotRow(*row) for row in self._all("lock_one", (keys[0],))]
+        return [HotRow(*row) for row in self._all("lock", (json.dumps(list(keys)),))]
+
+    def pick(self, role: int, count: int) -> list[TaskRow]:
+        return _task_rows(self._all("pick", (role, count)))
+
+    def due(self, now: int, count: int) -> list[TaskRow]:
+        return _task_rows(self._all("due", (now, count)))
+
+    def save(
+        self, hot: Sequence[HotRow], events: Sequence[EventRow], effects: Sequence[EffectRow]
+    ) -> None:
+        self._many("update_task", [(*row[1:], row[0]) for row in hot])
+        self._append(events)
+        if effects:
+            self._many("insert_effect", effects)
+
+    def ring(self, topics: Iterable[str]) -> None:
+        self.topics.update(topics)
+
+    def renew(self, leases: Sequence[Lease]) -> set[int]:
+        now = self.now()
+        rows = self.connection.executemany(
+            self._sql["renew"], [(now + lease.lease_ms, lease.key, lease.epoch) for lease in leases]
+        )
+        return {row[0] for row in rows}
+
+    # -- lanes -----------------------------------------------------------------------------------
+
+    def lanes(self) -> frozenset[str]:
+        return frozenset(self._all("lanes")[0][0].split())
+
+    def set_lanes(self, lanes: frozenset[str]) -> None:
+        self._all("set_lanes", (" ".join(sorted(lanes)),))
+
+    def take_effects(self, lane: str, now: int, count: int, until: int) -> list[OutboxRow]:
+        rows = self._all("take_effects", (until, lane, now, count))
+        return sorted(OutboxRow(*row) for row in rows)
+
+    def ack_effects(self, sequences: Sequence[int]) -> None:
+        self._many("ack_effect", [(sequence,) for sequence in sequences])
+
+    # -- the graph, roles and resources ----------------------------------------------------------
+
+    def link(self, edges: Sequence[tuple[int, int]]) -> None:
+        self._many("insert_edge", edges)
+        self._many("mark_parent", [(parent,) for parent in {parent for parent, _ in edges}])
+
+    def children(self, keys: Sequence[int]) -> list[tuple[int, int]]:
+        return self._all("children", (json.dumps(list(keys)),))
+
+    def create_role(self, name: str) -> int:
+        self._all("insert_role", (name,))
+        return int(self._all("role_id", (name,))[0][0])
+
+    def lock_role(self, role: int) -> RoleRow:
+        return self.role(role)
+
+    def set_role(self, row: RoleRow) -> None:
+        self._all("set_role", row._asdict())
+
+    def want(self, key: int, resources: Sequence[str]) -> None:
+        self._many("want", [(key, resource) for resource in resources])
+
+    def hold(self, key: int, resources: Sequence[str]) -> bool:
+        for resource in resources:
+            self._all("hold", (resource, key))
+            if not self.connection.changes():
+                self._all("unhold", (key,))
+                return False
+        return True
+
+    def unhold(self, keys: Sequence[int]) -> None:
+        self._many("unhold", [(key,) for key in keys])
+
+    # -- records beside the tasks ----------------------------------------------------------------
+
+    def recall(self, names: Sequence[str]) -> dict[str, DedupRow]:
+        rows = self._all("recall", (json.dumps(list(names)),))
+        return {row[0]: DedupRow(*row) for row in rows}
+
+    def remember(self, rows: Sequence[DedupRow]) -> None:
+        self._many("remember", rows)
+
+    def add_artifacts(self, rows: Sequence[ArtifactRow]) -> None:
+        self._many("add_artifact", rows)
+
+    def delete(self, keys: Sequence[int]) -> None:
+        self._all("set_floors")
+        each = [(key,) for key in keys]
+        for name in ("keep_outcome", "delete_events", "delete_artifacts", "delete_outbox",
+                     "unhold", "delete_wants", "delete_parents", "delete_children",
+                     "delete_task", "delete_spec"):  # fmt: skip
+            self._many(name, each)
+
+    def forget_dedup(self, now: int) -> int:
+        self._all("forget_dedup", {"now": now})
+        return self.connection.changes()
+
+
+def _task_rows(rows: Iterable[tuple[Any, ...]]) -> list[TaskRow]:
+    return [TaskRow(HotRow(*row[:9]), SpecRow(row[0], row[9], row[10])) for row in rows]
+
+
+def _log_rows(rows: Iterable[tuple[Any, ...]]) -> list[LogRow]:
+    return [LogRow(row[0], row[1], EventRow(*row[2:])) for row in rows]
