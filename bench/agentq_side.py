@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import time
+
+import psycopg
+
 from agentq import Queue
+from agentq.client.claim import Claim
 from bench.body import instructions_for, number_in
+from bench.history import PATTERN_TASKS, multiply_postgres, multiply_sqlite
 from bench.side import ROLE, Side
 
 WAIT_SECONDS = 30.0
+SUMMARY = "appended"
 
 
 class AgentqSide(Side):
     def create(self) -> None:
         self._queue = Queue(self.place.url)
+        self._claims: list[Claim] = []
 
     def submit_one(self, number: int) -> None:
         self._queue.submit(to=ROLE, instructions=instructions_for(number))
@@ -23,23 +31,36 @@ class AgentqSide(Side):
         return True
 
     def drain(self, count: int, batch: int) -> float:
+        if self._on_postgres:
+            with psycopg.connect(self.place.url, autocommit=True) as database:
+                database.execute("analyze")
         self.body.expect(count)
         if batch == 1:
-            for _ in range(count):
-                claim = self._queue.claim(ROLE)
-                assert claim is not None
-                self.body.run(number_in(claim.task.instructions))
-                claim.complete(summary="appended")
-            return self.body.seconds_since_first()
+            self._drain_one_by_one(count)
+        else:
+            self._drain_in_batches(count, batch)
+        return self.body.seconds_since_first()
+
+    @property
+    def _on_postgres(self) -> bool:
+        return self.place.url.startswith("postgresql:")
+
+    def _drain_one_by_one(self, count: int) -> None:
+        for _ in range(count):
+            claim = self._queue.claim(ROLE)
+            assert claim is not None
+            self.body.run(number_in(claim.task.spec.instructions))
+            claim.complete(summary=SUMMARY)
+
+    def _drain_in_batches(self, count: int, batch: int) -> None:
         done = 0
         while done < count:
             claims = self._queue.claim_many(ROLE, n=min(batch, count - done))
             for claim in claims:
-                self.body.run(number_in(claim.task.instructions))
-            refused = self._queue.complete_many([(claim, "appended") for claim in claims])
+                self.body.run(number_in(claim.task.spec.instructions))
+            refused = self._queue.complete_many([(claim, SUMMARY) for claim in claims])
             assert not refused, refused
             done += len(claims)
-        return self.body.seconds_since_first()
 
     def serve(self) -> None:
         while True:
@@ -47,5 +68,43 @@ class AgentqSide(Side):
             if claim is None:
                 continue
             with claim:
-                self.body.run(number_in(claim.task.instructions))
-                claim.complete(summary="appended")
+                self.body.run(number_in(claim.task.spec.instructions))
+                claim.complete(summary=SUMMARY)
+
+    def make_history(self, count: int) -> int:
+        self.submit_batch(range(PATTERN_TASKS))
+        self._drain_in_batches(PATTERN_TASKS, 100)
+        copies = max(1, count // PATTERN_TASKS - 1)
+        if self._on_postgres:
+            return multiply_postgres(self.place.url, copies)
+        return multiply_sqlite(self.place.sqlite_file, copies)
+
+    def hold_leases(self, count: int, lease_seconds: int) -> float:
+        """Claim tasks and hold each as `with claim:` does; the seconds that the holding took."""
+        while len(self._claims) < count:
+            wanted = min(1000, count - len(self._claims))
+            claims = self._queue.claim_many(ROLE, n=wanted, lease=lease_seconds)
+            assert claims, "fewer tasks waiting than leases to hold"
+            self._claims += claims
+        started = time.perf_counter()
+        for claim in self._claims:
+            claim.__enter__()
+        return time.perf_counter() - started
+
+    def lease_cost(self, windows: int, lease_seconds: int) -> list[float]:
+        """Percent of a core used in each window of one heartbeat interval.
+
+        Heartbeats follow the last claim by whole intervals, so a window that starts half an
+        interval later holds exactly one.
+        """
+        interval = lease_seconds / 3
+        time.sleep(interval / 2)
+        shares = []
+        for _ in range(windows):
+            before, started = time.process_time(), time.monotonic()
+            time.sleep(interval)
+            used = time.process_time() - before
+            shares.append(100 * used / (time.monotonic() - started))
+        lost = sum(claim.lost for claim in self._claims)
+        assert not lost, f"{lost} of {len(self._claims)} leases were lost"
+        return shares

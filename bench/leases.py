@@ -1,8 +1,8 @@
 """What it costs one process to keep ten thousand leases alive at the normal pace.
 
 The process claims the tasks and holds them the way a user would (`with claim:`), then does
-nothing; what its processor time grows by is the heartbeats. The window covers whole heartbeat
-intervals, because the cost comes in bursts.
+nothing; what its processor time grows by is the heartbeats. Each window covers one heartbeat
+interval, because the cost comes in bursts.
 """
 
 from __future__ import annotations
@@ -28,12 +28,15 @@ def run(options: Options, report: Report) -> None:
                     process.call("create")
                     process.call("submit_bulk", count=options.leases, batch=1000)
                     progress(f"leases: {side}, holding {options.leases:,}")
-                    process.call("hold_leases", count=options.leases)
-                    measure(report, store, process)
+                    measure(report, store, process, options)
             except SideFailed as failure:
                 report.fail(str(failure), failure.log)
 
 
-def measure(report: Report, store: str, process: SideProcess) -> None:
-    for number, share in enumerate(process.call("lease_cost", windows=3)):
+def measure(report: Report, store: str, process: SideProcess, options: Options) -> None:
+    lease = options.lease_seconds
+    seconds = process.call("hold_leases", count=options.leases, lease_seconds=lease)
+    report.add(f"{store} leases taken into care", process.name, 0, seconds, "s")
+    shares = process.call("lease_cost", windows=3, lease_seconds=lease)
+    for number, share in enumerate(shares):
         report.add(f"{store} lease renewal CPU", process.name, number, share, UNIT)

@@ -20,6 +20,7 @@ class Options:
     growth_tasks: int = 10_000
     starts: int = 25
     leases: int = 10_000
+    lease_seconds: int = 60
 
     @classmethod
     def quick(cls) -> Options:
@@ -35,6 +36,7 @@ class Options:
             growth_tasks=3_000,
             starts=7,
             leases=1_000,
+            lease_seconds=6,
         )
 
 

@@ -6,6 +6,7 @@ dot, no `..`, no control or look-alike character can get through, so no path can
 
 from __future__ import annotations
 
+import codecs
 import re
 
 from agentq.core.errors import Invalid
@@ -50,7 +51,7 @@ _MEDIA_TYPES = {
 }
 
 
-def check_task_id(task_id: str) -> str:
+def check_task_id(task_id: object) -> str:
     """Return the id, or raise `Invalid` when it cannot name a file."""
     if not isinstance(task_id, str) or not _TASK_ID.fullmatch(task_id) or ".." in task_id:
         raise Invalid(
@@ -61,7 +62,7 @@ def check_task_id(task_id: str) -> str:
     return task_id
 
 
-def check_epoch(epoch: int) -> str:
+def check_epoch(epoch: object) -> str:
     """Return the epoch as its folder is called."""
     if not isinstance(epoch, int) or isinstance(epoch, bool) or not 0 <= epoch <= _EPOCH_MAX:
         raise Invalid(
@@ -71,13 +72,11 @@ def check_epoch(epoch: int) -> str:
     return str(epoch)
 
 
-def check_name(name: str) -> tuple[str, ...]:
+def check_name(name: object) -> tuple[str, ...]:
     """Return the segments of an artifact's name, or raise `Invalid`."""
-    segments = tuple(name.split("/")) if isinstance(name, str) else ()
-    if (
-        not 1 <= len(segments) <= _SEGMENTS_MAX
-        or any(not _SEGMENT.fullmatch(segment) for segment in segments)
-        or ".." in name
+    segments = tuple(name.split("/", _SEGMENTS_MAX)) if isinstance(name, str) else ("",)
+    if len(segments) > _SEGMENTS_MAX or not all(
+        _SEGMENT.fullmatch(segment) and ".." not in segment for segment in segments
     ):
         raise Invalid(
             f"An artifact's name is 1 to {_SEGMENTS_MAX} parts joined by '/', each of letters,"
@@ -88,7 +87,7 @@ def check_name(name: str) -> tuple[str, ...]:
     return segments
 
 
-def check_sha256(sha256: str) -> str:
+def check_sha256(sha256: object) -> str:
     """Return the digest, or raise `Invalid`: it is part of a staged file's name."""
     if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
         raise Invalid(
@@ -104,15 +103,11 @@ def media_type(name: str, head: bytes) -> str:
     known = _MEDIA_TYPES.get(ending.lower()) if stem and dot else None
     if known is not None:
         return known
-    if b"\0" in head:
-        return "application/octet-stream"
     try:
-        # The beginning may end in the middle of a character; three bytes are the most it can lack.
-        head[: len(head) - 3 if len(head) > 1024 else len(head)].decode("utf-8", "strict")
-    except UnicodeDecodeError as error:
-        if error.start < len(head) - 6:
-            return "application/octet-stream"
-    return "text/plain"
+        codecs.utf_8_decode(head, "strict", False)  # the last character may be cut in two
+    except UnicodeDecodeError:
+        return "application/octet-stream"
+    return "application/octet-stream" if b"\0" in head else "text/plain"
 
 
 def file_uri(path: str) -> str:

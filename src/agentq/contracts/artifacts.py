@@ -62,13 +62,6 @@ class ArtifactStore(Protocol):
         """Return the context; publishes it first if a crash came between commit and publish."""
         ...
 
-    def sweep_staged(self, before_ms: int, is_wanted: Callable[[str, str], bool]) -> int:
-        """Drop contexts staged before that time whose (task id, sha256) nobody wants.
-
-        They are left behind by submitters that died before their commit. Returns how many.
-        """
-        ...
-
     # ---- the evidence of an attempt -------------------------------------------------------------
 
     def put(self, task_id: str, epoch: int, name: str, source: Source) -> Stored:
@@ -112,6 +105,14 @@ class ArtifactStore(Protocol):
 
     def remove(self, task_id: str) -> None:
         """Remove every file of a task; nothing there is fine."""
+        ...
+
+    def sweep(self, before_ms: int, is_wanted: Callable[[str, str], bool]) -> int:
+        """Drop what processes that died left behind before that time; returns how many files.
+
+        Of contexts that were staged and not published, those whose (task id, sha256) the ledger
+        does not want; and unfinished results. Unfinished evidence goes with its task.
+        """
         ...
 
     def context_ref(self, task_id: str) -> str:

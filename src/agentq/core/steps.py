@@ -81,6 +81,12 @@ def holder_only(task: Task, epoch: int) -> None:
         raise stale(task, epoch)
 
 
+def fenced_out(task: Task, epoch: int) -> None:
+    """Raise `Stale` unless this attempt holds the task now."""
+    if task.state is not State.IN_PROGRESS or epoch != task.epoch:
+        raise stale(task, epoch)
+
+
 # -- common endings ----------------------------------------------------------------------------
 
 

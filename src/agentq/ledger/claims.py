@@ -79,13 +79,13 @@ def _check_room(tx: Tx, work: Work, task: Task) -> None:
         room, why = limits_of(row).room(*tx.occupancy(row.id))
         if room == 0:
             raise Refused(
-                f"{task.id} cannot be claimed now: {why}.", "Wait, or raise the limit.", code="limit"
+                f"{task.id} cannot be claimed now: {why}.",
+                "Wait, or raise the limit.",
+                code="limit",
             )
 
 
-def _take(
-    tx: Tx, work: Work, key: int, task: Task, holder: str, lease_ms: int
-) -> Task | None:
+def _take(tx: Tx, work: Work, key: int, task: Task, holder: str, lease_ms: int) -> Task | None:
     if task.wake_at and task.wake_at <= work.now:
         work.apply(key, Tick())  # its time to live passed while it waited
         return None
@@ -99,9 +99,7 @@ def heartbeat(tx: Tx, leases: Sequence[Lease]) -> set[int]:
     return tx.renew(leases)
 
 
-def tell(
-    tx: Tx, work: Work, items: Sequence[tuple[int, Trigger]]
-) -> list[Task | AgentqError]:
+def tell(tx: Tx, work: Work, items: Sequence[tuple[int, Trigger]]) -> list[Task | AgentqError]:
     """Apply triggers to their tasks in order, in one transaction; a refusal refuses only itself.
 
     A report that comes too late is refused, and that it came is kept in the log as evidence.

@@ -83,9 +83,7 @@ def _ready(task: Task, facts: Facts) -> list[tuple[str, str]]:
     if gone:
         causes.append((f"budget: {gone}", "raise the budget"))
     if not facts.seen_at:
-        causes.append(
-            (f"no worker has ever asked for role {task.to}", f"start one for {task.to}")
-        )
+        causes.append((f"no worker has ever asked for role {task.to}", f"start one for {task.to}"))
     elif facts.now - facts.seen_at > 120_000:
         ago = format_duration((facts.now - facts.seen_at) // 1000)
         causes.append(
@@ -105,7 +103,8 @@ def _expires(task: Task, facts: Facts) -> list[tuple[str, str]]:
 
 def _in_progress(task: Task, facts: Facts) -> list[tuple[str, str]]:
     left = _in(task.wake_at, facts.now)
-    return [(f"attempt {task.epoch} runs with {task.holder}; its lease ends {left} unless renewed", "")]
+    text = f"attempt {task.epoch} runs with {task.holder}; its lease ends {left} unless renewed"
+    return [(text, "")]
 
 
 def _review(task: Task, facts: Facts) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""The ledger: the only way state changes. Every verb is one transaction, batched where it can be."""
+"""The ledger: the only way state changes. Every verb is one transaction, batched if it can be."""
 
 from __future__ import annotations
 
@@ -63,9 +63,7 @@ class Ledger:
     Verbs of an attempt take the task's key and the attempt's epoch, and raise `Stale` if fenced.
     """
 
-    def __init__(
-        self, store: Store, chance: Callable[[], float], dedup_ms: int = DEDUP_MS
-    ) -> None:
+    def __init__(self, store: Store, chance: Callable[[], float], dedup_ms: int = DEDUP_MS) -> None:
         self.store = store
         self._chance = chance
         self._specs = SpecCache()
@@ -77,9 +75,17 @@ class Ledger:
 
     # -- asking for work -------------------------------------------------------------------------
 
-    def submit(self, specs: Sequence[Spec], generated: Collection[str] = ()) -> list[Submitted]:
-        """Accept tasks, all or none. The same id or key and body gives the task that is there."""
-        return self._submitter.submit(specs, generated)
+    def submit(
+        self,
+        specs: Sequence[Spec],
+        generated: Collection[str] = (),
+        fence: tuple[int, int] | None = None,
+    ) -> list[Submitted]:
+        """Accept tasks, all or none. The same id or key and body gives the task that is there.
+
+        `fence` is the (key, epoch) of the attempt that submits, if one does.
+        """
+        return self._submitter.submit(specs, generated, fence)
 
     # -- custody ---------------------------------------------------------------------------------
 
@@ -298,9 +304,8 @@ class Ledger:
         """
         pruned, after_key = 0, 0
         while True:
-            keys, ids = self.store.write(
-                lambda tx, after=after_key: self._prune_once(tx, before, after, limit)
-            )
+            once = partial(self._prune_once, before=before, after_key=after_key, limit=limit)
+            keys, ids = self.store.write(once)
             for task_id in ids:
                 forget(task_id)
             pruned += len(ids)
@@ -319,4 +324,3 @@ class Ledger:
         tx.delete(keys)
         self._specs.drop(keys)
         return keys, ids
-

@@ -52,7 +52,7 @@ def _compare(stored: Task, events: Sequence[Event]) -> list[str]:
                     f"event {event.version} ({event.kind}) says {event.state}, attempt"
                     f" {event.epoch}; replaying gives {task.state}, attempt {task.epoch}"
                 )
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001
         # Whatever a damaged log makes the rules do, it is a finding, not a crash of the checker.
         return [f"replaying stops after version {task.version if task else 0}: {error}"]
     assert task is not None

@@ -1,4 +1,4 @@
-"""Accepting work: one task, many, or a graph, in one transaction; the same words give the same task.
+"""Accepting work: one task, many, or a graph, in one transaction; same words, same task.
 
 Most tasks depend on nothing and bear a fresh id: those are inserted by one statement. Whatever has
 dependencies, resources, a name somebody chose or an idempotency key goes the long way, under lock.
@@ -24,6 +24,7 @@ from agentq.core.errors import Conflict, Invalid
 from agentq.core.graph import parents_first
 from agentq.core.limits import BATCH_MAX
 from agentq.core.states import TERMINAL, State
+from agentq.core.steps import fenced_out
 from agentq.core.task import Spec, Task
 from agentq.core.transition import Decision, transition
 from agentq.core.triggers import Comment, Submit
@@ -65,8 +66,14 @@ class Submitter:
         self._role_ids = role_ids
         self._dedup_ms = dedup_ms
 
-    def submit(self, specs: Sequence[Spec], generated: Collection[str] = ()) -> list[Submitted]:
-        """Accept all or none. `generated` holds the ids that were made up for this call."""
+    def submit(
+        self,
+        specs: Sequence[Spec],
+        generated: Collection[str] = (),
+        fence: tuple[int, int] | None = None,
+    ) -> list[Submitted]:
+        """Accept all or none. `generated` holds the ids that were made up for this call; `fence`
+        is the (key, epoch) of the attempt that submits, refused if it is fenced out."""
         if len(specs) > BATCH_MAX:
             raise Invalid(
                 f"One call takes at most {BATCH_MAX} tasks, got {len(specs)}.",
@@ -74,7 +81,7 @@ class Submitter:
             )
         for spec in specs:
             check_spec(spec)
-        simple = all(
+        simple = fence is None and all(
             spec.id in generated
             and not (spec.after or spec.resources or spec.idempotency_key or spec.next)
             for spec in specs
@@ -84,7 +91,9 @@ class Submitter:
             done = self._submit_simple(specs, roles)
             if done is not None:
                 return done
-        return self._store.write(lambda tx: self._submit_checked(tx, specs, generated, roles))
+        return self._store.write(
+            lambda tx: self._submit_checked(tx, specs, generated, roles, fence)
+        )
 
     # -- the short way ---------------------------------------------------------------------------
 
@@ -125,13 +134,18 @@ class Submitter:
         specs: Sequence[Spec],
         generated: Collection[str],
         roles: dict[str, int],
+        fence: tuple[int, int] | None,
     ) -> list[Submitted]:
+        work = Work(tx, self._specs, self._role_ids, self.spawn)
+        if fence is not None:
+            key, epoch = fence
+            work.load([key])
+            fenced_out(work.task(key), epoch)
         unique = self._without_repeats(specs)
         known = self._already_there(tx, unique, generated)
         twins = _same_key_twins([spec for spec in unique if spec.id not in known])
         fresh = [spec for spec in unique if spec.id not in known and spec.id not in twins]
         fresh = parents_first(fresh)
-        work = Work(tx, self._specs, self._role_ids, self.spawn)
         born = self._give_birth(work, fresh, roles)
         self._remember(tx, fresh, generated, work.now)
         work.finish()
@@ -265,8 +279,8 @@ class Submitter:
                 text = f"the next task {child.id} was not submitted: that id is taken"
                 work.apply(key, Comment("agentq", text))
                 continue
-            child = replace(child, parent=parent.id)
-            self._give_birth(work, [child], self._role_ids({child.to}))
+            named = replace(child, parent=parent.id)
+            self._give_birth(work, [named], self._role_ids({child.to}))
 
 
 def _roles_of(specs: Iterable[Spec]) -> set[str]:

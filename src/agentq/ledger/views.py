@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from agentq.contracts.store import ArtifactRow, Filter, LogRow, Reader, Store, TaskRow
 from agentq.core.errors import Invalid, NotFound
@@ -126,8 +127,8 @@ class Views:
 
     def _entries(self, reader: Reader, rows: list[LogRow]) -> list[Entry]:
         unknown = sorted({r.event.key for r in rows if self._specs.get(r.event.key) is None})
-        for row in reader.tasks(unknown) if unknown else ():
-            self._specs.put(row.spec)
+        for both in reader.tasks(unknown) if unknown else ():
+            self._specs.put(both.spec)
         entries = []
         for row in rows:
             held = self._specs.get(row.event.key)
@@ -212,7 +213,7 @@ class Views:
         """Replay everything, page by page: (tasks looked at so far, problems on this page)."""
         after, seen = 0, 0
         while True:
-            page = self._store.read(lambda reader, start=after: self._load_page(reader, start))
+            page = self._store.read(partial(self._load_page, after=after))
             if not page:
                 return
             problems: list[Problem] = []

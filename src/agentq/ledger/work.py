@@ -1,8 +1,8 @@
 """One unit of work: tasks loaded under lock, decisions taken, everything saved together.
 
 This is the heart of the ledger. `apply` asks `core.transition` and notes what follows; `finish`
-carries on with what a decision means for other tasks (dependents, next tasks) until nothing is left,
-and then saves tasks, events and effects in the same transaction. Either all of it commits or none.
+carries on with what a decision means for other tasks (dependents, next tasks) until nothing is
+left, then saves tasks, events and effects in one transaction. All of it commits or none.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ only gives up, in plain words, after `BUSY_SECONDS`.
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 import time
@@ -286,7 +285,7 @@ def _in_words(error: apsw.Error, path: str) -> AgentqError:
     if isinstance(error, apsw.CantOpenError):
         if not Path(path).parent.is_dir():
             return Unavailable(
-                f"The folder {os.path.dirname(path) or '.'} of the ledger does not exist.",
+                f"The folder {Path(path).parent} of the ledger does not exist.",
                 "Create it, or run `agentq init`.",
             )
         return Unavailable(

@@ -1,0 +1,317 @@
+"""Folders and files reached step by step through descriptors, and written so that they last.
+
+No path longer than one name is ever opened below the root: each folder is opened inside the one
+before it, and links are not followed. A link that somebody puts in the way, even in between two
+steps, is refused by the kernel; there is nothing to compare and nothing to race.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from agentq.core.errors import Conflict, Unavailable
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
+
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+#: Not blocking, so that a named pipe in the place of a file cannot hold us up.
+_READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+CHUNK_BYTES = 1 << 20
+_HEAD_BYTES = 4096
+
+#: What opening gives for a link, a folder, a socket or a file in the place of something else.
+NOT_WHAT_IT_SHOULD_BE = {errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO}
+#: What linking gives where the file system, or the host's rules for other people's files, say no.
+_NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+
+_REASONS = {
+    errno.ENOSPC: ("the disk is full", "Free some space, then try again."),
+    errno.EDQUOT: ("the disk quota is used up", "Free some space, then try again."),
+    errno.EROFS: ("the disk is read-only", "Make it writable, or choose another artifact folder."),
+    errno.EACCES: ("permission denied", "Check who owns the artifact folder and its mode."),
+    errno.EPERM: ("permission denied", "Check who owns the artifact folder and its mode."),
+    errno.EFBIG: ("the file is larger than this host allows", "Raise the limit (ulimit -f)."),
+    errno.EMFILE: ("too many open files", "Raise the limit (ulimit -n)."),
+    errno.ENOTDIR: ("it is not a folder", "Choose another artifact folder."),
+    errno.EIO: ("the disk reports an error", "Check the disk; `agentq verify` shows what is lost."),
+}
+
+
+class Written(NamedTuple):
+    """A file just written, and its first bytes."""
+
+    size: int
+    sha256: str
+    head: bytes
+
+
+@contextmanager
+def open_folder(root: str, parts: Sequence[str], *, create: bool = False) -> Iterator[int]:
+    """Yield a descriptor of the folder `parts` below `root`."""
+    folder = _open_root(root, create=create)
+    try:
+        for part in parts:
+            child = _open_child(folder, part, create=create)
+            os.close(folder)
+            folder = child
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def _open_root(root: str, *, create: bool) -> int:
+    # The root is the owner's choice and may be reached through links; nothing below it may.
+    try:
+        return os.open(root, _FOLDER_FLAGS)
+    except NotADirectoryError as error:
+        raise unavailable(error, f"use the artifact folder {root}") from error
+    except FileNotFoundError:
+        if not create:
+            raise
+    os.makedirs(root, exist_ok=True)  # noqa: PTH103 (start-up: no pathlib for one call)
+    parent = os.open(os.path.dirname(root), _FOLDER_FLAGS)  # noqa: PTH120
+    try:
+        os.fsync(parent)
+    finally:
+        os.close(parent)
+    return os.open(root, _FOLDER_FLAGS)
+
+
+def _open_child(folder: int, name: str, *, create: bool) -> int:
+    flags = _FOLDER_FLAGS | os.O_NOFOLLOW
+    try:
+        return os.open(name, flags, dir_fd=folder)
+    except FileNotFoundError:
+        if not create:
+            raise
+    with suppress(FileExistsError):  # somebody else was faster
+        os.mkdir(name, dir_fd=folder)
+    os.fsync(folder)
+    return os.open(name, flags, dir_fd=folder)
+
+
+def open_plain(folder: int, name: str) -> int:
+    """Return a descriptor for reading; anything but a plain file is an `OSError`."""
+    file = os.open(name, _READ_FLAGS, dir_fd=folder)
+    if stat.S_ISREG(os.fstat(file).st_mode):
+        return file
+    os.close(file)
+    raise OSError(errno.EISDIR, "not a plain file", name)
+
+
+def exists(folder: int, name: str) -> bool:
+    """Whether anything at all has this name."""
+    try:
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def names_in(folder: int) -> list[str]:
+    """Return what is in an open folder."""
+    return os.listdir(folder)
+
+
+def new_digest() -> _Hash:
+    """Return an empty SHA-256."""
+    from hashlib import sha256  # noqa: PLC0415 (start-up: most commands touch no file)
+
+    return sha256()
+
+
+def chunks_of(file: int) -> Iterator[bytes]:
+    """Yield the content of an open file from its beginning."""
+    os.lseek(file, 0, os.SEEK_SET)
+    while chunk := os.read(file, CHUNK_BYTES):
+        yield chunk
+
+
+def digest_of(file: int) -> str:
+    """Return the SHA-256 of an open file's content."""
+    digest = new_digest()
+    for chunk in chunks_of(file):
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def is_temporary(name: str) -> bool:
+    """Whether `temporary_name` made this name."""
+    return name.startswith(".tmp-")
+
+
+def temporary_name() -> str:
+    """Return a name that no artifact can have and no two writers share."""
+    return f".tmp-{os.urandom(12).hex()}"
+
+
+def write_new(folder: int, name: str, chunks: Iterable[bytes]) -> Written:
+    """Write a new read-only file that is on disk when this returns, and gone when it fails.
+
+    The folder's own entry for it still has to be synced.
+    """
+    # Read-only from the start, and through the umask: 0444, or less where the owner wants less.
+    file = os.open(name, _WRITE_FLAGS, 0o444, dir_fd=folder)
+    try:
+        try:
+            written = _write_all(file, chunks)
+            os.fsync(file)
+        finally:
+            os.close(file)
+    except BaseException:
+        os.unlink(name, dir_fd=folder)
+        raise
+    return written
+
+
+def _write_all(file: int, chunks: Iterable[bytes]) -> Written:
+    digest, size, head = new_digest(), 0, b""
+    for chunk in chunks:
+        head = head or chunk[:_HEAD_BYTES]
+        digest.update(chunk)
+        size += len(chunk)
+        rest = memoryview(chunk)
+        while rest:
+            rest = rest[os.write(file, rest) :]
+    return Written(size, digest.hexdigest(), head)
+
+
+def link_unless_taken(folder: int, temporary: str, name: str) -> bool:
+    """Give a finished temporary file its name unless something has it; the temporary is gone then.
+
+    Returns whether it got the name. Durable once the folder is synced.
+    """
+    try:
+        os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_HARD_LINKS:
+            raise
+        return _rename_unless_taken(folder, temporary, name)
+    finally:
+        with suppress(FileNotFoundError):  # renamed
+            os.unlink(temporary, dir_fd=folder)
+    return True
+
+
+def _rename_unless_taken(folder: int, temporary: str, name: str) -> bool:
+    import fcntl  # noqa: PLC0415 (only where there are no hard links)
+
+    # Renaming would replace; with the folder locked nobody can take the name in between.
+    fcntl.flock(folder, fcntl.LOCK_EX)
+    try:
+        if exists(folder, name):
+            return False
+        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        return True
+    finally:
+        fcntl.flock(folder, fcntl.LOCK_UN)
+
+
+def copy_by_link(file: int, source: int, name: str, target: int, temporary: str) -> bool:
+    """Link the open `file`, called `name` in the folder `source`, as `temporary` in `target`.
+
+    False where there are no hard links, or where `name` has stopped to mean that file.
+    """
+    try:
+        os.link(name, temporary, src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
+    except OSError as error:
+        if error.errno in _NO_HARD_LINKS or error.errno in {errno.ENOENT, errno.EXDEV}:
+            return False
+        raise
+    linked = os.stat(temporary, dir_fd=target, follow_symlinks=False)
+    if os.path.samestat(linked, os.fstat(file)):
+        return True
+    os.unlink(temporary, dir_fd=target)
+    return False
+
+
+def remove_tree(parent: int, name: str) -> None:
+    """Remove a folder, however deep, or whatever else has its name; nothing there is fine."""
+    with suppress(FileNotFoundError):
+        if not _is_folder(parent, name):
+            os.unlink(name, dir_fd=parent)
+            return
+        folder = _open_child(parent, name, create=False)
+        try:
+            _empty(folder)
+        finally:
+            os.close(folder)
+        os.rmdir(name, dir_fd=parent)
+
+
+def _empty(folder: int) -> None:
+    # One folder at a time, no recursion: an agent may have made them deeper than our stack.
+    while names := names_in(folder):
+        for name in names:
+            with suppress(FileNotFoundError):  # somebody else removes them too
+                if _is_folder(folder, name):
+                    _lift_out(folder, name)
+                else:
+                    os.unlink(name, dir_fd=folder)
+
+
+def remove_old(
+    root: str, parts: Sequence[str], before_ms: int, is_left_over: Callable[[str], bool]
+) -> int:
+    """Remove the files of a folder that are older and left over; returns how many there were."""
+    removed = 0
+    with (
+        disk_errors(f"clean up below {root}"),
+        suppress(FileNotFoundError),
+        open_folder(root, parts) as folder,
+    ):
+        for name in names_in(folder):
+            with suppress(FileNotFoundError):
+                found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                # When it got this name: a link keeps the time of writing, which may be long ago.
+                old = found.st_ctime_ns < before_ms * 1_000_000
+                if old and not stat.S_ISDIR(found.st_mode) and is_left_over(name):
+                    os.unlink(name, dir_fd=folder)
+                    removed += 1
+    return removed
+
+
+def _is_folder(parent: int, name: str) -> bool:
+    return stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
+
+
+def _lift_out(folder: int, name: str) -> None:
+    child = _open_child(folder, name, create=False)
+    try:
+        for inner in names_in(child):
+            os.rename(inner, temporary_name(), src_dir_fd=child, dst_dir_fd=folder)
+    finally:
+        os.close(child)
+    os.rmdir(name, dir_fd=folder)
+
+
+@contextmanager
+def disk_errors(doing: str) -> Iterator[None]:
+    """Turn what the disk says into our errors; `doing` is "store the file /path"."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in NOT_WHAT_IT_SHOULD_BE:
+            raise Conflict(
+                f"Cannot {doing}: a link, or a file where a folder should be, is in the way."
+                " Nothing was changed.",
+                "Move away what is there, or use another name.",
+            ) from error
+        raise unavailable(error, doing, " Nothing was changed.") from error
+
+
+def unavailable(error: OSError, doing: str, consequence: str = "") -> Unavailable:
+    """Return the error for a disk that does not serve."""
+    unknown = (error.strerror or type(error).__name__, "See that the artifact folder is usable.")
+    reason, remedy = _REASONS.get(error.errno or 0, unknown)
+    return Unavailable(f"Cannot {doing}: {reason}.{consequence}", remedy)

@@ -1,0 +1,199 @@
+"""A claim: one attempt at one task, and everything its holder may say."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from agentq.contracts.store import Lease
+from agentq.core.errors import Stale
+from agentq.core.limits import SUMMARY_CHARS_MAX, shorten
+from agentq.core.secrets import redact
+from agentq.core.task import NOTHING, Amounts, Note, Task
+from agentq.core.triggers import FailureKind
+
+if TYPE_CHECKING:
+    from agentq.client.queue import Queue
+    from agentq.contracts.artifacts import Stored
+
+
+class Claim:
+    """Custody of a task. As a context manager it renews its lease by itself.
+
+    >>> with claim:                                      # doctest: +SKIP
+    ...     claim.progress(40, "reading")
+    ...     claim.put("risks.md", "none found")
+    ...     claim.complete(summary="reviewed")
+
+    If the block raises, the attempt fails with that error (interrupts release it instead, which
+    uses no attempt). A block that ends without reporting is a failure too: "done" must be said.
+    """
+
+    def __init__(self, queue: Queue, key: int, task: Task, lease_ms: int) -> None:
+        self._queue = queue
+        self.key = key
+        self.task = task
+        self.epoch = task.epoch
+        self.lease_ms = lease_ms
+        self._lost = threading.Event()
+        self._reported = False
+
+    def __repr__(self) -> str:
+        return f"<Claim {self.id} attempt {self.epoch} by {self.task.holder}>"
+
+    @property
+    def id(self) -> str:
+        return self.task.id
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """What earlier attempts, reviewers and people left for this one."""
+        return self.task.memo.notes
+
+    @property
+    def lost(self) -> bool:
+        """Whether the ledger has said that this attempt holds the task no longer."""
+        return self._lost.is_set()
+
+    def lose(self) -> None:
+        self._lost.set()
+
+    def wait_lost(self, timeout: float | None = None) -> bool:
+        """Sleep until the claim is lost (cancelled, taken over); False after the timeout."""
+        return self._lost.wait(timeout)
+
+    def _still_held(self) -> None:
+        if self.lost:
+            raise Stale(
+                f"Attempt {self.epoch} no longer holds {self.id}: its lease ended or the task was"
+                " cancelled. Nothing was recorded.",
+                "Stop working on it.",
+            )
+
+    # -- what the work needs ---------------------------------------------------------------------
+
+    def context(self) -> str:
+        """The full text of the task: its context file, else its instructions."""
+        return self._queue.context(self.task)
+
+    def heartbeat(self) -> None:
+        """Renew the lease now; raises `Stale` if it is lost."""
+        self._still_held()
+        lease = Lease(self.key, self.epoch, self.lease_ms)
+        if self.key not in self._queue.ledger.heartbeat([lease]):
+            self.lose()
+            self._still_held()
+
+    def progress(self, percent: int, note: str = "") -> None:
+        self._still_held()
+        self._queue.ledger.progress(self.key, self.epoch, percent, redact(note))
+
+    def put(self, name: str, content: str | bytes | os.PathLike[str]) -> Stored:
+        """Leave a file as evidence of this attempt: text, bytes, or the path of a file."""
+        self._still_held()
+        return self._queue.put_artifact(self.key, self.id, self.epoch, name, content)
+
+    def spend(self, **amounts: float) -> None:
+        """Record a cost: usd, tokens, turns, seconds."""
+        self._still_held()
+        self._queue.ledger.spend(self.key, self.epoch, Amounts(**amounts))  # type: ignore[arg-type]
+
+    def comment(self, text: str) -> None:
+        self._still_held()
+        self._queue.ledger.comment(self.key, self.task.holder, redact(text), self.epoch)
+
+    def submit(self, **fields: Any) -> Task:
+        """Submit a task as a child of this one; refused if this attempt is fenced out."""
+        self._still_held()
+        fields.setdefault("from", self.task.to)
+        return self._queue.submit_under(self.key, self.epoch, {"parent": self.id, **fields})
+
+    # -- how it ends -----------------------------------------------------------------------------
+
+    def complete(
+        self,
+        summary: str = "",
+        result: str | bytes | os.PathLike[str] | None = None,
+        cost: Amounts = NOTHING,
+    ) -> Task:
+        """Report success. `result` is a text or the path of a file; it becomes the result file."""
+        self._still_held()
+        task = self._queue.report(self.key, self.task, self.epoch, summary, result, cost)
+        self._end()
+        return task
+
+    def fail(
+        self, reason: str, kind: FailureKind | str = FailureKind.TRANSIENT, cost: Amounts = NOTHING
+    ) -> Task:
+        self._still_held()
+        text = shorten(redact(reason), SUMMARY_CHARS_MAX)
+        task = self._queue.ledger.fail(self.key, self.epoch, text, FailureKind(kind), cost)
+        self._end()
+        return task
+
+    def block(self, reason: str) -> Task:
+        """Stop and ask somebody up the chain."""
+        self._still_held()
+        text = shorten(redact(reason), SUMMARY_CHARS_MAX)
+        task = self._queue.ledger.block(self.key, self.epoch, text)
+        self._end()
+        return task
+
+    def release(self, reason: str = "", not_before: int = 0) -> Task:
+        """Give it back without using an attempt."""
+        self._still_held()
+        task = self._queue.ledger.release(self.key, self.epoch, redact(reason), not_before)
+        self._end()
+        return task
+
+    def _end(self) -> None:
+        self._reported = True
+        self._queue.heartbeats.let_go(self)
+
+    # -- as a context manager --------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        self._queue.heartbeats.hold(self)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._queue.heartbeats.let_go(self)
+        if self._reported or isinstance(error, Stale):
+            return
+        if error is None:
+            self.fail("the work ended without reporting: neither complete() nor fail() was called")
+        elif self.lost:
+            return
+        elif isinstance(error, Exception):
+            self.fail(f"{type(error).__name__}: {error}")
+        else:
+            self.release(f"interrupted by {type(error).__name__}")
+
+
+def as_source(content: str | bytes | os.PathLike[str]) -> bytes | Path:
+    """Content to store: text and bytes as they are, a path as the file it names."""
+    if isinstance(content, bytes):
+        return content
+    if isinstance(content, str):
+        return content.encode("utf-8", "surrogateescape")
+    return Path(content)
+
+
+def result_source(result: str | bytes | os.PathLike[str]) -> bytes | Path:
+    """A result is a text or a path. A one-line text that names an existing file is that file."""
+    if isinstance(result, str) and 0 < len(result) < 4096 and "\n" not in result:
+        path = Path(result)
+        try:
+            if path.is_file():
+                return path
+        except (OSError, ValueError):
+            return as_source(result)
+    return as_source(result)

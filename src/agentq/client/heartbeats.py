@@ -1,0 +1,84 @@
+"""Leases renewed from a thread of their own, which the work itself cannot block.
+
+One thread per queue renews every claim it knows in one statement, at a third of the shortest lease.
+A claim that is not renewed any more is told so: from then on each of its calls raises `Stale`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from agentq.contracts.store import Lease
+from agentq.core.errors import Unavailable
+
+if TYPE_CHECKING:
+    from agentq.client.claim import Claim
+    from agentq.ledger.ledger import Ledger
+
+log = logging.getLogger("agentq.heartbeats")
+
+
+class Heartbeats:
+    """Keeps claims alive until they are let go."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._claims: dict[int, Claim] = {}
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def hold(self, claim: Claim) -> None:
+        with self._changed:
+            self._claims[claim.key] = claim
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="agentq-leases", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def let_go(self, claim: Claim) -> None:
+        with self._changed:
+            if self._claims.get(claim.key) is claim:
+                del self._claims[claim.key]
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._claims.clear()
+            self._changed.notify()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout=5)
+
+    def _run(self) -> None:
+        while True:
+            claims = self._next_round()
+            if claims is None:
+                return
+            if claims:
+                self._renew(claims)
+
+    def _next_round(self) -> dict[int, Claim] | None:
+        """Sleep until leases must be renewed, then say which; None when it is time to end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._claims or self._closed)
+            if not self._closed:
+                pause = min(claim.lease_ms for claim in self._claims.values()) / 3000
+                # A new claim, perhaps with a shorter lease, wakes us to reckon again.
+                self._changed.wait(pause)
+            return None if self._closed else dict(self._claims)
+
+    def _renew(self, claims: dict[int, Claim]) -> None:
+        leases = [Lease(claim.key, claim.epoch, claim.lease_ms) for claim in claims.values()]
+        try:
+            renewed = self._ledger.heartbeat(leases)
+        except Unavailable as error:
+            # The ledger decides when a lease is over, not this clock: try again next round.
+            log.warning("leases were not renewed and will be tried again: %s", error)
+            return
+        for key, claim in claims.items():
+            if key not in renewed:
+                claim.lose()
+                self.let_go(claim)

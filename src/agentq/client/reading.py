@@ -1,0 +1,237 @@
+"""The half of the queue that looks: tasks, the log, evidence, waiting for what will happen."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from agentq.contracts.artifacts import ArtifactStore, Stored
+from agentq.contracts.doorbell import EVENTS_TOPIC, Doorbell, Waiter
+from agentq.contracts.store import ArtifactRow
+from agentq.core.envelope import task_to_dict
+from agentq.core.errors import Damaged, NotFound, Refused, TimedOut
+from agentq.core.states import TERMINAL, State
+from agentq.core.task import Task
+from agentq.core.triggers import Entry
+from agentq.ledger.explain import Explanation
+from agentq.ledger.ledger import Ledger
+from agentq.ledger.replay import Problem
+from agentq.ledger.views import Page, Stats, Wanted
+
+#: The safety net under the doorbell: how long a waiter sleeps at most before it looks again.
+POLL_SECONDS = 5.0
+_TICK_EVERY = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The accepted result of a completed task. Reading checks it against its digest."""
+
+    task: Task
+    name: str
+    sha256: str
+    content: bytes
+
+    @property
+    def summary(self) -> str:
+        return self.task.summary
+
+    def bytes(self) -> bytes:
+        return self.content
+
+    def text(self) -> str:
+        return self.content.decode("utf-8", "replace")
+
+
+class Reading:
+    """Looks at a ledger and its artifacts. `Queue` adds everything that changes something."""
+
+    def __init__(self, ledger: Ledger, bell: Doorbell, artifacts: ArtifactStore) -> None:
+        self.ledger = ledger
+        self.artifacts = artifacts
+        self._bell = bell
+        self._ticked = 0.0
+        self._ticking = threading.Lock()
+
+    # -- tasks -----------------------------------------------------------------------------------
+
+    def task(self, ref: str) -> Task:
+        """The task of this id, or of the one id that starts with it."""
+        return self.ledger.views.find(ref)[1]
+
+    def key(self, ref: str) -> int:
+        return self.ledger.views.find(ref)[0]
+
+    def tasks(self, wanted: Wanted | None = None) -> Page:
+        """A page of tasks, newest first."""
+        return self.ledger.views.list_tasks(wanted or Wanted())
+
+    def dead_letters(self, limit: int = 50, role: str = "", cursor: int = 0) -> Page:
+        states = (State.FAILED, State.EXPIRED)
+        return self.tasks(Wanted(states=states, role=role, limit=limit, cursor=cursor))
+
+    def explain(self, ref: str) -> Explanation:
+        """Why this task is not running, or what it is doing."""
+        return self.ledger.views.explain(self.key(ref))
+
+    def stats(self) -> Stats:
+        return self.ledger.views.stats()
+
+    def as_json(self, task: Task) -> dict[str, object]:
+        """The one JSON shape of a task."""
+        context = self.artifacts.context_ref(task.id) if task.spec.context_sha256 else ""
+        report = task.memo.report
+        done = task.state is State.COMPLETE and report is not None and report.result
+        result = self.artifacts.result_ref(task.id) if done else ""
+        return task_to_dict(task, context_ref=context, result_ref=result)
+
+    def context(self, task: Task) -> str:
+        """The full text of a task: its context file, else its instructions."""
+        if not task.spec.context_sha256:
+            return task.spec.instructions
+        data = self.artifacts.context(task.id, task.spec.context_sha256)
+        return data.decode("utf-8", "replace")
+
+    # -- evidence --------------------------------------------------------------------------------
+
+    def artifact_list(self, ref: str) -> list[ArtifactRow]:
+        return self.ledger.views.artifacts(self.key(ref))
+
+    def open_artifact(self, ref: str, name: str, epoch: int = 0) -> tuple[ArtifactRow, BinaryIO]:
+        """A file of an attempt (the newest that has it), checked against its digest."""
+        task = self.task(ref)
+        rows = [
+            row
+            for row in self.artifact_list(task.id)
+            if row.name == name and (not epoch or row.epoch == epoch)
+        ]
+        if not rows:
+            raise NotFound(
+                f"{task.id} has no artifact {name!r}" + (f" in attempt {epoch}." if epoch else "."),
+                f"`agentq artifacts ls {task.id}` shows what there is.",
+            )
+        row = rows[-1]
+        stored = Stored(row.name, row.size, row.sha256, row.media_type)
+        return row, self.artifacts.open(task.id, row.epoch, row.name, stored)
+
+    def result(self, ref: str) -> Result:
+        """What a completed task gave: its result file, else its summary."""
+        task = self.task(ref)
+        report = task.memo.report
+        if task.state is not State.COMPLETE or report is None:
+            raise Refused(
+                f"{task.id} is {task.state}; only a complete task has a result.",
+                f"`agentq wait {task.id}` waits for it, `agentq explain {task.id}` says why.",
+                code="no_result",
+            )
+        if not report.result:
+            return Result(task, "", "", report.summary.encode())
+        # Publishing again is free, and mends a crash between the commit and the publishing.
+        self.artifacts.publish_result(task.id, report.epoch, report.result, report.result_sha256)
+        content = self.artifacts.result(task.id, report.result_sha256)
+        return Result(task, report.result, report.result_sha256, content)
+
+    # -- the log ---------------------------------------------------------------------------------
+
+    def history(self, ref: str) -> list[Entry]:
+        return self.ledger.views.history(self.key(ref))
+
+    def events(self, after: int = 0, limit: int = 500) -> list[Entry]:
+        """Committed events after a position, in the order of commits."""
+        return self.ledger.views.events_after(after, limit)
+
+    def follow(self, after: int | None = None, timeout: float | None = None) -> Iterator[Entry]:
+        """Events as they are committed, from `after` on (default: from now). Ends by timeout."""
+        position = self.ledger.views.last_position() if after is None else after
+        deadline = None if timeout is None else time.monotonic() + timeout
+        waiter = self._bell.listen((EVENTS_TOPIC,))
+        try:
+            while True:
+                entries = self.events(position)
+                for entry in entries:
+                    position = entry.position
+                    yield entry
+                if entries:
+                    continue
+                pause = POLL_SECONDS
+                if deadline is not None:
+                    pause = min(pause, deadline - time.monotonic())
+                    if pause <= 0:
+                        return
+                waiter.wait(pause)
+        finally:
+            waiter.close()
+
+    def wait(
+        self,
+        ref: str,
+        timeout: float | None = None,
+        until: Collection[State] = TERMINAL,
+    ) -> Task:
+        """Sleep until the task is in one of these states (default: over)."""
+        key, task = self.ledger.views.find(ref)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        waiter = self._bell.listen((EVENTS_TOPIC,))
+        try:
+            while True:
+                task = self.ledger.views.get_many([key])[key]
+                if task.state in until:
+                    return task
+                left = POLL_SECONDS if deadline is None else deadline - time.monotonic()
+                if left <= 0:
+                    raise TimedOut(
+                        f"{task.id} is still {task.state} after {timeout:g} s.",
+                        f"`agentq explain {task.id}` says what it waits for.",
+                    )
+                self.nap(waiter, left)
+        finally:
+            waiter.close()
+
+    # -- time ------------------------------------------------------------------------------------
+
+    def tick(self) -> int:
+        """Apply due timers: ended leases, backoffs, expiry. Whoever waits does this at times."""
+        return self.ledger.tick()
+
+    def nap(self, waiter: Waiter, left: float) -> None:
+        """One sleep of a waiting loop: until a ring, the next timer, or the safety poll."""
+        self._tick_now_and_then()
+        pause = min(left, POLL_SECONDS * random.uniform(0.8, 1.0))
+        wake_at = self.ledger.views.next_wake()
+        if wake_at:
+            until_due = (wake_at - self.ledger.store.now()) / 1000
+            pause = min(pause, max(until_due, 0.02))
+        waiter.wait(pause)
+
+    def _tick_now_and_then(self) -> None:
+        now = time.monotonic()
+        with self._ticking:
+            if now - self._ticked < _TICK_EVERY:
+                wake_at = self.ledger.views.next_wake()
+                if not wake_at or wake_at > self.ledger.store.now():
+                    return
+            self._ticked = now
+        self.tick()
+
+    # -- proof -----------------------------------------------------------------------------------
+
+    def verify(self) -> Iterator[tuple[int, list[Problem]]]:
+        """Replay every task's log and check every file: (looked at so far, problems found)."""
+        return self.ledger.views.verify(self._check_files)
+
+    def _check_files(self, task: Task, rows: list[ArtifactRow]) -> list[str]:
+        wrong = []
+        for row in rows:
+            found = self.artifacts.check(task.id, row.epoch, row.name, row.sha256, row.size)
+            if found:
+                wrong.append(found)
+        if task.spec.context_sha256:
+            try:
+                self.artifacts.context(task.id, task.spec.context_sha256)
+            except Damaged as error:
+                wrong.append(str(error))
+        return wrong

@@ -1,0 +1,305 @@
+"""From the words of a caller to a checked `Spec`: keywords, task files and JSON lines alike."""
+
+from __future__ import annotations
+
+import difflib
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agentq.core.durations import parse_duration
+from agentq.core.errors import Invalid
+from agentq.core.limits import CONTEXT_BYTES_MAX, INSTRUCTIONS_BYTES_MAX
+from agentq.core.task import (
+    NOTHING,
+    Amounts,
+    ExpectedOutput,
+    OnDependencyFailure,
+    Priority,
+    Spec,
+)
+
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
+
+
+def new_task_id() -> str:
+    """`task-` and 60 random bits in letters that cannot be mistaken for each other."""
+    bits = int.from_bytes(secrets.token_bytes(8), "little")
+    return "task-" + "".join([_PAIRS[(bits >> shift) & 1023] for shift in (0, 10, 20, 30, 40, 50)])
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A spec ready to submit, the contexts it brings by task id, and the ids made up for it."""
+
+    spec: Spec
+    contexts: Mapping[str, bytes]
+    generated: bool
+
+
+#: Fields that go into a spec as they are, and the type they must have.
+_PLAIN: dict[str, type] = {
+    "to": str,
+    "type": str,
+    "title": str,
+    "instructions": str,
+    "context_ref": str,
+    "idempotency_key": str,
+    "reply_to": str,
+    "traceparent": str,
+    "parent": str,
+    "max_attempts": int,
+    "irreversible": bool,
+    "requires_approval": bool,
+    "review": bool,
+}
+_DURATIONS = {
+    "ttl": "ttl_seconds",
+    "timeout": "timeout_seconds",
+    "delay": "delay_seconds",
+    "lease": "lease_seconds",
+    "approval_timeout": "approval_timeout_seconds",
+}
+_OTHERS = (
+    "id", "task_id", "from", "sender", "priority", "after", "on_dependency_failure", "next",
+    "resource", "resources", "expect", "expected_output", "budget", "budget_usd", "labels",
+    "file", "context",
+)  # fmt: skip
+FIELDS = (*_PLAIN, *_DURATIONS, *_DURATIONS.values(), *_OTHERS)
+_SIMPLE = frozenset(_PLAIN)
+
+
+def draft(fields: Mapping[str, Any], base: Path | None = None) -> Draft:
+    """Build a spec from fields by name. Unknown names and wrong types are `Invalid`.
+
+    `base` is the folder that `file` and `next` paths are relative to.
+    """
+    generated = not (fields.get("id") or fields.get("task_id"))
+    if generated and _SIMPLE.issuperset(fields):
+        spec = _simple_spec(fields)
+        if len(spec.instructions) * 4 <= INSTRUCTIONS_BYTES_MAX:
+            return Draft(spec, {}, True)
+    return _full_draft(fields, base)
+
+
+def _simple_spec(fields: Mapping[str, Any]) -> Spec:
+    for name, value in fields.items():
+        if type(value) is not _PLAIN[name]:
+            raise _wrong_type(name, _PLAIN[name], value)
+    if "to" not in fields:
+        raise _no_role()
+    return Spec(id=new_task_id(), **fields)
+
+
+def _full_draft(fields: Mapping[str, Any], base: Path | None, task_id: str = "") -> Draft:
+    fields = _with_file(fields, base)
+    given = fields.pop("id", None) or fields.pop("task_id", None) or task_id
+    if given and not isinstance(given, str):
+        raise _wrong_type("id", str, given)
+    identity = given or new_task_id()
+    context = _context(fields)
+    built: dict[str, Any] = {}
+    contexts: dict[str, bytes] = {}
+    for name, value in fields.items():
+        if value is None:
+            continue
+        _read_field(built, name, value)
+    if "to" not in built:
+        raise _no_role()
+    children = [
+        _full_draft({"to": built["to"], **_child_fields(child, base)}, base, f"{identity}.{n}")
+        for n, child in enumerate(_listed("next", fields.get("next")), 1)
+    ]
+    for child in children:
+        contexts.update(child.contexts)
+    spec = Spec(id=identity, **built, next=tuple(child.spec for child in children))
+    if context is not None:
+        contexts[identity] = context
+    return Draft(spec, contexts, not given)
+
+
+def _child_fields(child: Any, base: Path | None) -> Mapping[str, Any]:
+    if isinstance(child, (str, Path)):
+        return _with_file({"file": child}, base)
+    if isinstance(child, Mapping):
+        return child
+    raise _wrong_type("next", dict, child)
+
+
+def _with_file(fields: Mapping[str, Any], base: Path | None) -> dict[str, Any]:
+    """Fields of the task file, overridden by those given beside it; its text is the context."""
+    merged = dict(fields)
+    file = merged.pop("file", None)
+    if file is None:
+        return merged
+    from agentq.client.taskfile import read_task_file
+
+    path = Path(file) if base is None or Path(file).is_absolute() else base / file
+    parsed = read_task_file(path)
+    merged = {**parsed.fields, **{k: v for k, v in merged.items() if v is not None}}
+    if "id" not in merged and parsed.stem.startswith("task-"):
+        merged["id"] = parsed.stem
+    if parsed.body.strip():
+        merged.setdefault("context", parsed.body)
+        merged.setdefault("instructions", _first_line(parsed.body))
+    if parsed.fields.get("next") and "next" not in fields:
+        merged["next"] = [
+            str(path.parent / each) for each in _listed("next", parsed.fields["next"])
+        ]
+    return merged
+
+
+def _first_line(body: str) -> str:
+    line = next(line for line in body.splitlines() if line.strip())
+    return line.strip().lstrip("#").strip()[:500]
+
+
+def _context(fields: dict[str, Any]) -> bytes | None:
+    """The context to store, if any. Long instructions move there by themselves."""
+    context = fields.pop("context", None)
+    instructions = fields.get("instructions")
+    if isinstance(instructions, str):
+        size = len(instructions.encode("utf-8", "replace"))
+        if size > INSTRUCTIONS_BYTES_MAX:
+            context = instructions if context is None else f"{instructions}\n\n{context}"
+            fields["instructions"] = _first_line(instructions) + " … (see the context)"
+    if context is None:
+        return None
+    if isinstance(context, str):
+        context = context.encode("utf-8", "surrogateescape")
+    if not isinstance(context, bytes):
+        raise _wrong_type("context", str, context)
+    if len(context) > CONTEXT_BYTES_MAX:
+        raise Invalid(
+            f"A context may have {CONTEXT_BYTES_MAX} bytes, this one has {len(context)}."
+            " Nothing was submitted.",
+            "Refer to large inputs by path or URL instead.",
+            code="too_large",
+        )
+    return context
+
+
+def _read_field(built: dict[str, Any], name: str, value: Any) -> None:
+    if name in _PLAIN:
+        if type(value) is not _PLAIN[name]:
+            raise _wrong_type(name, _PLAIN[name], value)
+        built[name] = value
+    elif name in _DURATIONS or name in _DURATIONS.values():
+        built[_DURATIONS.get(name, name)] = parse_duration(value)
+    elif name in _READERS:
+        target, reader = _READERS[name]
+        built[target] = reader(name, value, built.get(target))
+    elif name != "next":
+        near = difflib.get_close_matches(name, FIELDS, 1)
+        hint = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(sorted(FIELDS))}."
+        raise Invalid(f"A task has no field {name!r}. Nothing was submitted.", hint)
+
+
+def _listed(name: str, value: Any) -> list[Any]:
+    if value is None:
+        return []
+    if isinstance(value, (str, Path, Mapping)):
+        return [value]
+    if isinstance(value, Iterable):
+        return list(value)
+    raise _wrong_type(name, list, value)
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise _wrong_type(name, str, value)
+    return value
+
+
+def _sender(name: str, value: Any, before: Any) -> str:
+    return _text(name, value)
+
+
+def _after(name: str, value: Any, before: Any) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_text(name, each) for each in _listed(name, value)))
+
+
+def _resources(name: str, value: Any, before: Any) -> tuple[str, ...]:
+    listed = [_text(name, each) for each in _listed(name, value)]
+    return tuple(sorted({*(before or ()), *listed}))
+
+
+def _choice(kind: Any, name: str, value: Any) -> Any:
+    try:
+        return kind(value)
+    except ValueError:
+        choices = [str(each) for each in kind]
+        near = difflib.get_close_matches(str(value), choices, 1)
+        raise Invalid(
+            f"{name} is one of {', '.join(choices)}; got {value!r}.",
+            f"Did you mean {near[0]}?" if near else "",
+        ) from None
+
+
+def _labels(name: str, value: Any, before: Any) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise _wrong_type("labels", dict, value)
+    return {_text("labels", key): _text("labels", text) for key, text in sorted(value.items())}
+
+
+def _expected(name: str, value: Any, before: Any) -> ExpectedOutput:
+    if isinstance(value, Mapping):
+        names = _listed("expected_output", value.get("artifacts", ()))
+        kind = _text("expected_output.format", value.get("format", "markdown"))
+        return ExpectedOutput(kind, tuple(_text("expected_output", name) for name in names))
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",") if part.strip()]
+    return ExpectedOutput("markdown", tuple(_text("expect", n) for n in _listed("expect", value)))
+
+
+def _budget(name: str, value: Any, before: Any) -> Amounts:
+    if isinstance(value, Amounts):
+        return value
+    before = before or NOTHING
+    given = dict(value) if isinstance(value, Mapping) else {"usd": value}
+    for unit, amount in given.items():
+        if unit not in ("usd", "tokens", "turns", "seconds"):
+            raise Invalid(f"A budget has usd, tokens, turns and seconds; got {unit!r}.")
+        if isinstance(amount, bool) or not isinstance(amount, (int, float)) or not amount >= 0:
+            raise _wrong_type(f"{name}.{unit}", float, amount)
+    return Amounts(
+        float(given.get("usd", before.usd)),
+        int(given.get("tokens", before.tokens)),
+        int(given.get("turns", before.turns)),
+        float(given.get("seconds", before.seconds)),
+    )
+
+
+_READERS: dict[str, tuple[str, Callable[[str, Any, Any], Any]]] = {
+    "from": ("sender", _sender),
+    "sender": ("sender", _sender),
+    "priority": ("priority", lambda name, value, _: _choice(Priority, name, value)),
+    "on_dependency_failure": (
+        "on_dependency_failure",
+        lambda name, value, _: _choice(OnDependencyFailure, name, value),
+    ),
+    "after": ("after", _after),
+    "resource": ("resources", _resources),
+    "resources": ("resources", _resources),
+    "labels": ("labels", _labels),
+    "expect": ("expected_output", _expected),
+    "expected_output": ("expected_output", _expected),
+    "budget": ("budget", _budget),
+    "budget_usd": ("budget", _budget),
+}
+
+
+def _wrong_type(name: str, kind: type, value: Any) -> Invalid:
+    words = {str: "text", int: "a whole number", bool: "true or false", list: "a list",
+             dict: "a mapping", float: "a number from 0"}  # fmt: skip
+    return Invalid(f"The field {name} takes {words[kind]}, got {str(value)[:80]!r}.")
+
+
+def _no_role() -> Invalid:
+    return Invalid(
+        "A task needs a role to go to. Nothing was submitted.",
+        "Say which with --to ROLE (or `to:` in the task file).",
+    )

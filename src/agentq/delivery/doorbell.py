@@ -1,0 +1,141 @@
+"""The embedded doorbell: a datagram socket that each waiting process owns beside the database.
+
+A waiter binds a socket in the bell folder and puts the topics it listens for into the file's name,
+so that ringing is one directory listing and a byte to each that cares. No waiter: no cost. Whatever
+goes wrong here costs delay only; callers poll slowly as a safety net.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import os
+import select
+import socket
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+#: Longer addresses do not fit into a socket address on Linux (108 bytes).
+_ADDRESS_MAX = 100
+_numbers = itertools.count()
+
+
+def _mark(topic: str) -> str:
+    return hashlib.blake2b(topic.encode(), digest_size=6).hexdigest()
+
+
+class SocketBell:
+    """Rings every waiter of a topic on this machine."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self._folder = os.fspath(folder)
+        self._socket: socket.socket | None = None
+        self._directory = -1
+
+    def _address(self, name: str) -> str:
+        """A path short enough for a socket, through an open folder where the true one is long."""
+        plain = os.path.join(self._folder, name)  # noqa: PTH118 - on the path of every submit
+        if len(os.fsencode(plain)) <= _ADDRESS_MAX:
+            return plain
+        if self._directory < 0:
+            self._directory = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+        return f"/proc/self/fd/{self._directory}/{name}"
+
+    def ring(self, topics: Iterable[str]) -> None:
+        try:
+            names = os.listdir(self._folder)  # noqa: PTH208
+        except OSError:
+            return  # nobody has ever waited here
+        if not names:
+            return
+        marks = {_mark(topic) for topic in topics}
+        for name in names:
+            if not marks.isdisjoint(name.split("-")[2:]):
+                self._send(name)
+
+    def _send(self, name: str) -> None:
+        if self._socket is None:
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        try:
+            self._socket.sendto(b"!", self._address(name))
+        except ConnectionRefusedError:
+            self._remove_stale(name)
+        except OSError:
+            # Its queue is full: it has been rung already. Or it has just gone: nobody to wake.
+            return
+
+    def _remove_stale(self, name: str) -> None:
+        """A socket file whose process is gone; the next ring should not meet it again."""
+        pid = name.split("-", 1)[0]
+        if pid.isdigit() and not _alive(int(pid)):
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(self._folder, name))  # noqa: PTH108, PTH118
+
+    def listen(self, topics: Iterable[str]) -> SocketWaiter | SilentWaiter:
+        marks = "-".join(sorted(_mark(topic) for topic in topics))
+        name = f"{os.getpid()}-{next(_numbers)}-{marks}"
+        ear = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        try:
+            Path(self._folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+            ear.bind(self._address(name))
+        except OSError:
+            # No folder for bells (read-only disk, exotic system): polling alone still works.
+            ear.close()
+            return SilentWaiter()
+        return SocketWaiter(ear, os.path.join(self._folder, name))  # noqa: PTH118
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        if self._directory >= 0:
+            os.close(self._directory)
+            self._directory = -1
+
+
+class SocketWaiter:
+    """An ear: sleeps in the kernel until somebody rings."""
+
+    def __init__(self, ear: socket.socket, path: str) -> None:
+        self._ear = ear
+        self._path = path
+
+    def fileno(self) -> int:
+        return self._ear.fileno()
+
+    def wait(self, timeout: float) -> bool:
+        ready, _, _ = select.select([self._ear], [], [], max(timeout, 0))
+        if not ready:
+            return False
+        with contextlib.suppress(BlockingIOError):
+            while self._ear.recv(64):
+                continue  # many rings are one
+        return True
+
+    def close(self) -> None:
+        self._ear.close()
+        with contextlib.suppress(OSError):
+            os.unlink(self._path)  # noqa: PTH108
+
+
+class SilentWaiter:
+    """Stands in where no bell can be hung: only the timeout wakes it."""
+
+    def wait(self, timeout: float) -> bool:
+        time.sleep(max(timeout, 0))
+        return False
+
+    def close(self) -> None:
+        return None
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

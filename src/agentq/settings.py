@@ -1,0 +1,194 @@
+"""Settings: `agentq.toml`, overridden by `AGENTQ_*` variables, overridden by arguments.
+
+The only module that reads the environment. Settings are read once, checked, and passed on as a
+frozen value.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agentq.core.errors import Invalid, NotFound
+from agentq.core.limits import RoleLimits
+
+FILE_NAME = "agentq.toml"
+MEMORY = ":memory:"
+
+#: What `agentq init` writes.
+TEMPLATE = """\
+# Settings of this agentq installation. Paths are relative to this file.
+
+[ledger]
+url = "{url}"
+
+[artifacts]
+root = "{root}"
+
+# Limits of a role, applied by running `agentq init` again:
+# [roles.implementation-worker]
+# max_running = 2     # tasks of this role in progress at once
+# max_review = 5      # stop claiming while so many wait for review
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where everything is. `source` says which file or variable decided."""
+
+    url: str
+    artifacts_root: str
+    source: str
+    roles: Mapping[str, RoleLimits] = field(default_factory=dict)
+
+    @property
+    def sqlite_path(self) -> str:
+        """The file behind a sqlite: URL."""
+        return sqlite_path(self.url)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What an agent process knows of the attempt it belongs to."""
+
+    task_id: str
+    epoch: int
+
+
+def attempt_from_environment() -> Attempt | None:
+    """The attempt this process runs in, if a worker started it."""
+    task_id, epoch = os.environ.get("AGENTQ_TASK_ID", ""), os.environ.get("AGENTQ_EPOCH", "")
+    if not task_id or not epoch.isdigit():
+        return None
+    return Attempt(task_id, int(epoch))
+
+
+def actor_from_environment() -> str:
+    """Who acts when nobody says so: AGENTQ_ACTOR, else the user's name."""
+    return os.environ.get("AGENTQ_ACTOR") or os.environ.get("USER") or "operator"
+
+
+def default_holder() -> str:
+    """A name for this process as a holder of claims, told apart from every other process."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def load_settings(url: str | None = None, start: str | os.PathLike[str] | None = None) -> Settings:
+    """Settings for this URL, else AGENTQ_URL, else the nearest agentq.toml upward (as git does)."""
+    if url is not None:
+        return _for_url(url, "argument")
+    variable = os.environ.get("AGENTQ_URL")
+    if variable:
+        return _for_url(variable, "AGENTQ_URL")
+    folder = Path(start or Path.cwd()).resolve()
+    for candidate in (folder, *folder.parents):
+        file = candidate / FILE_NAME
+        if file.is_file():
+            return read_file(file)
+    raise NotFound(
+        f"No {FILE_NAME} in {folder} or any folder above it, and AGENTQ_URL is not set.",
+        "Run `agentq init` here, or set AGENTQ_URL.",
+        code="no_installation",
+    )
+
+
+def read_file(file: Path) -> Settings:
+    """Read and check one agentq.toml."""
+    import tomllib
+
+    try:
+        plain = tomllib.loads(file.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise Invalid(f"{file} cannot be read as TOML: {error}.", "Mend the file.") from error
+    _only_known(plain, ("ledger", "artifacts", "roles"), str(file))
+    ledger, artifacts = plain.get("ledger", {}), plain.get("artifacts", {})
+    _only_known(ledger, ("url",), f"[ledger] in {file}")
+    _only_known(artifacts, ("root",), f"[artifacts] in {file}")
+    url = _text(ledger, "url", "sqlite:///.agentq/ledger.db", file)
+    root = _text(artifacts, "root", ".agentq", file)
+    roles = {name: _limits(name, row, file) for name, row in plain.get("roles", {}).items()}
+    if url.startswith("sqlite:"):
+        path = sqlite_path(url)
+        if path != MEMORY:
+            url = f"sqlite:///{file.parent / path}"
+    elif "://" not in url:
+        raise _unknown_url(url)
+    root = os.environ.get("AGENTQ_ARTIFACTS_ROOT") or str(file.parent / root)
+    return Settings(url, root, str(file), roles)
+
+
+def _for_url(url: str, source: str) -> Settings:
+    root = os.environ.get("AGENTQ_ARTIFACTS_ROOT", "")
+    if url.startswith("sqlite:"):
+        path = sqlite_path(url)
+        if path != MEMORY:
+            path = str(Path(path).absolute())
+            url = f"sqlite:///{path}"
+            root = root or str(Path(path).with_suffix(".files"))
+        return Settings(url, root or _shared_root(url), source)
+    if url.startswith(("postgresql://", "postgres://")):
+        return Settings(url, root or _shared_root(url), source)
+    raise _unknown_url(url)
+
+
+def _shared_root(url: str) -> str:
+    """Where artifacts go when nothing says so: one folder per ledger, for this user."""
+    home = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    place = url.rsplit("@", 1)[-1]
+    return str(Path(home) / "agentq" / hashlib.sha256(place.encode()).hexdigest()[:16])
+
+
+def sqlite_path(url: str) -> str:
+    """`sqlite:///relative`, `sqlite:////absolute` or `sqlite://:memory:` as a path."""
+    for prefix in ("sqlite:///", "sqlite://", "sqlite:"):
+        if url.startswith(prefix):
+            path = url.removeprefix(prefix)
+            if not path or "\x00" in path:
+                break
+            return path
+    raise _unknown_url(url)
+
+
+def _unknown_url(url: str) -> Invalid:
+    shown = url.rsplit("@", 1)[-1][:80]
+    if url.startswith(("http://", "https://", "amqp://", "s3://")):
+        return Invalid(
+            f"A ledger at {url.split(':', 1)[0]}:// is not something this version can open.",
+            "Use sqlite:///file.db or postgresql://user@host/database.",
+        )
+    return Invalid(
+        f"A ledger URL starts with sqlite:/// or postgresql://; got {shown!r}.",
+        "For example sqlite:///.agentq/ledger.db.",
+    )
+
+
+def _only_known(table: Any, known: tuple[str, ...], where: str) -> None:
+    if not isinstance(table, dict):
+        raise Invalid(f"{where} must be a table, got {table!r}.")
+    for name in table:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(known)}."
+            raise Invalid(f"{where} has an unknown setting {name!r}.", hint)
+
+
+def _text(table: Mapping[str, Any], name: str, default: str, file: Path) -> str:
+    value = table.get(name, default)
+    if not isinstance(value, str) or not value:
+        raise Invalid(f"{name} in {file} must be a text, got {value!r}.")
+    return value
+
+
+def _limits(name: str, row: Any, file: Path) -> RoleLimits:
+    where = f"[roles.{name}] in {file}"
+    _only_known(row, ("max_running", "max_review"), where)
+    for key, value in row.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise Invalid(f"{key} of {where} must be a whole number from 0, got {value!r}.")
+    return RoleLimits(row.get("max_running", 0), row.get("max_review", 0))
