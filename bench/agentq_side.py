@@ -79,17 +79,15 @@ class AgentqSide(Side):
             return multiply_postgres(self.place.url, copies)
         return multiply_sqlite(self.place.sqlite_file, copies)
 
-    def hold_leases(self, count: int, lease_seconds: int) -> float:
-        """Claim tasks and hold each as `with claim:` does; the seconds that the holding took."""
+    def hold_leases(self, count: int, lease_seconds: int) -> None:
+        """Claim tasks and hold each as `with claim:` does."""
         while len(self._claims) < count:
             wanted = min(1000, count - len(self._claims))
             claims = self._queue.claim_many(ROLE, n=wanted, lease=lease_seconds)
             assert claims, "fewer tasks waiting than leases to hold"
             self._claims += claims
-        started = time.perf_counter()
         for claim in self._claims:
             claim.__enter__()
-        return time.perf_counter() - started
 
     def lease_cost(self, windows: int, lease_seconds: int) -> list[float]:
         """Percent of a core used in each window of one heartbeat interval.

@@ -35,8 +35,7 @@ def run(options: Options, report: Report) -> None:
 
 def measure(report: Report, store: str, process: SideProcess, options: Options) -> None:
     lease = options.lease_seconds
-    seconds = process.call("hold_leases", count=options.leases, lease_seconds=lease)
-    report.add(f"{store} leases taken into care", process.name, 0, seconds, "s")
+    process.call("hold_leases", count=options.leases, lease_seconds=lease)
     shares = process.call("lease_cost", windows=3, lease_seconds=lease)
     for number, share in enumerate(shares):
         report.add(f"{store} lease renewal CPU", process.name, number, share, UNIT)

@@ -111,7 +111,6 @@ class RawSqlite(Side):
                 "insert into task (number, instructions, state) select i, ?2, 2 from n",
                 (count, instructions_for(0)),
             )
-        self._db.execute("analyze")
         return count
 
     def serve(self) -> None:

@@ -62,7 +62,7 @@ class Target:
     def label(self) -> str:
         if self.against is None:
             return self.side
-        other = f" {self.against_figure}" if self.against_figure else ""
+        other = f" ({self.against_figure})" if self.against_figure else ""
         return f"{self.side} ÷ {self.against}{other}"
 
 

@@ -74,6 +74,16 @@ def actor_from_environment() -> str:
     return os.environ.get("AGENTQ_ACTOR") or os.environ.get("USER") or "operator"
 
 
+def wants_debug() -> bool:
+    """Whether the command shows tracebacks of errors that nobody expected."""
+    return os.environ.get("AGENTQ_DEBUG", "") not in ("", "0")
+
+
+def wants_color() -> bool:
+    """Whether a terminal may be written to in colour (see no-color.org)."""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
 def default_holder() -> str:
     """A name for this process as a holder of claims, told apart from every other process."""
     return f"{socket.gethostname()}:{os.getpid()}"

@@ -11,7 +11,7 @@ def sha256(data: bytes) -> str:
 
 
 def files_below(folder: Path) -> set[str]:
-    """Every file, hidden ones too, by its path from the folder."""
+    """Every file, hidden ones too, by its path from the folder; none when there is no folder."""
     return {p.relative_to(folder).as_posix() for p in folder.rglob("*") if not p.is_dir()}
 
 

@@ -13,6 +13,7 @@ for one id, even with the same content, can neither overwrite nor discard what t
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from contextlib import suppress
 from itertools import chain
 
 from agentq.artifacts.disk import (
+    NOT_WHAT_IT_SHOULD_BE,
     digest_of,
     disk_errors,
     exists,
@@ -128,9 +130,9 @@ class ContextFiles:
         try:
             with open_folder(self._root, _STAGED) as staged:
                 names = list(_staged_names(staged, task_id, sha256))
-        except FileNotFoundError:
-            return None
         except OSError as error:
+            if error.errno == errno.ENOENT or error.errno in NOT_WHAT_IT_SHOULD_BE:
+                return None
             raise unavailable(error, f"look for the context of task {task_id}") from error
         for name in names:
             with suppress(Damaged):  # cut short by a crash of its writer, or published just now

@@ -1,1 +1,1 @@
-"""The command line: parse words, call the client, show the answer."""
+"""The command line: it parses words, calls the client and shows the answer. No rules of its own."""

@@ -38,7 +38,8 @@ class Claim:
         self.task = task
         self.epoch = task.epoch
         self.lease_ms = lease_ms
-        self._lost = threading.Event()
+        self._lost = False
+        self._lost_bell: threading.Event | None = None
         self._reported = False
 
     def __repr__(self) -> str:
@@ -56,14 +57,21 @@ class Claim:
     @property
     def lost(self) -> bool:
         """Whether the ledger has said that this attempt holds the task no longer."""
-        return self._lost.is_set()
+        return self._lost
 
     def lose(self) -> None:
-        self._lost.set()
+        """The ledger says that another attempt, or nobody, holds the task now."""
+        self._lost = True
+        if self._lost_bell is not None:
+            self._lost_bell.set()
 
     def wait_lost(self, timeout: float | None = None) -> bool:
         """Sleep until the claim is lost (cancelled, taken over); False after the timeout."""
-        return self._lost.wait(timeout)
+        if self._lost_bell is None:
+            self._lost_bell = threading.Event()
+        if self._lost:
+            return True
+        return self._lost_bell.wait(timeout)
 
     def _still_held(self) -> None:
         if self.lost:

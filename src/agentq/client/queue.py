@@ -12,7 +12,7 @@ from typing import Any, Self
 from agentq.client.claim import Claim, as_source, result_source
 from agentq.client.heartbeats import Heartbeats
 from agentq.client.reading import Reading
-from agentq.client.specs import Draft, draft
+from agentq.client.specs import Draft, draft, task_id_run
 from agentq.contracts.artifacts import Stored
 from agentq.contracts.doorbell import role_topic
 from agentq.contracts.store import Lease
@@ -87,39 +87,49 @@ class Queue(Reading):
         irreversible, requires_approval, review, expect, budget_usd, reply_to, labels, file,
         context`. The same id or idempotency key with the same body gives the task that is there.
         """
-        return self.submit_many([_fields(to, instructions, fields)])[0]
+        return self.submit_drafts([draft(_fields(to, instructions, fields))])[0]
 
     def submit_many(self, tasks: Iterable[Mapping[str, Any] | Spec]) -> list[Task]:
         """Submit tasks in one transaction: all are accepted or none. They may depend on each other
         by id, in any order."""
+        ids = task_id_run()
         drafts = [
-            Draft(each, {}, False) if isinstance(each, Spec) else draft(_plain(each))
+            Draft(each, {}, False) if isinstance(each, Spec) else draft(_plain(each), None, ids)
             for each in tasks
         ]
-        return self._submit_drafts(drafts)
+        return self.submit_drafts(drafts)
 
     def submit_under(self, key: int, epoch: int, fields: Mapping[str, Any]) -> Task:
         """Submit as part of an attempt: refused if that attempt holds its task no longer."""
-        return self._submit_drafts([draft(_plain(fields))], fence=(key, epoch))[0]
+        return self.submit_drafts([draft(_plain(fields))], under=(key, epoch))[0]
 
-    def _submit_drafts(
-        self, drafts: Sequence[Draft], fence: tuple[int, int] | None = None
+    def submit_drafts(
+        self, drafts: Sequence[Draft], under: tuple[int, int] | None = None
     ) -> list[Task]:
+        """Submit what `client.specs.draft` has checked already."""
         staged: list[tuple[str, str]] = []
         try:
             specs = [self._stage(each.spec, each.contexts, staged) for each in drafts]
             generated = {each.spec.id for each in drafts if each.generated}
-            submitted = self.ledger.submit(specs, generated, fence)
+            submitted = self.ledger.submit(specs, generated, under)
         except BaseException:
             for task_id, sha256 in staged:
                 self.artifacts.discard_context(task_id, sha256)
             raise
-        accepted = {each.task.id for each in submitted}
+        if staged:
+            self._settle_contexts(staged, {each.task.id for each in submitted}, specs)
+        return [each.task for each in submitted]
+
+    def _settle_contexts(
+        self, staged: Sequence[tuple[str, str]], accepted: set[str], specs: Sequence[Spec]
+    ) -> None:
+        waiting = {child.id for spec in specs if spec.id in accepted for child in spec.next}
         for task_id, sha256 in staged:
-            # Contexts of next tasks stay staged until those are submitted.
             if task_id in accepted:
                 self.artifacts.publish_context(task_id, sha256)
-        return [each.task for each in submitted]
+            elif task_id not in waiting:
+                # The same words had made a task before, under another id: ours is not needed.
+                self.artifacts.discard_context(task_id, sha256)
 
     def _stage(
         self, spec: Spec, contexts: Mapping[str, bytes], staged: list[tuple[str, str]]

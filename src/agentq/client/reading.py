@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import random
 import threading
 import time
@@ -12,14 +14,17 @@ from typing import BinaryIO
 from agentq.contracts.artifacts import ArtifactStore, Stored
 from agentq.contracts.doorbell import EVENTS_TOPIC, Doorbell, Waiter
 from agentq.contracts.store import ArtifactRow
-from agentq.core.envelope import task_to_dict
+from agentq.core.envelope import iso, task_to_dict
 from agentq.core.errors import Damaged, NotFound, Refused, TimedOut
+from agentq.core.limits import RoleLimits
 from agentq.core.states import TERMINAL, State
 from agentq.core.task import Task
 from agentq.core.triggers import Entry
+from agentq.ledger.claims import limits_of
+from agentq.ledger.codec import encode_trigger
 from agentq.ledger.explain import Explanation
 from agentq.ledger.ledger import Ledger
-from agentq.ledger.replay import Problem
+from agentq.ledger.replay import Problem, check_task, replay
 from agentq.ledger.views import Page, Stats, Wanted
 
 #: The safety net under the doorbell: how long a waiter sleeps at most before it looks again.
@@ -45,6 +50,15 @@ class Result:
 
     def text(self) -> str:
         return self.content.decode("utf-8", "replace")
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """Each event with the task it left, and what does not add up (nothing: it is proved)."""
+
+    task: Task
+    steps: tuple[tuple[Entry, Task], ...]
+    problems: tuple[Problem, ...]
 
 
 class Reading:
@@ -80,6 +94,15 @@ class Reading:
 
     def stats(self) -> Stats:
         return self.ledger.views.stats()
+
+    def limits(self) -> dict[str, RoleLimits]:
+        """The limits of every role that the ledger has heard of."""
+        rows = self.ledger.store.read(lambda reader: reader.roles())
+        return {row.name: limits_of(row) for row in rows}
+
+    def ids(self, prefix: str, limit: int = 50) -> list[str]:
+        """Ids that start with this, for completion."""
+        return self.ledger.store.read(lambda reader: reader.ids_starting(prefix, limit))
 
     def as_json(self, task: Task) -> dict[str, object]:
         """The one JSON shape of a task."""
@@ -143,6 +166,34 @@ class Reading:
     def events(self, after: int = 0, limit: int = 500) -> list[Entry]:
         """Committed events after a position, in the order of commits."""
         return self.ledger.views.events_after(after, limit)
+
+    def event_json(self, entry: Entry) -> dict[str, object]:
+        """The one JSON shape of an event; `data` is what its trigger carried."""
+        event = entry.event
+        return {
+            "position": entry.position,
+            "task_id": entry.task_id,
+            "version": event.version,
+            "at": iso(event.at),
+            "kind": event.kind,
+            "trigger": type(event.trigger).__name__,
+            "state": str(event.state),
+            "epoch": event.epoch,
+            "data": json.loads(encode_trigger(event.trigger) or "{}"),
+        }
+
+    def replay(self, ref: str) -> Replayed:
+        """Decide one task's life anew from its log, and say whether that gives what is stored."""
+        task = self.task(ref)
+        # The log may have grown since the task was read; what it held then has not changed.
+        entries = self.history(task.id)[: task.version]
+        events = [entry.event for entry in entries]
+        problems = check_task(task, events)
+        steps: list[tuple[Entry, Task]] = []
+        with contextlib.suppress(Exception):  # a log that cannot be replayed is a problem above
+            for entry, (_, left) in zip(entries, replay(events), strict=False):
+                steps.append((entry, left))
+        return Replayed(task, tuple(steps), tuple(problems))
 
     def follow(self, after: int | None = None, timeout: float | None = None) -> Iterator[Entry]:
         """Events as they are committed, from `after` on (default: from now). Ends by timeout."""

@@ -91,7 +91,10 @@ def report(task: Task, trigger: t.Report, now: int) -> Step:
     reported = Reported(
         trigger.epoch, task.holder, trigger.summary, trigger.result, trigger.result_sha256
     )
-    memo = replace(memo, report=reported, remind_at=0)
+    if memo is EMPTY_MEMO:
+        memo = Memo(report=reported)  # by far the most common: nothing else to carry over
+    else:
+        memo = replace(memo, report=reported, remind_at=0)
     if task.spec.review:
         memo = replace(memo, remind_at=now + REMINDER_MS)
         wanted = Notify("review_wanted", trigger.summary)

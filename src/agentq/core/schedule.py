@@ -18,7 +18,7 @@ def expiry(spec: Spec, memo: Memo, submitted_at: int, epoch: int) -> int:
 
 
 def awaits_approval(spec: Spec, memo: Memo) -> bool:
-    return spec.needs_approval and not memo.approved_by
+    return (spec.requires_approval or spec.irreversible) and not memo.approved_by
 
 
 def approval_deadline(spec: Spec, memo: Memo) -> int:

@@ -135,10 +135,11 @@ def waits(spec: Spec, memo: Memo, now: int, kind: str) -> Step:
     effects: tuple[Effect, ...] = ()
     if memo.not_before and memo.not_before <= now:
         memo = replace(memo, not_before=0)
-    if awaits_approval(spec, memo) and not memo.asked_at:
+    unapproved = awaits_approval(spec, memo)
+    if unapproved and not memo.asked_at:
         memo = replace(memo, asked_at=now, remind_at=now + REMINDER_MS)
         effects = (Notify("approval_wanted", spec.title or spec.instructions[:200]),)
-    if memo.waiting_on or memo.not_before or awaits_approval(spec, memo):
+    if memo.waiting_on or memo.not_before or unapproved:
         return Step(State.PENDING, kind, effects, memo)
     return Step(State.READY, kind, (Announce(spec.to),), memo)
 

@@ -32,7 +32,7 @@ from agentq.core.effects import Effect
 from agentq.core.schedule import next_wake
 from agentq.core.states import TABLE
 from agentq.core.steps import Step, not_allowed
-from agentq.core.task import EMPTY_MEMO, Spec, Task
+from agentq.core.task import EMPTY_MEMO, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,36 +53,28 @@ def transition(task: Task | None, trigger: t.Trigger, now: int) -> Decision:
         raise not_allowed(task, trigger)
     if task is None:
         assert isinstance(trigger, t.Submit)
-        return _settle(_Birth(trigger.spec, now), waiting.submit(trigger, now), trigger, now)
+        return _born(waiting.submit(trigger, now), trigger, now)
     now = max(now, task.updated_at)
     step = _STEPS[type(trigger)](task, trigger, now)
     assert step.state in allowed, f"{before} --{name}--> {step.state} is not in the table"
     return _settle(task, step, trigger, now)
 
 
-class _Birth:
-    """Stands in for the task before there is one, so that `_settle` has a single form."""
-
-    __slots__ = ("epoch", "holder", "memo", "spec", "submitted_at", "updated_at", "version")
-
-    def __init__(self, spec: Spec, now: int) -> None:
-        self.spec = spec
-        self.submitted_at = self.updated_at = now
-        self.version = self.epoch = 0
-        self.holder = ""
-        self.memo = EMPTY_MEMO
+def _born(step: Step, trigger: t.Submit, now: int) -> Decision:
+    memo = EMPTY_MEMO if step.memo is None else step.memo
+    wake_at = next_wake(step.state, trigger.spec, memo, now, 0)
+    task = Task(trigger.spec, step.state, 1, 0, now, now, wake_at, "", memo)
+    return Decision(task, (t.Event(1, now, step.kind, trigger, step.state),), step.effects)
 
 
-def _settle(old: Task | _Birth, step: Step, trigger: t.Trigger, now: int) -> Decision:
+def _settle(old: Task, step: Step, trigger: t.Trigger, now: int) -> Decision:
     if not step.kind:
-        assert isinstance(old, Task)
         return Decision(old)
     spec = old.spec
     memo = old.memo if step.memo is None else step.memo
     epoch = old.epoch if step.epoch < 0 else step.epoch
     holder, wake_at = step.holder, step.lease_end
     if step.keeps_custody:
-        assert isinstance(old, Task)
         holder, wake_at = old.holder, old.wake_at
     elif not holder:
         wake_at = next_wake(step.state, spec, memo, old.submitted_at, epoch)

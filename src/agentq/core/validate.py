@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from operator import attrgetter
 
 from agentq.core.envelope import canonical_json, spec_to_dict
 from agentq.core.errors import Invalid
 from agentq.core.limits import BATCH_MAX, ENVELOPE_BYTES_MAX, NAME_CHARS_MAX
 from agentq.core.secrets import find_secret
-from agentq.core.task import Spec
+from agentq.core.task import NOTHING, Spec
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 _ROLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}\Z")
@@ -62,24 +63,30 @@ def check_spec(spec: Spec) -> None:
             check_spec(child)
 
 
+_DURATIONS = (
+    "ttl_seconds",
+    "timeout_seconds",
+    "delay_seconds",
+    "lease_seconds",
+    "approval_timeout_seconds",
+)
+_durations = attrgetter(*_DURATIONS)
+
+
 def _check_numbers(spec: Spec) -> None:
-    for name in (
-        "ttl_seconds",
-        "timeout_seconds",
-        "delay_seconds",
-        "lease_seconds",
-        "approval_timeout_seconds",
-    ):
-        value = getattr(spec, name)
-        if value and not 0 < value <= _YEARS_10:
-            raise Invalid(f"{name} must be from 1 s to 10 years, got {value}.")
-    if not spec.lease_seconds:
-        raise Invalid("lease_seconds must be at least 1, got 0.")
+    durations = _durations(spec)
+    if min(durations) < 0 or max(durations) > _YEARS_10 or not spec.lease_seconds:
+        for name, value in zip(_DURATIONS, durations, strict=True):
+            least = 1 if name == "lease_seconds" else 0
+            if not least <= value <= _YEARS_10:
+                raise Invalid(f"{name} must be from 1 s to 10 years, got {value}.")
     if not 1 <= spec.max_attempts <= 1000:
         raise Invalid(f"max_attempts must be from 1 to 1000, got {spec.max_attempts}.")
     budget = spec.budget
-    if min(budget.usd, budget.tokens, budget.turns, budget.seconds) < 0:
+    if budget is not NOTHING and min(budget.usd, budget.tokens, budget.turns, budget.seconds) < 0:
         raise Invalid("A budget cannot be negative.", "Leave it out for no budget.")
+    if not (spec.after or spec.resources or spec.labels or spec.next):
+        return
     for count, what in (
         (len(spec.after), "dependencies"),
         (len(spec.resources), "resources"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import MISSING, fields
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -32,14 +34,22 @@ _encode = msgspec.json.Encoder().encode
 
 
 @cache
-def _shape(kind: type) -> tuple[tuple[str, object], ...]:
-    shape = []
+def _shape(kind: type) -> tuple[tuple[str, ...], Callable[[Any], Any], tuple[object, ...]]:
+    """Names of the fields, a getter of all their values at once, and their defaults."""
+    names, defaults = [], []
     for each in fields(kind):
         default = each.default
         if default is MISSING and each.default_factory is not MISSING:
             default = each.default_factory()
-        shape.append((each.name, default))
-    return tuple(shape)
+        names.append(each.name)
+        defaults.append(default)
+    if len(names) == 1:
+        return tuple(names), lambda value: (getattr(value, names[0]),), tuple(defaults)
+    return tuple(names), attrgetter(*names) if names else _no_values, tuple(defaults)
+
+
+def _no_values(value: object) -> tuple[object, ...]:
+    return ()
 
 
 @cache
@@ -48,14 +58,30 @@ def _decoder(kind: type) -> msgspec.json.Decoder[Any]:
 
 
 def _sparse(value: Any) -> dict[str, Any]:
+    names, values, defaults = _shape(type(value))
     return {
         name: held
-        for name, default in _shape(type(value))
-        if (held := getattr(value, name)) is not default and held != default
+        for name, held, default in zip(names, values(value), defaults, strict=True)
+        if held is not default and held != default
     }
 
 
+#: Most specs differ from the defaults in their first fields only; the rest is compared at once.
+_FIRST = 8
+
+
 def encode_spec(spec: Spec) -> str:
+    names, values_of, defaults = _shape(Spec)
+    values = values_of(spec)
+    if values[_FIRST:] == defaults[_FIRST:]:
+        plain = {
+            name: held
+            for name, held, default in zip(
+                names[:_FIRST], values[:_FIRST], defaults[:_FIRST], strict=True
+            )
+            if held is not default and held != default
+        }
+        return _encode(plain).decode()
     plain = _sparse(spec)
     if spec.next:
         plain["next"] = [_sparse(child) for child in spec.next]
@@ -82,10 +108,10 @@ def decode_memo(text: str) -> Memo:
 
 
 def encode_trigger(trigger: Trigger) -> str:
+    if type(trigger) is Submit and not (trigger.waiting_on or trigger.ended):
+        return ""  # the spec stands in its own row and never changes
     plain = _sparse(trigger)
-    if type(trigger) is Submit:
-        # The spec stands in its own row and never changes.
-        del plain["spec"]
+    plain.pop("spec", None)
     return _encode(plain).decode() if plain else ""
 
 

@@ -49,6 +49,7 @@ class SqliteStore:
         self._guard = threading.RLock()
         self._readers = threading.local()
         self._roles: dict[str, int] = {}
+        self._lanes: frozenset[str] | None = None
         self._opened: list[apsw.Connection] = []
         self._writer = self._connect()
         if check_schema:
@@ -62,9 +63,12 @@ class SqliteStore:
         with self._translated():
             connection = apsw.Connection(self.path)
             connection.set_busy_handler(_patient(BUSY_SECONDS))
-            for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = OFF",
-                           "cache_size = -16000", "temp_store = MEMORY"):  # fmt: skip
-                connection.execute(f"PRAGMA {pragma}")
+            # A commit touches half a dozen small rows, each on a page of its own: with half-size
+            # pages there is half as much to write and sync. (Takes effect on a new file only.)
+            connection.execute("PRAGMA page_size = 2048")
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA cache_size = -16000")
             self._opened.append(connection)
             return connection
 
@@ -143,10 +147,11 @@ class SqliteStore:
         topics: Iterable[str],
     ) -> set[str]:
         def change(tx: Tx) -> set[str]:
-            if effects and tx.lanes() != lanes:
-                raise RunAgain
             assert isinstance(tx, SqliteTx)
             inserted = tx.insert(rows)
+            if tx.inserted_under != lanes:
+                self._lanes = None
+                raise RunAgain
             tx.add_new_effects(inserted, effects)
             tx.ring(topics)
             return set(inserted)
@@ -171,7 +176,9 @@ class SqliteStore:
                     tx.connection.execute("COMMIT")
 
     def known_lanes(self) -> frozenset[str]:
-        return self.read(lambda reader: reader.lanes())  # type: ignore[attr-defined, no-any-return]
+        if self._lanes is None:
+            self._lanes = self.write(lambda tx: tx.lanes())
+        return self._lanes
 
     def role_ids(self, names: Iterable[str]) -> dict[str, int]:
         wanted = set(names)

@@ -36,13 +36,32 @@ class SqliteTx:
         self.topics: set[str] = set()
         self._sql = sql
         self._position = -1
+        #: Position of the newest event of each task met in this transaction: the chain's end.
+        self._last_events: dict[int, int] = {}
+        #: Which lanes were open at the last insert; whoever prepared effects must have known them.
+        self.inserted_under: frozenset[str] = frozenset()
 
     def begin(self) -> None:
         self.topics = set()
         self._position = -1
+        self._last_events.clear()
 
     def _all(self, name: str, bindings: Any = ()) -> list[Any]:
         return self.connection.execute(self._sql[name], bindings).fetchall()
+
+    def _task_rows(self, rows: Iterable[tuple[Any, ...]]) -> list[TaskRow]:
+        found = []
+        for row in rows:
+            self._last_events[row[0]] = row[9]
+            found.append(TaskRow(HotRow(*row[:9]), SpecRow(row[0], row[10], row[11])))
+        return found
+
+    def _hot_rows(self, rows: Iterable[tuple[Any, ...]]) -> list[HotRow]:
+        found = []
+        for row in rows:
+            self._last_events[row[0]] = row[9]
+            found.append(HotRow(*row[:9]))
+        return found
 
     def _many(self, name: str, rows: Iterable[Any]) -> None:
         self.connection.executemany(self._sql[name], rows)
@@ -58,10 +77,10 @@ class SqliteTx:
         return [row[0] for row in rows]
 
     def tasks(self, keys: Sequence[int]) -> list[TaskRow]:
-        return _task_rows(self._all("tasks", (json.dumps(list(keys)),)))
+        return self._task_rows(self._all("tasks", (json.dumps(list(keys)),)))
 
     def list_tasks(self, wanted: Filter) -> list[TaskRow]:
-        return _task_rows(
+        return self._task_rows(
             self._all(
                 "list_tasks",
                 {
@@ -126,24 +145,37 @@ class SqliteTx:
     # -- tasks -----------------------------------------------------------------------------------
 
     def insert(self, rows: Sequence[NewRow]) -> dict[str, int]:
-        key = int(self._all("last_key")[0][0])
-        execute, insert_spec = self.connection.execute, self._sql["insert_spec"]
+        self.inserted_under, last_key, self._position = self.head()
+        before = self.connection.total_changes()
+        self._many(
+            "insert_spec",
+            [(key, row.id, row.at, row.body) for key, row in enumerate(rows, last_key + 1)],
+        )
+        kept: dict[str, int] | None = None
+        if self.connection.total_changes() - before < len(rows):
+            kept = dict(self._all("newer_specs", (last_key,)))
         inserted: dict[str, int] = {}
         tasks: list[tuple[Any, ...]] = []
         events: list[EventRow] = []
-        for row in rows:
-            execute(insert_spec, (key + 1, row.id, row.at, row.body))
-            if not self.connection.changes():
-                continue
-            key += 1
+        position = self._position
+        for key, row in enumerate(rows, last_key + 1):
+            if kept is not None and kept.get(row.id) != key:
+                continue  # that id was taken
+            position += 1
             inserted[row.id] = key
             tasks.append(
-                (key, row.role, row.priority, row.state, row.wake_at, row.at, row.memo, row.flags)
-            )
+                (key, row.role, row.priority, row.state, row.wake_at, row.at, row.memo, row.flags,
+                 position)
+            )  # fmt: skip
             events.append(EventRow(key, 1, row.at, row.kind, "Submit", row.state, 0, row.data))
         self._many("insert_task", tasks)
         self._append(events)
         return inserted
+
+    def head(self) -> tuple[frozenset[str], int, int]:
+        """Open lanes, the last task key, and the last position in the log."""
+        lanes, key, position = self._all("head")[0]
+        return frozenset(lanes.split()), key, position
 
     def add_new_effects(
         self, inserted: Mapping[str, int], effects: Mapping[str, Sequence[tuple[str, str]]]
@@ -162,26 +194,32 @@ class SqliteTx:
         """Events get their positions here: writers take turns, so this is the order of commits."""
         if self._position < 0:
             self._position = self.last_position()
-        start = self._position + 1
-        self._position += len(events)
-        self._many("insert_event", [(start + i, *event) for i, event in enumerate(events)])
+        position, last = self._position, self._last_events
+        rows = []
+        for event in events:
+            position += 1
+            rows.append((position, last.get(event.key, 0), *event))
+            last[event.key] = position
+        self._position = position
+        self._many("insert_event", rows)
 
     def lock(self, keys: Sequence[int]) -> list[HotRow]:
         if len(keys) == 1:
-            return [HotRow(*row) for row in self._all("lock_one", (keys[0],))]
-        return [HotRow(*row) for row in self._all("lock", (json.dumps(list(keys)),))]
+            return self._hot_rows(self._all("lock_one", (keys[0],)))
+        return self._hot_rows(self._all("lock", (json.dumps(list(keys)),)))
 
     def pick(self, role: int, count: int) -> list[TaskRow]:
-        return _task_rows(self._all("pick", (role, count)))
+        return self._task_rows(self._all("pick", (role, count)))
 
     def due(self, now: int, count: int) -> list[TaskRow]:
-        return _task_rows(self._all("due", (now, count)))
+        return self._task_rows(self._all("due", (now, count)))
 
     def save(
         self, hot: Sequence[HotRow], events: Sequence[EventRow], effects: Sequence[EffectRow]
     ) -> None:
-        self._many("update_task", [(*row[1:], row[0]) for row in hot])
         self._append(events)
+        last = self._last_events
+        self._many("update_task", [(*row[1:], last[row[0]], row[0]) for row in hot])
         if effects:
             self._many("insert_effect", effects)
 
@@ -266,10 +304,6 @@ class SqliteTx:
     def forget_dedup(self, now: int) -> int:
         self._all("forget_dedup", {"now": now})
         return self.connection.changes()
-
-
-def _task_rows(rows: Iterable[tuple[Any, ...]]) -> list[TaskRow]:
-    return [TaskRow(HotRow(*row[:9]), SpecRow(row[0], row[9], row[10])) for row in rows]
 
 
 def _log_rows(rows: Iterable[tuple[Any, ...]]) -> list[LogRow]:

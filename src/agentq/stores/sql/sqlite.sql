@@ -3,12 +3,12 @@ SELECT id, key FROM specs WHERE id IN (SELECT value FROM json_each(?));
 
 -- name: tasks
 SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
-       s.submitted_at, s.body
+       t.last_event, s.submitted_at, s.body
 FROM json_each(?) j JOIN tasks t ON t.key = j.value JOIN specs s ON s.key = t.key;
 
 -- name: list_tasks
 SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
-       s.submitted_at, s.body
+       t.last_event, s.submitted_at, s.body
 FROM tasks t JOIN specs s ON s.key = t.key
 WHERE (:before_key = 0 OR t.key < :before_key)
   AND (:role = 0 OR t.role = :role)
@@ -35,39 +35,45 @@ UPDATE head SET lanes = ?;
 UPDATE head SET floor = max(floor, (SELECT coalesce(max(position), 0) FROM events)),
     key_floor = max(key_floor, (SELECT coalesce(max(key), 0) FROM specs));
 
--- name: last_key
-SELECT max((SELECT key_floor FROM head), coalesce((SELECT max(key) FROM specs), 0));
+-- name: head
+SELECT lanes, max(key_floor, coalesce((SELECT max(key) FROM specs), 0)),
+       max(floor, coalesce((SELECT max(position) FROM events), 0))
+FROM head;
 
 -- name: insert_spec
 INSERT INTO specs (key, id, submitted_at, body) VALUES (?, ?, ?, ?) ON CONFLICT (id) DO NOTHING;
 
+-- name: newer_specs
+SELECT id, key FROM specs WHERE key > ?;
+
 -- name: insert_task
 INSERT INTO tasks (key, role, priority, state, version, epoch, wake_at, updated_at, holder, memo,
-                   flags)
-VALUES (?, ?, ?, ?, 1, 0, ?, ?, '', ?, ?);
+                   flags, last_event)
+VALUES (?, ?, ?, ?, 1, 0, ?, ?, '', ?, ?, ?);
 
 -- name: insert_event
-INSERT INTO events (position, key, version, at, kind, trigger, state, epoch, data)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO events (position, previous, key, version, at, kind, trigger, state, epoch, data)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: update_task
 UPDATE tasks SET state = ?, version = ?, epoch = ?, wake_at = ?, updated_at = ?, holder = ?,
-    memo = ?, flags = ? WHERE key = ?;
+    memo = ?, flags = ?, last_event = ? WHERE key = ?;
 
 -- name: insert_effect
 INSERT INTO outbox (key, version, number, lane, payload) VALUES (?, ?, ?, ?, ?);
 
 -- name: lock
-SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags
+SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
+       t.last_event
 FROM tasks t WHERE t.key IN (SELECT value FROM json_each(?)) ORDER BY t.key;
 
 -- name: lock_one
-SELECT key, state, version, epoch, wake_at, updated_at, holder, memo, flags
+SELECT key, state, version, epoch, wake_at, updated_at, holder, memo, flags, last_event
 FROM tasks WHERE key = ?;
 
 -- name: pick
 SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
-       s.submitted_at, s.body
+       t.last_event, s.submitted_at, s.body
 FROM tasks t INDEXED BY tasks_live CROSS JOIN specs s ON s.key = t.key
 WHERE t.role = ? AND t.state = 1 AND t.state < 5
   AND (t.flags & 2 = 0 OR NOT EXISTS (
@@ -76,7 +82,7 @@ ORDER BY t.priority, t.key LIMIT ?;
 
 -- name: due
 SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
-       s.submitted_at, s.body
+       t.last_event, s.submitted_at, s.body
 FROM tasks t INDEXED BY tasks_due CROSS JOIN specs s ON s.key = t.key
 WHERE t.wake_at > 0 AND t.wake_at <= ? ORDER BY t.wake_at LIMIT ?;
 
@@ -140,8 +146,28 @@ RETURNING sequence, key || '.' || version || '.' || number,
 -- name: ack_effect
 DELETE FROM outbox WHERE sequence = ?;
 
+-- name: last_event
+SELECT last_event FROM tasks WHERE key = ?;
+
+-- name: events_of
+WITH RECURSIVE chain (position, previous) AS (
+    SELECT e.position, e.previous FROM tasks t JOIN events e ON e.position = t.last_event
+    WHERE t.key = :key
+    UNION ALL
+    SELECT e.position, e.previous FROM chain JOIN events e ON e.position = chain.previous
+)
+SELECT e.position, s.id, e.key, e.version, e.at, e.kind, e.trigger, e.state, e.epoch, e.data
+FROM chain JOIN events e ON e.position = chain.position JOIN specs s ON s.key = e.key
+ORDER BY e.position;
+
 -- name: delete_events
-DELETE FROM events WHERE key = ?;
+WITH RECURSIVE chain (position, previous) AS (
+    SELECT e.position, e.previous FROM tasks t JOIN events e ON e.position = t.last_event
+    WHERE t.key = ?
+    UNION ALL
+    SELECT e.position, e.previous FROM chain JOIN events e ON e.position = chain.previous
+)
+DELETE FROM events WHERE position IN (SELECT position FROM chain);
 
 -- name: delete_artifacts
 DELETE FROM artifacts WHERE key = ?;

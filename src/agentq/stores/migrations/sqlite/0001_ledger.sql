@@ -36,7 +36,8 @@ CREATE TABLE tasks (
     updated_at INTEGER NOT NULL,
     holder     TEXT NOT NULL,
     memo       TEXT NOT NULL,
-    flags      INTEGER NOT NULL
+    flags      INTEGER NOT NULL,
+    last_event INTEGER NOT NULL  -- position of its newest event
 );
 CREATE INDEX tasks_live ON tasks (role, state, priority, key) WHERE state < 5;
 -- Cancelled, but the holder has not said that it stopped: still counts against limits.
@@ -45,7 +46,8 @@ CREATE INDEX tasks_due ON tasks (wake_at) WHERE wake_at > 0;
 
 CREATE TABLE events (
     position INTEGER PRIMARY KEY,
-    key      INTEGER NOT NULL,
+    previous INTEGER NOT NULL,  -- position of the same task's event before: its history is a chain,
+    key      INTEGER NOT NULL,  -- which spares every commit an index page
     version  INTEGER NOT NULL,
     at       INTEGER NOT NULL,
     kind     TEXT NOT NULL,
@@ -54,7 +56,6 @@ CREATE TABLE events (
     epoch    INTEGER NOT NULL,
     data     TEXT NOT NULL
 );
-CREATE UNIQUE INDEX events_of_task ON events (key, version);
 
 CREATE TABLE edges (
     parent INTEGER NOT NULL,

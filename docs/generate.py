@@ -1,0 +1,156 @@
+"""Write the generated parts of the documentation again: `make docs`.
+
+From the transition table: the picture and the table in life-of-a-task.md. From the error classes:
+the table in reference/errors.md. From the commands themselves: reference/cli.md. And the output of
+every command that a page shows, as it is today.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from agentq.cli.main import cli  # noqa: E402
+from agentq.core import errors  # noqa: E402
+from agentq.core.states import TABLE, TERMINAL, State  # noqa: E402
+from agentq.core.triggers import TRIGGERS  # noqa: E402
+from docs import consoles  # noqa: E402
+
+LIFE = ROOT / "docs" / "life-of-a-task.md"
+ERRORS = ROOT / "docs" / "reference" / "errors.md"
+COMMANDS = ROOT / "docs" / "reference" / "cli.md"
+#: Its commands need a server; the tests have one, and hold the page against it.
+NEEDS_SERVER = ROOT / "docs" / "guides" / "postgres.md"
+WIDTH = 88
+
+
+# -- the life of a task ------------------------------------------------------------------------
+
+
+def diagram() -> str:
+    """The table as a picture. What leaves the state as it is has no arrow."""
+    arrows: dict[tuple[str, str], list[str]] = {}
+    for (before, trigger), states in TABLE.items():
+        for after in sorted(states, key=list(State).index):
+            if after is not before:
+                arrows.setdefault((before or "[*]", after), []).append(trigger)
+    lines = ["```mermaid", "stateDiagram-v2"]
+    lines += [f"    {a} --> {b}: {' / '.join(names)}" for (a, b), names in arrows.items()]
+    lines += [f"    {state} --> [*]" for state in State if state in TERMINAL]
+    return "\n".join([*lines, "```"])
+
+
+def table() -> str:
+    """Every trigger against every state: the states that may follow."""
+    columns: list[State | None] = [None, *State]
+    rows = ["| | " + " | ".join("new" if c is None else f"`{c}`" for c in columns) + " |"]
+    rows.append("| --- |" + " --- |" * len(columns))
+    for trigger in TRIGGERS:
+        cells = [_cell(column, TABLE.get((column, trigger))) for column in columns]
+        rows.append(f"| **{trigger}** | " + " | ".join(cells) + " |")
+    return "\n".join(rows)
+
+
+def _cell(before: State | None, after: frozenset[State] | None) -> str:
+    if after is None:
+        return "·"
+    words = ["stays" if state is before else str(state) for state in State if state in after]
+    return ", ".join(sorted(words, key=lambda word: word != "stays"))
+
+
+# -- errors ------------------------------------------------------------------------------------
+
+
+def error_table() -> str:
+    kinds = [errors.AgentqError, *errors.AgentqError.__subclasses__(), errors.Stale]
+    kinds.sort(key=lambda kind: kind.exit_status)
+    rows = ["| exit status | class | code | meaning |", "| --- | --- | --- | --- |"]
+    rows.append("| 0 | | | It was done. |")
+    for kind in kinds:
+        meaning = (kind.__doc__ or "").splitlines()[0]
+        rows.append(f"| {kind.exit_status} | `{kind.__name__}` | `{kind.code}` | {meaning} |")
+    return "\n".join(rows)
+
+
+# -- commands ----------------------------------------------------------------------------------
+
+
+def walk(command: click.Command, name: str) -> Iterator[tuple[str, click.Command, click.Context]]:
+    """A command and all below it, with their full names."""
+    context = click.Context(command, info_name=name, terminal_width=WIDTH, max_content_width=WIDTH)
+    yield name, command, context
+    if isinstance(command, click.Group):
+        for each in command.list_commands(context):
+            below = command.get_command(context, each)
+            if below is not None and not below.hidden:
+                yield from walk(below, f"{name} {each}")
+
+
+def command_reference() -> str:
+    lines = [
+        "# Commands",
+        "",
+        "<!-- Written by `make docs` from the commands themselves: change those, not this. -->",
+        "",
+        "Every command answers `--help`. What the exit statuses mean: [errors](errors.md).",
+        "What `--json` prints: [json](json.md).",
+        "",
+    ]
+    found = list(walk(cli, "agentq"))
+    lines += [f"- [`{name}`](#{name.replace(' ', '-')})" for name, _, _ in found]
+    for name, command, context in found:
+        lines += ["", f"## {name}", "", "```text", command.get_help(context).rstrip(), "```"]
+    return "\n".join(lines) + "\n"
+
+
+# -- pages -------------------------------------------------------------------------------------
+
+
+def filled(page: Path, parts: dict[str, str]) -> str:
+    """The page with its marked parts replaced: `<!-- generated: NAME -->` to `<!-- end -->`."""
+    text = page.read_text("utf-8")
+    for name, part in parts.items():
+        marked = re.compile(rf"(<!-- generated: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+        text, count = marked.subn(lambda m, part=part: f"{m[1]}\n{part}\n\n{m[2]}", text)
+        if count != 1:
+            raise SystemExit(f"{page} has {count} parts called {name}, 1 was expected")
+    return text
+
+
+def generated() -> dict[Path, str]:
+    """The pages that are generated, whole or in part, as they must be."""
+    return {
+        LIFE: filled(LIFE, {"diagram": diagram(), "table": table()}),
+        ERRORS: filled(ERRORS, {"errors": error_table()}),
+        COMMANDS: command_reference(),
+    }
+
+
+def main() -> None:
+    changed = []
+    for page, text in generated().items():
+        if not page.exists() or page.read_text("utf-8") != text:
+            page.write_text(text, "utf-8")
+            changed.append(page)
+    for page in consoles.pages():
+        if page == NEEDS_SERVER:
+            continue
+        text = consoles.rewritten(page)
+        if page.read_text("utf-8") != text:
+            page.write_text(text, "utf-8")
+            changed.append(page)
+    for page in changed:
+        print(f"wrote {page.relative_to(ROOT)}")
+    if not changed:
+        print("every page is as it must be")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""`agentq submit --bulk`: many tasks from JSON lines, checked as a whole before any is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from agentq.cli.screen import emit_json, is_terminal, say
+from agentq.cli.session import Session
+from agentq.core.errors import AgentqError, Conflict, Invalid, NotFound
+
+if TYPE_CHECKING:
+    from agentq.client.queue import Queue
+    from agentq.client.specs import Draft
+    from agentq.core.task import Spec
+
+BATCH = 1_000
+#: A line is an envelope; with a context inside it may be larger, but not by any amount.
+LINE_BYTES_MAX = 16 * 1024 * 1024
+
+
+class Line(NamedTuple):
+    """A checked task and where it stands in the file."""
+
+    number: int
+    draft: Draft
+
+
+def submit_bulk(session: Session, file: str) -> None:
+    from agentq.cli.submit import parent_attempt
+
+    queue = session.queue()
+    under = parent_attempt(session, queue)
+    base = None if file == "-" else Path(file).parent
+    defaults = {} if under is None else {"parent": under[2].id, "from": under[2].to}
+    lines = [_checked(number, data, base, defaults) for number, data in _read(file)]
+    ordered = _parents_first(lines)
+    _refuse_unknown_dependencies(queue, ordered)
+    fence = None if under is None else under[:2]
+    ids = _send(queue, ordered, fence)
+    if session.json:
+        emit_json({"submitted": len(lines), "ids": [ids[line.draft.spec.id] for line in lines]})
+    else:
+        say(f"{len(lines)} tasks submitted")
+
+
+def _read(file: str) -> Iterator[tuple[int, bytes]]:
+    """Lines that are not blank, with their numbers."""
+    try:
+        with click.open_file(file, "rb") as stream:
+            for number, data in enumerate(stream, 1):
+                if len(data) > LINE_BYTES_MAX:
+                    raise _on_line(number, Invalid(f"It has more than {LINE_BYTES_MAX} bytes."))
+                if data.strip():
+                    yield number, data
+    except OSError as error:
+        raise NotFound(
+            f"{file} cannot be read: {error.strerror}. Nothing was submitted.", "Check the path."
+        ) from error
+
+
+def _checked(number: int, data: bytes, base: Path | None, defaults: dict[str, Any]) -> Line:
+    import msgspec
+
+    from agentq.client.specs import draft
+    from agentq.core.validate import check_spec
+
+    try:
+        fields = msgspec.json.decode(data)
+        if not isinstance(fields, dict):
+            raise Invalid(f"A task is a JSON object, got {data[:60]!r}.")
+        drafted = draft({**defaults, **fields}, base)
+        check_spec(drafted.spec)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _on_line(number, Invalid(f"It is not JSON: {error}.")) from error
+    except AgentqError as error:
+        raise _on_line(number, error) from error
+    return Line(number, drafted)
+
+
+def _on_line(number: int, error: AgentqError) -> AgentqError:
+    cause = error.cause if "Nothing was" in error.cause else f"{error.cause} Nothing was submitted."
+    return type(error)(f"Line {number}: {cause}", error.remedy, code=error.code)
+
+
+def _parents_first(lines: list[Line]) -> list[Line]:
+    """In an order in which every batch finds its dependencies accepted; a cycle is refused."""
+    from agentq.core.graph import parents_first
+
+    by_id: dict[str, Line] = {}
+    for line in lines:
+        first = by_id.setdefault(line.draft.spec.id, line)
+        if first.draft != line.draft:
+            raise _on_line(
+                line.number,
+                Conflict(
+                    f"The id {line.draft.spec.id} stands on line {first.number} already, with"
+                    " another body.",
+                    "Give each task an id of its own.",
+                ),
+            )
+    ordered: list[Spec] = parents_first([line.draft.spec for line in by_id.values()])
+    return [by_id[spec.id] for spec in ordered]
+
+
+def _refuse_unknown_dependencies(queue: Queue, lines: list[Line]) -> None:
+    within = {line.draft.spec.id for line in lines}
+    known: set[str] = set()
+    for line in lines:
+        for each in line.draft.spec.after:
+            if each in within or each in known:
+                continue
+            if each not in queue.ids(each, 1):
+                raise _on_line(
+                    line.number,
+                    Invalid(
+                        f"It comes after {each!r}, and no such task exists here or in the file.",
+                        "Submit that first, or check the id with `agentq list`.",
+                        code="unknown_dependency",
+                    ),
+                )
+            known.add(each)
+
+
+def _send(
+    queue: Queue, lines: list[Line], under: tuple[int, int] | None
+) -> dict[str, str]:
+    """Submit batch by batch; the id each task has now, by the id it was sent with."""
+    ids: dict[str, str] = {}
+    for batch in _with_progress(lines):
+        drafts = [line.draft for line in batch]
+        try:
+            tasks = queue.submit_drafts(drafts, under)
+        except AgentqError as error:
+            raise _after(len(ids), len(lines), error) from error
+        ids |= {each.spec.id: task.id for each, task in zip(drafts, tasks, strict=True)}
+    return ids
+
+
+def _after(done: int, total: int, error: AgentqError) -> AgentqError:
+    if not done:
+        return error
+    return type(error)(
+        f"{done} of {total} tasks were submitted, then one batch was refused: {error.cause}",
+        f"{error.remedy} Then run it again: tasks with an id or an idempotency key are not"
+        " submitted twice.".strip(),
+        code=error.code,
+    )
+
+
+def _with_progress(lines: list[Line]) -> Iterable[list[Line]]:
+    batches = [lines[start : start + BATCH] for start in range(0, len(lines), BATCH)]
+    if len(batches) < 2 or not (is_terminal() and is_terminal(err=True)):
+        yield from batches
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("submitting"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        work = progress.add_task("", total=len(lines))
+        for batch in batches:
+            yield batch
+            progress.advance(work, len(batch))

@@ -1,0 +1,118 @@
+"""Decisions of people and reviewers: approve, reject, answer, cancel, requeue, comment."""
+
+from __future__ import annotations
+
+import click
+
+from agentq.cli.options import (
+    Amount,
+    by_option,
+    command,
+    epoch_option,
+    named_task_argument,
+    reason_option,
+    text_of,
+)
+from agentq.cli.session import Session, pass_session
+from agentq.cli.status import answer_with_task
+
+
+@command()
+@named_task_argument
+@by_option
+@pass_session
+def approve(session: Session, ref: str, by: str) -> None:
+    """Let a task start, or accept its report.
+
+    An approval binds to exactly what the task asks for, and must not come from who submitted it;
+    a report is judged by somebody other than who did the work.
+    """
+    queue = session.queue()
+    answer_with_task(session, queue, queue.approve(ref, by), f"approved by {by}")
+
+
+@command()
+@named_task_argument
+@by_option
+@reason_option()
+@click.option("--changes", is_flag=True, help="Of a report: send it back with the reason.")
+@pass_session
+def reject(session: Session, ref: str, by: str, reason: str, changes: bool) -> None:
+    """Refuse a task or its report, or ask for changes."""
+    queue = session.queue()
+    task = queue.reject(ref, by, text_of(reason, "The reason"), changes=changes)
+    word = "changes asked for" if changes and not task.is_terminal else "rejected"
+    answer_with_task(session, queue, task, f"{word} by {by}")
+
+
+@command()
+@named_task_argument
+@click.argument("text", default="", metavar="[TEXT]")
+@by_option
+@click.option("--done", is_flag=True, help="It is done already: complete it.")
+@click.option("--give-up", is_flag=True, help="It is not to be done: fail it.")
+@click.option("--extra-usd", type=Amount(), default=0.0, help="Raise the budget by this.")
+@pass_session
+def answer(
+    session: Session, ref: str, text: str, by: str, done: bool, give_up: bool, extra_usd: float
+) -> None:
+    """Answer a blocked task.
+
+    It goes back to the queue with the TEXT attached for its next attempt, unless --done or
+    --give-up ends it.
+    """
+    if done and give_up:
+        raise click.UsageError(
+            "--done and --give-up contradict each other.", click.get_current_context()
+        )
+    resolution = "done" if done else "give_up" if give_up else "retry"
+    queue = session.queue()
+    words = text_of(text, "The answer")
+    task = queue.answer(ref, by, words, resolution=resolution, extra_usd=extra_usd)
+    answer_with_task(session, queue, task, f"answered by {by}")
+
+
+@command()
+@named_task_argument
+@by_option
+@reason_option()
+@pass_session
+def cancel(session: Session, ref: str, by: str, reason: str) -> None:
+    """Cancel a task; a running attempt is told to stop."""
+    queue = session.queue()
+    task = queue.cancel(ref, by, reason)
+    answer_with_task(session, queue, task, task.reason)
+
+
+@command()
+@named_task_argument
+@by_option
+@reason_option()
+@pass_session
+def requeue(session: Session, ref: str, by: str, reason: str) -> None:
+    """Open a dead letter again.
+
+    A failed or expired task gets fresh attempts; its history stays.
+    """
+    queue = session.queue()
+    answer_with_task(session, queue, queue.requeue(ref, by, reason), f"reopened by {by}")
+
+
+@command()
+@click.argument("words", nargs=-1, required=True, metavar="[ID] TEXT")
+@by_option
+@epoch_option
+@pass_session
+def comment(session: Session, words: tuple[str, ...], by: str, epoch: int | None) -> None:
+    """Leave a note on a task.
+
+    Inside an attempt the ID may be left out; the note is then refused if the attempt has lost its
+    task. TEXT - reads standard input.
+    """
+    if len(words) > 2:
+        raise click.UsageError("Expected [ID] TEXT; quote the text.", click.get_current_context())
+    queue = session.queue()
+    task_id, epoch = session.holder_of(words[0] if len(words) == 2 else None, epoch)
+    text = text_of(words[-1], "The comment")
+    task = queue.comment(task_id, by, text, epoch=epoch or 0)
+    answer_with_task(session, queue, task, f"noted by {by}")

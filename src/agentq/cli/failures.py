@@ -1,0 +1,113 @@
+"""How a command ends when it cannot do what was asked: in words, with a status, never a traceback.
+
+People read two lines on standard error; programs that asked for JSON read one object on standard
+output. Either way the exit status says whose turn it is (see the end of `agentq --help`).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from agentq.core.errors import AgentqError, Invalid
+
+INTERRUPTED = 130
+#: What a shell reports for a program that wrote to a pipe nobody reads any more.
+BROKEN_PIPE = 141
+
+
+def run_guarded(run: Callable[[], Any], words: Sequence[str]) -> int:
+    """Run the command; whatever happens becomes an exit status."""
+    try:
+        _check_words(words)
+        status = run()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _forget_stdout()
+        return BROKEN_PIPE
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except (AgentqError, click.ClickException) as error:
+        return _tell(error, words)
+    except Exception as error:  # noqa: BLE001 - the last line of defence; says how to see more
+        return _tell(_unexpected(error), words)
+    return status if isinstance(status, int) else 0
+
+
+def _check_words(words: Sequence[str]) -> None:
+    for number, word in enumerate(words, 1):
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            raise Invalid(
+                f"Argument {number} is not text in UTF-8: {word[:60]!r}. Nothing was done.",
+                "Put binary content into a file and name the file.",
+            ) from None
+        if "\x00" in word:
+            raise Invalid(f"Argument {number} holds a NUL character. Nothing was done.")
+
+
+def _forget_stdout() -> None:
+    """The reader has gone; what Python still holds for it must not fail again at exit."""
+    try:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+    except (OSError, ValueError):
+        return  # not a real file (a test's stand-in): nothing is flushed at exit
+
+
+def _unexpected(error: Exception) -> AgentqError:
+    from agentq.settings import wants_debug
+
+    if wants_debug():
+        import traceback
+
+        click.echo(traceback.format_exc(), err=True)
+    if isinstance(error, OSError) and error.strerror:
+        from agentq.core.errors import Unavailable
+
+        where = f"{error.filename}: " if error.filename else ""
+        return Unavailable(f"{where}{error.strerror}.", "Check the path, its permissions and disk.")
+    return AgentqError(
+        f"agentq met something it did not expect: {type(error).__name__}: {error}",
+        "Run it again with AGENTQ_DEBUG=1 to see where, and please report it.",
+        code="unexpected",
+    )
+
+
+def _tell(error: AgentqError | click.ClickException, words: Sequence[str]) -> int:
+    if isinstance(error, AgentqError):
+        code, cause, remedy, status = error.code, error.cause, error.remedy, error.exit_status
+    else:
+        code, cause, status = "usage", error.format_message(), Invalid.exit_status
+        context = getattr(error, "ctx", None)
+        remedy = f"`{context.command_path} --help` shows how." if context is not None else ""
+    try:
+        if "--json" in words:
+            _tell_program(code, cause, remedy)
+        else:
+            _tell_person(cause, remedy)
+    except BrokenPipeError:
+        _forget_stdout()
+    return status
+
+
+def _tell_program(code: str, cause: str, remedy: str) -> None:
+    import json
+
+    plain = {"error": {"code": code, "cause": cause, "remedy": remedy}}
+    click.echo(json.dumps(plain, indent=2))
+
+
+def _tell_person(cause: str, remedy: str) -> None:
+    from agentq.cli.screen import clean, paint
+
+    head = paint("error:", "red", err=True)
+    click.echo(f"{head} {clean(cause)}", err=True)
+    if remedy:
+        click.echo(f"  {paint('→', 'cyan', err=True)} {clean(remedy)}", err=True)

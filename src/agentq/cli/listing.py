@@ -1,0 +1,139 @@
+"""`agentq list` and `agentq dlq`: many tasks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from agentq.cli.options import Role, command, states
+from agentq.cli.screen import ago, emit_json, note, show_table, state_cell
+from agentq.cli.session import Session, pass_session
+from agentq.cli.status import catch_up, headline_of
+from agentq.core.errors import Invalid
+
+if TYPE_CHECKING:
+    from agentq.client.queue import Queue
+    from agentq.ledger.views import Page
+
+_limit = click.option(
+    "--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many."
+)
+_cursor = click.option(
+    "--cursor", type=click.IntRange(min=0), default=0, metavar="N", help="Go on from that page's."
+)
+_role = click.option("--role", type=Role(), default="", help="Only of this role.")
+
+
+@command("list")
+@click.option("--state", "wanted", type=states(), multiple=True, help="Only these; repeatable.")
+@_role
+@click.option("--from", "sender", default="", metavar="NAME", help="Only from this sender.")
+@click.option("--type", "kind", default="", metavar="TYPE", help="Only of this type.")
+@click.option("--label", "labels", multiple=True, metavar="K=V", help="Only with; repeatable.")
+@_limit
+@_cursor
+@pass_session
+def list_tasks(
+    session: Session,
+    wanted: tuple[str, ...],
+    role: str,
+    sender: str,
+    kind: str,
+    labels: tuple[str, ...],
+    limit: int,
+    cursor: int,
+) -> None:
+    """List tasks, newest first."""
+    from agentq.core.states import State
+    from agentq.ledger.views import Wanted
+
+    queue = session.queue()
+    catch_up(queue)
+    page = queue.tasks(
+        Wanted(
+            tuple(State(each) for each in dict.fromkeys(wanted)),
+            role,
+            sender,
+            kind,
+            tuple(sorted(labels_of(labels).items())),
+            cursor,
+            limit,
+        )
+    )
+    if session.json:
+        _emit_page(queue, page)
+        return
+    now = queue.ledger.store.now()
+    show_table(
+        ("id", "state", "role", "priority", ">attempt", ">changed", "what"),
+        [
+            (
+                task.id,
+                state_cell(str(task.state)),
+                task.to,
+                str(task.spec.priority),
+                str(task.epoch) if task.epoch else "",
+                ago(task.updated_at, now),
+                headline_of(task),
+            )
+            for task in page.tasks
+        ],
+        "no tasks" if not (wanted or role or sender or kind or labels) else "no such tasks",
+    )
+    _say_more(page)
+
+
+@command()
+@_role
+@_limit
+@_cursor
+@pass_session
+def dlq(session: Session, role: str, limit: int, cursor: int) -> None:
+    """List dead letters: tasks that failed or expired.
+
+    `agentq requeue ID` opens one again.
+    """
+    queue = session.queue()
+    catch_up(queue)
+    page = queue.dead_letters(limit, role, cursor)
+    if session.json:
+        _emit_page(queue, page)
+        return
+    now = queue.ledger.store.now()
+    show_table(
+        ("id", "state", "role", ">attempts", ">ended", "reason"),
+        [
+            (
+                task.id,
+                state_cell(str(task.state)),
+                task.to,
+                str(task.epoch),
+                ago(task.updated_at, now),
+                task.reason,
+            )
+            for task in page.tasks
+        ],
+        "no dead letters",
+    )
+    _say_more(page)
+
+
+def _emit_page(queue: Queue, page: Page) -> None:
+    emit_json({"tasks": [queue.as_json(task) for task in page.tasks], "cursor": page.cursor})
+
+
+def _say_more(page: Page) -> None:
+    if page.cursor:
+        note(f"there are more: --cursor {page.cursor}")
+
+
+def labels_of(pairs: tuple[str, ...]) -> dict[str, str]:
+    """`k=v` as it is written on the command line."""
+    labels = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not (key and equals and value):
+            raise Invalid(f"--label takes KEY=VALUE, got {pair!r}.", "For example --label team=web.")
+        labels[key] = value
+    return labels

@@ -1,0 +1,147 @@
+"""The `agentq` command: knows every command by name, imports only the one that was asked for.
+
+Agents call `agentq` often, so what it costs to start is part of what it costs to use. The table
+below holds each command's home and help line; `agentq --help` needs nothing else.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Any
+
+import click
+
+from agentq import __version__
+from agentq.cli.failures import run_guarded
+from agentq.cli.options import NAMES_OF_HELP, json_option, url_option
+from agentq.cli.session import Session
+
+#: Section -> command -> (module:attribute, the line in the help).
+COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
+    "Asking for work": {
+        "init": ("init:init", "Make this folder an agentq installation."),
+        "submit": ("submit:submit", "Submit a task, or many from a file."),
+        "wait": ("wait:wait", "Sleep until a task is over."),
+        "result": ("result:result", "Print what a completed task gave."),
+    },
+    "Doing work": {
+        "claim": ("claim:claim", "Claim a task and print what it asks for."),
+        "heartbeat": ("custody:heartbeat", "Renew the lease of an attempt."),
+        "progress": ("custody:progress", "Say how far an attempt has come."),
+        "complete": ("report:complete", "Report an attempt complete, with its result."),
+        "fail": ("report:fail", "Report an attempt failed."),
+        "block": ("report:block", "Stop and ask somebody up the chain."),
+        "release": ("custody:release", "Give a task back without using up an attempt."),
+        "artifacts": ("artifacts:artifacts", "List, read and leave files of evidence."),
+    },
+    "Deciding": {
+        "approve": ("decide:approve", "Let a task start, or accept its report."),
+        "reject": ("decide:reject", "Refuse a task or its report, or ask for changes."),
+        "answer": ("decide:answer", "Answer a blocked task."),
+        "cancel": ("decide:cancel", "Cancel a task; a running attempt is told to stop."),
+        "requeue": ("decide:requeue", "Open a dead letter again."),
+        "comment": ("decide:comment", "Leave a note on a task."),
+    },
+    "Looking": {
+        "status": ("status:status", "Show how a task stands."),
+        "list": ("listing:list_tasks", "List tasks, newest first."),
+        "dlq": ("listing:dlq", "List dead letters: tasks that failed or expired."),
+        "events": ("events:events", "Show what happened, or follow it as it happens."),
+        "explain": ("explain:explain", "Say why a task is not running, and what to do."),
+        "stats": ("stats:stats", "Count tasks by role and state."),
+        "replay": ("replay:replay", "Decide a task's life anew from its log, step by step."),
+    },
+    "Caring": {
+        "limits": ("limits:limits", "Show or set what a role may have at once."),
+        "verify": ("verify:verify", "Prove every state from the log and check every file."),
+        "doctor": ("doctor:doctor", "Check settings, database, disk and files."),
+        "prune": ("prune:prune", "Delete tasks that ended long ago, with their files."),
+        "db": ("database:db", "Look after the database: status, migrate, backup."),
+        "completion": ("completion:completion", "Print the completion script of a shell."),
+    },
+}
+
+_HOMES = {name: row for section in COMMANDS.values() for name, row in section.items()}
+
+EPILOG = """\
+\b
+Exit status:
+  0  done
+  1  something unexpected
+  2  usage: wrong words or invalid input; nothing was changed
+  3  not found: no such task, artifact or installation
+  4  refused: the task's state, a gate or a rule forbids it, or the attempt is stale
+  5  conflict: the name already stands for something else
+  6  timed out, or nothing there to claim
+  7  unavailable: database, disk or server
+  8  damaged: evidence is missing or altered, or the log does not give the stored state
+
+\b
+Every command takes --json. A task may be named by an unambiguous part of its id's beginning.
+Inside an attempt (AGENTQ_TASK_ID, AGENTQ_EPOCH) the task and its epoch need not be named.
+"""
+
+
+class App(click.Group):
+    """Imports a command when it is used, and turns every failure into words and an exit status."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_HOMES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        row = _HOMES.get(cmd_name)
+        if row is None:
+            return None
+        module, _, attribute = row[0].partition(":")
+        command = getattr(import_module(f"agentq.cli.{module}"), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in _HOMES and not name.startswith("-") and not ctx.resilient_parsing:
+            import difflib
+
+            near = difflib.get_close_matches(name, _HOMES, 1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise click.UsageError(f"There is no command {name!r}.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, section in COMMANDS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, line) for name, (_, line) in section.items()], 12)
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        words = extra.pop("args", None) if not args else args[0]
+        words = list(sys.argv[1:] if words is None else words)
+        extra |= {"prog_name": "agentq", "standalone_mode": False}
+        session = Session()
+        sys.exit(run_guarded(lambda: super(App, self).main(words, obj=session, **extra), words))
+
+
+@click.group(
+    cls=App,
+    invoke_without_command=True,
+    context_settings={"help_option_names": NAMES_OF_HELP, "max_content_width": 100},
+    epilog=EPILOG,
+)
+@url_option
+@json_option
+@click.version_option(__version__, "-V", "--version", message="agentq %(version)s")
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """A durable work queue for AI agents whose tasks take minutes to hours.
+
+    Submit work and stay free; workers claim it, leave evidence and report. Nothing accepted is
+    lost, nothing is completed twice, and every state can be proved from the log.
+    """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def main() -> None:
+    cli.main()

@@ -1,0 +1,195 @@
+"""The words that many commands share: options, kinds of values, and how a command is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from agentq.cli.session import Session
+from agentq.core.errors import AgentqError, Invalid
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+NAMES_OF_HELP = ["-h", "--help"]
+
+
+def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    """Keep a global option, wherever among the words it stands."""
+    session = ctx.find_object(Session)
+    if value and session is not None and param.name is not None:
+        setattr(session, param.name, value)
+
+
+def json_option(function: F) -> F:
+    return click.option(
+        "--json", is_flag=True, expose_value=False, callback=_remember, help="Answer in JSON."
+    )(function)
+
+
+def url_option(function: F) -> F:
+    return click.option(
+        "--url", metavar="URL", expose_value=False, callback=_remember,
+        help="The ledger: sqlite:///FILE or postgresql://…"
+        "  [default: AGENTQ_URL, else the nearest agentq.toml]",
+    )(function)  # fmt: skip
+
+
+def command(name: str | None = None, **attributes: Any) -> Callable[[Callable[..., Any]], Any]:
+    """A command that takes --json and --url as well as its own options."""
+
+    def decorate(function: Callable[..., Any]) -> click.Command:
+        return click.command(name, **attributes)(url_option(json_option(function)))
+
+    return decorate
+
+
+def group(name: str | None = None) -> Callable[[Callable[..., Any]], click.Group]:
+    """A command of commands; alone it shows its help."""
+
+    def decorate(function: Callable[..., Any]) -> click.Group:
+        return click.group(name, invoke_without_command=True)(url_option(json_option(function)))
+
+    return decorate
+
+
+# -- kinds of values -----------------------------------------------------------------------------
+
+
+class Duration(click.ParamType):
+    """`90s`, `15m`, `8h`, or plain seconds."""
+
+    name = "duration"
+
+    def __init__(self, allow_zero: bool = False) -> None:
+        self.allow_zero = allow_zero
+
+    def get_metavar(self, *args: Any, **more: Any) -> str:
+        return "DURATION"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | None:
+        from agentq.core.durations import parse_duration
+
+        words = param.opts[0] if param is not None and param.opts else "duration"
+        return parse_duration(value, field=words, allow_zero=self.allow_zero)
+
+
+class Amount(click.ParamType):
+    """A number from 0, as a sum of money is."""
+
+    name = "amount"
+
+    def get_metavar(self, *args: Any, **more: Any) -> str:
+        return "N"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        try:
+            amount = float(value)
+        except ValueError:
+            amount = -1.0
+        if not 0 <= amount < 1e12:
+            self.fail(f"{value!r} is not a number from 0.", param, ctx)
+        return amount
+
+
+class TaskRef(click.ParamType):
+    """A task's id, or the beginning of it."""
+
+    name = "id"
+
+    def get_metavar(self, param: click.Parameter, *more: Any, **others: Any) -> str:
+        return "ID" if param.required else "[ID]"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return _offered(ctx, lambda session: session.queue().ids(incomplete))
+
+
+class Role(click.ParamType):
+    """The kind of worker a task is for."""
+
+    name = "role"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        def known(session: Session) -> list[str]:
+            return [name for name in session.queue().limits() if name.startswith(incomplete)]
+
+        return _offered(ctx, known)
+
+
+def _offered(ctx: click.Context, look: Callable[[Session], list[str]]) -> list[CompletionItem]:
+    from click.shell_completion import CompletionItem
+
+    session = ctx.find_object(Session)
+    try:
+        with ctx.scope(cleanup=False):
+            return [CompletionItem(each) for each in look(session)] if session is not None else []
+    except (AgentqError, OSError):
+        return []  # somebody is typing: no ledger here means no suggestions, not an error
+
+
+def states() -> click.Choice[str]:
+    from agentq.core.states import State
+
+    return click.Choice([str(state) for state in State])
+
+
+# -- words of several commands -------------------------------------------------------------------
+
+
+def task_argument(function: F) -> F:
+    """The task; the one this process works on if it is left out."""
+    return click.argument("ref", type=TaskRef(), required=False)(function)
+
+
+def named_task_argument(function: F) -> F:
+    return click.argument("ref", type=TaskRef())(function)
+
+
+def epoch_option(function: F) -> F:
+    return click.option(
+        "--epoch", type=click.IntRange(min=1), metavar="N",
+        help="The attempt that speaks, as its claim printed it.  [default: AGENTQ_EPOCH]",
+    )(function)  # fmt: skip
+
+
+def by_option(function: F) -> F:
+    return click.option(
+        "--by", metavar="NAME", callback=_actor,
+        help="Who decides.  [default: AGENTQ_ACTOR, else the user]",
+    )(function)  # fmt: skip
+
+
+def _actor(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
+    from agentq.settings import actor_from_environment
+
+    return value or actor_from_environment()
+
+
+def reason_option(required: bool = False) -> Callable[[F], F]:
+    return click.option("--reason", metavar="TEXT", default="", required=required, help="Why.")
+
+
+def text_of(value: str, what: str) -> str:
+    """The text itself; `-` is standard input."""
+    if value != "-":
+        return value
+    data = click.get_binary_stream("stdin").read()
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise Invalid(
+            f"{what} from standard input is not text in UTF-8: {error}. Nothing was done.",
+            "Store binary content as an artifact.",
+        ) from None

@@ -1,0 +1,216 @@
+"""How answers look: tables and colour on a terminal, plain aligned text in a pipe, JSON on request.
+
+Titles, summaries and names were written by somebody else, perhaps by a model that was told to. On
+their way to a screen every control character in them is made visible, so that none is obeyed.
+Nothing here imports rich unless a table is shown on a terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import click
+
+#: Control characters but tab and newline, marks that reverse reading order, and lone surrogates.
+_OBEYED = (
+    "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff"
+    "\ud800-\udfff"
+)
+_CONTROL = re.compile(f"[{_OBEYED}]")
+
+STATE_STYLES = {
+    "pending": "bright_black",
+    "ready": "cyan",
+    "in_progress": "blue",
+    "review": "magenta",
+    "blocked": "yellow",
+    "complete": "green",
+    "failed": "red",
+    "cancelled": "bright_black",
+    "expired": "red",
+}
+
+
+class Styled(NamedTuple):
+    """A text and the colour it has on a terminal."""
+
+    text: str
+    style: str
+
+
+Cell = str | Styled
+
+
+def state_cell(state: str) -> Styled:
+    return Styled(state, STATE_STYLES.get(state, ""))
+
+
+# -- text that others wrote ----------------------------------------------------------------------
+
+
+def clean(text: str) -> str:
+    """The text with every control character but newline and tab made visible."""
+    return _CONTROL.sub(_visible, text.replace("\r\n", "\n"))
+
+
+def one_line(text: str, limit: int = 0) -> str:
+    """The text on one line, perhaps shortened."""
+    flat = " ".join(clean(text).split())
+    return flat if not limit or len(flat) <= limit else f"{flat[: limit - 1]}…"
+
+
+def _visible(match: re.Match[str]) -> str:
+    code = ord(match.group())
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+# -- JSON ----------------------------------------------------------------------------------------
+
+
+def emit_json(plain: object, *, one_per_line: bool = False) -> None:
+    """Print JSON; what a terminal might obey stands escaped in it."""
+    text = json.dumps(plain, ensure_ascii=False)
+    # JSON itself has no such character outside of its texts, so the escape is always in place.
+    text = _CONTROL.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
+    if not one_per_line:
+        import msgspec
+
+        text = msgspec.json.format(text, indent=2)
+    click.echo(text)
+
+
+# -- terminal or pipe ----------------------------------------------------------------------------
+
+
+def is_terminal(err: bool = False) -> bool:
+    return (sys.stderr if err else sys.stdout).isatty()
+
+
+def paint(text: str, style: str, err: bool = False) -> str:
+    """The text in colour, if it goes to a terminal that may have colour."""
+    if not style or not is_terminal(err):
+        return text
+    from agentq.settings import wants_color
+
+    if not wants_color():
+        return text
+    if style in ("bold", "dim"):
+        return click.style(text, bold=style == "bold", dim=style == "dim")
+    return click.style(text, fg=style)
+
+
+def say(text: str = "") -> None:
+    click.echo(text)
+
+
+def note(text: str) -> None:
+    """Something beside the answer: for people, on standard error."""
+    click.echo(paint(text, "bright_black", err=True), err=True)
+
+
+def show_bytes(data: bytes) -> None:
+    """Content as it is into a pipe; made harmless on a terminal."""
+    if not is_terminal():
+        click.echo(data, nl=False)
+        return
+    text = clean(data.decode("utf-8", "replace"))
+    click.echo(text, nl=not text.endswith("\n"))
+
+
+# -- lines and tables ----------------------------------------------------------------------------
+
+
+def show_fields(pairs: Iterable[tuple[str, Cell | None]], indent: str = "  ") -> None:
+    """Names and values, one pair per line; what is empty is left out."""
+    rows = [(name, value) for name, value in pairs if value]
+    width = max((len(name) for name, _ in rows), default=0)
+    for name, value in rows:
+        text, style = value if isinstance(value, Styled) else (value, "")
+        lines = clean(str(text)).rstrip().split("\n")
+        say(f"{indent}{paint(name.ljust(width), 'bright_black')}  {paint(lines[0], style)}")
+        for line in lines[1:]:
+            say(f"{indent}{' ' * width}  {paint(line, style)}")
+
+
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], empty: str = "") -> None:
+    """Rows under their headings. A column whose name starts with '>' stands to the right; the last
+    one gives way when the terminal is narrow."""
+    cells = [[_plain(cell) for cell in row] for row in rows]
+    if not cells:
+        note(empty or "nothing to show")
+    elif is_terminal():
+        _rich_table(columns, cells)
+    else:
+        _plain_table(columns, cells)
+
+
+def _plain(cell: Cell) -> Styled:
+    text, style = cell if isinstance(cell, Styled) else (cell, "")
+    return Styled(one_line(text), style)
+
+
+def _plain_table(columns: Sequence[str], rows: Sequence[Sequence[Styled]]) -> None:
+    heads = [column.lstrip(">").upper() for column in columns]
+    widths = [
+        max(len(head), *(len(row[number].text) for row in rows))
+        for number, head in enumerate(heads)
+    ]
+    for texts in (heads, *([cell.text for cell in row] for row in rows)):
+        placed = [
+            text.rjust(width) if column.startswith(">") else text.ljust(width)
+            for text, width, column in zip(texts, widths, columns, strict=True)
+        ]
+        say("  ".join(placed).rstrip())
+
+
+def _rich_table(columns: Sequence[str], rows: Sequence[Sequence[Styled]]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    for number, column in enumerate(columns):
+        last = number == len(columns) - 1
+        table.add_column(
+            column.lstrip(">"),
+            justify="right" if column.startswith(">") else "left",
+            no_wrap=True,
+            overflow="ellipsis" if last else "fold",
+            ratio=1 if last and len(columns) > 2 else None,
+        )
+    for row in rows:
+        # Text, never markup: a title like [red] must stay a title.
+        table.add_row(*(Text(cell.text, style=cell.style) for cell in row))
+    Console(highlight=False, soft_wrap=False).print(table)
+
+
+# -- time ----------------------------------------------------------------------------------------
+
+
+def ago(at: int, now: int) -> str:
+    from agentq.core.durations import format_duration
+
+    if not at:
+        return ""
+    seconds = (now - at) // 1000
+    if seconds < 0:
+        return f"in {format_duration(-seconds)}"
+    return f"{format_duration(seconds)} ago" if seconds else "now"
+
+
+def size_words(size: int) -> str:
+    """
+    >>> size_words(312), size_words(4_300), size_words(7_340_032)
+    ('312 B', '4.2 kB', '7.0 MB')
+    """
+    amount, unit = float(size), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if amount < 1024:
+            break
+        amount, unit = amount / 1024, larger
+    return f"{size} B" if unit == "B" else f"{amount:.1f} {unit}"

@@ -1,0 +1,92 @@
+"""What all commands of one run share: the words said before them, and one open queue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from agentq.client.queue import Queue
+    from agentq.settings import Attempt, Settings
+
+
+class Session:
+    """Made once per run; options fill it in, commands ask it for the queue."""
+
+    def __init__(self) -> None:
+        self.json = False
+        self.url: str | None = None
+        self._queue: Queue | None = None
+
+    def settings(self) -> Settings:
+        from agentq.settings import load_settings
+
+        return load_settings(self.url)
+
+    def queue(self) -> Queue:
+        """The queue these settings name; closed when the command ends."""
+        if self._queue is None:
+            from agentq.client.queue import Queue
+            from agentq.wiring import open_parts
+
+            settings = self.settings()
+            refuse_missing(settings)
+            self._queue = Queue(parts=open_parts(settings))
+            click.get_current_context().find_root().call_on_close(self._queue.close)
+        return self._queue
+
+    def task_id(self, ref: str | None) -> str:
+        """The task that is meant: the one named, else the one this process works on."""
+        if ref:
+            return ref
+        attempt = self.attempt()
+        if attempt is None:
+            raise click.UsageError(
+                "Which task? Name it: AGENTQ_TASK_ID and AGENTQ_EPOCH do not say.",
+                click.get_current_context(),
+            )
+        return attempt.task_id
+
+    def attempt(self) -> Attempt | None:
+        from agentq.settings import attempt_from_environment
+
+        return attempt_from_environment()
+
+    def holder_of(self, ref: str | None, epoch: int | None) -> tuple[str, int | None]:
+        """The task's id and the epoch that speaks: as said, else as the environment says."""
+        attempt = self.attempt()
+        task_id = self.task_id(ref)
+        if epoch is None and attempt is not None:
+            if task_id != attempt.task_id:
+                task_id = self.queue().task(task_id).id
+            if task_id == attempt.task_id:
+                epoch = attempt.epoch
+        return task_id, epoch
+
+
+def refuse_missing(settings: Settings) -> None:
+    """Opening would create it: a ledger that has gone, or a slip in its name, must not pass."""
+    from agentq.settings import MEMORY
+
+    if not settings.url.startswith("sqlite:") or settings.sqlite_path == MEMORY:
+        return
+    from pathlib import Path
+
+    if Path(settings.sqlite_path).exists():
+        return
+    from agentq.core.errors import Unavailable
+
+    raise Unavailable(
+        f"There is no ledger at {settings.sqlite_path}, which {_who_says(settings)} names."
+        " Nothing was created.",
+        "`agentq init` makes an empty one; if there was one, bring it back from a backup.",
+        code="no_ledger",
+    )
+
+
+def _who_says(settings: Settings) -> str:
+    return "--url" if settings.source == "argument" else settings.source
+
+
+pass_session = click.make_pass_decorator(Session, ensure=True)

@@ -1,0 +1,140 @@
+"""`agentq status`: one task, as it stands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agentq.cli.options import command, task_argument
+from agentq.cli.screen import (
+    Cell,
+    Styled,
+    ago,
+    clean,
+    emit_json,
+    one_line,
+    paint,
+    say,
+    show_fields,
+    state_cell,
+)
+from agentq.cli.session import Session, pass_session
+
+if TYPE_CHECKING:
+    from agentq.client.queue import Queue
+    from agentq.core.task import Task
+
+
+@command()
+@task_argument
+@pass_session
+def status(session: Session, ref: str | None) -> None:
+    """Show how a task stands."""
+    queue = session.queue()
+    task = queue.task(session.task_id(ref))
+    if not task.is_terminal and task.wake_at and task.wake_at <= queue.ledger.store.now():
+        catch_up(queue)  # a lease or a time to live has run out and nobody has acted on it yet
+        task = queue.task(task.id)
+    if session.json:
+        emit_json(queue.as_json(task))
+    else:
+        show_task(queue, task)
+
+
+def catch_up(queue: Queue) -> None:
+    """Apply timers that are due, so that what is shown is what is true now."""
+    from agentq.core.errors import Unavailable
+
+    try:
+        wake_at = queue.ledger.views.next_wake()
+        if wake_at and wake_at <= queue.ledger.store.now():
+            queue.tick()
+    except Unavailable:
+        return  # looking must work where writing does not
+
+
+def answer_with_task(session: Session, queue: Queue, task: Task, sentence: str) -> None:
+    """What a command that changed one task says."""
+    if session.json:
+        emit_json(queue.as_json(task))
+    else:
+        state = paint(str(task.state), state_cell(str(task.state)).style)
+        say(f"{paint(task.id, 'bold')} is {state}{': ' if sentence else ''}{clean(sentence)}")
+
+
+def headline_of(task: Task) -> str:
+    """What a task is about, on one line."""
+    return one_line(task.spec.title or task.spec.instructions.split("\n", 1)[0], 200)
+
+
+def show_task(queue: Queue, task: Task) -> None:
+    plain = queue.as_json(task)
+    now = queue.ledger.store.now()
+    state = str(task.state)
+    say(f"{paint(task.id, 'bold')}  {paint(state, state_cell(state).style)}")
+    if headline_of(task):
+        say(f"  {headline_of(task)}")
+    show_fields(_fields(task, plain, now))
+
+
+def _fields(task: Task, plain: dict[str, Any], now: int) -> list[tuple[str, Cell | None]]:
+    spec, memo = task.spec, task.memo
+    progress = plain["progress"]
+    return [
+        ("to", f"{spec.to} (from {spec.sender}, {spec.type}, {spec.priority} priority)"),
+        ("attempt", _attempt(task, now)),
+        ("progress", f"{progress['percent']} % {progress['note']}" if progress else None),
+        ("waits for", ", ".join(plain["waiting_for"])),
+        ("reason", Styled(memo.reason, "yellow") if memo.reason else None),
+        ("summary", task.summary),
+        ("result", plain["result_ref"]),
+        ("context", plain["context_ref"]),
+        ("expects", ", ".join(spec.expected_output.artifacts)),
+        ("after", ", ".join(spec.after)),
+        ("then", ", ".join(child.id for child in spec.next)),
+        ("resources", ", ".join(spec.resources)),
+        ("labels", ", ".join(f"{key}={value}" for key, value in spec.labels.items())),
+        ("parent", spec.parent),
+        ("gates", _gates(task)),
+        ("budget", _amounts(plain["budget"])),
+        ("spent", _amounts(plain["cost"])),
+        ("submitted", f"{plain['submitted_at']} ({ago(task.submitted_at, now)})"),
+        ("changed", f"{plain['updated_at']} ({ago(task.updated_at, now)})"),
+        *(("note", f"{each.by} ({each.kind}): {each.text}") for each in memo.notes[-5:]),
+    ]
+
+
+def _attempt(task: Task, now: int) -> str:
+    if not task.epoch:
+        return ""
+    memo = task.memo
+    words = [str(task.epoch)]
+    if task.holder:
+        words.append(f"held by {task.holder}, lease ends {ago(task.wake_at, now)}")
+    counted = [
+        f"{count} {word}"
+        for count, word in (
+            (memo.failures, f"of {task.spec.max_attempts} failures"),
+            (memo.crashes, "crashes"),
+            (memo.interruptions, "interruptions"),
+            (memo.rounds, "rounds of review"),
+            (memo.refused_reports, "late reports refused"),
+        )
+        if count
+    ]
+    return ", ".join(words + counted)
+
+
+def _gates(task: Task) -> str:
+    spec, memo = task.spec, task.memo
+    gates = []
+    if spec.irreversible:
+        gates.append("irreversible")
+    if spec.needs_approval:
+        gates.append(f"approved by {memo.approved_by}" if memo.approved_by else "needs approval")
+    if spec.review:
+        gates.append("needs review")
+    return ", ".join(gates)
+
+
+def _amounts(amounts: dict[str, Any]) -> str:
+    return ", ".join(f"{amount:g} {unit}" for unit, amount in amounts.items())

@@ -1,0 +1,142 @@
+"""The doorbell of a PostgreSQL ledger: LISTEN and NOTIFY, as a hint only.
+
+The store sends one notification per transaction, on one channel, that names all its topics. A
+waiter has a connection of its own and sleeps on its socket. Behind a pooler that drops
+notifications, or while the server is away, nothing is heard and callers fall back to their poll.
+"""
+
+from __future__ import annotations
+
+import random
+import select
+import time
+from collections.abc import Iterable
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+CHANNEL = "agentq"
+#: Stands for all topics, when they were too many to name.
+EVERYTHING = "*"
+_PAYLOAD_BYTES_MAX = 7000
+_RECONNECT_SECONDS_MAX = 5.0
+
+_PATIENCE: dict[str, str | int | None] = {
+    "connect_timeout": 5,
+    "keepalives": 1,
+    "keepalives_idle": 15,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+    "application_name": "agentq-bell",
+}
+
+
+def _connect(conninfo: str) -> psycopg.Connection | None:
+    """None while the server cannot be reached."""
+    try:
+        return psycopg.connect(conninfo, autocommit=True)
+    except psycopg.OperationalError:
+        return None
+
+
+class NotifyBell:
+    """Rings every waiter on the same database."""
+
+    def __init__(self, url: str) -> None:
+        self._conninfo = make_conninfo("", **{**_PATIENCE, **conninfo_to_dict(url)})
+        self._connection: psycopg.Connection | None = None
+
+    def ring(self, topics: Iterable[str]) -> None:
+        """The store rings by itself inside its transactions; this is for whoever is outside."""
+        payload = "\n".join(sorted(set(topics)))
+        if not payload:
+            return
+        if len(payload.encode()) > _PAYLOAD_BYTES_MAX:
+            payload = EVERYTHING
+        if self._connection is None:
+            self._connection = _connect(self._conninfo)
+        if self._connection is None:
+            return
+        try:
+            self._connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, payload))
+        except psycopg.OperationalError:
+            self.close()
+
+    def listen(self, topics: Iterable[str]) -> NotifyWaiter:
+        return NotifyWaiter(self._conninfo, topics)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+class NotifyWaiter:
+    """An ear on a connection of its own: sleeps in the kernel until the server has something."""
+
+    def __init__(self, conninfo: str, topics: Iterable[str]) -> None:
+        self._conninfo = conninfo
+        self._topics = frozenset(topics)
+        self._connection: psycopg.Connection | None = None
+        self._closed = False
+        self._nap = 0.1
+        self._open()
+
+    def _open(self) -> bool:
+        connection = _connect(self._conninfo)
+        if connection is None:
+            return False
+        try:
+            connection.execute(f"LISTEN {CHANNEL}".encode())
+        except psycopg.OperationalError:
+            connection.close()
+            return False
+        self._connection, self._nap = connection, 0.1
+        return True
+
+    def wait(self, timeout: float) -> bool:
+        deadline = time.monotonic() + max(timeout, 0)
+        while not self._closed:
+            if self._connection is None:
+                if self._open():
+                    return True  # who knows what was rung while nobody listened
+                if not self._rest(deadline):
+                    return False
+                continue
+            try:
+                return self._hear(self._connection, deadline)
+            except psycopg.OperationalError:
+                self._connection.close()
+                self._connection = None
+        return False
+
+    def _rest(self, deadline: float) -> bool:
+        """Sleep before the next try to connect; False when the time is up."""
+        left = deadline - time.monotonic()
+        if left > 0:
+            time.sleep(min(left, random.uniform(self._nap / 2, self._nap)))
+            self._nap = min(self._nap * 2, _RECONNECT_SECONDS_MAX)
+        return time.monotonic() < deadline
+
+    def _hear(self, connection: psycopg.Connection, deadline: float) -> bool:
+        ear = select.poll()
+        ear.register(connection.fileno(), select.POLLIN)
+        while True:
+            # All that has come so far: many rings are one.
+            heard = [note.payload for note in connection.notifies(timeout=0)]
+            if any(self._concerns(payload) for payload in heard):
+                return True
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            ear.poll(left * 1000)
+
+    def _concerns(self, payload: str) -> bool:
+        return payload == EVERYTHING or not self._topics.isdisjoint(payload.split("\n"))
+
+    def close(self) -> None:
+        self._closed = True
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

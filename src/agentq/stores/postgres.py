@@ -1,0 +1,336 @@
+"""PostgreSQL through psycopg 3: one ledger for many machines.
+
+Rows are locked with FOR UPDATE, claims skip what others have locked, and positions in the log are
+handed out under a lock that is taken last (see `postgres_rows`). The server's clock is the clock.
+A server that goes away is waited for; an unanswered COMMIT is looked up afterwards in the log, so
+that a change is neither lost nor made twice.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import psycopg
+from psycopg import errors
+
+from agentq.contracts.store import EventRow, NewRow, Reader, RunAgain, T, Tx
+from agentq.core.errors import AgentqError, Invalid, Unavailable
+from agentq.stores import postgres_care as care
+from agentq.stores.migrate import check_version
+from agentq.stores.postgres_pool import Away, Pool
+from agentq.stores.postgres_rows import NO_VALUES, PostgresReader, PostgresTx, payload, submission
+from agentq.stores.postgres_wire import Call, Lost, Statement, Values, Wire
+from agentq.stores.postgres_words import PASSING, POOLED, in_words, parse_url
+from agentq.stores.statements import statements
+
+#: How long a server that went away is waited for.
+PATIENCE_SECONDS = 30.0
+_RUNS = 20
+#: An estimate of the server's clock is used for this long.
+_FRESH_MS = 4000
+
+
+@cache
+def _statements() -> dict[str, Statement]:
+    return {name: Statement(name, sql) for name, sql in statements("postgres").items()}
+
+
+class ServerClock:
+    """The server's clock, estimated between questions; never ahead of it, behind by a round trip.
+
+    Good enough to date a submission. Leases and timers are measured inside transactions, by the
+    server itself.
+    """
+
+    def __init__(self) -> None:
+        self._offset = 0
+        self._noted = -_FRESH_MS
+
+    @staticmethod
+    def _local_ms() -> int:
+        # Unlike CLOCK_MONOTONIC it goes on while the machine sleeps, and nobody can set it.
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+
+    def note(self, moment: int) -> None:
+        """The server said this just now."""
+        local = self._local_ms()
+        offset = moment - local
+        if offset > self._offset or local - self._noted >= _FRESH_MS:
+            self._offset, self._noted = offset, local
+
+    def estimate(self) -> int | None:
+        """None if too long ago."""
+        local = self._local_ms()
+        return None if local - self._noted >= _FRESH_MS else local + self._offset
+
+
+class PostgresStore:
+    """Keeps `contracts.store.Store` on one PostgreSQL database.
+
+    `clock` replaces the server's clock where two stores must agree on the time, as in tests.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        clock: Callable[[], int] | None = None,
+        check_schema: bool = True,
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
+        self._conninfo, self.where = parse_url(url)
+        self._clock = clock
+        self._patience = 0.0
+        self._server_clock = ServerClock()
+        self._sql = _statements()
+        self._roles: dict[str, int] = {}
+        self._lanes: str | None = None
+        self._pool = Pool(self._conninfo, self.where, self._greet)
+        try:
+            # Whoever has just typed an address wants to know at once that nobody is there.
+            version = self.schema_version()
+            self._patience = patience_seconds
+            if check_schema and version == 0:
+                self.migrate()
+            elif check_schema:
+                check_version(version, "postgres", self.where)
+        except BaseException:
+            self._pool.close()
+            raise
+
+    def _greet(self, wire: Wire) -> None:
+        """What a new connection must show before it is used."""
+        durable, moment = wire.exchange([Call(self._sql["settings"], NO_VALUES)])[0][0]
+        if durable == "off":
+            raise Unavailable(
+                f"The ledger {self.where} runs with synchronous_commit=off: what it acknowledges"
+                " may be lost in a crash. agentq does not start on it.",
+                "Set synchronous_commit=on for this database, user or server.",
+                code="not_durable",
+            )
+        self._server_clock.note(moment)
+
+    # -- running and running again ---------------------------------------------------------------
+
+    def _insist(self, attempt: Callable[[], T]) -> T:
+        """Try until it works, is refused, or patience ends."""
+        started, nap = time.monotonic(), 0.02
+        while True:
+            try:
+                return attempt()
+            except POOLED:
+                self._pool.stop_preparing()
+                continue
+            except errors.NotNullViolation as error:
+                if error.diag.column_name != "position":
+                    raise in_words(error, self.where) from error
+                self._lanes = None
+                raise RunAgain from error  # lanes were opened or closed meanwhile
+            except PASSING as error:
+                reason = in_words(error, self.where)
+            except Lost as lost:
+                self._pool.forget_idle()
+                reason = self._lost_in_words(lost)
+            except psycopg.Error as error:
+                raise in_words(error, self.where) from error
+            except (UnicodeEncodeError, struct.error) as error:
+                raise Invalid(
+                    f"A value does not fit into the ledger: {error}. Nothing was changed.",
+                    "Send valid text, and whole numbers of at most 64 bits.",
+                ) from error
+            if time.monotonic() - started >= self._patience:
+                raise reason
+            time.sleep(random.uniform(0, nap))
+            nap = min(nap * 2, 1.0)
+
+    def _lost_in_words(self, lost: Lost) -> AgentqError:
+        if isinstance(lost, Away):
+            return lost.words
+        said = " ".join(str(lost).split())
+        return Unavailable(
+            f"The connection to {self.where} broke: {said}. Nothing was acknowledged.",
+            "Check that the server runs, then try again.",
+        )
+
+    def write(self, change: Callable[[Tx], T]) -> T:
+        for _ in range(_RUNS):
+            try:
+                return self._insist(lambda: self._write_once(change))
+            except RunAgain:
+                self._lanes = None
+        raise Unavailable(
+            f"The ledger {self.where} kept changing under this request. Nothing was changed.",
+            "Try again.",
+        )
+
+    def _write_once(self, change: Callable[[Tx], T]) -> T:
+        wire = self._pool.take()
+        tx = PostgresTx(wire, self._sql, self._clock, self._lanes_text)
+        try:
+            result = change(tx)
+            self._commit(tx)
+        except BaseException:
+            self._roll_back(wire, tx)
+            raise
+        finally:
+            self._pool.give(wire)
+        if tx.lanes_changed:
+            self._lanes = None
+        return result
+
+    def _commit(self, tx: PostgresTx) -> None:
+        try:
+            tx.commit()
+        except Lost:
+            if not tx.committing or not self._has_committed(tx.proof):
+                raise
+
+    def _roll_back(self, wire: Wire, tx: PostgresReader) -> None:
+        if tx.begun and not wire.usable:
+            try:
+                wire.exchange([Call(self._sql["rollback"], NO_VALUES)])
+            except (Lost, psycopg.Error):
+                wire.close()
+
+    def _has_committed(self, proof: EventRow | None) -> bool:
+        """Whether a transaction whose COMMIT was not answered took effect.
+
+        It held a lock on the task of its first event, so waiting for that lock is waiting until it
+        is over; then its event is in the log or it is not. Without such an event there is nothing
+        to look for, and all that such transactions do may be done again.
+        """
+        if proof is None:
+            return False
+
+        calls = [
+            Call(self._sql["begin"], NO_VALUES),
+            Call(self._sql["lock"], {"keys": [proof.key]}),
+            Call(self._sql["was_saved"], proof._asdict()),
+            Call(self._sql["rollback"], NO_VALUES),
+        ]
+        self._pool.forget_idle()
+        try:
+            return bool(self._insist(lambda: self._exchange(calls))[2])
+        except Unavailable as away:
+            raise Unavailable(
+                f"The connection to {self.where} broke while a change was being committed, and the"
+                f" server has not come back since: {away.cause} Whether the change was made is"
+                " unknown.",
+                "Look at the task when the server is back (`agentq status`), then decide.",
+                code="unknown_outcome",
+            ) from away
+
+    def read(self, look: Callable[[Reader], T]) -> T:
+        return self._insist(lambda: self._read_once(look))
+
+    def _read_once(self, look: Callable[[Reader], T]) -> T:
+        wire = self._pool.take()
+        reader = PostgresReader(wire, self._sql, self._clock)
+        try:
+            result = look(reader)
+            reader.end()
+            return result
+        except BaseException:
+            self._roll_back(wire, reader)
+            raise
+        finally:
+            self._pool.give(wire)
+
+    def _ask(self, name: str, values: Values = NO_VALUES) -> list[Any]:
+        """One statement that is its own transaction."""
+        return self._insist(lambda: self._exchange([Call(self._sql[name], values)])[0])
+
+    def _exchange(self, calls: Sequence[Call]) -> list[list[Any]]:
+        wire = self._pool.take()
+        try:
+            return wire.exchange(calls)
+        finally:
+            self._pool.give(wire)
+
+    # -- submitting ------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        rows: Sequence[NewRow],
+        effects: Mapping[str, Sequence[tuple[str, str]]],
+        lanes: frozenset[str],
+        topics: Iterable[str],
+    ) -> set[str]:
+        # Asking again after a lost answer is harmless: the ids are found taken, by ourselves.
+        common: dict[str, object] = {
+            "known_lanes": " ".join(sorted(lanes)),
+            "topics": payload(topics),
+        }
+        if len(rows) == 1 and not effects:
+            inserted, moment, _ = self._ask("submit_one", common | rows[0]._asdict())[0]
+            fresh = {rows[0].id} if inserted else set()
+        else:
+            taken, moment, _ = self._ask("submit_many", common | submission(rows, effects))[0]
+            fresh = {row.id for row in rows}.difference(taken or ())
+        self._server_clock.note(moment)
+        return fresh
+
+    def _lanes_text(self) -> str:
+        if self._lanes is None:
+            self._lanes = str(self._ask("lanes")[0][0])
+        return self._lanes
+
+    def known_lanes(self) -> frozenset[str]:
+        return frozenset(self._lanes_text().split())
+
+    def role_ids(self, names: Iterable[str]) -> dict[str, int]:
+        wanted = set(names)
+        if not wanted <= self._roles.keys():
+            known = self.read(lambda reader: {row.name: row.id for row in reader.roles()})
+            missing = sorted(wanted - known.keys())
+            if missing:
+                self._ask("insert_roles", {"names": missing})
+                known = self.read(lambda reader: {row.name: row.id for row in reader.roles()})
+            self._roles = known
+        return {name: self._roles[name] for name in wanted}
+
+    def now(self) -> int:
+        if self._clock is not None:
+            return self._clock()
+        estimate = self._server_clock.estimate()
+        if estimate is None:
+            estimate = int(self._ask("moment")[0][0])
+            self._server_clock.note(estimate)
+        return estimate
+
+    # -- care ------------------------------------------------------------------------------------
+
+    def schema_version(self) -> int:
+        asked = [Call(self._sql["newest_migration"], NO_VALUES)]
+
+        def attempt() -> int:
+            try:
+                return int(self._exchange(asked)[0][0][0])
+            except errors.UndefinedTable:
+                return 0
+
+        return self._insist(attempt)
+
+    def migrate(self) -> list[str]:
+        """Bring the schema up to date under a lock; the names of what was applied."""
+        return self._insist(lambda: care.migrate(self._conninfo, self.where))
+
+    def facts(self) -> dict[str, str]:
+        server, dead = self._insist(
+            lambda: self._exchange(
+                [Call(self._sql[name], NO_VALUES) for name in ("server_facts", "dead_rows")]
+            )
+        )
+        return care.facts(self.where, server[0], dead)
+
+    def backup(self, target: str) -> None:
+        """Dump the whole database, consistent, while others go on writing."""
+        care.backup(self._conninfo, self.where, target)
+
+    def close(self) -> None:
+        self._pool.close()

@@ -1,0 +1,93 @@
+"""Connections that are free to use. Threads take one and give it back; it is alone meanwhile.
+
+Our own few lines instead of psycopg_pool: that one connects in background threads, which turns the
+reason of a failure into a log line, and its upper bound can lock a process up, because a
+transaction may need a second connection (to name a new role) while it holds the first.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+
+import psycopg
+
+from agentq.core.errors import AgentqError, Unavailable
+from agentq.stores.postgres_wire import Lost, Wire
+from agentq.stores.postgres_words import cannot_connect, may_pass
+
+#: More than this many are closed when they are given back.
+IDLE_MAX = 8
+
+
+class Away(Lost):
+    """The server cannot be reached at the moment; `words` say why."""
+
+    def __init__(self, words: AgentqError) -> None:
+        super().__init__(words.cause)
+        self.words = words
+
+
+class Pool:
+    """Opens connections as they are needed and keeps a few of those that come back."""
+
+    def __init__(self, conninfo: str, where: str, greet: Callable[[Wire], None]) -> None:
+        self._conninfo = conninfo
+        self._where = where
+        self._greet = greet
+        self._guard = threading.Lock()
+        self._idle: list[Wire] = []
+        self._owner = os.getpid()
+        self._prepares = True
+        self._closed = False
+
+    def take(self) -> Wire:
+        with self._guard:
+            if self._closed:
+                raise Unavailable(f"The ledger {self._where} was closed by this process.")
+            if self._owner != os.getpid():
+                # A forked child must not speak on its parent's connections.
+                self._owner, self._idle = os.getpid(), []
+            if self._idle:
+                return self._idle.pop()
+        return self._open()
+
+    def _open(self) -> Wire:
+        try:
+            wire = Wire(self._conninfo, prepares=self._prepares)
+        except psycopg.OperationalError as error:
+            words = cannot_connect(error, self._where)
+            if may_pass(error):
+                raise Away(words) from error
+            raise words from error
+        try:
+            self._greet(wire)
+        except BaseException:
+            wire.close()
+            raise
+        return wire
+
+    def give(self, wire: Wire) -> None:
+        if wire.usable:
+            with self._guard:
+                if not self._closed and len(self._idle) < IDLE_MAX:
+                    self._idle.append(wire)
+                    return
+        wire.close()
+
+    def forget_idle(self) -> None:
+        """One connection broke: those that lie here have most likely gone with it."""
+        with self._guard:
+            idle, self._idle = self._idle, []
+        for wire in idle:
+            wire.close()
+
+    def stop_preparing(self) -> None:
+        """A pooler mixes sessions: from now on every statement is sent whole."""
+        self._prepares = False
+        self.forget_idle()
+
+    def close(self) -> None:
+        self._closed = True
+        self.forget_idle()

@@ -1,0 +1,447 @@
+"""The verbs of `contracts.store.Tx` on one PostgreSQL transaction.
+
+Round trips are the cost here, so BEGIN travels with the first statement and what `save` writes
+travels with COMMIT: a change that locks and saves makes two. Events get their positions under the
+lock on `head`, which `save` takes last: everything else is locked before, so whoever holds `head`
+waits for nobody and others wait for one commit only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from agentq.contracts.store import (
+    ArtifactRow,
+    DedupRow,
+    EffectRow,
+    EventRow,
+    Filter,
+    HotRow,
+    Lease,
+    LogRow,
+    NewRow,
+    OutboxRow,
+    RoleRow,
+    RunAgain,
+    SpecRow,
+    TaskRow,
+)
+from agentq.stores.postgres_wire import Call, Statement, Values, Wire
+
+NO_VALUES: Values = {}
+#: A notification holds less than 8000 bytes; beyond this one everybody is woken.
+NOTIFY_BYTES_MAX = 7000
+
+
+def payload(topics: Iterable[str]) -> str:
+    """Topics as one notification says them; empty if there is nothing to say."""
+    text = "\n".join(sorted(set(topics)))
+    return text if len(text.encode()) <= NOTIFY_BYTES_MAX else "*"
+
+
+class PostgresReader:
+    """Looks through one connection, inside one transaction that its first question opens."""
+
+    def __init__(
+        self,
+        wire: Wire,
+        sql: Mapping[str, Statement],
+        clock: Callable[[], int] | None,
+        begin: str = "begin_reading",
+    ) -> None:
+        self.begun = False
+        #: The server's clock as this transaction last heard it; 0 if it did not.
+        self.moment = 0
+        self._wire = wire
+        self._sql = sql
+        self._clock = clock
+        self._begin = begin
+
+    def _opening(self) -> list[Call]:
+        if self.begun:
+            return []
+        self.begun = True
+        return [Call(self._sql[self._begin], NO_VALUES)]
+
+    def _ask(
+        self, name: str, values: Values = NO_VALUES, make_row: Callable[..., Any] = tuple
+    ) -> list[Any]:
+        calls = [*self._opening(), Call(self._sql[name], values, make_row)]
+        return self._wire.exchange(calls)[-1]
+
+    def end(self) -> None:
+        """Let go of the snapshot."""
+        if self.begun:
+            self._wire.exchange([Call(self._sql["commit"], NO_VALUES)])
+
+    def now(self) -> int:
+        if self._clock is not None:
+            return self._clock()
+        if not self.moment:
+            self.moment = int(self._ask("moment")[0][0])
+        return self.moment
+
+    def keys(self, ids: Iterable[str]) -> dict[str, int]:
+        return dict(self._ask("keys", {"ids": list(ids)}))
+
+    def ids_starting(self, prefix: str, limit: int) -> list[str]:
+        values = {"low": prefix, "high": prefix + "\U0010ffff", "count": limit}
+        return [row[0] for row in self._ask("ids_starting", values)]
+
+    def tasks(self, keys: Sequence[int]) -> list[TaskRow]:
+        return self._ask("tasks", {"keys": list(keys)}, _task_row) if keys else []
+
+    def list_tasks(self, wanted: Filter) -> list[TaskRow]:
+        values: Values = {
+            "before_key": wanted.before_key,
+            "role": wanted.role,
+            "states": list(wanted.states),
+            "sender": wanted.sender,
+            "type": wanted.type,
+            "label_names": [name for name, _ in wanted.labels],
+            "label_values": [value for _, value in wanted.labels],
+            "count": wanted.limit,
+        }
+        return self._ask("list_tasks", values, _task_row)
+
+    def keys_after(self, key: int, limit: int) -> list[int]:
+        return [row[0] for row in self._ask("keys_after", {"key": key, "count": limit})]
+
+    def events_of(self, key: int) -> list[LogRow]:
+        return self._ask("events_of", {"key": key}, _log_row)
+
+    def events_after(self, position: int, limit: int) -> list[LogRow]:
+        return self._ask("events_after", {"position": position, "count": limit}, _log_row)
+
+    def last_position(self) -> int:
+        return int(self._ask("last_position")[0][0])
+
+    def counts(self) -> list[tuple[str, int, int]]:
+        return self._ask("counts")
+
+    def oldest_ready(self) -> list[tuple[str, int]]:
+        return self._ask("oldest_ready")
+
+    def artifacts_of(self, key: int) -> list[ArtifactRow]:
+        return self._ask("artifacts_of", {"key": key}, ArtifactRow._make)
+
+    def roles(self) -> list[RoleRow]:
+        return self._ask("roles", make_row=RoleRow._make)
+
+    def occupancy(self, role: int) -> tuple[int, int]:
+        running, in_review = self._ask("occupancy", {"role": role})[0]
+        return running, in_review
+
+    def holders_of(self, resources: Sequence[str]) -> dict[str, str]:
+        if not resources:
+            return {}
+        return dict(self._ask("holders_of", {"resources": list(resources)}))
+
+    def outbox_counts(self) -> dict[str, int]:
+        return dict(self._ask("outbox_counts"))
+
+    def parents_of(self, key: int) -> list[int]:
+        return [row[0] for row in self._ask("parents_of", {"key": key})]
+
+    def role(self, role: int) -> RoleRow:
+        row: RoleRow = self._ask("role", {"role": role}, RoleRow._make)[0]
+        return row
+
+    def next_wake(self) -> int:
+        return int(self._ask("next_wake")[0][0])
+
+    def prunable(self, before: int, after_key: int, limit: int) -> list[int]:
+        values = {"before": before, "after_key": after_key, "count": limit}
+        return [row[0] for row in self._ask("prunable", values)]
+
+
+class PostgresTx(PostgresReader):
+    """One transaction that may write."""
+
+    def __init__(
+        self,
+        wire: Wire,
+        sql: Mapping[str, Statement],
+        clock: Callable[[], int] | None,
+        known_lanes: Callable[[], str],
+    ) -> None:
+        super().__init__(wire, sql, clock, "begin")
+        #: True from the moment COMMIT is on its way.
+        self.committing = False
+        #: An event of a task that this transaction has locked: there if, and only if, it committed.
+        self.proof: EventRow | None = None
+        self.lanes_changed = False
+        self._known_lanes = known_lanes
+        self._lanes: str | None = None
+        self._lanes_checked = True
+        self._topics: set[str] = set()
+        self._hot: Sequence[HotRow] = ()
+        self._events: list[EventRow] = []
+        self._effects: Sequence[EffectRow] = ()
+        self._saved = False
+        self._recalled: dict[str, DedupRow | None] = {}
+
+    # -- beginning and ending --------------------------------------------------------------------
+
+    def _ask(
+        self, name: str, values: Values = NO_VALUES, make_row: Callable[..., Any] = tuple
+    ) -> list[Any]:
+        if self._saved:
+            self._write_out()
+        return super()._ask(name, values, make_row)
+
+    def _lock(self, name: str, values: Values, make_row: Callable[..., Any]) -> list[Any]:
+        """Ask under lock; the server tells its time as it is once the locks are there."""
+        if self._saved:
+            self._write_out()
+        calls = [*self._opening(), Call(self._sql[name], values, make_row)]
+        if self.moment or self._clock is not None:
+            return self._wire.exchange(calls)[-1]
+        *_, rows, ((self.moment,),) = self._wire.exchange(
+            [*calls, Call(self._sql["moment"], NO_VALUES)]
+        )
+        return rows
+
+    def commit(self) -> None:
+        if not self._lanes_checked and not self._events:
+            self._check_lanes()
+        calls = self._writing()
+        if not self.begun and not calls:
+            return
+        calls = [*self._opening(), *calls, Call(self._sql["commit"], NO_VALUES)]
+        self.committing = True
+        self._wire.exchange(calls)
+
+    def _write_out(self) -> None:
+        calls = self._writing()
+        if calls:
+            self._wire.exchange([*self._opening(), *calls])
+
+    def _writing(self) -> list[Call]:
+        """What is still to be written, in the order of locks: `head` is the last."""
+        calls = []
+        if self._effects:
+            columns = zip(*self._effects, strict=True)
+            names = ("keys", "versions", "numbers", "lanes", "payloads")
+            calls.append(Call(self._sql["insert_effects"], dict(zip(names, columns, strict=True))))
+        said = payload(self._topics)
+        if self._events or self._hot:
+            values = {
+                "count": len(self._events),
+                "known_lanes": self._told_lanes(),
+                "topics": said,
+                **_columns(_HOT, self._hot),
+                **_columns(_EVENTS, self._events),
+            }
+            calls.append(Call(self._sql["save"], values))
+            self._lanes_checked = self._lanes_checked or bool(self._events)
+        elif said:
+            calls.append(Call(self._sql["notify"], {"topics": said}))
+        self._hot, self._events, self._effects, self._saved = (), [], (), False
+        self._topics = set()
+        return calls
+
+    # -- tasks -----------------------------------------------------------------------------------
+
+    def insert(self, rows: Sequence[NewRow]) -> dict[str, int]:
+        if not rows:
+            return {}
+        columns = _columns(_NEW, [row[:9] for row in rows])
+        inserted: dict[str, int] = dict(self._ask("insert", columns))
+        unwritten = dict(inserted)
+        for row in rows:
+            key = unwritten.pop(row.id, 0)
+            if key:
+                self._events.append(
+                    EventRow(key, 1, row.at, row.kind, "Submit", row.state, 0, row.data)
+                )
+        return inserted
+
+    def lock(self, keys: Sequence[int]) -> list[HotRow]:
+        return self._lock("lock", {"keys": list(keys)}, HotRow._make) if keys else []
+
+    def pick(self, role: int, count: int) -> list[TaskRow]:
+        rows = self._lock("pick", {"role": role, "count": count}, _task_row)
+        assert len(rows) <= count
+        return rows
+
+    def due(self, now: int, count: int) -> list[TaskRow]:
+        rows = self._lock("due", {"now": now, "count": count}, _task_row)
+        assert len(rows) <= count
+        return rows
+
+    def save(
+        self, hot: Sequence[HotRow], events: Sequence[EventRow], effects: Sequence[EffectRow]
+    ) -> None:
+        if self._saved:
+            self._write_out()
+        self._hot, self._effects, self._saved = hot, effects, True
+        self._events += events
+        if self.proof is None:
+            self.proof = next((event for event in events if event.version > 1), None)
+
+    def events_of(self, key: int) -> list[LogRow]:
+        self._write_out()
+        return super().events_of(key)
+
+    def events_after(self, position: int, limit: int) -> list[LogRow]:
+        self._write_out()
+        return super().events_after(position, limit)
+
+    def last_position(self) -> int:
+        self._write_out()
+        return super().last_position()
+
+    def ring(self, topics: Iterable[str]) -> None:
+        self._topics.update(topics)
+
+    def renew(self, leases: Sequence[Lease]) -> set[int]:
+        if not leases:
+            return set()
+        keys, epochs, lengths = zip(*leases, strict=True)
+        now = None if self._clock is None else self._clock()
+        values = {"keys": keys, "epochs": epochs, "leases": lengths, "now": now}
+        return {row[0] for row in self._ask("renew", values)}
+
+    # -- lanes -----------------------------------------------------------------------------------
+
+    def _told_lanes(self) -> str:
+        if self._lanes is None:
+            self._lanes = self._known_lanes()
+        return self._lanes
+
+    def lanes(self) -> frozenset[str]:
+        """As this process last saw them; if that was wrong, the transaction is run again."""
+        self._lanes_checked = False
+        return frozenset(self._told_lanes().split())
+
+    def _check_lanes(self) -> None:
+        if self._ask("lanes")[0][0] != self._told_lanes():
+            raise RunAgain
+
+    def set_lanes(self, lanes: frozenset[str]) -> None:
+        wanted = " ".join(sorted(lanes))
+        if not self._ask("set_lanes", {"lanes": wanted, "known_lanes": self._told_lanes()}):
+            raise RunAgain
+        self._lanes, self._lanes_checked, self.lanes_changed = wanted, True, True
+
+    def take_effects(self, lane: str, now: int, count: int, until: int) -> list[OutboxRow]:
+        values = {"lane": lane, "now": now, "count": count, "until": until}
+        return sorted(self._ask("take_effects", values, OutboxRow._make))
+
+    def ack_effects(self, sequences: Sequence[int]) -> None:
+        if sequences:
+            self._ask("ack_effects", {"sequences": list(sequences)})
+
+    # -- the graph, roles and resources ----------------------------------------------------------
+
+    def link(self, edges: Sequence[tuple[int, int]]) -> None:
+        if edges:
+            parents, children = zip(*edges, strict=True)
+            self._ask("insert_edges", {"parents": parents, "children": children})
+            self._ask("mark_parents", {"parents": sorted(set(parents))})
+
+    def children(self, keys: Sequence[int]) -> list[tuple[int, int]]:
+        return self._ask("children", {"keys": list(keys)}) if keys else []
+
+    def lock_role(self, role: int) -> RoleRow:
+        row: RoleRow = self._lock("lock_role", {"role": role}, RoleRow._make)[0]
+        return row
+
+    def set_role(self, row: RoleRow) -> None:
+        self._ask("set_role", row._asdict())
+
+    def want(self, key: int, resources: Sequence[str]) -> None:
+        if resources:
+            self._ask("want", {"key": key, "resources": list(resources)})
+
+    def hold(self, key: int, resources: Sequence[str]) -> bool:
+        if not resources:
+            return True
+        held = self._ask("hold", {"key": key, "resources": list(resources)})
+        if len(held) == len(resources):
+            return True
+        if held:
+            self.unhold([key])
+        return False
+
+    def unhold(self, keys: Sequence[int]) -> None:
+        if keys:
+            self._ask("unhold", {"keys": list(keys)})
+
+    # -- records beside the tasks ----------------------------------------------------------------
+
+    def recall(self, names: Sequence[str]) -> dict[str, DedupRow]:
+        if not names:
+            return {}
+        rows = self._ask("recall", {"names": list(names)}, DedupRow._make)
+        found = {row.name: row for row in rows}
+        for name in names:
+            self._recalled[name] = found.get(name)
+        return found
+
+    def remember(self, rows: Sequence[DedupRow]) -> None:
+        """Two who found no record cannot both make one: the second is run again and finds it."""
+        new = [row for row in rows if self._recalled.get(row.name, row) is None]
+        old = [(row, seen) for row in rows if (seen := self._recalled.get(row.name)) is not None]
+        rest = [row for row in rows if row.name not in self._recalled]
+        if new and len(self._ask("remember_new", _columns(_DEDUP, new))) < len(new):
+            raise RunAgain
+        if old:
+            values = _columns(_DEDUP, [row for row, _ in old]) | {
+                "old_ids": [seen.task_id for _, seen in old],
+                "old_expiries": [seen.expires_at for _, seen in old],
+            }
+            if len(self._ask("remember_instead", values)) < len(old):
+                raise RunAgain
+        if rest:
+            self._ask("remember_anyway", _columns(_DEDUP, rest))
+        self._recalled.update((row.name, row) for row in rows)
+
+    def add_artifacts(self, rows: Sequence[ArtifactRow]) -> None:
+        if rows:
+            self._ask("add_artifacts", _columns(_ARTIFACTS, rows))
+
+    def delete(self, keys: Sequence[int]) -> None:
+        if keys:
+            self._ask("delete", {"keys": list(keys)})
+
+    def forget_dedup(self, now: int) -> int:
+        return int(self._ask("forget_dedup", {"now": now})[0][0])
+
+
+_NEW = ("ids", "roles", "priorities", "states", "wake_ats", "ats", "memos", "flags", "bodies")
+_NEW_EFFECTS = ("effect_ids", "effect_numbers", "effect_lanes", "effect_payloads")
+_HOT = ("hot_keys", "hot_states", "hot_versions", "hot_epochs", "hot_wakes", "hot_ats",
+        "hot_holders", "hot_memos", "hot_flags")  # fmt: skip
+_EVENTS = ("keys", "versions", "ats", "kinds", "triggers", "states", "epochs", "datas")
+_DEDUP = ("names", "ids", "digests", "states", "expiries")
+_ARTIFACTS = ("keys", "epochs", "names", "sizes", "digests", "media_types", "ats")
+
+
+def _columns(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, Sequence[Any]]:
+    """Rows as one array per column."""
+    if not rows:
+        return dict.fromkeys(names, ())
+    return dict(zip(names, zip(*rows, strict=True), strict=True))
+
+
+def submission(
+    rows: Sequence[NewRow], effects: Mapping[str, Sequence[tuple[str, str]]]
+) -> dict[str, Sequence[Any]]:
+    """The arrays of a submission of many."""
+    listed = [
+        (task_id, number, lane, text)
+        for task_id, each in effects.items()
+        for number, (lane, text) in enumerate(each)
+    ]
+    return _columns((*_NEW, "kinds", "datas"), rows) | _columns(_NEW_EFFECTS, listed)
+
+
+def _task_row(row: Sequence[Any]) -> TaskRow:
+    return TaskRow(HotRow._make(row[:9]), SpecRow(row[0], row[9], row[10]))
+
+
+def _log_row(row: Sequence[Any]) -> LogRow:
+    return LogRow(row[0], row[1], EventRow._make(row[2:]))

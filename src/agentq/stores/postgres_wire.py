@@ -1,0 +1,211 @@
+"""One connection to PostgreSQL, spoken to in exchanges: several statements, one round trip.
+
+This stands on `psycopg.pq`, psycopg's own layer over libpq, because a cursor costs more than the
+round trip it makes: measured on a local socket, `select 1` takes 40 to 65 µs here and 150 to 180 µs
+through a cursor, and a cursor cannot put BEGIN beside the first statement or COMMIT beside the last
+without paying for a pipeline block. Nothing of a session is relied upon but prepared statements,
+and those can be switched off, so a transaction pooler may stand between.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import select
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg import pq
+from psycopg.adapt import Transformer
+from psycopg.errors import error_from_result
+
+Values = Mapping[str, object]
+
+#: libpq's settings for every connection: a dead peer is noticed, however it died.
+PATIENCE: dict[str, str | int | None] = {
+    "connect_timeout": 10,
+    "keepalives": 1,
+    "keepalives_idle": 15,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+    "application_name": "agentq",
+}
+
+_PARAMETER = re.compile(r"%\(([a-z_]+)\)s")
+_ARRAY = struct.Struct("!iiIii")
+_LENGTH = struct.Struct("!i").pack
+_INT8, _TEXT = 20, 25
+
+
+class Lost(Exception):
+    """The connection broke. Whatever had not been answered may or may not have happened."""
+
+
+class Statement:
+    """Named SQL as the wire wants it: numbered parameters, and their names in that order."""
+
+    __slots__ = ("names", "sql", "title")
+
+    def __init__(self, name: str, sql: str) -> None:
+        names: list[str] = []
+
+        def number(found: re.Match[str]) -> str:
+            if found[1] not in names:
+                names.append(found[1])
+            return f"${names.index(found[1]) + 1}"
+
+        self.sql = _PARAMETER.sub(number, sql).encode()
+        self.names = tuple(names)
+        # Two versions of agentq behind one pooler must not mistake each other's statements.
+        mark = hashlib.blake2b(self.sql, digest_size=6).hexdigest()
+        self.title = f"agentq_{name}_{mark}".encode()
+
+
+class Call(NamedTuple):
+    """A statement with its values, and what to make of each row."""
+
+    statement: Statement
+    values: Values
+    make_row: Callable[[Sequence[Any]], Any] = tuple
+
+
+def encode(value: object) -> tuple[bytes | None, int]:
+    """A parameter and its format. Numbers are text, so that the server may choose their width."""
+    if isinstance(value, str):
+        return value.encode(), 1
+    if isinstance(value, int):
+        return b"%d" % value, 0
+    if value is None:
+        return None, 0
+    assert isinstance(value, (list, tuple))
+    if not value:
+        return b"{}", 0
+    return (_texts(value) if isinstance(value[0], str) else _numbers(value)), 1
+
+
+def _numbers(values: Sequence[int]) -> bytes:
+    count = len(values)
+    parts: list[int] = [8] * (2 * count)
+    parts[1::2] = values
+    return _ARRAY.pack(1, 0, _INT8, count, 1) + struct.pack("!" + "iq" * count, *parts)
+
+
+def _texts(values: Sequence[str]) -> bytes:
+    parts = [_ARRAY.pack(1, 0, _TEXT, len(values), 1)]
+    for value in values:
+        text = value.encode()
+        parts += (_LENGTH(len(text)), text)
+    return b"".join(parts)
+
+
+class Wire:
+    """One connection. Not for two threads at once; whoever takes it gives it back."""
+
+    def __init__(self, conninfo: str, *, prepares: bool = True) -> None:
+        self._connection = psycopg.connect(conninfo, autocommit=True)
+        self._pq = self._connection.pgconn
+        self._pq.enter_pipeline_mode()
+        self._poll = select.poll()
+        self._poll.register(self._pq.socket, select.POLLIN)
+        self._loader = Transformer(self._connection)
+        self._prepares = prepares
+        self._prepared: set[bytes] = set()
+
+    @property
+    def usable(self) -> bool:
+        """Alive and outside any transaction."""
+        return (
+            not self._connection.closed
+            and self._pq.status == pq.ConnStatus.OK
+            and self._pq.transaction_status == pq.TransactionStatus.IDLE
+        )
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def exchange(self, calls: Sequence[Call]) -> list[list[Any]]:
+        """Send all, then read all: the rows of each. The first failure is raised, at the end.
+
+        A statement that fails keeps those after it from running. Raises `Lost` if the connection
+        broke before everything was answered.
+        """
+        try:
+            expected: list[Call | Statement] = []
+            for call in calls:
+                self._send(call, expected)
+            self._pq.pipeline_sync()
+            self._flush()
+            return self._receive(expected)
+        except psycopg.OperationalError as error:
+            if self._pq.status == pq.ConnStatus.OK:
+                raise
+            self.close()
+            raise Lost(str(error)) from error
+        except psycopg.Error:
+            raise
+        except BaseException:
+            # Interrupted half-way: the answers still under way belong to nobody.
+            self.close()
+            raise
+
+    def _send(self, call: Call, expected: list[Call | Statement]) -> None:
+        statement, values, _ = call
+        params, formats = [], []
+        for name in statement.names:
+            param, kind = encode(values[name])
+            params.append(param)
+            formats.append(kind)
+        if not self._prepares:
+            self._pq.send_query_params(statement.sql, params, None, formats, pq.Format.BINARY)
+        else:
+            if statement.title not in self._prepared and statement not in expected:
+                self._pq.send_prepare(statement.title, statement.sql)
+                expected.append(statement)
+            self._pq.send_query_prepared(statement.title, params, formats, pq.Format.BINARY)
+        expected.append(call)
+
+    def _flush(self) -> None:
+        while self._pq.flush():
+            self._poll.modify(self._pq.socket, select.POLLIN | select.POLLOUT)
+            if self._poll.poll()[0][1] & select.POLLIN:
+                self._pq.consume_input()
+            self._poll.modify(self._pq.socket, select.POLLIN)
+
+    def _receive(self, expected: Sequence[Call | Statement]) -> list[list[Any]]:
+        rows: list[list[Any]] = []
+        failure: psycopg.Error | None = None
+        answered = iter(expected)
+        while (result := self._next_result()).status != pq.ExecStatus.PIPELINE_SYNC:
+            asked = next(answered)
+            if result.status == pq.ExecStatus.TUPLES_OK and isinstance(asked, Call):
+                self._loader.set_pgresult(result, format=pq.Format.BINARY)
+                rows.append(self._loader.load_rows(0, result.ntuples, asked.make_row))
+            elif result.status == pq.ExecStatus.COMMAND_OK:
+                if isinstance(asked, Call):
+                    rows.append([])
+                else:
+                    self._prepared.add(asked.title)
+            elif failure is None:
+                failure = error_from_result(result)
+        if failure is not None:
+            raise failure
+        return rows
+
+    def _next_result(self) -> pq.abc.PGresult:
+        while True:
+            while self._pq.is_busy():
+                self._poll.poll()
+                self._pq.consume_input()
+            result = self._pq.get_result()
+            if self._pq.status != pq.ConnStatus.OK:
+                raise psycopg.OperationalError(_last_words(self._pq, result))
+            if result is not None:
+                return result
+
+
+def _last_words(connection: pq.abc.PGconn, result: pq.abc.PGresult | None) -> str:
+    said = result.error_message if result is not None else b""
+    return (said or connection.error_message).decode(errors="replace").strip()

@@ -1,0 +1,346 @@
+-- Every statement here is one round trip. Batches travel as arrays, one per column. Statements that
+-- lock say so in their order: ascending keys, so that two batches cannot wait for each other.
+
+-- name: begin
+BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
+
+-- name: begin_reading
+BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
+
+-- name: commit
+COMMIT;
+
+-- name: rollback
+ROLLBACK;
+
+-- name: moment
+SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint;
+
+-- name: notify
+SELECT pg_notify('agentq', :topics::text);
+
+-- name: last_position
+SELECT position FROM head;
+
+-- name: lanes
+SELECT lanes FROM head;
+
+-- name: set_lanes
+UPDATE head SET lanes = :lanes::text WHERE lanes = :known_lanes::text RETURNING lanes;
+
+-- name: keys
+SELECT id, key FROM specs WHERE id = ANY (:ids::text[]);
+
+-- name: tasks
+SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
+       s.submitted_at, s.body
+FROM unnest(:keys::bigint[]) WITH ORDINALITY AS wanted (key, nth)
+JOIN tasks t ON t.key = wanted.key JOIN specs s ON s.key = t.key
+ORDER BY wanted.nth;
+
+-- name: list_tasks
+SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
+       s.submitted_at, s.body
+FROM tasks t JOIN specs s ON s.key = t.key
+WHERE (:before_key::bigint = 0 OR t.key < :before_key::bigint)
+  AND (:role::bigint = 0 OR t.role = :role::bigint)
+  AND (cardinality(:states::bigint[]) = 0 OR t.state = ANY (:states::bigint[]))
+  -- jsonb cannot hold the character that \u0000 stands for, and a filter must not trip over it.
+  AND (:sender::text = '' OR :sender::text =
+       coalesce(replace(s.body, '\u0000', '\ufffd')::jsonb ->> 'sender', 'coordinator'))
+  AND (:type::text = '' OR :type::text =
+       coalesce(replace(s.body, '\u0000', '\ufffd')::jsonb ->> 'type', 'task'))
+  AND (cardinality(:label_names::text[]) = 0 OR NOT EXISTS (
+      SELECT 1 FROM unnest(:label_names::text[], :label_values::text[]) AS wanted (name, value)
+      WHERE replace(s.body, '\u0000', '\ufffd')::jsonb -> 'labels' ->> wanted.name
+            IS DISTINCT FROM wanted.value))
+ORDER BY t.key DESC LIMIT :count::bigint;
+
+-- name: holders_of
+SELECT h.resource, s.id FROM holds h JOIN specs s ON s.key = h.key
+WHERE h.resource = ANY (:resources::text[]);
+
+-- The whole of a submission: tasks, events with their positions, and the ring. Nothing is inserted
+-- for ids that are taken; they come back. Where the open lanes are no longer those that the caller
+-- knew, no row of head is updated, positions are null, and events refuse that: all of it fails.
+
+-- name: submit_one
+WITH s AS (
+    INSERT INTO specs (key, id, submitted_at, body)
+    VALUES (nextval('task_keys'), :id::text, :at::bigint, :body::text)
+    ON CONFLICT (id) DO NOTHING RETURNING key
+), h AS (
+    UPDATE head SET position = position + (SELECT count(*) FROM s)
+    WHERE lanes = :known_lanes::text RETURNING position
+), t AS (
+    INSERT INTO tasks (key, role, priority, state, version, epoch, wake_at, updated_at, holder,
+                       memo, flags)
+    SELECT key, :role::integer, :priority::smallint, :state::smallint, 1, 0, :wake_at::bigint,
+           :at::bigint, '', :memo::text, :flags::smallint
+    FROM s
+), e AS (
+    INSERT INTO events (position, key, version, at, kind, trigger, state, epoch, data)
+    SELECT (SELECT position FROM h), key, 1, :at::bigint, :kind::text, 'Submit', :state::smallint,
+           0, :data::text
+    FROM s
+)
+SELECT (SELECT count(*) FROM s), floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
+       CASE WHEN :topics::text <> '' THEN pg_notify('agentq', :topics::text) END;
+
+-- name: submit_many
+WITH new AS MATERIALIZED (
+    SELECT nextval('task_keys') AS key, u.*
+    FROM unnest(:ids::text[], :roles::bigint[], :priorities::bigint[], :states::bigint[],
+                :wake_ats::bigint[], :ats::bigint[], :memos::text[], :flags::bigint[],
+                :bodies::text[], :kinds::text[], :datas::text[])
+         AS u (id, role, priority, state, wake_at, at, memo, flags, body, kind, data)
+), s AS (
+    INSERT INTO specs (key, id, submitted_at, body) SELECT key, id, at, body FROM new
+    ON CONFLICT (id) DO NOTHING RETURNING key, id AS inserted
+), h AS (
+    UPDATE head SET position = position + (SELECT count(*) FROM s)
+    WHERE lanes = :known_lanes::text RETURNING position
+), t AS (
+    INSERT INTO tasks (key, role, priority, state, version, epoch, wake_at, updated_at, holder,
+                       memo, flags)
+    SELECT key, role, priority, state, 1, 0, wake_at, at, '', memo, flags
+    FROM new JOIN s USING (key)
+), e AS (
+    INSERT INTO events (position, key, version, at, kind, trigger, state, epoch, data)
+    SELECT (SELECT position FROM h) - (SELECT count(*) FROM s) + row_number() OVER (ORDER BY key),
+           key, 1, at, kind, 'Submit', state, 0, data
+    FROM new JOIN s USING (key)
+), o AS (
+    INSERT INTO outbox (key, version, number, lane, payload)
+    SELECT new.key, 1, u.number, u.lane, u.payload
+    FROM unnest(:effect_ids::text[], :effect_numbers::bigint[], :effect_lanes::text[],
+                :effect_payloads::text[]) WITH ORDINALITY AS u (id, number, lane, payload, nth)
+    JOIN new USING (id) JOIN s USING (key) ORDER BY u.nth
+)
+SELECT (SELECT array_agg(id) FROM new WHERE id NOT IN (SELECT inserted FROM s)),
+       floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
+       CASE WHEN :topics::text <> '' THEN pg_notify('agentq', :topics::text) END;
+
+-- Inside a longer transaction. Events are written by `save`, which takes the lock on head last.
+
+-- name: insert
+WITH new AS MATERIALIZED (
+    SELECT nextval('task_keys') AS key, u.*
+    FROM unnest(:ids::text[], :roles::bigint[], :priorities::bigint[], :states::bigint[],
+                :wake_ats::bigint[], :ats::bigint[], :memos::text[], :flags::bigint[],
+                :bodies::text[])
+         AS u (id, role, priority, state, wake_at, at, memo, flags, body)
+), s AS (
+    INSERT INTO specs (key, id, submitted_at, body) SELECT key, id, at, body FROM new
+    ORDER BY id, key
+    ON CONFLICT (id) DO NOTHING RETURNING key, id
+), t AS (
+    INSERT INTO tasks (key, role, priority, state, version, epoch, wake_at, updated_at, holder,
+                       memo, flags)
+    SELECT new.key, role, priority, state, 1, 0, wake_at, at, '', memo, flags
+    FROM new JOIN s ON s.key = new.key
+)
+SELECT id, key FROM s ORDER BY key;
+
+-- name: lock
+SELECT key, state, version, epoch, wake_at, updated_at, holder, memo, flags
+FROM tasks WHERE key = ANY (:keys::bigint[]) ORDER BY key FOR UPDATE;
+
+-- name: pick
+WITH picked AS MATERIALIZED (
+    SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
+           t.priority
+    FROM tasks t
+    WHERE t.role = :role::integer AND t.state = 1 AND t.state < 5
+      AND (t.flags & 2 = 0 OR NOT EXISTS (
+          SELECT 1 FROM wants w JOIN holds h ON h.resource = w.resource WHERE w.key = t.key))
+    ORDER BY t.priority, t.key LIMIT :count::bigint FOR UPDATE OF t SKIP LOCKED
+)
+SELECT p.key, p.state, p.version, p.epoch, p.wake_at, p.updated_at, p.holder, p.memo, p.flags,
+       s.submitted_at, s.body
+FROM picked p JOIN specs s ON s.key = p.key ORDER BY p.priority, p.key;
+
+-- name: due
+WITH picked AS MATERIALIZED (
+    SELECT key, state, version, epoch, wake_at, updated_at, holder, memo, flags
+    FROM tasks WHERE wake_at > 0 AND wake_at <= :now::bigint
+    ORDER BY wake_at, key LIMIT :count::bigint FOR UPDATE SKIP LOCKED
+)
+SELECT p.key, p.state, p.version, p.epoch, p.wake_at, p.updated_at, p.holder, p.memo, p.flags,
+       s.submitted_at, s.body
+FROM picked p JOIN specs s ON s.key = p.key ORDER BY p.wake_at, p.key;
+
+-- name: save
+WITH changed AS (
+    UPDATE tasks t SET state = u.state, version = u.version, epoch = u.epoch, wake_at = u.wake_at,
+        updated_at = u.updated_at, holder = u.holder, memo = u.memo, flags = u.flags
+    FROM unnest(:hot_keys::bigint[], :hot_states::bigint[], :hot_versions::bigint[],
+                :hot_epochs::bigint[], :hot_wakes::bigint[], :hot_ats::bigint[],
+                :hot_holders::text[], :hot_memos::text[], :hot_flags::bigint[])
+         AS u (key, state, version, epoch, wake_at, updated_at, holder, memo, flags)
+    WHERE t.key = u.key
+), h AS (
+    UPDATE head SET position = position + :count::bigint
+    WHERE lanes = :known_lanes::text RETURNING position - :count::bigint AS base
+), e AS (
+    INSERT INTO events (position, key, version, at, kind, trigger, state, epoch, data)
+    SELECT (SELECT base FROM h) + u.nth, u.key, u.version, u.at, u.kind, u.trigger, u.state,
+           u.epoch, u.data
+    FROM unnest(:keys::bigint[], :versions::bigint[], :ats::bigint[], :kinds::text[],
+                :triggers::text[], :states::bigint[], :epochs::bigint[], :datas::text[])
+         WITH ORDINALITY AS u (key, version, at, kind, trigger, state, epoch, data, nth)
+)
+SELECT CASE WHEN :topics::text <> '' THEN pg_notify('agentq', :topics::text) END;
+
+-- name: insert_effects
+INSERT INTO outbox (key, version, number, lane, payload)
+SELECT u.key, u.version, u.number, u.lane, u.payload
+FROM unnest(:keys::bigint[], :versions::bigint[], :numbers::bigint[], :lanes::text[],
+            :payloads::text[]) WITH ORDINALITY AS u (key, version, number, lane, payload, nth)
+ORDER BY u.nth;
+
+-- name: was_saved
+SELECT 1 FROM events
+WHERE key = :key::bigint AND version = :version::bigint AND at = :at::bigint
+  AND kind = :kind::text AND trigger = :trigger::text AND data = :data::text;
+
+-- name: renew
+WITH held AS MATERIALIZED (
+    SELECT t.key, u.lease_ms
+    FROM unnest(:keys::bigint[], :epochs::bigint[], :leases::bigint[]) AS u (key, epoch, lease_ms)
+    JOIN tasks t ON t.key = u.key AND t.epoch = u.epoch AND t.state = 2
+    ORDER BY t.key FOR UPDATE OF t
+)
+UPDATE tasks t SET wake_at = held.lease_ms
+    + coalesce(:now::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
+FROM held WHERE t.key = held.key RETURNING t.key;
+
+-- name: insert_edges
+INSERT INTO edges (parent, child) SELECT * FROM unnest(:parents::bigint[], :children::bigint[])
+ON CONFLICT DO NOTHING;
+
+-- name: mark_parents
+UPDATE tasks SET flags = flags | 1 WHERE key IN (
+    SELECT key FROM tasks WHERE key = ANY (:parents::bigint[]) ORDER BY key FOR UPDATE);
+
+-- name: children
+SELECT parent, child FROM edges WHERE parent = ANY (:keys::bigint[]) ORDER BY child, parent;
+
+-- name: insert_roles
+INSERT INTO roles (name) SELECT * FROM unnest(:names::text[]) ON CONFLICT (name) DO NOTHING;
+
+-- name: lock_role
+SELECT id, name, max_running, max_review, paused, seen_at FROM roles
+WHERE id = :role::integer FOR UPDATE;
+
+-- name: want
+INSERT INTO wants (key, resource) SELECT :key::bigint, unnest(:resources::text[])
+ON CONFLICT DO NOTHING;
+
+-- name: hold
+INSERT INTO holds (resource, key)
+SELECT resource, :key::bigint FROM unnest(:resources::text[]) AS u (resource) ORDER BY resource
+ON CONFLICT (resource) DO NOTHING RETURNING resource;
+
+-- name: unhold
+DELETE FROM holds WHERE key = ANY (:keys::bigint[]);
+
+-- name: recall
+SELECT name, task_id, digest, state, expires_at FROM dedup WHERE name = ANY (:names::text[]);
+
+-- Remembering is checked against what was recalled: whoever found no record must be the one who
+-- makes it, and whoever replaces an old one must still find that one.
+
+-- name: remember_new
+INSERT INTO dedup (name, task_id, digest, state, expires_at)
+SELECT * FROM unnest(:names::text[], :ids::text[], :digests::text[], :states::bigint[],
+                     :expiries::bigint[]) AS u (name, id, digest, state, expires_at) ORDER BY name
+ON CONFLICT (name) DO NOTHING RETURNING name;
+
+-- name: remember_instead
+UPDATE dedup d SET task_id = u.id, digest = u.digest, state = u.state, expires_at = u.expires_at
+FROM unnest(:names::text[], :ids::text[], :digests::text[], :states::bigint[],
+            :expiries::bigint[], :old_ids::text[], :old_expiries::bigint[])
+     AS u (name, id, digest, state, expires_at, old_id, old_expires_at)
+WHERE d.name = u.name AND d.task_id = u.old_id AND d.expires_at = u.old_expires_at
+RETURNING d.name;
+
+-- name: remember_anyway
+INSERT INTO dedup (name, task_id, digest, state, expires_at)
+SELECT * FROM unnest(:names::text[], :ids::text[], :digests::text[], :states::bigint[],
+                     :expiries::bigint[]) AS u (name, id, digest, state, expires_at) ORDER BY name
+ON CONFLICT (name) DO UPDATE SET task_id = excluded.task_id, digest = excluded.digest,
+    state = excluded.state, expires_at = excluded.expires_at;
+
+-- name: add_artifacts
+INSERT INTO artifacts (key, epoch, name, size, sha256, media_type, at)
+SELECT * FROM unnest(:keys::bigint[], :epochs::bigint[], :names::text[], :sizes::bigint[],
+                     :digests::text[], :media_types::text[], :ats::bigint[])
+ON CONFLICT DO NOTHING;
+
+-- name: take_effects
+WITH due AS MATERIALIZED (
+    SELECT sequence FROM outbox WHERE lane = :lane::text AND due_at <= :now::bigint
+    ORDER BY sequence LIMIT :count::bigint FOR UPDATE SKIP LOCKED
+)
+UPDATE outbox o SET due_at = :until::bigint, tries = tries + 1
+FROM due WHERE o.sequence = due.sequence
+RETURNING o.sequence, o.key || '.' || o.version || '.' || o.number,
+    (SELECT id FROM specs s WHERE s.key = o.key), o.lane, o.payload, o.tries;
+
+-- name: ack_effects
+DELETE FROM outbox WHERE sequence IN (
+    SELECT sequence FROM outbox WHERE sequence = ANY (:sequences::bigint[])
+    ORDER BY sequence FOR UPDATE);
+
+-- name: forget_dedup
+WITH gone AS (DELETE FROM dedup WHERE expires_at <= :now::bigint RETURNING 1)
+SELECT count(*) FROM gone;
+
+-- name: delete
+WITH outcomes AS (
+    UPDATE dedup d SET state = t.state FROM tasks t JOIN specs s ON s.key = t.key
+    WHERE t.key = ANY (:keys::bigint[]) AND d.task_id = s.id
+), gone_events AS (DELETE FROM events WHERE key = ANY (:keys::bigint[])
+), gone_artifacts AS (DELETE FROM artifacts WHERE key = ANY (:keys::bigint[])
+), gone_effects AS (DELETE FROM outbox WHERE key = ANY (:keys::bigint[])
+), gone_holds AS (DELETE FROM holds WHERE key = ANY (:keys::bigint[])
+), gone_wants AS (DELETE FROM wants WHERE key = ANY (:keys::bigint[])
+), gone_edges AS (
+    DELETE FROM edges WHERE child = ANY (:keys::bigint[]) OR parent = ANY (:keys::bigint[])
+), gone_tasks AS (DELETE FROM tasks WHERE key = ANY (:keys::bigint[]))
+DELETE FROM specs WHERE key = ANY (:keys::bigint[]);
+
+-- name: settings
+SELECT current_setting('synchronous_commit'),
+       floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint;
+
+-- name: newest_migration
+SELECT coalesce(max(version), 0)::bigint FROM schema_migrations;
+
+-- name: migration_lock
+SELECT pg_advisory_xact_lock(7263718234109);
+
+-- name: migration_table
+CREATE TABLE IF NOT EXISTS schema_migrations (
+    version    integer PRIMARY KEY,
+    name       text NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+-- name: migration_done
+INSERT INTO schema_migrations (version, name) VALUES (:version::integer, :name::text);
+
+-- name: server_facts
+SELECT current_setting('server_version'), current_setting('synchronous_commit'),
+       current_setting('fsync'), current_setting('full_page_writes'),
+       pg_database_size(current_database())::text,
+       (SELECT count(*) FROM pg_stat_activity WHERE datname = current_database())::text,
+       current_setting('max_connections'),
+       floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint;
+
+-- name: dead_rows
+SELECT relname::text, n_dead_tup::bigint FROM pg_stat_user_tables
+WHERE relid IN ('tasks'::regclass, 'events'::regclass, 'specs'::regclass, 'outbox'::regclass,
+                'head'::regclass)
+ORDER BY 1;

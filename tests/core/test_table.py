@@ -1,0 +1,252 @@
+"""Every cell of state × trigger: what the table promises happens, and what it lacks is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from agentq.core import triggers as t
+from agentq.core.errors import Refused, Stale
+from agentq.core.states import DEAD_LETTERS, TABLE, TERMINAL, State
+from agentq.core.task import Amounts, OnDependencyFailure, Task
+from agentq.core.transition import Decision, transition
+from tests.core.building import (
+    A_TRIGGER,
+    BY_STATE,
+    LEASE_MS,
+    NOW,
+    a_spec,
+    claimed,
+    due,
+    failed_task,
+    submitted,
+    then,
+)
+
+P, R, H, V, B = State.PENDING, State.READY, State.IN_PROGRESS, State.REVIEW, State.BLOCKED
+C, F, X, E = State.COMPLETE, State.FAILED, State.CANCELLED, State.EXPIRED
+
+Triple = tuple[State | None, str, State]
+Maker = Callable[[], Task]
+Case = tuple[Maker | None, t.Trigger, int]
+
+TRIPLES: list[Triple] = [
+    (before, name, outcome)
+    for (before, name), outcomes in TABLE.items()
+    for outcome in sorted(outcomes)
+]
+MISSING: list[tuple[State | None, str]] = [
+    (before, name)
+    for before in (None, *State)
+    for name in t.TRIGGERS
+    if (before, name) not in TABLE
+]
+
+SKIP = OnDependencyFailure.SKIP
+LATER = NOW + 3_600_000
+WHEN_DUE = -1
+
+make = partial
+
+
+def told(maker: Maker | None, trigger: t.Trigger) -> Case:
+    return maker, trigger, 0
+
+
+def ticked(maker: Maker) -> Case:
+    return maker, t.Tick(), WHEN_DUE
+
+
+def submission(waiting_on: tuple[str, ...] = (), broken: bool = False, **fields: Any) -> Case:
+    ended = (("task-0", F),) if broken else ()
+    return told(None, t.Submit(a_spec(**fields), waiting_on, ended))
+
+
+def nobody_approved(waiting_on: tuple[str, ...] = ("task-0",), **fields: Any) -> Task:
+    """Blocked because an approval did not come in time, and still waiting for a dependency."""
+    task = submitted(
+        waiting_on=waiting_on, requires_approval=True, approval_timeout_seconds=60, **fields
+    )
+    return due(task).task
+
+
+def poisonous() -> Task:
+    """In progress for the third time after two holders vanished."""
+    task = claimed()
+    for holder in ("bob", "cid"):
+        task = then(due(task).task, t.Claim(holder, LEASE_MS))
+    return task
+
+
+def irreversible_in_review() -> Task:
+    return then(claimed(irreversible=True, review=True), t.Report(1, "done"))
+
+
+def irreversible_unknown() -> Task:
+    return then(claimed(irreversible=True), t.Fail(1, "lost the connection"))
+
+
+DONE = t.DependencyEnded("task-0", C)
+BROKEN = t.DependencyEnded("task-0", F)
+APPROVED = t.Approve("boss")
+
+#: How each promised outcome comes about: a task, what is said to it, and when.
+CASES: dict[Triple, Case] = {
+    (None, "Submit", P): submission(waiting_on=("task-0",)),
+    (None, "Submit", R): submission(),
+    (None, "Submit", F): submission(broken=True),
+    (None, "Submit", X): submission(broken=True, on_dependency_failure=SKIP),
+    (P, "DependencyEnded", P): told(make(submitted, waiting_on=("task-0", "task-9")), DONE),
+    (P, "DependencyEnded", R): told(make(submitted, waiting_on=("task-0",)), DONE),
+    (P, "DependencyEnded", F): told(make(submitted, waiting_on=("task-0",)), BROKEN),
+    (P, "DependencyEnded", X): told(
+        make(submitted, waiting_on=("task-0",), on_dependency_failure=SKIP), BROKEN
+    ),
+    (P, "Approve", P): told(
+        make(submitted, requires_approval=True, waiting_on=("task-0",)), APPROVED
+    ),
+    (P, "Approve", R): told(make(submitted, requires_approval=True), APPROVED),
+    (P, "Reject", F): told(make(submitted, requires_approval=True), t.Reject("boss")),
+    (P, "Tick", P): ticked(make(submitted, requires_approval=True)),
+    (P, "Tick", R): ticked(make(submitted, delay_seconds=60)),
+    (P, "Tick", E): ticked(make(submitted, waiting_on=("task-0",), ttl_seconds=60)),
+    (P, "Tick", B): ticked(make(submitted, requires_approval=True, approval_timeout_seconds=60)),
+    (R, "Claim", H): told(submitted, t.Claim("ann", LEASE_MS)),
+    (R, "Tick", R): told(make(submitted, ttl_seconds=60), t.Tick()),
+    (R, "Tick", E): ticked(make(submitted, ttl_seconds=60)),
+    (H, "Progress", H): told(claimed, t.Progress(1, 10)),
+    (H, "AddArtifact", H): told(claimed, t.AddArtifact(1, "log", 1, "0" * 64)),
+    (H, "Spend", H): told(make(claimed, budget=Amounts(usd=1)), t.Spend(1, Amounts(usd=0.5))),
+    (H, "Spend", B): told(make(claimed, budget=Amounts(usd=1)), t.Spend(1, Amounts(usd=1.5))),
+    (H, "Report", C): told(claimed, t.Report(1, "done")),
+    (H, "Report", V): told(make(claimed, review=True), t.Report(1, "done")),
+    (H, "Fail", P): told(claimed, t.Fail(1, "network down")),
+    (H, "Fail", F): told(make(claimed, max_attempts=1), t.Fail(1, "network down")),
+    (H, "Fail", B): told(make(claimed, irreversible=True), t.Fail(1, "network down")),
+    (H, "Block", B): told(claimed, t.Block(1, "which branch?")),
+    (H, "Release", R): told(claimed, t.Release(1)),
+    (H, "Release", P): told(claimed, t.Release(1, "quota", LATER)),
+    (H, "Release", B): told(make(claimed, irreversible=True), t.Release(1)),
+    (H, "Tick", H): told(claimed, t.Tick()),
+    (H, "Tick", R): ticked(claimed),
+    (H, "Tick", F): ticked(poisonous),
+    (H, "Tick", B): ticked(make(claimed, irreversible=True)),
+    (V, "Verdict", C): told(BY_STATE[V], t.Verdict("boss", t.Ruling.ACCEPT)),
+    (V, "Verdict", R): told(BY_STATE[V], t.Verdict("boss", t.Ruling.CHANGES, "add tests")),
+    (V, "Verdict", P): told(irreversible_in_review, t.Verdict("boss", t.Ruling.CHANGES)),
+    (V, "Verdict", F): told(BY_STATE[V], t.Verdict("boss", t.Ruling.REJECT)),
+    (V, "Tick", V): ticked(BY_STATE[V]),
+    (B, "DependencyEnded", B): told(nobody_approved, DONE),
+    (B, "DependencyEnded", F): told(nobody_approved, BROKEN),
+    (B, "DependencyEnded", X): told(make(nobody_approved, on_dependency_failure=SKIP), BROKEN),
+    (B, "Answer", R): told(BY_STATE[B], t.Answer("boss", "the main one")),
+    (B, "Answer", P): told(irreversible_unknown, t.Answer("boss", "it did not happen")),
+    (B, "Answer", C): told(BY_STATE[B], t.Answer("boss", "I did it", t.Resolution.DONE)),
+    (B, "Answer", F): told(BY_STATE[B], t.Answer("boss", "forget it", t.Resolution.GIVE_UP)),
+    (B, "Approve", P): told(nobody_approved, APPROVED),
+    (B, "Approve", R): told(make(nobody_approved, ()), APPROVED),
+    (B, "Reject", F): told(nobody_approved, t.Reject("boss")),
+    (B, "Tick", B): ticked(BY_STATE[B]),
+    (X, "Stopped", X): told(BY_STATE[X], t.Stopped(1)),
+    (X, "Tick", X): ticked(BY_STATE[X]),
+    (F, "Requeue", R): told(failed_task, t.Requeue("boss")),
+    (F, "Requeue", P): told(failed_task, t.Requeue("boss", "", ("task-0",))),
+    (E, "Requeue", R): told(BY_STATE[E], t.Requeue("boss")),
+    (E, "Requeue", P): told(BY_STATE[E], t.Requeue("boss", "", ("task-0",))),
+    **{(s, "Cancel", X): told(BY_STATE[s], t.Cancel("boss")) for s in (P, R, H, V, B)},
+    **{(s, "Comment", s): told(BY_STATE[s], t.Comment("boss", "nice")) for s in State},
+    **{(s, "RefuseReport", s): told(BY_STATE[s], A_TRIGGER["RefuseReport"]) for s in State},
+}
+
+
+def named(cell: tuple[Any, ...]) -> str:
+    return "-".join(str(part or "nothing") for part in cell)
+
+
+def decide(case: Case) -> tuple[Task | None, Decision]:
+    maker, trigger, when = case
+    task = maker() if maker else None
+    if when == WHEN_DUE:
+        assert task is not None
+        assert task.wake_at > task.updated_at
+        return task, transition(task, trigger, task.wake_at)
+    return task, transition(task, trigger, task.updated_at if task else NOW)
+
+
+@pytest.mark.parametrize("triple", TRIPLES, ids=named)
+def test_a_promised_outcome_is_reached(triple: Triple) -> None:
+    # Given a task in the state before, when the trigger is told, then the promised state follows.
+    before, name, outcome = triple
+    task, decision = decide(CASES[triple])
+    assert (task.state if task else None) is before
+    assert decision.task.state is outcome
+    # And one event says so, unless nothing happened at all.
+    if decision.events:
+        (event,) = decision.events
+        assert event.version == decision.task.version == (task.version if task else 0) + 1
+        assert (event.state, event.epoch) == (outcome, decision.task.epoch)
+        assert type(event.trigger).__name__ == name
+        assert event.kind
+    else:
+        assert decision.task is task
+        assert not decision.effects
+
+
+def test_every_outcome_of_the_table_has_its_case_and_no_case_is_beside_the_table() -> None:
+    assert set(CASES) == set(TRIPLES)
+
+
+@pytest.mark.parametrize("cell", MISSING, ids=named)
+def test_a_missing_cell_is_refused_with_cause_and_remedy(cell: tuple[State | None, str]) -> None:
+    # Given a task in a state where the trigger means nothing,
+    before, name = cell
+    task = BY_STATE[before]() if before else None
+    untouched = BY_STATE[before]() if before else None
+    # when it is told at the time it knows and much later, then it is refused in words,
+    for now in (NOW, NOW + 10 * LEASE_MS):
+        with pytest.raises(Refused) as refusal:
+            transition(task, A_TRIGGER[name], now)
+        error = refusal.value
+        assert error.code in {"wrong_state", "stale", "refused"}
+        assert error.cause.endswith(".")
+        assert "  " not in error.cause and " ;" not in error.cause
+        assert error.remedy
+        assert task is None or task.id in error.cause or name in error.cause
+    # and nothing has changed.
+    assert task == untouched
+
+
+@pytest.mark.parametrize("cell", MISSING, ids=named)
+def test_an_attempt_that_speaks_out_of_turn_is_told_it_is_stale(
+    cell: tuple[State | None, str],
+) -> None:
+    before, name = cell
+    speaks_for_an_attempt = hasattr(A_TRIGGER[name], "epoch")
+    with pytest.raises(Refused) as refusal:
+        transition(BY_STATE[before]() if before else None, A_TRIGGER[name], NOW)
+    assert isinstance(refusal.value, Stale) is (speaks_for_an_attempt and before is not None)
+
+
+def test_every_trigger_and_every_state_is_tested() -> None:
+    assert set(A_TRIGGER) == set(t.TRIGGERS)
+    assert set(BY_STATE) == set(State)
+    for state, maker in BY_STATE.items():
+        assert maker().state is state
+
+
+def test_terminal_states_are_left_by_requeue_only() -> None:
+    for (before, name), outcomes in TABLE.items():
+        if before in TERMINAL:
+            assert outcomes == {before} or (name == "Requeue" and before in DEAD_LETTERS)
+
+
+def test_only_a_claim_leads_into_progress() -> None:
+    ways_in = {
+        (before, name)
+        for (before, name), outcomes in TABLE.items()
+        if H in outcomes and before is not H
+    }
+    assert ways_in == {(R, "Claim")}

@@ -1,0 +1,174 @@
+"""The table against a crowd: everything is said to every task that can be reached at all.
+
+Tasks that differ in nothing that decides (see `sketch`) count as one, so the exploration ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from agentq.core import triggers as t
+from agentq.core.errors import Refused, Stale
+from agentq.core.schedule import expected_wake
+from agentq.core.states import TABLE, State
+from agentq.core.task import Amounts, OnDependencyFailure, Spec, Task
+from agentq.core.transition import transition
+from tests.core.building import A_TRIGGER, LEASE_MS, NOW, a_spec
+
+DEPENDENCY = ("task-0",)
+ONE_DOLLAR = Amounts(usd=1)
+
+SPECS: tuple[Spec, ...] = (
+    a_spec(),
+    a_spec(max_attempts=1, review=True, ttl_seconds=60),
+    a_spec(irreversible=True, review=True, approval_timeout_seconds=60),
+    a_spec(requires_approval=True, approval_timeout_seconds=60, after=DEPENDENCY),
+    a_spec(budget=ONE_DOLLAR, delay_seconds=30, ttl_seconds=60, after=DEPENDENCY),
+    a_spec(irreversible=True, budget=ONE_DOLLAR, after=DEPENDENCY,
+           approval_timeout_seconds=60, on_dependency_failure=OnDependencyFailure.SKIP),
+    a_spec(after=DEPENDENCY, on_dependency_failure=OnDependencyFailure.RUN),
+)  # fmt: skip
+
+
+def sayings(task: Task) -> Iterator[t.Trigger]:
+    """Everything that can be said to this task, in every variant that decides differently."""
+    later = task.updated_at + 5_000
+    for outcome in (State.COMPLETE, State.FAILED, State.CANCELLED, State.EXPIRED):
+        yield t.DependencyEnded("task-0", outcome)
+    yield from (t.Approve("boss"), t.Approve(task.spec.sender), t.Reject("boss"))
+    yield from (t.Claim("ann", LEASE_MS), t.Cancel("boss"), t.Tick())
+    for epoch in (task.epoch, task.epoch - 1):
+        yield from (t.Progress(epoch, 10), t.AddArtifact(epoch, "log", 1, "0"))
+        yield from (t.Spend(epoch, Amounts(usd=0.2)), t.Spend(epoch, ONE_DOLLAR))
+        yield from (t.Report(epoch, "done"), t.Block(epoch, "what now?"), t.Stopped(epoch))
+        yield from (t.Release(epoch), t.Release(epoch, "quota", later))
+        yield from (t.Fail(epoch, "why", kind) for kind in t.FailureKind)
+    for resolution in t.Resolution:
+        yield t.Answer("boss", "", resolution)
+        yield t.Answer("boss", "yes", resolution, ONE_DOLLAR)
+    yield from (t.Verdict("boss", ruling) for ruling in t.Ruling)
+    yield from (t.Verdict("ann", t.Ruling.ACCEPT), t.Comment("boss", "hm"))
+    yield from (t.Requeue("boss"), t.Requeue("boss", "", DEPENDENCY))
+    yield t.RefuseReport(task.epoch - 1, "ann", "completed")
+
+
+def births() -> Iterator[tuple[t.Submit, Task]]:
+    for spec in SPECS:
+        for waiting_on, ended in (
+            (spec.after, ()),
+            ((), tuple((name, State.COMPLETE) for name in spec.after)),
+            ((), tuple((name, State.FAILED) for name in spec.after)),
+        ):
+            trigger = t.Submit(spec, waiting_on, ended)
+            yield trigger, transition(None, trigger, NOW).task
+
+
+def sketch(task: Task) -> tuple[object, ...]:
+    """What decides what may follow; two tasks alike in this need not both be explored."""
+    memo = task.memo
+    return (
+        id(task.spec), task.state, min(task.epoch, 2), bool(task.holder),
+        memo.waiting_on, bool(memo.not_before), bool(memo.approved_by), memo.reason_kind,
+        min(memo.failures, 2), min(memo.crashes, 3), bool(memo.spent.usd >= 1), bool(memo.report),
+    )  # fmt: skip
+
+
+@dataclass
+class Explored:
+    """Everything that can be reached, what followed which cell, and what was refused."""
+
+    tasks: dict[tuple[object, ...], Task] = field(default_factory=dict)
+    outcomes: dict[tuple[State | None, str], set[State]] = field(default_factory=dict)
+    refusals: dict[tuple[State, str, str], Refused] = field(default_factory=dict)
+
+    def note(self, before: Task | None, trigger: t.Trigger, after: Task) -> Task | None:
+        cell = (before.state if before else None, type(trigger).__name__)
+        self.outcomes.setdefault(cell, set()).add(after.state)
+        is_new = sketch(after) not in self.tasks
+        self.tasks.setdefault(sketch(after), after)
+        return after if is_new else None
+
+    def steps_from(self, task: Task) -> Iterator[Task]:
+        for now in {task.updated_at, task.wake_at or task.updated_at}:
+            for trigger in sayings(task):
+                try:
+                    after = transition(task, trigger, now).task
+                except Refused as refusal:
+                    name = type(trigger).__name__
+                    self.refusals[task.state, name, refusal.code] = refusal
+                    continue
+                new = self.note(task, trigger, after)
+                if new is not None:
+                    yield new
+
+
+@pytest.fixture(scope="module")
+def explored() -> Explored:
+    found = Explored()
+    frontier = [new for trigger, task in births() if (new := found.note(None, trigger, task))]
+    while frontier:
+        frontier = [new for task in frontier for new in found.steps_from(task)]
+    return found
+
+
+def test_exactly_what_the_table_says_is_seen(explored: Explored) -> None:
+    # Transition coverage: every promised outcome occurs, and no other outcome of any cell does.
+    assert explored.outcomes == {cell: set(outcomes) for cell, outcomes in TABLE.items()}
+
+
+def test_every_refusal_names_its_cause_and_its_remedy(explored: Explored) -> None:
+    assert {code for _, _, code in explored.refusals} >= {
+        "wrong_state", "stale", "self_approval", "self_review", "budget", "expired"
+    }  # fmt: skip
+    wordless = {
+        cell: refusal.cause
+        for cell, refusal in explored.refusals.items()
+        if not (refusal.cause.endswith(".") and refusal.remedy.endswith("."))
+    }
+    assert wordless == {}
+
+
+def test_a_stale_attempt_is_refused_by_every_task(explored: Explored) -> None:
+    spoken = [
+        trigger
+        for trigger in A_TRIGGER.values()
+        if hasattr(trigger, "epoch") and not isinstance(trigger, (t.Comment, t.RefuseReport))
+    ]
+    # Given every task that was reached, when an older or a future attempt speaks,
+    for task in explored.tasks.values():
+        for trigger in (*spoken, t.Comment("ann", "still here", task.epoch + 1)):
+            for epoch in (task.epoch - 1, task.epoch + 1):
+                stale = replace(trigger, epoch=epoch) if trigger in spoken else trigger
+                if isinstance(trigger, t.Stopped) and task.state is State.CANCELLED:
+                    # (that somebody stopped who should have stopped is no news and no harm)
+                    assert transition(task, stale, NOW).task is task
+                else:
+                    # then it is told that it is stale.
+                    assert _refusal(task, stale) is Stale
+
+
+def _refusal(task: Task, trigger: t.Trigger) -> type | None:
+    try:
+        transition(task, trigger, NOW)
+    except Refused as refusal:
+        return type(refusal)
+    return None
+
+
+def test_custody_and_time_add_up_in_every_task(explored: Explored) -> None:
+    for task in explored.tasks.values():
+        # Whoever is in custody has a holder and an end of the lease; nobody else has a holder.
+        if task.state is State.IN_PROGRESS:
+            assert task.holder and task.wake_at > task.updated_at - LEASE_MS
+        elif task.state is not State.CANCELLED:
+            assert not task.holder
+        if task.holder:
+            assert task.wake_at
+        else:
+            assert task.wake_at == expected_wake(task)
+        # A task that is over waits for nothing any more.
+        if task.is_terminal:
+            assert not task.memo.waiting_on, task.memo.reason

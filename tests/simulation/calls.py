@@ -1,0 +1,127 @@
+"""One call of an actor to the ledger, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentq.contracts.store import Lease
+from agentq.core import triggers as t
+from agentq.core.errors import AgentqError, Unavailable
+from agentq.core.task import Spec, Task
+from agentq.core.triggers import Trigger
+from agentq.ledger.ledger import Ledger
+from tests.simulation.faults import LostAnswer
+
+#: Verbs that may take several transactions: a failure leaves what was committed before it.
+MANY_TRANSACTIONS = frozenset({"claim", "tick", "prune"})
+
+
+@dataclass(slots=True)
+class Call:
+    """What is about to be asked, with everything the checker needs to predict the answer."""
+
+    actor: str
+    verb: str
+    run: Callable[[], Any]
+    items: tuple[tuple[int, Trigger], ...] = ()
+    role: str = ""
+    count: int = 0
+    specs: tuple[Spec, ...] = ()
+    generated: frozenset[str] = frozenset()
+    fence: tuple[int, int] | None = None
+    leases: tuple[Lease, ...] = ()
+    sequences: tuple[int, ...] = ()
+    before: int = 0
+    forgotten: list[str] = field(default_factory=list)
+    skew_ms: int = 0
+
+    def __str__(self) -> str:
+        said = [f"{key}: {trigger}" for key, trigger in self.items]
+        said += [str(lease) for lease in self.leases]
+        said += [_short(spec) for spec in self.specs]
+        if self.role:
+            said.append(f"{self.role} x{self.count}")
+        if self.sequences:
+            said.append(str(self.sequences))
+        if self.fence:
+            said.append(f"as {self.fence}")
+        return f"{self.actor} {self.verb} {'; '.join(said)}".rstrip()
+
+
+def _short(spec: Spec) -> str:
+    plain = Spec(id=spec.id, to=spec.to)
+    told = [
+        f"{name}={getattr(spec, name)!r}"
+        for name in Spec.__dataclass_fields__
+        if name not in ("id", "next") and getattr(spec, name) != getattr(plain, name)
+    ]
+    told += [f"next={[child.id for child in spec.next]}"] if spec.next else []
+    return f"{spec.id}->{spec.to}({' '.join(told)})"
+
+
+@dataclass(slots=True)
+class Outcome:
+    """The answer. `unknown` means that nobody can tell whether it was applied."""
+
+    value: Any = None
+    error: AgentqError | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.error is None
+
+    @property
+    def unknown(self) -> bool:
+        return isinstance(self.error, LostAnswer)
+
+    @property
+    def unserved(self) -> bool:
+        return isinstance(self.error, Unavailable)
+
+    @property
+    def worth_a_retry(self) -> bool:
+        return self.unknown or self.unserved
+
+    @property
+    def refused(self) -> bool:
+        return self.error is not None and not self.worth_a_retry
+
+    def __str__(self) -> str:
+        if self.error is not None:
+            return f"{type(self.error).__name__}({self.error.code}): {self.error.cause[:110]}"
+        text = str(self.value)
+        return text if len(text) < 110 else f"{text[:107]}..."
+
+
+def tell(actor: str, ledger: Ledger, key: int, trigger: Trigger, skew_ms: int = 0) -> Call:
+    """A trigger said through the verb that users would use."""
+    run = _VERBS[type(trigger)]
+    return Call(
+        actor, "tell", lambda: run(ledger, key, trigger), ((key, trigger),), skew_ms=skew_ms
+    )
+
+
+_VERBS: dict[type, Callable[[Ledger, int, Any], Task]] = {
+    t.Progress: lambda ledger, key, said: ledger.progress(key, said.epoch, said.percent, said.note),
+    t.Spend: lambda ledger, key, said: ledger.spend(key, said.epoch, said.cost),
+    t.Report: lambda ledger, key, said: ledger.report(key, said),
+    t.Fail: lambda ledger, key, said: ledger.fail(
+        key, said.epoch, said.reason, said.kind, said.cost
+    ),
+    t.Block: lambda ledger, key, said: ledger.block(key, said.epoch, said.reason),
+    t.Release: lambda ledger, key, said: ledger.release(
+        key, said.epoch, said.reason, said.not_before
+    ),
+    t.Stopped: lambda ledger, key, said: ledger.stopped(key, said.epoch),
+    t.Comment: lambda ledger, key, said: ledger.comment(key, said.by, said.text, said.epoch),
+    t.Approve: lambda ledger, key, said: ledger.approve(key, said.by, said.digest),
+    t.Reject: lambda ledger, key, said: ledger.reject(key, said.by, said.reason),
+    t.Verdict: lambda ledger, key, said: ledger.verdict(key, said.by, said.ruling, said.feedback),
+    t.Answer: lambda ledger, key, said: ledger.answer(
+        key, said.by, said.text, said.resolution, said.extra_budget
+    ),
+    t.Cancel: lambda ledger, key, said: ledger.cancel(key, said.by, said.reason),
+    t.Requeue: lambda ledger, key, said: ledger.requeue(key, said.by, said.reason),
+}

@@ -1,0 +1,336 @@
+"""After every step: what the database holds against what it must hold.
+
+The checker reads the tables themselves. New events are told to the shadows and replayed through
+`transition`; every changed row, outbox entry and held resource must then be exactly what follows
+from them. A change that no event explains, an event that no call explains, and an effect that is
+missing or too many each break a promise, and the promise is named.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from agentq.contracts.store import HAS_DEPENDENTS, HAS_RESOURCES, EventRow, HotRow
+from agentq.core.errors import AgentqError
+from agentq.core.limits import RoleLimits
+from agentq.core.task import Spec
+from agentq.core.transition import transition
+from agentq.core.triggers import (
+    AddArtifact,
+    Claim,
+    Comment,
+    DependencyEnded,
+    Event,
+    Fail,
+    RefuseReport,
+    Report,
+    Submit,
+    Tick,
+    Trigger,
+)
+from agentq.ledger.codec import decode_spec, to_event, to_task
+from agentq.stores.sqlite import SqliteStore
+from tests.simulation.calls import Call
+from tests.simulation.model import Model, Remembered, body_of, names_of
+from tests.simulation.shadow import Expected, Shadow
+from tests.simulation.standing import COMPLETE, HOLDER_SAYS, RUNNING
+from tests.simulation.violation import (
+    ARTIFACTS,
+    DEDUP,
+    EFFECTS,
+    FENCE,
+    GRAPH,
+    LEASE,
+    LIMITS,
+    LOG,
+    LOST,
+    REPLAY,
+    RULES,
+    TIMERS,
+    Violation,
+)
+
+_EVENTS = (
+    "SELECT position, key, version, at, kind, trigger, state, epoch, data FROM events"
+    " WHERE position > ? ORDER BY position"
+)
+_TASKS = "SELECT key, state, version, epoch, wake_at, updated_at, holder, memo, flags FROM tasks"
+_OUTBOX = "SELECT sequence, key, version, number, lane, payload FROM outbox WHERE sequence > ?"
+_TELLS = {"Announce": "role", "PublishResult": "name", "Reply": "status", "Notify": "kind"}
+
+
+class StepFacts:
+    """What one step committed."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[Shadow, Event]] = []
+        self.ended: dict[str, Shadow] = {}
+        self.claimed: list[int] = []
+        self.vanished: list[int] = []
+
+
+class Checker:
+    """Holds the database against the model."""
+
+    def __init__(self, store: SqliteStore, model: Model) -> None:
+        self.model = model
+        self.now = store.now
+        self._database = store._writer
+        self._changes = -1
+        self._position = 0
+        self._sequence = 0
+        self._rows: dict[int, tuple[Any, ...]] = {}
+        self._owed: dict[tuple[int, int], Counter[Expected]] = {}
+        #: Entries of the outbox: sequence -> (effect id, lane, payload).
+        self.outbox: dict[int, tuple[str, str, str]] = {}
+        #: Every effect that was ever stored.
+        self.effects_seen: set[str] = set()
+
+    def _all(self, sql: str, *bindings: object) -> list[tuple[Any, ...]]:
+        return self._database.execute(sql, bindings).fetchall()
+
+    def next_wake(self) -> int:
+        """The moment at which the database wants to be looked at again, as it stands now."""
+        return min((row[4] for row in self._rows.values() if row[4]), default=0)
+
+    def take_in(self, call: Call) -> StepFacts:
+        """Look at everything this step committed; raise if it should not have."""
+        facts = StepFacts()
+        changes = self._database.total_changes()
+        if changes == self._changes:
+            return facts
+        self._changes = changes
+        if call.verb in ("lanes", "submit"):
+            self.model.lanes = frozenset(self._all("SELECT lanes FROM head")[0][0].split())
+        if call.verb == "limits":
+            self._read_limits()
+        for position, *columns in self._all(_EVENTS, self._position):
+            self._take_event(call, facts, position, EventRow(*columns))
+        self._check_graph(facts)
+        self._check_rows(call, facts)
+        self._check_outbox(call, facts)
+        if self.model.held or facts.events:
+            self._check_resources()
+        return facts
+
+    def _read_limits(self) -> None:
+        for name, *limits in self._all("SELECT name, max_running, max_review, paused FROM roles"):
+            self.model.limits[name] = RoleLimits(limits[0], limits[1], bool(limits[2]))
+
+    # -- events ----------------------------------------------------------------------------------
+
+    def _take_event(self, call: Call, facts: StepFacts, position: int, row: EventRow) -> None:
+        if position != self._position + 1:
+            raise Violation(LOG, f"position {position} follows {self._position}")
+        self._position = position
+        if row.trigger == "Submit":
+            shadow = self._birth(call, facts, row)
+        elif row.key in self.model.shadows:
+            shadow = self.model.shadows[row.key]
+        else:
+            raise Violation(REPLAY, f"an event of a task that was never submitted: {row}")
+        event = to_event(row, shadow.spec)
+        self._check_explained(call, facts, shadow, event.trigger)
+        was_over = shadow.over
+        effects = self.model.apply(shadow, event)
+        self._replay(shadow, event)
+        self._owed[shadow.key, event.version] = Counter(
+            effect for effect in effects if effect[0] in self.model.lanes
+        )
+        facts.events.append((shadow, event))
+        if isinstance(event.trigger, Claim):
+            facts.claimed.append(shadow.key)
+        if isinstance(event.trigger, AddArtifact):
+            self._check_artifacts(shadow)
+        if shadow.over and not was_over:
+            facts.ended[shadow.id] = shadow
+        self.model.log.append((position, shadow.id, event.version))
+
+    def _birth(self, call: Call, facts: StepFacts, row: EventRow) -> Shadow:
+        model = self.model
+        if row.key <= model.last_key:
+            raise Violation(LOST, f"key {row.key} was given to a second task")
+        task_id, body = self._all("SELECT id, body FROM specs WHERE key = ?", row.key)[0]
+        asked = {spec.id: spec for spec in call.specs} if call.verb == "submit" else {}
+        spec = asked.get(task_id) or _spawned(facts, task_id)
+        if spec is None:
+            raise Violation(GRAPH, f"nobody asked for {task_id}")
+        if decode_spec(body) != spec:
+            raise Violation(REPLAY, f"the spec of {task_id} is not what was submitted: {body}")
+        if task_id in model.by_id:
+            raise Violation(DEDUP, f"{task_id} was accepted a second time")
+        shadow = Shadow(row.key, spec, model)
+        if task_id in asked:
+            for name in names_of(spec, call.generated):
+                known = model.names.get(name)
+                if known and known.expires_at > row.at:
+                    raise Violation(DEDUP, f"{name} stands for {known.task_id} and {task_id}")
+                model.names[name] = Remembered(task_id, body_of(spec), row.at + model.dedup_ms)
+        model.born(shadow)
+        return shadow
+
+    def _check_explained(
+        self, call: Call, facts: StepFacts, shadow: Shadow, trigger: Trigger
+    ) -> None:
+        """Every event has a cause: this call, or an end in this same step."""
+        kind = type(trigger)
+        if isinstance(trigger, Submit):
+            return  # `_birth` has seen who asked for it
+        if isinstance(trigger, Claim):
+            explained = call.role == shadow.spec.to and trigger.holder == call.actor
+        elif isinstance(trigger, Tick):
+            explained = call.verb in ("tick", "claim")
+        elif isinstance(trigger, DependencyEnded):
+            explained = trigger.dependency in facts.ended
+        elif isinstance(trigger, RefuseReport):
+            explained = any(
+                key == shadow.key and isinstance(told, Report | Fail) and told.epoch == trigger.epoch
+                for key, told in call.items
+            )
+        elif isinstance(trigger, Comment) and trigger.by == "agentq":
+            explained = shadow.id in facts.ended and bool(shadow.spec.next)
+        else:
+            explained = any(key == shadow.key and type(told) is kind for key, told in call.items)
+        if not explained:
+            broken = FENCE if isinstance(trigger, HOLDER_SAYS) else RULES
+            raise Violation(broken, f"nobody asked for {trigger} of {shadow.id}")
+
+    @staticmethod
+    def _replay(shadow: Shadow, event: Event) -> None:
+        try:
+            decision = transition(shadow.task, event.trigger, event.at)
+        except AgentqError as refusal:
+            raise Violation(REPLAY, f"{shadow.id}: {event} cannot be replayed: {refusal}") from None
+        if decision.events != (event,):
+            raise Violation(REPLAY, f"{shadow.id}: {event} is replayed as {decision.events}")
+        shadow.task = decision.task
+
+    def _check_artifacts(self, shadow: Shadow) -> None:
+        rows = self._all("SELECT epoch, name, sha256 FROM artifacts WHERE key = ?", shadow.key)
+        if {(epoch, name): sha256 for epoch, name, sha256 in rows} != shadow.artifacts:
+            raise Violation(ARTIFACTS, f"{shadow.id} has {rows}, its log {shadow.artifacts}")
+
+    def _check_graph(self, facts: StepFacts) -> None:
+        """Whatever ended in this step told its dependents in this step, and spawned its next."""
+        for task_id, shadow in facts.ended.items():
+            for child in self.model.children.get(task_id, ()):
+                if task_id in child.waiting:
+                    raise Violation(GRAPH, f"{child.id} still waits for {task_id}, which is over")
+            for following in shadow.spec.next if shadow.state is COMPLETE else ():
+                if following.id not in self.model.by_id:
+                    raise Violation(GRAPH, f"{task_id} is complete, {following.id} did not follow")
+
+    # -- rows ------------------------------------------------------------------------------------
+
+    def _check_rows(self, call: Call, facts: StepFacts) -> None:
+        touched = {shadow.key for shadow, _ in facts.events}
+        rows = {row[0]: row for row in self._all(_TASKS)}
+        for key, row in rows.items():
+            if key in touched or self._rows.get(key) != row:
+                self._check_row(call, HotRow(*row))
+        gone = (self._rows.keys() | touched) - rows.keys()
+        if gone:
+            self._check_gone(call, facts, gone)
+        self._rows = rows
+
+    def _check_row(self, call: Call, row: HotRow) -> None:
+        shadow = self.model.shadows.get(row.key)
+        if shadow is None or shadow.task is None:
+            raise Violation(REPLAY, f"a task without a submission in the log: {row}")
+        if row.version != shadow.version:
+            raise Violation(
+                REPLAY, f"{shadow.id} is at version {row.version}, its log at {shadow.version}"
+            )
+        if row.wake_at != shadow.due_at():
+            self._check_renewal(call, shadow, row)
+        stored = to_task(row, shadow.spec, shadow.submitted_at)
+        if stored != replace(shadow.task, wake_at=row.wake_at):
+            raise Violation(REPLAY, f"{shadow.id} is {stored}, its log gives {shadow.task}")
+        if bool(row.flags & HAS_RESOURCES) is not bool(shadow.spec.resources):
+            raise Violation(LIMITS, f"{shadow.id} forgot whether it needs resources")
+        if self.model.children.get(shadow.id) and not row.flags & HAS_DEPENDENTS:
+            raise Violation(GRAPH, f"{shadow.id} forgot that tasks come after it")
+
+    def _check_renewal(self, call: Call, shadow: Shadow, row: HotRow) -> None:
+        """The one field that may change without an event: the end of a held lease, by its holder."""
+        for lease in call.leases:
+            if lease.key == shadow.key and row.wake_at == self.now() + lease.lease_ms:
+                if shadow.state is not RUNNING or lease.epoch != shadow.epoch:
+                    raise Violation(FENCE, f"attempt {lease.epoch} renewed {shadow.id}: {row}")
+                shadow.lease_end = row.wake_at
+                return
+        broken = LEASE if shadow.holder else TIMERS
+        raise Violation(
+            broken, f"{shadow.id} ({shadow.state}) wakes at {row.wake_at}, not {shadow.due_at()}"
+        )
+
+    def _check_gone(self, call: Call, facts: StepFacts, gone: set[int]) -> None:
+        waiting_to_leave = {effect_id.split(".")[0] for effect_id, _, _ in self.outbox.values()}
+        for key in sorted(gone):
+            shadow = self.model.shadows[key]
+            may_go = (
+                call.verb == "prune" and shadow.over and not shadow.holder
+                and shadow.updated_at < call.before and str(key) not in waiting_to_leave
+            )  # fmt: skip
+            if not may_go:
+                raise Violation(LOST, f"{shadow.id} ({shadow.state}) is gone after {call}")
+            facts.vanished.append(key)
+            self.model.forget(key)
+        kept = {shadow.id: shadow.version for shadow in self.model.by_id.values()}
+        count = self._all("SELECT count(*) FROM events")[0][0]
+        if count != sum(kept.values()):
+            raise Violation(LOG, f"{count} events after pruning, {sum(kept.values())} expected")
+
+    # -- effects and resources -------------------------------------------------------------------
+
+    def _check_outbox(self, call: Call, facts: StepFacts) -> None:
+        found: dict[tuple[int, int], Counter[Expected]] = {}
+        for sequence, key, version, number, lane, payload in self._all(_OUTBOX, self._sequence):
+            self._sequence = max(self._sequence, sequence)
+            effect_id = f"{key}.{version}.{number}"
+            if effect_id in self.effects_seen:
+                raise Violation(EFFECTS, f"effect {effect_id} was stored twice")
+            self.effects_seen.add(effect_id)
+            self.outbox[sequence] = (effect_id, lane, payload)
+            counted = found.setdefault((key, version), Counter())
+            counted[_described(lane, payload, self.model.shadows[key].id)] += 1
+        for place, owed in self._owed.items():
+            if owed != found.pop(place, Counter()):
+                raise Violation(EFFECTS, f"{place} owes {owed}; the outbox has {self.outbox}")
+        self._owed.clear()
+        if found:
+            raise Violation(EFFECTS, f"effects of events that never happened: {found}")
+        left = {row[0] for row in self._all("SELECT sequence FROM outbox")}
+        for sequence in self.outbox.keys() - left:
+            effect_id, lane, _ = self.outbox.pop(sequence)
+            if effect_id not in self.model.delivered or sequence not in call.sequences:
+                raise Violation(EFFECTS, f"effect {effect_id} ({lane}) vanished undelivered")
+
+    def _check_resources(self) -> None:
+        held = dict(self._all("SELECT resource, key FROM holds"))
+        if held != self.model.held:
+            raise Violation(LIMITS, f"held resources are {held}, should be {self.model.held}")
+
+
+def _spawned(facts: StepFacts, task_id: str) -> Spec | None:
+    """The spec by which a task that completed in this step named this one as next."""
+    for shadow in facts.ended.values():
+        if shadow.state is COMPLETE:
+            for child in shadow.spec.next:
+                if child.id == task_id:
+                    return replace(child, parent=shadow.id)
+    return None
+
+
+def _described(lane: str, payload: str, task_id: str) -> Expected:
+    plain = msgspec.json.decode(payload)
+    if plain["task_id"] != task_id:
+        raise Violation(EFFECTS, f"an effect of {task_id} says {payload}")
+    name = plain["effect"]
+    if name == "StopHolder":
+        return lane, name, f"{plain['holder']} {plain['epoch']}"
+    return lane, name, plain[_TELLS[name]]

@@ -1,0 +1,269 @@
+"""What the ledger must answer, predicted before the call and compared with what it did answer.
+
+`expect` looks at the model only. `judge` then knows three things: what should have happened, what
+the caller was told, and what was committed (`StepFacts`), and all three must agree. A lost answer
+leaves the caller in doubt, never the ledger.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from agentq.contracts.store import Lease
+from agentq.core.task import Spec, Task
+from agentq.core.triggers import AddArtifact, Claim, RefuseReport, Report, Stopped, Trigger
+from agentq.ledger.claims import Held
+from agentq.ledger.submit import Submitted
+from tests.simulation.calls import MANY_TRANSACTIONS, Call, Outcome
+from tests.simulation.invariants import StepFacts
+from tests.simulation.model import Model, body_of, names_of
+from tests.simulation.shadow import Shadow
+from tests.simulation.standing import CANCELLED, COMPLETE, REVIEW, RUNNING, Objection
+from tests.simulation.violation import (
+    CANCEL,
+    DEDUP,
+    DRAIN,
+    FENCE,
+    INPUT,
+    LEASE,
+    LIMITS,
+    LOST,
+    ONCE,
+    TIMERS,
+    Violation,
+)
+
+
+@dataclass(slots=True)
+class Expectation:
+    """The answer that the model calls for."""
+
+    #: One per item: the promise that accepting it would break, or None.
+    objections: list[Objection] = field(default_factory=list)
+    #: Submits: the id each spec must get, in order; empty if the call must be refused.
+    ids: list[str] = field(default_factory=list)
+    refusal: Objection = None
+    #: Claims: the task that must come first, and how many may start.
+    first: Shadow | None = None
+    room: int = 0
+    held: set[int] = field(default_factory=set)
+
+
+class Judge:
+    """Predicts and compares."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        #: Completions that callers were told of, by task: counted outside the ledger.
+        self.completions: dict[str, set[tuple[str, int, str]]] = {}
+        self.acknowledged: set[str] = set()
+
+    # -- before ----------------------------------------------------------------------------------
+
+    def expect(self, call: Call, now: int) -> Expectation:
+        expected = Expectation()
+        if call.items:
+            expected.objections = [self._objection(key, told, now) for key, told in call.items]
+        if call.verb == "claim":
+            expected.first = self.model.next_up(call.role, now)
+            expected.room = self.model.room(call.role)
+        elif call.verb == "claim_task":
+            expected.objections = [self._claim_objection(call, now)]
+        elif call.verb == "heartbeat":
+            expected.held = {lease.key for lease in call.leases if self._is_held(lease)}
+        elif call.verb == "submit":
+            self._expect_submit(call, expected, now)
+        return expected
+
+    def _is_held(self, lease: Lease) -> bool:
+        shadow = self.model.shadows.get(lease.key)
+        return shadow is not None and shadow.state is RUNNING and shadow.epoch == lease.epoch
+
+    def _objection(self, key: int, trigger: Trigger, now: int) -> Objection:
+        shadow = self.model.shadows.get(key)
+        if shadow is None:
+            return LOST, f"task {key} was pruned"
+        if isinstance(trigger, Report) and _was_accepted(shadow, trigger):
+            return None
+        if isinstance(trigger, AddArtifact):
+            known = shadow.artifacts.get((trigger.epoch, trigger.name))
+            if known == trigger.sha256:
+                return None
+            if known is not None:
+                return INPUT, f"{trigger.name} of {shadow.id} stands for other content"
+        if isinstance(trigger, Stopped) and shadow.state is CANCELLED:
+            return None
+        return shadow.why_not(trigger, max(now, shadow.updated_at))
+
+    def _claim_objection(self, call: Call, now: int) -> Objection:
+        key = call.items[0][0]
+        shadow = self.model.shadows.get(key)
+        if shadow is None:
+            return LOST, f"task {key} was pruned"
+        objection = shadow.why_not(call.items[0][1], max(now, shadow.updated_at))
+        if objection is None and not self.model.room(shadow.spec.to):
+            return LIMITS, f"{shadow.spec.to} has no room for {shadow.id}"
+        if objection is None and not self.model.is_claimable(shadow, now):
+            return LIMITS, f"a resource of {shadow.id} is held"
+        return objection
+
+    def _expect_submit(self, call: Call, expected: Expectation, now: int) -> None:
+        model = self.model
+        if call.fence and not self._is_held(Lease(*call.fence, 0)):
+            expected.refusal = (FENCE, f"attempt {call.fence} submitted {call.specs}")
+            return
+        batch = {spec.id for spec in call.specs}
+        for spec in call.specs:
+            known = self._known_as(spec, call, now)
+            if isinstance(known, tuple):
+                expected.refusal = known
+                return
+            unknown = [each for each in spec.after if each not in model.by_id | batch]
+            if not known and unknown:
+                expected.refusal = (INPUT, f"{spec.id} comes after {unknown}, which are not there")
+                return
+            expected.ids.append(known or spec.id)
+
+    def _known_as(self, spec: Spec, call: Call, now: int) -> str | tuple[str, str]:
+        """The id of the task that these words made before, "" if none, or why they conflict."""
+        found = ""
+        for name in names_of(spec, call.generated):
+            known = self.model.names.get(name)
+            if known is None or known.expires_at <= now:
+                continue
+            if known.body != body_of(spec):
+                return DEDUP, f"{name} was accepted with a second body"
+            found = found or known.task_id
+        there = self.model.by_id.get(spec.id)
+        if not found and there:
+            if body_of(there.spec) != body_of(spec):
+                return DEDUP, f"the id {spec.id} was accepted with a second body"
+            found = spec.id
+        return found
+
+    # -- after -----------------------------------------------------------------------------------
+
+    def judge(
+        self, call: Call, outcome: Outcome, expected: Expectation, facts: StepFacts, now: int
+    ) -> None:
+        if outcome.unserved and facts.events and call.verb not in MANY_TRANSACTIONS:
+            raise Violation(INPUT, f"{call} failed and yet changed {facts.events}")
+        if outcome.unknown or outcome.unserved:
+            return
+        if call.verb == "submit":
+            self._judge_submit(call, outcome, expected, facts)
+        elif call.verb == "heartbeat":
+            self._judge_heartbeat(call, outcome, expected, now)
+        elif call.verb == "claim":
+            self._judge_claim(call, outcome, expected, facts)
+        elif call.items:
+            self._judge_items(call, outcome, expected, facts)
+        elif outcome.refused:
+            raise Violation(INPUT, f"{call} was refused: {outcome.error}")
+        elif call.verb == "tick":
+            self._judge_tick(now)
+
+    def _judge_items(
+        self, call: Call, outcome: Outcome, expected: Expectation, facts: StepFacts
+    ) -> None:
+        answers = outcome.value if call.verb == "tell_many" else [outcome.error or outcome.value]
+        for (key, told), objection, answer in zip(
+            call.items, expected.objections, answers, strict=True
+        ):
+            if isinstance(answer, Held):
+                answer = answer.task
+            if isinstance(answer, Task):
+                if objection is not None:
+                    raise Violation(objection[0], f"accepted: {objection[1]}")
+                self._check_answer(key, told, answer)
+                continue
+            if objection is None:
+                raise Violation(INPUT, f"{call} is right and was refused: {answer}")
+            traces = [event for shadow, event in facts.events if shadow.key == key]
+            if any(not isinstance(event.trigger, RefuseReport) for event in traces):
+                raise Violation(FENCE, f"{call} was refused and left {traces}")
+
+    def _check_answer(self, key: int, told: Trigger, answer: Task) -> None:
+        shadow = self.model.shadows[key]
+        if (answer.state, answer.epoch) != (shadow.state, shadow.epoch):
+            raise Violation(LOST, f"the answer {answer} to {told} is not what was committed")
+        if answer.state is COMPLETE and not isinstance(told, Claim):
+            told_by = (type(told).__name__, answer.epoch, answer.summary)
+            accepted = self.completions.setdefault(shadow.id, set())
+            accepted.add(told_by)
+            completing = {each for each in accepted if each[0] in ("Report", "Verdict", "Answer")}
+            if len({(epoch, summary) for _, epoch, summary in completing}) > 1:
+                raise Violation(ONCE, f"{shadow.id} was completed as {completing}")
+        if shadow.completions > 1:
+            raise Violation(ONCE, f"{shadow.id} has {shadow.completions} completions")
+
+    def _judge_submit(
+        self, call: Call, outcome: Outcome, expected: Expectation, facts: StepFacts
+    ) -> None:
+        if outcome.refused:
+            if facts.events:
+                raise Violation(INPUT, f"{call} was refused and left {facts.events}")
+            if expected.refusal is None:
+                raise Violation(INPUT, f"{call} is right and was refused: {outcome.error}")
+            return
+        if expected.refusal is not None:
+            raise Violation(*expected.refusal)
+        answers: list[Submitted] = outcome.value
+        for wanted, answer in zip(expected.ids, answers, strict=True):
+            if answer.task.id != wanted:
+                raise Violation(DEDUP, f"{call} gave {answer.task.id} instead of {wanted}")
+            if wanted not in self.model.by_id and wanted not in self.model.pruned:
+                raise Violation(LOST, f"{wanted} was acknowledged and is not there")
+            there = self.model.by_id.get(wanted)
+            if answer.task.state is not (there.state if there else self.model.pruned[wanted]):
+                raise Violation(LOST, f"{wanted} is not as the submitter was told: {answer.task}")
+            self.acknowledged.add(wanted)
+
+    def _judge_heartbeat(
+        self, call: Call, outcome: Outcome, expected: Expectation, now: int
+    ) -> None:
+        if outcome.refused:
+            raise Violation(INPUT, f"{call} was refused: {outcome.error}")
+        kept: set[int] = outcome.value
+        for lease in call.leases:
+            shadow = self.model.shadows.get(lease.key)
+            if lease.key in kept and lease.key not in expected.held:
+                cancelled = shadow is not None and shadow.state is CANCELLED
+                raise Violation(CANCEL if cancelled else FENCE, f"{lease} of {shadow} was renewed")
+            if lease.key in expected.held:
+                end = now + lease.lease_ms
+                if lease.key not in kept or shadow is None or shadow.lease_end != end:
+                    raise Violation(LEASE, f"the living holder of {lease} was not renewed")
+
+    def _judge_claim(
+        self, call: Call, outcome: Outcome, expected: Expectation, facts: StepFacts
+    ) -> None:
+        if outcome.refused:
+            raise Violation(INPUT, f"{call} was refused: {outcome.error}")
+        answers: list[Held] = outcome.value
+        if [answer.key for answer in answers] != facts.claimed:
+            raise Violation(LOST, f"{call} was given {answers}, committed were {facts.claimed}")
+        if len(answers) > min(call.count, expected.room):
+            raise Violation(LIMITS, f"{len(answers)} claimed, room for {expected.room}: {call}")
+        first = expected.first if expected.room else None
+        if first and (not answers or answers[0].key != first.key):
+            raise Violation(DRAIN, f"{call} did not take {first.id} first but {answers}")
+        for answer in answers:
+            shadow = self.model.shadows[answer.key]
+            if (answer.task.state, answer.task.epoch) != (RUNNING, shadow.epoch):
+                raise Violation(FENCE, f"{call} was told {answer.task}")
+
+    def _judge_tick(self, now: int) -> None:
+        for shadow in self.model.shadows.values():
+            due = shadow.due_at()
+            if due and due <= now:
+                broken = LEASE if shadow.holder else TIMERS
+                raise Violation(broken, f"{shadow.id} was due at {due}; ticked at {now} in vain")
+
+
+def _was_accepted(shadow: Shadow, told: Report) -> bool:
+    """The same report again, after a lost answer: it stands, and is accepted only once."""
+    if shadow.state not in (COMPLETE, REVIEW) or shadow.report is None:
+        return False
+    epoch, _, *words = shadow.report
+    return [epoch, *words] == [told.epoch, told.summary, told.result, told.result_sha256]

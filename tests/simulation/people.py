@@ -1,0 +1,157 @@
+"""Whoever stands around the queue: submitters who insist, and people who decide, also wrongly."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from agentq.core import triggers as t
+from agentq.core.task import Amounts, Spec
+from tests.simulation.calls import Call, tell
+from tests.simulation.shadow import Shadow
+from tests.simulation.specs import SENDERS
+from tests.simulation.standing import BLOCKED, EXPIRED, FAILED, PENDING, REVIEW
+
+if TYPE_CHECKING:
+    from tests.simulation.world import Script, World
+
+PEOPLE = ("ann", "bob")
+
+
+def submitter(world: World, name: str) -> Script:
+    """Submit until the history has its tasks; insist on an answer; now and then say it again."""
+    rng = world.rng
+    while world.specs.made < world.profile.tasks:
+        call = _fresh(world, name) if rng.random() < 0.8 else _again(world, name)
+        for _ in range(rng.randrange(1, 6)):
+            if not world.do(call).worth_a_retry:
+                break
+            yield rng.randrange(100, 10_000)
+        yield world.some_time()
+    while not world.healed:
+        yield world.some_time() * 10
+        if world.fault(0.5):
+            world.do(_again(world, name))
+
+
+def _submit(
+    world: World, name: str, specs: tuple[Spec, ...], generated: frozenset[str] = frozenset()
+) -> Call:
+    ledger = world.ledger()
+    return Call(
+        name, "submit", lambda: ledger.submit(specs, generated), specs=specs, generated=generated
+    )
+
+
+def _fresh(world: World, name: str) -> Call:
+    """One task or a batch, whose later tasks may come after earlier ones."""
+    rng, count = world.rng, world.rng.choice((1, 1, 1, 2, 4))
+    there = list(world.model.by_id)
+    specs: list[Spec] = []
+    for _ in range(count):
+        specs.append(world.specs.make(name, there))
+        there.append(specs[-1].id)
+    if rng.random() < 0.5:
+        rng.shuffle(specs)
+    generated = frozenset(spec.id for spec in specs) if rng.random() < 0.5 else frozenset()
+    if world.fault(0.03) and world.model.by_id:
+        # The dice of the id generator fall twice alike: the batch must be refused as a whole.
+        specs.append(replace(world.specs.make(name, []), id=rng.choice(list(world.model.by_id))))
+        generated |= {specs[-1].id}
+    return _submit(world, name, tuple(specs), generated)
+
+
+def _again(world: World, name: str) -> Call:
+    """Words that were said before: alike, in other words under the same name, or half and half."""
+    rng = world.rng
+    known = [name for name in world.model.names if world.model.names[name].body.sender == name]
+    known = known or list(world.model.names)
+    if not known:
+        return _fresh(world, name)
+    chosen = rng.choice(known)
+    remembered = world.model.names[chosen]
+    how, _, word = chosen.partition(":")
+    task_id = word if how == "id" else rng.choice((remembered.task_id, f"again-{world.unique()}"))
+    spec = _named(remembered.body, task_id)
+    if how == "key":
+        spec = replace(spec, idempotency_key=word)
+    if rng.random() < 0.35:
+        spec = replace(spec, instructions="something else")
+    generated = frozenset({task_id}) if how == "key" else frozenset()
+    return _submit(world, name, (spec,), generated)
+
+
+def _named(body: Spec, task_id: str) -> Spec:
+    """The inverse of `body_of`: children without a name are named after their parent again."""
+    children = tuple(
+        child if child.id else replace(child, id=f"{task_id}.{number}")
+        for number, child in enumerate(body.next, 1)
+    )
+    return replace(body, id=task_id, next=children)
+
+
+def people(world: World) -> Script:
+    """Approve, judge, answer, cancel, reopen: mostly what is wanted, sometimes what is not."""
+    rng = world.rng
+    while True:
+        yield world.some_time()
+        shadows = list(world.model.shadows.values())
+        if not shadows:
+            continue
+        wanted = [shadow for shadow in shadows if shadow.needs_a_person()]
+        if wanted and (world.healed or rng.random() < 0.75):
+            shadow = rng.choice(wanted)
+            trigger = _wanted(world, shadow)
+        elif world.healed:
+            continue
+        else:
+            shadow = rng.choice(shadows)
+            trigger = _anything(world, shadow)
+        call = tell(_who(trigger), world.ledger(), shadow.key, trigger)
+        outcome = world.do(call)
+        if outcome.worth_a_retry and rng.random() < 0.5:
+            yield rng.randrange(100, 60_000)
+            world.do(call)
+
+
+def _who(trigger: t.Trigger) -> str:
+    return str(getattr(trigger, "by", "somebody"))
+
+
+def _wanted(world: World, shadow: Shadow) -> t.Trigger:
+    """What the task waits for."""
+    rng, kind = world.rng, rng_by(world)
+    if shadow.state is REVIEW:
+        ruling = t.Ruling.ACCEPT if world.healed else rng.choice(tuple(t.Ruling))
+        by = shadow.report[1] if shadow.report and world.fault(0.1) else kind
+        return t.Verdict(by, ruling, "as I see it")
+    if shadow.state is PENDING or shadow.blocked_for == "approval_timeout":
+        if world.fault(0.1):
+            return t.Reject(kind, "no")
+        digest = rng.choice(("", shadow.digest))
+        return t.Approve(kind, "0" * 64 if world.fault(0.1) else digest)
+    resolution = t.Resolution.DONE if world.healed else rng.choice(tuple(t.Resolution))
+    extra = Amounts(tokens=200) if rng.random() < 0.7 else Amounts()
+    return t.Answer(kind, f"answer {world.unique()}", resolution, extra)
+
+
+def rng_by(world: World) -> str:
+    """Who decides; while faults last, also somebody who must not."""
+    return world.rng.choice(SENDERS) if world.fault(0.2) else world.rng.choice(PEOPLE)
+
+
+def _anything(world: World, shadow: Shadow) -> t.Trigger:
+    rng, by = world.rng, rng_by(world)
+    if shadow.state in (FAILED, EXPIRED) and rng.random() < 0.7:
+        return t.Requeue(by, "once more")
+    choices: tuple[t.Trigger, ...] = (
+        t.Cancel(by, "not needed"),
+        t.Cancel(by, "not needed"),
+        t.Requeue(by, "once more"),
+        t.Comment(by, "a remark"),
+        t.Approve(by),
+        t.Reject(by),
+        t.Answer(by, "unasked"),
+        t.Verdict(by, t.Ruling.ACCEPT),
+    )
+    return rng.choice(choices if shadow.state is not BLOCKED else choices[:5])

@@ -1,0 +1,145 @@
+"""The processes that keep a queue going: relay, pruner, follower of the log, and an operator."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agentq.core.effects import LANES
+from agentq.core.limits import RoleLimits
+from agentq.core.triggers import Entry
+from tests.simulation.calls import Call
+from tests.simulation.specs import ROLES
+from tests.simulation.violation import EFFECTS, INPUT, LOG, LOST, Violation
+
+if TYPE_CHECKING:
+    from agentq.contracts.store import OutboxRow
+    from tests.simulation.world import Script, World
+
+
+def relay(world: World) -> Script:
+    """Carry effects out: take, deliver, ack; it may die between any two of them."""
+    while True:
+        yield world.some_time()
+        lanes = sorted({lane for _, lane, _ in world.checker.outbox.values()})
+        if lanes:
+            yield from carry(world, world.rng.choice(lanes), world.rng.choice((1, 3, 100)))
+
+
+def carry(world: World, lane: str, count: int) -> Script:
+    ledger = world.ledger()
+    outcome = world.do(Call("relay", "take", lambda: ledger.take_effects(lane, count)))
+    rows: list[OutboxRow] = outcome.value or []
+    for row in rows:
+        stored = world.checker.outbox.get(row.sequence)
+        if stored != (row.effect_id, row.lane, row.payload) or row.lane != lane:
+            raise Violation(EFFECTS, f"{row} was taken, {stored} was stored")
+    if not rows or world.fault(0.1):
+        return
+    done = rows[: world.rng.randrange(1, len(rows) + 1)] if world.fault(0.2) else rows
+    for row in done:
+        world.model.deliver(row.effect_id, row.lane, row.payload)
+    if world.fault(0.1):
+        return
+    yield world.rng.randrange(0, 20_000)
+    sequences = tuple(row.sequence for row in done)
+    world.do(Call("relay", "ack", lambda: ledger.ack_effects(sequences), sequences=sequences))
+
+
+def pruner(world: World) -> Script:
+    """Clean up what ended some time ago."""
+    rng = world.rng
+    while True:
+        yield world.some_time() * 4
+        ledger, before = world.ledger(), world.store_ms - rng.choice((-1, 60_000, 3_600_000))
+        limit = rng.choice((1, 2, 500))
+        call = Call("pruner", "prune", lambda: None, before=before)
+        call.run = lambda: ledger.prune(before, call.forgotten.append, limit)  # noqa: B023
+        gone_before = set(world.model.pruned)
+        outcome = world.do(call)
+        gone = set(world.model.pruned) - gone_before
+        if outcome.ok and not gone <= set(call.forgotten):
+            raise Violation(LOST, f"pruned {gone}, told the files of {call.forgotten}")
+
+
+def follower(world: World) -> Script:
+    """Read the log page by page; every event once, in the order of commits, without gaps."""
+    cursor = 0
+    while True:
+        yield world.some_time() * 2
+        cursor = follow(world, cursor, world.rng.choice((1, 7, 500)))
+
+
+def follow(world: World, cursor: int, limit: int) -> int:
+    """One page after `cursor`; where the next begins."""
+    ledger = world.ledger()
+    outcome = world.do(
+        Call("follower", "follow", lambda: ledger.views.events_after(cursor, limit))
+    )
+    if not outcome.ok:
+        return cursor
+    page: list[Entry] = outcome.value
+    seen = [(entry.position, entry.task_id, entry.event.version) for entry in page]
+    there = [line for line in world.model.log[cursor:] if line[1] in world.model.by_id]
+    if seen != there[:limit]:
+        raise Violation(LOG, f"a follower at {cursor} saw {seen[:5]}, not {there[:5]}")
+    return page[-1].position if page else cursor
+
+
+def operator(world: World) -> Script:
+    """Turn the knobs, look at the dials, and pull a plug now and then."""
+    rng = world.rng
+    while not world.healed:
+        yield world.some_time() * 2
+        deed = rng.choice((_limit, _lanes, _look, _look, _restart, _jump, _stop_ticking))
+        deed(world)
+
+
+def _limit(world: World) -> None:
+    rng = world.rng
+    limits = RoleLimits(rng.choice((0, 1, 1, 2, 3)), rng.choice((0, 1, 2)), rng.random() < 0.1)
+    set_limits(world, rng.choice(ROLES), limits)
+
+
+def set_limits(world: World, role: str, limits: RoleLimits) -> None:
+    ledger = world.ledger()
+    outcome = world.do(Call("operator", "limits", lambda: ledger.set_limits(role, limits)))
+    if outcome.ok and world.model.limits[role] != limits:
+        raise Violation(INPUT, f"{role} was given {limits}, has {world.model.limits[role]}")
+
+
+def _lanes(world: World) -> None:
+    lane, ledger = world.rng.choice(LANES[:4]), world.ledger()
+    change = ledger.open_lanes if world.rng.random() < 0.7 else ledger.close_lanes
+    world.do(Call("operator", "lanes", lambda: change(lane)))
+
+
+def _restart(world: World) -> None:
+    world.restart_a_process()
+
+
+def _jump(world: World) -> None:
+    """The store's clock is set: mostly forward, as after a suspend, or a little back."""
+    if world.fault(world.profile.jumps):
+        world.jump(world.rng.choice((2_000, 65_000, 700_000, 7_200_000, -3_000, -90_000)))
+
+
+def _stop_ticking(world: World) -> None:
+    if world.fault(world.profile.ticker_stops):
+        world.stop_ticking(world.rng.choice((10_000, 600_000, 14_400_000)))
+
+
+def _look(world: World) -> None:
+    """Every view agrees with the model, and explains any task without falling over."""
+    views, model = world.ledger().views, world.model
+    outcome = world.do(Call("operator", "look", views.stats))
+    if not outcome.ok:
+        return
+    counted: dict[str, dict[str, int]] = {}
+    for shadow in model.shadows.values():
+        states = counted.setdefault(shadow.spec.to, {})
+        states[str(shadow.state)] = states.get(str(shadow.state), 0) + 1
+    if outcome.value.by_role != counted:
+        raise Violation(INPUT, f"stats say {outcome.value.by_role}, not {counted}")
+    if model.shadows:
+        key = world.rng.choice(list(model.shadows))
+        world.do(Call("operator", "look", lambda: views.explain(key)))

@@ -1,0 +1,84 @@
+"""Random tasks: every feature of a spec alone and in odd company."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+from agentq.core.task import Amounts, ExpectedOutput, OnDependencyFailure, Priority, Spec
+
+ROLES = ("impl", "check")
+SENDERS = ("coordinator", "planner")
+RESOURCES = ("repo", "staging", "printer")
+LEASES_S = (60, 120, 600, 3600)
+FEATURES = (
+    "after", "next", "resources", "key", "irreversible", "approval", "review", "ttl", "delay",
+    "budget", "reply", "expect", "priority", "attempts",
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class SpecMaker:
+    """Makes specs; a history draws which features it knows, so that each gets its turn alone."""
+
+    rng: Random
+    features: frozenset[str]
+    made: int = 0
+
+    def _has(self, feature: str, share: float) -> bool:
+        return feature in self.features and self.rng.random() < share
+
+    def make(self, sender: str, there: list[str], *, nested: bool = False) -> Spec:
+        """A fresh spec that may come after some of `there`."""
+        rng = self.rng
+        self.made += 1
+        task_id = f"task-{self.made:03d}"
+        told: dict[str, Any] = {
+            "sender": sender,
+            "lease_seconds": rng.choice(LEASES_S),
+            "instructions": f"do {task_id}",
+        }
+        if there and self._has("after", 0.6):
+            told["after"] = tuple(rng.sample(there, min(len(there), rng.randrange(1, 4))))
+            told["on_dependency_failure"] = rng.choice(list(OnDependencyFailure))
+        if self._has("key", 0.5) and not nested:
+            told["idempotency_key"] = f"key-{task_id}"
+        if self._has("resources", 0.6):
+            told["resources"] = tuple(rng.sample(RESOURCES, rng.randrange(1, 3)))
+        self._add_gates(told)
+        self._add_times(told)
+        if self._has("reply", 0.7):
+            told["reply_to"] = f"results.{sender}"
+        if self._has("priority", 0.7):
+            told["priority"] = rng.choice(list(Priority))
+        if self._has("next", 0.5) and not nested:
+            told["next"] = tuple(
+                replace(self.make(sender, [task_id], nested=True), id=f"{task_id}.{number}")
+                for number in range(1, rng.randrange(2, 4))
+            )
+        return Spec(id=task_id, to=rng.choice(ROLES), **told)
+
+    def _add_gates(self, told: dict[str, Any]) -> None:
+        rng = self.rng
+        if self._has("irreversible", 0.5):
+            told["irreversible"] = True
+        if self._has("approval", 0.4):
+            told["requires_approval"] = True
+        if ("irreversible" in told or "requires_approval" in told) and rng.random() < 0.4:
+            told["approval_timeout_seconds"] = rng.choice((600, 7200))
+        if self._has("review", 0.6):
+            told["review"] = True
+        if self._has("expect", 0.6):
+            names = rng.choice((("summary",), ("patch",), ("patch", "risks"), ("result",)))
+            told["expected_output"] = ExpectedOutput(artifacts=names)
+        if self._has("budget", 0.6):
+            told["budget"] = Amounts(tokens=rng.choice((10, 100)))
+        if self._has("attempts", 0.7):
+            told["max_attempts"] = rng.randrange(1, 5)
+
+    def _add_times(self, told: dict[str, Any]) -> None:
+        if self._has("ttl", 0.5):
+            told["ttl_seconds"] = self.rng.choice((5, 300, 7200, 40_000))
+        if self._has("delay", 0.4):
+            told["delay_seconds"] = self.rng.choice((1, 60, 5000))

@@ -1,0 +1,277 @@
+"""Workers as they are: diligent, forgetful, asleep past their lease, dead, and back again."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from agentq.contracts.store import Lease
+from agentq.core import triggers as t
+from agentq.core.task import Amounts, Spec
+from agentq.ledger.claims import Held
+from tests.simulation.calls import Call, Outcome, tell
+
+if TYPE_CHECKING:
+    from tests.simulation.world import Script, World
+
+#: How wrong a worker's own clock may be: nothing in the ledger may depend on it.
+SKEWS_MS = (0, 0, 1_500, -90_000, 3_600_000, 86_400_000, -86_400_000)
+ENDINGS = ("report",) * 13 + ("fail",) * 4 + ("block", "release", "release")
+EVERY_VERB = (
+    "heartbeat", "progress", "artifact", "spend", "comment", "child", "block", "release", "fail",
+    "report",
+)  # fmt: skip
+
+
+def worker(world: World, name: str, role: str) -> Script:
+    """Claim, work, report, and again; ends when the worker dies."""
+    rng = world.rng
+    skew_ms = rng.choice(SKEWS_MS)
+    while True:
+        if rng.random() < 0.15:
+            world.do(Call(name, "tick", world.ledger().tick, skew_ms=skew_ms))
+        outcome = world.do(_claim(world, name, role, skew_ms))
+        if outcome.worth_a_retry:
+            yield rng.randrange(500, 30_000)
+            continue
+        held = [outcome.value] if isinstance(outcome.value, Held) else outcome.value
+        if not held:
+            yield world.idle(role)
+            continue
+        survived = yield from Shift(world, name, skew_ms, held).run()
+        if not survived:
+            return
+        yield rng.randrange(1, 5_000)
+
+
+def _claim(world: World, name: str, role: str, skew_ms: int) -> Call:
+    rng, ledger = world.rng, world.ledger()
+    ready = [s for s in world.model.shadows.values() if s.spec.to == role]
+    if ready and rng.random() < 0.1:
+        chosen = rng.choice(ready)
+        lease_ms = chosen.spec.lease_seconds * 1000
+        return Call(
+            name, "claim_task", lambda: ledger.claim_task(chosen.key, name), role=role, count=1,
+            items=((chosen.key, t.Claim(name, lease_ms)),), skew_ms=skew_ms,
+        )  # fmt: skip
+    count = rng.choice((1, 1, 1, 2, 3))
+    return Call(
+        name, "claim", lambda: ledger.claim(role, count, name), role=role, count=count,
+        skew_ms=skew_ms,
+    )  # fmt: skip
+
+
+@dataclass(slots=True)
+class Attempt:
+    """What a worker remembers of a task it claimed."""
+
+    key: int
+    spec: Spec
+    epoch: int
+    plan: list[str] = field(default_factory=list)
+    ending: str = "report"
+    acted: bool = False
+
+    @property
+    def lease_ms(self) -> int:
+        return self.spec.lease_seconds * 1000
+
+
+class Shift:
+    """One worker with the tasks it claimed, until all of them are off its hands."""
+
+    def __init__(self, world: World, name: str, skew_ms: int, held: list[Held]) -> None:
+        self.world, self.name, self.skew_ms, self.rng = world, name, skew_ms, world.rng
+        self.attempts = [self._plan(each) for each in held]
+        self.beat_at = 0
+
+    def _plan(self, held: Held) -> Attempt:
+        rng, spec = self.rng, held.task.spec
+        verbs = ["progress", "artifact", "spend", "comment", "child"]
+        plan = [verb for verb in verbs if rng.random() < 0.2]
+        plan += [name for name in spec.expected_output.artifacts if name in ("patch", "risks")]
+        rng.shuffle(plan)
+        ending = "report" if self.world.healed else rng.choice(ENDINGS)
+        return Attempt(held.key, spec, held.task.epoch, plan, ending)
+
+    def run(self) -> Generator[object, None, bool]:
+        """True when the worker lives to claim again."""
+        world, rng, profile = self.world, self.rng, self.world.profile
+        if world.fault(profile.dies_at_once):
+            return False
+        self._set_beat()
+        while self.attempts:
+            attempt = rng.choice(self.attempts)
+            yield from self._let_pass(int(attempt.lease_ms * rng.uniform(0.01, 0.25)))
+            if attempt not in self.attempts:
+                continue
+            if world.fault(profile.dies):
+                return False
+            if world.fault(profile.oversleeps):
+                yield from self._oversleep()
+            elif len(self.attempts) > 1 and rng.random() < 0.15:
+                yield from self._report_all()
+            else:
+                yield from self._act(attempt)
+        return True
+
+    def _set_beat(self) -> None:
+        shortest = min((attempt.lease_ms for attempt in self.attempts), default=60_000)
+        self.beat_at = self.world.true_ms + shortest // 3
+
+    def _let_pass(self, left_ms: int) -> Generator[object, None, None]:
+        """Time passes, with a heartbeat whenever one is due."""
+        until = self.world.true_ms + left_ms
+        while self.attempts and self.world.true_ms < until:
+            yield max(min(until, self.beat_at) - self.world.true_ms, 1)
+            if self.world.true_ms >= self.beat_at:
+                self._beat()
+
+    def _beat(self) -> None:
+        outcome = self.world.do(self._heartbeat(self.attempts))
+        self._set_beat()
+        if not outcome.ok:
+            self.beat_at = self.world.true_ms + 2_000
+            return
+        for attempt in [each for each in self.attempts if each.key not in outcome.value]:
+            self.attempts.remove(attempt)
+            if self.rng.random() < 0.8:
+                self.world.do(self._stopped(attempt))
+
+    # -- one thing at a time ---------------------------------------------------------------------
+
+    def _act(self, attempt: Attempt) -> Generator[object, None, None]:
+        if attempt.spec.irreversible and not attempt.acted and self.rng.random() < 0.7:
+            self._do_irreversibly(attempt)
+        if attempt.plan:
+            yield from self._say(attempt, self._call(attempt.plan.pop(), attempt))
+            return
+        verb = "report" if self.world.healed else attempt.ending
+        if attempt.spec.irreversible and verb == "report" and not attempt.acted:
+            self._do_irreversibly(attempt)
+        outcome = yield from self._say(attempt, self._call(verb, attempt))
+        if outcome is not None and outcome.refused and outcome.error is not None:
+            if outcome.error.code == "evidence_missing":
+                attempt.plan += [n for n in attempt.spec.expected_output.artifacts if n != "summary"]
+                return
+        if attempt in self.attempts:
+            self.attempts.remove(attempt)
+
+    def _do_irreversibly(self, attempt: Attempt) -> None:
+        attempt.acted = True
+        shadow = self.world.model.shadows.get(attempt.key)
+        if shadow is not None:
+            self.world.model.do_irreversibly(shadow)
+
+    def _say(self, attempt: Attempt, call: Call) -> Generator[object, None, Outcome | None]:
+        """Call and insist on an answer; or send it off, late, twice, or both."""
+        world, rng, profile = self.world, self.rng, self.world.profile
+        if world.fault(profile.doubles):
+            world.post(call, int(attempt.lease_ms * rng.uniform(0.0, 3.0)))
+        if world.fault(profile.delays):
+            world.post(call, int(attempt.lease_ms * rng.uniform(0.0, 2.0)))
+            return None
+        for _ in range(6):
+            outcome = world.do(call)
+            if not outcome.worth_a_retry:
+                return outcome
+            yield rng.randrange(100, 4_000)
+        return None
+
+    def _report_all(self) -> Generator[object, None, None]:
+        """End everything in one transaction; each answer stands for itself."""
+        calls = [self._call("report", attempt) for attempt in self.attempts]
+        items = tuple(call.items[0] for call in calls)
+        ledger = self.world.ledger()
+        for attempt in self.attempts:
+            if attempt.spec.irreversible and not attempt.acted:
+                self._do_irreversibly(attempt)
+        call = Call(
+            self.name, "tell_many", lambda: ledger.tell_many(items), items, skew_ms=self.skew_ms
+        )
+        yield from self._say(self.attempts[0], call)
+        self.attempts.clear()
+
+    def _oversleep(self) -> Generator[object, None, None]:
+        """Paused past the lease, the worker wakes and goes on as if nothing had happened."""
+        longest = max(attempt.lease_ms for attempt in self.attempts)
+        yield int(longest * self.rng.uniform(0.9, 4.0))
+        for attempt in list(self.attempts):
+            verbs = list(EVERY_VERB)
+            self.rng.shuffle(verbs)
+            if attempt.spec.irreversible and not attempt.acted:
+                self._do_irreversibly(attempt)
+            for verb in verbs if self.rng.random() < 0.4 else verbs[:3]:
+                self.world.do(self._call(verb, attempt))
+                yield self.rng.randrange(0, 500)
+        self.attempts.clear()
+
+    # -- calls -----------------------------------------------------------------------------------
+
+    def _heartbeat(self, attempts: list[Attempt]) -> Call:
+        leases = tuple(Lease(each.key, each.epoch, each.lease_ms) for each in attempts)
+        ledger = self.world.ledger()
+        return Call(
+            self.name, "heartbeat", lambda: ledger.heartbeat(leases), leases=leases,
+            skew_ms=self.skew_ms,
+        )  # fmt: skip
+
+    def _stopped(self, attempt: Attempt) -> Call:
+        return self._tell(attempt, t.Stopped(attempt.epoch))
+
+    def _tell(self, attempt: Attempt, trigger: t.Trigger) -> Call:
+        return tell(self.name, self.world.ledger(), attempt.key, trigger, self.skew_ms)
+
+    def _call(self, verb: str, attempt: Attempt) -> Call:
+        if verb == "heartbeat":
+            return self._heartbeat([attempt])
+        if verb == "child":
+            return self._child(attempt)
+        if verb in ("artifact", "patch", "risks", "result"):
+            return self._artifact(attempt, verb)
+        return self._tell(attempt, self._trigger(verb, attempt))
+
+    def _trigger(self, verb: str, attempt: Attempt) -> t.Trigger:
+        rng, epoch, number = self.rng, attempt.epoch, self.world.unique()
+        if verb == "progress":
+            return t.Progress(epoch, rng.randrange(101), f"note {number}")
+        if verb == "spend":
+            return t.Spend(epoch, Amounts(tokens=rng.choice((1, 5, 85))))
+        if verb == "comment":
+            return t.Comment(self.name, f"remark {number}", epoch)
+        if verb == "block":
+            return t.Block(epoch, "a question")
+        if verb == "release":
+            by_own_clock = self.world.store_ms + self.skew_ms + 60_000
+            return t.Release(epoch, "shutdown", rng.choice((0, by_own_clock)))
+        if verb == "fail":
+            kind = rng.choice((t.FailureKind.TRANSIENT,) * 4 + tuple(t.FailureKind))
+            cost = Amounts(tokens=rng.choice((0, 0, 9)))
+            return t.Fail(epoch, f"failure {number}", kind, cost, rng.random())
+        assert verb == "report"
+        result = "result.md" if rng.random() < 0.6 else ""
+        if "result" in attempt.spec.expected_output.artifacts and not self.world.fault(0.3):
+            result = "result.md"
+        cost = Amounts(tokens=rng.choice((0, 0, 9)))
+        return t.Report(epoch, f"{self.name} did it, {number}", result, "f" * 64, cost=cost)
+
+    def _artifact(self, attempt: Attempt, verb: str) -> Call:
+        name = f"{verb}.md" if verb != "artifact" else self.rng.choice(("log.txt", "patch.md"))
+        sha256 = self.rng.choice(("a", "b")) * 64 if self.world.fault(0.3) else "a" * 64
+        artifact = t.AddArtifact(attempt.epoch, name, 10, sha256)
+        ledger, key = self.world.ledger(), attempt.key
+        return Call(
+            self.name, "artifact", lambda: ledger.record_artifact(key, artifact),
+            ((key, artifact),), skew_ms=self.skew_ms,
+        )  # fmt: skip
+
+    def _child(self, attempt: Attempt) -> Call:
+        """An agent asks for help: a child task, fenced like any write of its attempt."""
+        spec, ledger = self.world.specs.make(self.name, []), self.world.ledger()
+        fence = (attempt.key, attempt.epoch)
+        generated = frozenset({spec.id})
+        return Call(
+            self.name, "submit", lambda: ledger.submit([spec], generated, fence), specs=(spec,),
+            generated=generated, fence=fence, skew_ms=self.skew_ms,
+        )  # fmt: skip

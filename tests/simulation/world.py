@@ -1,0 +1,414 @@
+"""A whole queue in one thread: the real ledger and store, a virtual clock, one seed.
+
+Every history is decided by its seed alone: the actors (submitters, workers, people, relay, pruner,
+follower, operator) are generators that a single `random.Random` drives, and time is a number. They
+talk to the real `Ledger` on the real `SqliteStore(":memory:")` through a `FaultyStore`. After every
+call the `Checker` holds the tables against an independent model and the `Judge` holds the answer
+against what the model calls for. Then faults stop, everything must drain, and the books must close.
+
+To replay a history, with every call, answer and fault printed:
+
+    python -m tests.simulation.run --seed 4711
+
+The same seed gives the same history on the same code. A failing test prints this line. When a
+failure is mended, its seed goes into `REGRESSIONS` of test_simulation.py.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
+from random import Random
+
+from agentq.core.effects import LANES
+from agentq.core.errors import AgentqError
+from agentq.core.limits import RoleLimits
+from agentq.ledger.ledger import Ledger
+from agentq.stores.sqlite import SqliteStore
+from tests.simulation import services
+from tests.simulation.calls import Call, Outcome
+from tests.simulation.faults import NO_FAULTS, FaultRates, FaultyStore
+from tests.simulation.invariants import Checker
+from tests.simulation.judgement import Judge
+from tests.simulation.model import Model
+from tests.simulation.people import people, submitter
+from tests.simulation.shadow import Shadow
+from tests.simulation.specs import FEATURES, ROLES, SENDERS, SpecMaker
+from tests.simulation.standing import PENDING, READY
+from tests.simulation.violation import (
+    DRAIN,
+    EFFECTS,
+    INPUT,
+    LEASE,
+    LOST,
+    REPLAY,
+    TIMERS,
+    Violation,
+)
+from tests.simulation.workers import worker
+
+SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
+START_MS = 1_800_000_000_000
+AT_LEAST_MS = 24 * HOUR
+#: The ticker's own lag, and the promise it must keep.
+TICK_LAG_MS, TICK_PROMISE_MS = 4 * SECOND, 5 * SECOND
+TRACE_KEPT = 25
+
+#: An actor yields how long it rests (milliseconds), or what `World.idle` gives.
+Script = Generator[object, None, None]
+
+
+class VirtualClock:
+    """The store's clock. `worker_skew_ms` is how wrong the clock of whoever calls just now is."""
+
+    def __init__(self) -> None:
+        self.at = START_MS
+        self.worker_skew_ms = 0
+
+    def now(self) -> int:
+        return self.at
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What one history is made of. Each draws its own mix: features and faults alone and together."""
+
+    steps: int
+    tasks: int
+    workers: int
+    features: frozenset[str]
+    rates: FaultRates
+    dies: float
+    dies_at_once: float
+    oversleeps: float
+    delays: float
+    doubles: float
+    jumps: float
+    ticker_stops: float
+    people_stay: bool
+    dedup_ms: int
+
+    @classmethod
+    def draw(cls, rng: Random, steps: int = 0) -> Profile:
+        some = (0.0, 0.05, 0.15)
+        return cls(
+            steps or rng.randrange(40, 160),
+            rng.randrange(3, 22),
+            rng.randrange(1, 4),
+            frozenset(rng.sample(FEATURES, rng.randrange(1, len(FEATURES)))),
+            FaultRates.draw(rng) if rng.random() < 0.85 else NO_FAULTS,
+            *(rng.choice(some) for _ in range(5)),
+            *(rng.choice((0.0, 1.0)) for _ in range(2)),
+            people_stay=rng.random() < 0.8,
+            dedup_ms=rng.choice((8 * HOUR, 30 * 24 * HOUR)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Rest until the role's doorbell rings, at most this long."""
+
+    role: str
+    poll_ms: int
+
+
+class Actor:
+    """A script with the moment of its next line."""
+
+    __slots__ = ("name", "role", "script", "turn")
+
+    def __init__(self, name: str, script: Script) -> None:
+        self.name, self.script = name, script
+        self.role, self.turn = "", 0
+
+
+class World:
+    """One history."""
+
+    def __init__(self, seed: int, steps: int = 0, tell: Callable[[str], None] | None = None) -> None:
+        self.seed, self.rng = seed, Random(seed)
+        self.profile = Profile.draw(self.rng, steps)
+        self.clock = VirtualClock()
+        self.store = SqliteStore(":memory:", clock=self.clock.now, ring=self._rung)
+        self.faults = FaultyStore(self.store, self.rng, NO_FAULTS)
+        self.faults.between = self._toggle_a_lane
+        self.model = Model(self.profile.dedup_ms)
+        self.checker = Checker(self.store, self.model)
+        self.judge = Judge(self.model)
+        self.specs = SpecMaker(self.rng, self.profile.features)
+        self.true_ms = START_MS
+        self.steps = 0
+        self.healed = False
+        self.trace: deque[tuple[int, int, Call, Outcome | None, str]] = deque(maxlen=TRACE_KEPT)
+        self._tell = tell
+        self._ledgers = [self._new_ledger() for _ in range(3)]
+        self._actors: list[tuple[int, int, Actor]] = []
+        self._turns = self._unique = 0
+        self._idle: dict[str, list[Actor]] = {role: [] for role in ROLES}
+        self._ticks_from = self._tick_not_before = START_MS
+        self._tick_lag = 0
+
+    # -- what actors may use ---------------------------------------------------------------------
+
+    @property
+    def store_ms(self) -> int:
+        return self.clock.at
+
+    def unique(self) -> int:
+        self._unique += 1
+        return self._unique
+
+    def ledger(self) -> Ledger:
+        """The ledger object of one of the processes."""
+        return self._ledgers[self.rng.randrange(3)]
+
+    def fault(self, share: float) -> bool:
+        """Whether something goes wrong now; never once faults have stopped."""
+        return not self.healed and share > 0 and self.rng.random() < share
+
+    def some_time(self) -> int:
+        """Mostly seconds or minutes, sometimes hours: histories are long and steps are few."""
+        scale = self.rng.choice((5 * SECOND, MINUTE, MINUTE, 10 * MINUTE, 10 * MINUTE, 2 * HOUR))
+        return self.rng.randrange(scale)
+
+    def idle(self, role: str) -> Idle:
+        return Idle(role, self.rng.randrange(10 * MINUTE, 4 * HOUR))
+
+    def post(self, call: Call, after_ms: int) -> None:
+        """A message that arrives later, when its sender may be long gone."""
+
+        def deliver() -> Script:
+            self.do(call)
+            return
+            yield
+
+        self._join(Actor(f"post of {call.actor}", deliver()), after_ms)
+
+    def restart_a_process(self) -> None:
+        self._ledgers[self.rng.randrange(3)] = self._new_ledger()
+
+    def jump(self, by_ms: int) -> None:
+        """Set the store's clock; true time and everybody's plans stay as they are."""
+        self.clock.at += by_ms
+        self._ticks_from = self.true_ms
+
+    def stop_ticking(self, for_ms: int) -> None:
+        self._tick_not_before = self._ticks_from = self.true_ms + for_ms
+
+    def do(self, call: Call) -> Outcome:
+        """One step: predict, call, look at what was committed, judge the answer."""
+        self.steps += 1
+        expected = self.judge.expect(call, self.clock.at)
+        self.faults.last_fault = ""
+        self.clock.worker_skew_ms = call.skew_ms
+        outcome = Outcome()
+        try:
+            outcome.value = call.run()
+        except AgentqError as error:
+            outcome.error = error
+        except Exception as crash:
+            self._note(call, None)
+            raise Violation(INPUT, f"{call} crashed: {crash!r}") from crash
+        self._note(call, outcome)
+        facts = self.checker.take_in(call)
+        self.judge.judge(call, outcome, expected, facts, self.clock.at)
+        return outcome
+
+    def _note(self, call: Call, outcome: Outcome | None) -> None:
+        line = (self.steps, self.clock.at, call, outcome, self.faults.last_fault)
+        self.trace.append(line)
+        if self._tell:
+            self._tell(describe(line))
+
+    # -- the stage -------------------------------------------------------------------------------
+
+    def _new_ledger(self) -> Ledger:
+        return Ledger(self.faults, self.rng.random, self.profile.dedup_ms)
+
+    def _toggle_a_lane(self) -> None:
+        """Another process opens or closes a lane, just now."""
+        lane = self.rng.choice(LANES[:4])
+        self.store.write(lambda tx: tx.set_lanes(tx.lanes() ^ {lane}))
+
+    def _rung(self, topics: Iterable[str]) -> None:
+        for topic in topics:
+            role = topic.removeprefix("role:")
+            waiting = self._idle.get(role)
+            if waiting and not self.fault(0.1):
+                self._join(waiting.pop(0), self.rng.randrange(1, 2 * SECOND))
+
+    def _join(self, actor: Actor, after_ms: int) -> None:
+        self._turns += 1
+        actor.turn = self._turns
+        heapq.heappush(self._actors, (self.true_ms + after_ms, actor.turn, actor))
+
+    def _hire(self, number: int) -> None:
+        role = ROLES[number % len(ROLES)]
+        # Half of those who come back bear the old name: a name is no proof of custody.
+        name = f"w{number}" if self.rng.random() < 0.5 else f"w{number}-{self.unique()}"
+        actor = Actor(name, worker(self, name, role))
+        actor.role = str(number)
+        self._join(actor, self.rng.randrange(10 * SECOND))
+
+    def _advance(self) -> None:
+        """The next thing that happens, whoever does it."""
+        due, turn, actor = heapq.heappop(self._actors)
+        while actor.turn != turn:
+            due, turn, actor = heapq.heappop(self._actors)
+        due = max(due, self.true_ms)
+        tick_at = self._next_tick()
+        if tick_at and tick_at <= due:
+            heapq.heappush(self._actors, (due, turn, actor))
+            self._pass_time(tick_at)
+            self._tick()
+            return
+        self._pass_time(due)
+        self._check_overdue()
+        self._perform(actor)
+
+    def _perform(self, actor: Actor) -> None:
+        for listed in self._idle.values():
+            if actor in listed:
+                listed.remove(actor)
+        try:
+            rest = next(actor.script)
+        except StopIteration:
+            if actor.role:
+                self._hire(int(actor.role))
+            return
+        if isinstance(rest, Idle):
+            self._idle[rest.role].append(actor)
+            self._join(actor, rest.poll_ms)
+        else:
+            assert isinstance(rest, int)
+            self._join(actor, rest)
+
+    def _pass_time(self, until_ms: int) -> None:
+        self.clock.at += until_ms - self.true_ms
+        self.true_ms = until_ms
+
+    def _next_tick(self) -> int:
+        """When the ticker will look again, by the moment that the database names; 0 for never."""
+        wake_at = self.checker.next_wake()
+        if not wake_at:
+            return 0
+        late = max(wake_at + self._tick_lag - self.clock.at, 0)
+        return max(self.true_ms + late, self._tick_not_before)
+
+    def _tick(self) -> None:
+        self._tick_lag = self.rng.randrange(TICK_LAG_MS)
+        ledger, limit = self.ledger(), self.rng.choice((1, 2, 500))
+        outcome = self.do(Call("ticker", "tick", lambda: ledger.tick(limit)))
+        if outcome.worth_a_retry:
+            self._ticks_from = self._tick_not_before = self.true_ms + SECOND
+
+    def _check_overdue(self) -> None:
+        """With a ticker running, no timer waits longer than the promise."""
+        if self.true_ms <= self._ticks_from + TICK_PROMISE_MS:
+            return
+        late = self.clock.at - TICK_PROMISE_MS
+        for shadow in self.model.shadows.values():
+            due = shadow.due_at()
+            if due and due < late:
+                broken = LEASE if shadow.holder else TIMERS
+                raise Violation(broken, f"{shadow.id} was due at {due}, now it is {self.clock.at}")
+
+    # -- the acts --------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Play the history; raises `Violation` if a promise is broken."""
+        try:
+            self._open()
+            while self.steps < self.profile.steps:
+                self._advance()
+            self._heal()
+            self._drain()
+            self._close_the_day()
+        finally:
+            self.store.close()
+
+    def _open(self) -> None:
+        rng = self.rng
+        lanes = rng.sample(LANES[:4], rng.randrange(5))
+        self.do(Call("operator", "lanes", lambda: self._ledgers[0].open_lanes(*lanes)))
+        self.faults.rates = self.profile.rates
+        for name in SENDERS:
+            self._join(Actor(name, submitter(self, name)), rng.randrange(MINUTE))
+        for number in range(self.profile.workers + 1):
+            self._hire(number)
+        for script in (people, services.relay, services.pruner, services.follower):
+            self._join(Actor(script.__name__, script(self)), rng.randrange(10 * MINUTE))
+        self._join(Actor("operator", services.operator(self)), rng.randrange(10 * MINUTE))
+
+    def _heal(self) -> None:
+        self.healed = True
+        self.faults.rates = NO_FAULTS
+        self._tick_not_before = self.true_ms
+        self._ticks_from = self.true_ms
+        for role in ROLES:
+            limits = self.model.limits.get(role, RoleLimits())
+            services.set_limits(self, role, RoleLimits(limits.max_running, limits.max_review))
+        if not self.profile.people_stay:
+            self._actors = [each for each in self._actors if each[2].name != "people"]
+            heapq.heapify(self._actors)
+
+    def _drain(self) -> None:
+        limit = self.steps + 400 + 40 * len(self.model.shadows)
+        while not all(self._is_settled(shadow) for shadow in self.model.shadows.values()):
+            if self.steps > limit:
+                stuck = [
+                    f"{shadow.id} {shadow.state}"
+                    for shadow in self.model.shadows.values()
+                    if not self._is_settled(shadow)
+                ]
+                raise Violation(DRAIN, f"not over after {self.steps} steps: {', '.join(stuck)}")
+            self._advance()
+
+    def _is_settled(self, shadow: Shadow) -> bool:
+        """Over; or waiting for people, where there are none."""
+        if shadow.over:
+            return not shadow.holder
+        if self.profile.people_stay:
+            return False
+        if shadow.needs_a_person():
+            return True
+        if shadow.state is READY:
+            return self.model.room(shadow.spec.to) == 0 and not self.model.running[shadow.spec.to]
+        if shadow.state is PENDING and not shadow.not_before:
+            parents = (self.model.by_id[parent] for parent in shadow.waiting)
+            return any(self._is_settled(parent) for parent in parents)
+        return False
+
+    def _close_the_day(self) -> None:
+        """Let a day pass, empty the outbox, and check every book from beginning to end."""
+        end = START_MS + AT_LEAST_MS
+        self._pass_time(self.true_ms + max(end - self.clock.at, 0))
+        self._tick()
+        for lane in sorted({lane for _, lane, _ in self.checker.outbox.values()}):
+            self._pass_time(self.true_ms + MINUTE)
+            for _ in services.carry(self, lane, 1000):
+                pass
+        missing = self.checker.effects_seen - self.model.delivered.keys()
+        if missing:
+            raise Violation(EFFECTS, f"never delivered: {sorted(missing)}")
+        cursor = 0
+        while cursor < len(self.model.log) and (
+            after := services.follow(self, cursor, 100)
+        ) > cursor:
+            cursor = after
+        lost = self.judge.acknowledged - self.model.by_id.keys() - self.model.pruned.keys()
+        if lost:
+            raise Violation(LOST, f"acknowledged and gone: {sorted(lost)}")
+        for _, problems in self._ledgers[0].views.verify():
+            if problems:
+                raise Violation(REPLAY, f"agentq verify: {problems}")
+
+
+def describe(line: tuple[int, int, Call, Outcome | None, str]) -> str:
+    step, at, call, outcome, fault = line
+    clock = at - START_MS
+    hours = f"{clock // HOUR:3d}:{clock // MINUTE % 60:02d}:{clock // SECOND % 60:02d}.{clock % 1000:03d}"
+    injected = f" [{fault}]" if fault else ""
+    return f"{step:4d} {hours} {call}{injected} => {outcome if outcome else 'crashed'}"
