@@ -13,53 +13,27 @@ import apsw
 import psycopg
 
 PATTERN_TASKS = 1_000
+TABLES = ("specs", "tasks", "events")
 
-SQLITE_COPIES = (
-    """
-    with recursive n (i) as (select 1 union all select i + 1 from n where i < :copies)
-    insert into specs
-    select key + n.i * :tasks, id || '.' || n.i, submitted_at, body
-    from n cross join (select * from specs where key <= :tasks)
-    """,
-    """
-    with recursive n (i) as (select 1 union all select i + 1 from n where i < :copies)
-    insert into tasks
-    select key + n.i * :tasks, role, priority, state, version, epoch, wake_at, updated_at, holder,
-      memo, flags
-    from n cross join (select * from tasks where key <= :tasks)
-    """,
-    """
-    with recursive n (i) as (select 1 union all select i + 1 from n where i < :copies)
-    insert into events
-    select position + n.i * :events, key + n.i * :tasks, version, at, kind, trigger, state, epoch,
-      data
-    from n cross join (select * from events where position <= :events)
-    """,
-)
+#: What a copy has of its own; everything else it shares with its pattern.
+SHIFTED = {
+    "key": "key + n.i * {tasks}",
+    "position": "position + n.i * {events}",
+    "last_event": "last_event + n.i * {events}",
+    "previous": "case when previous > 0 then previous + n.i * {events} else 0 end",
+    "id": "id || '.' || n.i",
+}
 
-POSTGRES_COPIES = (
-    """
-    insert into specs (key, id, submitted_at, body)
-    select key + n * %(tasks)s, id || '.' || n, submitted_at, body
-    from generate_series(1, %(copies)s) as n, (select * from specs where key <= %(tasks)s) as t
-    """,
-    """
-    insert into tasks (key, role, priority, state, version, epoch, wake_at, updated_at, holder,
-      memo, flags)
-    select key + n * %(tasks)s, role, priority, state, version, epoch, wake_at, updated_at, holder,
-      memo, flags
-    from generate_series(1, %(copies)s) as n, (select * from tasks where key <= %(tasks)s) as t
-    """,
-    """
-    insert into events (position, key, version, at, kind, trigger, state, epoch, data)
-    select position + n * %(events)s, key + n * %(tasks)s, version, at, kind, trigger, state,
-      epoch, data
-    from generate_series(1, %(copies)s) as n,
-      (select * from events where position <= %(events)s) as t
-    """,
-    "update head set position = (select max(position) from events)",
-    "select setval('task_keys', (select max(key) from tasks))",
-)
+
+def copying(table: str, columns: list[str], sizes: dict[str, int], series: str) -> str:
+    """The statement that repeats the pattern's rows of one table; `series` counts the copies."""
+    values = [SHIFTED.get(column, column).format(**sizes) for column in columns]
+    counter = "position" if "position" in columns else "key"
+    last = sizes["events" if counter == "position" else "tasks"]
+    return (  # every name here comes from the schema itself
+        f"insert into {table} ({', '.join(columns)}) select {', '.join(values)}"  # noqa: S608
+        f" from {series} cross join (select * from {table} where {counter} <= {last}) as pattern"
+    )
 
 
 def multiply_sqlite(file: Path, copies: int) -> int:
@@ -68,32 +42,52 @@ def multiply_sqlite(file: Path, copies: int) -> int:
     # Speed of building is not what is measured; the file is synced by the checkpoint at the end.
     database.execute("pragma synchronous = off")
     database.execute("pragma cache_size = -400000")
-    tasks, last_key = database.execute("select count(*), max(key) from tasks").fetchone()
-    events, last_event = database.execute("select count(*), max(position) from events").fetchone()
-    if (tasks, events) != (last_key, last_event):
-        raise RuntimeError(f"the pattern has gaps: {tasks} tasks up to key {last_key}")
-    for statement in SQLITE_COPIES:
-        database.execute(statement, {"copies": copies, "tasks": tasks, "events": events})
+    database.execute("create temporary table n (i integer primary key)")
+    database.executemany("insert into n values (?)", [(i,) for i in range(1, copies + 1)])
+
+    def one(query: str) -> int:
+        row = database.execute(query).fetchone()
+        return int(row[0]) if row else 0
+
+    sizes = {
+        "tasks": one("select max(key) from tasks"),
+        "events": one("select max(position) from events"),
+    }
+    for table in TABLES:
+        columns = [row[1] for row in database.execute(f"pragma table_info({table})")]
+        database.execute(copying(table, columns, sizes, "n"))
     database.execute("pragma synchronous = full")
     database.execute("pragma wal_checkpoint(truncate)")
-    (made,) = database.execute("select count(*) from tasks where state = 5").fetchone()
+    made = one("select count(*) from tasks where state = 5")
     database.close()
-    return int(made)
+    return made
 
 
 def multiply_postgres(url: str, copies: int) -> int:
     """The same for PostgreSQL; keys and log positions go on where the copies end."""
+    series = f"(select generate_series(1, {copies}) as i) as n"
     with psycopg.connect(url, autocommit=True) as database:
         # Speed of building is not what is measured; the checkpoint before each row writes it out.
         database.execute("set synchronous_commit = off")
-        sizes = {"copies": copies}
-        row = database.execute("select max(key) from tasks").fetchone()
-        sizes["tasks"] = row[0] if row else 0
-        row = database.execute("select max(position) from events").fetchone()
-        sizes["events"] = row[0] if row else 0
-        for statement in POSTGRES_COPIES:
-            database.execute(statement, sizes)
+
+        def one(query: str) -> int:
+            row = database.execute(query).fetchone()
+            return int(row[0]) if row else 0
+
+        sizes = {
+            "tasks": one("select max(key) from tasks"),
+            "events": one("select max(position) from events"),
+        }
+        for table in TABLES:
+            found = database.execute(
+                "select attname from pg_attribute"
+                " where attrelid = %s::regclass and attnum > 0 and not attisdropped",
+                (table,),
+            )
+            columns = [row[0] for row in found]
+            database.execute(copying(table, columns, sizes, series).encode())
+        database.execute("update head set position = (select max(position) from events)")
+        database.execute("select setval('task_keys', (select max(key) from tasks))")
         # As autovacuum would have done long before a history grew so long.
         database.execute("vacuum analyze")
-        found = database.execute("select count(*) from tasks where state = 5").fetchone()
-        return int(found[0]) if found else 0
+        return one("select count(*) from tasks where state = 5")

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import queue
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +26,7 @@ HERE = Path(__file__).resolve().parent
 AGENTQ = Path(sys.executable).parent / "agentq"
 #: Far more than anything here takes, also on a slow machine.
 PATIENCE_SECONDS = 60.0
+INDENT = " " * 6
 
 
 class Broken(Exception):
@@ -40,11 +43,11 @@ class Show:
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
-        self._colours = out.isatty() and "NO_COLOR" not in os.environ
+        self.colours = out.isatty() and "NO_COLOR" not in os.environ
         self._number = 0
 
     def paint(self, codes: str, text: str) -> str:
-        return f"\x1b[{codes}m{text}\x1b[0m" if self._colours else text
+        return f"\x1b[{codes}m{text}\x1b[0m" if self.colours else text
 
     def line(self, text: str = "") -> None:
         print(text, file=self._out, flush=True)
@@ -72,7 +75,36 @@ class Show:
 
     def output(self, text: str) -> None:
         for row in text.rstrip().splitlines():
-            self.line(f"      {self.paint('2', row)}".rstrip())
+            self.line(f"{INDENT}{row}".rstrip())
+
+
+def run_command(
+    words: list[str], folder: Path, environment: dict[str, str], on_terminal: bool
+) -> tuple[int, str]:
+    """Run a command to its end: its status and what it printed. Where the story is told on a
+    terminal the command gets one too, and so shows what it shows to people."""
+    if not on_terminal:
+        done = subprocess.run(
+            words, cwd=folder, env=environment, text=True, stdin=subprocess.DEVNULL, check=False,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE_SECONDS,
+        )  # fmt: skip
+        return done.returncode, done.stdout
+    columns = max(shutil.get_terminal_size().columns, 80) - len(INDENT)
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        words, cwd=folder, env=environment | {"COLUMNS": str(columns)},
+        stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs,
+    )  # fmt: skip
+    os.close(theirs)
+    printed = b""
+    try:
+        while part := os.read(ours, 65536):
+            printed += part
+    except OSError:
+        pass  # the other side has closed it: the end, as Linux says it
+    finally:
+        os.close(ours)
+    return process.wait(PATIENCE_SECONDS), printed.decode("utf-8", "replace").replace("\r\n", "\n")
 
 
 class Stage:
@@ -88,24 +120,23 @@ class Stage:
 
     def agentq(self, *words: str, status: int = 0, quiet: bool = False) -> str:
         """Run the real command; show it, and insist on its exit status."""
-        done = subprocess.run(
-            [AGENTQ, *words], cwd=self.folder, env=self.environment, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-            check=False, timeout=PATIENCE_SECONDS,
-        )  # fmt: skip
         if not quiet:
             self.show.command(["agentq", *words])
-            self.show.output(done.stdout)
-        if done.returncode != status:
-            raise Broken(
-                f"`agentq {shlex.join(words)}` ended with {done.returncode}, not {status}:\n"
-                f"{done.stdout}"
-            )
-        return done.stdout
+        ended, printed = run_command(
+            [str(AGENTQ), *words], self.folder, self.environment, self.show.colours and not quiet
+        )
+        if not quiet:
+            self.show.output(printed)
+        expect(ended == status, f"`agentq {shlex.join(words)}` ended with {ended}:\n{printed}")
+        return printed
 
     def ask(self, *words: str) -> Any:
         """The same in JSON, for the story to check itself."""
         return json.loads(self.agentq(*words, "--json", quiet=True))
+
+    def events(self, task_id: str) -> list[dict[str, Any]]:
+        lines = self.agentq("events", "--task", task_id, "--json", quiet=True).splitlines()
+        return [json.loads(line) for line in lines]
 
     def worker(self, role: str, name: str, repository: Path, *, pause: bool = False) -> Actor:
         words = [sys.executable, str(HERE / "worker.py"), role, "--name", name]

@@ -7,6 +7,7 @@ import io
 import os
 import threading
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -255,6 +256,25 @@ def test_altered_evidence_does_not_become_a_result(store: ArtifactStore, root: P
     with pytest.raises(Damaged, match=r"artifacts/task-1/1/result\.md was altered"):
         store.publish_result("task-1", 1, "result.md", stored.sha256)
     assert not (root / "results").exists()
+
+
+def test_evidence_swapped_after_the_check_does_not_become_the_result(
+    store: ArtifactStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = store.put("task-1", 1, "result.md", b"# Done")
+    evidence = root / "artifacts/task-1/1/result.md"
+    real_link = os.link
+
+    def swap_then_link(*names: str, **options: Any) -> None:
+        monkeypatch.undo()
+        evidence.unlink()
+        evidence.write_bytes(b"# Gone")
+        real_link(*names, **options)
+
+    monkeypatch.setattr(os, "link", swap_then_link)
+    store.publish_result("task-1", 1, "result.md", stored.sha256)
+    assert store.result("task-1", stored.sha256) == b"# Done"
+    assert files_below(root / "results") == {"task-1.md"}
 
 
 def test_everything_works_without_hard_links(

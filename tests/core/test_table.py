@@ -89,6 +89,16 @@ def irreversible_unknown() -> Task:
     return then(claimed(irreversible=True), t.Fail(1, "lost the connection"))
 
 
+def costly_in_review() -> Task:
+    """Reported, and the report's cost used up the budget."""
+    task = claimed(review=True, budget=Amounts(usd=1))
+    return then(task, t.Report(1, "done", cost=Amounts(usd=1)))
+
+
+def too_costly() -> Task:
+    return then(costly_in_review(), t.Verdict("boss", t.Ruling.REJECT))
+
+
 DONE = t.DependencyEnded("task-0", C)
 BROKEN = t.DependencyEnded("task-0", F)
 APPROVED = t.Approve("boss")
@@ -137,6 +147,7 @@ CASES: dict[Triple, Case] = {
     (V, "Verdict", C): told(BY_STATE[V], t.Verdict("boss", t.Ruling.ACCEPT)),
     (V, "Verdict", R): told(BY_STATE[V], t.Verdict("boss", t.Ruling.CHANGES, "add tests")),
     (V, "Verdict", P): told(irreversible_in_review, t.Verdict("boss", t.Ruling.CHANGES)),
+    (V, "Verdict", B): told(costly_in_review, t.Verdict("boss", t.Ruling.CHANGES)),
     (V, "Verdict", F): told(BY_STATE[V], t.Verdict("boss", t.Ruling.REJECT)),
     (V, "Tick", V): ticked(BY_STATE[V]),
     (B, "DependencyEnded", B): told(nobody_approved, DONE),
@@ -154,6 +165,7 @@ CASES: dict[Triple, Case] = {
     (X, "Tick", X): ticked(BY_STATE[X]),
     (F, "Requeue", R): told(failed_task, t.Requeue("boss")),
     (F, "Requeue", P): told(failed_task, t.Requeue("boss", "", ("task-0",))),
+    (F, "Requeue", B): told(too_costly, t.Requeue("boss")),
     (E, "Requeue", R): told(BY_STATE[E], t.Requeue("boss")),
     (E, "Requeue", P): told(BY_STATE[E], t.Requeue("boss", "", ("task-0",))),
     **{(s, "Cancel", X): told(BY_STATE[s], t.Cancel("boss")) for s in (P, R, H, V, B)},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from agentq.core import triggers as t
@@ -25,7 +27,7 @@ from tests.core.building import (
 )
 
 
-def timed_out(**fields: object) -> Task:
+def timed_out(**fields: Any) -> Task:
     return due(submitted(requires_approval=True, approval_timeout_seconds=60, **fields)).task
 
 

@@ -24,9 +24,7 @@ def before_submit(policy: OnDependencyFailure, outcome: State) -> Decision:
 
 
 def after_submit(policy: OnDependencyFailure, outcome: State) -> Decision:
-    task = submitted(
-        waiting_on=("task-0",), on_dependency_failure=policy, reply_to="results.boss"
-    )
+    task = submitted(waiting_on=("task-0",), on_dependency_failure=policy, reply_to="results.boss")
     return transition(task, t.DependencyEnded("task-0", outcome), NOW)
 
 
@@ -113,9 +111,7 @@ def test_an_end_told_twice_counts_once() -> None:
 
 def test_a_failed_dependency_also_settles_a_child_that_is_blocked() -> None:
     # Given a child that is blocked over its approval while its dependency is under way,
-    task = submitted(
-        waiting_on=("task-0",), requires_approval=True, approval_timeout_seconds=60
-    )
+    task = submitted(waiting_on=("task-0",), requires_approval=True, approval_timeout_seconds=60)
     blocked = due(task).task
     # when the dependency fails, then nobody is asked any longer.
     settled = then(blocked, t.DependencyEnded("task-0", State.FAILED))

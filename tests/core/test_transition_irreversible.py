@@ -104,7 +104,7 @@ def test_an_answer_does_not_start_it_a_fresh_approval_does(how: str) -> None:
     assert decision.task.state is State.PENDING
     assert not effects_of(decision, Announce)
     assert [effect.kind for effect in effects_of(decision, Notify)] == ["approval_wanted"]
-    assert refusal(decision.task, CLAIM)
+    assert refusal(decision.task, CLAIM).code == "wrong_state"
     # again from somebody other than its submitter, and only then can it be claimed.
     assert refusal(decision.task, t.Approve("coordinator")).code == "self_approval"
     assert then(decision.task, t.Approve("boss"), CLAIM, at=NOW + 60_000).epoch == 2

@@ -15,7 +15,7 @@ from agentq.core.limits import CRASHES_MAX, NOTES_KEPT
 from agentq.core.retry import BASE_MS, CEILING_MS, backoff_ms
 from agentq.core.states import State
 from agentq.core.task import Amounts, Task
-from agentq.core.transition import transition
+from agentq.core.transition import Decision, transition
 from tests.core.building import LEASE_MS, SECOND, claimed, due, effects_of, then
 
 AGAIN = t.Claim("bob", LEASE_MS)
@@ -143,24 +143,19 @@ def test_the_lease_holds_until_its_last_moment() -> None:
 @pytest.mark.parametrize("says_so", [False, True], ids=["vanishes", "says it crashed"])
 def test_a_task_that_kills_its_holders_is_quarantined(says_so: bool) -> None:
     # Given a task with tries to spare, when one holder after the other dies over it,
+    def dies(task: Task) -> Decision:
+        crashed = t.Fail(task.epoch, "signal 9", t.FailureKind.CRASHED)
+        return transition(task, crashed, task.updated_at) if says_so else due(task)
+
     task = claimed(max_attempts=1000)
-    kinds = []
-    for epoch in range(1, CRASHES_MAX + 1):
-        if epoch > 1:
-            task = back_in_progress(task)
-        if says_so:
-            crashed = t.Fail(epoch, "signal 9", t.FailureKind.CRASHED)
-            decision = transition(task, crashed, task.updated_at)
-        else:
-            decision = due(task)
-        task = decision.task
-        kinds.append(decision.events[0].kind)
+    for _ in range(CRASHES_MAX - 1):
+        task = back_in_progress(dies(task).task)
+    last = dies(task)
     # then it is poison: a dead letter, not another victim.
-    assert task.state is State.FAILED
-    assert kinds[-1] == "quarantined"
-    assert kinds.count("quarantined") == 1
-    assert (task.memo.crashes, task.memo.failures) == (CRASHES_MAX, 0)
-    assert effects_of(decision, Notify) == [Notify("dead_letter", task.reason)]
+    assert last.task.state is State.FAILED
+    assert last.events[0].kind == "quarantined"
+    assert (last.task.memo.crashes, last.task.memo.failures) == (CRASHES_MAX, 0)
+    assert effects_of(last, Notify) == [Notify("dead_letter", last.task.reason)]
 
 
 # -- counters are kept apart -------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from agentq.core import triggers as t
@@ -27,7 +29,7 @@ CHANGES = t.Verdict("boss", t.Ruling.CHANGES, "add tests")
 REJECT = t.Verdict("boss", t.Ruling.REJECT, "wrong repository")
 
 
-def reported(**fields: object) -> Task:
+def reported(**fields: Any) -> Task:
     return then(claimed(review=True, **fields), REPORT)
 
 

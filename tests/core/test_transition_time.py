@@ -11,7 +11,7 @@ from agentq.core.limits import REMINDER_MS
 from agentq.core.schedule import waiting_for
 from agentq.core.states import State
 from agentq.core.transition import transition
-from tests.core.building import LEASE_MS, NOW, SECOND, BY_STATE, claimed, due, submitted, then
+from tests.core.building import BY_STATE, LEASE_MS, NOW, SECOND, claimed, due, submitted, then
 
 CLAIM = t.Claim("ann", LEASE_MS)
 DAY = 86_400 * SECOND

@@ -108,8 +108,8 @@ class Checker:
             self.model.lanes = frozenset(self._all("SELECT lanes FROM head")[0][0].split())
         if call.verb == "limits":
             self._read_limits()
-        for position, *columns in self._all(_EVENTS, self._position):
-            self._take_event(call, facts, position, EventRow(*columns))
+        for row in self._new_events():
+            self._take_event(call, facts, row)
         self._check_graph(facts)
         self._check_rows(call, facts)
         self._check_outbox(call, facts)
@@ -123,10 +123,26 @@ class Checker:
 
     # -- events ----------------------------------------------------------------------------------
 
-    def _take_event(self, call: Call, facts: StepFacts, position: int, row: EventRow) -> None:
-        if position != self._position + 1:
-            raise Violation(LOG, f"position {position} follows {self._position}")
-        self._position = position
+    def _new_events(self) -> list[EventRow]:
+        """What was appended, in the order in which it was decided.
+
+        Positions are in the order of commits. Within one commit a task that follows a completion is
+        written before it; it is told after it, because that is what caused it.
+        """
+        rows = []
+        for position, *columns in self._all(_EVENTS, self._position):
+            if position != self._position + 1:
+                raise Violation(LOG, f"position {position} follows {self._position}")
+            self._position = position
+            row = EventRow(*columns)
+            self.model.log.append((position, self._id_of(row.key), row.version))
+            self.model.log_keys.append(row.key)
+            rows.append(row)
+        if any(row.trigger != "Submit" for row in rows):
+            rows.sort(key=lambda row: row.trigger == "Submit")
+        return rows
+
+    def _take_event(self, call: Call, facts: StepFacts, row: EventRow) -> None:
         if row.trigger == "Submit":
             shadow = self._birth(call, facts, row)
         elif row.key in self.model.shadows:
@@ -148,7 +164,13 @@ class Checker:
             self._check_artifacts(shadow)
         if shadow.over and not was_over:
             facts.ended[shadow.id] = shadow
-        self.model.log.append((position, shadow.id, event.version))
+
+    def _id_of(self, key: int) -> str:
+        shadow = self.model.shadows.get(key)
+        found = [] if shadow else self._all("SELECT id FROM specs WHERE key = ?", key)
+        if shadow is None and not found:
+            raise Violation(REPLAY, f"an event of task {key}, which does not exist")
+        return shadow.id if shadow else str(found[0][0])
 
     def _birth(self, call: Call, facts: StepFacts, row: EventRow) -> Shadow:
         model = self.model

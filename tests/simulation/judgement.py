@@ -55,7 +55,7 @@ class Judge:
     def __init__(self, model: Model) -> None:
         self.model = model
         #: Completions that callers were told of, by task: counted outside the ledger.
-        self.completions: dict[str, set[tuple[str, int, str]]] = {}
+        self.completions: dict[int, set[tuple[str, int, str]]] = {}
         self.acknowledged: set[str] = set()
 
     # -- before ----------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ class Judge:
             if isinstance(known, tuple):
                 expected.refusal = known
                 return
-            unknown = [each for each in spec.after if each not in model.by_id | batch]
+            unknown = [d for d in spec.after if d not in model.by_id and d not in batch]
             if not known and unknown:
                 expected.refusal = (INPUT, f"{spec.id} comes after {unknown}, which are not there")
                 return
@@ -189,7 +189,7 @@ class Judge:
             raise Violation(LOST, f"the answer {answer} to {told} is not what was committed")
         if answer.state is COMPLETE and not isinstance(told, Claim):
             told_by = (type(told).__name__, answer.epoch, answer.summary)
-            accepted = self.completions.setdefault(shadow.id, set())
+            accepted = self.completions.setdefault(key, set())
             accepted.add(told_by)
             completing = {each for each in accepted if each[0] in ("Report", "Verdict", "Answer")}
             if len({(epoch, summary) for _, epoch, summary in completing}) > 1:

@@ -52,12 +52,13 @@ class Model:
         self.held: dict[str, int] = {}
         self.names: dict[str, Remembered] = {}
         self.lanes: frozenset[str] = frozenset()
-        #: Every event ever committed: position, task id, version.
+        #: Every event ever committed: position, task id, version; and the keys beside them.
         self.log: list[tuple[int, str, int]] = []
+        self.log_keys: list[int] = []
         self.last_key = 0
         #: Deliveries to the world outside, by the effect's stable id.
         self.delivered: dict[str, tuple[str, str]] = {}
-        self.side_effects: Counter[str] = Counter()
+        self.side_effects: Counter[int] = Counter()
 
     def outcome(self, task_id: str) -> State:
         shadow = self.by_id.get(task_id)
@@ -145,10 +146,10 @@ class Model:
 
     def do_irreversibly(self, shadow: Shadow) -> None:
         """An agent did the thing that cannot be undone."""
-        self.side_effects[shadow.id] += 1
-        if self.side_effects[shadow.id] > shadow.approvals:
+        self.side_effects[shadow.key] += 1
+        if self.side_effects[shadow.key] > shadow.approvals:
             raise Violation(
                 IRREVERSIBLE,
-                f"{shadow.id} was done {self.side_effects[shadow.id]} times,"
+                f"{shadow.id} was done {self.side_effects[shadow.key]} times,"
                 f" approved {shadow.approvals} times",
             )

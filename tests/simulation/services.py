@@ -79,7 +79,12 @@ def follow(world: World, cursor: int, limit: int) -> int:
         return cursor
     page: list[Entry] = outcome.value
     seen = [(entry.position, entry.task_id, entry.event.version) for entry in page]
-    there = [line for line in world.model.log[cursor:] if line[1] in world.model.by_id]
+    model = world.model
+    there = [
+        line
+        for line, key in zip(model.log[cursor:], model.log_keys[cursor:], strict=True)
+        if key in model.shadows
+    ]
     if seen != there[:limit]:
         raise Violation(LOG, f"a follower at {cursor} saw {seen[:5]}, not {there[:5]}")
     return page[-1].position if page else cursor
@@ -88,8 +93,10 @@ def follow(world: World, cursor: int, limit: int) -> int:
 def operator(world: World) -> Script:
     """Turn the knobs, look at the dials, and pull a plug now and then."""
     rng = world.rng
-    while not world.healed:
+    while True:
         yield world.some_time() * 2
+        if world.healed:
+            return
         deed = rng.choice((_limit, _lanes, _look, _look, _restart, _jump, _stop_ticking))
         deed(world)
 

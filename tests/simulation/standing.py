@@ -166,7 +166,8 @@ class Standing:
         return None
 
     def _approve_ok(self, trigger: t.Approve, at: int) -> Objection:
-        asks = self.state is PENDING or self.blocked_for == "approval_timeout"
+        timed_out = self.state is BLOCKED and self.blocked_for == "approval_timeout"
+        asks = self.state is PENDING or timed_out
         if not asks or not self.awaits_approval:
             return RULES, self._words(trigger)
         if trigger.by == self.spec.sender:

@@ -28,11 +28,11 @@ from agentq.artifacts.disk import (
     names_in,
     open_folder,
     open_plain,
-    remove_old,
     unavailable,
     write_new,
 )
 from agentq.artifacts.recorded import Place, is_there, read_recorded
+from agentq.artifacts.removal import remove_old
 from agentq.core.errors import AgentqError, Conflict, Damaged, Unavailable
 
 _TASKS = ("tasks",)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -55,16 +55,29 @@ class Written(NamedTuple):
 
 @contextmanager
 def open_folder(root: str, parts: Sequence[str], *, create: bool = False) -> Iterator[int]:
-    """Yield a descriptor of the folder `parts` below `root`."""
+    """Yield a descriptor of the folder `parts` below `root`.
+
+    Folders made on the way are on disk when the block has ended well. Syncing them only then is
+    much cheaper: what the block itself syncs has mostly carried them along.
+    """
     folder = _open_root(root, create=create)
+    opened, grown = [folder], []
     try:
         for part in parts:
-            child = _open_child(folder, part, create=create)
-            os.close(folder)
+            child = _open_child(folder, part)
+            if child is None and create:
+                child = _make_child(folder, part)
+                grown.append(folder)
+            if child is None:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), part)
+            opened.append(child)
             folder = child
         yield folder
+        for parent in grown:
+            os.fsync(parent)
     finally:
-        os.close(folder)
+        for descriptor in opened:
+            os.close(descriptor)
 
 
 def _open_root(root: str, *, create: bool) -> int:
@@ -85,17 +98,27 @@ def _open_root(root: str, *, create: bool) -> int:
     return os.open(root, _FOLDER_FLAGS)
 
 
-def _open_child(folder: int, name: str, *, create: bool) -> int:
-    flags = _FOLDER_FLAGS | os.O_NOFOLLOW
+def _open_child(folder: int, name: str) -> int | None:
     try:
-        return os.open(name, flags, dir_fd=folder)
+        return os.open(name, _FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=folder)
     except FileNotFoundError:
-        if not create:
-            raise
+        return None
+
+
+def _make_child(folder: int, name: str) -> int:
     with suppress(FileExistsError):  # somebody else was faster
         os.mkdir(name, dir_fd=folder)
-    os.fsync(folder)
-    return os.open(name, flags, dir_fd=folder)
+    return os.open(name, _FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=folder)
+
+
+@contextmanager
+def open_below(parent: int, name: str) -> Iterator[int]:
+    """Yield a descriptor of a folder inside an open one."""
+    folder = os.open(name, _FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=parent)
+    try:
+        yield folder
+    finally:
+        os.close(folder)
 
 
 def open_plain(folder: int, name: str) -> int:
@@ -233,66 +256,6 @@ def copy_by_link(file: int, source: int, name: str, target: int, temporary: str)
         return True
     os.unlink(temporary, dir_fd=target)
     return False
-
-
-def remove_tree(parent: int, name: str) -> None:
-    """Remove a folder, however deep, or whatever else has its name; nothing there is fine."""
-    with suppress(FileNotFoundError):
-        if not _is_folder(parent, name):
-            os.unlink(name, dir_fd=parent)
-            return
-        folder = _open_child(parent, name, create=False)
-        try:
-            _empty(folder)
-        finally:
-            os.close(folder)
-        os.rmdir(name, dir_fd=parent)
-
-
-def _empty(folder: int) -> None:
-    # One folder at a time, no recursion: an agent may have made them deeper than our stack.
-    while names := names_in(folder):
-        for name in names:
-            with suppress(FileNotFoundError):  # somebody else removes them too
-                if _is_folder(folder, name):
-                    _lift_out(folder, name)
-                else:
-                    os.unlink(name, dir_fd=folder)
-
-
-def remove_old(
-    root: str, parts: Sequence[str], before_ms: int, is_left_over: Callable[[str], bool]
-) -> int:
-    """Remove the files of a folder that are older and left over; returns how many there were."""
-    removed = 0
-    with (
-        disk_errors(f"clean up below {root}"),
-        suppress(FileNotFoundError),
-        open_folder(root, parts) as folder,
-    ):
-        for name in names_in(folder):
-            with suppress(FileNotFoundError):
-                found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-                # When it got this name: a link keeps the time of writing, which may be long ago.
-                old = found.st_ctime_ns < before_ms * 1_000_000
-                if old and not stat.S_ISDIR(found.st_mode) and is_left_over(name):
-                    os.unlink(name, dir_fd=folder)
-                    removed += 1
-    return removed
-
-
-def _is_folder(parent: int, name: str) -> bool:
-    return stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
-
-
-def _lift_out(folder: int, name: str) -> None:
-    child = _open_child(folder, name, create=False)
-    try:
-        for inner in names_in(child):
-            os.rename(inner, temporary_name(), src_dir_fd=child, dst_dir_fd=folder)
-    finally:
-        os.close(child)
-    os.rmdir(name, dir_fd=folder)
 
 
 @contextmanager

@@ -27,8 +27,6 @@ from agentq.artifacts.disk import (
     new_digest,
     open_folder,
     open_plain,
-    remove_old,
-    remove_tree,
     temporary_name,
     write_new,
 )
@@ -41,6 +39,7 @@ from agentq.artifacts.names import (
     media_type,
 )
 from agentq.artifacts.recorded import Place, is_there, open_recorded, read_recorded
+from agentq.artifacts.removal import remove_old, remove_tree
 from agentq.artifacts.sources import reading
 from agentq.contracts.artifacts import Source, Stored
 from agentq.core.errors import AgentqError, Conflict, Unavailable

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from agentq.cli.options import unreadable
 from agentq.cli.screen import emit_json, is_terminal, say
 from agentq.cli.session import Session
-from agentq.core.errors import AgentqError, Conflict, Invalid, NotFound
+from agentq.core.errors import AgentqError, Conflict, Invalid
 
 if TYPE_CHECKING:
     from agentq.client.queue import Queue
@@ -57,9 +58,7 @@ def _read(file: str) -> Iterator[tuple[int, bytes]]:
                 if data.strip():
                     yield number, data
     except OSError as error:
-        raise NotFound(
-            f"{file} cannot be read: {error.strerror}. Nothing was submitted.", "Check the path."
-        ) from error
+        raise unreadable(file, error, "submitted") from error
 
 
 def _checked(number: int, data: bytes, base: Path | None, defaults: dict[str, Any]) -> Line:
@@ -125,9 +124,7 @@ def _refuse_unknown_dependencies(queue: Queue, lines: list[Line]) -> None:
             known.add(each)
 
 
-def _send(
-    queue: Queue, lines: list[Line], under: tuple[int, int] | None
-) -> dict[str, str]:
+def _send(queue: Queue, lines: list[Line], under: tuple[int, int] | None) -> dict[str, str]:
     """Submit batch by batch; the id each task has now, by the id it was sent with."""
     ids: dict[str, str] = {}
     for batch in _with_progress(lines):
@@ -157,9 +154,9 @@ def _with_progress(lines: list[Line]) -> Iterable[list[Line]]:
         yield from batches
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    columns = (TextColumn("submitting"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("submitting"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         work = progress.add_task("", total=len(lines))
         for batch in batches:

@@ -20,7 +20,7 @@ from agentq.cli.screen import (
 )
 from agentq.cli.session import Session, pass_session
 from agentq.cli.status import headline_of
-from agentq.core.errors import Refused, TimedOut
+from agentq.core.errors import Damaged, Refused, TimedOut, Unavailable
 
 if TYPE_CHECKING:
     from agentq.client.claim import Claim
@@ -34,10 +34,20 @@ _FOREVER = "forever"
 @command()
 @click.option("--as", "role", type=Role(), help="The role that claims.")
 @task_argument
-@click.option("--wait", is_flag=False, flag_value=_FOREVER, metavar="[DURATION]",
-              help="Wait for a task: this long, or as long as it takes.")
-@click.option("--lease", type=Duration(), default=DEFAULT_LEASE, show_default=True,
-              help="How long it is held without `agentq heartbeat`.")
+@click.option(
+    "--wait",
+    is_flag=False,
+    flag_value=_FOREVER,
+    metavar="[DURATION]",
+    help="Wait for a task: this long, or as long as it takes.",
+)
+@click.option(
+    "--lease",
+    type=Duration(),
+    default=DEFAULT_LEASE,
+    show_default=True,
+    help="How long it is held without `agentq heartbeat`.",
+)
 @click.option("--holder", metavar="NAME", help="Who holds it.  [default: the role]")
 @pass_session
 def claim(
@@ -64,10 +74,11 @@ def claim(
         claimed = _claim_next(queue, role, patience, lease, holder)
     else:
         raise click.UsageError("Claim as whom? --as ROLE says.", click.get_current_context())
+    context = _context_of(claimed)
     if session.json:
-        emit_json({**queue.as_json(claimed.task), "context": claimed.context()})
+        emit_json({**queue.as_json(claimed.task), "context": context})
     else:
-        _show(claimed, lease)
+        _show(claimed, lease, context)
 
 
 def _patience(wait: str | None) -> float:
@@ -80,9 +91,7 @@ def _patience(wait: str | None) -> float:
     return parse_duration(wait, field="--wait", allow_zero=True)
 
 
-def _claim_next(
-    queue: Queue, role: str, patience: float, lease: int, holder: str | None
-) -> Claim:
+def _claim_next(queue: Queue, role: str, patience: float, lease: int, holder: str | None) -> Claim:
     claimed = queue.claim(role, patience, holder=holder or role, lease=lease)
     if claimed is None:
         waited = f" within {patience:g} s" if patience else ""
@@ -123,7 +132,19 @@ def _claim_this(
                 raise
 
 
-def _show(claimed: Claim, lease: int) -> None:
+def _context_of(claimed: Claim) -> str:
+    """The task's text. Without it nobody can work, so the claim is not kept either."""
+    try:
+        return claimed.context()
+    except Damaged as error:
+        claimed.block(f"its context cannot be read: {error.cause}")
+        raise
+    except Unavailable as error:
+        claimed.release(f"its context could not be read: {error.cause}")
+        raise
+
+
+def _show(claimed: Claim, lease: int, context: str) -> None:
     from agentq.core.durations import format_duration
 
     task = claimed.task
@@ -140,6 +161,7 @@ def _show(claimed: Claim, lease: int) -> None:
         ]
     )
     say()
-    say(clean(claimed.context()).rstrip("\n"))
+    say(clean(context).rstrip("\n"))
     if is_terminal():
-        note(f"\nreport with: agentq complete {task.id} --epoch {claimed.epoch} --summary …")
+        say()
+        note(f"report with: agentq complete {task.id} --epoch {claimed.epoch} --summary …")

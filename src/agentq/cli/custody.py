@@ -36,9 +36,7 @@ def heartbeat(session: Session, ref: str | None, epoch: int | None, lease: int) 
 @epoch_option
 @click.option("--note", metavar="TEXT", help="What is being done.")
 @pass_session
-def progress(
-    session: Session, words: tuple[str, ...], epoch: int | None, note: str | None
-) -> None:
+def progress(session: Session, words: tuple[str, ...], epoch: int | None, note: str | None) -> None:
     """Say how far an attempt has come.
 
     PERCENT is 0 to 100. Inside an attempt the ID may be left out.

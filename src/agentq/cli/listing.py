@@ -134,6 +134,6 @@ def labels_of(pairs: tuple[str, ...]) -> dict[str, str]:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not (key and equals and value):
-            raise Invalid(f"--label takes KEY=VALUE, got {pair!r}.", "For example --label team=web.")
+            raise Invalid(f"--label takes KEY=VALUE, got {pair!r}.", "As in --label team=web.")
         labels[key] = value
     return labels

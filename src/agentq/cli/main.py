@@ -113,7 +113,7 @@ class App(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, section in COMMANDS.items():
             with formatter.section(title):
-                formatter.write_dl([(name, line) for name, (_, line) in section.items()], 12)
+                formatter.write_dl([(f"{name:<10}", line) for name, (_, line) in section.items()])
 
     def main(self, *args: Any, **extra: Any) -> Any:
         words = extra.pop("args", None) if not args else args[0]

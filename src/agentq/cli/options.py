@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from agentq.cli.session import Session
-from agentq.core.errors import AgentqError, Invalid
+from agentq.core.errors import AgentqError, Invalid, NotFound
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
+
+    _Kind = click.ParamType[Any]
+else:
+    _Kind = click.ParamType
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -39,11 +44,12 @@ def url_option(function: F) -> F:
     )(function)  # fmt: skip
 
 
-def command(name: str | None = None, **attributes: Any) -> Callable[[Callable[..., Any]], Any]:
+def command(name: str | None = None) -> Callable[[Callable[..., Any]], click.Command]:
     """A command that takes --json and --url as well as its own options."""
 
     def decorate(function: Callable[..., Any]) -> click.Command:
-        return click.command(name, **attributes)(url_option(json_option(function)))
+        made: click.Command = click.command(name)(url_option(json_option(function)))
+        return made
 
     return decorate
 
@@ -60,7 +66,7 @@ def group(name: str | None = None) -> Callable[[Callable[..., Any]], click.Group
 # -- kinds of values -----------------------------------------------------------------------------
 
 
-class Duration(click.ParamType):
+class Duration(_Kind):
     """`90s`, `15m`, `8h`, or plain seconds."""
 
     name = "duration"
@@ -80,7 +86,7 @@ class Duration(click.ParamType):
         return parse_duration(value, field=words, allow_zero=self.allow_zero)
 
 
-class Amount(click.ParamType):
+class Amount(_Kind):
     """A number from 0, as a sum of money is."""
 
     name = "amount"
@@ -100,7 +106,7 @@ class Amount(click.ParamType):
         return amount
 
 
-class TaskRef(click.ParamType):
+class TaskRef(_Kind):
     """A task's id, or the beginning of it."""
 
     name = "id"
@@ -114,7 +120,7 @@ class TaskRef(click.ParamType):
         return _offered(ctx, lambda session: session.queue().ids(incomplete))
 
 
-class Role(click.ParamType):
+class Role(_Kind):
     """The kind of worker a task is for."""
 
     name = "role"
@@ -185,7 +191,7 @@ def text_of(value: str, what: str) -> str:
     """The text itself; `-` is standard input."""
     if value != "-":
         return value
-    data = click.get_binary_stream("stdin").read()
+    data = sys.stdin.buffer.read()
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -193,3 +199,11 @@ def text_of(value: str, what: str) -> str:
             f"{what} from standard input is not text in UTF-8: {error}. Nothing was done.",
             "Store binary content as an artifact.",
         ) from None
+
+
+def unreadable(file: str, error: OSError, undone: str) -> AgentqError:
+    """A file that was named and cannot be read; `undone` says what was not done with it."""
+    if isinstance(error, FileNotFoundError):
+        return NotFound(f"There is no file {file!r}. Nothing was {undone}.", "Check the path.")
+    why = error.strerror or str(error)
+    return Invalid(f"The file {file!r} cannot be read: {why}. Nothing was {undone}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -14,10 +15,10 @@ from agentq.cli.options import (
     reason_option,
     task_argument,
     text_of,
+    unreadable,
 )
 from agentq.cli.session import Session, pass_session
 from agentq.cli.status import answer_with_task
-from agentq.core.errors import NotFound
 
 _from_option = click.option(
     "--from", "sender", type=Role(), default="",
@@ -71,9 +72,15 @@ def complete(
 @_from_option
 @epoch_option
 @reason_option(required=True)
-@click.option("--kind", type=click.Choice(["transient", "timeout", "stalled", "crashed",
-              "bad_output", "refused", "invalid", "budget"]), default="transient",
-              show_default=True, help="Each kind has its own answer; refused is not retried.")
+@click.option(
+    "--kind",
+    type=click.Choice(
+        ["transient", "timeout", "stalled", "crashed", "bad_output", "refused", "invalid", "budget"]
+    ),
+    default="transient",
+    show_default=True,
+    help="Each kind has its own answer; refused is not retried.",
+)
 @pass_session
 def fail(
     session: Session, ref: str | None, sender: str, epoch: int | None, reason: str, kind: str
@@ -110,13 +117,11 @@ def block(session: Session, ref: str | None, epoch: int | None, reason: str) -> 
 def content_of(file: str) -> bytes | Path:
     """What a file holds, checked to be there before anything is claimed or changed for it."""
     if file == "-":
-        return click.get_binary_stream("stdin").read()
+        return sys.stdin.buffer.read()
     path = Path(file)
     try:
         with path.open("rb") as stream:
             stream.read(1)
     except OSError as error:
-        raise NotFound(
-            f"{file} cannot be read: {error.strerror}. Nothing was recorded.", "Check the path."
-        ) from error
+        raise unreadable(file, error, "recorded") from error
     return path

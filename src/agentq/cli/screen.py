@@ -98,9 +98,7 @@ def paint(text: str, style: str, err: bool = False) -> str:
 
     if not wants_color():
         return text
-    if style in ("bold", "dim"):
-        return click.style(text, bold=style == "bold", dim=style == "dim")
-    return click.style(text, fg=style)
+    return click.style(text, bold=True) if style == "bold" else click.style(text, fg=style)
 
 
 def say(text: str = "") -> None:
@@ -169,19 +167,21 @@ def _plain_table(columns: Sequence[str], rows: Sequence[Sequence[Styled]]) -> No
 
 def _rich_table(columns: Sequence[str], rows: Sequence[Sequence[Styled]]) -> None:
     from rich.box import SIMPLE_HEAD
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
     for number, column in enumerate(columns):
-        last = number == len(columns) - 1
+        head = column.lstrip(">")
+        widest = max(cell_len(text) for text in (head, *(row[number].text for row in rows)))
         table.add_column(
-            column.lstrip(">"),
+            head,
             justify="right" if column.startswith(">") else "left",
             no_wrap=True,
-            overflow="ellipsis" if last else "fold",
-            ratio=1 if last and len(columns) > 2 else None,
+            overflow="ellipsis",
+            min_width=min(widest, 12) if number == len(columns) - 1 else widest,
         )
     for row in rows:
         # Text, never markup: a title like [red] must stay a title.

@@ -84,6 +84,8 @@ def _fields(task: Task, plain: dict[str, Any], now: int) -> list[tuple[str, Cell
         ("attempt", _attempt(task, now)),
         ("progress", f"{progress['percent']} % {progress['note']}" if progress else None),
         ("waits for", ", ".join(plain["waiting_for"])),
+        ("not before", ago(memo.not_before, now)),
+        ("expires", ago(task.wake_at, now) if plain["state"] == "ready" else None),
         ("reason", Styled(memo.reason, "yellow") if memo.reason else None),
         ("summary", task.summary),
         ("result", plain["result_ref"]),
@@ -111,13 +113,13 @@ def _attempt(task: Task, now: int) -> str:
     if task.holder:
         words.append(f"held by {task.holder}, lease ends {ago(task.wake_at, now)}")
     counted = [
-        f"{count} {word}"
-        for count, word in (
-            (memo.failures, f"of {task.spec.max_attempts} failures"),
-            (memo.crashes, "crashes"),
-            (memo.interruptions, "interruptions"),
-            (memo.rounds, "rounds of review"),
-            (memo.refused_reports, "late reports refused"),
+        f"{word} {count}"
+        for word, count in (
+            (f"failures (of {task.spec.max_attempts})", memo.failures),
+            ("crashes", memo.crashes),
+            ("interruptions", memo.interruptions),
+            ("rounds of review", memo.rounds),
+            ("late reports refused", memo.refused_reports),
         )
         if count
     ]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--to", type=Role(), help="The role that does it (a queue is made if need be)."),
     click.option("--type", metavar="TYPE", help="What kind of work it is."),
-    click.option("--file", metavar="FILE", help="A task file: Markdown, perhaps with front matter."),
+    click.option("--file", metavar="FILE", help="A task file: Markdown with front matter."),
     click.option("--instructions", metavar="TEXT", help="What to do; - reads standard input."),
     click.option("--id", metavar="ID", help="Its id.  [default: of the file, else generated]"),
     click.option("--title", metavar="TEXT", help="A line for people."),
@@ -61,7 +61,7 @@ def _task_options(function: F) -> F:
 @_task_options
 @click.option("--bulk", metavar="FILE", help="Tasks as JSON lines, one object each; - reads stdin.")
 @pass_session
-def submit(session: Session, bulk: str | None, **words: Any) -> None:
+def submit(session: Session, /, bulk: str | None, **words: Any) -> None:
     """Submit a task, or many from a file.
 
     Returns once the task is durable, and prints its id (alone, in a pipe). What an option says

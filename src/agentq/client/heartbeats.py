@@ -7,7 +7,9 @@ A claim that is not renewed any more is told so: from then on each of its calls 
 from __future__ import annotations
 
 import logging
+import math
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from agentq.contracts.store import Lease
@@ -29,10 +31,12 @@ class Heartbeats:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._next_round_at = math.inf
 
     def hold(self, claim: Claim) -> None:
         with self._changed:
             self._claims[claim.key] = claim
+            self._next_round_at = min(self._next_round_at, _third_of(claim))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="agentq-leases", daemon=True)
                 self._thread.start()
@@ -63,11 +67,12 @@ class Heartbeats:
     def _next_round(self) -> dict[int, Claim] | None:
         """Sleep until leases must be renewed, then say which; None when it is time to end."""
         with self._changed:
-            self._changed.wait_for(lambda: self._claims or self._closed)
-            if not self._closed:
-                pause = min(claim.lease_ms for claim in self._claims.values()) / 3000
-                # A new claim, perhaps with a shorter lease, wakes us to reckon again.
-                self._changed.wait(pause)
+            while not self._closed:
+                pause = self._next_round_at - time.monotonic()
+                if pause <= 0:
+                    break
+                self._changed.wait(None if pause == math.inf else pause)
+            self._next_round_at = min(map(_third_of, self._claims.values()), default=math.inf)
             return None if self._closed else dict(self._claims)
 
     def _renew(self, claims: dict[int, Claim]) -> None:
@@ -82,3 +87,8 @@ class Heartbeats:
             if key not in renewed:
                 claim.lose()
                 self.let_go(claim)
+
+
+def _third_of(claim: Claim) -> float:
+    """When to renew this claim at the latest, from now: two more chances before its lease ends."""
+    return time.monotonic() + claim.lease_ms / 3000

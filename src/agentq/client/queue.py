@@ -172,7 +172,7 @@ class Queue(Reading):
         check_role(role)
         who = holder or self.holder
         lease_ms = parse_duration(lease) * 1000 if lease is not None else 0
-        self._tick_now_and_then()
+        self.tick_now_and_then()
         held = self.ledger.claim(role, n, who, lease_ms)
         if not held and wait > 0:
             held = self._claim_patiently(role, n, who, lease_ms, wait)
@@ -396,6 +396,12 @@ class Queue(Reading):
         key, task = self.ledger.views.find(ref)
         if task.state is State.REVIEW:
             return self._verdict(key, by, Ruling.CHANGES if changes else Ruling.REJECT, reason)
+        if changes:
+            raise Refused(
+                f"{task.id} is {task.state}: there is no report to ask changes of. Nothing was"
+                " changed.",
+                "Changes can be asked for while a task is in review.",
+            )
         return self.ledger.reject(key, by, reason)
 
     def verdict(self, ref: str, by: str, ruling: Ruling | str, feedback: str = "") -> Task:

@@ -250,21 +250,22 @@ class Reading:
 
     def nap(self, waiter: Waiter, left: float) -> None:
         """One sleep of a waiting loop: until a ring, the next timer, or the safety poll."""
-        self._tick_now_and_then()
         pause = min(left, POLL_SECONDS * random.uniform(0.8, 1.0))
         wake_at = self.ledger.views.next_wake()
         if wake_at:
             until_due = (wake_at - self.ledger.store.now()) / 1000
-            pause = min(pause, max(until_due, 0.02))
+            if until_due <= 0:
+                self.tick()
+                return
+            pause = min(pause, until_due)
         waiter.wait(pause)
 
-    def _tick_now_and_then(self) -> None:
+    def tick_now_and_then(self) -> None:
+        """Called by whoever claims: a single worker needs nobody else to end leases for it."""
         now = time.monotonic()
         with self._ticking:
             if now - self._ticked < _TICK_EVERY:
-                wake_at = self.ledger.views.next_wake()
-                if not wake_at or wake_at > self.ledger.store.now():
-                    return
+                return
             self._ticked = now
         self.tick()
 

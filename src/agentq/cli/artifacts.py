@@ -1,0 +1,143 @@
+"""`agentq artifacts`: the evidence that attempts leave."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from agentq.cli.options import command, epoch_option, group, named_task_argument, task_argument
+from agentq.cli.report import content_of
+from agentq.cli.screen import ago, emit_json, say, show_bytes, show_table, size_words
+from agentq.cli.session import Session, pass_session
+from agentq.core.errors import Conflict
+
+if TYPE_CHECKING:
+    from agentq.client.queue import Queue
+    from agentq.contracts.store import ArtifactRow
+
+
+@group()
+@click.pass_context
+def artifacts(ctx: click.Context) -> None:
+    """List, read and leave files of evidence."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+@command("ls")
+@task_argument
+@pass_session
+def list_artifacts(session: Session, ref: str | None) -> None:
+    """List a task's artifacts, by attempt."""
+    queue = session.queue()
+    task = queue.task(session.task_id(ref))
+    rows = queue.artifact_list(task.id)
+    if session.json:
+        plain = [_as_json(queue, task.id, row) for row in rows]
+        emit_json({"task_id": task.id, "artifacts": plain})
+        return
+    now = queue.ledger.store.now()
+    show_table(
+        (">attempt", "name", ">size", "type", ">stored", "sha256"),
+        [
+            (
+                str(row.epoch),
+                row.name,
+                size_words(row.size),
+                row.media_type,
+                ago(row.at, now),
+                row.sha256,
+            )
+            for row in rows
+        ],
+        "no artifacts",
+    )
+
+
+@command("get")
+@named_task_argument
+@click.argument("name")
+@epoch_option
+@click.option("--output", "-o", metavar="FILE", help="Write here instead of standard output.")
+@click.option("--force", is_flag=True, help="Replace FILE if it is there.")
+@pass_session
+def get_artifact(
+    session: Session, ref: str, name: str, epoch: int | None, output: str | None, force: bool
+) -> None:
+    """Read an artifact, checked against its digest.
+
+    The newest attempt that has it, unless --epoch says which.
+    """
+    queue = session.queue()
+    row, stream = queue.open_artifact(ref, name, epoch or 0)
+    with stream:
+        data = stream.read()
+    if output is not None:
+        _write(output, data, force)
+    if session.json:
+        plain = _as_json(queue, queue.task(ref).id, row)
+        emit_json({**plain, "text": data.decode("utf-8", "replace")} if output is None else plain)
+    elif output is None:
+        show_bytes(data)
+    else:
+        say(f"{output}: {size_words(len(data))}")
+
+
+@command("put")
+@click.argument("words", nargs=-1, required=True, metavar="[ID] FILE")
+@click.option("--name", help="The artifact's name.  [default: of the file]")
+@epoch_option
+@pass_session
+def put_artifact(
+    session: Session, words: tuple[str, ...], name: str | None, epoch: int | None
+) -> None:
+    """Leave a file as evidence of an attempt.
+
+    Inside an attempt the ID may be left out. FILE - reads standard input (and needs --name).
+    """
+    if len(words) > 2:
+        raise click.UsageError("Expected [ID] FILE.", click.get_current_context())
+    file = words[-1]
+    if name is None and file == "-":
+        raise click.UsageError(
+            "Standard input has no name: --name gives it one.", click.get_current_context()
+        )
+    queue = session.queue()
+    task_id, epoch = session.holder_of(words[0] if len(words) == 2 else None, epoch)
+    stored = queue.put(task_id, name or Path(file).name, content_of(file), epoch=epoch)
+    if session.json:
+        task_id = queue.task(task_id).id
+        rows = [row for row in queue.artifact_list(task_id) if row.name == stored.name]
+        emit_json(_as_json(queue, task_id, rows[-1]))
+    else:
+        say(f"{stored.name}: {size_words(stored.size)}, sha256 {stored.sha256}")
+
+
+def _write(output: str, data: bytes, force: bool) -> None:
+    try:
+        with Path(output).open("wb" if force else "xb") as target:
+            target.write(data)
+    except FileExistsError:
+        raise Conflict(
+            f"{output} is there already. It was left as it is.", "--force replaces it."
+        ) from None
+
+
+def _as_json(queue: Queue, task_id: str, row: ArtifactRow) -> dict[str, object]:
+    from agentq.core.envelope import iso
+
+    return {
+        "name": row.name,
+        "epoch": row.epoch,
+        "size": row.size,
+        "sha256": row.sha256,
+        "media_type": row.media_type,
+        "at": iso(row.at),
+        "ref": queue.artifacts.artifact_ref(task_id, row.epoch, row.name),
+    }
+
+
+for each in (list_artifacts, get_artifact, put_artifact):
+    artifacts.add_command(each)

@@ -1,0 +1,109 @@
+"""`agentq db`: the database itself. Works on a ledger whose schema other commands refuse."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+
+from agentq.cli.options import command, group
+from agentq.cli.screen import Styled, emit_json, say, show_fields
+from agentq.cli.session import Session, pass_session, refuse_missing
+from agentq.core.errors import AgentqError
+
+if TYPE_CHECKING:
+    from agentq.contracts.store import Store
+    from agentq.settings import Settings
+
+
+@group()
+@click.pass_context
+def db(ctx: click.Context) -> None:
+    """Look after the database: status, migrate, backup."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def open_unchecked(settings: Settings) -> Store:
+    """The store whatever its schema; closed when the command ends."""
+    from agentq.wiring import open_store_unchecked
+
+    refuse_missing(settings)
+    store = open_store_unchecked(settings)
+    click.get_current_context().find_root().call_on_close(store.close)
+    return store
+
+
+@command("status")
+@pass_session
+def db_status(session: Session) -> None:
+    """Show the schema's version and how the database is set up."""
+    settings = session.settings()
+    store = open_unchecked(settings)
+    version, facts = store.schema_version(), store.facts()
+    state, remedy = schema_state(settings, version)
+    if session.json:
+        emit_json({"schema": version, "state": state, "facts": facts})
+        return
+    words = f"{version}, {state}" + (f": {remedy}" if remedy else "")
+    show_fields(
+        [
+            ("schema", Styled(words, "green" if state == "current" else "yellow")),
+            *((name.replace("_", " "), value) for name, value in facts.items()),
+        ],
+        indent="",
+    )
+
+
+def schema_state(settings: Settings, version: int) -> tuple[str, str]:
+    """Whether this agentq can work with that schema, and what to do if not."""
+    if version == 0:
+        return "empty", "`agentq db migrate` or `agentq init` creates its tables"
+    from agentq.wiring import open_parts
+
+    try:
+        open_parts(settings).close()
+    except AgentqError as error:
+        if error.code in ("older_schema", "newer_schema"):
+            return error.code.removesuffix("_schema"), error.remedy
+        raise
+    return "current", ""
+
+
+@command("migrate")
+@pass_session
+def db_migrate(session: Session) -> None:
+    """Bring the schema up to date.
+
+    All steps happen in one transaction under the write lock: all or none.
+    """
+    store = open_unchecked(session.settings())
+    before = store.schema_version()
+    applied: list[str] = cast("Any", store).migrate()
+    if session.json:
+        emit_json({"before": before, "schema": store.schema_version(), "applied": applied})
+    elif applied:
+        say(f"schema {before} → {store.schema_version()}: {', '.join(applied)}")
+    else:
+        say(f"schema {before} is current")
+
+
+@command("backup")
+@click.argument("target", metavar="FILE")
+@pass_session
+def db_backup(session: Session, target: str) -> None:
+    """Copy the whole ledger to a file while others go on working.
+
+    Artifacts are files of their own: copy their folder after the ledger, and every file that the
+    copy of the ledger names is there.
+    """
+    settings = session.settings()
+    open_unchecked(settings).backup(target)
+    if session.json:
+        emit_json({"backup": target, "artifacts_root": settings.artifacts_root})
+    else:
+        say(f"{target} holds the ledger; its artifacts are in {settings.artifacts_root}")
+
+
+for each in (db_status, db_migrate, db_backup):
+    db.add_command(each)

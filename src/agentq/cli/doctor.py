@@ -1,0 +1,183 @@
+"""`agentq doctor`: is everything here fit to be trusted with work?"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from agentq.cli.database import open_unchecked, schema_state
+from agentq.cli.options import command
+from agentq.cli.screen import clean, emit_json, paint, say, size_words
+from agentq.cli.session import Session, pass_session
+from agentq.core.errors import AgentqError, Unavailable
+
+if TYPE_CHECKING:
+    from agentq.contracts.store import Store
+    from agentq.settings import Settings
+
+#: The first SQLite without the bug that could lose commits when a WAL was reset.
+SQLITE_FIXED = (3, 51, 3)
+DISK_BYTES_LOW = 256 * 1024 * 1024
+
+_MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failed": ("✗", "red")}
+
+
+class Check(NamedTuple):
+    """What was looked at and how it is: ok, warning or failed."""
+
+    name: str
+    status: str
+    detail: str
+    remedy: str = ""
+
+
+@command()
+@pass_session
+def doctor(session: Session) -> None:
+    """Check settings, database, disk and files.
+
+    Exits with 7 if a check failed; warnings are only shown.
+    """
+    checks = list(_checks(session))
+    failed = [check for check in checks if check.status == "failed"]
+    if session.json:
+        emit_json({"ok": not failed, "checks": [check._asdict() for check in checks]})
+    else:
+        width = max(len(check.name) for check in checks)
+        for check in checks:
+            mark, style = _MARKS[check.status]
+            say(f"{paint(mark, style)} {check.name.ljust(width)}  {clean(check.detail)}")
+            if check.remedy:
+                say(f"  {' ' * width}  {paint('→', 'cyan')} {clean(check.remedy)}")
+    click.get_current_context().exit(Unavailable.exit_status if failed else 0)
+
+
+def _checks(session: Session) -> Iterator[Check]:
+    """One after the other; what needs something that failed is left out."""
+    try:
+        settings = session.settings()
+    except AgentqError as error:
+        yield Check("settings", "failed", error.cause, error.remedy)
+        return
+    yield Check("settings", "ok", f"from {settings.source}")
+    store: Store | None = None
+    try:
+        store = open_unchecked(settings)
+    except AgentqError as error:
+        yield Check("ledger", "failed", error.cause, error.remedy)
+    if store is not None:
+        yield from _ledger(store)
+        schema = _guarded("schema", lambda: _schema(settings, store))
+        yield schema
+        if schema.status == "ok":
+            yield _guarded("limits", lambda: _limits(settings, session))
+            yield _guarded("artifacts", lambda: _artifacts(settings, session))
+            yield _guarded("doorbell", lambda: _doorbell(session))
+    yield _guarded("disk", lambda: _disk(settings))
+
+
+def _guarded(name: str, look: Callable[[], Check]) -> Check:
+    try:
+        return look()
+    except AgentqError as error:
+        return Check(name, "failed", error.cause, error.remedy)
+    except OSError as error:
+        return Check(name, "failed", f"{error.filename or ''}: {error.strerror or error}")
+
+
+def _ledger(store: Store) -> Iterator[Check]:
+    try:
+        facts = store.facts()
+    except AgentqError as error:
+        yield Check("ledger", "failed", error.cause, error.remedy)
+        return
+    engine = facts.get("engine", "")
+    if engine.startswith("SQLite"):
+        yield _sqlite_version(engine)
+        for name, wanted in (("journal_mode", "wal"), ("synchronous", "FULL")):
+            found = facts.get(name, "")
+            if found.lower() == wanted.lower():
+                yield Check(name.replace("_", " "), "ok", found)
+            else:
+                yield Check(
+                    name.replace("_", " "), "failed", f"{found}, expected {wanted}",
+                    "What is acknowledged might not survive a power cut; move the ledger to a"
+                    " local disk.",
+                )  # fmt: skip
+        sound = facts.get("integrity", "ok")
+        yield Check(
+            "ledger", "ok" if sound == "ok" else "failed", f"{facts.get('file', '')}: {sound}",
+            "" if sound == "ok" else "Restore it from a backup (`agentq db backup` makes them).",
+        )  # fmt: skip
+    else:
+        yield Check("ledger", "ok", ", ".join(f"{k} {v}" for k, v in facts.items()))
+
+
+def _sqlite_version(engine: str) -> Check:
+    words = engine.split()[1].split(".")
+    version = tuple(int(word) for word in words if word.isdigit())
+    if version >= SQLITE_FIXED:
+        return Check("engine", "ok", engine)
+    return Check(
+        "engine", "warning", f"{engine} can lose commits when its WAL is reset",
+        "Upgrade apsw: it brings an SQLite of 3.51.3 or newer.",
+    )  # fmt: skip
+
+
+def _schema(settings: Settings, store: Store) -> Check:
+    version = store.schema_version()
+    state, remedy = schema_state(settings, version)
+    return Check("schema", "ok" if state == "current" else "failed", f"{version}, {state}", remedy)
+
+
+def _limits(settings: Settings, session: Session) -> Check:
+    from agentq.core.limits import NO_LIMITS
+
+    known = session.queue().limits()
+    different = [
+        role
+        for role, wanted in settings.roles.items()
+        if replace(known.get(role, NO_LIMITS), paused=False) != wanted
+    ]
+    if different:
+        detail = f"{', '.join(sorted(different))}: agentq.toml says something else than the ledger"
+        return Check("limits", "warning", detail, "`agentq init` applies what agentq.toml says.")
+    return Check("limits", "ok", f"{len(settings.roles)} roles in the settings, as in the ledger")
+
+
+def _artifacts(settings: Settings, session: Session) -> Check:
+    session.queue().artifacts.probe()
+    return Check("artifacts", "ok", f"{settings.artifacts_root} can be written and read")
+
+
+def _disk(settings: Settings) -> Check:
+    place = Path(settings.artifacts_root)
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    if free < DISK_BYTES_LOW:
+        return Check("disk", "warning", f"{size_words(free)} free at {place}", "Free some space.")
+    return Check("disk", "ok", f"{size_words(free)} free at {place}")
+
+
+def _doorbell(session: Session) -> Check:
+    bell = session.queue().parts.bell
+    topics = (f"doctor:{secrets.token_hex(8)}",)
+    waiter = bell.listen(topics)
+    try:
+        bell.ring(topics)
+        heard = waiter.wait(1.0)
+    finally:
+        waiter.close()
+    if heard:
+        return Check("doorbell", "ok", "waiting processes are woken at once")
+    return Check(
+        "doorbell", "warning", "waiting processes are not woken and find their work by polling",
+        "Everything works, a few seconds later. A ledger on a local disk has a doorbell.",
+    )  # fmt: skip

@@ -1,0 +1,133 @@
+"""`agentq init`: a folder becomes an installation; run again, its settings are applied."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agentq.cli.limits import limits_json
+from agentq.cli.options import command
+from agentq.cli.screen import emit_json, paint, say
+from agentq.cli.session import Session, pass_session
+from agentq.core.errors import Conflict
+
+if TYPE_CHECKING:
+    from agentq.client.queue import Queue
+    from agentq.settings import Settings
+
+
+@command()
+@pass_session
+def init(session: Session) -> None:
+    """Make this folder an agentq installation.
+
+    Writes agentq.toml unless there is one, creates the ledger and the folder for artifacts, and
+    applies the limits of roles in agentq.toml. Doing it again is safe. --url puts the ledger
+    elsewhere, for example on PostgreSQL; with AGENTQ_URL set, that ledger is made ready and no
+    file is written.
+    """
+    from agentq.client.queue import Queue
+    from agentq.wiring import open_parts
+
+    settings, done = _settings(session)
+    if settings.url.startswith("sqlite:"):
+        Path(settings.sqlite_path).parent.mkdir(parents=True, exist_ok=True)
+    Path(settings.artifacts_root).mkdir(parents=True, exist_ok=True)
+    with Queue(parts=open_parts(settings)) as queue:
+        changed = _apply_limits(queue, settings)
+        limits = {role: limits_json(each) for role, each in sorted(queue.limits().items())}
+        version = queue.ledger.store.schema_version()
+    if session.json:
+        emit_json(
+            {
+                "url": _without_password(settings.url),
+                "artifacts_root": settings.artifacts_root,
+                "settings": settings.source,
+                "schema": version,
+                "changed": done + changed,
+                "roles": limits,
+            }
+        )
+        return
+    good = paint("✓", "green")
+    say(f"{good} ledger     {_without_password(settings.url)} (schema {version})")
+    say(f"{good} artifacts  {settings.artifacts_root}")
+    say(f"{good} settings   {settings.source}")
+    for each in done + changed or ["nothing to change"]:
+        say(f"  {each}")
+
+
+def _settings(session: Session) -> tuple[Settings, list[str]]:
+    """The settings that hold here from now on, and what was written for that."""
+    from agentq.settings import FILE_NAME, TEMPLATE, load_settings, read_file
+
+    file = Path.cwd() / FILE_NAME
+    if file.is_file():
+        settings = read_file(file)
+        if session.url is not None and load_settings(session.url).url != settings.url:
+            raise Conflict(
+                f"{file} names the ledger {_without_password(settings.url)} already. Nothing was"
+                " changed.",
+                f"Edit {FILE_NAME} if this installation should move to another ledger.",
+            )
+        return settings, []
+    url, root = "sqlite:///.agentq/ledger.db", ".agentq"
+    if session.url is not None:
+        named = load_settings(session.url)
+        # The same folder that others find who know only the URL.
+        url, root = named.url, named.artifacts_root
+    elif _says_the_environment():
+        return load_settings(), []
+    text = TEMPLATE.format(url=_toml(url), root=_toml(root))
+    _write_new(file, text, private="@" in url)
+    return read_file(file), [f"{FILE_NAME} written"]
+
+
+def _says_the_environment() -> bool:
+    from agentq.core.errors import NotFound
+    from agentq.settings import load_settings
+
+    try:
+        return load_settings().source == "AGENTQ_URL"
+    except NotFound:
+        return False
+
+
+def _write_new(file: Path, text: str, private: bool) -> None:
+    file.touch(mode=0o600 if private else 0o644, exist_ok=False)
+    try:
+        file.write_text(text, "utf-8")
+    except OSError:
+        file.unlink()
+        raise
+
+
+def _toml(text: str) -> str:
+    """A text as it stands between the quotes of a TOML string."""
+    return json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+def _without_password(url: str) -> str:
+    scheme, mark, rest = url.partition("://")
+    user, at, place = rest.rpartition("@")
+    return f"{scheme}{mark}{user.split(':', 1)[0]}{at}{place}"
+
+
+def _apply_limits(queue: Queue, settings: Settings) -> list[str]:
+    from agentq.core.limits import NO_LIMITS
+
+    known = queue.limits()
+    changed = []
+    for role, written in settings.roles.items():
+        held = known.get(role, NO_LIMITS)
+        wanted = replace(written, paused=held.paused)  # pausing is not a setting but an act
+        if wanted != held or role not in known:
+            queue.set_limits(role, wanted)
+            changed.append(
+                f"limits of {role}: running {held.max_running or 'any'} →"
+                f" {wanted.max_running or 'any'}, review {held.max_review or 'any'} →"
+                f" {wanted.max_review or 'any'}"
+            )
+    return changed

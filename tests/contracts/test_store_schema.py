@@ -1,0 +1,227 @@
+"""The schema is what the numbered migrations make of an empty database, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import apsw
+import psycopg
+import pytest
+
+from agentq.contracts.store import Store
+from agentq.core.errors import Conflict, Unavailable
+from agentq.stores import migrate, postgres_care, sqlite
+from agentq.stores.migrate import migrations, newest
+from agentq.stores.postgres import PostgresStore
+from agentq.stores.sqlite import SqliteStore
+from tests.contracts.conftest import Backend
+from tests.contracts.rows import add, ids_of, log
+
+DIALECTS = ("sqlite", "postgres")
+#: How each database does its own bookkeeping; the ledger's tables are the same.
+BOOKKEEPING = {"head": {"one", "only", "position", "floor", "key_floor"}}
+
+
+def sqlite_columns(path: str) -> dict[str, set[str]]:
+    connection = apsw.Connection(path)
+    tables = connection.execute(
+        "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+    ).fetchall()
+    found = {
+        name: {row[1] for row in connection.execute(f"PRAGMA table_info({name})")}
+        for (name,) in tables
+    }
+    connection.close()
+    return found
+
+
+def postgres_columns(url: str) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    with psycopg.connect(url) as connection:
+        for table, column in connection.execute(
+            "SELECT table_name, column_name FROM information_schema.columns"
+            " WHERE table_schema = 'public'"
+        ):
+            found.setdefault(table, set()).add(column)
+    found.pop("schema_migrations", None)
+    return found
+
+
+def sqlite_definition(path: str) -> list[tuple[object, ...]]:
+    connection = apsw.Connection(path)
+    found = connection.execute("SELECT type, name, sql FROM sqlite_schema ORDER BY 1, 2").fetchall()
+    connection.close()
+    return found
+
+
+def postgres_definition(url: str) -> list[tuple[object, ...]]:
+    with psycopg.connect(url) as connection:
+        columns = connection.execute(
+            "SELECT table_name, column_name, data_type, collation_name, column_default, is_nullable"
+            " FROM information_schema.columns WHERE table_schema = 'public' ORDER BY 1, 2"
+        ).fetchall()
+        indexes = connection.execute(
+            "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'public' ORDER BY 1"
+        ).fetchall()
+        options = connection.execute(
+            "SELECT relname, reloptions FROM pg_class WHERE relkind = 'r'"
+            " AND relnamespace = 'public'::regnamespace ORDER BY 1"
+        ).fetchall()
+    return [*columns, *indexes, *options]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_migrations_are_numbered_from_one_without_gaps(dialect: str) -> None:
+    numbers = [number for number, _, _ in migrations(dialect)]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert newest(dialect) == numbers[-1]
+
+
+def test_opening_an_empty_file_runs_the_migrations(tmp_path: Path) -> None:
+    opened, by_hand = str(tmp_path / "opened.db"), str(tmp_path / "by-hand.db")
+    SqliteStore(opened).close()
+    connection = apsw.Connection(by_hand)
+    for _, _, sql in migrations("sqlite"):
+        connection.execute(sql)
+    connection.close()
+    assert sqlite_definition(opened) == sqlite_definition(by_hand)
+
+
+def test_opening_an_empty_database_runs_the_migrations(fresh_postgres_url: str) -> None:
+    with psycopg.connect(fresh_postgres_url) as connection:
+        for _, _, sql in migrations("postgres"):
+            connection.execute(sql.encode())
+    by_hand = postgres_definition(fresh_postgres_url)
+    with psycopg.connect(fresh_postgres_url) as connection:
+        connection.execute("DROP SCHEMA public CASCADE")
+        connection.execute("CREATE SCHEMA public")
+    PostgresStore(fresh_postgres_url).close()
+    opened = postgres_definition(fresh_postgres_url)
+    assert [row for row in opened if "schema_migrations" not in str(row)] == by_hand
+
+
+def test_both_databases_have_the_same_tables(tmp_path: Path, fresh_postgres_url: str) -> None:
+    SqliteStore(str(tmp_path / "a.db")).close()
+    PostgresStore(fresh_postgres_url).close()
+    ours, theirs = sqlite_columns(str(tmp_path / "a.db")), postgres_columns(fresh_postgres_url)
+    for table, private in BOOKKEEPING.items():
+        ours[table] -= private
+        theirs[table] -= private
+    assert ours == theirs
+
+
+def test_opening_twice_changes_nothing(shared: Backend) -> None:
+    first = shared.open()
+    add(first, "a")
+    second = shared.open()
+    assert [entry.task_id for entry in log(second)] == ["a"]
+    assert second.schema_version() == first.schema_version()
+
+
+def set_version(backend: Backend, version: int) -> None:
+    if backend.name == "postgres":
+        with psycopg.connect(backend.address) as connection:
+            connection.execute("UPDATE schema_migrations SET version = %s", (version,))
+    else:
+        connection_ = apsw.Connection(backend.address)
+        connection_.execute(f"PRAGMA user_version = {version}")
+        connection_.close()
+
+
+def test_a_newer_schema_is_refused(shared: Backend) -> None:
+    shared.open()
+    set_version(shared, 999)
+    with pytest.raises(Unavailable, match="999.*newer agentq") as refused:
+        shared.open()
+    assert refused.value.code == "newer_schema"
+    assert "Upgrade agentq" in refused.value.remedy
+
+
+def test_an_older_schema_is_refused(shared: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared.open()
+    monkeypatch.setattr(migrate, "newest", lambda dialect: 7)
+    with pytest.raises(Unavailable, match="needs 7") as refused:
+        shared.open()
+    assert refused.value.code == "older_schema"
+    assert "agentq db migrate" in refused.value.remedy
+
+
+def unchecked(backend: Backend) -> SqliteStore | PostgresStore:
+    if backend.name == "postgres":
+        return PostgresStore(backend.address, check_schema=False)
+    return SqliteStore(backend.address, check_schema=False)
+
+
+def with_migration(monkeypatch: pytest.MonkeyPatch, sql: str) -> None:
+    """As if this release had one migration more."""
+    number = max(newest(dialect) for dialect in DIALECTS) + 1
+
+    def one_more(dialect: str) -> list[tuple[int, str, str]]:
+        return [*migrations(dialect), (number, f"{number:04}_more", sql)]
+
+    for module in (sqlite, postgres_care):
+        monkeypatch.setattr(module, "migrations", one_more)
+    monkeypatch.setattr(migrate, "newest", lambda dialect: number)
+
+
+def test_migrating_applies_what_is_missing_once(
+    shared: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(shared.open(), "a")
+    with_migration(monkeypatch, "ALTER TABLE roles ADD COLUMN note text NOT NULL DEFAULT ''")
+    store = unchecked(shared)
+    before = store.schema_version()
+    assert store.migrate() == [f"{before + 1:04}_more"]
+    assert store.migrate() == []
+    assert store.schema_version() == before + 1
+    store.close()
+    assert [entry.task_id for entry in log(shared.open())] == ["a"]
+
+
+def test_a_migration_that_fails_leaves_nothing(
+    shared: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared.open()
+    with_migration(monkeypatch, "CREATE TABLE halfway (a integer); CREATE TABLE tasks (a integer)")
+    store = unchecked(shared)
+    before = store.schema_version()
+    with pytest.raises(Unavailable, match="tasks"):
+        store.migrate()
+    assert store.schema_version() == before
+    store.close()
+    columns = postgres_columns if shared.name == "postgres" else sqlite_columns
+    assert "halfway" not in columns(shared.address)
+
+
+def test_an_unchecked_store_can_be_asked_for_its_version(shared: Backend) -> None:
+    store = unchecked(shared)
+    assert store.schema_version() == 0
+    assert store.migrate()
+    assert store.schema_version() == newest("sqlite")
+    store.close()
+
+
+def test_facts_name_the_engine_and_its_durability(store: Store) -> None:
+    facts = store.facts()
+    assert "engine" in facts and all(isinstance(value, str) for value in facts.values())
+    assert facts.get("synchronous", facts.get("synchronous_commit")) in {"FULL", "on"}
+
+
+class TestBackup:
+    def test_a_copy_opens_like_the_original(self, tmp_path: Path) -> None:
+        store = SqliteStore(str(tmp_path / "a.db"))
+        add(store, "a", "b")
+        target = str(tmp_path / "copy.db")
+        store.backup(target)
+        add(store, "later")
+        copy = SqliteStore(target)
+        assert ids_of(copy.read(lambda reader: reader.tasks([1, 2, 3]))) == ["a", "b"]
+        copy.close()
+        store.close()
+
+    def test_nothing_is_overwritten(self, shared: Backend, tmp_path: Path) -> None:
+        target = tmp_path / "there"
+        target.write_text("precious")
+        with pytest.raises(Conflict, match="never overwrites"):
+            shared.open().backup(str(target))
+        assert target.read_text() == "precious"

@@ -1,0 +1,163 @@
+"""Random lives of a task: what Hypothesis draws from to find a rule that does not always hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+
+from hypothesis import event
+from hypothesis import strategies as st
+
+from agentq.core import triggers as t
+from agentq.core.errors import AgentqError
+from agentq.core.states import TABLE, TERMINAL, State
+from agentq.core.task import NOTHING, Amounts, ExpectedOutput, OnDependencyFailure, Spec, Task
+from agentq.core.transition import Decision, transition
+from tests.core.building import NOW
+
+DEPENDENCIES = ("task-a", "task-b")
+#: What a person may be called; the second submitted the task, the third may hold it.
+PEOPLE = ("boss", "coordinator", "ann")
+COSTS = (NOTHING, Amounts(usd=0.1), Amounts(usd=0.5, tokens=10), Amounts(usd=3))
+LATER = NOW + 500_000
+
+#: Epochs are relative to the task's own: mostly right, sometimes one off.
+Said = Callable[[Task], t.Trigger]
+OFFSETS = (0, 0, 0, 0, -1, 1)
+
+seconds = st.sampled_from([0, 0, 1, 60, 100_000])
+specs = st.builds(
+    Spec,
+    id=st.just("task-1"),
+    to=st.just("worker"),
+    expected_output=st.sampled_from([ExpectedOutput(), ExpectedOutput(artifacts=("patch",))]),
+    ttl_seconds=seconds,
+    delay_seconds=seconds,
+    max_attempts=st.integers(1, 4),
+    after=st.sampled_from([(), (), DEPENDENCIES[:1], DEPENDENCIES]),
+    on_dependency_failure=st.sampled_from(OnDependencyFailure),
+    irreversible=st.booleans(),
+    requires_approval=st.booleans(),
+    approval_timeout_seconds=seconds,
+    review=st.booleans(),
+    budget=st.sampled_from([NOTHING, NOTHING, Amounts(usd=1), Amounts(usd=5, tokens=100)]),
+    reply_to=st.sampled_from(["", "results.boss"]),
+)
+
+
+def _of_attempt(kind: Callable[..., t.Trigger], *choices: tuple[object, ...]) -> list[Said]:
+    def say(offset: int, rest: Sequence[object]) -> Said:
+        return lambda task: kind(task.epoch + offset, *rest)
+
+    return [say(offset, rest) for offset, rest in product(OFFSETS, product(*choices))]
+
+
+def _of_anybody(kind: Callable[..., t.Trigger], *choices: tuple[object, ...]) -> list[Said]:
+    def say(rest: Sequence[object]) -> Said:
+        return lambda task: kind(*rest)
+
+    return [say(rest) for rest in product(*choices)]
+
+
+#: Everything that can be said, in the variants that might decide differently.
+SAYINGS: dict[str, list[Said]] = {
+    "DependencyEnded": _of_anybody(
+        t.DependencyEnded, DEPENDENCIES, (*[State.COMPLETE] * 6, *sorted(TERMINAL))
+    ),
+    "Approve": _of_anybody(t.Approve, PEOPLE),
+    "Reject": _of_anybody(t.Reject, PEOPLE, ("", "too risky")),
+    "Claim": _of_anybody(t.Claim, ("ann", "bob"), (1, 60_000)),
+    "Progress": _of_attempt(t.Progress, (0, 100), ("", "reading")),
+    "AddArtifact": _of_attempt(t.AddArtifact, ("patch",), (1,), ("0",)),
+    "Spend": _of_attempt(t.Spend, COSTS),
+    "Report": _of_attempt(
+        t.Report, ("", "done"), ("", "result.md"), ("",), ((), ("patch",)), COSTS[::2]
+    ),
+    "Fail": _of_attempt(t.Fail, ("", "no"), tuple(t.FailureKind), COSTS[::2], (0.0, 0.99)),
+    "Block": _of_attempt(t.Block, ("which branch?",)),
+    "Release": _of_attempt(t.Release, ("", "quota"), (0, LATER)),
+    "Answer": _of_anybody(t.Answer, PEOPLE, ("", "yes"), tuple(t.Resolution), COSTS),
+    "Verdict": _of_anybody(t.Verdict, PEOPLE, tuple(t.Ruling), ("", "add tests")),
+    "Cancel": _of_anybody(t.Cancel, PEOPLE, ("", "no need")),
+    "Stopped": _of_attempt(t.Stopped),
+    "Requeue": _of_anybody(t.Requeue, PEOPLE, ("",), ((), DEPENDENCIES[:1])),
+    "Tick": _of_anybody(t.Tick),
+    "Comment": [
+        *_of_anybody(t.Comment, PEOPLE, ("hm",)),
+        *_of_attempt(lambda epoch: t.Comment("ann", "hm", epoch)),
+    ],
+    "RefuseReport": _of_attempt(t.RefuseReport, ("ann",), ("completed", "failed")),
+}
+#: What leads somewhere is drawn more often than what ends everything.
+_RARE = {"Cancel", "Reject", "Comment", "RefuseReport"}
+_ALLOWED: dict[State, list[str]] = {
+    state: [
+        name
+        for (before, name) in TABLE
+        if before is state
+        for _ in range(1 if name in _RARE else 4)
+    ]
+    for state in State
+}
+
+#: How far the clock moves before each word; `None` is exactly to the next moment that matters.
+PAUSES = (0, 0, 1, 500, 61_000, 10**8, -5_000, None, None, None)
+
+
+@dataclass
+class Life:
+    """One task, its log, and everything it went through."""
+
+    spec: Spec
+    task: Task
+    log: list[t.Event]
+    now: int = NOW
+    steps: list[tuple[Task, t.Trigger, Decision]] = field(default_factory=list)
+    refused: list[tuple[Task, t.Trigger, AgentqError]] = field(default_factory=list)
+
+    @classmethod
+    def begin(cls, spec: Spec, *, ended: bool) -> Life:
+        over = tuple((each, State.COMPLETE) for each in spec.after) if ended else ()
+        decision = transition(None, t.Submit(spec, () if ended else spec.after, over), NOW)
+        return cls(spec, decision.task, list(decision.events))
+
+    def tell(self, said: Said, pause: int | None) -> None:
+        if pause is None:
+            self.now = max(self.now, self.task.wake_at)
+        else:
+            self.now += pause
+        trigger = said(self.task)
+        try:
+            decision = transition(self.task, trigger, self.now)
+        except AgentqError as refusal:
+            self.refused.append((self.task, trigger, refusal))
+            return
+        self.steps.append((self.task, trigger, decision))
+        self.log += decision.events
+        self.task = decision.task
+
+    def tasks(self) -> Iterator[Task]:
+        """Every version there was, the first included."""
+        yield from (before for before, _, _ in self.steps)
+        yield self.task
+
+
+#: One number is one step: whether anything goes, which word, which variant of it, and when.
+#: A single draw per step keeps long lives cheap.
+_numbers = st.lists(st.integers(0, 2**40), min_size=1, max_size=40)
+
+
+@st.composite
+def lived(draw: st.DrawFn) -> Life:
+    """A life in which most of what is said may be said in the state it is said in."""
+    life = Life.begin(draw(specs), ended=draw(st.booleans()))
+    for number in draw(_numbers):
+        rest, anything = divmod(number, 5)
+        names = list(SAYINGS) if anything == 4 else _ALLOWED[life.task.state]
+        rest, name = divmod(rest, len(names))
+        sayings = SAYINGS[names[name]]
+        rest, variant = divmod(rest, len(sayings))
+        life.tell(sayings[variant], PAUSES[rest % len(PAUSES)])
+    event(f"ends {life.task.state}")
+    return life

@@ -1,0 +1,192 @@
+"""Whatever is said to whatever task, in whatever order and at whatever time, these always hold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+
+from agentq.core import triggers as t
+from agentq.core.effects import Announce, ResolveDependents
+from agentq.core.envelope import spec_digest
+from agentq.core.errors import AgentqError, Refused, Stale
+from agentq.core.limits import NOTES_KEPT
+from agentq.core.schedule import expected_wake
+from agentq.core.states import TABLE, State
+from agentq.core.task import Amounts, Task
+from agentq.core.transition import transition
+from tests.core.lives import SAYINGS, Life, lived
+
+
+def check_steps(life: Life) -> None:
+    """Every step is in the table; the version grows by one per event; no event, no change."""
+    for before, trigger, decision in life.steps:
+        after = decision.task
+        assert after.state in TABLE[before.state, type(trigger).__name__]
+        assert len(decision.events) <= 1
+        assert after.version == before.version + len(decision.events)
+        assert after.updated_at >= before.updated_at
+        if not decision.events:
+            assert after is before
+            assert decision.effects == ()
+
+
+def check_refusals(life: Life) -> None:
+    for _, _, refusal in life.refused:
+        assert isinstance(refusal, Refused)
+        assert refusal.code and refusal.cause
+
+
+def check_epochs(life: Life) -> None:
+    """The epoch never shrinks; only a claim makes it grow, and by one."""
+    for before, trigger, decision in life.steps:
+        assert decision.task.epoch - before.epoch == int(isinstance(trigger, t.Claim))
+
+
+def check_custody(life: Life) -> None:
+    """A holder exactly while in progress, or cancelled and not yet seen to stop."""
+    for before, trigger, decision in life.steps:
+        task = decision.task
+        if task.state is State.IN_PROGRESS:
+            assert task.holder
+        elif task.holder:
+            assert task.state is State.CANCELLED
+            assert (before.holder, before.epoch) == (task.holder, task.epoch)
+        if task.holder:
+            assert task.wake_at
+        if isinstance(trigger, t.Stopped) and trigger.epoch == task.epoch:
+            assert not task.holder
+
+
+def check_endings(life: Life) -> None:
+    """Terminal is absorbing but for requeue; dependents are told exactly when a task ends."""
+    for before, trigger, decision in life.steps:
+        after = decision.task
+        if before.is_terminal and not isinstance(trigger, t.Requeue):
+            assert after.state is before.state
+            assert after.memo.report == before.memo.report
+        told = [each for each in decision.effects if isinstance(each, ResolveDependents)]
+        ended = after.is_terminal and not before.is_terminal
+        assert told == ([ResolveDependents(after.state)] if ended else [])
+        if after.is_terminal:
+            assert after.memo.waiting_on == ()
+
+
+def check_announcements(life: Life) -> None:
+    """A worker is woken exactly when a task becomes claimable."""
+    for before, _, decision in life.steps:
+        became = decision.task.state is State.READY and before.state is not State.READY
+        assert any(isinstance(each, Announce) for each in decision.effects) is became
+
+
+def check_time(life: Life) -> None:
+    """`wake_at` follows from the other fields, unless a lease decides it."""
+    for task in life.tasks():
+        expected = expected_wake(task)
+        assert expected is None or task.wake_at == expected
+        assert task.state is not State.PENDING or task.wake_at or task.memo.waiting_on
+
+
+def check_due_time_moves(life: Life) -> None:
+    """The due loop picks a task while its moment has come, so every tick must move that moment."""
+    task = life.task
+    for _ in range(8):
+        if not task.wake_at:
+            return
+        if task.updated_at < task.wake_at:
+            assert transition(task, t.Tick(), task.wake_at - 1).task is task
+        decision = transition(task, t.Tick(), max(life.now, task.wake_at))
+        assert decision.events
+        assert (decision.task.state, decision.task.wake_at) != (task.state, task.wake_at)
+        task = decision.task
+
+
+def check_replay(life: Life) -> None:
+    """The log alone, decided anew, gives the same events and the same task."""
+    task: Task | None = None
+    for logged in life.log:
+        decision = transition(task, logged.trigger, logged.at)
+        task = decision.task
+        assert decision.events == (logged,)
+    assert task == life.task
+
+
+def check_irreversible(life: Life) -> None:
+    """One approval, by somebody else and for this very payload, starts one attempt."""
+    fresh = 0
+    for _, trigger, decision in life.steps:
+        if isinstance(trigger, t.Approve) and decision.events:
+            assert trigger.by != life.spec.sender
+            fresh += 1
+        if isinstance(trigger, t.Claim) and life.spec.irreversible:
+            assert fresh
+            assert decision.task.memo.approved_digest == spec_digest(life.spec)
+            fresh = 0
+
+
+def check_dependencies(life: Life) -> None:
+    """No attempt starts before the dependencies it was told to wait for have ended."""
+    born = life.log[0].trigger
+    assert isinstance(born, t.Submit)
+    waiting = set(born.waiting_on)
+    for _, trigger, _ in life.steps:
+        if isinstance(trigger, t.DependencyEnded):
+            waiting.discard(trigger.dependency)
+        if isinstance(trigger, t.Requeue):
+            waiting = set(trigger.waiting_on)
+        assert not (isinstance(trigger, t.Claim) and waiting)
+
+
+def check_bounds(life: Life) -> None:
+    """Nothing in a task grows without end, and no attempt starts on money that is not there."""
+    for task in life.tasks():
+        assert len(task.memo.notes) <= NOTES_KEPT
+        if task.state is State.READY:
+            budget, extra, spent = task.spec.budget, task.memo.extra_budget, task.memo.spent
+            assert not budget.usd or spent.usd < budget.usd + extra.usd
+
+
+@given(lived())
+def test_whatever_happens_these_hold(life: Life) -> None:
+    check_steps(life)
+    check_refusals(life)
+    check_epochs(life)
+    check_custody(life)
+    check_endings(life)
+    check_announcements(life)
+    check_time(life)
+    check_due_time_moves(life)
+    check_replay(life)
+    check_irreversible(life)
+    check_dependencies(life)
+    check_bounds(life)
+
+
+@given(lived())
+def test_stale_attempts_are_always_refused(life: Life) -> None:
+    for task in life.tasks():
+        for stale in (task.epoch - 1, task.epoch + 1):
+            for trigger in (
+                t.Progress(stale, 1), t.AddArtifact(stale, "a", 1, "0"), t.Report(stale),
+                t.Spend(stale, Amounts(usd=1)), t.Fail(stale, "x"), t.Block(stale, "x"),
+                t.Release(stale),
+            ):  # fmt: skip
+                assert _answer(task, trigger, life.now) is Stale
+
+
+def _answer(task: Task, trigger: t.Trigger, now: int) -> object:
+    try:
+        return transition(task, trigger, now)
+    except AgentqError as refusal:
+        return type(refusal)
+
+
+@given(lived())
+def test_the_same_words_at_the_same_time_decide_alike(life: Life) -> None:
+    task = life.task
+    twin = replace(task, memo=replace(task.memo))
+    for sayings in SAYINGS.values():
+        trigger = sayings[0](task)
+        assert _answer(task, trigger, life.now) == _answer(twin, trigger, life.now)
+    # And deciding changes nothing but what it returns.
+    assert task == twin

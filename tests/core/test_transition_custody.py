@@ -1,0 +1,233 @@
+"""Custody: one holder, one epoch, one lease; cancelling; late words; and reopening."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agentq.core import triggers as t
+from agentq.core.effects import Announce, ResolveDependents, StopHolder
+from agentq.core.errors import Refused, Stale
+from agentq.core.limits import REFUSED_REPORTS_KEPT
+from agentq.core.states import DEAD_LETTERS, State
+from agentq.core.task import Task
+from agentq.core.transition import transition
+from tests.core.building import (
+    A_TRIGGER,
+    BY_STATE,
+    LEASE_MS,
+    NOW,
+    SECOND,
+    claimed,
+    due,
+    effects_of,
+    failed_task,
+    submitted,
+    then,
+)
+
+CLAIM = t.Claim("bob", LEASE_MS)
+OF_A_HOLDER = [
+    "Progress", "AddArtifact", "Spend", "Report", "Fail", "Block", "Release",
+]  # fmt: skip
+
+
+def cancelled() -> Task:
+    return then(claimed(), t.Cancel("boss", "changed my mind"))
+
+
+def test_a_claim_gives_a_holder_a_lease_and_the_next_epoch() -> None:
+    task = transition(submitted(), t.Claim("ann", 30 * SECOND), NOW).task
+    assert (task.state, task.holder, task.epoch) == (State.IN_PROGRESS, "ann", 1)
+    assert task.wake_at == NOW + 30 * SECOND
+
+
+def test_nobody_claims_what_is_held() -> None:
+    with pytest.raises(Refused):
+        transition(claimed(), CLAIM, NOW)
+
+
+@pytest.mark.parametrize("name", OF_A_HOLDER)
+@pytest.mark.parametrize("epoch", [0, 2, -1])
+def test_every_word_of_a_holder_is_fenced(name: str, epoch: int) -> None:
+    word: Any = A_TRIGGER[name]
+    trigger = replace(word, epoch=epoch)
+    with pytest.raises(Stale) as refusal:
+        transition(claimed(), trigger, NOW)
+    assert refusal.value.remedy.startswith("Stop working on it")
+
+
+@pytest.mark.parametrize("name", ["Progress", "AddArtifact", "Spend"])
+def test_working_neither_ends_nor_extends_custody(name: str) -> None:
+    task = claimed()
+    after = transition(task, A_TRIGGER[name], NOW + SECOND).task
+    assert (after.holder, after.epoch, after.wake_at) == ("ann", 1, task.wake_at)
+
+
+def test_progress_is_the_last_word() -> None:
+    task = then(claimed(), t.Progress(1, 10, "reading"), t.Progress(1, 40, "writing"))
+    assert (task.memo.progress_percent, task.memo.progress_note) == (40, "writing")
+
+
+def test_the_old_attempt_is_fenced_out_by_the_new_one() -> None:
+    # Given a holder that slept past its lease, when somebody else holds the task,
+    task = then(due(claimed()).task, CLAIM)
+    assert (task.holder, task.epoch) == ("bob", 2)
+    # then nothing it says is taken, and the new holder notices nothing.
+    for name in OF_A_HOLDER:
+        with pytest.raises(Stale):
+            transition(task, A_TRIGGER[name], NOW + LEASE_MS)
+    assert then(task, t.Report(2, "done")).state is State.COMPLETE
+
+
+def test_a_late_holder_that_nobody_replaced_yet_is_stale_too() -> None:
+    ready = due(claimed()).task
+    with pytest.raises(Stale):
+        transition(ready, t.Report(1, "done"), NOW + LEASE_MS)
+
+
+# -- cancelling --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "state", [State.PENDING, State.READY, State.REVIEW, State.BLOCKED], ids=str
+)
+def test_what_nobody_holds_is_cancelled_and_done_with(state: State) -> None:
+    decision = transition(BY_STATE[state](), t.Cancel("boss", "no longer needed"), NOW)
+    task = decision.task
+    assert task.state is State.CANCELLED
+    assert task.reason == "cancelled by boss: no longer needed"
+    assert (task.holder, task.wake_at, task.memo.waiting_on) == ("", 0, ())
+    assert not effects_of(decision, StopHolder)
+    assert effects_of(decision, ResolveDependents) == [ResolveDependents(State.CANCELLED)]
+
+
+def test_a_holder_is_told_to_stop_and_counted_until_it_has() -> None:
+    # Given a running attempt, when its task is cancelled,
+    task = claimed()
+    decision = transition(task, t.Cancel("boss"), NOW + SECOND)
+    # then it is over at once, the holder is told, and custody ends only later:
+    assert decision.task.state is State.CANCELLED
+    assert decision.effects[0] == StopHolder("ann", 1)
+    assert (decision.task.holder, decision.task.wake_at) == ("ann", task.wake_at)
+    # when the holder says it has stopped,
+    stopped = then(decision.task, t.Stopped(1))
+    assert (stopped.state, stopped.holder, stopped.wake_at) == (State.CANCELLED, "", 0)
+    # or when its lease ends without a word.
+    silent = due(decision.task).task
+    assert (silent.state, silent.holder, silent.wake_at) == (State.CANCELLED, "", 0)
+
+
+def test_who_stopped_before_need_not_say_so_again() -> None:
+    stopped = then(cancelled(), t.Stopped(1))
+    assert transition(stopped, t.Stopped(1), NOW).events == ()
+
+
+def test_another_attempt_cannot_say_that_this_one_stopped() -> None:
+    task = cancelled()
+    for epoch in (0, 2):
+        assert transition(task, t.Stopped(epoch), NOW).task is task
+
+
+@pytest.mark.parametrize("name", OF_A_HOLDER)
+def test_after_a_cancel_nothing_of_the_attempt_becomes_success(name: str) -> None:
+    with pytest.raises(Stale):
+        transition(cancelled(), A_TRIGGER[name], NOW)
+
+
+def test_after_a_cancel_no_attempt_starts() -> None:
+    for task in (then(submitted(), t.Cancel("boss")), cancelled(), due(cancelled()).task):
+        with pytest.raises(Refused):
+            transition(task, CLAIM, NOW + 2 * LEASE_MS)
+
+
+# -- late words --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", list(State), ids=str)
+def test_late_reports_are_kept_as_evidence_and_bounded(state: State) -> None:
+    # Given a worker that never stops reporting late, in whatever state the task is,
+    start = task = BY_STATE[state]()
+    kept = 0
+    for number in range(2 * REFUSED_REPORTS_KEPT):
+        decision = transition(
+            task, t.RefuseReport(0, "ann", "completed", f"take {number}"), task.updated_at
+        )
+        kept += len(decision.events)
+        assert decision.effects == ()
+        task = decision.task
+    # then the log keeps a few, and nothing about the task is different.
+    assert kept == REFUSED_REPORTS_KEPT
+    assert (task.state, task.holder, task.wake_at) == (start.state, start.holder, start.wake_at)
+    assert task.memo.refused_reports == REFUSED_REPORTS_KEPT
+
+
+@pytest.mark.parametrize("state", list(State), ids=str)
+def test_people_may_always_comment(state: State) -> None:
+    task = BY_STATE[state]()
+    decision = transition(task, t.Comment("boss", "nice"), task.updated_at)
+    after = decision.task
+    assert (after.state, after.holder, after.wake_at) == (task.state, task.holder, task.wake_at)
+    assert decision.events[0].kind == "commented"
+    assert decision.effects == ()
+
+
+@pytest.mark.parametrize("state", list(State), ids=str)
+def test_an_attempt_may_comment_only_while_it_holds_the_task(state: State) -> None:
+    task = BY_STATE[state]()
+    word = t.Comment("ann", "I found something", epoch=1)
+    if state is State.IN_PROGRESS:
+        assert transition(task, word, task.updated_at).events
+    else:
+        with pytest.raises(Stale):
+            transition(task, word, task.updated_at)
+
+
+def test_an_older_attempt_may_not_comment() -> None:
+    task = then(due(claimed()).task, CLAIM)
+    with pytest.raises(Stale):
+        transition(task, t.Comment("ann", "me again", epoch=1), task.updated_at)
+
+
+# -- reopening ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", sorted(DEAD_LETTERS), ids=str)
+def test_a_dead_letter_is_reopened_with_fresh_counters(state: State) -> None:
+    task = BY_STATE[state]()
+    decision = transition(task, t.Requeue("boss", "fixed the network"), task.updated_at)
+    after = decision.task
+    assert after.state is State.READY
+    assert (after.memo.failures, after.memo.crashes, after.memo.rounds) == (0, 0, 0)
+    assert (after.reason, after.memo.report) == ("", None)
+    assert effects_of(decision, Announce) == [Announce("worker")]
+    assert decision.events[0].kind == "requeued"
+
+
+def test_reopening_keeps_the_epoch_so_that_old_attempts_stay_fenced() -> None:
+    task = then(failed_task(), t.Requeue("boss"))
+    assert task.epoch == 1
+    task = then(task, CLAIM)
+    assert task.epoch == 2
+    with pytest.raises(Stale):
+        transition(task, t.Report(1, "done after all"), NOW)
+
+
+def test_reopening_says_why_it_was_closed() -> None:
+    task = then(failed_task(), t.Requeue("boss"))
+    assert task.memo.notes[-1].text == "was failed: no good"
+    assert then(failed_task(), t.Requeue("boss", "try this")).memo.notes[-1].text == "try this"
+
+
+def test_reopening_waits_for_dependencies_that_are_under_way_again() -> None:
+    task = then(failed_task(), t.Requeue("boss", "", ("task-0",)))
+    assert (task.state, task.memo.waiting_on) == (State.PENDING, ("task-0",))
+
+
+@pytest.mark.parametrize("state", sorted(set(State) - DEAD_LETTERS), ids=str)
+def test_only_dead_letters_are_reopened(state: State) -> None:
+    with pytest.raises(Refused) as refusal:
+        transition(BY_STATE[state](), t.Requeue("boss"), NOW)
+    assert refusal.value.code == "wrong_state"

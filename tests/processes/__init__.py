@@ -1,0 +1,1 @@
+"""Real processes, really killed: what no simulation can stand in for."""

@@ -1,0 +1,71 @@
+"""Killing in a loop: submitters and workers die at any point while tasks flow."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from agentq.client.queue import Queue
+from agentq.core.states import State
+from agentq.ledger.views import Wanted
+from tests.processes.checker import Verdict, check
+from tests.processes.nursery import Nursery
+
+WORKERS, SUBMITTERS = 4, 2
+
+
+def run_kills(
+    url: str,
+    folder: Path,
+    *,
+    kills: int,
+    seed: int,
+    between: Callable[[int], None] = lambda kill: None,
+    breath_s: float = 0.12,
+) -> Verdict:
+    """Kill -9 `kills` processes, one after the other, replacing each; then let the rest drain."""
+    chance = random.Random(seed)
+    Queue(url).close()  # the tables are there before anybody races for them
+    with Nursery(folder) as nursery:
+        numbers = iter(range(1_000_000))
+
+        def submitter() -> None:
+            nursery.bear("submitter", url=url, stem=f"s{seed}-{next(numbers)}")
+
+        def worker() -> None:
+            nursery.bear("worker", url=url, name=f"w{next(numbers)}")
+
+        for _ in range(WORKERS):
+            worker()
+        for _ in range(SUBMITTERS):
+            submitter()
+        breath = threading.Event()
+        for kill in range(kills):
+            breath.wait(chance.random() * breath_s)
+            between(kill)
+            victim = chance.choice(sorted(nursery.alive))
+            kind = nursery.alive[victim]
+            nursery.kill(victim)
+            worker() if kind == "worker" else submitter()
+        for pid in [pid for pid, kind in nursery.alive.items() if kind == "submitter"]:
+            nursery.kill(pid)
+        with Queue(url) as queue:
+            drain(queue)
+            acknowledged = {words[1] for words in nursery.lines("submitter") if words[0] == "ack"}
+            done = {words[1] for words in nursery.lines("worker") if words[0] == "done"}
+            assert acknowledged, f"nothing was submitted: {nursery.errors()}"
+            return check(queue, acknowledged, done)
+
+
+def drain(queue: Queue, timeout: float = 120) -> None:
+    """Wait until nothing is left to do, woken by the log."""
+    deadline = time.monotonic() + timeout
+    open_states = (State.PENDING, State.READY, State.IN_PROGRESS)
+    while queue.tasks(Wanted(states=open_states, limit=1)).tasks:
+        assert time.monotonic() < deadline, f"still not drained: {queue.stats()}"
+        queue.tick()
+        for _ in queue.follow(timeout=0.5):
+            break

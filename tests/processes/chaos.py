@@ -1,0 +1,82 @@
+"""The long campaign: `make chaos` kills thousands where `make test` kills a hundred.
+
+python -m tests.processes.chaos --kills 2000 --restarts 20 --seed 7
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.processes.campaign import run_kills
+from tests.processes.checker import Verdict
+from tests.servers.postgres import PostgresServer
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=1000, help="kill -9 on each store")
+    parser.add_argument("--restarts", type=int, default=10, help="restarts of PostgreSQL")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
+    options = parser.parse_args()
+    print(f"seed {options.seed}: {options.kills} kills on each store", flush=True)
+    verdicts = []
+    with tempfile.TemporaryDirectory() as place:
+        os.environ["AGENTQ_ARTIFACTS_ROOT"] = str(Path(place, "sqlite-artifacts"))
+        verdicts.append(_on_sqlite(options, Path(place)))
+        os.environ["AGENTQ_ARTIFACTS_ROOT"] = str(Path(place, "postgres-artifacts"))
+        verdicts.append(_on_postgres(options, Path(place)))
+    bad = [
+        verdict
+        for verdict in verdicts
+        if verdict.lost or verdict.twice or verdict.unproved or verdict.problems
+    ]
+    print("FAILED" if bad else "nothing lost, nothing twice, everything proved")
+    return 1 if bad else 0
+
+
+def _on_sqlite(options: argparse.Namespace, place: Path) -> Verdict:
+    folder = place / "sqlite"
+    folder.mkdir()
+    verdict = run_kills(
+        f"sqlite:///{folder / 'ledger.db'}",
+        folder,
+        kills=options.kills,
+        seed=options.seed,
+        between=_progress("sqlite", options.kills),
+    )
+    print(f"sqlite: {verdict}", flush=True)
+    return verdict
+
+
+def _on_postgres(options: argparse.Namespace, place: Path) -> Verdict:
+    folder = place / "postgres"
+    folder.mkdir()
+    shown = _progress("postgres", options.kills)
+    every = max(options.kills // max(options.restarts, 1), 1)
+    with PostgresServer() as server, server.fresh_database() as url:
+
+        def between(kill: int) -> None:
+            shown(kill)
+            if kill % every == every - 1:
+                server.restart("immediate" if (kill // every) % 2 else "fast")
+
+        verdict = run_kills(url, folder, kills=options.kills, seed=options.seed, between=between)
+    print(f"postgres: {verdict}", flush=True)
+    return verdict
+
+
+def _progress(name: str, kills: int):  # type: ignore[no-untyped-def]
+    def show(kill: int) -> None:
+        if kill % 100 == 0:
+            print(f"{name}: {kill} of {kills} kills", flush=True)
+
+    return show
+
+
+if __name__ == "__main__":
+    sys.exit(main())
