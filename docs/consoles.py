@@ -17,7 +17,8 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -38,7 +39,9 @@ _MASKS = [
         (r"\b[\w.-]+:\d{2,}\b", "<process>"),
         (r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{8,64}\b", "<digest>"),
         (r"\b\d+(?:\.\d+)? ?(?:ms|s|m|h)(?:\d+s)?\b", "<span>"),
-        (r"\d+(?:\.\d+)? (?:KiB|MiB|kB|MB)\b", "<size>"),
+        (r"<span> ago|\bnow\b", "<when>"),
+        (r"\b\d+\.\d+\.\d+(?:\.\d+)?\b", "<version>"),
+        (r"\d+(?:\.\d+)? (?:kB|MB|GB|TB)\b", "<size>"),
         (r"[─-]{3,}", "---"),
         (r"\s+", " "),
     )
@@ -142,6 +145,12 @@ def run_page(page: Path, replacing: Mapping[str, str] | None = None) -> list[Com
     return listed
 
 
+def run_pages(wanted: Sequence[Path]) -> dict[Path, list[Command]]:
+    """Run several pages beside each other; each has its own folder and shell."""
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        return dict(zip(wanted, pool.map(run_page, wanted), strict=True))
+
+
 def _swapped(text: str, replacing: Mapping[str, str]) -> str:
     for old, new in replacing.items():
         text = text.replace(old, new)
@@ -198,13 +207,11 @@ def unannounced_failures(page_commands: list[Command]) -> list[Command]:
     ]
 
 
-def rewritten(page: Path, replacing: Mapping[str, str] | None = None) -> str:
-    """The page with what its commands print now, wherever that differs."""
+def rewritten(page: Path, ran: Sequence[Command]) -> str:
+    """The page with what its commands printed, wherever that differs from what it shows."""
     text = page.read_text("utf-8")
-    ran = iter(run_page(page, replacing))
     lines = text.splitlines()
-    for block in reversed(_with_commands(text, ran)):
-        start, listed, length = block
+    for start, listed, length in reversed(_with_commands(text, iter(ran))):
         body: list[str] = []
         for command in listed:
             words = command.text.splitlines()

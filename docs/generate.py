@@ -139,10 +139,9 @@ def main() -> None:
         if not page.exists() or page.read_text("utf-8") != text:
             page.write_text(text, "utf-8")
             changed.append(page)
-    for page in consoles.pages():
-        if page == NEEDS_SERVER:
-            continue
-        text = consoles.rewritten(page)
+    ran = consoles.run_pages([page for page in consoles.pages() if page != NEEDS_SERVER])
+    for page, listed in ran.items():
+        text = consoles.rewritten(page, listed)
         if page.read_text("utf-8") != text:
             page.write_text(text, "utf-8")
             changed.append(page)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -217,8 +218,9 @@ def test_removing_does_not_follow_links(store: ArtifactStore, root: Path, outsid
 
 
 def test_a_link_swapped_in_during_the_work_leads_nowhere(
-    store: ArtifactStore, root: Path, outside: Path
+    store: ArtifactStore, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(os, "fsync", lambda _file: None)  # the more steps, the more races
     folder, aside = Path(store.attempt_dir("task-1", 1)) / "sub", root / "aside"
     aside.mkdir(parents=True)
     stop = threading.Event()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import multiprocessing
 import random
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.synchronize import Barrier
-from typing import Any
+from typing import Any, Self
 
 from agentq.contracts.store import Lease
 from agentq.core.task import Spec
@@ -22,17 +22,36 @@ def _remember_meeting(barrier: Barrier) -> None:
     _meeting.append(barrier)
 
 
-def race(task: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> list[Future[Any]]:
-    """Run the task once per tuple, each in a process of its own, all starting together."""
-    listed = list(arguments)
-    context = multiprocessing.get_context("spawn")
-    barrier = context.Barrier(len(listed))
-    pool = ProcessPoolExecutor(
-        len(listed), mp_context=context, initializer=_remember_meeting, initargs=(barrier,)
-    )
-    futures = [pool.submit(task, *each) for each in listed]
-    pool.shutdown(wait=False)
-    return futures
+class Race:
+    """Runs a task once per tuple of arguments, each in a process of its own, all starting together.
+
+    Leaving the block waits for all of them.
+    """
+
+    def __init__(self, task: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> None:
+        listed = list(arguments)
+        context = multiprocessing.get_context("spawn")
+        self._barrier = context.Barrier(len(listed))
+        self._pool = ProcessPoolExecutor(
+            len(listed),
+            mp_context=context,
+            initializer=_remember_meeting,
+            initargs=(self._barrier,),
+        )
+        self._futures = [self._pool.submit(task, *each) for each in listed]
+
+    @property
+    def over(self) -> bool:
+        return all(future.done() for future in self._futures)
+
+    def results(self) -> list[Any]:
+        return [future.result(120) for future in self._futures]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown()
 
 
 def meet() -> None:

@@ -6,7 +6,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import wait as wait_for
 from typing import TypeVar
 
 import pytest
@@ -15,7 +14,7 @@ from agentq.contracts.store import COMPLETE, IN_PROGRESS, LogRow, Store, Tx
 from agentq.core.limits import RoleLimits
 from agentq.core.task import Spec
 from agentq.ledger.ledger import Ledger
-from tests.contracts.busy import open_and_close, race, work
+from tests.contracts.busy import Race, open_and_close, work
 from tests.contracts.conftest import Backend, open_store
 from tests.contracts.rows import (
     add,
@@ -50,17 +49,17 @@ class TestOrder:
         """Four processes write; a fifth reads what is new, over and over, and never looks back."""
         store = shared.open()
         role_id(store)
-        writers = race(work, [(shared.address, f"w{n}", 12, session_seed + n) for n in range(4)])
         seen: list[LogRow] = []
-        while True:
-            # Asked before reading: what they have committed by now, this read must see.
-            over = all(future.done() for future in writers)
-            position = seen[-1].position if seen else 0
-            news = store.read(lambda reader, after=position: reader.events_after(after, 100))
-            seen += news
-            if over and not news:
-                break
-        submitted = sum(future.result() for future in writers)
+        arguments = [(shared.address, f"w{n}", 12, session_seed + n) for n in range(4)]
+        with Race(work, arguments) as writers:
+            while True:
+                # Asked before reading: what they have committed by now, this read must see.
+                over = writers.over
+                news = self.after(store, seen[-1].position if seen else 0)
+                seen += news
+                if over and not news:
+                    break
+            submitted = sum(writers.results())
         assert [entry.position for entry in seen] == list(range(1, len(seen) + 1))
         assert store.read(lambda reader: reader.last_position()) == len(seen)
         versions: dict[str, int] = {}
@@ -71,6 +70,9 @@ class TestOrder:
         assert seen == log(store)
         ledger = Ledger(store, lambda: 0.5)
         assert [problems for _, problems in ledger.views.verify() if problems] == []
+
+    def after(self, store: Store, position: int) -> list[LogRow]:
+        return store.read(lambda reader: reader.events_after(position, 100))
 
     def test_threads_of_one_process(self, backend: Backend) -> None:
         store = backend.open()
@@ -216,9 +218,8 @@ class TestLimits:
 
 class TestOpening:
     def test_eight_processes_create_one_ledger(self, shared: Backend) -> None:
-        openers = race(open_and_close, [(shared.address,)] * 8)
-        wait_for(openers, timeout=120)
-        versions = {future.result() for future in openers}
+        with Race(open_and_close, [(shared.address,)] * 8) as openers:
+            versions = set(openers.results())
         assert len(versions) == 1 and versions != {0}
         store = open_store(shared.address)
         assert add(store, "first") and move(store, [1], COMPLETE)

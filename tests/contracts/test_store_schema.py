@@ -19,7 +19,11 @@ from tests.contracts.rows import add, ids_of, log
 
 DIALECTS = ("sqlite", "postgres")
 #: How each database does its own bookkeeping; the ledger's tables are the same.
-BOOKKEEPING = {"head": {"one", "only", "position", "floor", "key_floor"}}
+BOOKKEEPING = {
+    "head": {"one", "only", "position", "floor", "key_floor"},
+    "tasks": {"last_event"},
+    "events": {"previous"},
+}
 
 
 def sqlite_columns(path: str) -> dict[str, set[str]]:
@@ -28,7 +32,7 @@ def sqlite_columns(path: str) -> dict[str, set[str]]:
         "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
     ).fetchall()
     found = {
-        name: {row[1] for row in connection.execute(f"PRAGMA table_info({name})")}
+        str(name): {str(row[1]) for row in connection.execute(f"PRAGMA table_info({name})")}
         for (name,) in tables
     }
     connection.close()
@@ -131,7 +135,7 @@ def set_version(backend: Backend, version: int) -> None:
 def test_a_newer_schema_is_refused(shared: Backend) -> None:
     shared.open()
     set_version(shared, 999)
-    with pytest.raises(Unavailable, match="999.*newer agentq") as refused:
+    with pytest.raises(Unavailable, match=r"999.*newer agentq") as refused:
         shared.open()
     assert refused.value.code == "newer_schema"
     assert "Upgrade agentq" in refused.value.remedy

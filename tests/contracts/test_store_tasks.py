@@ -322,7 +322,12 @@ class TestLockAndSave:
     def test_every_field_is_saved(self, store: Store) -> None:
         key = add(store, "a")["a"]
         after = HotRow(key, REVIEW, 2, 3, 44, 55, "bob", '{"x":1}', HAS_DEPENDENTS)
-        store.write(lambda tx: tx.save([after], [event_of(after, data="d")], []))
+
+        def change(tx: Tx) -> None:
+            tx.lock([key])
+            tx.save([after], [event_of(after, data="d")], [])
+
+        store.write(change)
         assert hot(store, key) == after
         assert log(store)[-1].event == event_of(after, data="d")
 
@@ -429,8 +434,12 @@ class TestDelete:
         move(store, [keys["held"]], CANCELLED, holder="w", wake_at=3)
         effect = EffectRow(keys["owed"], 2, 0, "results", "x")
         store.write(lambda tx: tx.save([], [], [effect]))
-        fresh = hot(store, keys["new"])._replace(updated_at=2_000_000, version=3)
-        store.write(lambda tx: tx.save([fresh], [event_of(fresh)], []))
+
+        def touch(tx: Tx) -> None:
+            fresh = tx.lock([keys["new"]])[0]._replace(updated_at=2_000_000, version=3)
+            tx.save([fresh], [event_of(fresh)], [])
+
+        store.write(touch)
 
         def prunable(before: int, after_key: int = 0, limit: int = 10) -> list[int]:
             return store.read(lambda reader: reader.prunable(before, after_key, limit))

@@ -52,8 +52,13 @@ def with_blocks(info: str) -> list[Path]:
 # -- what is shown is run ------------------------------------------------------------------------
 
 
-def check_page(page: Path, replacing: dict[str, str] | None = None) -> None:
-    ran = consoles.run_page(page, replacing)
+@pytest.fixture(scope="module")
+def ran_pages() -> dict[Path, list[consoles.Command]]:
+    """Every page's commands, run once; the pages beside each other, to save time."""
+    return consoles.run_pages([page for page in with_blocks("console") if page != POSTGRES])
+
+
+def check(ran: list[consoles.Command]) -> None:
     wrong = [str(command) for command in ran if not command.holds()]
     assert not wrong, "`make docs` writes what is printed now:\n\n" + "\n\n".join(wrong)
     unannounced = [str(command) for command in consoles.unannounced_failures(ran)]
@@ -63,12 +68,14 @@ def check_page(page: Path, replacing: dict[str, str] | None = None) -> None:
 @pytest.mark.parametrize(
     "page", [page for page in with_blocks("console") if page != POSTGRES], ids=name_of
 )
-def test_commands_print_what_the_page_shows(page: Path) -> None:
-    check_page(page)
+def test_commands_print_what_the_page_shows(
+    page: Path, ran_pages: dict[Path, list[consoles.Command]]
+) -> None:
+    check(ran_pages[page])
 
 
 def test_commands_of_the_postgres_guide(fresh_postgres_url: str) -> None:
-    check_page(POSTGRES, {POSTGRES_SHOWN: fresh_postgres_url})
+    check(consoles.run_page(POSTGRES, {POSTGRES_SHOWN: fresh_postgres_url}))
 
 
 @pytest.mark.parametrize("page", with_blocks("pycon"), ids=name_of)
@@ -99,7 +106,7 @@ def test_a_page_that_is_wrong_is_noticed(tmp_path: Path) -> None:
     assert [command.holds() for command in ran] == [True, True, False, True, True, True]
     assert [command.text for command in consoles.unannounced_failures(ran)] == ["false"]
     # and writing it again mends what is shown, and nothing else
-    again = consoles.rewritten(page)
+    again = consoles.rewritten(page, ran)
     assert again == page.read_text().replace("$ echo yes\nno\n", "$ echo yes\nyes\n")
 
 

@@ -223,8 +223,12 @@ class Checker:
 
     @staticmethod
     def _replay(shadow: Shadow, event: Event) -> None:
+        task = shadow.task
+        if task is not None and task.holder:
+            # Heartbeats move the end of the lease without an event.
+            task = replace(task, wake_at=shadow.lease_end)
         try:
-            decision = transition(shadow.task, event.trigger, event.at)
+            decision = transition(task, event.trigger, event.at)
         except AgentqError as refusal:
             raise Violation(REPLAY, f"{shadow.id}: {event} cannot be replayed: {refusal}") from None
         if decision.events != (event,):

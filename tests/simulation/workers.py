@@ -55,9 +55,9 @@ def _claim(world: World, name: str, role: str, skew_ms: int) -> Call:
             name, "claim_task", lambda: ledger.claim_task(chosen.key, name), role=role, count=1,
             items=((chosen.key, t.Claim(name, lease_ms)),), skew_ms=skew_ms,
         )  # fmt: skip
-    count = rng.choice((1, 1, 1, 2, 3))
+    count, lease_ms = rng.choice((1, 1, 1, 2, 3)), rng.choice((0, 0, 0, 90_000))
     return Call(
-        name, "claim", lambda: ledger.claim(role, count, name), role=role, count=count,
+        name, "claim", lambda: ledger.claim(role, count, name, lease_ms), role=role, count=count,
         skew_ms=skew_ms,
     )  # fmt: skip
 
@@ -69,13 +69,10 @@ class Attempt:
     key: int
     spec: Spec
     epoch: int
+    lease_ms: int
     plan: list[str] = field(default_factory=list)
     ending: str = "report"
     acted: bool = False
-
-    @property
-    def lease_ms(self) -> int:
-        return self.spec.lease_seconds * 1000
 
 
 class Shift:
@@ -93,7 +90,8 @@ class Shift:
         plan += [name for name in spec.expected_output.artifacts if name in ("patch", "risks")]
         rng.shuffle(plan)
         ending = "report" if self.world.healed else rng.choice(ENDINGS)
-        return Attempt(held.key, spec, held.task.epoch, plan, ending)
+        lease_ms = held.task.wake_at - held.task.updated_at
+        return Attempt(held.key, spec, held.task.epoch, lease_ms, plan, ending)
 
     def run(self) -> Generator[object, None, bool]:
         """True when the worker lives to claim again."""
@@ -129,6 +127,9 @@ class Shift:
                 self._beat()
 
     def _beat(self) -> None:
+        if self.world.fault(0.1):
+            # A lease may be renewed for another time than it was taken for.
+            self.rng.choice(self.attempts).lease_ms = self.rng.choice((30_000, 400_000))
         outcome = self.world.do(self._heartbeat(self.attempts))
         self._set_beat()
         if not outcome.ok:

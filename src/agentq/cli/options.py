@@ -184,7 +184,9 @@ def _actor(ctx: click.Context, param: click.Parameter, value: str | None) -> str
 
 
 def reason_option(required: bool = False) -> Callable[[F], F]:
-    return click.option("--reason", metavar="TEXT", default="", required=required, help="Why.")
+    if required:
+        return click.option("--reason", metavar="TEXT", required=True, help="Why.")
+    return click.option("--reason", metavar="TEXT", default="", help="Why.")
 
 
 def text_of(value: str, what: str) -> str:

@@ -22,6 +22,9 @@ _OBEYED = (
 )
 _CONTROL = re.compile(f"[{_OBEYED}]")
 
+#: Between columns; and what the last one keeps on a narrow terminal.
+_GAP, _LAST_WIDTH_MIN = 2, 12
+
 STATE_STYLES = {
     "pending": "bright_black",
     "ready": "cyan",
@@ -166,27 +169,31 @@ def _plain_table(columns: Sequence[str], rows: Sequence[Sequence[Styled]]) -> No
 
 
 def _rich_table(columns: Sequence[str], rows: Sequence[Sequence[Styled]]) -> None:
-    from rich.box import SIMPLE_HEAD
     from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
-    for number, column in enumerate(columns):
-        head = column.lstrip(">")
-        widest = max(cell_len(text) for text in (head, *(row[number].text for row in rows)))
-        table.add_column(
-            head,
-            justify="right" if column.startswith(">") else "left",
-            no_wrap=True,
-            overflow="ellipsis",
-            min_width=min(widest, 12) if number == len(columns) - 1 else widest,
-        )
+    heads = [column.lstrip(">") for column in columns]
+    widths = [
+        max(cell_len(text) for text in (head, *(row[number].text for row in rows)))
+        for number, head in enumerate(heads)
+    ]
+    console = Console(highlight=False)
+    room = max(console.width - sum(widths[:-1]) - _GAP * (len(columns) - 1), _LAST_WIDTH_MIN)
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+    for head, column in zip(heads, columns, strict=True):
+        right = column.startswith(">")
+        table.add_column(head, justify="right" if right else "left", no_wrap=True)
     for row in rows:
         # Text, never markup: a title like [red] must stay a title.
-        table.add_row(*(Text(cell.text, style=cell.style) for cell in row))
-    Console(highlight=False, soft_wrap=False).print(table)
+        cells = [Text(cell.text, style=cell.style) for cell in row]
+        cells[-1].truncate(room, overflow="ellipsis")
+        table.add_row(*cells)
+    needed = sum(widths[:-1]) + min(widths[-1], room) + _GAP * (len(columns) - 1)
+    # Too narrow even so: let lines wrap rather than cut ids that somebody wants to copy.
+    console.width = max(needed, console.width)
+    console.print(table)
 
 
 # -- time ----------------------------------------------------------------------------------------

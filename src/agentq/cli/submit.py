@@ -82,6 +82,11 @@ def submit(session: Session, /, bulk: str | None, **words: Any) -> None:
             )
         submit_bulk(session, bulk)
         return
+    if not given.keys() & {"file", "instructions", "title"}:
+        raise click.UsageError(
+            "What is to be done? --instructions says it, or a task file (--file).",
+            click.get_current_context(),
+        )
     queue = session.queue()
     task = _submit_one(session, queue, _fields(queue, given))
     if session.json:

@@ -12,6 +12,7 @@ from agentq.contracts.store import Lease
 from agentq.core.errors import Stale
 from agentq.core.limits import SUMMARY_CHARS_MAX, shorten
 from agentq.core.secrets import redact
+from agentq.core.states import State
 from agentq.core.task import NOTHING, Amounts, Note, Task
 from agentq.core.triggers import FailureKind
 
@@ -174,6 +175,8 @@ class Claim:
         trace: TracebackType | None,
     ) -> None:
         self._queue.heartbeats.let_go(self)
+        if self.lost or isinstance(error, Stale):
+            self._say_stopped()
         if self._reported or isinstance(error, Stale):
             return
         if error is None:
@@ -184,6 +187,13 @@ class Claim:
             self.fail(f"{type(error).__name__}: {error}")
         else:
             self.release(f"interrupted by {type(error).__name__}")
+
+
+    def _say_stopped(self) -> None:
+        """Of a cancelled task: its agent is gone, so what it held exclusively is free now."""
+        task = self._queue.ledger.views.get_many([self.key]).get(self.key)
+        if task is not None and task.state is State.CANCELLED and task.epoch == self.epoch:
+            self._queue.ledger.stopped(self.key, self.epoch)
 
 
 def as_source(content: str | bytes | os.PathLike[str]) -> bytes | Path:

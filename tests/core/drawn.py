@@ -1,0 +1,119 @@
+"""Specs as Hypothesis draws them: sound ones, and ones of the right types with any values at all."""
+
+from __future__ import annotations
+
+import string
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from agentq.core.task import (
+    NOTHING,
+    Amounts,
+    ExpectedOutput,
+    OnDependencyFailure,
+    Priority,
+    Spec,
+)
+
+_NAME = string.ascii_letters + string.digits
+ids = st.builds(
+    lambda head, tail: head + tail,
+    st.sampled_from(_NAME),
+    st.text(_NAME + "-_", max_size=8),
+)
+#: Words of ordinary languages, never long enough to look like a key.
+lines = st.text("abcdefgh ÄÖéß中文🙂", max_size=12)
+json_values: SearchStrategy[Any] = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | lines,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(lines, inner, max_size=3),
+    max_leaves=5,
+)
+amounts = st.just(NOTHING) | st.builds(
+    Amounts,
+    usd=st.sampled_from([0, 1, 0.25]),
+    tokens=st.integers(0, 10**9),
+    seconds=st.sampled_from([0, 90, 0.5]),
+)
+
+
+def sound_specs(children: SearchStrategy[tuple[Spec, ...]] | None = None) -> SearchStrategy[Spec]:
+    """Specs that may be submitted."""
+    return st.builds(
+        Spec,
+        id=ids,
+        to=ids,
+        sender=ids,
+        type=lines,
+        title=lines,
+        priority=st.sampled_from(Priority),
+        instructions=st.text("abc \n\t中🙂", max_size=30),
+        context_ref=lines,
+        expected_output=st.builds(
+            ExpectedOutput,
+            st.sampled_from(["markdown", "json"]),
+            st.lists(ids, max_size=3).map(tuple),
+        ),
+        ttl_seconds=st.integers(0, 10**6),
+        timeout_seconds=st.integers(0, 10**6),
+        delay_seconds=st.integers(0, 10**6),
+        lease_seconds=st.integers(1, 10**6),
+        max_attempts=st.integers(1, 1000),
+        after=st.lists(ids.map("dep-{}".format), max_size=2, unique=True).map(tuple),
+        on_dependency_failure=st.sampled_from(OnDependencyFailure),
+        next=children if children is not None else st.just(()),
+        resources=st.lists(ids, max_size=2, unique=True).map(tuple),
+        idempotency_key=lines,
+        irreversible=st.booleans(),
+        requires_approval=st.booleans(),
+        approval_timeout_seconds=st.integers(0, 10**6),
+        review=st.booleans(),
+        budget=amounts,
+        reply_to=lines,
+        labels=st.dictionaries(lines, lines, max_size=3),
+        extra=st.dictionaries(lines, json_values, max_size=2),
+    )
+
+
+any_text = st.text(st.characters(), max_size=20) | st.text(
+    st.characters(categories=["Cs", "Cc", "Ll"]), max_size=5
+)
+any_json: SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.integers(2**70) | st.floats() | any_text,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(any_text, inner, max_size=4),
+    max_leaves=8,
+)
+
+
+def any_specs() -> SearchStrategy[Spec]:
+    """Specs of the right types, and nothing else is right about them."""
+    by_type: dict[str, SearchStrategy[Any]] = {
+        "str": any_text | ids,
+        "int": st.integers(),
+        "bool": st.booleans(),
+        "tuple[str, ...]": st.lists(any_text, max_size=3).map(tuple),
+        "Amounts": st.builds(Amounts, st.floats(), st.integers(), st.integers(), st.floats()),
+        "ExpectedOutput": st.builds(
+            ExpectedOutput, any_text, st.lists(any_text, max_size=2).map(tuple)
+        ),
+        "Priority": st.sampled_from(Priority),
+        "OnDependencyFailure": st.sampled_from(OnDependencyFailure),
+        "tuple[Spec, ...]": st.just(()),
+        "Mapping[str, str]": st.dictionaries(any_text, any_text, max_size=2),
+        "Mapping[str, Any]": st.dictionaries(any_text, any_json, max_size=2),
+    }
+    fields = {name: by_type[str(kind)] for name, kind in Spec.__annotations__.items()}
+    # Each spec is wrong in a few places only: otherwise the first check would catch them all.
+    wrong = st.sets(st.sampled_from(sorted(fields)), min_size=1, max_size=3)
+
+    @st.composite
+    def build(draw: st.DrawFn) -> Spec:
+        drawn = {name: draw(fields[name]) for name in sorted(draw(wrong))}
+        return Spec(**{"id": "task-1", "to": "worker", **drawn})
+
+    return build()
