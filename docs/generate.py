@@ -69,8 +69,9 @@ def _cell(before: State | None, after: frozenset[State] | None) -> str:
 
 
 def error_table() -> str:
-    kinds = [errors.AgentqError, *errors.AgentqError.__subclasses__(), errors.Stale]
-    kinds.sort(key=lambda kind: kind.exit_status)
+    kinds: list[type[errors.AgentqError]] = [errors.AgentqError, errors.Stale]
+    kinds += errors.AgentqError.__subclasses__()
+    kinds.sort(key=lambda kind: (kind.exit_status, kind is errors.Stale))
     rows = ["| exit status | class | code | meaning |", "| --- | --- | --- | --- |"]
     rows.append("| 0 | | | It was done. |")
     for kind in kinds:
@@ -118,9 +119,10 @@ def filled(page: Path, parts: dict[str, str]) -> str:
     text = page.read_text("utf-8")
     for name, part in parts.items():
         marked = re.compile(rf"(<!-- generated: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-        text, count = marked.subn(lambda m, part=part: f"{m[1]}\n{part}\n\n{m[2]}", text)
-        if count != 1:
-            raise SystemExit(f"{page} has {count} parts called {name}, 1 was expected")
+        found = marked.search(text)
+        if found is None:
+            raise SystemExit(f"{page} has no part called {name}")
+        text = f"{text[: found.start()]}{found[1]}\n{part}\n\n{found[2]}{text[found.end() :]}"
     return text
 
 

@@ -6,10 +6,7 @@ frozen value.
 
 from __future__ import annotations
 
-import difflib
-import hashlib
 import os
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -86,7 +83,7 @@ def wants_color() -> bool:
 
 def default_holder() -> str:
     """A name for this process as a holder of claims, told apart from every other process."""
-    return f"{socket.gethostname()}:{os.getpid()}"
+    return f"{os.uname().nodename}:{os.getpid()}"
 
 
 def load_settings(url: str | None = None, start: str | os.PathLike[str] | None = None) -> Settings:
@@ -149,6 +146,8 @@ def _for_url(url: str, source: str) -> Settings:
 
 def _shared_root(url: str) -> str:
     """Where artifacts go when nothing says so: one folder per ledger, for this user."""
+    import hashlib
+
     home = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
     place = url.rsplit("@", 1)[-1]
     return str(Path(home) / "agentq" / hashlib.sha256(place.encode()).hexdigest()[:16])
@@ -183,6 +182,8 @@ def _only_known(table: Any, known: tuple[str, ...], where: str) -> None:
         raise Invalid(f"{where} must be a table, got {table!r}.")
     for name in table:
         if name not in known:
+            import difflib
+
             near = difflib.get_close_matches(name, known, 1)
             hint = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(known)}."
             raise Invalid(f"{where} has an unknown setting {name!r}.", hint)

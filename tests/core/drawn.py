@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -42,42 +43,55 @@ amounts = st.just(NOTHING) | st.builds(
 )
 
 
-def sound_specs(children: SearchStrategy[tuple[Spec, ...]] | None = None) -> SearchStrategy[Spec]:
-    """Specs that may be submitted."""
-    return st.builds(
-        Spec,
-        id=ids,
-        to=ids,
-        sender=ids,
-        type=lines,
-        title=lines,
-        priority=st.sampled_from(Priority),
-        instructions=st.text("abc \n\t中🙂", max_size=30),
-        context_ref=lines,
-        expected_output=st.builds(
-            ExpectedOutput,
-            st.sampled_from(["markdown", "json"]),
-            st.lists(ids, max_size=3).map(tuple),
-        ),
-        ttl_seconds=st.integers(0, 10**6),
-        timeout_seconds=st.integers(0, 10**6),
-        delay_seconds=st.integers(0, 10**6),
-        lease_seconds=st.integers(1, 10**6),
-        max_attempts=st.integers(1, 1000),
-        after=st.lists(ids.map("dep-{}".format), max_size=2, unique=True).map(tuple),
-        on_dependency_failure=st.sampled_from(OnDependencyFailure),
-        next=children if children is not None else st.just(()),
-        resources=st.lists(ids, max_size=2, unique=True).map(tuple),
-        idempotency_key=lines,
-        irreversible=st.booleans(),
-        requires_approval=st.booleans(),
-        approval_timeout_seconds=st.integers(0, 10**6),
-        review=st.booleans(),
-        budget=amounts,
-        reply_to=lines,
-        labels=st.dictionaries(lines, lines, max_size=3),
-        extra=st.dictionaries(lines, json_values, max_size=2),
-    )
+def _specs(fields: dict[str, SearchStrategy[Any]], at_most: int) -> SearchStrategy[Spec]:
+    """Specs with a few fields drawn and the others at their defaults: cheap, and telling."""
+    chosen = st.lists(st.sampled_from(sorted(fields)), min_size=1, max_size=at_most, unique=True)
+
+    @st.composite
+    def build(draw: st.DrawFn) -> Spec:
+        drawn = {name: draw(fields[name]) for name in draw(chosen)}
+        return Spec(**{"id": "task-1", "to": "worker", **drawn})
+
+    return build()
+
+
+#: Values that may be submitted.
+_SOUND: dict[str, SearchStrategy[Any]] = {
+    "id": ids,
+    "to": ids,
+    "sender": ids,
+    "type": lines,
+    "title": lines,
+    "priority": st.sampled_from(Priority),
+    "instructions": st.text("abc \n\t中🙂", max_size=30),
+    "context_ref": lines,
+    "expected_output": st.builds(
+        ExpectedOutput,
+        st.sampled_from(["markdown", "json"]),
+        st.lists(ids, max_size=3).map(tuple),
+    ),
+    "ttl_seconds": st.integers(0, 10**6),
+    "timeout_seconds": st.integers(0, 10**6),
+    "delay_seconds": st.integers(0, 10**6),
+    "lease_seconds": st.integers(1, 10**6),
+    "max_attempts": st.integers(1, 1000),
+    "after": st.lists(ids.map("dep-{}".format), max_size=2, unique=True).map(tuple),
+    "on_dependency_failure": st.sampled_from(OnDependencyFailure),
+    "resources": st.lists(ids, max_size=2, unique=True).map(tuple),
+    "idempotency_key": lines,
+    "irreversible": st.booleans(),
+    "requires_approval": st.booleans(),
+    "approval_timeout_seconds": st.integers(0, 10**6),
+    "review": st.booleans(),
+    "budget": amounts,
+    "reply_to": lines,
+    "labels": st.dictionaries(lines, lines, max_size=3),
+    "extra": st.dictionaries(lines, json_values, max_size=2),
+}
+_children = st.lists(_specs(_SOUND, 3), max_size=2, unique_by=lambda spec: spec.id).map(
+    lambda specs: tuple(replace(spec, id=f"child-{spec.id}") for spec in specs)
+)
+sound_specs = _specs({**_SOUND, "next": _children}, 8)
 
 
 any_text = st.text(st.characters(), max_size=20) | st.text(
@@ -90,30 +104,21 @@ any_json: SearchStrategy[Any] = st.recursive(
 )
 
 
-def any_specs() -> SearchStrategy[Spec]:
-    """Specs of the right types, and nothing else is right about them."""
-    by_type: dict[str, SearchStrategy[Any]] = {
-        "str": any_text | ids,
-        "int": st.integers(),
-        "bool": st.booleans(),
-        "tuple[str, ...]": st.lists(any_text, max_size=3).map(tuple),
-        "Amounts": st.builds(Amounts, st.floats(), st.integers(), st.integers(), st.floats()),
-        "ExpectedOutput": st.builds(
-            ExpectedOutput, any_text, st.lists(any_text, max_size=2).map(tuple)
-        ),
-        "Priority": st.sampled_from(Priority),
-        "OnDependencyFailure": st.sampled_from(OnDependencyFailure),
-        "tuple[Spec, ...]": st.just(()),
-        "Mapping[str, str]": st.dictionaries(any_text, any_text, max_size=2),
-        "Mapping[str, Any]": st.dictionaries(any_text, any_json, max_size=2),
-    }
-    fields = {name: by_type[str(kind)] for name, kind in Spec.__annotations__.items()}
-    # Each spec is wrong in a few places only: otherwise the first check would catch them all.
-    wrong = st.sets(st.sampled_from(sorted(fields)), min_size=1, max_size=3)
-
-    @st.composite
-    def build(draw: st.DrawFn) -> Spec:
-        drawn = {name: draw(fields[name]) for name in sorted(draw(wrong))}
-        return Spec(**{"id": "task-1", "to": "worker", **drawn})
-
-    return build()
+_BY_TYPE: dict[str, SearchStrategy[Any]] = {
+    "str": any_text | ids,
+    "int": st.integers(),
+    "bool": st.booleans(),
+    "tuple[str, ...]": st.lists(any_text, max_size=3).map(tuple),
+    "Amounts": st.builds(Amounts, st.floats(), st.integers(), st.integers(), st.floats()),
+    "ExpectedOutput": st.builds(
+        ExpectedOutput, any_text, st.lists(any_text, max_size=2).map(tuple)
+    ),
+    "Priority": st.sampled_from(Priority),
+    "OnDependencyFailure": st.sampled_from(OnDependencyFailure),
+    "tuple[Spec, ...]": st.just(()),
+    "Mapping[str, str]": st.dictionaries(any_text, any_text, max_size=2),
+    "Mapping[str, Any]": st.dictionaries(any_text, any_json, max_size=2),
+}
+#: Right in their types, and in nothing else; wrong in a few places only, as otherwise the first
+#: check would catch them all.
+any_specs = _specs({n: _BY_TYPE[str(kind)] for n, kind in Spec.__annotations__.items()}, 3)

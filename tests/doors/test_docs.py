@@ -12,6 +12,7 @@ import click
 import pytest
 
 import agentq
+from agentq.cli.main import cli
 from agentq.client.claim import Claim
 from agentq.client.fields import _FIELDS
 from agentq.client.queue import Queue
@@ -133,7 +134,7 @@ def missing(names: Iterator[str] | list[str], text: str, form: str) -> list[str]
 def commands() -> list[tuple[str, click.Command]]:
     return [
         (name, command)
-        for name, command, _ in generate.walk(generate.cli, "agentq")
+        for name, command, _ in generate.walk(cli, "agentq")
         if not isinstance(command, click.Group)
     ]
 
@@ -221,9 +222,11 @@ def test_every_field_of_the_json_shapes_is_explained() -> None:
 
 def test_the_sdk_is_explained() -> None:
     page = text_of("reference/sdk.md")
-    words = set(re.findall(r"\w+", " ".join(re.findall(r"`[^`]+`", page)))) | set(
-        re.findall(r"\bq\.(\w+)", page)
-    )
+    words = set(re.findall(r"\b(?:q|claim)\.(\w+)", page))
+    for block in consoles.blocks(page):
+        page = page.replace("\n".join(block.lines), "")
+    for code in re.findall(r"`([^`]+)`", page.replace("```", "")):
+        words |= set(re.findall(r"\w+", code))
     for kind in (Queue, Claim):
         public = {name for name in dir(kind) if not name.startswith("_")}
         assert sorted(public - words) == [], f"of {kind.__name__}"

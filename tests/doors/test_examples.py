@@ -16,17 +16,17 @@ EXAMPLES = ROOT / "examples"
 BIN = Path(sys.executable).parent
 
 
-@pytest.fixture
-def installation(tmp_path: Path) -> Path:
-    """An empty installation, made as the examples say: by `agentq init`."""
-    subprocess.run([BIN / "agentq", "init"], cwd=tmp_path, check=True, capture_output=True)
-    return tmp_path
+@pytest.fixture(autouse=True)
+def installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty installation to be in, made as the examples say: by `agentq init`."""
+    monkeypatch.chdir(tmp_path)
+    subprocess.run([BIN / "agentq", "init"], check=True, capture_output=True)
 
 
-def run_example(folder: Path, name: str, *words: str) -> str:
+def run_example(name: str, *words: str) -> str:
     program = [sys.executable] if name.endswith(".py") else ["bash"]
     done = subprocess.run(
-        [*program, str(EXAMPLES / name), *words], cwd=folder, text=True, timeout=60,
+        [*program, str(EXAMPLES / name), *words], text=True, timeout=60,
         env={**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
     )  # fmt: skip
@@ -34,18 +34,14 @@ def run_example(folder: Path, name: str, *words: str) -> str:
     return done.stdout
 
 
-def open_queue(folder: Path) -> Queue:
-    return Queue(f"sqlite:///{folder}/.agentq/ledger.db")
-
-
-def test_sdk_worker(installation: Path) -> None:
+def test_sdk_worker() -> None:
     # Given two tasks for its role, one of them urgent
-    with open_queue(installation) as queue:
+    with Queue() as queue:
         queue.submit(to="counter", instructions="one two three", id="task-later")
         queue.submit(to="counter", instructions="one", id="task-first", priority="urgent")
 
         # When the worker runs until it is idle
-        said = run_example(installation, "sdk_worker.py", "counter", "--idle", "0.2")
+        said = run_example("sdk_worker.py", "counter", "--idle", "0.2")
 
         # Then both are done, the urgent one first, with evidence
         assert said.splitlines()[-1] == "2 done"
@@ -54,28 +50,28 @@ def test_sdk_worker(installation: Path) -> None:
         assert [row.name for row in queue.artifact_list("task-later")] == ["words.txt"]
 
 
-def test_submit_graph(installation: Path) -> None:
-    said = run_example(installation, "submit_graph.py")
+def test_submit_graph() -> None:
+    said = run_example("submit_graph.py")
     # Chapters 1 and 2 need the same manuscript, so they are never claimed together
     assert "claimed together: task-chapter-1, task-chapter-3\n" in said
     assert "task-bind: failed, its dependency task-chapter-3 is failed" in said
     assert "task-errata: ready" in said
 
 
-def test_approval(installation: Path) -> None:
-    said = run_example(installation, "approval.py")
+def test_approval() -> None:
+    said = run_example("approval.py")
     assert "ann submitted task-invoices and cannot approve it" in said
     assert "now it is blocked: The attempt was interrupted." in said
     assert said.splitlines()[-1] == "bob has looked: complete, all were sent"
 
 
-def test_shell_agent(installation: Path) -> None:
+def test_shell_agent() -> None:
     # Given a task that a shell script can do
-    with open_queue(installation) as queue:
+    with Queue() as queue:
         task = queue.submit(to="shell", instructions="List the files.", expect="listing")
 
         # When the script runs
-        said = run_example(installation, "shell_agent.sh", "shell")
+        said = run_example("shell_agent.sh", "shell")
 
         # Then its report was accepted, evidence and all
         assert task.id in said
@@ -84,8 +80,8 @@ def test_shell_agent(installation: Path) -> None:
         assert "listing.txt" in [row.name for row in queue.artifact_list(task.id)]
 
 
-def test_shell_agent_says_when_there_is_nothing(installation: Path) -> None:
-    assert "nothing to do" in run_example(installation, "shell_agent.sh", "shell")
+def test_shell_agent_says_when_there_is_nothing() -> None:
+    assert "nothing to do" in run_example("shell_agent.sh", "shell")
 
 
 def test_every_example_is_run_here() -> None:

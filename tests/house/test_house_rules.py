@@ -27,6 +27,7 @@ CORE_MAY_IMPORT = {
     "functools",
     "hashlib",
     "itertools",
+    "operator",
     "json",
     "math",
     "re",

@@ -32,7 +32,8 @@ from agentq.core.triggers import (
     Tick,
     Trigger,
 )
-from agentq.ledger.codec import decode_spec, to_event, to_task
+from agentq.ledger.codec import decode_spec, to_task
+from agentq.ledger.log_codec import to_event
 from agentq.stores.sqlite import SqliteStore
 from tests.simulation.calls import Call
 from tests.simulation.model import Model, Remembered, body_of, names_of

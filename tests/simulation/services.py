@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def relay(world: World) -> Script:
     """Carry effects out: take, deliver, ack; it may die between any two of them."""
     while True:
-        yield world.some_time()
+        yield world.rarely(2)
         lanes = sorted({lane for _, lane, _ in world.checker.outbox.values()})
         if lanes:
             yield from carry(world, world.rng.choice(lanes), world.rng.choice((1, 3, 100)))
@@ -49,7 +49,7 @@ def pruner(world: World) -> Script:
     """Clean up what ended some time ago."""
     rng = world.rng
     while True:
-        yield world.some_time() * 4
+        yield world.rarely(6)
         ledger, before = world.ledger(), world.store_ms - rng.choice((-1, 60_000, 3_600_000))
         limit = rng.choice((1, 2, 500))
         call = Call("pruner", "prune", lambda: None, before=before)
@@ -65,7 +65,7 @@ def follower(world: World) -> Script:
     """Read the log page by page; every event once, in the order of commits, without gaps."""
     cursor = 0
     while True:
-        yield world.some_time() * 2
+        yield world.rarely(5)
         cursor = follow(world, cursor, world.rng.choice((1, 7, 500)))
 
 

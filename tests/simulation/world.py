@@ -94,7 +94,7 @@ class Profile:
     def draw(cls, rng: Random, steps: int = 0) -> Profile:
         some = (0.0, 0.05, 0.15)
         return cls(
-            steps or rng.randrange(40, 160),
+            steps or rng.randrange(40, 130),
             rng.randrange(3, 22),
             rng.randrange(1, 4),
             frozenset(rng.sample(FEATURES, rng.randrange(1, len(FEATURES)))),
@@ -173,8 +173,12 @@ class World:
         scale = self.rng.choice((5 * SECOND, MINUTE, MINUTE, 10 * MINUTE, 10 * MINUTE, 2 * HOUR))
         return self.rng.randrange(scale)
 
+    def rarely(self, times: int) -> int:
+        """Rest of a service whose work can wait; longer still when only the drain is watched."""
+        return self.some_time() * times * (10 if self.healed else 1)
+
     def idle(self, role: str) -> Idle:
-        return Idle(role, self.rng.randrange(10 * MINUTE, 4 * HOUR))
+        return Idle(role, self.rng.randrange(20 * MINUTE, 6 * HOUR))
 
     def post(self, call: Call, after_ms: int) -> None:
         """A message that arrives later, when its sender may be long gone."""

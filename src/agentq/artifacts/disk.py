@@ -146,7 +146,7 @@ def names_in(folder: int) -> list[str]:
 
 def new_digest() -> _Hash:
     """Return an empty SHA-256."""
-    from hashlib import sha256  # noqa: PLC0415 (start-up: most commands touch no file)
+    from hashlib import sha256
 
     return sha256()
 
@@ -227,7 +227,7 @@ def link_unless_taken(folder: int, temporary: str, name: str) -> bool:
 
 
 def _rename_unless_taken(folder: int, temporary: str, name: str) -> bool:
-    import fcntl  # noqa: PLC0415 (only where there are no hard links)
+    import fcntl
 
     # Renaming would replace; with the folder locked nobody can take the name in between.
     fcntl.flock(folder, fcntl.LOCK_EX)

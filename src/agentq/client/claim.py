@@ -188,7 +188,6 @@ class Claim:
         else:
             self.release(f"interrupted by {type(error).__name__}")
 
-
     def _say_stopped(self) -> None:
         """Of a cancelled task: its agent is gone, so what it held exclusively is free now."""
         task = self._queue.ledger.views.get_many([self.key]).get(self.key)

@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
-from agentq.client.claim import Claim, as_source, result_source
+from agentq.client.claim import Claim
 from agentq.client.heartbeats import Heartbeats
-from agentq.client.reading import Reading
+from agentq.client.speaking import Speaking, brief
 from agentq.client.specs import Draft, draft, task_id_run
-from agentq.contracts.artifacts import Stored
 from agentq.contracts.doorbell import role_topic
-from agentq.contracts.store import Lease
 from agentq.core.durations import parse_duration
-from agentq.core.errors import AgentqError, Invalid, Refused, Stale
-from agentq.core.limits import SUMMARY_CHARS_MAX, RoleLimits, shorten
-from agentq.core.secrets import redact
-from agentq.core.states import State
-from agentq.core.task import NOTHING, Amounts, Spec, Task
-from agentq.core.triggers import AddArtifact, FailureKind, Report, Resolution, Ruling, Trigger
+from agentq.core.errors import (
+    AgentqError,
+    Conflict,
+    Invalid,
+    NotFound,
+    Refused,
+)
+from agentq.core.limits import RoleLimits
+from agentq.core.states import TERMINAL, State
+from agentq.core.task import Spec, Task
+from agentq.core.triggers import Report, Trigger
 from agentq.core.validate import check_role
 from agentq.ledger.claims import Held
+from agentq.ledger.views import Wanted
 from agentq.settings import default_holder, load_settings
 from agentq.wiring import Parts, open_parts
 
-RESULTS_LANE = "results"
-#: A claim made for one command, whose process does not stay to renew it.
-COMMAND_LEASE_MS = 15 * 60 * 1000
+#: A staged context older than this whose task never came is an orphan.
+_ORPHAN_MS = 24 * 3600 * 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class Refusal:
     error: AgentqError
 
 
-class Queue(Reading):
+class Queue(Speaking):
     """A durable work queue.
 
     `Queue()` finds the nearest `agentq.toml` upward or `AGENTQ_URL`; `Queue("sqlite:///work.db")`
@@ -112,7 +114,9 @@ class Queue(Reading):
             specs = [self._stage(each.spec, each.contexts, staged) for each in drafts]
             generated = {each.spec.id for each in drafts if each.generated}
             submitted = self.ledger.submit(specs, generated, under)
-        except BaseException:
+        except (Invalid, Conflict, Refused, NotFound):
+            # Refused for certain. Of anything else (a lost answer, an interrupt) nobody knows
+            # whether it was committed: then the context stays, and `prune` sweeps what is orphaned.
             for task_id, sha256 in staged:
                 self.artifacts.discard_context(task_id, sha256)
             raise
@@ -126,7 +130,7 @@ class Queue(Reading):
         waiting = {child.id for spec in specs if spec.id in accepted for child in spec.next}
         for task_id, sha256 in staged:
             if task_id in accepted:
-                self.artifacts.publish_context(task_id, sha256)
+                self.publish_context(task_id, sha256)
             elif task_id not in waiting:
                 # The same words had made a task before, under another id: ours is not needed.
                 self.artifacts.discard_context(task_id, sha256)
@@ -210,231 +214,15 @@ class Queue(Reading):
         pairs = list(done)
         items: list[tuple[int, Trigger]] = []
         for claim, summary in pairs:
-            items.append((claim.key, Report(claim.epoch, _summary(summary))))
+            items.append((claim.key, Report(claim.epoch, brief(summary))))
         outcomes = self.ledger.tell_many(items)
         refusals = []
         for (claim, _), outcome in zip(pairs, outcomes, strict=True):
             if isinstance(outcome, AgentqError):
                 refusals.append(Refusal(claim, outcome))
             else:
-                self._after_completion(outcome)
+                self.after_completion(outcome)
         return refusals
-
-    def heartbeat(
-        self, ref: str, epoch: int | None = None, *, lease: int | str | None = None
-    ) -> Task:
-        """Renew the lease of an attempt; raises `Stale` if it is lost."""
-        key, task, epoch = self._attempt(ref, epoch, "")
-        lease_ms = parse_duration(lease) * 1000 if lease is not None else COMMAND_LEASE_MS
-        if not self.ledger.heartbeat([Lease(key, epoch, lease_ms)]):
-            raise Stale(
-                f"Attempt {epoch} does not hold {task.id}: it is {task.state}, at attempt"
-                f" {task.epoch}.",
-                "Stop working on it.",
-            )
-        return self.task(task.id)
-
-    def _attempt(self, ref: str, epoch: int | None, who: str) -> tuple[int, Task, int]:
-        """The key, task and epoch that a caller without a `Claim` speaks for.
-
-        The epoch may be left out only while there has been just one attempt: then it cannot be
-        mistaken. A task that nobody has claimed yet is claimed for a caller that names its role.
-        """
-        key, task = self.ledger.views.find(ref)
-        if epoch is not None:
-            return key, task, epoch
-        if task.epoch == 0 and who and task.state is State.READY:
-            if who != task.to:
-                raise Refused(
-                    f"{task.id} is for {task.to} and not claimed; {who} cannot report it.",
-                    f"Claim it first: `agentq claim {task.id} --as {task.to}`.",
-                    code="not_claimed",
-                )
-            held = self.ledger.claim_task(key, who, COMMAND_LEASE_MS)
-            return key, held.task, held.task.epoch
-        if task.epoch <= 1:
-            return key, task, task.epoch
-        raise Stale(
-            f"{task.id} has had {task.epoch} attempts, so it matters which one speaks."
-            " Nothing was recorded.",
-            "Say which with --epoch (a claim prints it, workers set AGENTQ_EPOCH).",
-            code="epoch_needed",
-        )
-
-    # -- how attempts end ------------------------------------------------------------------------
-
-    def complete(
-        self,
-        ref: str,
-        summary: str = "",
-        result: str | bytes | os.PathLike[str] | None = None,
-        *,
-        epoch: int | None = None,
-        sender: str = "",
-        cost: Amounts = NOTHING,
-    ) -> Task:
-        """Report an attempt complete by the task's id. See `_attempt` for when to say the epoch."""
-        key, task, epoch = self._attempt(ref, epoch, sender)
-        return self.report(key, task, epoch, summary, result, cost)
-
-    def report(
-        self,
-        key: int,
-        task: Task,
-        epoch: int,
-        summary: str,
-        result: str | bytes | os.PathLike[str] | None,
-        cost: Amounts = NOTHING,
-    ) -> Task:
-        name, sha256 = "", ""
-        if result is not None:
-            stored = self.put_artifact(key, task.id, epoch, "result.md", result_source(result))
-            name, sha256 = stored.name, stored.sha256
-        report = Report(epoch, _summary(summary), name, sha256, cost=cost)
-        done = self.ledger.report(key, report)
-        self._after_completion(done)
-        return done
-
-    def _after_completion(self, task: Task) -> None:
-        """What a completion makes visible outside the ledger; mended later if we die here."""
-        if task.state is not State.COMPLETE:
-            return
-        for child in task.spec.next:
-            if child.context_sha256:
-                self.artifacts.publish_context(child.id, child.context_sha256)
-        report = task.memo.report
-        if report is not None and report.result:
-            self.relay_results()
-
-    def relay_results(self, count: int = 100) -> int:
-        """Publish accepted results that are not published yet; how many."""
-        effects = self.ledger.take_effects(RESULTS_LANE, count)
-        done = []
-        for effect in effects:
-            report = self.task(effect.task_id).memo.report
-            if report is not None and report.result:
-                self.artifacts.publish_result(
-                    effect.task_id, report.epoch, report.result, report.result_sha256
-                )
-            done.append(effect.sequence)
-        if done:
-            self.ledger.ack_effects(done)
-        return len(done)
-
-    def fail(
-        self,
-        ref: str,
-        reason: str,
-        *,
-        kind: FailureKind | str = FailureKind.TRANSIENT,
-        epoch: int | None = None,
-        sender: str = "",
-    ) -> Task:
-        key, _, epoch = self._attempt(ref, epoch, sender)
-        return self.ledger.fail(key, epoch, _summary(reason), FailureKind(kind))
-
-    def progress(self, ref: str, percent: int, note: str = "", *, epoch: int | None = None) -> Task:
-        key, _, epoch = self._attempt(ref, epoch, "")
-        return self.ledger.progress(key, epoch, percent, redact(note))
-
-    def block(self, ref: str, reason: str, *, epoch: int | None = None) -> Task:
-        key, _, epoch = self._attempt(ref, epoch, "")
-        return self.ledger.block(key, epoch, _summary(reason))
-
-    def release(self, ref: str, reason: str = "", *, epoch: int | None = None) -> Task:
-        key, _, epoch = self._attempt(ref, epoch, "")
-        return self.ledger.release(key, epoch, _summary(reason))
-
-    def put(
-        self,
-        ref: str,
-        name: str,
-        content: str | bytes | os.PathLike[str],
-        *,
-        epoch: int | None = None,
-    ) -> Stored:
-        key, task, epoch = self._attempt(ref, epoch, "")
-        return self.put_artifact(key, task.id, epoch, name, content)
-
-    def put_artifact(
-        self,
-        key: int,
-        task_id: str,
-        epoch: int,
-        name: str,
-        content: str | bytes | os.PathLike[str],
-    ) -> Stored:
-        """Store a file, then make it visible in the ledger; a fenced-out attempt leaves nothing."""
-        held = self.ledger.views.get_many([key]).get(key)
-        if held is None or held.epoch != epoch or held.state is not State.IN_PROGRESS:
-            raise Stale(
-                f"Attempt {epoch} does not hold {task_id}; {name} was not stored.",
-                "Stop working on it.",
-            )
-        stored = self.artifacts.put(task_id, epoch, name, as_source(content))
-        artifact = AddArtifact(epoch, stored.name, stored.size, stored.sha256, stored.media_type)
-        try:
-            self.ledger.record_artifact(key, artifact)
-        except Stale:
-            recorded = {(row.epoch, row.name) for row in self.ledger.views.artifacts(key)}
-            if (epoch, stored.name) not in recorded:
-                self.artifacts.discard(task_id, epoch, stored.name)
-            raise
-        return stored
-
-    # -- people ----------------------------------------------------------------------------------
-
-    def approve(self, ref: str, by: str, digest: str = "") -> Task:
-        """Let a task start; or, if it waits for review, accept its report."""
-        key, task = self.ledger.views.find(ref)
-        if task.state is State.REVIEW:
-            return self._verdict(key, by, Ruling.ACCEPT, "")
-        return self.ledger.approve(key, by, digest)
-
-    def reject(self, ref: str, by: str, reason: str = "", *, changes: bool = False) -> Task:
-        """Refuse to let a task start; or, of a report, ask for changes or reject it for good."""
-        key, task = self.ledger.views.find(ref)
-        if task.state is State.REVIEW:
-            return self._verdict(key, by, Ruling.CHANGES if changes else Ruling.REJECT, reason)
-        if changes:
-            raise Refused(
-                f"{task.id} is {task.state}: there is no report to ask changes of. Nothing was"
-                " changed.",
-                "Changes can be asked for while a task is in review.",
-            )
-        return self.ledger.reject(key, by, reason)
-
-    def verdict(self, ref: str, by: str, ruling: Ruling | str, feedback: str = "") -> Task:
-        return self._verdict(self.key(ref), by, Ruling(ruling), feedback)
-
-    def _verdict(self, key: int, by: str, ruling: Ruling, feedback: str) -> Task:
-        task = self.ledger.verdict(key, by, ruling, feedback)
-        self._after_completion(task)
-        return task
-
-    def answer(
-        self,
-        ref: str,
-        by: str,
-        text: str = "",
-        *,
-        resolution: Resolution | str = Resolution.RETRY,
-        extra_usd: float = 0.0,
-    ) -> Task:
-        """Answer a blocked task: try again (default), `done`, or `give_up`."""
-        extra = Amounts(usd=extra_usd)
-        task = self.ledger.answer(self.key(ref), by, text, Resolution(resolution), extra)
-        self._after_completion(task)
-        return task
-
-    def cancel(self, ref: str, by: str, reason: str = "") -> Task:
-        return self.ledger.cancel(self.key(ref), by, reason)
-
-    def requeue(self, ref: str, by: str, reason: str = "") -> Task:
-        return self.ledger.requeue(self.key(ref), by, reason)
-
-    def comment(self, ref: str, by: str, text: str, *, epoch: int = 0) -> Task:
-        return self.ledger.comment(self.key(ref), by, redact(text), epoch)
 
     # -- care ------------------------------------------------------------------------------------
 
@@ -445,16 +233,37 @@ class Queue(Reading):
         """Delete tasks that ended longer ago than this, with their evidence; how many."""
         seconds = parse_duration(older_than, allow_zero=True)
         before = self.ledger.store.now() - seconds * 1000
-        return self.ledger.prune(before + 1, self.artifacts.remove)
+        pruned = self.ledger.prune(before + 1, self.artifacts.remove)
+        self._sweep_contexts()
+        return pruned
 
-    def tick(self) -> int:
-        changed = super().tick()
-        self.relay_results()
-        return changed
+    def _sweep_contexts(self) -> None:
+        """Drop contexts that submitters staged and never committed; young ones may be under way."""
+        coming = set()
+        wanted = Wanted(states=tuple(set(State) - TERMINAL), limit=1000)
+        while True:
+            page = self.tasks(wanted)
+            for task in page.tasks:
+                coming |= _contexts_to_come(task.spec)
+            if not page.cursor:
+                break
+            wanted = replace(wanted, cursor=page.cursor)
+
+        def is_wanted(task_id: str, sha256: str) -> bool:
+            if (task_id, sha256) in coming:
+                return True
+            task = self.ledger.views.by_id([task_id]).get(task_id)
+            return task is not None and task.spec.context_sha256 == sha256
+
+        self.artifacts.sweep(self.ledger.store.now() - _ORPHAN_MS, is_wanted)
 
 
-def _summary(text: str) -> str:
-    return shorten(redact(text), SUMMARY_CHARS_MAX)
+def _contexts_to_come(spec: Spec) -> set[tuple[str, str]]:
+    """Contexts of the tasks that this one will submit when it completes."""
+    found = set()
+    for child in spec.next:
+        found |= {(child.id, child.context_sha256)} | _contexts_to_come(child)
+    return found
 
 
 def _plain(fields: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -20,10 +20,10 @@ from agentq.core.limits import RoleLimits
 from agentq.core.states import TERMINAL, State
 from agentq.core.task import Task
 from agentq.core.triggers import Entry
-from agentq.ledger.claims import limits_of
-from agentq.ledger.codec import encode_trigger
+from agentq.ledger.codec import limits_of
 from agentq.ledger.explain import Explanation
 from agentq.ledger.ledger import Ledger
+from agentq.ledger.log_codec import encode_trigger
 from agentq.ledger.replay import Problem, check_task, replay
 from agentq.ledger.views import Page, Stats, Wanted
 

@@ -6,8 +6,6 @@ not change when a later version adds a field. `task_to_dict` is the one JSON sha
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import MISSING, fields
 from datetime import UTC, datetime
 from typing import Any
@@ -105,12 +103,20 @@ _READERS: dict[str, Any] = {
 
 
 def canonical_json(plain: object) -> bytes:
+    import json
+
     return json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _sha256(data: bytes) -> str:
+    import hashlib  # costs a command that only looks at a task 4 ms
+
+    return hashlib.sha256(data).hexdigest()
 
 
 def spec_digest(spec: Spec) -> str:
     """What an approval binds to: everything that was asked for, the context's content included."""
-    return hashlib.sha256(canonical_json(spec_to_dict(spec))).hexdigest()
+    return _sha256(canonical_json(spec_to_dict(spec)))
 
 
 def body_digest(spec: Spec) -> str:
@@ -122,7 +128,7 @@ def body_digest(spec: Spec) -> str:
         # A child without an id of its own is named after its parent, which may be generated.
         if child.get("task_id") == f"{spec.id}.{number}":
             child.pop("task_id")
-    return hashlib.sha256(canonical_json(plain)).hexdigest()
+    return _sha256(canonical_json(plain))
 
 
 def iso(at: int) -> str | None:

@@ -54,30 +54,40 @@ class Submit:
 
 @dataclass(frozen=True, slots=True)
 class DependencyEnded:
+    """A task that this one comes after is over."""
+
     dependency: str
     outcome: State
 
 
 @dataclass(frozen=True, slots=True)
 class Approve:
+    """Somebody lets the task start."""
+
     by: str
     digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Reject:
+    """Somebody refuses to let the task start, or to go on with it."""
+
     by: str
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
+    """A worker takes the task for as long as it renews its lease."""
+
     holder: str
     lease_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
+    """The holder says how far it is."""
+
     epoch: int
     percent: int
     note: str = ""
@@ -85,6 +95,8 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class AddArtifact:
+    """The holder left a file as evidence."""
+
     epoch: int
     name: str
     size: int
@@ -94,6 +106,8 @@ class AddArtifact:
 
 @dataclass(frozen=True, slots=True)
 class Spend:
+    """The holder says what it has spent since it last said so."""
+
     epoch: int
     cost: Amounts
 
@@ -123,6 +137,8 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class Block:
+    """The holder stops and asks somebody up the chain."""
+
     epoch: int
     reason: str
 
@@ -138,6 +154,8 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
+    """Somebody answers a blocked task."""
+
     by: str
     text: str = ""
     resolution: Resolution = Resolution.RETRY
@@ -146,6 +164,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
+    """A reviewer judges the report."""
+
     by: str
     ruling: Ruling
     feedback: str = ""
@@ -153,6 +173,8 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
+    """Somebody withdraws the task."""
+
     by: str
     reason: str = ""
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from agentq.contracts.store import Lease, RoleRow, Tx
+from agentq.contracts.store import Lease, Tx
 from agentq.core.custody import already_accepted
 from agentq.core.errors import AgentqError, Refused, Stale
-from agentq.core.limits import SUMMARY_CHARS_MAX, RoleLimits, shorten
+from agentq.core.limits import SUMMARY_CHARS_MAX, shorten
 from agentq.core.states import State
 from agentq.core.task import Task
 from agentq.core.triggers import AddArtifact, Claim, Fail, RefuseReport, Report, Tick, Trigger
+from agentq.ledger.codec import limits_of
 from agentq.ledger.work import Work
 
 #: How often a role notes that somebody asked for its work; `explain` reads it.
@@ -24,10 +25,6 @@ class Held:
 
     key: int
     task: Task
-
-
-def limits_of(row: RoleRow) -> RoleLimits:
-    return RoleLimits(row.max_running, row.max_review, bool(row.paused))
 
 
 def claim(

@@ -10,11 +10,10 @@ from typing import Any
 
 import msgspec
 
-from agentq.contracts.store import EventRow, HotRow, SpecRow
-from agentq.core.effects import Effect
+from agentq.contracts.store import HotRow, RoleRow, SpecRow
+from agentq.core.limits import RoleLimits
 from agentq.core.states import State
 from agentq.core.task import EMPTY_MEMO, Memo, Spec, Task
-from agentq.core.triggers import TRIGGERS, Entry, Event, Submit, Trigger
 
 #: The order is that of the codes in contracts.store.
 STATES: tuple[State, ...] = (
@@ -30,7 +29,7 @@ STATES: tuple[State, ...] = (
 )
 CODES: dict[State, int] = {state: code for code, state in enumerate(STATES)}
 
-_encode = msgspec.json.Encoder().encode
+encode = msgspec.json.Encoder().encode
 
 
 @cache
@@ -53,12 +52,13 @@ def _no_values(value: object) -> tuple[object, ...]:
 
 
 @cache
-def _decoder(kind: type) -> msgspec.json.Decoder[Any]:
+def decoder(kind: type) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(kind)
 
 
-def _sparse(value: Any) -> dict[str, Any]:
-    names, values, defaults = _shape(type(value))
+def sparse(value: Any) -> dict[str, Any]:
+    kind: Any = type(value)
+    names, values, defaults = _shape(kind)
     return {
         name: held
         for name, held, default in zip(names, values(value), defaults, strict=True)
@@ -81,53 +81,34 @@ def encode_spec(spec: Spec) -> str:
             )
             if held is not default and held != default
         }
-        return _encode(plain).decode()
-    plain = _sparse(spec)
+        return encode(plain).decode()
+    plain = sparse(spec)
     if spec.next:
-        plain["next"] = [_sparse(child) for child in spec.next]
-    return _encode(plain).decode()
+        plain["next"] = [sparse(child) for child in spec.next]
+    return encode(plain).decode()
 
 
 def decode_spec(body: str) -> Spec:
-    spec: Spec = _decoder(Spec).decode(body)
+    spec: Spec = decoder(Spec).decode(body)
     return spec
 
 
 def encode_memo(memo: Memo) -> str:
     if memo is EMPTY_MEMO:
         return ""
-    plain = _sparse(memo)
-    return _encode(plain).decode() if plain else ""
+    plain = sparse(memo)
+    return encode(plain).decode() if plain else ""
 
 
 def decode_memo(text: str) -> Memo:
     if not text:
         return EMPTY_MEMO
-    memo: Memo = _decoder(Memo).decode(text)
+    memo: Memo = decoder(Memo).decode(text)
     return memo
 
 
-def encode_trigger(trigger: Trigger) -> str:
-    if type(trigger) is Submit and not (trigger.waiting_on or trigger.ended):
-        return ""  # the spec stands in its own row and never changes
-    plain = _sparse(trigger)
-    plain.pop("spec", None)
-    return _encode(plain).decode() if plain else ""
-
-
-def decode_trigger(name: str, data: str, spec: Spec) -> Trigger:
-    kind = TRIGGERS[name]
-    if kind is Submit:
-        plain = msgspec.json.decode(data) if data else {}
-        ended = tuple((each, State(outcome)) for each, outcome in plain.get("ended", ()))
-        return Submit(spec, tuple(plain.get("waiting_on", ())), ended)
-    trigger: Trigger = _decoder(kind).decode(data or "{}")
-    return trigger
-
-
-def encode_effect(effect: Effect, task: Task) -> str:
-    plain = {"effect": type(effect).__name__, "task_id": task.id, **_sparse(effect)}
-    return _encode(plain).decode()
+def limits_of(row: RoleRow) -> RoleLimits:
+    return RoleLimits(row.max_running, row.max_review, bool(row.paused))
 
 
 def to_task(hot: HotRow, spec: Spec, submitted_at: int) -> Task:
@@ -156,28 +137,6 @@ def to_hot(key: int, task: Task, flags: int) -> HotRow:
         encode_memo(task.memo),
         flags,
     )
-
-
-def to_event_row(key: int, event: Event) -> EventRow:
-    return EventRow(
-        key,
-        event.version,
-        event.at,
-        event.kind,
-        type(event.trigger).__name__,
-        CODES[event.state],
-        event.epoch,
-        encode_trigger(event.trigger),
-    )
-
-
-def to_event(row: EventRow, spec: Spec) -> Event:
-    trigger = decode_trigger(row.trigger, row.data, spec)
-    return Event(row.version, row.at, row.kind, trigger, STATES[row.state], row.epoch)
-
-
-def to_entry(position: int, task_id: str, row: EventRow, spec: Spec) -> Entry:
-    return Entry(position, task_id, to_event(row, spec))
 
 
 class SpecCache:

@@ -33,11 +33,10 @@ from agentq.ledger.codec import (
     CODES,
     STATES,
     SpecCache,
-    encode_effect,
     encode_memo,
     encode_spec,
-    encode_trigger,
 )
+from agentq.ledger.log_codec import encode_effect, encode_trigger
 from agentq.ledger.work import Work
 
 DEDUP_MS = 30 * 24 * 3600 * 1000

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from agentq.contracts.store import ArtifactRow, Filter, LogRow, Reader, Store, TaskRow
 from agentq.core.errors import Invalid, NotFound
 from agentq.core.states import State
 from agentq.core.task import Task
-from agentq.core.triggers import Entry, Event
-from agentq.ledger.claims import limits_of
-from agentq.ledger.codec import CODES, STATES, SpecCache, to_entry, to_task
-from agentq.ledger.explain import Explanation, Facts, explain
-from agentq.ledger.replay import Problem, check_task
+from agentq.ledger.codec import CODES, STATES, SpecCache, limits_of, to_task
+
+if TYPE_CHECKING:
+    from agentq.core.triggers import Entry, Event
+    from agentq.ledger.explain import Explanation
+    from agentq.ledger.replay import Problem
 
 #: Tasks looked at per read while verifying everything.
 _PAGE = 500
@@ -92,6 +94,15 @@ class Views:
             )
         return candidates[0]
 
+    def by_id(self, ids: list[str]) -> dict[str, Task]:
+        """Tasks by their exact ids; those that are not there are left out."""
+
+        def look(reader: Reader) -> list[TaskRow]:
+            keys = reader.keys(ids)
+            return reader.tasks(list(keys.values())) if keys else []
+
+        return {task.id: task for task in map(self._task, self._store.read(look))}
+
     def get_many(self, keys: list[int]) -> dict[int, Task]:
         rows = self._store.read(lambda reader: reader.tasks(keys))
         return {row.hot.key: self._task(row) for row in rows}
@@ -126,6 +137,8 @@ class Views:
     # -- the log ---------------------------------------------------------------------------------
 
     def _entries(self, reader: Reader, rows: list[LogRow]) -> list[Entry]:
+        from agentq.ledger.log_codec import to_entry
+
         unknown = sorted({r.event.key for r in rows if self._specs.get(r.event.key) is None})
         for both in reader.tasks(unknown) if unknown else ():
             self._specs.put(both.spec)
@@ -158,6 +171,8 @@ class Views:
         return self._store.read(lambda reader: reader.next_wake())
 
     def explain(self, key: int) -> Explanation:
+        from agentq.ledger.explain import Facts, explain
+
         def look(reader: Reader) -> Explanation:
             task = self._task(reader.tasks([key])[0])
             role = next(row for row in reader.roles() if row.name == task.to)
@@ -211,6 +226,8 @@ class Views:
         self, check_files: Callable[[Task, list[ArtifactRow]], list[str]] | None = None
     ) -> Iterator[tuple[int, list[Problem]]]:
         """Replay everything, page by page: (tasks looked at so far, problems on this page)."""
+        from agentq.ledger.replay import Problem, check_task
+
         after, seen = 0, 0
         while True:
             page = self._store.read(partial(self._load_page, after=after))

@@ -24,7 +24,8 @@ from agentq.core.states import State
 from agentq.core.task import Task
 from agentq.core.transition import transition
 from agentq.core.triggers import DependencyEnded, Trigger
-from agentq.ledger.codec import SpecCache, encode_effect, to_event_row, to_hot, to_task
+from agentq.ledger.codec import SpecCache, to_hot, to_task
+from agentq.ledger.log_codec import encode_effect, to_event_row
 
 Spawner = Callable[["Work", int], None]
 

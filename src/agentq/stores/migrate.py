@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib import resources
 
 from agentq.core.errors import Unavailable
+from agentq.stores.statements import FOLDER
 
 
 @cache
 def migrations(dialect: str) -> list[tuple[int, str, str]]:
     """(number, name, sql) of each migration, in order."""
-    folder = resources.files("agentq.stores").joinpath("migrations", dialect)
-    found = []
-    for entry in folder.iterdir():
-        if entry.name.endswith(".sql"):
-            number = int(entry.name.split("_", 1)[0])
-            found.append((number, entry.name.removesuffix(".sql"), entry.read_text("utf-8")))
-    return sorted(found)
+    return [
+        (int(file.name.split("_", 1)[0]), file.stem, file.read_text("utf-8"))
+        for file in sorted((FOLDER / "migrations" / dialect).glob("*.sql"))
+    ]
 
 
+@cache
 def newest(dialect: str) -> int:
-    return migrations(dialect)[-1][0]
+    """The number of the last migration, by the files' names alone: every start asks for it."""
+    return max(
+        int(file.name.split("_", 1)[0]) for file in (FOLDER / "migrations" / dialect).iterdir()
+    )
 
 
 def check_version(version: int, dialect: str, where: str, *, may_be_older: bool = False) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import apsw
+import msgspec
 
 from agentq.contracts.store import (
     ArtifactRow,
@@ -23,6 +23,10 @@ from agentq.contracts.store import (
     SpecRow,
     TaskRow,
 )
+
+
+def _json(values: Sequence[Any]) -> str:
+    return msgspec.json.encode(values).decode()
 
 
 class SqliteTx:
@@ -69,7 +73,7 @@ class SqliteTx:
     # -- looking ---------------------------------------------------------------------------------
 
     def keys(self, ids: Iterable[str]) -> dict[str, int]:
-        return dict(self._all("keys", (json.dumps(list(ids)),)))
+        return dict(self._all("keys", (_json(list(ids)),)))
 
     def ids_starting(self, prefix: str, limit: int) -> list[str]:
         high = prefix + "\U0010ffff"
@@ -77,7 +81,7 @@ class SqliteTx:
         return [row[0] for row in rows]
 
     def tasks(self, keys: Sequence[int]) -> list[TaskRow]:
-        return self._task_rows(self._all("tasks", (json.dumps(list(keys)),)))
+        return self._task_rows(self._all("tasks", (_json(list(keys)),)))
 
     def list_tasks(self, wanted: Filter) -> list[TaskRow]:
         return self._task_rows(
@@ -86,10 +90,10 @@ class SqliteTx:
                 {
                     "before_key": wanted.before_key,
                     "role": wanted.role,
-                    "states": json.dumps(wanted.states),
+                    "states": _json(wanted.states),
                     "sender": wanted.sender,
                     "type": wanted.type,
-                    "labels": json.dumps(wanted.labels),
+                    "labels": _json(wanted.labels),
                     "count": wanted.limit,
                 },
             )
@@ -124,7 +128,7 @@ class SqliteTx:
         return running, in_review
 
     def holders_of(self, resources: Sequence[str]) -> dict[str, str]:
-        return dict(self._all("holders_of", (json.dumps(list(resources)),)))
+        return dict(self._all("holders_of", (_json(list(resources)),)))
 
     def outbox_counts(self) -> dict[str, int]:
         return dict(self._all("outbox_counts"))
@@ -206,7 +210,7 @@ class SqliteTx:
     def lock(self, keys: Sequence[int]) -> list[HotRow]:
         if len(keys) == 1:
             return self._hot_rows(self._all("lock_one", (keys[0],)))
-        return self._hot_rows(self._all("lock", (json.dumps(list(keys)),)))
+        return self._hot_rows(self._all("lock", (_json(list(keys)),)))
 
     def pick(self, role: int, count: int) -> list[TaskRow]:
         return self._task_rows(self._all("pick", (role, count)))
@@ -255,7 +259,7 @@ class SqliteTx:
         self._many("mark_parent", [(parent,) for parent in {parent for parent, _ in edges}])
 
     def children(self, keys: Sequence[int]) -> list[tuple[int, int]]:
-        return self._all("children", (json.dumps(list(keys)),))
+        return self._all("children", (_json(list(keys)),))
 
     def create_role(self, name: str) -> int:
         self._all("insert_role", (name,))
@@ -284,7 +288,7 @@ class SqliteTx:
     # -- records beside the tasks ----------------------------------------------------------------
 
     def recall(self, names: Sequence[str]) -> dict[str, DedupRow]:
-        rows = self._all("recall", (json.dumps(list(names)),))
+        rows = self._all("recall", (_json(list(names)),))
         return {row[0]: DedupRow(*row) for row in rows}
 
     def remember(self, rows: Sequence[DedupRow]) -> None:

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from importlib import resources
+from pathlib import Path
+
+#: Plain files beside this one: importlib.resources would cost each command 8 ms of start-up.
+FOLDER = Path(__file__).parent
 
 _NAMED = re.compile(r"(?<!:):([a-z_]+)")
 
@@ -18,7 +21,7 @@ def statements(dialect: str) -> dict[str, str]:
     """All statements of a dialect: the common ones, overridden by its own."""
     found: dict[str, str] = {}
     for name in ("common", dialect):
-        text = resources.files("agentq.stores").joinpath("sql", f"{name}.sql").read_text("utf-8")
+        text = (FOLDER / "sql" / f"{name}.sql").read_text("utf-8")
         for block in text.split("-- name: ")[1:]:
             title, _, sql = block.partition("\n")
             lines = [line for line in sql.splitlines() if not line.lstrip().startswith("--")]

@@ -1,0 +1,263 @@
+"""The half of the queue that speaks for attempts and people by a task's id, without a `Claim`.
+
+This is what commands use: each call is complete in itself. An attempt is named by its epoch; where
+that may be left out, and why, is said in `_attempt`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from agentq.client.claim import as_source, result_source
+from agentq.client.reading import Reading
+from agentq.contracts.artifacts import Stored
+from agentq.contracts.store import Lease
+from agentq.core.durations import parse_duration
+from agentq.core.errors import Conflict, Refused, Stale, Unavailable
+from agentq.core.limits import SUMMARY_CHARS_MAX, shorten
+from agentq.core.secrets import redact
+from agentq.core.states import State
+from agentq.core.task import NOTHING, Amounts, Task
+from agentq.core.triggers import AddArtifact, FailureKind, Report, Resolution, Ruling
+
+RESULTS_LANE = "results"
+#: A claim made for one command, whose process does not stay to renew it.
+COMMAND_LEASE_MS = 15 * 60 * 1000
+
+
+class Speaking(Reading):
+    """Says what happened to a task, or what was decided about it."""
+
+    def heartbeat(
+        self, ref: str, epoch: int | None = None, *, lease: int | str | None = None
+    ) -> Task:
+        """Renew the lease of an attempt; raises `Stale` if it is lost."""
+        key, task, epoch = self._attempt(ref, epoch, "")
+        lease_ms = parse_duration(lease) * 1000 if lease is not None else COMMAND_LEASE_MS
+        if not self.ledger.heartbeat([Lease(key, epoch, lease_ms)]):
+            raise Stale(
+                f"Attempt {epoch} does not hold {task.id}: it is {task.state}, at attempt"
+                f" {task.epoch}.",
+                "Stop working on it.",
+            )
+        return self.task(task.id)
+
+    def _attempt(self, ref: str, epoch: int | None, who: str) -> tuple[int, Task, int]:
+        """The key, task and epoch that a caller without a `Claim` speaks for.
+
+        The epoch may be left out only while there has been just one attempt: then it cannot be
+        mistaken. A task that nobody has claimed yet is claimed for a caller that names its role.
+        """
+        key, task = self.ledger.views.find(ref)
+        if epoch is not None:
+            return key, task, epoch
+        if task.epoch == 0 and who and task.state is State.READY:
+            if who != task.to:
+                raise Refused(
+                    f"{task.id} is for {task.to} and not claimed; {who} cannot report it.",
+                    f"Claim it first: `agentq claim {task.id} --as {task.to}`.",
+                    code="not_claimed",
+                )
+            held = self.ledger.claim_task(key, who, COMMAND_LEASE_MS)
+            return key, held.task, held.task.epoch
+        if task.epoch <= 1:
+            return key, task, task.epoch
+        raise Stale(
+            f"{task.id} has had {task.epoch} attempts, so it matters which one speaks."
+            " Nothing was recorded.",
+            "Say which with --epoch (a claim prints it, workers set AGENTQ_EPOCH).",
+            code="epoch_needed",
+        )
+
+    # -- how attempts end ------------------------------------------------------------------------
+
+    def complete(
+        self,
+        ref: str,
+        summary: str = "",
+        result: str | bytes | os.PathLike[str] | None = None,
+        *,
+        epoch: int | None = None,
+        sender: str = "",
+        cost: Amounts = NOTHING,
+    ) -> Task:
+        """Report an attempt complete by the task's id. See `_attempt` for when to say the epoch."""
+        key, task, epoch = self._attempt(ref, epoch, sender)
+        return self.report(key, task, epoch, summary, result, cost)
+
+    def report(
+        self,
+        key: int,
+        task: Task,
+        epoch: int,
+        summary: str,
+        result: str | bytes | os.PathLike[str] | None,
+        cost: Amounts = NOTHING,
+    ) -> Task:
+        name, sha256 = "", ""
+        if result is not None:
+            stored = self.put_artifact(key, task.id, epoch, "result.md", result_source(result))
+            name, sha256 = stored.name, stored.sha256
+        report = Report(epoch, brief(summary), name, sha256, cost=cost)
+        done = self.ledger.report(key, report)
+        self.after_completion(done)
+        return done
+
+    def after_completion(self, task: Task) -> None:
+        """What a completion makes visible outside the ledger; mended later if we die here."""
+        if task.state is not State.COMPLETE:
+            return
+        for child in task.spec.next:
+            if child.context_sha256:
+                self.publish_context(child.id, child.context_sha256)
+        report = task.memo.report
+        if report is not None and report.result:
+            self.relay_results()
+
+    def relay_results(self, count: int = 100) -> int:
+        """Publish accepted results that are not published yet; how many."""
+        effects = self.ledger.take_effects(RESULTS_LANE, count)
+        done = []
+        for effect in effects:
+            report = self.task(effect.task_id).memo.report
+            if report is not None and report.result:
+                self.artifacts.publish_result(
+                    effect.task_id, report.epoch, report.result, report.result_sha256
+                )
+            done.append(effect.sequence)
+        if done:
+            self.ledger.ack_effects(done)
+        return len(done)
+
+    def fail(
+        self,
+        ref: str,
+        reason: str,
+        *,
+        kind: FailureKind | str = FailureKind.TRANSIENT,
+        epoch: int | None = None,
+        sender: str = "",
+    ) -> Task:
+        key, _, epoch = self._attempt(ref, epoch, sender)
+        return self.ledger.fail(key, epoch, brief(reason), FailureKind(kind))
+
+    def progress(self, ref: str, percent: int, note: str = "", *, epoch: int | None = None) -> Task:
+        key, _, epoch = self._attempt(ref, epoch, "")
+        return self.ledger.progress(key, epoch, percent, redact(note))
+
+    def block(self, ref: str, reason: str, *, epoch: int | None = None) -> Task:
+        key, _, epoch = self._attempt(ref, epoch, "")
+        return self.ledger.block(key, epoch, brief(reason))
+
+    def release(self, ref: str, reason: str = "", *, epoch: int | None = None) -> Task:
+        key, _, epoch = self._attempt(ref, epoch, "")
+        return self.ledger.release(key, epoch, brief(reason))
+
+    def put(
+        self,
+        ref: str,
+        name: str,
+        content: str | bytes | os.PathLike[str],
+        *,
+        epoch: int | None = None,
+    ) -> Stored:
+        key, task, epoch = self._attempt(ref, epoch, "")
+        return self.put_artifact(key, task.id, epoch, name, content)
+
+    def put_artifact(
+        self,
+        key: int,
+        task_id: str,
+        epoch: int,
+        name: str,
+        content: str | bytes | os.PathLike[str],
+    ) -> Stored:
+        """Store a file, then make it visible in the ledger; a fenced-out attempt leaves nothing."""
+        held = self.ledger.views.get_many([key]).get(key)
+        if held is None or held.epoch != epoch or held.state is not State.IN_PROGRESS:
+            raise Stale(
+                f"Attempt {epoch} does not hold {task_id}; {name} was not stored.",
+                "Stop working on it.",
+            )
+        stored = self.artifacts.put(task_id, epoch, name, as_source(content))
+        artifact = AddArtifact(epoch, stored.name, stored.size, stored.sha256, stored.media_type)
+        try:
+            self.ledger.record_artifact(key, artifact)
+        except Stale:
+            recorded = {(row.epoch, row.name) for row in self.ledger.views.artifacts(key)}
+            if (epoch, stored.name) not in recorded:
+                self.artifacts.discard(task_id, epoch, stored.name)
+            raise
+        return stored
+
+    # -- people ----------------------------------------------------------------------------------
+
+    def approve(self, ref: str, by: str, digest: str = "") -> Task:
+        """Let a task start; or, if it waits for review, accept its report."""
+        key, task = self.ledger.views.find(ref)
+        if task.state is State.REVIEW:
+            return self._verdict(key, by, Ruling.ACCEPT, "")
+        return self.ledger.approve(key, by, digest)
+
+    def reject(self, ref: str, by: str, reason: str = "", *, changes: bool = False) -> Task:
+        """Refuse to let a task start; or, of a report, ask for changes or reject it for good."""
+        key, task = self.ledger.views.find(ref)
+        if task.state is State.REVIEW:
+            return self._verdict(key, by, Ruling.CHANGES if changes else Ruling.REJECT, reason)
+        if changes:
+            raise Refused(
+                f"{task.id} is {task.state}: there is no report to ask changes of. Nothing was"
+                " changed.",
+                "Changes can be asked for while a task is in review.",
+            )
+        return self.ledger.reject(key, by, reason)
+
+    def verdict(self, ref: str, by: str, ruling: Ruling | str, feedback: str = "") -> Task:
+        return self._verdict(self.key(ref), by, Ruling(ruling), feedback)
+
+    def _verdict(self, key: int, by: str, ruling: Ruling, feedback: str) -> Task:
+        task = self.ledger.verdict(key, by, ruling, feedback)
+        self.after_completion(task)
+        return task
+
+    def answer(
+        self,
+        ref: str,
+        by: str,
+        text: str = "",
+        *,
+        resolution: Resolution | str = Resolution.RETRY,
+        extra_usd: float = 0.0,
+    ) -> Task:
+        """Answer a blocked task: try again (default), `done`, or `give_up`."""
+        extra = Amounts(usd=extra_usd)
+        task = self.ledger.answer(self.key(ref), by, text, Resolution(resolution), extra)
+        self.after_completion(task)
+        return task
+
+    def cancel(self, ref: str, by: str, reason: str = "") -> Task:
+        return self.ledger.cancel(self.key(ref), by, reason)
+
+    def requeue(self, ref: str, by: str, reason: str = "") -> Task:
+        return self.ledger.requeue(self.key(ref), by, reason)
+
+    def comment(self, ref: str, by: str, text: str, *, epoch: int = 0) -> Task:
+        return self.ledger.comment(self.key(ref), by, redact(text), epoch)
+
+    # -- what leaves the ledger ------------------------------------------------------------------
+
+    def publish_context(self, task_id: str, sha256: str) -> None:
+        # The task is accepted whatever happens here: whoever reads its context publishes it first.
+        with contextlib.suppress(Unavailable, Conflict):
+            self.artifacts.publish_context(task_id, sha256)
+
+    def tick(self) -> int:
+        changed = super().tick()
+        self.relay_results()
+        return changed
+
+
+def brief(text: str) -> str:
+    """A text as it goes into the log: without secrets, and not endless."""
+    return shorten(redact(text), SUMMARY_CHARS_MAX)

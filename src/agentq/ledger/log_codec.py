@@ -1,0 +1,57 @@
+"""Between what happened and the rows of the log and the outbox."""
+
+from __future__ import annotations
+
+import msgspec
+
+from agentq.contracts.store import EventRow
+from agentq.core.effects import Effect
+from agentq.core.states import State
+from agentq.core.task import Spec, Task
+from agentq.core.triggers import TRIGGERS, Entry, Event, Submit, Trigger
+from agentq.ledger.codec import CODES, STATES, decoder, encode, sparse
+
+
+def encode_trigger(trigger: Trigger) -> str:
+    if type(trigger) is Submit and not (trigger.waiting_on or trigger.ended):
+        return ""  # the spec stands in its own row and never changes
+    plain = sparse(trigger)
+    plain.pop("spec", None)
+    return encode(plain).decode() if plain else ""
+
+
+def decode_trigger(name: str, data: str, spec: Spec) -> Trigger:
+    kind = TRIGGERS[name]
+    if kind is Submit:
+        plain = msgspec.json.decode(data) if data else {}
+        ended = tuple((each, State(outcome)) for each, outcome in plain.get("ended", ()))
+        return Submit(spec, tuple(plain.get("waiting_on", ())), ended)
+    trigger: Trigger = decoder(kind).decode(data or "{}")
+    return trigger
+
+
+def encode_effect(effect: Effect, task: Task) -> str:
+    plain = {"effect": type(effect).__name__, "task_id": task.id, **sparse(effect)}
+    return encode(plain).decode()
+
+
+def to_event_row(key: int, event: Event) -> EventRow:
+    return EventRow(
+        key,
+        event.version,
+        event.at,
+        event.kind,
+        type(event.trigger).__name__,
+        CODES[event.state],
+        event.epoch,
+        encode_trigger(event.trigger),
+    )
+
+
+def to_event(row: EventRow, spec: Spec) -> Event:
+    trigger = decode_trigger(row.trigger, row.data, spec)
+    return Event(row.version, row.at, row.kind, trigger, STATES[row.state], row.epoch)
+
+
+def to_entry(position: int, task_id: str, row: EventRow, spec: Spec) -> Entry:
+    return Entry(position, task_id, to_event(row, spec))

@@ -1,0 +1,161 @@
+"""The doorbell contract: who listens for a topic wakes when it is rung, and sleeps otherwise."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agentq.contracts.doorbell import EVENTS_TOPIC, Doorbell, Waiter, role_topic
+from agentq.delivery.doorbell import SocketBell
+from agentq.delivery.notify import NotifyBell
+from tests.servers.postgres import PostgresServer
+
+ROLE = role_topic("review-worker")
+
+
+@pytest.fixture(params=["socket", pytest.param("notify", marks=pytest.mark.postgres)])
+def bell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Doorbell]:
+    made: Doorbell
+    if request.param == "notify":
+        made = NotifyBell(request.getfixturevalue("fresh_postgres_url"))
+    else:
+        made = SocketBell(tmp_path / "bells")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def waiter(bell: Doorbell) -> Iterator[Waiter]:
+    waiter = bell.listen([ROLE, EVENTS_TOPIC])
+    yield waiter
+    waiter.close()
+
+
+def test_silence_is_false_after_the_timeout(waiter: Waiter) -> None:
+    started = time.monotonic()
+    assert not waiter.wait(0.2)
+    assert time.monotonic() - started >= 0.19
+    assert not waiter.wait(0)
+    assert not waiter.wait(-1)
+
+
+def test_a_ring_before_the_wait_is_not_lost(bell: Doorbell, waiter: Waiter) -> None:
+    bell.ring([ROLE])
+    assert waiter.wait(10)
+    assert not waiter.wait(0.05)
+
+
+def test_any_of_its_topics_wakes_it(bell: Doorbell, waiter: Waiter) -> None:
+    for topics in ([ROLE], [EVENTS_TOPIC], ["role:other", EVENTS_TOPIC], (t for t in [ROLE])):
+        bell.ring(topics)
+        assert waiter.wait(10)
+
+
+def test_other_topics_do_not(bell: Doorbell, waiter: Waiter) -> None:
+    bell.ring([role_topic("review-worker-2"), role_topic("review")])
+    bell.ring([])
+    assert not waiter.wait(0.2)
+
+
+def test_many_rings_are_one(bell: Doorbell, waiter: Waiter) -> None:
+    for _ in range(500):
+        bell.ring([ROLE])
+    assert waiter.wait(10)
+    while waiter.wait(0.05):
+        pass  # those that were still on their way
+    bell.ring([ROLE])
+    assert waiter.wait(10)
+
+
+def test_everybody_who_listens_is_woken(bell: Doorbell) -> None:
+    waiters = [bell.listen([ROLE]) for _ in range(5)]
+    bell.ring([ROLE])
+    assert [waiter.wait(10) for waiter in waiters] == [True] * 5
+    for waiter in waiters:
+        waiter.close()
+
+
+def test_a_sleeper_wakes_at_once(bell: Doorbell, waiter: Waiter) -> None:
+    asleep = threading.Event()
+    woke: list[float] = []
+
+    def sleep() -> None:
+        asleep.set()
+        if waiter.wait(30):
+            woke.append(time.monotonic())
+
+    thread = threading.Thread(target=sleep)
+    thread.start()
+    asleep.wait(10)
+    rung = time.monotonic()
+    bell.ring([ROLE])
+    thread.join(30)
+    assert woke and woke[0] - rung < 5
+
+
+def test_waiting_costs_no_processor_time(waiter: Waiter) -> None:
+    before = time.thread_time()
+    waiter.wait(1.0)
+    assert time.thread_time() - before < 0.02
+
+
+def test_a_closed_waiter_disturbs_nobody(bell: Doorbell) -> None:
+    first, second = bell.listen([ROLE]), bell.listen([ROLE])
+    first.close()
+    bell.ring([ROLE])
+    assert second.wait(10)
+    second.close()
+    bell.ring([ROLE])
+
+
+def test_more_topics_than_one_message_holds(bell: Doorbell, waiter: Waiter) -> None:
+    bell.ring([*(role_topic(f"{'x' * 100}{n}") for n in range(120)), ROLE])
+    assert waiter.wait(10)
+
+
+class TestNotify:
+    def test_a_waiter_outlives_its_server(self, postgres_server: PostgresServer) -> None:
+        bell = NotifyBell(postgres_server.url)
+        waiter = bell.listen([ROLE])
+        bell.ring([ROLE])
+        assert waiter.wait(10)
+        postgres_server.halt()
+        assert not waiter.wait(0.2), "nobody there: silence, no error"
+        bell.ring([ROLE])
+        postgres_server.start()
+        assert waiter.wait(30), "connected again: rings may have been missed, so look"
+        bell.ring([ROLE])
+        assert waiter.wait(10)
+        waiter.close()
+        bell.close()
+
+    def test_nobody_there_at_the_start(self, postgres_server: PostgresServer) -> None:
+        postgres_server.halt()
+        bell = NotifyBell(postgres_server.url)
+        bell.ring([ROLE])
+        waiter = bell.listen([ROLE])
+        assert not waiter.wait(0.1)
+        postgres_server.start()
+        assert waiter.wait(30)
+        waiter.close()
+        bell.close()
+
+    def test_a_connection_that_is_cut_is_made_again(self, fresh_postgres_url: str) -> None:
+        import psycopg
+
+        bell = NotifyBell(fresh_postgres_url)
+        waiter = bell.listen([ROLE])
+        with psycopg.connect(fresh_postgres_url, autocommit=True) as other:
+            other.execute(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+        assert waiter.wait(10), "what was rung meanwhile is unknown, so look"
+        bell.ring([ROLE])
+        assert waiter.wait(10)
+        waiter.close()
+        bell.close()

@@ -1,0 +1,152 @@
+"""A folder with agentq in it, and three ways to run the command there."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from agentq import Queue
+from agentq.cli.main import cli
+
+PROGRAM = [sys.executable, "-m", "agentq"]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command said, and how it ended."""
+
+    status: int
+    out: str
+    err: str
+
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    def lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    def ok(self) -> Answer:
+        assert self.status == 0, f"exit status {self.status}: {self.err or self.out}"
+        return self
+
+    def refused(self, status: int, *words: str) -> Answer:
+        """Ended with this status, said these words, and showed no traceback."""
+        assert self.status == status, f"exit status {self.status}: {self.err}{self.out}"
+        assert "Traceback" not in self.err + self.out
+        for word in words:
+            assert word in self.err + self.out
+        return self
+
+
+def run_here(*words: str, stdin: str | bytes | None = None) -> Answer:
+    """Run the command in this process."""
+    result = CliRunner().invoke(cli, list(words), input=stdin)
+    return Answer(result.exit_code, result.stdout, result.stderr)
+
+
+def run_program(
+    *words: str,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    stdin: str = "",
+    user: int | None = None,
+) -> Answer:
+    """Run the command as a program of its own."""
+    done = subprocess.run(
+        [*PROGRAM, *words],
+        env=clean_environment(env),
+        cwd=cwd,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        user=user,
+    )
+    return Answer(done.returncode, done.stdout, done.stderr)
+
+
+def clean_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("AGENTQ_") and name not in {"NO_COLOR", "COLUMNS"}
+    }
+    # Bytecode is made once for all the programs that these tests start.
+    kept.pop("PYTHONDONTWRITEBYTECODE", None)
+    return {**kept, "TERM": "xterm-256color", **(more or {})}
+
+
+def run_on_terminal(
+    words: Sequence[str], env: Mapping[str, str] | None = None, columns: int = 100
+) -> Answer:
+    """Run the command on a terminal; what it writes there is `out`."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    child = subprocess.Popen(
+        [*PROGRAM, *words],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=clean_environment(env),
+        close_fds=True,
+    )
+    os.close(theirs)
+    data = b""
+    try:
+        while chunk := os.read(ours, 65536):
+            data += chunk
+    except OSError:
+        pass  # Linux says so when the other side has closed
+    os.close(ours)
+    return Answer(child.wait(timeout=60), data.decode().replace("\r\n", "\n"), "")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An installation, and the folder that commands run in."""
+    for name in ("AGENTQ_TASK_ID", "AGENTQ_EPOCH", "AGENTQ_URL", "AGENTQ_ACTOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("USER", "alice")
+    monkeypatch.chdir(tmp_path)
+    run_here("init").ok()
+    return tmp_path
+
+
+Submit = Callable[..., str]
+
+
+@pytest.fixture
+def submit(home: Path) -> Submit:
+    """Submit a task by words of the command line; its id."""
+
+    def submit_task(*words: str, to: str = "worker") -> str:
+        answer = run_here("submit", "--to", to, "--instructions", "do it", *words).ok()
+        return answer.out.strip()
+
+    return submit_task
+
+
+@pytest.fixture
+def queue(home: Path) -> Iterator[Queue]:
+    """The same installation through the SDK."""
+    with Queue() as opened:
+        yield opened
+
+
+def count_tasks() -> int:
+    stats = run_here("stats", "--json").ok().json()
+    return sum(stats["totals"].values())
