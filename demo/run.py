@@ -213,6 +213,13 @@ class Story:
         self.stage.agentq("replay", FIX)
         self.stage.agentq("verify")
         self.stage.agentq("stats")
+        kinds = [e["kind"] for task in (FIX, REVIEW) for e in self.stage.events(task)]
+        counts = {kind: kinds.count(kind) for kind in kinds}
+        expect(counts["submitted"] == counts["completed"] == 2, "both tasks are done, once")
+        self.show.fact(
+            f"2 tasks, {counts['claimed']} attempts, {counts['lease_ended']} of them lost on the"
+            f" way, 2 completions accepted, {counts['report_refused']} refused"
+        )
 
 
 def _moment(text: str) -> float:
@@ -240,6 +247,8 @@ def main() -> int:
         show.line()
         show.line(show.paint("1;31", "The story does not hold:") + f" {broken}")
         return 1
+    except KeyboardInterrupt:
+        return 130
     finally:
         stage.clear()
         if options.keep:

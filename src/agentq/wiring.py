@@ -2,60 +2,109 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Iterable
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from agentq.ledger.ledger import Ledger
 from agentq.settings import MEMORY, Settings
 
 if TYPE_CHECKING:
     from agentq.contracts.artifacts import ArtifactStore
     from agentq.contracts.doorbell import Doorbell
     from agentq.contracts.store import Store
+    from agentq.ledger.ledger import Ledger
+    from agentq.ledger.views import Views
 
 
-@dataclass(frozen=True, slots=True)
 class Parts:
-    """Everything a client stands on."""
+    """Everything a client stands on, each part opened when it is first asked for.
 
-    settings: Settings
-    store: Store
-    ledger: Ledger
-    bell: Doorbell
-    artifacts: ArtifactStore
+    `chance` gives the numbers in [0, 1) that spread retries; by default the random module's.
+    """
+
+    def __init__(self, settings: Settings, chance: Callable[[], float] | None = None) -> None:
+        self.settings = settings
+        self._chance = chance
+
+    @cached_property
+    def store(self) -> Store:
+        return self._open_store(check_schema=True)
+
+    def _open_store(self, *, check_schema: bool) -> Store:
+        if self._embedded:
+            from agentq.stores.sqlite import SqliteStore
+
+            path = self.settings.sqlite_path
+            return SqliteStore(path, ring=self._ring, check_schema=check_schema)
+        from agentq.stores.postgres import PostgresStore
+
+        return PostgresStore(self.settings.url, check_schema=check_schema)
+
+    @property
+    def _embedded(self) -> bool:
+        return self.settings.url.startswith("sqlite:")
+
+    @property
+    def _bell_folder(self) -> str:
+        if self.settings.sqlite_path == MEMORY:
+            return f"{self.settings.artifacts_root}.bells"
+        return f"{self.settings.sqlite_path}.bells"
+
+    def _ring(self, topics: Iterable[str]) -> None:
+        if "bell" in self.__dict__ or os.path.exists(self._bell_folder):  # noqa: PTH110
+            self.bell.ring(topics)  # otherwise nobody has ever waited here
+
+    @cached_property
+    def bell(self) -> Doorbell:
+        if self._embedded:
+            from agentq.delivery.doorbell import SocketBell
+
+            return SocketBell(self._bell_folder)
+        from agentq.delivery.notify import NotifyBell
+
+        return NotifyBell(self.settings.url)
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        from agentq.ledger.ledger import Ledger
+
+        if self._chance is None:
+            import random
+
+            self._chance = random.random
+        return Ledger(self.store, self._chance)
+
+    @cached_property
+    def views(self) -> Views:
+        if "ledger" in self.__dict__:
+            return self.ledger.views
+        from agentq.ledger.codec import SpecCache
+        from agentq.ledger.views import Views
+
+        return Views(self.store, SpecCache())
+
+    @cached_property
+    def artifacts(self) -> ArtifactStore:
+        from agentq.artifacts.files import FileArtifacts
+
+        return FileArtifacts(self.settings.artifacts_root)
 
     def close(self) -> None:
-        self.bell.close()
-        self.store.close()
+        """Let go of what was opened. Closing twice is fine."""
+        for name in ("bell", "store"):
+            part = self.__dict__.get(name)
+            if part is not None:
+                part.close()
 
 
-def open_parts(settings: Settings, chance: Callable[[], float] = random.random) -> Parts:
+def open_parts(settings: Settings, chance: Callable[[], float] | None = None) -> Parts:
     """Open the ledger these settings name; creates an empty database's tables."""
-    from agentq.artifacts.files import FileArtifacts
-
-    store, bell = _open_store(settings)
-    return Parts(
-        settings, store, Ledger(store, chance), bell, FileArtifacts(settings.artifacts_root)
-    )
-
-
-def _open_store(settings: Settings, check_schema: bool = True) -> tuple[Store, Doorbell]:
-    if settings.url.startswith("sqlite:"):
-        from agentq.delivery.doorbell import SocketBell
-        from agentq.stores.sqlite import SqliteStore
-
-        path = settings.sqlite_path
-        folder = f"{path}.bells" if path != MEMORY else f"{settings.artifacts_root}.bells"
-        socket_bell = SocketBell(folder)
-        return SqliteStore(path, ring=socket_bell.ring, check_schema=check_schema), socket_bell
-    from agentq.delivery.notify import NotifyBell
-    from agentq.stores.postgres import PostgresStore
-
-    return PostgresStore(settings.url, check_schema=check_schema), NotifyBell(settings.url)
+    parts = Parts(settings, chance)
+    assert parts.store is not None
+    return parts
 
 
 def open_store_unchecked(settings: Settings) -> Store:
     """For `agentq db`: the store whatever its schema."""
-    return _open_store(settings, check_schema=False)[0]
+    return Parts(settings)._open_store(check_schema=False)  # noqa: SLF001

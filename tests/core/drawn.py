@@ -1,4 +1,4 @@
-"""Specs as Hypothesis draws them: sound ones, and ones of the right types with any values at all."""
+"""Specs as Hypothesis draws them: sound ones, and ones that are right in their types only."""
 
 from __future__ import annotations
 

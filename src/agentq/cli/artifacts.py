@@ -38,7 +38,7 @@ def list_artifacts(session: Session, ref: str | None) -> None:
         plain = [_as_json(queue, task.id, row) for row in rows]
         emit_json({"task_id": task.id, "artifacts": plain})
         return
-    now = queue.ledger.store.now()
+    now = queue.store.now()
     show_table(
         (">attempt", "name", ">size", "type", ">stored", "sha256"),
         [

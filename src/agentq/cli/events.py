@@ -71,7 +71,7 @@ def _past(queue: Queue, ref: str | None, after: int | None, limit: int) -> list[
         found = [entry for entry in queue.history(ref) if entry.position > (after or 0)]
         return found[:limit] if after is not None else found[-limit:]
     if after is None:
-        after = max(queue.ledger.views.last_position() - limit, 0)
+        after = max(queue.views.last_position() - limit, 0)
     return queue.events(after, limit)
 
 

@@ -38,7 +38,7 @@ def init(session: Session) -> None:
     with Queue(parts=open_parts(settings)) as queue:
         changed = _apply_limits(queue, settings)
         limits = {role: limits_json(each) for role, each in sorted(queue.limits().items())}
-        version = queue.ledger.store.schema_version()
+        version = queue.store.schema_version()
     if session.json:
         emit_json(
             {

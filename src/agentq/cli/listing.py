@@ -64,7 +64,7 @@ def list_tasks(
     if session.json:
         _emit_page(queue, page)
         return
-    now = queue.ledger.store.now()
+    now = queue.store.now()
     show_table(
         ("id", "state", "role", "priority", ">attempt", ">changed", "what"),
         [
@@ -100,7 +100,7 @@ def dlq(session: Session, role: str, limit: int, cursor: int) -> None:
     if session.json:
         _emit_page(queue, page)
         return
-    now = queue.ledger.store.now()
+    now = queue.store.now()
     show_table(
         ("id", "state", "role", ">attempts", ">ended", "reason"),
         [

@@ -33,7 +33,9 @@ _from_option = click.option(
 @click.option("--summary", default="", metavar="TEXT", help="What was done, in short.")
 @click.option("--result-file", metavar="FILE", help="The result; - reads standard input.")
 @click.option("--cost-usd", type=Amount(), default=0.0, help="What this attempt cost.")
-@click.option("--cost-tokens", type=click.IntRange(min=0), default=0, metavar="N")
+@click.option(
+    "--cost-tokens", type=click.IntRange(min=0), default=0, metavar="N", help="And in tokens."
+)
 @pass_session
 def complete(
     session: Session,

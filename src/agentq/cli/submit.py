@@ -25,7 +25,8 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--id", metavar="ID", help="Its id.  [default: of the file, else generated]"),
     click.option("--title", metavar="TEXT", help="A line for people."),
     click.option("--from", "sender", metavar="NAME", help="Who asks.  [default: coordinator]"),
-    click.option("--priority", type=click.Choice(["low", "normal", "high", "urgent"])),
+    click.option("--priority", type=click.Choice(["low", "normal", "high", "urgent"]),
+                 help="How urgent it is among the tasks of its role."),
     click.option("--ttl", type=Duration(), help="Expires unless it starts within."),
     click.option("--timeout", type=Duration(), help="How long one attempt may run."),
     click.option("--delay", type=Duration(), help="Not before this has passed."),
@@ -47,7 +48,8 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--expect", metavar="A,B", help="Artifacts that a report must bring."),
     click.option("--budget-usd", type=Amount(), help="Stop and ask when this much is spent."),
     click.option("--reply-to", metavar="QUEUE", help="Where its result is announced."),
-    click.option("--label", "labels", multiple=True, metavar="K=V", help="Repeatable."),
+    click.option("--label", "labels", multiple=True, metavar="K=V",
+                 help="Something to find it by; repeatable."),
 )  # fmt: skip
 
 
@@ -133,7 +135,7 @@ def parent_attempt(session: Session, queue: Queue) -> tuple[int, int, Task] | No
     attempt = session.attempt()
     if attempt is None:
         return None
-    key, task = queue.ledger.views.find(attempt.task_id)
+    key, task = queue.views.find(attempt.task_id)
     return key, attempt.epoch, task
 
 

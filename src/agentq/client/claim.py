@@ -190,7 +190,7 @@ class Claim:
 
     def _say_stopped(self) -> None:
         """Of a cancelled task: its agent is gone, so what it held exclusively is free now."""
-        task = self._queue.ledger.views.get_many([self.key]).get(self.key)
+        task = self._queue.views.get_many([self.key]).get(self.key)
         if task is not None and task.state is State.CANCELLED and task.epoch == self.epoch:
             self._queue.ledger.stopped(self.key, self.epoch)
 

@@ -58,8 +58,7 @@ class Queue(Speaking):
     """
 
     def __init__(self, url: str | None = None, *, parts: Parts | None = None) -> None:
-        self.parts = parts or open_parts(load_settings(url))
-        super().__init__(self.parts.ledger, self.parts.bell, self.parts.artifacts)
+        super().__init__(parts or open_parts(load_settings(url)))
         self.heartbeats = Heartbeats(self.ledger)
         self.holder = default_holder()
 
@@ -77,7 +76,7 @@ class Queue(Speaking):
     def close(self) -> None:
         """Stop renewing leases and let go of the database. Closing twice is fine."""
         self.heartbeats.close()
-        self.parts.close()
+        super().close()
 
     # -- asking for work -------------------------------------------------------------------------
 
@@ -186,7 +185,7 @@ class Queue(Speaking):
         self, role: str, n: int, who: str, lease_ms: int, wait: float
     ) -> list[Held]:
         deadline = time.monotonic() + wait
-        waiter = self._bell.listen((role_topic(role),))
+        waiter = self.parts.bell.listen((role_topic(role),))
         try:
             while True:
                 # Look after listening: a task that came in between has not rung for us.
@@ -232,7 +231,7 @@ class Queue(Speaking):
     def prune(self, older_than: int | str) -> int:
         """Delete tasks that ended longer ago than this, with their evidence; how many."""
         seconds = parse_duration(older_than, allow_zero=True)
-        before = self.ledger.store.now() - seconds * 1000
+        before = self.store.now() - seconds * 1000
         pruned = self.ledger.prune(before + 1, self.artifacts.remove)
         self._sweep_contexts()
         return pruned
@@ -252,10 +251,10 @@ class Queue(Speaking):
         def is_wanted(task_id: str, sha256: str) -> bool:
             if (task_id, sha256) in coming:
                 return True
-            task = self.ledger.views.by_id([task_id]).get(task_id)
+            task = self.views.by_id([task_id]).get(task_id)
             return task is not None and task.spec.context_sha256 == sha256
 
-        self.artifacts.sweep(self.ledger.store.now() - _ORPHAN_MS, is_wanted)
+        self.artifacts.sweep(self.store.now() - _ORPHAN_MS, is_wanted)
 
 
 def _contexts_to_come(spec: Spec) -> set[tuple[str, str]]:

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import random
 import threading
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
-from agentq.contracts.artifacts import ArtifactStore, Stored
-from agentq.contracts.doorbell import EVENTS_TOPIC, Doorbell, Waiter
-from agentq.contracts.store import ArtifactRow
+from agentq.contracts.doorbell import EVENTS_TOPIC
 from agentq.core.envelope import iso, task_to_dict
 from agentq.core.errors import Damaged, NotFound, Refused, TimedOut
-from agentq.core.limits import RoleLimits
 from agentq.core.states import TERMINAL, State
 from agentq.core.task import Task
-from agentq.core.triggers import Entry
-from agentq.ledger.codec import limits_of
-from agentq.ledger.explain import Explanation
-from agentq.ledger.ledger import Ledger
-from agentq.ledger.log_codec import encode_trigger
-from agentq.ledger.replay import Problem, check_task, replay
-from agentq.ledger.views import Page, Stats, Wanted
+from agentq.ledger.views import Page, Stats, Views, Wanted
+
+if TYPE_CHECKING:
+    from agentq.contracts.artifacts import ArtifactStore
+    from agentq.contracts.doorbell import Waiter
+    from agentq.contracts.store import ArtifactRow, Store
+    from agentq.core.limits import RoleLimits
+    from agentq.core.triggers import Entry
+    from agentq.ledger.explain import Explanation
+    from agentq.ledger.ledger import Ledger
+    from agentq.ledger.replay import Problem
+    from agentq.wiring import Parts
 
 #: The safety net under the doorbell: how long a waiter sleeps at most before it looks again.
 POLL_SECONDS = 5.0
@@ -64,25 +64,45 @@ class Replayed:
 class Reading:
     """Looks at a ledger and its artifacts. `Queue` adds everything that changes something."""
 
-    def __init__(self, ledger: Ledger, bell: Doorbell, artifacts: ArtifactStore) -> None:
-        self.ledger = ledger
-        self.artifacts = artifacts
-        self._bell = bell
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
         self._ticked = 0.0
         self._ticking = threading.Lock()
+
+    # Opened when first needed: a command that looks at one task pays for nothing else.
+
+    @property
+    def store(self) -> Store:
+        return self.parts.store
+
+    @property
+    def views(self) -> Views:
+        return self.parts.views
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.parts.ledger
+
+    @property
+    def artifacts(self) -> ArtifactStore:
+        return self.parts.artifacts
+
+    def close(self) -> None:
+        """Let go of the database. Closing twice is fine."""
+        self.parts.close()
 
     # -- tasks -----------------------------------------------------------------------------------
 
     def task(self, ref: str) -> Task:
         """The task of this id, or of the one id that starts with it."""
-        return self.ledger.views.find(ref)[1]
+        return self.views.find(ref)[1]
 
     def key(self, ref: str) -> int:
-        return self.ledger.views.find(ref)[0]
+        return self.views.find(ref)[0]
 
     def tasks(self, wanted: Wanted | None = None) -> Page:
         """A page of tasks, newest first."""
-        return self.ledger.views.list_tasks(wanted or Wanted())
+        return self.views.list_tasks(wanted or Wanted())
 
     def dead_letters(self, limit: int = 50, role: str = "", cursor: int = 0) -> Page:
         states = (State.FAILED, State.EXPIRED)
@@ -90,19 +110,18 @@ class Reading:
 
     def explain(self, ref: str) -> Explanation:
         """Why this task is not running, or what it is doing."""
-        return self.ledger.views.explain(self.key(ref))
+        return self.views.explain(self.key(ref))
 
     def stats(self) -> Stats:
-        return self.ledger.views.stats()
+        return self.views.stats()
 
     def limits(self) -> dict[str, RoleLimits]:
         """The limits of every role that the ledger has heard of."""
-        rows = self.ledger.store.read(lambda reader: reader.roles())
-        return {row.name: limits_of(row) for row in rows}
+        return self.views.limits()
 
     def ids(self, prefix: str, limit: int = 50) -> list[str]:
         """Ids that start with this, for completion."""
-        return self.ledger.store.read(lambda reader: reader.ids_starting(prefix, limit))
+        return self.store.read(lambda reader: reader.ids_starting(prefix, limit))
 
     def as_json(self, task: Task) -> dict[str, object]:
         """The one JSON shape of a task."""
@@ -122,7 +141,7 @@ class Reading:
     # -- evidence --------------------------------------------------------------------------------
 
     def artifact_list(self, ref: str) -> list[ArtifactRow]:
-        return self.ledger.views.artifacts(self.key(ref))
+        return self.views.artifacts(self.key(ref))
 
     def open_artifact(self, ref: str, name: str, epoch: int = 0) -> tuple[ArtifactRow, BinaryIO]:
         """A file of an attempt (the newest that has it), checked against its digest."""
@@ -137,6 +156,8 @@ class Reading:
                 f"{task.id} has no artifact {name!r}" + (f" in attempt {epoch}." if epoch else "."),
                 f"`agentq artifacts ls {task.id}` shows what there is.",
             )
+        from agentq.contracts.artifacts import Stored
+
         row = rows[-1]
         stored = Stored(row.name, row.size, row.sha256, row.media_type)
         return row, self.artifacts.open(task.id, row.epoch, row.name, stored)
@@ -161,14 +182,16 @@ class Reading:
     # -- the log ---------------------------------------------------------------------------------
 
     def history(self, ref: str) -> list[Entry]:
-        return self.ledger.views.history(self.key(ref))
+        return self.views.history(self.key(ref))
 
     def events(self, after: int = 0, limit: int = 500) -> list[Entry]:
         """Committed events after a position, in the order of commits."""
-        return self.ledger.views.events_after(after, limit)
+        return self.views.events_after(after, limit)
 
     def event_json(self, entry: Entry) -> dict[str, object]:
         """The one JSON shape of an event; `data` is what its trigger carried."""
+        from agentq.ledger.log_codec import trigger_data
+
         event = entry.event
         return {
             "position": entry.position,
@@ -179,11 +202,13 @@ class Reading:
             "trigger": type(event.trigger).__name__,
             "state": str(event.state),
             "epoch": event.epoch,
-            "data": json.loads(encode_trigger(event.trigger) or "{}"),
+            "data": trigger_data(event.trigger),
         }
 
     def replay(self, ref: str) -> Replayed:
         """Decide one task's life anew from its log, and say whether that gives what is stored."""
+        from agentq.ledger.replay import check_task, replay
+
         task = self.task(ref)
         # The log may have grown since the task was read; what it held then has not changed.
         entries = self.history(task.id)[: task.version]
@@ -197,9 +222,9 @@ class Reading:
 
     def follow(self, after: int | None = None, timeout: float | None = None) -> Iterator[Entry]:
         """Events as they are committed, from `after` on (default: from now). Ends by timeout."""
-        position = self.ledger.views.last_position() if after is None else after
+        position = self.views.last_position() if after is None else after
         deadline = None if timeout is None else time.monotonic() + timeout
-        waiter = self._bell.listen((EVENTS_TOPIC,))
+        waiter = self.parts.bell.listen((EVENTS_TOPIC,))
         try:
             while True:
                 entries = self.events(position)
@@ -224,12 +249,12 @@ class Reading:
         until: Collection[State] = TERMINAL,
     ) -> Task:
         """Sleep until the task is in one of these states (default: over)."""
-        key, task = self.ledger.views.find(ref)
+        key, task = self.views.find(ref)
         deadline = None if timeout is None else time.monotonic() + timeout
-        waiter = self._bell.listen((EVENTS_TOPIC,))
+        waiter = self.parts.bell.listen((EVENTS_TOPIC,))
         try:
             while True:
-                task = self.ledger.views.get_many([key])[key]
+                task = self.views.get_many([key])[key]
                 if task.state in until:
                     return task
                 left = POLL_SECONDS if deadline is None else deadline - time.monotonic()
@@ -250,10 +275,11 @@ class Reading:
 
     def nap(self, waiter: Waiter, left: float) -> None:
         """One sleep of a waiting loop: until a ring, the next timer, or the safety poll."""
-        pause = min(left, POLL_SECONDS * random.uniform(0.8, 1.0))
-        wake_at = self.ledger.views.next_wake()
+        # Waiters that were rung together must not also poll together.
+        pause = min(left, POLL_SECONDS * (0.8 + time.perf_counter_ns() % 200 / 1000))
+        wake_at = self.views.next_wake()
         if wake_at:
-            until_due = (wake_at - self.ledger.store.now()) / 1000
+            until_due = (wake_at - self.store.now()) / 1000
             if until_due <= 0:
                 self.tick()
                 return
@@ -273,7 +299,7 @@ class Reading:
 
     def verify(self) -> Iterator[tuple[int, list[Problem]]]:
         """Replay every task's log and check every file: (looked at so far, problems found)."""
-        return self.ledger.views.verify(self._check_files)
+        return self.views.verify(self._check_files)
 
     def _check_files(self, task: Task, rows: list[ArtifactRow]) -> list[str]:
         wrong = []

@@ -49,7 +49,7 @@ class Speaking(Reading):
         The epoch may be left out only while there has been just one attempt: then it cannot be
         mistaken. A task that nobody has claimed yet is claimed for a caller that names its role.
         """
-        key, task = self.ledger.views.find(ref)
+        key, task = self.views.find(ref)
         if epoch is not None:
             return key, task, epoch
         if task.epoch == 0 and who and task.state is State.READY:
@@ -174,7 +174,7 @@ class Speaking(Reading):
         content: str | bytes | os.PathLike[str],
     ) -> Stored:
         """Store a file, then make it visible in the ledger; a fenced-out attempt leaves nothing."""
-        held = self.ledger.views.get_many([key]).get(key)
+        held = self.views.get_many([key]).get(key)
         if held is None or held.epoch != epoch or held.state is not State.IN_PROGRESS:
             raise Stale(
                 f"Attempt {epoch} does not hold {task_id}; {name} was not stored.",
@@ -185,7 +185,7 @@ class Speaking(Reading):
         try:
             self.ledger.record_artifact(key, artifact)
         except Stale:
-            recorded = {(row.epoch, row.name) for row in self.ledger.views.artifacts(key)}
+            recorded = {(row.epoch, row.name) for row in self.views.artifacts(key)}
             if (epoch, stored.name) not in recorded:
                 self.artifacts.discard(task_id, epoch, stored.name)
             raise
@@ -195,14 +195,14 @@ class Speaking(Reading):
 
     def approve(self, ref: str, by: str, digest: str = "") -> Task:
         """Let a task start; or, if it waits for review, accept its report."""
-        key, task = self.ledger.views.find(ref)
+        key, task = self.views.find(ref)
         if task.state is State.REVIEW:
             return self._verdict(key, by, Ruling.ACCEPT, "")
         return self.ledger.approve(key, by, digest)
 
     def reject(self, ref: str, by: str, reason: str = "", *, changes: bool = False) -> Task:
         """Refuse to let a task start; or, of a report, ask for changes or reject it for good."""
-        key, task = self.ledger.views.find(ref)
+        key, task = self.views.find(ref)
         if task.state is State.REVIEW:
             return self._verdict(key, by, Ruling.CHANGES if changes else Ruling.REJECT, reason)
         if changes:

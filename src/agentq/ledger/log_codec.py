@@ -20,6 +20,13 @@ def encode_trigger(trigger: Trigger) -> str:
     return encode(plain).decode() if plain else ""
 
 
+def trigger_data(trigger: Trigger) -> dict[str, object]:
+    """What a trigger carried, as plain data."""
+    text = encode_trigger(trigger)
+    plain: dict[str, object] = msgspec.json.decode(text) if text else {}
+    return plain
+
+
 def decode_trigger(name: str, data: str, spec: Spec) -> Trigger:
     kind = TRIGGERS[name]
     if kind is Submit:

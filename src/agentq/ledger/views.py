@@ -14,6 +14,7 @@ from agentq.core.task import Task
 from agentq.ledger.codec import CODES, STATES, SpecCache, limits_of, to_task
 
 if TYPE_CHECKING:
+    from agentq.core.limits import RoleLimits
     from agentq.core.triggers import Entry, Event
     from agentq.ledger.explain import Explanation
     from agentq.ledger.replay import Problem
@@ -166,6 +167,11 @@ class Views:
 
     def artifacts(self, key: int) -> list[ArtifactRow]:
         return self._store.read(lambda reader: reader.artifacts_of(key))
+
+    def limits(self) -> dict[str, RoleLimits]:
+        """The limits of every role that the ledger has heard of."""
+        rows = self._store.read(lambda reader: reader.roles())
+        return {row.name: limits_of(row) for row in rows}
 
     def next_wake(self) -> int:
         return self._store.read(lambda reader: reader.next_wake())

@@ -1,0 +1,381 @@
+"""Bugs on purpose. Each breaks the real code in one place; the simulation must notice every one.
+
+A simulation that finds nothing proves nothing until it has shown that it can find. Each bug here is
+one that queues have had: a fence left out, an event forgotten, an effect sent before its commit, a
+lease by the wrong clock. A bug names the promises it breaks, and is only caught if the violation
+speaks of one of them. `hunt` tries seeds one after the other until it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest.mock import patch
+
+from agentq.contracts.store import EffectRow, EventRow, HotRow, Lease, OutboxRow, Tx
+from agentq.core import custody, people, states, steps, transition, triggers, waiting
+from agentq.core.effects import Reply, SpawnNext
+from agentq.core.envelope import spec_digest
+from agentq.core.errors import Unavailable
+from agentq.core.limits import RoleLimits
+from agentq.core.states import State
+from agentq.core.task import Spec, Task
+from agentq.ledger import claims
+from agentq.ledger.ledger import Ledger
+from agentq.ledger.submit import Submitted, Submitter
+from agentq.ledger.work import Work
+from agentq.stores.sqlite import SqliteStore
+from agentq.stores.sqlite_rows import SqliteTx
+from agentq.stores.statements import statements
+from tests.simulation.violation import (
+    ARTIFACTS,
+    CANCEL,
+    DEDUP,
+    EFFECTS,
+    FENCE,
+    GRAPH,
+    INPUT,
+    IRREVERSIBLE,
+    LEASE,
+    LIMITS,
+    LOG,
+    LOST,
+    ONCE,
+    REPLAY,
+    RULES,
+    TIMERS,
+    Violation,
+)
+from tests.simulation.world import World
+
+#: A bug that this many histories do not show is not caught.
+SEEDS_MAX = 200
+
+Planting = Callable[[], AbstractContextManager[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """One planted bug: how to plant it, and the promises it breaks."""
+
+    name: str
+    breaks: tuple[str, ...]
+    plant: Planting
+
+
+BUGS: dict[str, Bug] = {}
+
+
+def breaks(*invariants: str) -> Callable[[Planting], Planting]:
+    """Register a context manager as a bug that breaks one of these promises."""
+
+    def register(plant: Planting) -> Planting:
+        name = plant.__name__  # type: ignore[attr-defined]
+        BUGS[name] = Bug(name, invariants, plant)
+        return plant
+
+    return register
+
+
+def hunt(bug: Bug, seeds: Iterable[int]) -> tuple[int, Violation] | None:
+    """The first seed that shows the bug, and what was violated."""
+    with bug.plant():
+        for seed in seeds:
+            try:
+                World(seed).run()
+            except Violation as violation:
+                return seed, violation
+    return None
+
+
+def _sql(name: str, old: str, new: str) -> AbstractContextManager[Any]:
+    known = statements("sqlite")
+    assert old in known[name], f"{name} no longer says {old!r}: {known[name]}"
+    return patch.dict(known, {name: known[name].replace(old, new)})
+
+
+def _nothing(*_: object, **__: object) -> None:
+    return None
+
+
+# -- custody ---------------------------------------------------------------------------------------
+
+
+@breaks(FENCE)
+def the_epoch_is_not_checked() -> AbstractContextManager[Any]:
+    return patch.object(custody, "holder_only", _nothing)
+
+
+@breaks(FENCE)
+def a_renewal_ignores_the_epoch() -> AbstractContextManager[Any]:
+    return _sql("renew", "AND epoch = ?", "AND epoch >= ? - 1000")
+
+
+@breaks(CANCEL)
+def a_renewal_revives_what_was_cancelled() -> AbstractContextManager[Any]:
+    return _sql("renew", "AND state = 2", "AND holder != ''")
+
+
+@breaks(LEASE)
+def leases_follow_the_workers_clock() -> AbstractContextManager[Any]:
+    real = SqliteTx.renew
+
+    def renew(self: SqliteTx, leases: Sequence[Lease]) -> set[int]:
+        skew = self.now.__self__.worker_skew_ms  # type: ignore[attr-defined]
+        return real(self, [lease._replace(lease_ms=lease.lease_ms + skew) for lease in leases])
+
+    return patch.object(SqliteTx, "renew", renew)
+
+
+@breaks(LEASE)
+def a_claim_follows_the_workers_clock() -> AbstractContextManager[Any]:
+    real = custody.claim
+
+    def claim(task: Task, trigger: triggers.Claim, now: int) -> steps.Step:
+        step = real(task, trigger, now)
+        step.lease_end += 3_600_000
+        return step
+
+    return patch.dict(transition._STEPS, {triggers.Claim: claim})
+
+
+@breaks(LEASE, TIMERS)
+def a_lease_has_no_timer() -> AbstractContextManager[Any]:
+    real = SqliteTx.save
+
+    def save(
+        self: SqliteTx,
+        hot: Sequence[HotRow],
+        events: Sequence[EventRow],
+        effects: Sequence[EffectRow],
+    ) -> None:
+        real(self, [row._replace(wake_at=0) if row.state == 2 else row for row in hot], events, effects)
+
+    return patch.object(SqliteTx, "save", save)
+
+
+@breaks(LEASE, TIMERS)
+def time_runs_ahead_for_the_ticker() -> AbstractContextManager[Any]:
+    real = Ledger._work
+
+    def work(self: Ledger, tx: Tx) -> Work:
+        made = real(self, tx)
+        made.now += 20_000
+        return made
+
+    return patch.object(Ledger, "_work", work)
+
+
+@breaks(TIMERS)
+def a_claim_ignores_the_time_to_live() -> AbstractContextManager[Any]:
+    def take(tx: Tx, work: Work, key: int, task: Task, holder: str, lease_ms: int) -> Task | None:
+        if task.spec.resources and not tx.hold(key, sorted(task.spec.resources)):
+            return None
+        return work.apply(key, triggers.Claim(holder, lease_ms or task.spec.lease_seconds * 1000))
+
+    @contextmanager
+    def both() -> Iterator[None]:
+        with patch.object(claims, "_take", take), patch.object(custody, "expiry", lambda *_: 0):
+            yield
+
+    return both()
+
+
+@breaks(CANCEL)
+def a_cancelled_task_can_be_claimed() -> AbstractContextManager[Any]:
+    @contextmanager
+    def both() -> Iterator[None]:
+        allowed = {(State.CANCELLED, "Claim"): frozenset({State.IN_PROGRESS})}
+        query = statements("sqlite")["pick"]
+        query = query.replace("INDEXED BY tasks_live", "").replace(
+            "t.state = 1 AND t.state < 5", "t.state IN (1, 7)"
+        )
+        with patch.dict(states.TABLE, allowed), patch.dict(statements("sqlite"), {"pick": query}):
+            yield
+
+    return both()
+
+
+@breaks(ONCE, FENCE)
+def a_completion_is_accepted_twice() -> AbstractContextManager[Any]:
+    @contextmanager
+    def both() -> Iterator[None]:
+        allowed = {(State.COMPLETE, "Report"): frozenset({State.COMPLETE, State.REVIEW})}
+        with patch.dict(states.TABLE, allowed):
+            yield
+
+    return both()
+
+
+@breaks(RULES)
+def a_crash_is_not_counted() -> AbstractContextManager[Any]:
+    real = waiting.lease_ended
+
+    def lease_ended(task: Task, now: int) -> steps.Step:
+        step = real(task, now)
+        assert step.memo is not None
+        if step.kind == "quarantined":
+            return steps.waits(task.spec, task.memo, now, "lease_ended")
+        step.memo = replace(step.memo, crashes=task.memo.crashes)
+        return step
+
+    return patch.object(waiting, "lease_ended", lease_ended)
+
+
+# -- gates -----------------------------------------------------------------------------------------
+
+
+@breaks(IRREVERSIBLE)
+def an_irreversible_task_is_retried() -> AbstractContextManager[Any]:
+    def tries_again(task: Task, memo: Any, now: int, reason: str) -> steps.Step:
+        return steps.waits(task.spec, memo, now, "lease_ended")
+
+    return patch.object(custody, "unknown_outcome", tries_again)
+
+
+@breaks(IRREVERSIBLE)
+def an_approval_serves_for_ever() -> AbstractContextManager[Any]:
+    def again(task: Task, memo: Any, now: int, kind: str) -> steps.Step:
+        return steps.waits(task.spec, memo, now, kind)
+
+    def blocked(task: Task, memo: Any, now: int, reason: str, kind: str) -> steps.Step:
+        step = real(task, memo, now, reason, kind)
+        assert step.memo is not None
+        step.memo = replace(
+            step.memo, approved_by=memo.approved_by, approved_digest=memo.approved_digest
+        )
+        return step
+
+    real = steps.blocked
+
+    @contextmanager
+    def both() -> Iterator[None]:
+        with patch.object(people, "again", again), patch.object(steps, "blocked", blocked):
+            yield
+
+    return both()
+
+
+@breaks(IRREVERSIBLE)
+def a_submitter_approves_its_own_task() -> AbstractContextManager[Any]:
+    real = waiting.approve
+
+    def approve(task: Task, trigger: triggers.Approve, now: int) -> steps.Step:
+        spec = replace(task.spec, sender="nobody")
+        step = real(replace(task, spec=spec), replace(trigger, digest=""), now)
+        assert step.memo is not None
+        step.memo = replace(step.memo, approved_digest=spec_digest(task.spec))
+        return step
+
+    return patch.dict(transition._STEPS, {triggers.Approve: approve})
+
+
+@breaks(IRREVERSIBLE)
+def an_approval_is_not_bound_to_the_payload() -> AbstractContextManager[Any]:
+    real = waiting.approve
+
+    def approve(task: Task, trigger: triggers.Approve, now: int) -> steps.Step:
+        return real(task, replace(trigger, digest=""), now)
+
+    return patch.dict(transition._STEPS, {triggers.Approve: approve})
+
+
+@breaks(RULES)
+def a_review_is_skipped() -> AbstractContextManager[Any]:
+    real = custody.report
+
+    def report(task: Task, trigger: triggers.Report, now: int) -> steps.Step:
+        return real(replace(task, spec=replace(task.spec, review=False)), trigger, now)
+
+    return patch.dict(transition._STEPS, {triggers.Report: report})
+
+
+@breaks(RULES)
+def a_worker_judges_its_own_work() -> AbstractContextManager[Any]:
+    real = people.verdict
+
+    def verdict(task: Task, trigger: triggers.Verdict, now: int) -> steps.Step:
+        return real(task, replace(trigger, by="somebody"), now)
+
+    return patch.dict(transition._STEPS, {triggers.Verdict: verdict})
+
+
+@breaks(INPUT)
+def a_report_needs_no_evidence() -> AbstractContextManager[Any]:
+    return patch.object(custody, "missing_evidence", lambda *_: [])
+
+
+@breaks(RULES)
+def a_budget_is_never_used_up() -> AbstractContextManager[Any]:
+    return patch.object(custody, "overspent", lambda *_: "")
+
+
+@breaks(ARTIFACTS, FENCE, REPLAY)
+def an_artifact_is_recorded_without_an_event() -> AbstractContextManager[Any]:
+    return patch.object(SqliteTx, "add_artifacts", _nothing)
+
+
+# -- the graph -------------------------------------------------------------------------------------
+
+
+@breaks(GRAPH)
+def dependents_are_not_told() -> AbstractContextManager[Any]:
+    def forget(self: Work) -> None:
+        self._ended = []
+
+    return patch.object(Work, "_resolve_dependents", forget)
+
+
+@breaks(GRAPH)
+def dependents_are_told_in_a_later_transaction() -> AbstractContextManager[Any]:
+    real, late = Work._resolve_dependents, dict[int, State]()
+
+    def resolve(self: Work) -> None:
+        now_ended, self._ended = dict(self._ended), [(k, s) for k, s in late.items() if k in self.tasks]
+        real(self)
+        late.update(now_ended)
+
+    return patch.object(Work, "_resolve_dependents", resolve)
+
+
+@breaks(GRAPH)
+def a_parent_forgets_that_it_has_dependents() -> AbstractContextManager[Any]:
+    return _sql("mark_parent", "flags | 1", "flags")
+
+
+@breaks(GRAPH)
+def a_reopened_task_forgets_its_dependencies() -> AbstractContextManager[Any]:
+    return patch.object(SqliteTx, "parents_of", lambda *_: [])
+
+
+@breaks(GRAPH)
+def the_next_task_is_spawned_twice() -> AbstractContextManager[Any]:
+    real = Submitter.spawn
+
+    def spawn(self: Submitter, work: Work, key: int) -> None:
+        real(self, work, key)
+        for child in work.tasks[key].spec.next[:1]:
+            copy = replace(child, id=f"{child.id}-again", parent=work.tasks[key].id)
+            self._give_birth(work, [copy], self._role_ids({child.to}))
+
+    return patch.object(Submitter, "spawn", spawn)
+
+
+@breaks(GRAPH)
+def the_next_task_is_never_spawned() -> AbstractContextManager[Any]:
+    return patch.object(Submitter, "spawn", _nothing)
+
+
+@breaks(GRAPH)
+def the_next_task_does_not_wait_for_the_verdict() -> AbstractContextManager[Any]:
+    real = custody.report
+
+    def report(task: Task, trigger: triggers.Report, now: int) -> steps.Step:
+        step = real(task, trigger, now)
+        if step.state is State.REVIEW and task.spec.next:
+            step.effects = (*step.effects, SpawnNext())
+        return step
+
+    return patch.dict(transition._STEPS, {triggers.Report: report})
