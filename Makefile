@@ -31,7 +31,7 @@ unexport PYTHONDONTWRITEBYTECODE
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
 
 # Fastest first, so that a plain mistake is reported in seconds.
-FAST_TESTS := tests/core tests/text tests/artifacts
+FAST_TESTS := tests/core tests/ledger tests/text tests/artifacts
 ALL_TESTS  := $(FAST_TESTS) tests/contracts tests/doors tests/simulation tests/processes
 
 .PHONY: help
@@ -121,4 +121,4 @@ pins: $(UV) ## Resolve requirements/*.in again; newer versions only with ARGS=--
 clean: ## Remove environments, caches and build results
 	rm -rf $(BOOT) $(VENV) $(BENCH) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	rm -f .coverage .coverage.*
-	find src tests demo bench docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find src tests demo examples bench docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

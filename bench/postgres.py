@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bench.options import Options, rotated
+from bench.options import Options
 from bench.report import Report, Target, progress
 from bench.servers import PrivatePostgres
-from bench.throughput import Load, measure_row
+from bench.throughput import Load, measure_round
 
 MINE, RAW, PGQUEUER = "agentq_pg", "raw_pg", "pgqueuer"
 
@@ -38,7 +38,4 @@ def run(options: Options, report: Report) -> None:
         report.conditions["PostgreSQL"] = postgres.show("server_version")
         for number in range(options.rounds):
             progress(f"postgres, round {number + 1} of {options.rounds}")
-            for side in rotated(list(loads), number):
-                measure_row(
-                    report, "pg", side, load=loads[side], round_number=number, postgres=postgres
-                )
+            measure_round(report, "pg", loads, number, postgres)

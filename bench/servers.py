@@ -69,7 +69,6 @@ def fresh_place(postgres: PrivatePostgres | None) -> Iterator[Place]:
     folder = Path(tempfile.mkdtemp(prefix="aqb-"))
     url = f"sqlite:///{folder / 'bench.db'}"
     if postgres is not None:
-        postgres.settle()
         url = postgres.create_database()
     try:
         yield Place(folder, url)

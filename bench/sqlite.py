@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bench.options import Options, rotated
+from bench.options import Options
 from bench.report import Report, Target, progress
-from bench.throughput import Load, measure_row
+from bench.throughput import Load, measure_round
 
 MINE, RAW, HUEY = "agentq_sqlite", "raw_sqlite", "huey"
 
@@ -23,7 +23,4 @@ def run(options: Options, report: Report) -> None:
     loads = {RAW: full, MINE: full, HUEY: Load(options.singles, 0, 0)}
     for number in range(options.rounds):
         progress(f"sqlite, round {number + 1} of {options.rounds}")
-        for side in rotated(list(loads), number):
-            measure_row(
-                report, "sqlite", side, load=loads[side], round_number=number, postgres=None
-            )
+        measure_round(report, "sqlite", loads, number, None)

@@ -20,6 +20,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -200,10 +201,9 @@ def _matches(shown: list[str], printed: list[str]) -> bool:
 
 def unannounced_failures(page_commands: list[Command]) -> list[Command]:
     """Commands that failed although the page does not go on to show the status."""
-    following = [*page_commands[1:], Command("")]
     return [
         command
-        for command, after in zip(page_commands, following, strict=True)
+        for command, after in pairwise([*page_commands, Command("")])
         if command.status and after.text != "echo $?"
     ]
 

@@ -35,21 +35,23 @@ AGENTQ_CONTEXT=$folder/context.md
 field context > "$AGENTQ_CONTEXT"
 echo "$AGENTQ_TASK_ID, attempt $AGENTQ_EPOCH: $(head -n 1 "$AGENTQ_CONTEXT")"
 
-# 2. Renew the lease beside the work, three times as often as needed. A refusal means that the task
-#    is in other hands or cancelled: stop at once, nothing this attempt says will be accepted.
+# 2. Work, and renew the lease beside it, three times as often as needed. A refused renewal means that
+#    the task is cancelled or in other hands: all of the work is stopped, nobody would accept it.
+set -m  # jobs get process groups of their own, so that one signal reaches all of a job
+(set -e; work) &
+worker=$!
 (
     while sleep $((lease_seconds / 3)); do
-        agentq heartbeat --lease "${lease_seconds}s" || { kill -TERM $$; exit; }
+        agentq heartbeat --lease "${lease_seconds}s" || { kill -TERM -- -$worker; exit; }
     done
 ) < /dev/null > /dev/null 2>&1 &
 heart=$!
-trap 'kill $heart 2> /dev/null || true; rm -rf "$folder"' EXIT
+set +m
+trap 'kill -TERM -- -$heart 2> /dev/null || true; rm -rf "$folder"' EXIT
+status=0
+wait $worker || status=$?
 
-# 3. Work, and say how it ended.
-set +e
-(set -e; work)  # not as a condition: there bash would not stop at the first error
-status=$?
-set -e
+# 3. Say how it ended. Of a task that is no longer ours, this is refused with status 4.
 if [ $status -eq 0 ]; then
     agentq complete --summary "listed $(wc -l < "$folder/listing.txt") files" \
         --result-file "$folder/listing.txt"

@@ -119,12 +119,14 @@ def read_file(file: Path) -> Settings:
     _only_known(artifacts, ("root",), f"[artifacts] in {file}")
     url = _text(ledger, "url", "sqlite:///.agentq/ledger.db", file)
     root = _text(artifacts, "root", ".agentq", file)
-    roles = {name: _limits(name, row, file) for name, row in plain.get("roles", {}).items()}
+    tables = plain.get("roles", {})
+    _only_known(tables, tuple(tables) if isinstance(tables, dict) else (), f"[roles] in {file}")
+    roles = {name: _limits(name, row, file) for name, row in tables.items()}
     if url.startswith("sqlite:"):
         path = sqlite_path(url)
         if path != MEMORY:
             url = f"sqlite:///{file.parent / path}"
-    elif "://" not in url:
+    elif not url.startswith(("postgresql://", "postgres://")):
         raise _unknown_url(url)
     root = os.environ.get("AGENTQ_ARTIFACTS_ROOT") or str(file.parent / root)
     return Settings(url, root, str(file), roles)

@@ -91,7 +91,10 @@ def clean_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def run_on_terminal(
-    words: Sequence[str], env: Mapping[str, str] | None = None, columns: int = 100
+    words: Sequence[str],
+    env: Mapping[str, str] | None = None,
+    columns: int = 100,
+    typed: str = "",
 ) -> Answer:
     """Run the command on a terminal; what it writes there is `out`."""
     ours, theirs = pty.openpty()
@@ -105,6 +108,7 @@ def run_on_terminal(
         close_fds=True,
     )
     os.close(theirs)
+    os.write(ours, typed.encode())
     data = b""
     try:
         while chunk := os.read(ours, 65536):

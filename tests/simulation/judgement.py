@@ -112,17 +112,28 @@ class Judge:
         if call.fence and not self._is_held(Lease(*call.fence, 0)):
             expected.refusal = (FENCE, f"attempt {call.fence} submitted {call.specs}")
             return
-        batch = {spec.id for spec in call.specs}
+        batch: dict[str, Spec] = {}
+        keys: dict[str, Spec] = {}
+        fresh: dict[str, Spec] = {}
         for spec in call.specs:
             known = self._known_as(spec, call, now)
+            first = keys.setdefault(spec.idempotency_key, spec) if spec.idempotency_key else spec
             if isinstance(known, tuple):
                 expected.refusal = known
-                return
-            unknown = [d for d in spec.after if d not in model.by_id and d not in batch]
-            if not known and unknown:
-                expected.refusal = (INPUT, f"{spec.id} comes after {unknown}, which are not there")
-                return
-            expected.ids.append(known or spec.id)
+            elif spec.id in spec.after:
+                expected.refusal = (INPUT, f"{spec.id} comes after itself")
+            elif batch.setdefault(spec.id, spec) != spec or body_of(first) != body_of(spec):
+                expected.refusal = (DEDUP, f"{spec.id} stands for two bodies in one batch")
+            else:
+                expected.ids.append(known or first.id)
+                if not known and first is spec:
+                    fresh[spec.id] = spec
+        for spec in fresh.values():
+            unknown = [d for d in spec.after if d not in model.by_id and d not in fresh]
+            if unknown or _is_in_a_loop(spec, fresh):
+                expected.refusal = expected.refusal or (
+                    INPUT, f"{spec.id} comes after {unknown}, or after itself",
+                )  # fmt: skip
 
     def _known_as(self, spec: Spec, call: Call, now: int) -> str | tuple[str, str]:
         """The id of the task that these words made before, "" if none, or why they conflict."""
@@ -170,12 +181,11 @@ class Judge:
         for (key, told), objection, answer in zip(
             call.items, expected.objections, answers, strict=True
         ):
-            if isinstance(answer, Held):
-                answer = answer.task
-            if isinstance(answer, Task):
+            task = answer.task if isinstance(answer, Held) else answer
+            if isinstance(task, Task):
                 if objection is not None:
                     raise Violation(objection[0], f"accepted: {objection[1]}")
-                self._check_answer(key, told, answer)
+                self._check_answer(key, told, task)
                 continue
             if objection is None:
                 raise Violation(INPUT, f"{call} is right and was refused: {answer}")
@@ -259,6 +269,19 @@ class Judge:
             if due and due <= now:
                 broken = LEASE if shadow.holder else TIMERS
                 raise Violation(broken, f"{shadow.id} was due at {due}; ticked at {now} in vain")
+
+
+def _is_in_a_loop(spec: Spec, fresh: dict[str, Spec]) -> bool:
+    seen: set[str] = set()
+    left = [each for each in spec.after if each in fresh]
+    while left:
+        each = left.pop()
+        if each == spec.id:
+            return True
+        if each not in seen:
+            seen.add(each)
+            left += [parent for parent in fresh[each].after if parent in fresh]
+    return False
 
 
 def _was_accepted(shadow: Shadow, told: Report) -> bool:

@@ -50,6 +50,7 @@ class Model:
         self.running: Counter[str] = Counter()
         self.in_review: Counter[str] = Counter()
         self.held: dict[str, int] = {}
+        self.uses_resources = False
         self.names: dict[str, Remembered] = {}
         self.lanes: frozenset[str] = frozenset()
         #: Every event ever committed: position, task id, version; and the keys beside them.
@@ -59,6 +60,8 @@ class Model:
         #: Deliveries to the world outside, by the effect's stable id.
         self.delivered: dict[str, tuple[str, str]] = {}
         self.side_effects: Counter[int] = Counter()
+        #: What this history has seen: transitions, faults, refusals. It tells of blind spots.
+        self.seen: set[str] = set()
 
     def outcome(self, task_id: str) -> State:
         shadow = self.by_id.get(task_id)
@@ -69,6 +72,7 @@ class Model:
     def born(self, shadow: Shadow) -> None:
         self.shadows[shadow.key] = self.by_id[shadow.id] = shadow
         self.last_key = shadow.key
+        self.uses_resources = self.uses_resources or bool(shadow.spec.resources)
         for parent in shadow.spec.after:
             self.children[parent].append(shadow)
 

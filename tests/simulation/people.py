@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from agentq.core import triggers as t
 from agentq.core.task import Amounts, Spec
 from tests.simulation.calls import Call, tell
+from tests.simulation.model import body_of
 from tests.simulation.shadow import Shadow
 from tests.simulation.specs import SENDERS
 from tests.simulation.standing import BLOCKED, EXPIRED, FAILED, PENDING, REVIEW
@@ -53,6 +54,8 @@ def _fresh(world: World, name: str) -> Call:
         there.append(specs[-1].id)
     if rng.random() < 0.5:
         rng.shuffle(specs)
+    if world.fault(0.1):
+        specs = _spoiled(world, specs)
     generated = frozenset(spec.id for spec in specs) if rng.random() < 0.5 else frozenset()
     if world.fault(0.03) and world.model.by_id:
         # The dice of the id generator fall twice alike: the batch must be refused as a whole.
@@ -61,33 +64,54 @@ def _fresh(world: World, name: str) -> Call:
     return _submit(world, name, tuple(specs), generated)
 
 
+def _spoiled(world: World, specs: list[Spec]) -> list[Spec]:
+    """A batch as careless programs send it: repeats, twins, and loops that must be refused."""
+    how, first = world.rng.randrange(5), specs[0]
+    if how == 0:
+        return [*specs, first]
+    if how == 1:
+        return [*specs, replace(first, instructions="something else")]
+    if how == 2 and first.idempotency_key:
+        return [*specs, _named(body_of(first), f"again-{world.unique()}", first.idempotency_key)]
+    coming = [child.id for shadow in world.model.shadows.values() for child in shadow.spec.next]
+    if how == 3 and coming:
+        # The name of a task that is to follow another is taken before it follows.
+        return [replace(first, id=world.rng.choice(coming), next=())]
+    last = replace(specs[-1], after=(*specs[-1].after, f"loop-{first.id}"))
+    return [*specs[:-1], last, Spec(f"loop-{first.id}", "impl", after=(last.id,))]
+
+
 def _again(world: World, name: str) -> Call:
     """Words that were said before: alike, in other words under the same name, or half and half."""
     rng = world.rng
-    known = [name for name in world.model.names if world.model.names[name].body.sender == name]
-    known = known or list(world.model.names)
+    known = list(world.model.names)
     if not known:
         return _fresh(world, name)
     chosen = rng.choice(known)
     remembered = world.model.names[chosen]
     how, _, word = chosen.partition(":")
-    task_id = word if how == "id" else rng.choice((remembered.task_id, f"again-{world.unique()}"))
+    if rng.random() < 0.15:
+        # The same body under a second id of its own is a second task.
+        return _submit(world, name, (_named(remembered.body, f"twin-{world.unique()}"),))
+    twins = [each for each in world.model.by_id if each.startswith("twin-")]
+    others = (remembered.task_id, f"again-{world.unique()}", *twins[:1])
+    task_id = word if how == "id" else rng.choice(others)
     spec = _named(remembered.body, task_id)
     if how == "key":
         spec = replace(spec, idempotency_key=word)
     if rng.random() < 0.35:
         spec = replace(spec, instructions="something else")
-    generated = frozenset({task_id}) if how == "key" else frozenset()
+    generated = frozenset({task_id}) if task_id.startswith("again-") else frozenset()
     return _submit(world, name, (spec,), generated)
 
 
-def _named(body: Spec, task_id: str) -> Spec:
+def _named(body: Spec, task_id: str, key: str = "") -> Spec:
     """The inverse of `body_of`: children without a name are named after their parent again."""
     children = tuple(
         child if child.id else replace(child, id=f"{task_id}.{number}")
         for number, child in enumerate(body.next, 1)
     )
-    return replace(body, id=task_id, next=children)
+    return replace(body, id=task_id, idempotency_key=key, next=children)
 
 
 def people(world: World) -> Script:

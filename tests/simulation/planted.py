@@ -14,34 +14,27 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
-from agentq.contracts.store import EffectRow, EventRow, HotRow, Lease, OutboxRow, Tx
+from agentq.contracts.store import EffectRow, EventRow, HotRow, Lease, Tx
 from agentq.core import custody, people, states, steps, transition, triggers, waiting
-from agentq.core.effects import Reply, SpawnNext
+from agentq.core.effects import SpawnNext
 from agentq.core.envelope import spec_digest
-from agentq.core.errors import Unavailable
-from agentq.core.limits import RoleLimits
 from agentq.core.states import State
-from agentq.core.task import Spec, Task
+from agentq.core.task import Task
 from agentq.ledger import claims
 from agentq.ledger.ledger import Ledger
-from agentq.ledger.submit import Submitted, Submitter
+from agentq.ledger.submit import Submitter
 from agentq.ledger.work import Work
-from agentq.stores.sqlite import SqliteStore
 from agentq.stores.sqlite_rows import SqliteTx
 from agentq.stores.statements import statements
 from tests.simulation.violation import (
     ARTIFACTS,
     CANCEL,
-    DEDUP,
     EFFECTS,
     FENCE,
     GRAPH,
     INPUT,
     IRREVERSIBLE,
     LEASE,
-    LIMITS,
-    LOG,
-    LOST,
     ONCE,
     REPLAY,
     RULES,
@@ -72,7 +65,7 @@ def breaks(*invariants: str) -> Callable[[Planting], Planting]:
     """Register a context manager as a bug that breaks one of these promises."""
 
     def register(plant: Planting) -> Planting:
-        name = plant.__name__  # type: ignore[attr-defined]
+        name = plant.__name__
         BUGS[name] = Bug(name, invariants, plant)
         return plant
 
@@ -90,13 +83,13 @@ def hunt(bug: Bug, seeds: Iterable[int]) -> tuple[int, Violation] | None:
     return None
 
 
-def _sql(name: str, old: str, new: str) -> AbstractContextManager[Any]:
+def sql(name: str, old: str, new: str) -> AbstractContextManager[Any]:
     known = statements("sqlite")
     assert old in known[name], f"{name} no longer says {old!r}: {known[name]}"
     return patch.dict(known, {name: known[name].replace(old, new)})
 
 
-def _nothing(*_: object, **__: object) -> None:
+def nothing(*_: object, **__: object) -> None:
     return None
 
 
@@ -105,17 +98,17 @@ def _nothing(*_: object, **__: object) -> None:
 
 @breaks(FENCE)
 def the_epoch_is_not_checked() -> AbstractContextManager[Any]:
-    return patch.object(custody, "holder_only", _nothing)
+    return patch.object(custody, "holder_only", nothing)
 
 
 @breaks(FENCE)
 def a_renewal_ignores_the_epoch() -> AbstractContextManager[Any]:
-    return _sql("renew", "AND epoch = ?", "AND epoch >= ? - 1000")
+    return sql("renew", "AND epoch = ?", "AND epoch >= ? - 1000")
 
 
 @breaks(CANCEL)
 def a_renewal_revives_what_was_cancelled() -> AbstractContextManager[Any]:
-    return _sql("renew", "AND state = 2", "AND holder != ''")
+    return sql("renew", "AND state = 2", "AND holder != ''")
 
 
 @breaks(LEASE)
@@ -151,7 +144,8 @@ def a_lease_has_no_timer() -> AbstractContextManager[Any]:
         events: Sequence[EventRow],
         effects: Sequence[EffectRow],
     ) -> None:
-        real(self, [row._replace(wake_at=0) if row.state == 2 else row for row in hot], events, effects)
+        rows = [row._replace(wake_at=0) if row.state == 2 else row for row in hot]
+        real(self, rows, events, effects)
 
     return patch.object(SqliteTx, "save", save)
 
@@ -211,7 +205,7 @@ def a_completion_is_accepted_twice() -> AbstractContextManager[Any]:
 
 @breaks(RULES)
 def a_crash_is_not_counted() -> AbstractContextManager[Any]:
-    real = waiting.lease_ended
+    real = custody.lease_ended
 
     def lease_ended(task: Task, now: int) -> steps.Step:
         step = real(task, now)
@@ -307,14 +301,14 @@ def a_report_needs_no_evidence() -> AbstractContextManager[Any]:
     return patch.object(custody, "missing_evidence", lambda *_: [])
 
 
-@breaks(RULES)
+@breaks(RULES, EFFECTS)
 def a_budget_is_never_used_up() -> AbstractContextManager[Any]:
     return patch.object(custody, "overspent", lambda *_: "")
 
 
 @breaks(ARTIFACTS, FENCE, REPLAY)
 def an_artifact_is_recorded_without_an_event() -> AbstractContextManager[Any]:
-    return patch.object(SqliteTx, "add_artifacts", _nothing)
+    return patch.object(SqliteTx, "add_artifacts", nothing)
 
 
 # -- the graph -------------------------------------------------------------------------------------
@@ -333,16 +327,17 @@ def dependents_are_told_in_a_later_transaction() -> AbstractContextManager[Any]:
     real, late = Work._resolve_dependents, dict[int, State]()
 
     def resolve(self: Work) -> None:
-        now_ended, self._ended = dict(self._ended), [(k, s) for k, s in late.items() if k in self.tasks]
+        ended = dict(self._ended)
+        self._ended = [(key, state) for key, state in late.items() if key in self.tasks]
         real(self)
-        late.update(now_ended)
+        late.update(ended)
 
     return patch.object(Work, "_resolve_dependents", resolve)
 
 
 @breaks(GRAPH)
 def a_parent_forgets_that_it_has_dependents() -> AbstractContextManager[Any]:
-    return _sql("mark_parent", "flags | 1", "flags")
+    return sql("mark_parent", "flags | 1", "flags")
 
 
 @breaks(GRAPH)
@@ -365,7 +360,7 @@ def the_next_task_is_spawned_twice() -> AbstractContextManager[Any]:
 
 @breaks(GRAPH)
 def the_next_task_is_never_spawned() -> AbstractContextManager[Any]:
-    return patch.object(Submitter, "spawn", _nothing)
+    return patch.object(Submitter, "spawn", nothing)
 
 
 @breaks(GRAPH)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from random import Random
 from typing import TYPE_CHECKING
 
 from agentq.core.effects import LANES
@@ -72,9 +74,7 @@ def follower(world: World) -> Script:
 def follow(world: World, cursor: int, limit: int) -> int:
     """One page after `cursor`; where the next begins."""
     ledger = world.ledger()
-    outcome = world.do(
-        Call("follower", "follow", lambda: ledger.views.events_after(cursor, limit))
-    )
+    outcome = world.do(Call("follower", "follow", lambda: ledger.views.events_after(cursor, limit)))
     if not outcome.ok:
         return cursor
     page: list[Entry] = outcome.value
@@ -102,9 +102,14 @@ def operator(world: World) -> Script:
 
 
 def _limit(world: World) -> None:
-    rng = world.rng
-    limits = RoleLimits(rng.choice((0, 1, 1, 2, 3)), rng.choice((0, 1, 2)), rng.random() < 0.1)
-    set_limits(world, rng.choice(ROLES), limits)
+    limits = some_limits(world.rng)
+    if world.rng.random() < 0.1:
+        limits = replace(limits, paused=True)
+    set_limits(world, world.rng.choice(ROLES), limits)
+
+
+def some_limits(rng: Random) -> RoleLimits:
+    return RoleLimits(rng.choice((0, 1, 1, 2, 3)), rng.choice((0, 0, 1, 2)))
 
 
 def set_limits(world: World, role: str, limits: RoleLimits) -> None:
@@ -147,6 +152,13 @@ def _look(world: World) -> None:
         states[str(shadow.state)] = states.get(str(shadow.state), 0) + 1
     if outcome.value.by_role != counted:
         raise Violation(INPUT, f"stats say {outcome.value.by_role}, not {counted}")
-    if model.shadows:
-        key = world.rng.choice(list(model.shadows))
-        world.do(Call("operator", "look", lambda: views.explain(key)))
+    if not model.shadows:
+        return
+    key = world.rng.choice(list(model.shadows))
+    world.do(Call("operator", "look", lambda: views.explain(key)))
+    outcome = world.do(Call("operator", "look", lambda: views.history(key)))
+    if outcome.ok:
+        seen = [(entry.position, entry.task_id, entry.event.version) for entry in outcome.value]
+        there = [line for line, of in zip(model.log, model.log_keys, strict=True) if of == key]
+        if seen != there:
+            raise Violation(LOG, f"the history of task {key} is {seen}, not {there}")

@@ -63,7 +63,8 @@ class Shadow(Standing):
         return effects
 
     def _blame(self, trigger: t.Trigger, before: State) -> str:
-        if self.spec.irreversible and before is RUNNING:
+        uncertain = isinstance(trigger, t.Tick | t.Fail | t.Release) and before is RUNNING
+        if self.spec.irreversible and (uncertain or self.awaits_approval):
             return IRREVERSIBLE
         if isinstance(trigger, t.Submit | t.DependencyEnded | t.Requeue):
             return GRAPH

@@ -54,7 +54,7 @@ class SpecMaker:
             told["priority"] = rng.choice(list(Priority))
         if self._has("next", 0.5) and not nested:
             told["next"] = tuple(
-                replace(self.make(sender, [task_id], nested=True), id=f"{task_id}.{number}")
+                replace(self.make(sender, [task_id, *there], nested=True), id=f"{task_id}.{number}")
                 for number in range(1, rng.randrange(2, 4))
             )
         return Spec(id=task_id, to=rng.choice(ROLES), **told)

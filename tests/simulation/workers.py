@@ -152,10 +152,11 @@ class Shift:
         if attempt.spec.irreversible and verb == "report" and not attempt.acted:
             self._do_irreversibly(attempt)
         outcome = yield from self._say(attempt, self._call(verb, attempt))
-        if outcome is not None and outcome.refused and outcome.error is not None:
-            if outcome.error.code == "evidence_missing":
-                attempt.plan += [n for n in attempt.spec.expected_output.artifacts if n != "summary"]
-                return
+        refusal = outcome.error if outcome is not None else None
+        if refusal is not None and refusal.code == "evidence_missing":
+            expected = attempt.spec.expected_output.artifacts
+            attempt.plan += [name for name in expected if name != "summary"]
+            return
         if attempt in self.attempts:
             self.attempts.remove(attempt)
 

@@ -29,13 +29,14 @@ from agentq.ledger.ledger import Ledger
 from agentq.stores.sqlite import SqliteStore
 from tests.simulation import services
 from tests.simulation.calls import Call, Outcome
-from tests.simulation.faults import NO_FAULTS, FaultRates, FaultyStore
+from tests.simulation.faults import NO_FAULTS, FaultyStore
 from tests.simulation.invariants import Checker
 from tests.simulation.judgement import Judge
 from tests.simulation.model import Model
 from tests.simulation.people import people, submitter
+from tests.simulation.profile import Profile
 from tests.simulation.shadow import Shadow
-from tests.simulation.specs import FEATURES, ROLES, SENDERS, SpecMaker
+from tests.simulation.specs import ROLES, SENDERS, SpecMaker
 from tests.simulation.standing import PENDING, READY
 from tests.simulation.violation import (
     DRAIN,
@@ -72,41 +73,6 @@ class VirtualClock:
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
-    """What one history is made of. Each draws its own mix: features and faults alone and together."""
-
-    steps: int
-    tasks: int
-    workers: int
-    features: frozenset[str]
-    rates: FaultRates
-    dies: float
-    dies_at_once: float
-    oversleeps: float
-    delays: float
-    doubles: float
-    jumps: float
-    ticker_stops: float
-    people_stay: bool
-    dedup_ms: int
-
-    @classmethod
-    def draw(cls, rng: Random, steps: int = 0) -> Profile:
-        some = (0.0, 0.05, 0.15)
-        return cls(
-            steps or rng.randrange(40, 130),
-            rng.randrange(3, 22),
-            rng.randrange(1, 4),
-            frozenset(rng.sample(FEATURES, rng.randrange(1, len(FEATURES)))),
-            FaultRates.draw(rng) if rng.random() < 0.85 else NO_FAULTS,
-            *(rng.choice(some) for _ in range(5)),
-            *(rng.choice((0.0, 1.0)) for _ in range(2)),
-            people_stay=rng.random() < 0.8,
-            dedup_ms=rng.choice((8 * HOUR, 30 * 24 * HOUR)),
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class Idle:
     """Rest until the role's doorbell rings, at most this long."""
 
@@ -127,7 +93,9 @@ class Actor:
 class World:
     """One history."""
 
-    def __init__(self, seed: int, steps: int = 0, tell: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self, seed: int, steps: int = 0, tell: Callable[[str], None] | None = None
+    ) -> None:
         self.seed, self.rng = seed, Random(seed)
         self.profile = Profile.draw(self.rng, steps)
         self.clock = VirtualClock()
@@ -182,13 +150,11 @@ class World:
 
     def post(self, call: Call, after_ms: int) -> None:
         """A message that arrives later, when its sender may be long gone."""
+        self._join(Actor(f"post of {call.actor}", self._deliver(call)), after_ms)
 
-        def deliver() -> Script:
-            self.do(call)
-            return
-            yield
-
-        self._join(Actor(f"post of {call.actor}", deliver()), after_ms)
+    def _deliver(self, call: Call) -> Script:
+        self.do(call)
+        yield from ()
 
     def restart_a_process(self) -> None:
         self._ledgers[self.rng.randrange(3)] = self._new_ledger()
@@ -224,6 +190,9 @@ class World:
     def _note(self, call: Call, outcome: Outcome | None) -> None:
         line = (self.steps, self.clock.at, call, outcome, self.faults.last_fault)
         self.trace.append(line)
+        self.model.seen.add(f"fault {self.faults.last_fault}")
+        if outcome is not None and outcome.error is not None:
+            self.model.seen.add(f"refusal {outcome.error.code}")
         if self._tell:
             self._tell(describe(line))
 
@@ -235,7 +204,7 @@ class World:
     def _toggle_a_lane(self) -> None:
         """Another process opens or closes a lane, just now: behind the back of this one's store."""
         database = self.store._writer
-        lanes = set(database.execute("SELECT lanes FROM head").fetchall()[0][0].split())
+        lanes = set(str(database.execute("SELECT lanes FROM head").fetchall()[0][0]).split())
         lanes ^= {self.rng.choice(LANES[:4])}
         database.execute("UPDATE head SET lanes = ?", (" ".join(sorted(lanes)),))
 
@@ -340,6 +309,9 @@ class World:
         rng = self.rng
         lanes = rng.sample(LANES[:4], rng.randrange(5))
         self.do(Call("operator", "lanes", lambda: self._ledgers[0].open_lanes(*lanes)))
+        for role in ROLES:
+            if rng.random() < 0.4:
+                services.set_limits(self, role, services.some_limits(rng))
         self.faults.rates = self.profile.rates
         for name in SENDERS:
             self._join(Actor(name, submitter(self, name)), rng.randrange(MINUTE))
@@ -390,8 +362,10 @@ class World:
 
     def _close_the_day(self) -> None:
         """Let a day pass, empty the outbox, and check every book from beginning to end."""
-        end = START_MS + AT_LEAST_MS
-        self._pass_time(self.true_ms + max(end - self.clock.at, 0))
+        left = max(START_MS + AT_LEAST_MS - self.clock.at, 0)
+        if not self.profile.people_stay:
+            left += AT_LEAST_MS + HOUR  # whoever waits for people reminds them
+        self._pass_time(self.true_ms + left)
         self._tick()
         for lane in sorted({lane for _, lane, _ in self.checker.outbox.values()}):
             self._pass_time(self.true_ms + MINUTE)
@@ -401,9 +375,9 @@ class World:
         if missing:
             raise Violation(EFFECTS, f"never delivered: {sorted(missing)}")
         cursor = 0
-        while cursor < len(self.model.log) and (
-            after := services.follow(self, cursor, 100)
-        ) > cursor:
+        while (
+            cursor < len(self.model.log) and (after := services.follow(self, cursor, 100)) > cursor
+        ):
             cursor = after
         lost = self.judge.acknowledged - self.model.by_id.keys() - self.model.pruned.keys()
         if lost:
@@ -415,7 +389,7 @@ class World:
 
 def describe(line: tuple[int, int, Call, Outcome | None, str]) -> str:
     step, at, call, outcome, fault = line
-    clock = at - START_MS
-    hours = f"{clock // HOUR:3d}:{clock // MINUTE % 60:02d}:{clock // SECOND % 60:02d}.{clock % 1000:03d}"
+    seconds, ms = divmod(at - START_MS, 1000)
+    clock = f"{seconds // 3600:3d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{ms:03d}"
     injected = f" [{fault}]" if fault else ""
-    return f"{step:4d} {hours} {call}{injected} => {outcome if outcome else 'crashed'}"
+    return f"{step:4d} {clock} {call}{injected} => {outcome or 'crashed'}"

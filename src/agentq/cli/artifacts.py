@@ -14,7 +14,7 @@ from agentq.cli.session import Session, pass_session
 from agentq.core.errors import Conflict
 
 if TYPE_CHECKING:
-    from agentq.client.queue import Queue
+    from agentq.client.reading import Reading
     from agentq.contracts.store import ArtifactRow
 
 
@@ -31,7 +31,7 @@ def artifacts(ctx: click.Context) -> None:
 @pass_session
 def list_artifacts(session: Session, ref: str | None) -> None:
     """List a task's artifacts, by attempt."""
-    queue = session.queue()
+    queue = session.reading()
     task = queue.task(session.task_id(ref))
     rows = queue.artifact_list(task.id)
     if session.json:
@@ -70,7 +70,7 @@ def get_artifact(
 
     The newest attempt that has it, unless --epoch says which.
     """
-    queue = session.queue()
+    queue = session.reading()
     row, stream = queue.open_artifact(ref, name, epoch or 0)
     with stream:
         data = stream.read()
@@ -104,7 +104,7 @@ def put_artifact(
         raise click.UsageError(
             "Standard input has no name: --name gives it one.", click.get_current_context()
         )
-    queue = session.queue()
+    queue = session.speaking()
     task_id, epoch = session.holder_of(words[0] if len(words) == 2 else None, epoch)
     stored = queue.put(task_id, name or Path(file).name, content_of(file), epoch=epoch)
     if session.json:
@@ -125,7 +125,7 @@ def _write(output: str, data: bytes, force: bool) -> None:
         ) from None
 
 
-def _as_json(queue: Queue, task_id: str, row: ArtifactRow) -> dict[str, object]:
+def _as_json(queue: Reading, task_id: str, row: ArtifactRow) -> dict[str, object]:
     from agentq.core.envelope import iso
 
     return {

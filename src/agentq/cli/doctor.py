@@ -139,7 +139,7 @@ def _schema(settings: Settings, store: Store) -> Check:
 def _limits(settings: Settings, session: Session) -> Check:
     from agentq.core.limits import NO_LIMITS
 
-    known = session.queue().limits()
+    known = session.reading().limits()
     different = [
         role
         for role, wanted in settings.roles.items()
@@ -152,7 +152,7 @@ def _limits(settings: Settings, session: Session) -> Check:
 
 
 def _artifacts(settings: Settings, session: Session) -> Check:
-    session.queue().artifacts.probe()
+    session.parts().artifacts.probe()
     return Check("artifacts", "ok", f"{settings.artifacts_root} can be written and read")
 
 
@@ -167,7 +167,7 @@ def _disk(settings: Settings) -> Check:
 
 
 def _doorbell(session: Session) -> Check:
-    bell = session.queue().parts.bell
+    bell = session.parts().bell
     topics = (f"doctor:{secrets.token_hex(8)}",)
     waiter = bell.listen(topics)
     try:

@@ -22,7 +22,7 @@ from agentq.cli.screen import (
 from agentq.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
-    from agentq.client.queue import Queue
+    from agentq.client.reading import Reading
     from agentq.core.triggers import Entry
 
 _COLUMNS = (">position", "at", "task", "event", "state", ">attempt", "details")
@@ -47,7 +47,7 @@ def events(
     Positions grow by commit without gaps, so `--after` the last one seen misses nothing. Without
     --after the newest are shown. With --json each event is one line.
     """
-    queue = session.queue()
+    queue = session.reading()
     entries: Iterator[Entry]
     if follow:
         entries = _followed(queue, ref, after)
@@ -66,7 +66,7 @@ def events(
         show_table(_COLUMNS, [_row(entry) for entry in entries], "no events")
 
 
-def _past(queue: Queue, ref: str | None, after: int | None, limit: int) -> list[Entry]:
+def _past(queue: Reading, ref: str | None, after: int | None, limit: int) -> list[Entry]:
     if ref is not None:
         found = [entry for entry in queue.history(ref) if entry.position > (after or 0)]
         return found[:limit] if after is not None else found[-limit:]
@@ -75,7 +75,7 @@ def _past(queue: Queue, ref: str | None, after: int | None, limit: int) -> list[
     return queue.events(after, limit)
 
 
-def _followed(queue: Queue, ref: str | None, after: int | None) -> Iterator[Entry]:
+def _followed(queue: Reading, ref: str | None, after: int | None) -> Iterator[Entry]:
     task_id = queue.task(ref).id if ref is not None else None
     for entry in queue.follow(after):
         if task_id is None or entry.task_id == task_id:

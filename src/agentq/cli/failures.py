@@ -20,13 +20,17 @@ INTERRUPTED = 130
 BROKEN_PIPE = 141
 
 
+class ReaderGone(Exception):
+    """Whoever read our output has closed the pipe, as `head` does."""
+
+
 def run_guarded(run: Callable[[], Any], words: Sequence[str]) -> int:
     """Run the command; whatever happens becomes an exit status."""
     try:
         _check_words(words)
         status = run()
         sys.stdout.flush()
-    except BrokenPipeError:
+    except (BrokenPipeError, ReaderGone):
         _forget_stdout()
         return BROKEN_PIPE
     except (click.Abort, KeyboardInterrupt):

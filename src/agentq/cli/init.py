@@ -28,17 +28,39 @@ def init(session: Session) -> None:
     elsewhere, for example on PostgreSQL; with AGENTQ_URL set, that ledger is made ready and no
     file is written.
     """
+    settings, done = _settings(session)
+    try:
+        changed, limits, version = _make_ready(settings)
+    except BaseException:
+        if done:  # settings that lead nowhere would only stand in the way
+            Path(settings.source).unlink()
+        raise
+    _tell(session, settings, done + changed, limits, version)
+
+
+def _make_ready(settings: Settings) -> tuple[list[str], dict[str, object], int]:
+    """Create what is missing; what changed, the limits of all roles, and the schema's version."""
     from agentq.client.queue import Queue
     from agentq.wiring import open_parts
 
-    settings, done = _settings(session)
     if settings.url.startswith("sqlite:"):
         Path(settings.sqlite_path).parent.mkdir(parents=True, exist_ok=True)
     Path(settings.artifacts_root).mkdir(parents=True, exist_ok=True)
     with Queue(parts=open_parts(settings)) as queue:
         changed = _apply_limits(queue, settings)
-        limits = {role: limits_json(each) for role, each in sorted(queue.limits().items())}
-        version = queue.store.schema_version()
+        limits: dict[str, object] = {
+            role: limits_json(each) for role, each in sorted(queue.limits().items())
+        }
+        return changed, limits, queue.store.schema_version()
+
+
+def _tell(
+    session: Session,
+    settings: Settings,
+    changed: list[str],
+    limits: dict[str, object],
+    version: int,
+) -> None:
     if session.json:
         emit_json(
             {
@@ -46,7 +68,7 @@ def init(session: Session) -> None:
                 "artifacts_root": settings.artifacts_root,
                 "settings": settings.source,
                 "schema": version,
-                "changed": done + changed,
+                "changed": changed,
                 "roles": limits,
             }
         )
@@ -55,7 +77,7 @@ def init(session: Session) -> None:
     say(f"{good} ledger     {_without_password(settings.url)} (schema {version})")
     say(f"{good} artifacts  {settings.artifacts_root}")
     say(f"{good} settings   {settings.source}")
-    for each in done + changed or ["nothing to change"]:
+    for each in changed or ["nothing to change"]:
         say(f"  {each}")
 
 

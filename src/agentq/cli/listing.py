@@ -13,7 +13,7 @@ from agentq.cli.status import catch_up, headline_of
 from agentq.core.errors import Invalid
 
 if TYPE_CHECKING:
-    from agentq.client.queue import Queue
+    from agentq.client.reading import Reading
     from agentq.ledger.views import Page
 
 _limit = click.option(
@@ -48,7 +48,7 @@ def list_tasks(
     from agentq.core.states import State
     from agentq.ledger.views import Wanted
 
-    queue = session.queue()
+    queue = session.reading()
     catch_up(queue)
     page = queue.tasks(
         Wanted(
@@ -94,7 +94,7 @@ def dlq(session: Session, role: str, limit: int, cursor: int) -> None:
 
     `agentq requeue ID` opens one again.
     """
-    queue = session.queue()
+    queue = session.reading()
     catch_up(queue)
     page = queue.dead_letters(limit, role, cursor)
     if session.json:
@@ -119,7 +119,7 @@ def dlq(session: Session, role: str, limit: int, cursor: int) -> None:
     _say_more(page)
 
 
-def _emit_page(queue: Queue, page: Page) -> None:
+def _emit_page(queue: Reading, page: Page) -> None:
     emit_json({"tasks": [queue.as_json(task) for task in page.tasks], "cursor": page.cursor})
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from agentq import __version__
-from agentq.cli.failures import run_guarded
+from agentq.cli.failures import ReaderGone, run_guarded
 from agentq.cli.options import NAMES_OF_HELP, json_option, url_option
 from agentq.cli.session import Session
 
@@ -114,6 +114,12 @@ class App(click.Group):
         for title, section in COMMANDS.items():
             with formatter.section(title):
                 formatter.write_dl([(f"{name:<10}", line) for name, (_, line) in section.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise ReaderGone from error  # click would turn it into an exit status of its own
 
     def main(self, *args: Any, **extra: Any) -> Any:
         words = extra.pop("args", None) if not args else args[0]

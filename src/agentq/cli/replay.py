@@ -22,7 +22,7 @@ def replay(session: Session, ref: str | None) -> None:
 
     from agentq.core.envelope import iso
 
-    queue = session.queue()
+    queue = session.reading()
     found = queue.replay(session.task_id(ref))
     problems = [problem.what for problem in found.problems]
     if session.json:

@@ -16,7 +16,7 @@ def result(session: Session, ref: str | None) -> None:
     The result's text goes to standard output as it is, checked against its digest. A task that
     completed without a result file gives its summary.
     """
-    queue = session.queue()
+    queue = session.reading()
     given = queue.result(session.task_id(ref))
     if session.json:
         emit_json(

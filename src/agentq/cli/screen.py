@@ -20,7 +20,6 @@ _OBEYED = (
     "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff"
     "\ud800-\udfff"
 )
-_CONTROL = re.compile(f"[{_OBEYED}]")
 
 #: Between columns; and what the last one keeps on a narrow terminal.
 _GAP, _LAST_WIDTH_MIN = 2, 12
@@ -57,7 +56,9 @@ def state_cell(state: str) -> Styled:
 
 def clean(text: str) -> str:
     """The text with every control character but newline and tab made visible."""
-    return _CONTROL.sub(_visible, text.replace("\r\n", "\n"))
+    if text.isprintable():
+        return text
+    return re.sub(f"[{_OBEYED}]", _visible, text.replace("\r\n", "\n"))
 
 
 def one_line(text: str, limit: int = 0) -> str:
@@ -78,7 +79,8 @@ def emit_json(plain: object, *, one_per_line: bool = False) -> None:
     """Print JSON; what a terminal might obey stands escaped in it."""
     text = json.dumps(plain, ensure_ascii=False)
     # JSON itself has no such character outside of its texts, so the escape is always in place.
-    text = _CONTROL.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
+    if not text.isprintable():
+        text = re.sub(f"[{_OBEYED}]", lambda match: f"\\u{ord(match.group()):04x}", text)
     if not one_per_line:
         import msgspec
 

@@ -2,39 +2,61 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
     from agentq.client.queue import Queue
+    from agentq.client.reading import Reading
+    from agentq.client.speaking import Speaking
     from agentq.settings import Attempt, Settings
+    from agentq.wiring import Parts
 
 
 class Session:
-    """Made once per run; options fill it in, commands ask it for the queue."""
+    """Made once per run; options fill it in, commands ask it for the queue, or for the smaller part
+    of it that they need: what is not needed is not imported."""
 
     def __init__(self) -> None:
         self.json = False
         self.url: str | None = None
-        self._queue: Queue | None = None
+        self._parts: Parts | None = None
 
     def settings(self) -> Settings:
         from agentq.settings import load_settings
 
         return load_settings(self.url)
 
-    def queue(self) -> Queue:
-        """The queue these settings name; closed when the command ends."""
-        if self._queue is None:
-            from agentq.client.queue import Queue
+    def parts(self) -> Parts:
+        """What these settings name, opened; closed when the command ends."""
+        if self._parts is None:
             from agentq.wiring import open_parts
 
             settings = self.settings()
             refuse_missing(settings)
-            self._queue = Queue(parts=open_parts(settings))
-            click.get_current_context().find_root().call_on_close(self._queue.close)
-        return self._queue
+            self._parts = open_parts(settings)
+            click.get_current_context().find_root().call_on_close(self._parts.close)
+        return self._parts
+
+    def reading(self) -> Reading:
+        """For commands that only look."""
+        from agentq.client.reading import Reading
+
+        return Reading(self.parts())
+
+    def speaking(self) -> Speaking:
+        """For commands that say something about one task."""
+        from agentq.client.speaking import Speaking
+
+        return Speaking(self.parts())
+
+    def queue(self) -> Queue:
+        """For commands that submit and claim."""
+        from agentq.client.queue import Queue
+
+        return Queue(parts=self.parts())
 
     def task_id(self, ref: str | None) -> str:
         """The task that is meant: the one named, else the one this process works on."""
@@ -59,7 +81,7 @@ class Session:
         task_id = self.task_id(ref)
         if epoch is None and attempt is not None:
             if task_id != attempt.task_id:
-                task_id = self.queue().task(task_id).id
+                task_id = self.reading().task(task_id).id
             if task_id == attempt.task_id:
                 epoch = attempt.epoch
         return task_id, epoch
@@ -71,9 +93,7 @@ def refuse_missing(settings: Settings) -> None:
 
     if not settings.url.startswith("sqlite:") or settings.sqlite_path == MEMORY:
         return
-    from pathlib import Path
-
-    if Path(settings.sqlite_path).exists():
+    if os.path.exists(settings.sqlite_path):  # noqa: PTH110 - start-up: no pathlib for one call
         return
     from agentq.core.errors import Unavailable
 

@@ -15,7 +15,7 @@ def stats(session: Session) -> None:
     from agentq.core.durations import format_duration
     from agentq.core.states import State
 
-    queue = session.queue()
+    queue = session.reading()
     catch_up(queue)
     found = queue.stats()
     names = [str(state) for state in State]

@@ -129,7 +129,6 @@ class Claim:
         cost: Amounts = NOTHING,
     ) -> Task:
         """Report success. `result` is a text or the path of a file; it becomes the result file."""
-        self._still_held()
         task = self._queue.report(self.key, self.task, self.epoch, summary, result, cost)
         self._end()
         return task
@@ -137,7 +136,6 @@ class Claim:
     def fail(
         self, reason: str, kind: FailureKind | str = FailureKind.TRANSIENT, cost: Amounts = NOTHING
     ) -> Task:
-        self._still_held()
         text = shorten(redact(reason), SUMMARY_CHARS_MAX)
         task = self._queue.ledger.fail(self.key, self.epoch, text, FailureKind(kind), cost)
         self._end()

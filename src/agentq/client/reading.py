@@ -311,5 +311,5 @@ class Reading:
             try:
                 self.artifacts.context(task.id, task.spec.context_sha256)
             except Damaged as error:
-                wrong.append(str(error))
+                wrong.append(error.cause)
         return wrong

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -93,7 +94,13 @@ def draft(
         spec = _simple_spec(fields, next(ids) if ids else new_task_id())
         if len(spec.instructions) * 4 <= INSTRUCTIONS_BYTES_MAX:
             return Draft(spec, {}, True)
-    return _full_draft(fields, base)
+    try:
+        return _full_draft(fields, base)
+    except RecursionError:
+        raise Invalid(
+            "The tasks named by `next` follow each other without end. Nothing was submitted.",
+            "A task file must not name itself, directly or through others, as what comes next.",
+        ) from None
 
 
 def _simple_spec(fields: Mapping[str, Any], identity: str) -> Spec:
@@ -146,6 +153,8 @@ def _with_file(fields: Mapping[str, Any], base: Path | None) -> dict[str, Any]:
     file = merged.pop("file", None)
     if file is None:
         return merged
+    if not isinstance(file, (str, os.PathLike)):
+        raise _wrong_type("file", str, file)
     from agentq.client.taskfile import read_task_file
 
     path = Path(file) if base is None or Path(file).is_absolute() else base / file
@@ -164,7 +173,7 @@ def _with_file(fields: Mapping[str, Any], base: Path | None) -> dict[str, Any]:
 
 
 def _first_line(body: str) -> str:
-    line = next(line for line in body.splitlines() if line.strip())
+    line = next((line for line in body.splitlines() if line.strip()), "")
     return line.strip().lstrip("#").strip()[:500]
 
 

@@ -115,7 +115,7 @@ def fail(task: Task, trigger: t.Fail, now: int) -> Step:
         reason=reason, reason_kind=str(kind), progress_percent=-1, progress_note="",
     )  # fmt: skip
     if task.spec.irreversible:
-        return unknown_outcome(task, memo, now, f"The attempt failed: {reason}")
+        return unknown_outcome(task, memo, now, f"The attempt failed: {reason.rstrip('.')}.")
     if kind in (t.FailureKind.REFUSED, t.FailureKind.INVALID):
         return over(task.spec, State.FAILED, "failed", memo, reason)
     if gone or kind is t.FailureKind.BUDGET:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from agentq.core.errors import Invalid
+from agentq.core.kinds import KINDS, NAMES, NEXT_DEPTH_MAX, check_amounts, check_kinds, wrong_kind
 from agentq.core.schedule import awaits_approval, waiting_for
 from agentq.core.task import (
     Amounts,
@@ -42,8 +43,9 @@ _AMOUNT_FIELDS = _sparse_fields(Amounts)
 
 
 def amounts_to_dict(amounts: Amounts) -> dict[str, Any]:
+    # A whole dollar is 1.0 whoever wrote it, so that it cannot change a digest.
     return {
-        name: value
+        name: float(value) if isinstance(default, float) else value
         for name, _, default in _AMOUNT_FIELDS
         if (value := getattr(amounts, name)) != default
     }
@@ -68,38 +70,77 @@ def spec_to_dict(spec: Spec) -> dict[str, Any]:
     return plain
 
 
-def spec_from_dict(plain: dict[str, Any]) -> Spec:
+def spec_from_dict(plain: dict[str, Any], depth: int = 0) -> Spec:
     """The spec behind `spec_to_dict`. Fields this version does not know are kept in `extra`."""
     version = plain.get("v", ENVELOPE_VERSION)
-    if version != ENVELOPE_VERSION:
+    if version != ENVELOPE_VERSION or type(version) is not int:
         raise Invalid(
             f"This envelope has version {version!r}; version {ENVELOPE_VERSION} was expected.",
             "Upgrade agentq, or send envelopes of a version it reads.",
         )
+    if depth > NEXT_DEPTH_MAX:
+        raise Invalid(f"next nests deeper than {NEXT_DEPTH_MAX} levels.", "Flatten it.")
     known: dict[str, Any] = {}
-    extra: dict[str, Any] = dict(plain.get("extra", {}))
+    unknown: dict[str, Any] = {}
     for word, value in plain.items():
         name = _WORDS.get(word)
         if name is None:
             if word not in ("v", "epoch", "state"):
-                extra[word] = value
-        elif name != "extra":
-            known[name] = _READERS[name](value) if name in _READERS else value
-    return Spec(**known, extra=extra)
+                unknown[word] = value
+        elif value is not None:
+            known[name] = _read(name, word, value, depth)
+    for word in ("task_id", "to"):
+        if _WORDS[word] not in known:
+            raise Invalid(f"An envelope needs {word}, and this one has none.", "Add it.")
+    if unknown:
+        known["extra"] = {**known.get("extra", {}), **unknown}
+    spec = Spec(**known)
+    check_kinds(spec)
+    return spec
+
+
+def _read(name: str, word: str, value: Any, depth: int) -> Any:
+    if name in ("priority", "on_dependency_failure"):
+        kind: Any = Priority if name == "priority" else OnDependencyFailure
+        if value not in [str(each) for each in kind]:
+            raise wrong_kind(word, kind, value)
+        return kind(value)
+    if name in ("after", "resources", "next"):
+        listed = tuple(_listed(word, value))
+        if name != "next":
+            return listed
+        return tuple(spec_from_dict(_mapping(word, each), depth + 1) for each in listed)
+    if name == "expected_output":
+        table = _mapping(word, value)
+        return ExpectedOutput(
+            table.get("format", "markdown"), tuple(_listed(word, table.get("artifacts", [])))
+        )
+    if name == "budget":
+        table = _mapping(word, value)
+        if not set(table) <= {unit for unit, _, _ in _AMOUNT_FIELDS}:
+            raise wrong_kind(word, Amounts, value)
+        amounts = Amounts(**table)
+        check_amounts(word, amounts)
+        return amounts
+    kind = KINDS[NAMES.index(name)]
+    if type(value) is not kind:
+        raise wrong_kind(word, kind, value)
+    return value
+
+
+def _mapping(word: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise wrong_kind(word, dict, value)
+    return value
+
+
+def _listed(word: str, value: Any) -> list[Any]:
+    if not isinstance(value, (list, tuple)):
+        raise wrong_kind(word, tuple, value)
+    return list(value)
 
 
 _WORDS = {word: name for name, word, _ in _SPEC_FIELDS}
-_READERS: dict[str, Any] = {
-    "priority": Priority,
-    "on_dependency_failure": OnDependencyFailure,
-    "expected_output": lambda v: ExpectedOutput(
-        v.get("format", "markdown"), tuple(v.get("artifacts", ()))
-    ),
-    "budget": lambda v: Amounts(**v),
-    "after": tuple,
-    "resources": tuple,
-    "next": lambda v: tuple(spec_from_dict(each) for each in v),
-}
 
 
 def canonical_json(plain: object) -> bytes:

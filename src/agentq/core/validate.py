@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from operator import attrgetter
+from typing import Any
 
 from agentq.core.envelope import canonical_json, spec_to_dict
 from agentq.core.errors import Invalid
+from agentq.core.kinds import check_family, check_kinds
 from agentq.core.limits import BATCH_MAX, ENVELOPE_BYTES_MAX, NAME_CHARS_MAX
 from agentq.core.secrets import find_secret
-from agentq.core.task import NOTHING, Spec
+from agentq.core.task import NO_OUTPUT_EXPECTED, Spec
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 _ROLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}\Z")
@@ -42,15 +44,29 @@ def check_role(role: str, what: str = "role") -> str:
 
 def check_spec(spec: Spec) -> None:
     """Raise `Invalid` unless the spec can be accepted as it is."""
+    if spec.next:
+        check_family(spec)
+    _check_one(spec)
+    if spec.next:
+        family = list(spec.next)
+        for child in family:
+            _check_one(child)
+            family += child.next
+
+
+def _check_one(spec: Spec) -> None:
+    check_kinds(spec)
     check_id(spec.id)
     check_role(spec.to)
     if spec.sender != "coordinator":
         check_role(spec.sender, "sender (--from)")
+    for dependency in spec.after:
+        check_id(dependency)
     _check_numbers(spec)
     if spec.id in spec.after:
         raise Invalid(f"{spec.id} cannot come after itself.", "Remove it from --after.")
     total = _check_texts(spec)
-    if spec.next or total > _CERTAINLY_SMALL:
+    if spec.next or spec.after or spec.extra or total > _CERTAINLY_SMALL:
         size = len(canonical_json(spec_to_dict(spec)))
         if size > ENVELOPE_BYTES_MAX:
             raise Invalid(
@@ -59,8 +75,6 @@ def check_spec(spec: Spec) -> None:
                 "Put long text into the task file (--file): it travels as an artifact.",
                 code="too_large",
             )
-        for child in spec.next:
-            check_spec(child)
 
 
 _DURATIONS = (
@@ -82,9 +96,6 @@ def _check_numbers(spec: Spec) -> None:
                 raise Invalid(f"{name} must be from 1 s to 10 years, got {value}.")
     if not 1 <= spec.max_attempts <= 1000:
         raise Invalid(f"max_attempts must be from 1 to 1000, got {spec.max_attempts}.")
-    budget = spec.budget
-    if budget is not NOTHING and min(budget.usd, budget.tokens, budget.turns, budget.seconds) < 0:
-        raise Invalid("A budget cannot be negative.", "Leave it out for no budget.")
     if not (spec.after or spec.resources or spec.labels or spec.next):
         return
     for count, what in (
@@ -99,24 +110,52 @@ def _check_numbers(spec: Spec) -> None:
 
 def _texts(spec: Spec) -> Iterable[tuple[str, str]]:
     yield "instructions", spec.instructions
-    if spec.title:
-        yield "title", spec.title
-    if spec.type != "task":
-        yield "type", spec.type
-    if spec.reply_to:
-        yield "reply_to", spec.reply_to
-    if spec.context_ref:
-        yield "context_ref", spec.context_ref
-    if spec.idempotency_key:
-        yield "idempotency_key", spec.idempotency_key
-    for key, value in spec.labels.items():
-        yield "labels", f"{key}={value}"
-    for resource in spec.resources:
-        yield "resources", resource
-    for name in spec.expected_output.artifacts:
-        yield "expected_output", name
-    if spec.extra:
-        yield "extra", canonical_json(dict(spec.extra)).decode()
+    for name, default in _LINES:
+        text = getattr(spec, name)
+        if text != default:
+            yield name, text
+    if spec.labels or spec.resources or spec.extra or spec.after:
+        for key, value in spec.labels.items():
+            yield "labels", f"{key}={value}"
+        for resource in spec.resources:
+            yield "resources", resource
+        for dependency in spec.after:
+            yield "after", dependency
+        for text in _strings(spec.extra):
+            yield "extra", text
+    if spec.expected_output is not NO_OUTPUT_EXPECTED:
+        yield "expected_output", spec.expected_output.format
+        for name in spec.expected_output.artifacts:
+            yield "expected_output", name
+
+
+#: Fields of one line, and what they hold unless somebody says otherwise.
+_LINES = (
+    ("id", ""),
+    ("to", ""),
+    ("sender", "coordinator"),
+    ("type", "task"),
+    ("title", ""),
+    ("reply_to", ""),
+    ("context_ref", ""),
+    ("context_sha256", ""),
+    ("idempotency_key", ""),
+    ("traceparent", ""),
+    ("parent", ""),
+)
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """Every text within plain data, keys included. Its depth was checked before."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield key
+            yield from _strings(inner)
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from _strings(inner)
 
 
 def _check_texts(spec: Spec) -> int:
@@ -132,6 +171,10 @@ def _check_texts(spec: Spec) -> int:
                 "Take the secret out; hand it to the worker through its environment instead.",
                 code="secret",
             )
+        if not text.isascii() and _has_surrogates(text):
+            raise Invalid(
+                f"The field {field} holds bytes that are not UTF-8.", "Send text, not bytes."
+            )
         if field in ("instructions", "extra"):
             if "\x00" in text:
                 raise Invalid(f"The field {field} holds a NUL character.", "Send text, not bytes.")
@@ -142,3 +185,11 @@ def _check_texts(spec: Spec) -> int:
                 "Shorten it and leave control characters out.",
             )
     return total
+
+
+def _has_surrogates(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False

@@ -136,11 +136,10 @@ def _with_artifacts(report: Report, names: tuple[str, ...]) -> Report:
 
 
 def _keep_as_evidence(work: Work, key: int, trigger: Report | Fail) -> None:
-    task = work.task(key)
     text = trigger.summary if isinstance(trigger, Report) else trigger.reason
     word = "completed" if isinstance(trigger, Report) else "failed"
-    late = RefuseReport(trigger.epoch, task.holder, word, shorten(text, SUMMARY_CHARS_MAX))
-    work.apply(key, late)
+    by = f"attempt {trigger.epoch}"
+    work.apply(key, RefuseReport(trigger.epoch, by, word, shorten(text, SUMMARY_CHARS_MAX)))
 
 
 Teller = Callable[[Sequence[tuple[int, Trigger]]], list[Task | AgentqError]]

@@ -278,7 +278,15 @@ class Submitter:
                 text = f"the next task {child.id} was not submitted: that id is taken"
                 work.apply(key, Comment("agentq", text))
                 continue
-            named = replace(child, parent=parent.id)
+            # A dependency that was pruned meanwhile cannot be waited for; that it is gone must not
+            # keep the parent from completing.
+            there = work.tx.keys(child.after) if child.after else {}
+            gone = [each for each in child.after if each not in there]
+            if gone:
+                text = f"the next task {child.id} no longer waits for {', '.join(gone)}: gone"
+                work.apply(key, Comment("agentq", text))
+            after = tuple(each for each in child.after if each in there)
+            named = replace(child, parent=parent.id, after=after)
             self._give_birth(work, [named], self._role_ids({child.to}))
 
 

@@ -90,7 +90,7 @@ class PostgresStore:
         self._sql = _statements()
         self._roles: dict[str, int] = {}
         self._lanes: str | None = None
-        self._pool = Pool(self._conninfo, self.where, self._greet)
+        self._pool = Pool(self._conninfo, self.where, self._greet, self._sql["replan"])
         try:
             # Whoever has just typed an address wants to know at once that nobody is there.
             version = self.schema_version()
@@ -270,10 +270,24 @@ class PostgresStore:
             inserted, moment, _ = self._ask("submit_one", common | rows[0]._asdict())[0]
             fresh = {rows[0].id} if inserted else set()
         else:
-            taken, moment, _ = self._ask("submit_many", common | submission(rows, effects))[0]
+            values = common | submission(rows, effects)
+            taken, moment, _ = self._submit_many(values, bool(effects))[0]
             fresh = {row.id for row in rows}.difference(taken or ())
         self._server_clock.note(moment)
         return fresh
+
+    def _submit_many(self, values: Values, with_effects: bool) -> list[Any]:
+        many, some = ([Call(self._sql[name], values)] for name in ("submit_many", "submit_some"))
+
+        def attempt() -> list[list[Any]]:
+            try:
+                return self._exchange(some if with_effects else many)
+            except errors.UniqueViolation as taken:
+                if taken.diag.constraint_name != "specs_id_key":
+                    raise
+                return self._exchange(some)
+
+        return self._insist(attempt)[0]
 
     def _lanes_text(self) -> str:
         if self._lanes is None:

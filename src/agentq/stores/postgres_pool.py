@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable
 
 import psycopg
 
 from agentq.core.errors import AgentqError, Unavailable
-from agentq.stores.postgres_wire import Lost, Wire
+from agentq.stores.postgres_wire import Call, Lost, Statement, Wire
 from agentq.stores.postgres_words import cannot_connect, may_pass
 
 #: More than this many are closed when they are given back.
 IDLE_MAX = 8
+#: Plans that the server keeps are made anew after this time: one made for an empty table reads all
+#: of it, which is wrong for a full one, and on a new ledger that can be minutes later.
+REPLAN_SECONDS = 15.0
 
 
 class Away(Lost):
@@ -32,10 +36,13 @@ class Away(Lost):
 class Pool:
     """Opens connections as they are needed and keeps a few of those that come back."""
 
-    def __init__(self, conninfo: str, where: str, greet: Callable[[Wire], None]) -> None:
+    def __init__(
+        self, conninfo: str, where: str, greet: Callable[[Wire], None], replan: Statement
+    ) -> None:
         self._conninfo = conninfo
         self._where = where
         self._greet = greet
+        self._replan = replan
         self._guard = threading.Lock()
         self._idle: list[Wire] = []
         self._owner = os.getpid()
@@ -49,9 +56,20 @@ class Pool:
             if self._owner != os.getpid():
                 # A forked child must not speak on its parent's connections.
                 self._owner, self._idle = os.getpid(), []
-            if self._idle:
-                return self._idle.pop()
-        return self._open()
+            wire = self._idle.pop() if self._idle else None
+        if wire is None:
+            return self._open()
+        if time.monotonic() - wire.planned_at > REPLAN_SECONDS:
+            self._plan_anew(wire)
+        return wire
+
+    def _plan_anew(self, wire: Wire) -> None:
+        try:
+            wire.exchange([Call(self._replan, {})])
+        except BaseException:
+            wire.close()
+            raise
+        wire.planned_at = time.monotonic()
 
     def _open(self) -> Wire:
         try:

@@ -412,6 +412,7 @@ class PostgresTx(PostgresReader):
 
 
 _NEW = ("ids", "roles", "priorities", "states", "wake_ats", "ats", "memos", "flags", "bodies")
+_NEW_EVENTS = (*_NEW, "kinds", "datas")
 _NEW_EFFECTS = ("effect_ids", "effect_numbers", "effect_lanes", "effect_payloads")
 _HOT = ("hot_keys", "hot_states", "hot_versions", "hot_epochs", "hot_wakes", "hot_ats",
         "hot_holders", "hot_memos", "hot_flags")  # fmt: skip
@@ -429,14 +430,15 @@ def _columns(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, S
 
 def submission(
     rows: Sequence[NewRow], effects: Mapping[str, Sequence[tuple[str, str]]]
-) -> dict[str, Sequence[Any]]:
+) -> dict[str, object]:
     """The arrays of a submission of many."""
     listed = [
         (task_id, number, lane, text)
         for task_id, each in effects.items()
         for number, (lane, text) in enumerate(each)
     ]
-    return _columns((*_NEW, "kinds", "datas"), rows) | _columns(_NEW_EFFECTS, listed)
+    arrays: dict[str, object] = {"count": len(rows), **_columns(_NEW_EVENTS, rows)}
+    return arrays | _columns(_NEW_EFFECTS, listed)
 
 
 def _task_row(row: Sequence[Any]) -> TaskRow:

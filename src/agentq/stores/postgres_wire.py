@@ -13,6 +13,7 @@ import hashlib
 import re
 import select
 import struct
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -111,6 +112,8 @@ class Wire:
         self._poll = select.poll()
         self._poll.register(self._pq.socket, select.POLLIN)
         self._loader = Transformer(self._connection)
+        #: When the server last had reason to plan its prepared statements anew.
+        self.planned_at = time.monotonic()
         self._prepares = prepares
         self._prepared: set[bytes] = set()
 

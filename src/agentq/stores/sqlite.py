@@ -46,7 +46,7 @@ class SqliteStore:
         self._ring = ring
         self._sql = statements("sqlite")
         self._guard = threading.RLock()
-        self._readers = threading.local()
+        self._idle: list[SqliteTx] = []
         self._roles: dict[str, int] = {}
         self._lanes: frozenset[str] | None = None
         self._opened: list[apsw.Connection] = []
@@ -161,18 +161,23 @@ class SqliteStore:
         if self.path == ":memory:":
             with self._guard, self._translated():
                 return look(SqliteTx(self._writer, self._sql, self.now))
-        tx: SqliteTx | None = getattr(self._readers, "tx", None)
-        if tx is None:
-            tx = SqliteTx(self._connect(), self._sql, self.now)
-            self._readers.tx = tx
         with self._translated():
-            # One snapshot for everything `look` asks.
-            tx.connection.execute("BEGIN")
+            tx = self._idle_reader()
             try:
+                # One snapshot for everything `look` asks.
+                tx.connection.execute("BEGIN")
                 return look(tx)
             finally:
                 if tx.connection.in_transaction:
                     tx.connection.execute("COMMIT")
+                self._idle.append(tx)
+
+    def _idle_reader(self) -> SqliteTx:
+        """A connection for reading; as many are made as there are threads that read at once."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return SqliteTx(self._connect(), self._sql, self.now)
 
     def known_lanes(self) -> frozenset[str]:
         if self._lanes is None:

@@ -21,8 +21,8 @@ SELECT r.name, t.state, count(*) FROM tasks t JOIN roles r ON r.id = t.role
 GROUP BY r.name, t.state ORDER BY r.name, t.state;
 
 -- name: oldest_ready
-SELECT r.name, min(s.submitted_at)
-FROM tasks t JOIN roles r ON r.id = t.role JOIN specs s ON s.key = t.key
+SELECT r.name, min(t.updated_at)
+FROM tasks t JOIN roles r ON r.id = t.role
 WHERE t.state = 1 AND t.state < 5 GROUP BY r.name ORDER BY r.name;
 
 -- name: artifacts_of

@@ -60,9 +60,9 @@ ORDER BY t.key DESC LIMIT :count::bigint;
 SELECT h.resource, s.id FROM holds h JOIN specs s ON s.key = h.key
 WHERE h.resource = ANY (:resources::text[]);
 
--- The whole of a submission: tasks, events with their positions, and the ring. Nothing is inserted
--- for ids that are taken; they come back. Where the open lanes are no longer those that the caller
--- knew, no row of head is updated, positions are null, and events refuse that: all of it fails.
+-- The whole of a submission: tasks, events with their positions, and the ring. Where the open lanes
+-- are no longer those that the caller knew, no row of head is updated, positions are null, and
+-- events refuse that: all of it fails.
 
 -- name: submit_one
 WITH s AS (
@@ -87,7 +87,33 @@ WITH s AS (
 SELECT (SELECT count(*) FROM s), floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
        CASE WHEN :topics::text <> '' THEN pg_notify('agentq', :topics::text) END;
 
+-- Ids of a batch are made up and almost never taken, so the first try does without looking: that
+-- saves a third of the server's work. If it fails on one, `submit_some` inserts those that are free.
+
 -- name: submit_many
+WITH new AS MATERIALIZED (
+    SELECT nextval('task_keys') AS key, u.*
+    FROM unnest(:ids::text[], :roles::bigint[], :priorities::bigint[], :states::bigint[],
+                :wake_ats::bigint[], :ats::bigint[], :memos::text[], :flags::bigint[],
+                :bodies::text[], :kinds::text[], :datas::text[]) WITH ORDINALITY
+         AS u (id, role, priority, state, wake_at, at, memo, flags, body, kind, data, nth)
+), s AS (
+    INSERT INTO specs (key, id, submitted_at, body) SELECT key, id, at, body FROM new
+), h AS (
+    UPDATE head SET position = position + :count::bigint
+    WHERE lanes = :known_lanes::text RETURNING position - :count::bigint AS base
+), t AS (
+    INSERT INTO tasks (key, role, priority, state, version, epoch, wake_at, updated_at, holder,
+                       memo, flags)
+    SELECT key, role, priority, state, 1, 0, wake_at, at, '', memo, flags FROM new
+), e AS (
+    INSERT INTO events (position, key, version, at, kind, trigger, state, epoch, data)
+    SELECT (SELECT base FROM h) + nth, key, 1, at, kind, 'Submit', state, 0, data FROM new
+)
+SELECT NULL::text[], floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
+       CASE WHEN :topics::text <> '' THEN pg_notify('agentq', :topics::text) END;
+
+-- name: submit_some
 WITH new AS MATERIALIZED (
     SELECT nextval('task_keys') AS key, u.*
     FROM unnest(:ids::text[], :roles::bigint[], :priorities::bigint[], :states::bigint[],
@@ -96,10 +122,10 @@ WITH new AS MATERIALIZED (
          AS u (id, role, priority, state, wake_at, at, memo, flags, body, kind, data)
 ), s AS (
     INSERT INTO specs (key, id, submitted_at, body) SELECT key, id, at, body FROM new
-    ON CONFLICT (id) DO NOTHING RETURNING key, id AS inserted
+    ORDER BY id, key ON CONFLICT (id) DO NOTHING RETURNING key, id AS inserted
 ), h AS (
     UPDATE head SET position = position + (SELECT count(*) FROM s)
-    WHERE lanes = :known_lanes::text RETURNING position
+    WHERE lanes = :known_lanes::text RETURNING position - (SELECT count(*) FROM s) AS base
 ), t AS (
     INSERT INTO tasks (key, role, priority, state, version, epoch, wake_at, updated_at, holder,
                        memo, flags)
@@ -107,8 +133,8 @@ WITH new AS MATERIALIZED (
     FROM new JOIN s USING (key)
 ), e AS (
     INSERT INTO events (position, key, version, at, kind, trigger, state, epoch, data)
-    SELECT (SELECT position FROM h) - (SELECT count(*) FROM s) + row_number() OVER (ORDER BY key),
-           key, 1, at, kind, 'Submit', state, 0, data
+    SELECT (SELECT base FROM h) + row_number() OVER (ORDER BY key), key, 1, at, kind, 'Submit',
+           state, 0, data
     FROM new JOIN s USING (key)
 ), o AS (
     INSERT INTO outbox (key, version, number, lane, payload)
@@ -310,6 +336,9 @@ WITH outcomes AS (
     DELETE FROM edges WHERE child = ANY (:keys::bigint[]) OR parent = ANY (:keys::bigint[])
 ), gone_tasks AS (DELETE FROM tasks WHERE key = ANY (:keys::bigint[]))
 DELETE FROM specs WHERE key = ANY (:keys::bigint[]);
+
+-- name: replan
+DISCARD PLANS;
 
 -- name: settings
 SELECT current_setting('synchronous_commit'),

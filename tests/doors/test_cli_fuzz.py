@@ -1,0 +1,165 @@
+"""Whatever is typed, and whatever stands in a file: an answer or a refusal, never an accident."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agentq.cli.main import cli
+from agentq.client.specs import FIELDS
+from tests.doors.conftest import Answer, count_tasks, run_here
+
+#: Every status that a user's mistake may have. 1 is ours alone: something nobody expected.
+EXPECTED = {0, 2, 3, 4, 5, 6, 7, 8}
+#: They wait for what may never come.
+WAITING = {"--follow", "-f", "--wait"}
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[Path]:
+    """One installation for all examples; what one leaves behind, the next one meets."""
+    before = Path.cwd()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        run_here("init").ok()
+        for number in range(3):
+            run_here("submit", "--to", "w", "--instructions", "x", "--id", f"t{number}").ok()
+        Path("task-file.md").write_text("---\nto: w\n---\nText.\n")
+        Path("bulk.jsonl").write_text('{"to": "w", "instructions": "x"}\n')
+        yield Path(folder)
+        os.chdir(before)
+
+
+def commands() -> list[tuple[list[str], click.Command]]:
+    context = click.Context(cli)
+    found: list[tuple[list[str], click.Command]] = []
+    for name in cli.list_commands(context):
+        command = cli.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            found += [([name, inner], each) for inner, each in command.commands.items()]
+        else:
+            found.append(([name], command))
+    return found
+
+
+#: No slash: an example must not write outside of its folder.
+texts = st.text(st.characters(exclude_characters="/", exclude_categories=()), max_size=12)
+values = st.one_of(
+    st.sampled_from([
+        "t0", "t1", "t", "w", "1", "0", "-1", "40", "1h", "5x", "-", "", "a=b", "task-file.md",
+        "bulk.jsonl", "ready", "high", "fail", "bash", "nan", "1e400", "9" * 30, "[", "{}", "--",
+    ]),
+    texts,
+)  # fmt: skip
+
+
+@st.composite
+def command_lines(draw: st.DrawFn) -> list[str]:
+    path, command = draw(st.sampled_from(ALL))
+    options = [name for each in command.params for name in each.opts if name.startswith("-")]
+    known = st.sampled_from([name for name in options if name not in WAITING])
+    words = draw(st.lists(st.one_of(known, values, values), max_size=7))
+    if path == ["wait"]:
+        words = ["--timeout", "0", *words]
+    return [*draw(st.sampled_from([[], [], ["--json"]])), *path, *words]
+
+
+ALL = commands()
+
+
+def no_accident(answer: Answer) -> None:
+    assert answer.status in EXPECTED, f"{answer.status}: {answer.err}{answer.out}"
+    assert "Traceback" not in answer.err + answer.out
+
+
+@settings(
+    max_examples=250,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(words=command_lines(), stdin=st.one_of(st.just(b""), st.binary(max_size=20)))
+def test_any_words(home: Path, words: list[str], stdin: bytes) -> None:
+    if any(word in WAITING or word.startswith(("--w", "--fo")) for word in words):
+        return  # an abbreviation may be one of those, too
+    answer = run_here(*words, stdin=stdin)
+    no_accident(answer)
+    if "--json" in words and answer.status != 0 and answer.out:
+        assert json.loads(answer.out)
+
+
+json_values = st.recursive(
+    st.one_of(
+        st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), texts,
+        st.sampled_from(["w", "1h", "t0", "high", "a,b", ["t1"], {"k": "v"}, {"usd": 1}]),
+    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(texts, inner, max_size=3)),
+    max_leaves=6,
+)  # fmt: skip
+bulk_objects = st.builds(
+    lambda fields, whole: {**fields, **({"to": "w", "instructions": "x"} if whole else {})},
+    st.dictionaries(
+        st.one_of(st.sampled_from(sorted(FIELDS)), texts), json_values, max_size=4
+    ),
+    st.booleans(),
+)  # fmt: skip
+
+
+def as_line(value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
+bulk_lines = st.one_of(
+    bulk_objects.map(as_line), bulk_objects.map(as_line), json_values.map(as_line),
+    st.binary(max_size=30),
+)  # fmt: skip
+
+
+@settings(
+    max_examples=120,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(lines=st.lists(bulk_lines, max_size=4))
+def test_any_lines_in_bulk(home: Path, lines: list[bytes]) -> None:
+    before = count_tasks()
+    answer = run_here("submit", "--bulk", "-", "--json", stdin=b"\n".join(lines))
+    no_accident(answer)
+    if answer.status == 0:
+        told = answer.json()
+        assert len(told["ids"]) == told["submitted"]
+        assert count_tasks() <= before + told["submitted"]
+    else:
+        assert count_tasks() == before
+
+
+@settings(
+    max_examples=100,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(
+    head=st.one_of(
+        bulk_objects.map(as_line),
+        st.binary(max_size=60),
+        st.lists(st.tuples(st.sampled_from(sorted(FIELDS)), texts), max_size=4).map(
+            lambda pairs: "\n".join(f"{k}: {v}" for k, v in pairs).encode("utf-8", "replace")
+        ),
+    ),
+    body=st.binary(max_size=40),
+)
+def test_any_task_file(home: Path, head: bytes, body: bytes) -> None:
+    (home / "any.md").write_bytes(b"---\n" + head + b"\n---\n" + body)
+    before = count_tasks()
+    answer = run_here("submit", "--to", "w", "--file", "any.md", "--json")
+    no_accident(answer)
+    assert count_tasks() in ((before,) if answer.status else (before, before + 1))

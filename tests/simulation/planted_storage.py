@@ -1,0 +1,393 @@
+"""More bugs on purpose: in limits, the log, the outbox, names and whatever a commit must keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from agentq.contracts.store import EffectRow, EventRow, HotRow, OutboxRow, RunAgain, T, Tx
+from agentq.core import people, schedule, transition, triggers
+from agentq.core.effects import Reply
+from agentq.core.errors import AgentqError, Unavailable
+from agentq.core.limits import RoleLimits
+from agentq.core.states import State
+from agentq.core.task import Memo, Spec, Task
+from agentq.ledger import claims, submit
+from agentq.ledger.ledger import Ledger
+from agentq.ledger.submit import Submitted, Submitter
+from agentq.ledger.work import Work
+from agentq.stores.sqlite import SqliteStore
+from agentq.stores.sqlite_rows import SqliteTx
+from tests.simulation.planted import breaks, nothing, sql
+from tests.simulation.violation import (
+    DEDUP,
+    DRAIN,
+    EFFECTS,
+    INPUT,
+    LIMITS,
+    LOG,
+    LOST,
+    REPLAY,
+    TIMERS,
+)
+
+# -- limits ----------------------------------------------------------------------------------------
+
+
+@breaks(LIMITS)
+def a_role_runs_one_too_many() -> AbstractContextManager[Any]:
+    real = RoleLimits.room
+
+    def room(self: RoleLimits, running: int, in_review: int) -> tuple[int, str]:
+        return real(self, running - 1, in_review)
+
+    return patch.object(RoleLimits, "room", room)
+
+
+@breaks(LIMITS)
+def the_review_limit_is_ignored() -> AbstractContextManager[Any]:
+    real = RoleLimits.room
+
+    def room(self: RoleLimits, running: int, in_review: int) -> tuple[int, str]:
+        return real(self, running, 0)
+
+    return patch.object(RoleLimits, "room", room)
+
+
+@breaks(LIMITS)
+def a_cancelled_holder_is_not_counted() -> AbstractContextManager[Any]:
+    return sql("occupancy", "IN (2, 7)", "= 2")
+
+
+@breaks(LIMITS)
+def an_exclusive_resource_is_not_held() -> AbstractContextManager[Any]:
+    return patch.object(SqliteTx, "hold", lambda *_: True)
+
+
+@breaks(LIMITS)
+def a_resource_is_never_given_back() -> AbstractContextManager[Any]:
+    return patch.object(SqliteTx, "unhold", nothing)
+
+
+@breaks(LIMITS)
+def half_a_set_of_resources_is_kept() -> AbstractContextManager[Any]:
+    def hold(self: SqliteTx, key: int, resources: Sequence[str]) -> bool:
+        for resource in resources:
+            self._all("hold", (resource, key))
+            if not self.connection.changes():
+                return False
+        return True
+
+    return patch.object(SqliteTx, "hold", hold)
+
+
+# -- the log and the rows --------------------------------------------------------------------------
+
+
+def _saving(
+    change: Callable[[list[HotRow], list[EventRow], list[EffectRow]], None],
+) -> AbstractContextManager[Any]:
+    """A store that saves something else than it was given."""
+    real = SqliteTx.save
+
+    def save(
+        self: SqliteTx,
+        hot: Sequence[HotRow],
+        events: Sequence[EventRow],
+        effects: Sequence[EffectRow],
+    ) -> None:
+        rows, lines, carried = list(hot), list(events), list(effects)
+        change(rows, lines, carried)
+        real(self, rows, lines, carried)
+
+    return patch.object(SqliteTx, "save", save)
+
+
+@breaks(REPLAY)
+def an_event_is_forgotten() -> AbstractContextManager[Any]:
+    def forget(hot: list[HotRow], events: list[EventRow], effects: list[EffectRow]) -> None:
+        events[:] = [event for event in events if event.trigger != "Progress"]
+
+    return _saving(forget)
+
+
+@breaks(REPLAY)
+def a_row_is_not_saved() -> AbstractContextManager[Any]:
+    def forget(hot: list[HotRow], events: list[EventRow], effects: list[EffectRow]) -> None:
+        del hot[1:]
+
+    return _saving(forget)
+
+
+@breaks(REPLAY)
+def a_counter_is_not_stored() -> AbstractContextManager[Any]:
+    def forget(hot: list[HotRow], events: list[EventRow], effects: list[EffectRow]) -> None:
+        for at, row in enumerate(hot):
+            hot[at] = row._replace(memo=row.memo.replace('"failures":1', '"failures":0'))
+
+    return _saving(forget)
+
+
+@breaks(LOG)
+def positions_have_gaps() -> AbstractContextManager[Any]:
+    real = SqliteTx._append
+
+    def append(self: SqliteTx, events: Sequence[EventRow]) -> None:
+        if self._position < 0:
+            self._position = self.last_position()
+        self._position += len(events) > 1
+        real(self, events)
+
+    return patch.object(SqliteTx, "_append", append)
+
+
+@breaks(LOG)
+def a_follower_sees_an_event_twice() -> AbstractContextManager[Any]:
+    return sql("events_after", "e.position > ", "e.position >= ")
+
+
+@breaks(LOG, LOST, REPLAY)
+def positions_and_keys_are_used_again_after_pruning() -> AbstractContextManager[Any]:
+    return sql("set_floors", "floor = max(floor,", "floor = 0 * max(floor,")
+
+
+@breaks(TIMERS)
+def a_backoff_has_no_timer() -> AbstractContextManager[Any]:
+    real = schedule.next_wake
+
+    def next_wake(state: State, spec: Spec, memo: Memo, submitted_at: int, epoch: int) -> int:
+        if memo.not_before and memo.failures:
+            return 0
+        return real(state, spec, memo, submitted_at, epoch)
+
+    return patch.object(transition, "next_wake", next_wake)
+
+
+@breaks(TIMERS)
+def the_time_to_live_has_no_timer() -> AbstractContextManager[Any]:
+    real = schedule.next_wake
+
+    def next_wake(state: State, spec: Spec, memo: Memo, submitted_at: int, epoch: int) -> int:
+        if state is State.READY:
+            return 0
+        return real(state, spec, memo, submitted_at, epoch)
+
+    return patch.object(transition, "next_wake", next_wake)
+
+
+# -- effects ---------------------------------------------------------------------------------------
+
+
+@breaks(EFFECTS)
+def the_outbox_is_skipped() -> AbstractContextManager[Any]:
+    def forget(hot: list[HotRow], events: list[EventRow], effects: list[EffectRow]) -> None:
+        effects.clear()
+
+    return _saving(forget)
+
+
+@breaks(EFFECTS)
+def one_kind_of_effect_is_forgotten() -> AbstractContextManager[Any]:
+    real = Work.note_effects
+
+    def note_effects(self: Work, key: int, task: Task, effects: Sequence[Any]) -> None:
+        real(self, key, task, [each for each in effects if not isinstance(each, Reply)])
+
+    return patch.object(Work, "note_effects", note_effects)
+
+
+@breaks(EFFECTS)
+def effects_are_acked_when_they_are_taken() -> AbstractContextManager[Any]:
+    real = SqliteTx.take_effects
+
+    def take_effects(
+        self: SqliteTx, lane: str, now: int, count: int, until: int
+    ) -> list[OutboxRow]:
+        rows = real(self, lane, now, count, until)
+        self.ack_effects([row.sequence for row in rows])
+        return rows
+
+    return patch.object(SqliteTx, "take_effects", take_effects)
+
+
+@breaks(EFFECTS)
+def a_refused_call_leaves_an_effect() -> AbstractContextManager[Any]:
+    real = claims._keep_as_evidence
+
+    def keep(work: Work, key: int, trigger: Any) -> None:
+        real(work, key, trigger)
+        work.note_effects(key, work.task(key), (Reply("somebody", "failed"),))
+
+    return patch.object(claims, "_keep_as_evidence", keep)
+
+
+@breaks(EFFECTS)
+def the_holder_is_not_told_to_stop() -> AbstractContextManager[Any]:
+    real = people.cancel
+
+    def cancel(task: Task, trigger: Any, now: int) -> Any:
+        step = real(task, trigger, now)
+        if task.holder:
+            step.effects = step.effects[1:]
+        return step
+
+    return patch.dict(transition._STEPS, {triggers.Cancel: cancel})
+
+
+# -- names -----------------------------------------------------------------------------------------
+
+
+@breaks(DEDUP)
+def pruning_forgets_the_names() -> AbstractContextManager[Any]:
+    real = SqliteTx.delete
+
+    def delete(self: SqliteTx, keys: Sequence[int]) -> None:
+        for key in keys:
+            self.connection.execute(
+                "DELETE FROM dedup WHERE task_id = (SELECT id FROM specs WHERE key = ?)", (key,)
+            )
+        real(self, keys)
+
+    return patch.object(SqliteTx, "delete", delete)
+
+
+@breaks(DEDUP)
+def bodies_are_not_compared() -> AbstractContextManager[Any]:
+    return patch.object(submit, "body_digest", lambda _: "the same")
+
+
+@breaks(DEDUP)
+def an_idempotency_key_is_not_remembered() -> AbstractContextManager[Any]:
+    def names(spec: Spec, generated: Collection[str]) -> list[str]:
+        return [] if spec.id in generated else [f"id:{spec.id}"]
+
+    return patch.object(submit, "_dedup_names", names)
+
+
+@breaks(DEDUP)
+def names_are_forgotten_too_early() -> AbstractContextManager[Any]:
+    real = SqliteTx.forget_dedup
+
+    def forget(self: SqliteTx, now: int) -> int:
+        return real(self, now + 7 * 3_600_000)
+
+    return patch.object(SqliteTx, "forget_dedup", forget)
+
+
+# -- commits ---------------------------------------------------------------------------------------
+
+
+@breaks(LOST)
+def a_submit_is_acknowledged_before_its_commit() -> AbstractContextManager[Any]:
+    real = Submitter.submit
+
+    def accept(
+        self: Submitter,
+        specs: Sequence[Spec],
+        generated: Collection[str] = (),
+        fence: tuple[int, int] | None = None,
+    ) -> list[Submitted]:
+        try:
+            return real(self, specs, generated, fence)
+        except Unavailable:
+            decide, now = transition.transition, self._store.now()
+            tasks = [decide(None, triggers.Submit(spec), now).task for spec in specs]
+            return [Submitted(task, True) for task in tasks]
+
+    return patch.object(Submitter, "submit", accept)
+
+
+@breaks(LOST)
+def a_verb_is_acknowledged_before_its_commit() -> AbstractContextManager[Any]:
+    real = Ledger.tell_many
+
+    def tell_many(self: Ledger, items: Sequence[Any]) -> list[Task | AgentqError]:
+        try:
+            return real(self, items)
+        except Unavailable:
+            work = []
+
+            def decide(reader: Any) -> None:
+                for key, trigger in items:
+                    row = reader.tasks([key])[0]
+                    work.append(transition.transition(self.views._task(row), trigger, reader.now()))
+
+            self.store.read(decide)
+            return [decision.task for decision in work]
+
+    return patch.object(Ledger, "tell_many", tell_many)
+
+
+@breaks(INPUT, REPLAY, LIMITS, EFFECTS, LOG, LOST)
+def a_failed_transaction_is_committed() -> AbstractContextManager[Any]:
+    def commit_anyway(self: SqliteStore) -> None:
+        if self._writer.in_transaction:
+            self._writer.execute("COMMIT")
+
+    return patch.object(SqliteStore, "_roll_back", commit_anyway)
+
+
+@breaks(LOST, REPLAY, LOG, INPUT, LIMITS, EFFECTS)
+def a_second_run_keeps_what_the_first_one_did() -> AbstractContextManager[Any]:
+    real = SqliteStore.write
+
+    def write(self: SqliteStore, change: Callable[[Tx], T]) -> T:
+        def careless(tx: Tx) -> T:
+            try:
+                return change(tx)
+            except RunAgain:
+                return change(tx)  # in the same transaction, without rolling back
+
+        return real(self, careless)
+
+    return patch.object(SqliteStore, "write", write)
+
+
+@breaks(LOST)
+def pruning_takes_what_is_not_over() -> AbstractContextManager[Any]:
+    return sql("prunable", "t.state >= 5 AND", "")
+
+
+@breaks(LOST, EFFECTS)
+def pruning_takes_what_has_effects_under_way() -> AbstractContextManager[Any]:
+    return sql("prunable", "SELECT 1 FROM outbox o WHERE o.key = t.key", "SELECT 1 WHERE 0")
+
+
+@breaks(DRAIN)
+def urgent_tasks_wait_in_line() -> AbstractContextManager[Any]:
+    return sql("pick", "ORDER BY t.priority, t.key", "ORDER BY t.key")
+
+
+@breaks(INPUT, REPLAY)
+def a_batch_is_accepted_in_part() -> AbstractContextManager[Any]:
+    real = Submitter._submit_checked
+
+    @contextmanager
+    def one_by_one() -> Iterator[None]:
+        def checked(self: Submitter, tx: Tx, specs: Sequence[Spec], *rest: Any) -> list[Submitted]:
+            done: list[Submitted] = []
+            for spec in specs:
+                try:
+                    done += real(self, tx, [spec], *rest)
+                except AgentqError as refusal:
+                    late.append(refusal)
+            return done
+
+        def submit_all(self: Submitter, *asked: Any) -> list[Submitted]:
+            late.clear()
+            answer = whole(self, *asked)
+            if late:
+                raise late[0]
+            return answer
+
+        late: list[AgentqError] = []
+        whole = Submitter.submit
+        with (
+            patch.object(Submitter, "_submit_checked", checked),
+            patch.object(Submitter, "submit", submit_all),
+        ):
+            yield
+
+    return one_by_one()
