@@ -17,6 +17,7 @@ from agentq.core.states import State
 from agentq.core.task import Amounts, Task
 from agentq.core.triggers import (
     AddArtifact,
+    Entry,
     FailureKind,
     Report,
     Resolution,
@@ -225,6 +226,9 @@ class Twins:
 
     def tasks(self) -> list[Task]:
         return list(self.sides[0].ledger.views.list_tasks(Wanted(limit=1000)).tasks)
+
+    def log(self) -> list[Entry]:
+        return self.sides[0].ledger.views.events_after(0, 10_000)
 
     def compare_everything(self) -> None:
         first, second = (self._everything(side) for side in self.sides)

@@ -13,7 +13,7 @@ import click
 import pytest
 
 from agentq.cli.main import COMMANDS, cli
-from agentq.cli.screen import clean, one_line
+from agentq.cli.screen import clean, one_line, size_words
 from tests.doors.conftest import (
     PROGRAM,
     Submit,
@@ -195,6 +195,7 @@ def test_clean_keeps_text_and_shows_the_rest() -> None:
     assert clean("a\r\nb") == "a\nb"
     assert clean("\x1b[31m\x00\x9b\u202e\ud800") == "\\x1b[31m\\x00\\x9b\\u202e\\ud800"
     assert one_line(" two\n lines\t here ", 9) == "two line…"
+    assert [size_words(n) for n in (312, 4_300, 7_340_032)] == ["312 B", "4.2 kB", "7.0 MB"]
 
 
 def test_a_reader_that_leaves_is_no_error(home: Path, submit: Submit) -> None:

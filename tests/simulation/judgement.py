@@ -177,7 +177,9 @@ class Judge:
     def _judge_items(
         self, call: Call, outcome: Outcome, expected: Expectation, facts: StepFacts
     ) -> None:
-        answers = outcome.value if call.verb == "tell_many" else [outcome.error or outcome.value]
+        answers = [outcome.error or outcome.value] * len(call.items)
+        if outcome.ok and call.verb == "tell_many":
+            answers = outcome.value
         for (key, told), objection, answer in zip(
             call.items, expected.objections, answers, strict=True
         ):

@@ -44,6 +44,9 @@ def play(seed: int, steps: int = 0) -> Played:
             f"seed {seed}, step {world.steps}: {violation}\n{told}\n"
             f"  replay: {how_to_replay(seed, steps)}"
         )
+    except Exception as crash:
+        crash.add_note(f"seed {seed}; replay: {how_to_replay(seed, steps)}")
+        raise
     virtual_ms = world.clock.at - START_MS
     seen = frozenset(world.model.seen)
     return Played(seed, world.steps, len(world.model.log), virtual_ms, seen, invariant, failure)

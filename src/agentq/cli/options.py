@@ -19,6 +19,7 @@ else:
     _Kind = click.ParamType
 
 F = TypeVar("F", bound=Callable[..., Any])
+C = TypeVar("C", bound=click.Command)
 
 NAMES_OF_HELP = ["-h", "--help"]
 
@@ -48,8 +49,7 @@ def command(name: str | None = None) -> Callable[[Callable[..., Any]], click.Com
     """A command that takes --json and --url as well as its own options."""
 
     def decorate(function: Callable[..., Any]) -> click.Command:
-        made: click.Command = click.command(name)(url_option(json_option(function)))
-        return made
+        return _with_globals(click.command(name)(function))
 
     return decorate
 
@@ -58,9 +58,19 @@ def group(name: str | None = None) -> Callable[[Callable[..., Any]], click.Group
     """A command of commands; alone it shows its help."""
 
     def decorate(function: Callable[..., Any]) -> click.Group:
-        return click.group(name, invoke_without_command=True)(url_option(json_option(function)))
+        return _with_globals(click.group(name, invoke_without_command=True)(function))
 
     return decorate
+
+
+def _with_globals(made: C) -> C:
+    """The command with the global options after its own, where its help shows them last."""
+
+    def nothing() -> None:
+        """Stands in for a function: decorators hang options on one."""
+
+    made.params += click.command()(json_option(url_option(nothing))).params
+    return made
 
 
 # -- kinds of values -----------------------------------------------------------------------------

@@ -7,7 +7,6 @@ Nothing here imports rich unless a table is shown on a terminal.
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -77,6 +76,8 @@ def _visible(match: re.Match[str]) -> str:
 
 def emit_json(plain: object, *, one_per_line: bool = False) -> None:
     """Print JSON; what a terminal might obey stands escaped in it."""
+    import json
+
     text = json.dumps(plain, ensure_ascii=False)
     # JSON itself has no such character outside of its texts, so the escape is always in place.
     if not text.isprintable():
@@ -213,10 +214,7 @@ def ago(at: int, now: int) -> str:
 
 
 def size_words(size: int) -> str:
-    """
-    >>> size_words(312), size_words(4_300), size_words(7_340_032)
-    ('312 B', '4.2 kB', '7.0 MB')
-    """
+    """A file's size as people say it: `312 B`, `4.2 kB`, `7.0 MB`."""
     amount, unit = float(size), "B"
     for larger in ("kB", "MB", "GB", "TB"):
         if amount < 1024:

@@ -9,6 +9,7 @@ from agentq.core.effects import Effect, Notify, StopHolder
 from agentq.core.envelope import spec_digest
 from agentq.core.errors import Refused
 from agentq.core.gates import missing_evidence
+from agentq.core.kinds import check_amounts
 from agentq.core.limits import CRASHES_MAX, REMINDER_MS, WARN_SHARE, overspent
 from agentq.core.retry import backoff_ms
 from agentq.core.schedule import expiry
@@ -29,9 +30,17 @@ from agentq.core.task import EMPTY_MEMO, NOTHING, Amounts, Memo, Reported, Task
 def claim(task: Task, trigger: t.Claim, now: int) -> Step:
     expires_at = expiry(task.spec, task.memo, task.submitted_at, task.epoch)
     if expires_at and now >= expires_at:
-        raise Refused(f"{task.id} has expired before it started.", code="expired")
+        raise Refused(
+            f"{task.id} has expired before it started.",
+            "`agentq requeue` opens it again once it is among the dead letters.",
+            code="expired",
+        )
     if task.spec.irreversible and task.memo.approved_digest != spec_digest(task.spec):
-        raise Refused(f"{task.id} is irreversible and not approved.", code="not_approved")
+        raise Refused(
+            f"{task.id} is irreversible, and what was approved is not what it says now.",
+            "Have it approved again by somebody other than its submitter.",
+            code="not_approved",
+        )
     memo = task.memo
     if memo is not EMPTY_MEMO:
         memo = replace(
@@ -56,8 +65,9 @@ def add_artifact(task: Task, trigger: t.AddArtifact, now: int) -> Step:
 
 def _charge(task: Task, memo: Memo, cost: Amounts) -> tuple[Memo, str, tuple[Effect, ...]]:
     """Add a cost; say which budget that uses up, and warn once when one runs low."""
-    if cost == NOTHING:
+    if cost is NOTHING or cost == NOTHING:
         return memo, "", ()
+    check_amounts("cost", cost)
     spent, budget = memo.spent.plus(cost), task.spec.budget
     memo = replace(memo, spent=spent)
     gone = overspent(budget, memo.extra_budget, spent)

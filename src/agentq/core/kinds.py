@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import Any
 
 from agentq.core.errors import Invalid
+from agentq.core.graph import parents_first
 from agentq.core.task import Amounts, ExpectedOutput, OnDependencyFailure, Priority, Spec
 
 #: How deep unknown fields, and next tasks of next tasks, may nest.
@@ -75,6 +76,17 @@ def _check_texts(name: str, values: tuple[Any, ...]) -> None:
             raise wrong_kind(name, str, value)
 
 
+def is_readable(text: str) -> bool:
+    """Whether a text can be written down: bytes in the guise of text cannot."""
+    if text.isascii():
+        return "\x00" not in text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\x00" not in text
+
+
 def check_amounts(name: str, amounts: Amounts) -> None:
     """Money, tokens, turns and seconds: numbers from 0 that can be written down."""
     if type(amounts) is not Amounts:
@@ -137,6 +149,7 @@ def check_family(spec: Spec) -> None:
                     "Give each its own id.",
                 )
             seen.add(child.id)
+        parents_first(level)  # raises if they wait for each other
         level = [grandchild for child in level for grandchild in child.next]
     raise Invalid(
         f"The tasks that follow {spec.id} nest deeper than {NEXT_DEPTH_MAX} levels.",

@@ -7,6 +7,7 @@ from dataclasses import replace
 from agentq.core import triggers as t
 from agentq.core.effects import StopHolder
 from agentq.core.errors import Refused
+from agentq.core.kinds import check_amounts
 from agentq.core.limits import REFUSED_REPORTS_KEPT, overspent
 from agentq.core.states import State
 from agentq.core.steps import Step, again, annotated, completed, over, stale
@@ -14,6 +15,7 @@ from agentq.core.task import Reported, Task
 
 
 def answer(task: Task, trigger: t.Answer, now: int) -> Step:
+    check_amounts("extra_budget", trigger.extra_budget)
     memo = annotated(
         task.memo, now, trigger.by, "answer", trigger.text, remind_at=0,
         extra_budget=task.memo.extra_budget.plus(trigger.extra_budget),

@@ -60,7 +60,7 @@ TABLE: dict[tuple[State | None, str], frozenset[State]] = {
     # The lease ended and nobody renewed it.
     (H, "Tick"): frozenset({H, R, F, B}),
     # Review: reported is not verified. A verdict decides; rejecting is a verdict too.
-    (V, "Verdict"): frozenset({C, R, P, F}),
+    (V, "Verdict"): frozenset({C, R, P, F, B}),
     (V, "Tick"): frozenset({V}),
     # Blocked waits for somebody up the chain and is never retried blindly.
     (B, "DependencyEnded"): frozenset({B, F, X}),
@@ -73,7 +73,7 @@ TABLE: dict[tuple[State | None, str], frozenset[State]] = {
     (X, "Stopped"): frozenset({X}),
     (X, "Tick"): frozenset({X}),
     # Dead letters are reopened by hand only.
-    (F, "Requeue"): frozenset({R, P}),
+    (F, "Requeue"): frozenset({R, P, B}),
     (E, "Requeue"): frozenset({R, P}),
     # Notes in the margin.
     **{(state, "Comment"): frozenset({state}) for state in State},

@@ -15,7 +15,7 @@ from agentq.core.effects import (
     SpawnNext,
 )
 from agentq.core.errors import Refused, Stale
-from agentq.core.limits import NOTES_KEPT, REMINDER_MS
+from agentq.core.limits import NOTES_KEPT, REMINDER_MS, overspent
 from agentq.core.schedule import awaits_approval
 from agentq.core.states import TABLE, TERMINAL, State
 from agentq.core.task import Memo, Note, Spec, Task
@@ -45,6 +45,10 @@ def not_allowed(task: Task | None, trigger: Trigger) -> Refused:
         return Refused(f"{name} needs a task and there is none yet.", "Submit the task first.")
     if hasattr(trigger, "epoch") and name not in ("Comment", "RefuseReport"):
         return stale(task, trigger.epoch)
+    if name == "Submit":
+        return Refused(
+            f"{task.id} is there already.", "Submit under another id.", code="wrong_state"
+        )
     able = sorted({str(s) for (s, n) in TABLE if n == name and s is not None})
     return Refused(
         f"{name} applies to a task that is {' or '.join(able)}; {task.id} is {task.state}."
@@ -97,8 +101,10 @@ def annotated(memo: Memo, now: int, by: str, kind: str, text: str, **changes: An
     return replace(memo, notes=notes, **changes)
 
 
-def over(spec: Spec, state: State, kind: str, memo: Memo | None, summary: str = "") -> Step:
-    """A terminal step: dependents are told, and whoever asked gets the outcome."""
+def over(spec: Spec, state: State, kind: str, memo: Memo, summary: str = "") -> Step:
+    """A terminal step: it waits for nothing more, dependents are told, and so is whoever asked."""
+    if memo.waiting_on or memo.not_before or memo.remind_at:
+        memo = replace(memo, waiting_on=(), not_before=0, remind_at=0)
     effects: list[Effect] = [ResolveDependents(state)]
     if spec.reply_to:
         status = "completed" if state is State.COMPLETE else str(state)
@@ -145,7 +151,13 @@ def waits(spec: Spec, memo: Memo, now: int, kind: str) -> Step:
 
 
 def again(task: Task, memo: Memo, now: int, kind: str) -> Step:
-    """Back to the queue after an attempt; an irreversible task needs a new approval first."""
+    """Back to the queue after an attempt, if there is money left to try again.
+
+    An irreversible task needs a new approval first.
+    """
+    gone = overspent(task.spec.budget, memo.extra_budget, memo.spent)
+    if gone:
+        return blocked(task, memo, now, f"The budget is used up: {gone}.", "budget")
     if task.spec.irreversible:
         memo = replace(memo, approved_by="", approved_digest="", asked_at=0)
     return waits(task.spec, memo, now, kind)

@@ -9,7 +9,7 @@ from typing import Any
 
 from agentq.core.envelope import canonical_json, spec_to_dict
 from agentq.core.errors import Invalid
-from agentq.core.kinds import check_family, check_kinds
+from agentq.core.kinds import check_family, check_kinds, is_readable
 from agentq.core.limits import BATCH_MAX, ENVELOPE_BYTES_MAX, NAME_CHARS_MAX
 from agentq.core.secrets import find_secret
 from agentq.core.task import NO_OUTPUT_EXPECTED, Spec
@@ -33,10 +33,10 @@ def check_id(task_id: str) -> str:
 
 
 def check_role(role: str, what: str = "role") -> str:
-    if not _ROLE.match(role):
+    if not isinstance(role, str) or not _ROLE.match(role):
         raise Invalid(
             f"A {what} is 1 to 128 letters, digits, '.', '_', ':', '/', '@' or '-' and starts with"
-            f" a letter or digit; got {role[:140]!r}.",
+            f" a letter or digit; got {str(role)[:140]!r}.",
             "For example: implementation-worker.",
         )
     return role
@@ -171,7 +171,7 @@ def _check_texts(spec: Spec) -> int:
                 "Take the secret out; hand it to the worker through its environment instead.",
                 code="secret",
             )
-        if not text.isascii() and _has_surrogates(text):
+        if not text.isascii() and not is_readable(text.replace("\x00", "")):
             raise Invalid(
                 f"The field {field} holds bytes that are not UTF-8.", "Send text, not bytes."
             )
@@ -185,11 +185,3 @@ def _check_texts(spec: Spec) -> int:
                 "Shorten it and leave control characters out.",
             )
     return total
-
-
-def _has_surrogates(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return True
-    return False

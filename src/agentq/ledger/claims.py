@@ -12,6 +12,7 @@ from agentq.core.limits import SUMMARY_CHARS_MAX, shorten
 from agentq.core.states import State
 from agentq.core.task import Task
 from agentq.core.triggers import AddArtifact, Claim, Fail, RefuseReport, Report, Tick, Trigger
+from agentq.core.words import check_trigger
 from agentq.ledger.codec import limits_of
 from agentq.ledger.work import Work
 
@@ -57,7 +58,7 @@ def claim_one(tx: Tx, work: Work, key: int, holder: str, lease_ms: int) -> Held:
     task = work.task(key)
     if task.state is State.READY:
         _check_room(tx, work, task)
-        if task.spec.resources and not tx.hold(key, sorted(task.spec.resources)):
+        if task.spec.resources and not tx.hold(key, sorted(set(task.spec.resources))):
             raise Refused(
                 f"{task.id} needs {', '.join(task.spec.resources)}, which another task holds.",
                 "`agentq explain` says who.",
@@ -86,7 +87,7 @@ def _take(tx: Tx, work: Work, key: int, task: Task, holder: str, lease_ms: int) 
     if task.wake_at and task.wake_at <= work.now:
         work.apply(key, Tick())  # its time to live passed while it waited
         return None
-    if task.spec.resources and not tx.hold(key, sorted(task.spec.resources)):
+    if task.spec.resources and not tx.hold(key, sorted(set(task.spec.resources))):
         return None
     return work.apply(key, Claim(holder, lease_ms or task.spec.lease_seconds * 1000))
 
@@ -115,6 +116,7 @@ def tell(tx: Tx, work: Work, items: Sequence[tuple[int, Trigger]]) -> list[Task 
 
 
 def _tell_one(tx: Tx, work: Work, key: int, trigger: Trigger) -> Task:
+    check_trigger(trigger)
     if isinstance(trigger, Report):
         task = work.task(key)
         if already_accepted(task, trigger):

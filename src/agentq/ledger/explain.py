@@ -38,7 +38,8 @@ def explain(task: Task, facts: Facts) -> Explanation:
     causes = _CAUSES[task.state](task, facts)
     headline = f"{task.id} is {task.state}"
     if task.state is State.READY:
-        headline += " and can be claimed now" if not causes else ", but held back"
+        headline += ", but held back" if causes else " and can be claimed now"
+        causes += _in_line(task, facts) + _expires(task, facts)
     elif task.state is State.PENDING:
         headline += ": it waits for what is listed below"
     return Explanation(task, headline + ".", tuple(causes))
@@ -89,9 +90,13 @@ def _ready(task: Task, facts: Facts) -> list[tuple[str, str]]:
         causes.append(
             (f"no worker has asked for role {task.to} in the last {ago}", "start a worker")
         )
-    if facts.ahead:
-        causes.append((f"{facts.ahead} tasks of its role are ahead of it", "wait"))
-    return causes + _expires(task, facts)
+    return causes
+
+
+def _in_line(task: Task, facts: Facts) -> list[tuple[str, str]]:
+    if not facts.ahead:
+        return []
+    return [(f"{facts.ahead} tasks of its role are ahead of it", "wait")]
 
 
 def _expires(task: Task, facts: Facts) -> list[tuple[str, str]]:

@@ -13,14 +13,10 @@ from agentq.contracts.store import (
     Tx,
 )
 from agentq.core.effects import LANES
-from agentq.core.errors import AgentqError, Invalid
+from agentq.core.errors import AgentqError, Conflict, Invalid
 from agentq.core.limits import (
     BATCH_MAX,
-    NOTE_CHARS_MAX,
-    PROGRESS_CHARS_MAX,
-    SUMMARY_CHARS_MAX,
     RoleLimits,
-    check_length,
 )
 from agentq.core.states import TERMINAL
 from agentq.core.task import Amounts, Spec, Task
@@ -30,6 +26,7 @@ from agentq.core.triggers import (
     Approve,
     Block,
     Cancel,
+    Claim,
     Comment,
     Fail,
     FailureKind,
@@ -46,6 +43,8 @@ from agentq.core.triggers import (
     Trigger,
     Verdict,
 )
+from agentq.core.validate import check_role
+from agentq.core.words import check_trigger
 from agentq.ledger import claims
 from agentq.ledger.claims import Held
 from agentq.ledger.codec import STATES, SpecCache
@@ -54,6 +53,7 @@ from agentq.ledger.views import Views
 from agentq.ledger.work import Work
 
 NO_COST = Amounts()
+LEASE_MS_MAX = 366 * 24 * 3600 * 1000
 
 
 class Ledger:
@@ -93,6 +93,8 @@ class Ledger:
         """Take up to `count` ready tasks of a role. `lease_ms` 0 means as each task says."""
         if not 1 <= count <= BATCH_MAX:
             raise Invalid(f"A claim takes 1 to {BATCH_MAX} tasks, got {count}.")
+        check_role(role)
+        _check_claim(holder, lease_ms)
         role_id = self.store.role_ids((role,))[role]
         while True:
             held, look_again = self.store.write(
@@ -103,6 +105,7 @@ class Ledger:
 
     def claim_task(self, key: int, holder: str, lease_ms: int = 0) -> Held:
         """Take this very task."""
+        _check_claim(holder, lease_ms)
         return self.store.write(
             lambda tx: claims.claim_one(tx, self._work(tx), key, holder, lease_ms)
         )
@@ -124,14 +127,12 @@ class Ledger:
     def progress(self, key: int, epoch: int, percent: int, note: str = "") -> Task:
         if not 0 <= percent <= 100:
             raise Invalid(f"Progress is 0 to 100 percent, got {percent}.")
-        check_length("The progress note", note, PROGRESS_CHARS_MAX)
         return self.tell(key, Progress(epoch, percent, note))
 
     def spend(self, key: int, epoch: int, cost: Amounts) -> Task:
         return self.tell(key, Spend(epoch, cost))
 
     def report(self, key: int, report: Report) -> Task:
-        check_length("The summary", report.summary, SUMMARY_CHARS_MAX)
         return self.tell(key, report)
 
     def fail(
@@ -142,11 +143,9 @@ class Ledger:
         kind: FailureKind = FailureKind.TRANSIENT,
         cost: Amounts = NO_COST,
     ) -> Task:
-        check_length("The reason", reason, SUMMARY_CHARS_MAX)
         return self.tell(key, Fail(epoch, reason, kind, cost, self._chance()))
 
     def block(self, key: int, epoch: int, reason: str) -> Task:
-        check_length("The reason", reason, SUMMARY_CHARS_MAX)
         return self.tell(key, Block(epoch, reason))
 
     def release(self, key: int, epoch: int, reason: str = "", not_before: int = 0) -> Task:
@@ -158,6 +157,8 @@ class Ledger:
     def record_artifact(self, key: int, artifact: AddArtifact) -> Task:
         """Make a file of this attempt visible. Refused if the attempt no longer holds the task."""
 
+        check_trigger(artifact)
+
         def change(tx: Tx) -> Task:
             work = self._work(tx)
             work.load([key])
@@ -168,6 +169,12 @@ class Ledger:
             ]
             if same and same[0].sha256 == artifact.sha256:
                 return work.task(key)
+            if same:
+                raise Conflict(
+                    f"{work.task(key).id} has a {artifact.name} of attempt {artifact.epoch}"
+                    " already, with other content. Nothing was recorded.",
+                    "Evidence is never overwritten: choose another name.",
+                )
             task = work.apply(key, artifact)
             tx.add_artifacts(
                 [
@@ -196,7 +203,6 @@ class Ledger:
         return self.tell(key, Reject(by, reason))
 
     def verdict(self, key: int, by: str, ruling: Ruling, feedback: str = "") -> Task:
-        check_length("The feedback", feedback, NOTE_CHARS_MAX)
         return self.tell(key, Verdict(by, ruling, feedback))
 
     def answer(
@@ -207,18 +213,18 @@ class Ledger:
         resolution: Resolution = Resolution.RETRY,
         extra_budget: Amounts = NO_COST,
     ) -> Task:
-        check_length("The answer", text, NOTE_CHARS_MAX)
         return self.tell(key, Answer(by, text, resolution, extra_budget))
 
     def cancel(self, key: int, by: str, reason: str = "") -> Task:
         return self.tell(key, Cancel(by, reason))
 
     def comment(self, key: int, by: str, text: str, epoch: int = 0) -> Task:
-        check_length("The comment", text, NOTE_CHARS_MAX)
         return self.tell(key, Comment(by, text, epoch))
 
     def requeue(self, key: int, by: str, reason: str = "") -> Task:
         """Open a dead letter again. It waits anew for those dependencies that are under way."""
+
+        check_trigger(Requeue(by, reason))
 
         def change(tx: Tx) -> Task:
             work = self._work(tx)
@@ -283,6 +289,10 @@ class Ledger:
     # -- care ------------------------------------------------------------------------------------
 
     def set_limits(self, role: str, limits: RoleLimits) -> None:
+        for limit in (limits.max_running, limits.max_review):
+            if type(limit) is not int or not 0 <= limit <= 1_000_000:
+                raise Invalid(f"A limit is 0 (none) to 1000000, got {limit!r}.")
+        check_role(role)
         role_id = self.store.role_ids((role,))[role]
 
         def change(tx: Tx) -> None:
@@ -324,3 +334,9 @@ class Ledger:
         tx.delete(keys)
         self._specs.drop(keys)
         return keys, ids
+
+
+def _check_claim(holder: str, lease_ms: int) -> None:
+    if type(lease_ms) is not int or not 0 <= lease_ms <= LEASE_MS_MAX:
+        raise Invalid(f"A lease lasts up to a year, got {lease_ms} ms.", "Renew it instead.")
+    check_trigger(Claim(holder, lease_ms))

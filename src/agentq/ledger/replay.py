@@ -42,15 +42,23 @@ def check_task(stored: Task, events: Sequence[Event]) -> list[Problem]:
     return [Problem(stored.id, text) for text in problems]
 
 
+def _told(events: Sequence[Event]) -> str:
+    if not events:
+        return "nothing"
+    return f"{events[0].kind}, {events[0].state}, attempt {events[0].epoch}"
+
+
 def _compare(stored: Task, events: Sequence[Event]) -> list[str]:
     problems: list[str] = []
     task: Task | None = None
     try:
-        for event, task in replay(events):
-            if (event.state, event.epoch, event.at) != (task.state, task.epoch, task.updated_at):
+        for event in events:
+            decision = transition(task, event.trigger, event.at)
+            task = decision.task
+            if decision.events != (event,):
                 problems.append(
-                    f"event {event.version} ({event.kind}) says {event.state}, attempt"
-                    f" {event.epoch}; replaying gives {task.state}, attempt {task.epoch}"
+                    f"event {event.version} says {event.kind}, {event.state}, attempt"
+                    f" {event.epoch}; replaying gives {_told(decision.events)}"
                 )
     except Exception as error:  # noqa: BLE001
         # Whatever a damaged log makes the rules do, it is a finding, not a crash of the checker.

@@ -146,7 +146,9 @@ class Submitter:
         fresh = [spec for spec in unique if spec.id not in known and spec.id not in twins]
         fresh = parents_first(fresh)
         born = self._give_birth(work, fresh, roles)
-        self._remember(tx, fresh, generated, work.now)
+        ids = {spec.id: born[spec.id].id for spec in fresh}
+        ids |= {spec.id: known[spec.id].id for spec in unique if spec.id in known}
+        self._remember(tx, [(spec, ids[spec.id]) for spec in unique if spec.id in ids], generated)
         work.finish()
         known |= {twin: born[first] for twin, first in twins.items()}
         return [
@@ -203,15 +205,19 @@ class Submitter:
         return Task(spec, STATES[row.state], 0, 0, 0, 0)
 
     def _remember(
-        self, tx: Tx, specs: Sequence[Spec], generated: Collection[str], now: int
+        self, tx: Tx, named: Sequence[tuple[Spec, str]], generated: Collection[str]
     ) -> None:
+        """Note which task each chosen name and key stands for, unless it was noted before."""
+        now = tx.now()
         rows = [
-            DedupRow(name, spec.id, body_digest(spec), CODES[State.PENDING], now + self._dedup_ms)
-            for spec in specs
+            DedupRow(name, task_id, body_digest(spec), CODES[State.PENDING], now + self._dedup_ms)
+            for spec, task_id in named
             for name in _dedup_names(spec, generated)
         ]
         if rows:
-            tx.remember(rows)
+            noted = tx.recall([row.name for row in rows])
+            fresh = [r for r in rows if r.name not in noted or noted[r.name].expires_at <= now]
+            tx.remember(fresh)
 
     def _give_birth(
         self, work: Work, specs: Sequence[Spec], roles: dict[str, int]
@@ -272,22 +278,24 @@ class Submitter:
     def spawn(self, work: Work, key: int) -> None:
         """A task completed and named what comes next: submit that in the same transaction."""
         parent = work.tasks[key]
-        taken = work.tx.keys([child.id for child in parent.spec.next])
-        for child in parent.spec.next:
-            if child.id in taken:
-                text = f"the next task {child.id} was not submitted: that id is taken"
-                work.apply(key, Comment("agentq", text))
-                continue
+        family = {child.id: child for child in parent.spec.next}
+        for taken in work.tx.keys(family):
+            del family[taken]
+            text = f"the next task {taken} was not submitted: that id is taken"
+            work.apply(key, Comment("agentq", text))
+        asked = {each for child in family.values() for each in child.after} - family.keys()
+        there = family.keys() | (work.tx.keys(asked).keys() if asked else set())
+        for child in family.values():
             # A dependency that was pruned meanwhile cannot be waited for; that it is gone must not
             # keep the parent from completing.
-            there = work.tx.keys(child.after) if child.after else {}
             gone = [each for each in child.after if each not in there]
             if gone:
-                text = f"the next task {child.id} no longer waits for {', '.join(gone)}: gone"
+                text = f"the next task {child.id} does not wait for {', '.join(gone)}: gone"
                 work.apply(key, Comment("agentq", text))
             after = tuple(each for each in child.after if each in there)
-            named = replace(child, parent=parent.id, after=after)
-            self._give_birth(work, [named], self._role_ids({child.to}))
+            family[child.id] = replace(child, parent=parent.id, after=after)
+        specs = parents_first(list(family.values()))
+        self._give_birth(work, specs, self._role_ids({spec.to for spec in specs}))
 
 
 def _roles_of(specs: Iterable[Spec]) -> set[str]:

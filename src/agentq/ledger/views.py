@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from agentq.contracts.store import ArtifactRow, Filter, LogRow, Reader, Store, TaskRow
 from agentq.core.errors import Invalid, NotFound
+from agentq.core.kinds import is_readable
 from agentq.core.states import State
 from agentq.core.task import Task
 from agentq.ledger.codec import CODES, STATES, SpecCache, limits_of, to_task
 
 if TYPE_CHECKING:
     from agentq.core.limits import RoleLimits
-    from agentq.core.triggers import Entry, Event
+    from agentq.core.triggers import Entry
     from agentq.ledger.explain import Explanation
     from agentq.ledger.replay import Problem
-
-#: Tasks looked at per read while verifying everything.
-_PAGE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +63,9 @@ class Views:
 
     def find(self, ref: str) -> tuple[int, Task]:
         """The task of this id, or of the one id that starts with it."""
+
+        if not is_readable(ref):
+            raise NotFound("There is no task of that name.", "`agentq list` shows the tasks.")
 
         def look(reader: Reader) -> tuple[int, TaskRow]:
             keys = reader.keys((ref,))
@@ -140,15 +140,17 @@ class Views:
     def _entries(self, reader: Reader, rows: list[LogRow]) -> list[Entry]:
         from agentq.ledger.log_codec import to_entry
 
-        unknown = sorted({r.event.key for r in rows if self._specs.get(r.event.key) is None})
+        keys = {row.event.key for row in rows}
+        # Kept here, not only in the cache: that may be emptied at any moment.
+        specs = {key: held[0] for key in keys if (held := self._specs.get(key))}
+        unknown = sorted(keys - specs.keys())
         for both in reader.tasks(unknown) if unknown else ():
-            self._specs.put(both.spec)
-        entries = []
-        for row in rows:
-            held = self._specs.get(row.event.key)
-            if held is not None:
-                entries.append(to_entry(row.position, row.task_id, row.event, held[0]))
-        return entries
+            specs[both.hot.key] = self._specs.put(both.spec)[0]
+        return [
+            to_entry(row.position, row.task_id, row.event, specs[row.event.key])
+            for row in rows
+            if row.event.key in specs
+        ]
 
     def history(self, key: int) -> list[Entry]:
         """Everything that happened to one task, in order."""
@@ -180,7 +182,10 @@ class Views:
         from agentq.ledger.explain import Facts, explain
 
         def look(reader: Reader) -> Explanation:
-            task = self._task(reader.tasks([key])[0])
+            found = reader.tasks([key])
+            if not found:
+                raise NotFound("That task is no longer there: it was pruned.", "See `agentq list`.")
+            task = self._task(found[0])
             role = next(row for row in reader.roles() if row.name == task.to)
             running, in_review = reader.occupancy(role.id)
             parents = {
@@ -199,21 +204,13 @@ class Views:
                     for resource, holder in reader.holders_of(task.spec.resources).items()
                     if holder != task.id
                 },
-                self._ahead(reader, key, task, role.id),
+                reader.ahead(role.id, task.spec.priority.rank, key)
+                if task.state is State.READY
+                else 0,
             )
             return explain(task, facts)
 
         return self._store.read(look)
-
-    def _ahead(self, reader: Reader, key: int, task: Task, role: int) -> int:
-        if task.state is not State.READY:
-            return 0
-        rank = task.spec.priority.rank
-        wanted = Filter(states=(CODES[State.READY],), role=role, limit=1000)
-        return sum(
-            (self._task(row).spec.priority.rank, row.hot.key) < (rank, key)
-            for row in reader.list_tasks(wanted)
-        )
 
     def stats(self) -> Stats:
         def look(reader: Reader) -> Stats:
@@ -232,30 +229,6 @@ class Views:
         self, check_files: Callable[[Task, list[ArtifactRow]], list[str]] | None = None
     ) -> Iterator[tuple[int, list[Problem]]]:
         """Replay everything, page by page: (tasks looked at so far, problems on this page)."""
-        from agentq.ledger.replay import Problem, check_task
+        from agentq.ledger.proof import verify
 
-        after, seen = 0, 0
-        while True:
-            page = self._store.read(partial(self._load_page, after=after))
-            if not page:
-                return
-            problems: list[Problem] = []
-            for _, task, events, files in page:
-                problems += check_task(task, events)
-                if check_files is not None:
-                    problems += [Problem(task.id, what) for what in check_files(task, files)]
-            seen += len(page)
-            after = page[-1][0]
-            yield seen, problems
-
-    def _load_page(
-        self, reader: Reader, after: int
-    ) -> list[tuple[int, Task, list[Event], list[ArtifactRow]]]:
-        keys = reader.keys_after(after, _PAGE)
-        page = []
-        for row in sorted(reader.tasks(keys), key=lambda row: row.hot.key):
-            task = self._task(row)
-            entries = self._entries(reader, reader.events_of(row.hot.key))
-            files = reader.artifacts_of(row.hot.key)
-            page.append((row.hot.key, task, [entry.event for entry in entries], files))
-        return page
+        return verify(self._store, check_files)

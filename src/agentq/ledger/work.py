@@ -70,14 +70,14 @@ class Work:
         if not wanted:
             return
         rows = self.tx.lock(wanted)
-        unknown = [row.key for row in rows if self._specs.get(row.key) is None]
+        # Kept here, not only in the cache: that may be emptied at any moment.
+        specs = {row.key: held for row in rows if (held := self._specs.get(row.key))}
+        unknown = [row.key for row in rows if row.key not in specs]
         if unknown:
             for both in self.tx.tasks(unknown):
-                self._specs.put(both.spec)
+                specs[both.hot.key] = self._specs.put(both.spec)
         for row in rows:
-            held = self._specs.get(row.key)
-            assert held is not None
-            self.tasks[row.key] = to_task(row, *held)
+            self.tasks[row.key] = to_task(row, *specs[row.key])
             self.flags[row.key] = row.flags
 
     def task(self, key: int) -> Task:
@@ -153,5 +153,5 @@ class Work:
         for parent, child in edges:
             task = self.tasks.get(child)
             parent_id = self.tasks[parent].id
-            if task is not None and parent_id in task.memo.waiting_on:
+            if task is not None and not task.is_terminal and parent_id in task.memo.waiting_on:
                 self.apply(child, DependencyEnded(parent_id, ended[parent]))

@@ -144,6 +144,12 @@ class PostgresReader:
     def parents_of(self, key: int) -> list[int]:
         return [row[0] for row in self._ask("parents_of", {"key": key})]
 
+    def ahead(self, role: int, priority: int, key: int) -> int:
+        return int(self._ask("ahead", {"role": role, "priority": priority, "key": key})[0][0])
+
+    def halves(self, limit: int) -> list[int]:
+        return [row[0] for row in self._ask("halves", {"count": limit})]
+
     def role(self, role: int) -> RoleRow:
         row: RoleRow = self._ask("role", {"role": role}, RoleRow._make)[0]
         return row

@@ -136,6 +136,12 @@ class SqliteTx:
     def parents_of(self, key: int) -> list[int]:
         return [row[0] for row in self._all("parents_of", {"key": key})]
 
+    def ahead(self, role: int, priority: int, key: int) -> int:
+        return int(self._all("ahead", {"role": role, "priority": priority, "key": key})[0][0])
+
+    def halves(self, limit: int) -> list[int]:
+        return [row[0] for row in self._all("halves", {"count": limit})]
+
     def role(self, role: int) -> RoleRow:
         return RoleRow(*self._all("role", {"role": role})[0])
 

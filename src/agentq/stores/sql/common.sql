@@ -44,6 +44,16 @@ FROM (
 -- name: parents_of
 SELECT parent FROM edges WHERE child = :key ORDER BY parent;
 
+-- name: ahead
+SELECT count(*) FROM tasks WHERE role = :role AND state = 1 AND state < 5
+  AND (priority < :priority OR (priority = :priority AND key < :key));
+
+-- name: halves
+SELECT s.key FROM specs s WHERE NOT EXISTS (SELECT 1 FROM tasks t WHERE t.key = s.key)
+UNION ALL
+SELECT t.key FROM tasks t WHERE NOT EXISTS (SELECT 1 FROM specs s WHERE s.key = t.key)
+LIMIT :count;
+
 -- name: outbox_counts
 SELECT lane, count(*) FROM outbox GROUP BY lane ORDER BY lane;
 

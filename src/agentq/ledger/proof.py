@@ -1,0 +1,67 @@
+"""Verifying everything: each task against its log, page by page, whatever state the rows are in.
+
+A damaged row must be a finding that names its task, never a crash of the checker, and must not
+hide the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from agentq.contracts.store import ArtifactRow, Reader, Store, TaskRow
+from agentq.core.task import Task
+from agentq.ledger.codec import decode_spec, to_task
+from agentq.ledger.log_codec import to_event
+from agentq.ledger.replay import Problem, check_task
+
+#: Tasks looked at per read.
+_PAGE = 500
+
+CheckFiles = Callable[[Task, list[ArtifactRow]], list[str]]
+
+
+def verify(
+    store: Store, check_files: CheckFiles | None = None
+) -> Iterator[tuple[int, list[Problem]]]:
+    """(tasks looked at so far, problems found on this page), until everything was looked at."""
+    after, seen = 0, 0
+    while True:
+        last, looked_at, problems = store.read(partial(_page, after=after, check_files=check_files))
+        if not looked_at:
+            break
+        after, seen = last, seen + looked_at
+        yield seen, problems
+    halves = store.read(lambda reader: reader.halves(100))
+    if halves:
+        yield seen, [Problem(f"key {key}", "half of this task's record is gone") for key in halves]
+
+
+def _page(
+    reader: Reader, after: int, check_files: CheckFiles | None
+) -> tuple[int, int, list[Problem]]:
+    keys = reader.keys_after(after, _PAGE)
+    problems: list[Problem] = []
+    for row in sorted(reader.tasks(keys), key=lambda row: row.hot.key):
+        problems += _check(reader, row, check_files)
+    return (keys[-1] if keys else 0), len(keys), problems
+
+
+def _check(reader: Reader, row: TaskRow, check_files: CheckFiles | None) -> list[Problem]:
+    key, name = row.hot.key, ""
+    try:
+        entries = reader.events_of(key)
+        name = entries[0].task_id if entries else ""
+        # Not from the cache of specs: what is stored now is what must be proved.
+        spec = decode_spec(row.spec.body)
+        name = spec.id
+        task = to_task(row.hot, spec, row.spec.submitted_at)
+        problems = check_task(task, [to_event(entry.event, spec) for entry in entries])
+        if check_files is not None:
+            problems += [
+                Problem(task.id, what) for what in check_files(task, reader.artifacts_of(key))
+            ]
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        # What cannot even be read: JSON that is none, a state or trigger nobody knows.
+        return [Problem(name or f"key {key}", f"its record cannot be read: {error}")]
+    return problems
