@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -69,23 +68,20 @@ class PgqueuerPeer(Side):
         with psycopg.connect(self.place.url, autocommit=True) as watcher:
             watcher.execute("analyze")
             self.body.expect(count)
-            outcome: list[float | BaseException] = []
 
             def unfinished() -> int:
                 row = watcher.execute("select count(*) from pgqueuer").fetchone()
                 return int(row[0]) if row else 0
 
-            async def work() -> None:
+            async def work() -> float:
                 application = await self._worker()
                 running = asyncio.create_task(application.run(batch_size=BATCH))
-                outcome.append(await asyncio.to_thread(self.await_finish, unfinished))
+                seconds = await asyncio.to_thread(self.await_finish, unfinished)
                 application.shutdown.set()
                 await asyncio.wait([running], timeout=5)
+                return seconds
 
-            self._run(work())
-        seconds = outcome[0]
-        assert isinstance(seconds, float)
-        return seconds
+            return self._run(work())
 
     def serve(self) -> None:
         async def work() -> None:
@@ -93,4 +89,3 @@ class PgqueuerPeer(Side):
             await application.run(batch_size=BATCH)
 
         self._run(work())
-        threading.Event().wait()

@@ -139,7 +139,10 @@ def _for_url(url: str, source: str) -> Settings:
         if path != MEMORY:
             path = str(Path(path).absolute())
             url = f"sqlite:///{path}"
-            root = root or str(Path(path).with_suffix(".files"))
+            # `agentq init` keeps ledger and artifacts in one folder; so must whoever names the
+            # same ledger by its URL.
+            home = Path(path).parent
+            root = root or str(home if home.name == ".agentq" else Path(path).with_suffix(".files"))
         return Settings(url, root or _shared_root(url), source)
     if url.startswith(("postgresql://", "postgres://")):
         return Settings(url, root or _shared_root(url), source)

@@ -172,7 +172,7 @@ class Judge:
         elif outcome.refused:
             raise Violation(INPUT, f"{call} was refused: {outcome.error}")
         elif call.verb == "tick":
-            self._judge_tick(now)
+            self._judge_tick(facts, now)
 
     def _judge_items(
         self, call: Call, outcome: Outcome, expected: Expectation, facts: StepFacts
@@ -265,10 +265,12 @@ class Judge:
             if (answer.task.state, answer.task.epoch) != (RUNNING, shadow.epoch):
                 raise Violation(FENCE, f"{call} was told {answer.task}")
 
-    def _judge_tick(self, now: int) -> None:
-        for shadow in self.model.shadows.values():
+    def _judge_tick(self, facts: StepFacts, now: int) -> None:
+        """Whatever was due has moved; a second timer of the same task may wait for the next tick."""
+        moved = {shadow.key for shadow, _ in facts.events}
+        for key, shadow in self.model.shadows.items():
             due = shadow.due_at()
-            if due and due <= now:
+            if due and due <= now and key not in moved:
                 broken = LEASE if shadow.holder else TIMERS
                 raise Violation(broken, f"{shadow.id} was due at {due}; ticked at {now} in vain")
 

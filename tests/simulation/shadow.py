@@ -221,6 +221,9 @@ class Shadow(Standing):
         return self._again(at)
 
     def _again(self, at: int) -> tuple[State, list[Expected]]:
+        budget = self.spec.budget.tokens
+        if budget and self.spent >= budget + self.extra:
+            return self._block_for("budget", at)
         if self.spec.irreversible:
             self.approved, self.asked_at = False, 0
         return self._queue(at)

@@ -274,6 +274,9 @@ class Store(Protocol):
         """The store's clock, in milliseconds: the only clock that leases are measured by."""
 
     def schema_version(self) -> int: ...
+    def migrate(self) -> list[str]:
+        """Bring the schema up to date under a lock; the names of what was applied."""
+
     def facts(self) -> dict[str, str]:
         """What `agentq doctor` should know: versions, durability settings, sizes."""
 

@@ -33,7 +33,7 @@ def check_id(task_id: str) -> str:
 
 
 def check_role(role: str, what: str = "role") -> str:
-    if not isinstance(role, str) or not _ROLE.match(role):
+    if not _ROLE.match(role):
         raise Invalid(
             f"A {what} is 1 to 128 letters, digits, '.', '_', ':', '/', '@' or '-' and starts with"
             f" a letter or digit; got {str(role)[:140]!r}.",

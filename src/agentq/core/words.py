@@ -1,4 +1,4 @@
-"""Whether what was said to a task can be kept: its texts bounded and readable, its speaker named."""
+"""Whether what was said to a task can be kept: texts bounded and readable, the speaker named."""
 
 from __future__ import annotations
 
@@ -64,8 +64,11 @@ def check_trigger(trigger: Trigger) -> None:
             )
         if not text.isascii() or "\x00" in text:
             _check_readable(name, text)
-        if not text and name in _REQUIRED:
-            raise Invalid(f"{_called(name)} is missing. Nothing was recorded.", "Say who it is.")
+        if name in _REQUIRED and (not text or "\n" in text or "\r" in text):
+            raise Invalid(
+                f"{_called(name)} must be one line, got {text[:60]!r}. Nothing was recorded.",
+                "Say who it is.",
+            )
 
 
 def _called(name: str) -> str:

@@ -112,6 +112,10 @@ class Ledger:
 
     def heartbeat(self, leases: Sequence[Lease]) -> set[int]:
         """Renew leases, all in one statement. A key that is not in the answer is lost."""
+        longest = max((lease.lease_ms for lease in leases), default=1)
+        shortest = min((lease.lease_ms for lease in leases), default=1)
+        if shortest < 1 or longest > LEASE_MS_MAX:
+            raise Invalid(f"A lease lasts 1 ms to a year, got {shortest} to {longest} ms.")
         return self.store.write(partial(claims.heartbeat, leases=leases))
 
     def tell_many(self, items: Sequence[tuple[int, Trigger]]) -> list[Task | AgentqError]:

@@ -8,6 +8,7 @@ only gives up, in plain words, after `BUSY_SECONDS`.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -273,17 +274,32 @@ class _Translated:
             raise _in_words(error, self._path) from error
 
 
+def _disk_trouble(path: str) -> str:
+    """What is wrong with the disk itself, where SQLite only says that something is."""
+    try:
+        disk = os.statvfs(Path(path).parent)
+    except OSError:
+        return ""
+    if disk.f_flag & os.ST_RDONLY:
+        return "is read-only"
+    return "is full" if disk.f_bavail == 0 else ""
+
+
 def _in_words(error: apsw.Error, path: str) -> AgentqError:
+    trouble = "is full" if isinstance(error, apsw.FullError) else ""
+    if isinstance(error, (apsw.IOError, apsw.CantOpenError)):
+        trouble = _disk_trouble(path)
+    if trouble:
+        return Unavailable(
+            f"The disk of {path} {trouble}. Nothing was changed.",
+            "Free some space or make it writable, then try again.",
+        )
     if isinstance(error, (apsw.BusyError, apsw.LockedError)):
         return Unavailable(
             f"The ledger {path} was kept locked by another process for {BUSY_SECONDS:.0f} s."
             " Nothing was changed.",
             "Look for a stuck process that holds the file, then try again.",
             code="busy",
-        )
-    if isinstance(error, apsw.FullError):
-        return Unavailable(
-            f"The disk of {path} is full. Nothing was changed.", "Free some space and try again."
         )
     if isinstance(error, (apsw.ReadOnlyError, apsw.PermissionsError, apsw.AuthError)):
         return Unavailable(

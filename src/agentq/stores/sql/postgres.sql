@@ -29,7 +29,7 @@ SELECT lanes FROM head;
 UPDATE head SET lanes = :lanes::text WHERE lanes = :known_lanes::text RETURNING lanes;
 
 -- name: keys
-SELECT id, key FROM specs WHERE id = ANY (:ids::text[]);
+SELECT id, key FROM specs WHERE id = ANY (:ids::text[]) ORDER BY id;
 
 -- name: tasks
 SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
@@ -58,7 +58,7 @@ ORDER BY t.key DESC LIMIT :count::bigint;
 
 -- name: holders_of
 SELECT h.resource, s.id FROM holds h JOIN specs s ON s.key = h.key
-WHERE h.resource = ANY (:resources::text[]);
+WHERE h.resource = ANY (:resources::text[]) ORDER BY h.resource;
 
 -- The whole of a submission: tasks, events with their positions, and the ring. Where the open lanes
 -- are no longer those that the caller knew, no row of head is updated, positions are null, and
@@ -272,7 +272,8 @@ ON CONFLICT (resource) DO NOTHING RETURNING resource;
 DELETE FROM holds WHERE key = ANY (:keys::bigint[]);
 
 -- name: recall
-SELECT name, task_id, digest, state, expires_at FROM dedup WHERE name = ANY (:names::text[]);
+SELECT name, task_id, digest, state, expires_at FROM dedup WHERE name = ANY (:names::text[])
+ORDER BY name;
 
 -- Remembering is checked against what was recalled: whoever found no record must be the one who
 -- makes it, and whoever replaces an old one must still find that one.
