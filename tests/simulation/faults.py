@@ -146,6 +146,9 @@ class FaultyStore:
     def schema_version(self) -> int:
         return self.inner.schema_version()
 
+    def migrate(self) -> list[str]:
+        return self.inner.migrate()
+
     def facts(self) -> dict[str, str]:
         return self.inner.facts()
 

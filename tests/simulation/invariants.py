@@ -36,7 +36,7 @@ from agentq.ledger.codec import decode_spec, to_task
 from agentq.ledger.log_codec import to_event
 from agentq.stores.sqlite import SqliteStore
 from tests.simulation.calls import Call
-from tests.simulation.model import Model, Remembered, body_of, names_of
+from tests.simulation.model import Model, names_of
 from tests.simulation.shadow import Expected, Shadow
 from tests.simulation.standing import CANCELLED, COMPLETE, HOLDER_SAYS, RUNNING
 from tests.simulation.violation import (
@@ -182,7 +182,7 @@ class Checker:
             raise Violation(LOST, f"key {row.key} was given to a second task")
         task_id, body = self._all("SELECT id, body FROM specs WHERE key = ?", row.key)[0]
         asked = {spec.id: spec for spec in call.specs} if call.verb == "submit" else {}
-        spec = asked.get(task_id) or _spawned(facts, task_id)
+        spec = asked.get(task_id) or self._spawned(facts, task_id)
         if spec is None:
             raise Violation(GRAPH, f"nobody asked for {task_id}")
         if decode_spec(body) != spec:
@@ -195,9 +195,28 @@ class Checker:
                 known = model.names.get(name)
                 if known and known.expires_at > row.at:
                     raise Violation(DEDUP, f"{name} stands for {known.task_id} and {task_id}")
-                model.names[name] = Remembered(task_id, body_of(spec), row.at + model.dedup_ms)
         model.born(shadow)
         return shadow
+
+    def _spawned(self, facts: StepFacts, task_id: str) -> Spec | None:
+        """The spec by which a task that completed in this step named this one as next.
+
+        It does not wait for tasks that were pruned meanwhile, and then the log says so.
+        """
+        for shadow in facts.ended.values():
+            family = {child.id: child for child in shadow.spec.next}
+            if shadow.state is not COMPLETE or task_id not in family:
+                continue
+            asked = family[task_id].after
+            after = tuple(each for each in asked if each in self.model.by_id or each in family)
+            said = [event.trigger for of, event in facts.events if of is shadow]
+            notes = [each.text for each in said if isinstance(each, Comment)]
+            if after != asked and not any(task_id in note for note in notes):
+                raise Violation(
+                    GRAPH, f"{task_id} comes after {asked}, and nobody says what is gone"
+                )
+            return replace(family[task_id], parent=shadow.id, after=after)
+        return None
 
     def _check_explained(
         self, call: Call, facts: StepFacts, shadow: Shadow, trigger: Trigger
@@ -252,15 +271,8 @@ class Checker:
                 if task_id in child.waiting:
                     raise Violation(GRAPH, f"{child.id} still waits for {task_id}, which is over")
             for following in shadow.spec.next if shadow.state is COMPLETE else ():
-                if following.id not in self.model.by_id and not self._says_why(facts, following):
+                if following.id not in self.model.by_id:
                     raise Violation(GRAPH, f"{task_id} is complete, {following.id} did not follow")
-
-    def _says_why(self, facts: StepFacts, following: Spec) -> bool:
-        """A next task may come after others that are no longer there; then the log says so."""
-        if all(each in self.model.by_id for each in following.after):
-            return False
-        said = [event.trigger for _, event in facts.events]
-        return any(isinstance(each, Comment) and following.id in each.text for each in said)
 
     # -- rows ------------------------------------------------------------------------------------
 
@@ -356,16 +368,6 @@ class Checker:
         held = dict(self._all("SELECT resource, key FROM holds"))
         if held != self.model.held:
             raise Violation(LIMITS, f"held resources are {held}, should be {self.model.held}")
-
-
-def _spawned(facts: StepFacts, task_id: str) -> Spec | None:
-    """The spec by which a task that completed in this step named this one as next."""
-    for shadow in facts.ended.values():
-        if shadow.state is COMPLETE:
-            for child in shadow.spec.next:
-                if child.id == task_id:
-                    return replace(child, parent=shadow.id)
-    return None
 
 
 def _described(lane: str, payload: str, task_id: str) -> Expected:

@@ -16,7 +16,7 @@ from agentq.ledger.claims import Held
 from agentq.ledger.submit import Submitted
 from tests.simulation.calls import MANY_TRANSACTIONS, Call, Outcome
 from tests.simulation.invariants import StepFacts
-from tests.simulation.model import Model, body_of, names_of
+from tests.simulation.model import Model, Remembered, body_of, names_of
 from tests.simulation.shadow import Shadow
 from tests.simulation.standing import CANCELLED, COMPLETE, REVIEW, RUNNING, Objection
 from tests.simulation.violation import (
@@ -43,6 +43,8 @@ class Expectation:
     #: Submits: the id each spec must get, in order; empty if the call must be refused.
     ids: list[str] = field(default_factory=list)
     refusal: Objection = None
+    #: Submits: what the names of these specs stand for from now on.
+    named: list[tuple[Spec, str]] = field(default_factory=list)
     #: Claims: the task that must come first, and how many may start.
     first: Shadow | None = None
     room: int = 0
@@ -126,6 +128,8 @@ class Judge:
                 expected.refusal = (DEDUP, f"{spec.id} stands for two bodies in one batch")
             else:
                 expected.ids.append(known or first.id)
+                if known or first is spec:
+                    expected.named.append((spec, known or spec.id))
                 if not known and first is spec:
                     fresh[spec.id] = spec
         for spec in fresh.values():
@@ -159,6 +163,8 @@ class Judge:
     ) -> None:
         if outcome.unserved and facts.events and call.verb not in MANY_TRANSACTIONS:
             raise Violation(INPUT, f"{call} failed and yet changed {facts.events}")
+        if call.verb == "submit" and (outcome.ok or outcome.unknown) and not expected.refusal:
+            self._remember(call, expected, now)
         if outcome.unknown or outcome.unserved:
             return
         if call.verb == "submit":
@@ -208,6 +214,15 @@ class Judge:
                 raise Violation(ONCE, f"{shadow.id} was completed as {completing}")
         if shadow.completions > 1:
             raise Violation(ONCE, f"{shadow.id} has {shadow.completions} completions")
+
+    def _remember(self, call: Call, expected: Expectation, now: int) -> None:
+        """The submit was committed: its names stand for its tasks, unless they stood for some."""
+        names = self.model.names
+        for spec, task_id in expected.named:
+            for name in names_of(spec, call.generated):
+                if name not in names or names[name].expires_at <= now:
+                    until = now + self.model.dedup_ms
+                    names[name] = Remembered(task_id, body_of(spec), until)
 
     def _judge_submit(
         self, call: Call, outcome: Outcome, expected: Expectation, facts: StepFacts
@@ -266,7 +281,7 @@ class Judge:
                 raise Violation(FENCE, f"{call} was told {answer.task}")
 
     def _judge_tick(self, facts: StepFacts, now: int) -> None:
-        """Whatever was due has moved; a second timer of the same task may wait for the next tick."""
+        """Whatever was due has moved; a second timer of a task may wait for the next tick."""
         moved = {shadow.key for shadow, _ in facts.events}
         for key, shadow in self.model.shadows.items():
             due = shadow.due_at()

@@ -11,7 +11,7 @@ from typing import Any, Self
 from agentq.client.claim import Claim
 from agentq.client.heartbeats import Heartbeats
 from agentq.client.speaking import Speaking, brief
-from agentq.client.specs import Draft, draft, task_id_run
+from agentq.client.specs import Draft, draft, draft_many
 from agentq.contracts.doorbell import role_topic
 from agentq.core.durations import parse_duration
 from agentq.core.errors import (
@@ -93,12 +93,7 @@ class Queue(Speaking):
     def submit_many(self, tasks: Iterable[Mapping[str, Any] | Spec]) -> list[Task]:
         """Submit tasks in one transaction: all are accepted or none. They may depend on each other
         by id, in any order."""
-        ids = task_id_run()
-        drafts = [
-            Draft(each, {}, False) if isinstance(each, Spec) else draft(_plain(each), None, ids)
-            for each in tasks
-        ]
-        return self.submit_drafts(drafts)
+        return self.submit_drafts(draft_many(tasks))
 
     def submit_under(self, key: int, epoch: int, fields: Mapping[str, Any]) -> Task:
         """Submit as part of an attempt: refused if that attempt holds its task no longer."""

@@ -21,6 +21,7 @@ from agentq.core.task import (
     OnDependencyFailure,
     Priority,
     Spec,
+    rewording,
 )
 
 #: Each random byte becomes one of 32 letters that cannot be mistaken for each other.
@@ -101,6 +102,35 @@ def draft(
             "The tasks named by `next` follow each other without end. Nothing was submitted.",
             "A task file must not name itself, directly or through others, as what comes next.",
         ) from None
+
+
+def draft_many(tasks: Iterable[Mapping[str, Any] | Spec]) -> list[Draft]:
+    """Drafts of one call. A task that says the same as the one before, but for its instructions,
+    is made from it."""
+    ids = task_id_run()
+    drafts: list[Draft] = []
+    said: dict[str, Any] = {}
+    again: Callable[[str, str], Spec] | None = None
+    for each in tasks:
+        if isinstance(each, Spec):
+            drafts.append(Draft(each, {}, False))
+            continue
+        if not isinstance(each, Mapping):
+            raise Invalid(f"A task is a mapping of fields, got {type(each).__name__}.")
+        rest = dict(each)
+        instructions = rest.pop("instructions", "")
+        if again is not None and rest == said and _short_text(instructions):
+            drafts.append(Draft(again(next(ids), instructions), {}, True))
+            continue
+        made = draft(each, None, ids)
+        drafts.append(made)
+        simple = made.generated and not made.contexts and _SIMPLE.issuperset(rest)
+        said, again = rest, rewording(made.spec) if simple else None
+    return drafts
+
+
+def _short_text(value: Any) -> bool:
+    return type(value) is str and len(value) * 4 <= INSTRUCTIONS_BYTES_MAX
 
 
 def _simple_spec(fields: Mapping[str, Any], identity: str) -> Spec:

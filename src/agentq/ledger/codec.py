@@ -93,6 +93,11 @@ def decode_spec(body: str) -> Spec:
     return spec
 
 
+def decode_plain(body: str) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.json.decode(body)
+    return plain
+
+
 def encode_memo(memo: Memo) -> str:
     if memo is EMPTY_MEMO:
         return ""

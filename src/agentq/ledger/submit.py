@@ -7,7 +7,8 @@ dependencies, resources, a name somebody chose or an idempotency key goes the lo
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 
 from agentq.contracts.doorbell import EVENTS_TOPIC, role_topic
 from agentq.contracts.store import (
@@ -28,16 +29,22 @@ from agentq.core.steps import fenced_out
 from agentq.core.task import Spec, Task
 from agentq.core.transition import Decision, transition
 from agentq.core.triggers import Comment, Submit
-from agentq.core.validate import check_spec
+from agentq.core.validate import check_instructions, check_spec
 from agentq.ledger.codec import (
     CODES,
     STATES,
     SpecCache,
+    decode_plain,
+    encode,
     encode_memo,
     encode_spec,
 )
 from agentq.ledger.log_codec import encode_effect, encode_trigger
 from agentq.ledger.work import Work
+
+_all_but_words = attrgetter(
+    *(each.name for each in fields(Spec) if each.name not in ("id", "instructions"))
+)
 
 DEDUP_MS = 30 * 24 * 3600 * 1000
 
@@ -78,44 +85,48 @@ class Submitter:
                 f"One call takes at most {BATCH_MAX} tasks, got {len(specs)}.",
                 "Submit them in several calls.",
             )
-        for spec in specs:
-            check_spec(spec)
         simple = fence is None and all(
             spec.id in generated
             and not (spec.after or spec.resources or spec.idempotency_key or spec.next)
             for spec in specs
         )
-        roles = self._role_ids(_roles_of(specs))
         if simple:
-            done = self._submit_simple(specs, roles)
+            done = self._submit_simple(specs)
             if done is not None:
                 return done
+        for spec in specs:
+            check_spec(spec)
+        roles = self._role_ids(_roles_of(specs))
         return self._store.write(
             lambda tx: self._submit_checked(tx, specs, generated, roles, fence)
         )
 
     # -- the short way ---------------------------------------------------------------------------
 
-    def _submit_simple(
-        self, specs: Sequence[Spec], roles: dict[str, int]
-    ) -> list[Submitted] | None:
+    def _submit_simple(self, specs: Sequence[Spec]) -> list[Submitted] | None:
         """None if it did not fit after all (an id was taken, a lane changed): go the long way."""
         now, lanes = self._store.now(), self._store.known_lanes()
         rows: list[NewRow] = []
         tasks: list[Submitted] = []
         effects: dict[str, list[tuple[str, str]]] = {}
         topics = {EVENTS_TOPIC}
+        stamp: Stamp | None = None
         for spec in specs:
+            if stamp is not None and stamp.fits(spec):
+                tasks.append(stamp.task(spec))
+                rows.append(stamp.row(spec))
+                continue
+            check_spec(spec)
             decision = transition(None, Submit(spec), now)
             task = decision.task
             tasks.append(Submitted(task, True))
-            rows.append(_new_row(decision, roles, 0))
+            rows.append(_new_row(decision, self._role_ids((spec.to,)), 0))
             if task.state is State.READY:
                 topics.add(role_topic(spec.to))
-            for effect in decision.effects:
-                if effect.lane and effect.lane in lanes:
-                    listed = effects.setdefault(spec.id, [])
-                    listed.append((effect.lane, encode_effect(effect, task)))
+            leaving = [each for each in decision.effects if each.lane in lanes]
+            if leaving:
+                effects[spec.id] = [(each.lane, encode_effect(each, task)) for each in leaving]
+            stamp = None if leaving else Stamp(task, rows[-1])
         try:
             inserted = self._store.submit(rows, effects, lanes, topics)
         except RunAgain:
@@ -296,6 +307,35 @@ class Submitter:
             family[child.id] = replace(child, parent=parent.id, after=after)
         specs = parents_first(list(family.values()))
         self._give_birth(work, specs, self._role_ids({spec.to for spec in specs}))
+
+
+class Stamp:
+    """Tasks of one call mostly differ in their id and instructions only. What was checked, decided
+    and encoded for the first of them holds for those that follow: no rule looks at the two."""
+
+    def __init__(self, task: Task, row: NewRow) -> None:
+        self._task = task
+        self._row = row
+        self._rest = _all_but_words(task.spec)
+        self._plain = decode_plain(row.body)
+
+    def fits(self, spec: Spec) -> bool:
+        if _all_but_words(spec) != self._rest:
+            return False
+        return check_instructions(spec.instructions)
+
+    def task(self, spec: Spec) -> Submitted:
+        first = self._task
+        at = first.submitted_at
+        return Submitted(
+            Task(spec, first.state, 1, 0, at, at, first.wake_at, "", first.memo), created=True
+        )
+
+    def row(self, spec: Spec) -> NewRow:
+        plain = self._plain
+        plain["id"], plain["instructions"] = spec.id, spec.instructions
+        first = self._row
+        return NewRow(spec.id, *first[1:8], encode(plain).decode(), first.kind, first.data)
 
 
 def _roles_of(specs: Iterable[Spec]) -> set[str]:
