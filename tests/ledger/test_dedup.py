@@ -171,6 +171,28 @@ def test_a_key_that_was_answered_stands_for_its_task_from_then_on(desk: Desk) ->
     assert (again.created, again.task.id) == (False, "release-1.2")
 
 
+def test_a_key_learned_when_the_task_is_gone_knows_how_it_ended(desk: Desk) -> None:
+    # Given a task of a chosen id that completed and was cleaned away, when a key is given to it,
+    named = Spec("release-1.2", "worker")
+    send(desk, named, "release-1.2", generated=False)
+    desk.complete("release-1.2")
+    prune_everything(desk)
+    keyed = replace(named, idempotency_key="order-9")
+    send(desk, keyed, "release-1.2", generated=False)
+    # then whoever comes with that key is not left waiting for something that is over.
+    again = send(desk, keyed, "task-9")
+    assert (again.task.id, again.task.state) == ("release-1.2", State.COMPLETE)
+
+
+def test_an_id_that_was_asked_for_but_not_given_is_free(desk: Desk) -> None:
+    # Given a key that stands for a task, when it comes again under another id,
+    send(desk, KEYED, "task-1")
+    assert send(desk, KEYED, "mine", generated=False).task.id == "task-1"
+    # then that id, under which nothing is known, may still be used for something else.
+    other = Spec("mine", "worker", title="Something else")
+    assert send(desk, other, "mine", generated=False).created
+
+
 # -- cleaning up -------------------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from agentq.contracts.doorbell import role_topic
 from agentq.core.errors import Invalid, Refused
 from agentq.core.limits import RoleLimits
 from agentq.core.states import State
@@ -173,6 +174,15 @@ def test_a_paused_role_starts_nothing_and_loses_nothing(desk: Desk) -> None:
     desk.submit("task-2")
     desk.ledger.set_limits("worker", RoleLimits())
     assert desk.claim(5) == ["task-1", "task-2"]
+
+
+@pytest.mark.parametrize("before", [RoleLimits(paused=True), RoleLimits(max_running=1)])
+def test_whoever_waits_is_woken_when_a_limit_is_lifted(desk: Desk, before: RoleLimits) -> None:
+    crowd(desk, 2)
+    desk.ledger.set_limits("worker", before)
+    desk.rung.clear()
+    desk.ledger.set_limits("worker", RoleLimits())
+    assert role_topic("worker") in desk.rung
 
 
 # -- exclusive resources -----------------------------------------------------------------------

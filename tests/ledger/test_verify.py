@@ -74,6 +74,7 @@ DAMAGE: dict[str, str] = {
     "a smaller bill": "UPDATE tasks SET memo = replace(memo, '1.0', '0.5') WHERE key = ?",
     "garbage for a memo": "UPDATE tasks SET memo = '{\"failures\":' WHERE key = ?",
     "a memo of another kind": 'UPDATE tasks SET memo = \'{"failures":"many"}\' WHERE key = ?',
+    "a lease without an end": "UPDATE tasks SET wake_at = 0 WHERE key = ?",
     "the row is gone": "DELETE FROM tasks WHERE key = ?",
     "the spec is gone": "DELETE FROM specs WHERE key = ?",
     "garbage for a spec": "UPDATE specs SET body = 'not json' WHERE key = ?",
@@ -127,6 +128,35 @@ def test_an_event_that_never_was_is_found(victim: Desk) -> None:
     )
     victim.sql("UPDATE tasks SET last_event = 999 WHERE key = ?", key)
     # then the task does not stand where the log leads.
+    assert "task-1" in {problem.task_id for problem in victim.problems()}
+
+
+def test_a_task_that_was_lost_with_everything_but_its_log_is_found(victim: Desk) -> None:
+    lived_in(victim)
+    key = victim.key("task-1")
+    victim.sql("DELETE FROM tasks WHERE key = ?", key)
+    victim.sql("DELETE FROM specs WHERE key = ?", key)
+    assert {problem.task_id for problem in victim.problems()} == {f"key {key}"}
+
+
+ARTIFACT_DAMAGE: dict[str, str] = {
+    "another digest": "UPDATE artifacts SET sha256 = 'b' WHERE name = 'patch.diff'",
+    "another size": "UPDATE artifacts SET size = 11 WHERE name = 'patch.diff'",
+    "another name": "UPDATE artifacts SET name = 'other' WHERE name = 'patch.diff'",
+    "no record": "DELETE FROM artifacts WHERE name = 'patch.diff'",
+    "a record too many": "INSERT INTO artifacts SELECT key, 1, 'x', 1, 'x', 'x', 1 FROM artifacts",
+}
+
+
+@pytest.mark.parametrize("damage", ARTIFACT_DAMAGE)
+def test_evidence_is_what_the_log_says_it_is(victim: Desk, damage: str) -> None:
+    # Given evidence, when its record is changed, and perhaps the file along with it,
+    key = victim.submit()
+    victim.start()
+    victim.ledger.record_artifact(key, t.AddArtifact(1, "patch.diff", 10, "a" * 64))
+    assert victim.problems() == []
+    victim.sql(ARTIFACT_DAMAGE[damage])
+    # then the log, which recorded it when it came, does not agree.
     assert {problem.task_id for problem in victim.problems()} == {"task-1"}
 
 

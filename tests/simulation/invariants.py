@@ -36,7 +36,7 @@ from agentq.ledger.codec import decode_spec, to_task
 from agentq.ledger.log_codec import to_event
 from agentq.stores.sqlite import SqliteStore
 from tests.simulation.calls import Call
-from tests.simulation.model import Model, names_of
+from tests.simulation.model import Model, Remembered, body_of, names_of
 from tests.simulation.shadow import Expected, Shadow
 from tests.simulation.standing import CANCELLED, COMPLETE, HOLDER_SAYS, RUNNING
 from tests.simulation.violation import (
@@ -195,8 +195,17 @@ class Checker:
                 known = model.names.get(name)
                 if known and known.expires_at > row.at:
                     raise Violation(DEDUP, f"{name} stands for {known.task_id} and {task_id}")
+        else:
+            self._learn_names(shadow)
         model.born(shadow)
         return shadow
+
+    def _learn_names(self, shadow: Shadow) -> None:
+        """A spawned task may be remembered by its names; if it is, the ledger is held to that."""
+        known = self._all("SELECT name, expires_at FROM dedup WHERE task_id = ?", shadow.id)
+        for name, expires_at in known:
+            remembered = Remembered(shadow.id, body_of(shadow.spec), expires_at)
+            self.model.names.setdefault(name, remembered)
 
     def _spawned(self, facts: StepFacts, task_id: str) -> Spec | None:
         """The spec by which a task that completed in this step named this one as next.

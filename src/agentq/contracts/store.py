@@ -219,7 +219,7 @@ class Tx(Reader, Protocol):
         """Wake whoever listens for these topics, once this transaction has committed."""
 
     def renew(self, leases: Sequence[Lease]) -> set[int]:
-        """Extend leases that are still held by that epoch; the keys that were."""
+        """Extend leases that are still held by that epoch, never shorten; the keys that were."""
 
     def lanes(self) -> frozenset[str]: ...
     def set_lanes(self, lanes: frozenset[str]) -> None: ...

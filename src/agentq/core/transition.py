@@ -46,21 +46,22 @@ class Decision:
 
 def transition(task: Task | None, trigger: t.Trigger, now: int) -> Decision:
     """Decide. Raises `Refused` (or `Stale`) when the trigger is not allowed."""
-    name = type(trigger).__name__
-    before = task.state if task else None
-    allowed = TABLE.get((before, name))
-    if allowed is None:
-        raise not_allowed(task, trigger)
     if task is None:
-        assert isinstance(trigger, t.Submit)
+        if type(trigger) is not t.Submit:
+            raise not_allowed(task, trigger)
         return _born(waiting.submit(trigger, now), trigger, now)
+    cell = _CELLS.get((task.state, type(trigger)))
+    if cell is None:
+        raise not_allowed(task, trigger)
+    decide, allowed = cell
     now = max(now, task.updated_at)
-    step = _STEPS[type(trigger)](task, trigger, now)
-    assert step.state in allowed, f"{before} --{name}--> {step.state} is not in the table"
+    step = decide(task, trigger, now)
+    assert step.state in allowed, f"{task.state} {trigger} -> {step.state} is not in the table"
     return _settle(task, step, trigger, now)
 
 
 def _born(step: Step, trigger: t.Submit, now: int) -> Decision:
+    assert step.state in TABLE[None, "Submit"], f"a task cannot be born {step.state}"
     memo = EMPTY_MEMO if step.memo is None else step.memo
     wake_at = next_wake(step.state, trigger.spec, memo, now, 0)
     task = Task(trigger.spec, step.state, 1, 0, now, now, wake_at, "", memo)
@@ -104,4 +105,11 @@ _STEPS: dict[type, Callable[[Task, Any, int], Step]] = {
     t.Tick: waiting.tick,
     t.Comment: people.comment,
     t.RefuseReport: people.refuse_report,
+}
+
+#: The table with the function that decides each cell.
+_CELLS = {
+    (state, t.TRIGGERS[name]): (_STEPS[t.TRIGGERS[name]], allowed)
+    for (state, name), allowed in TABLE.items()
+    if state is not None
 }

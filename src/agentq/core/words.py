@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from dataclasses import fields
 from functools import cache
+from operator import attrgetter
+from typing import Any
 
 from agentq.core.errors import Invalid
+from agentq.core.kinds import check_amounts, is_readable, wrong_kind
 from agentq.core.limits import (
     NAME_CHARS_MAX,
     NOTE_CHARS_MAX,
     PROGRESS_CHARS_MAX,
     SUMMARY_CHARS_MAX,
 )
-from agentq.core.triggers import Trigger
+from agentq.core.states import State
+from agentq.core.task import NOTHING, Amounts, Spec
+from agentq.core.triggers import FailureKind, Resolution, Ruling, Trigger
 
 #: How long each text of a trigger may be, where it is not a note.
 _LIMITS = {
@@ -39,49 +44,99 @@ _CALLED = {
 _REQUIRED = frozenset({"by", "holder"})
 
 
-@cache
-def _texts_of(kind: type) -> tuple[tuple[str, int], ...]:
-    """The fields of a trigger that hold text, and how long they may be."""
-    return tuple(
-        (each.name, _LIMITS.get(each.name, NOTE_CHARS_MAX))
-        for each in fields(kind)
-        if each.type == "str"
-    )
+#: Field types as the triggers write them -> the type a value must have.
+_KINDS: dict[str, type] = {
+    "str": str,
+    "int": int,
+    "float": float,
+    "Amounts": Amounts,
+    "FailureKind": FailureKind,
+    "Resolution": Resolution,
+    "Ruling": Ruling,
+    "State": State,
+    "Spec": Spec,
+}
+_WHOLE_MAX = 2**63 - 1
+
+
+class _Shape:
+    """What a kind of trigger holds: everything needed to check one in a few steps."""
+
+    def __init__(self, kind: type) -> None:
+        self.names = tuple(each.name for each in fields(kind))
+        self.kinds = tuple(_KINDS.get(str(each.type), tuple) for each in fields(kind))
+        self.texts = tuple(
+            (name, _LIMITS.get(name, NOTE_CHARS_MAX))
+            for name, held in zip(self.names, self.kinds, strict=True)
+            if held is str
+        )
+        self.others = tuple(
+            (name, held)
+            for name, held in zip(self.names, self.kinds, strict=True)
+            if held in (int, float, Amounts, tuple)
+        )
+        self.values = attrgetter(*self.names) if len(self.names) > 1 else self._one_or_none
+
+    def _one_or_none(self, trigger: object) -> tuple[object, ...]:
+        return tuple(getattr(trigger, name) for name in self.names)
+
+
+_shape = cache(_Shape)
 
 
 def check_trigger(trigger: Trigger) -> None:
-    """Raise `Invalid`, naming the text, unless the log can keep every word of it."""
-    kind: type = type(trigger)
-    for name, limit in _texts_of(kind):
-        text = getattr(trigger, name)
-        if type(text) is not str:
-            raise Invalid(f"{_called(name)} must be text, got {str(text)[:60]!r}.")
-        if len(text) > limit:
-            raise Invalid(
-                f"{_called(name)} may have {limit} characters, this one has {len(text)}."
-                " Nothing was recorded.",
-                "Put the long text into an artifact and keep the message short.",
-            )
-        if not text.isascii() or "\x00" in text:
-            _check_readable(name, text)
-        if name in _REQUIRED and (not text or "\n" in text or "\r" in text):
-            raise Invalid(
-                f"{_called(name)} must be one line, got {text[:60]!r}. Nothing was recorded.",
-                "Say who it is.",
-            )
+    """Raise `Invalid`, naming the field, unless the log can keep everything that was said."""
+    kind: Any = type(trigger)
+    shape = _shape(kind)
+    values = shape.values(trigger)
+    if tuple(map(type, values)) != shape.kinds:
+        for name, held, value in zip(shape.names, shape.kinds, values, strict=True):
+            if type(value) is not held:
+                raise wrong_kind(name, held, value)
+    for name, limit in shape.texts:
+        _check_text(name, getattr(trigger, name), limit)
+    for name, held in shape.others:
+        _check_other(name, held, getattr(trigger, name))
+
+
+def _check_text(name: str, text: str, limit: int) -> None:
+    if len(text) > limit:
+        raise Invalid(
+            f"{_called(name)} may have {limit} characters, this one has {len(text)}."
+            " Nothing was recorded.",
+            "Put the long text into an artifact and keep the message short.",
+        )
+    if (not text.isascii() or "\x00" in text) and not is_readable(text):
+        raise Invalid(
+            f"{_called(name)} holds bytes that are not text. Nothing was recorded.",
+            "Send UTF-8 without NUL characters.",
+        )
+    if name in _REQUIRED and (not text or "\n" in text or "\r" in text):
+        raise Invalid(
+            f"{_called(name)} must be one line, got {text[:60]!r}. Nothing was recorded.",
+            "Say who it is.",
+        )
+
+
+def _check_other(name: str, kind: type, value: Any) -> None:
+    if kind is int:
+        most = 100 if name == "percent" else _WHOLE_MAX
+        if not 0 <= value <= most:
+            raise Invalid(f"{_called(name)} must be from 0 to {most}, got {value}.")
+    elif kind is float:
+        if not 0 <= value <= 1:
+            raise Invalid(f"{_called(name)} must be from 0 to 1, got {value}.")
+    elif kind is Amounts:
+        if value is not NOTHING:
+            check_amounts(name, value)
+    else:
+        for each in value:
+            if type(each) is str:
+                _check_text(name, each, NOTE_CHARS_MAX)
+            elif type(each) is not tuple:
+                raise wrong_kind(name, str, each)
 
 
 def _called(name: str) -> str:
     words = _CALLED.get(name, f"the {name}")
     return words[0].upper() + words[1:]
-
-
-def _check_readable(name: str, text: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise Invalid(
-            f"{_called(name)} holds bytes that are not UTF-8.", "Send text, not bytes."
-        ) from None
-    if "\x00" in text:
-        raise Invalid(f"{_called(name)} holds a NUL character.", "Send text, not bytes.")

@@ -28,7 +28,7 @@ class Held:
     task: Task
 
 
-def claim(
+def claim_ready(
     tx: Tx, work: Work, role: int, count: int, holder: str, lease_ms: int
 ) -> tuple[list[Held], bool]:
     """Take up to `count` ready tasks; True beside them if there may be more to look at."""
@@ -43,9 +43,12 @@ def claim(
         return [], False
     held: list[Held] = []
     picked = tx.pick(role, count)
+    claims: dict[int, Claim] = {}
     for task_row in picked:
         task = work.adopt(task_row)
-        taken = _take(tx, work, task_row.hot.key, task, holder, lease_ms)
+        lease = lease_ms or task.spec.lease_seconds * 1000
+        claim = claims.get(lease) or claims.setdefault(lease, Claim(holder, lease))
+        taken = _take(tx, work, task_row.hot.key, task, claim)
         if taken is not None:
             held.append(Held(task_row.hot.key, taken))
     work.finish()
@@ -83,13 +86,13 @@ def _check_room(tx: Tx, work: Work, task: Task) -> None:
             )
 
 
-def _take(tx: Tx, work: Work, key: int, task: Task, holder: str, lease_ms: int) -> Task | None:
+def _take(tx: Tx, work: Work, key: int, task: Task, claim: Claim) -> Task | None:
     if task.wake_at and task.wake_at <= work.now:
         work.apply(key, Tick())  # its time to live passed while it waited
         return None
     if task.spec.resources and not tx.hold(key, sorted(set(task.spec.resources))):
         return None
-    return work.apply(key, Claim(holder, lease_ms or task.spec.lease_seconds * 1000))
+    return work.apply(key, claim)
 
 
 def heartbeat(tx: Tx, leases: Sequence[Lease]) -> set[int]:

@@ -13,7 +13,7 @@ import msgspec
 from agentq.contracts.store import HotRow, RoleRow, SpecRow
 from agentq.core.limits import RoleLimits
 from agentq.core.states import State
-from agentq.core.task import EMPTY_MEMO, Memo, Spec, Task
+from agentq.core.task import EMPTY_MEMO, Memo, Spec, Task, rewording
 
 #: The order is that of the codes in contracts.store.
 STATES: tuple[State, ...] = (
@@ -32,9 +32,15 @@ CODES: dict[State, int] = {state: code for code, state in enumerate(STATES)}
 encode = msgspec.json.Encoder().encode
 
 
+#: Fields are compared with their defaults so many at once: most of a value is at its defaults.
+_STRIDE = 8
+
+Part = tuple[slice, tuple[str, ...], tuple[object, ...]]
+
+
 @cache
-def _shape(kind: type) -> tuple[tuple[str, ...], Callable[[Any], Any], tuple[object, ...]]:
-    """Names of the fields, a getter of all their values at once, and their defaults."""
+def _shape(kind: type) -> tuple[Callable[[Any], tuple[Any, ...]], tuple[Part, ...]]:
+    """A getter of all field values at once, and names and defaults of the fields in parts."""
     names, defaults = [], []
     for each in fields(kind):
         default = each.default
@@ -42,13 +48,13 @@ def _shape(kind: type) -> tuple[tuple[str, ...], Callable[[Any], Any], tuple[obj
             default = each.default_factory()
         names.append(each.name)
         defaults.append(default)
-    if len(names) == 1:
-        return tuple(names), lambda value: (getattr(value, names[0]),), tuple(defaults)
-    return tuple(names), attrgetter(*names) if names else _no_values, tuple(defaults)
-
-
-def _no_values(value: object) -> tuple[object, ...]:
-    return ()
+    parts = tuple(
+        (slice(i, i + _STRIDE), tuple(names[i : i + _STRIDE]), tuple(defaults[i : i + _STRIDE]))
+        for i in range(0, len(names), _STRIDE)
+    )
+    if len(names) > 1:
+        return attrgetter(*names), parts
+    return (lambda value: tuple(getattr(value, name) for name in names)), parts
 
 
 @cache
@@ -57,38 +63,49 @@ def decoder(kind: type) -> msgspec.json.Decoder[Any]:
 
 
 def sparse(value: Any) -> dict[str, Any]:
+    """The fields that are not at their defaults, by name."""
     kind: Any = type(value)
-    names, values, defaults = _shape(kind)
-    return {
-        name: held
-        for name, held, default in zip(names, values(value), defaults, strict=True)
-        if held is not default and held != default
-    }
-
-
-#: Most specs differ from the defaults in their first fields only; the rest is compared at once.
-_FIRST = 8
+    values_of, parts = _shape(kind)
+    values = values_of(value)
+    found: dict[str, Any] = {}
+    for place, names, defaults in parts:
+        some = values[place]
+        if some != defaults:
+            found |= {
+                name: held
+                for name, held, default in zip(names, some, defaults, strict=True)
+                if held is not default and held != default
+            }
+    return found
 
 
 def encode_spec(spec: Spec) -> str:
-    names, values_of, defaults = _shape(Spec)
-    values = values_of(spec)
-    if values[_FIRST:] == defaults[_FIRST:]:
-        plain = {
-            name: held
-            for name, held, default in zip(
-                names[:_FIRST], values[:_FIRST], defaults[:_FIRST], strict=True
-            )
-            if held is not default and held != default
-        }
-        return encode(plain).decode()
     plain = sparse(spec)
     if spec.next:
-        plain["next"] = [sparse(child) for child in spec.next]
+        plain["next"] = [decode_plain(encode_spec(child)) for child in spec.next]
     return encode(plain).decode()
 
 
+#: Makers of specs by everything but id and instructions: the tasks of a role are much alike.
+_makers: dict[tuple[tuple[str, Any], ...], Callable[[str, str], Spec]] = {}
+_MAKERS_MAX = 1000
+
+
 def decode_spec(body: str) -> Spec:
+    plain = decode_plain(body)
+    task_id, instructions = plain.pop("id", ""), plain.pop("instructions", "")
+    likeness = tuple(plain.items())
+    try:
+        make = _makers.get(likeness)
+    except TypeError:  # it has lists or mappings
+        make = None
+    else:
+        if make is None:
+            if len(_makers) >= _MAKERS_MAX:
+                _makers.clear()
+            make = _makers[likeness] = rewording(decoder(Spec).decode(body))
+    if make is not None and type(task_id) is str and type(instructions) is str:
+        return make(task_id, instructions)
     spec: Spec = decoder(Spec).decode(body)
     return spec
 

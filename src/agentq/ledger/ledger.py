@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
+from agentq.contracts.doorbell import role_topic
 from agentq.contracts.store import (
     ArtifactRow,
     Lease,
@@ -98,7 +99,7 @@ class Ledger:
         role_id = self.store.role_ids((role,))[role]
         while True:
             held, look_again = self.store.write(
-                lambda tx: claims.claim(tx, self._work(tx), role_id, count, holder, lease_ms)
+                lambda tx: claims.claim_ready(tx, self._work(tx), role_id, count, holder, lease_ms)
             )
             if not look_again:
                 return held
@@ -129,8 +130,6 @@ class Ledger:
         return outcome
 
     def progress(self, key: int, epoch: int, percent: int, note: str = "") -> Task:
-        if not 0 <= percent <= 100:
-            raise Invalid(f"Progress is 0 to 100 percent, got {percent}.")
         return self.tell(key, Progress(epoch, percent, note))
 
     def spend(self, key: int, epoch: int, cost: Amounts) -> Task:
@@ -301,6 +300,7 @@ class Ledger:
 
         def change(tx: Tx) -> None:
             row = tx.lock_role(role_id)
+            tx.ring((role_topic(role),))  # there may be room now for whoever waits
             tx.set_role(
                 row._replace(
                     max_running=limits.max_running,

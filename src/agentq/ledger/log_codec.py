@@ -42,7 +42,8 @@ def encode_effect(effect: Effect, task: Task) -> str:
     return encode(plain).decode()
 
 
-def to_event_row(key: int, event: Event) -> EventRow:
+def to_event_row(key: int, event: Event, data: str) -> EventRow:
+    """The row of an event whose trigger was encoded as `data`."""
     return EventRow(
         key,
         event.version,
@@ -51,7 +52,7 @@ def to_event_row(key: int, event: Event) -> EventRow:
         type(event.trigger).__name__,
         CODES[event.state],
         event.epoch,
-        encode_trigger(event.trigger),
+        data,
     )
 
 

@@ -6,11 +6,12 @@ hide the next one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from agentq.contracts.store import ArtifactRow, Reader, Store, TaskRow
 from agentq.core.task import Task
+from agentq.core.triggers import AddArtifact, Event
 from agentq.ledger.codec import decode_spec, to_task
 from agentq.ledger.log_codec import to_event
 from agentq.ledger.replay import Problem, check_task
@@ -47,6 +48,22 @@ def _page(
     return (keys[-1] if keys else 0), len(keys), problems
 
 
+def _check_evidence(
+    task: Task, events: Sequence[Event], rows: Sequence[ArtifactRow]
+) -> list[Problem]:
+    """The record of an artifact must be what the log says was added, no more and no less."""
+    added = {
+        (each.trigger.epoch, each.trigger.name, each.trigger.size, each.trigger.sha256)
+        for each in events
+        if isinstance(each.trigger, AddArtifact)
+    }
+    recorded = {(row.epoch, row.name, row.size, row.sha256) for row in rows}
+    return [
+        Problem(task.id, f"its log and its record of evidence differ: {name} of attempt {epoch}")
+        for epoch, name, _, _ in sorted(added ^ recorded)
+    ]
+
+
 def _check(reader: Reader, row: TaskRow, check_files: CheckFiles | None) -> list[Problem]:
     key, name = row.hot.key, ""
     try:
@@ -56,7 +73,9 @@ def _check(reader: Reader, row: TaskRow, check_files: CheckFiles | None) -> list
         spec = decode_spec(row.spec.body)
         name = spec.id
         task = to_task(row.hot, spec, row.spec.submitted_at)
-        problems = check_task(task, [to_event(entry.event, spec) for entry in entries])
+        events = [to_event(entry.event, spec) for entry in entries]
+        problems = check_task(task, events)
+        problems += _check_evidence(task, events, reader.artifacts_of(key))
         if check_files is not None:
             problems += [
                 Problem(task.id, what) for what in check_files(task, reader.artifacts_of(key))

@@ -65,7 +65,9 @@ def _compare(stored: Task, events: Sequence[Event]) -> list[str]:
         return [f"replaying stops after version {task.version if task else 0}: {error}"]
     assert task is not None
     if task.holder:
-        # Heartbeats move the end of the lease without an event.
+        # Heartbeats move the end of the lease without an event, and never back.
+        if stored.wake_at < task.wake_at:
+            problems.append(f"its lease ends at {stored.wake_at}, before the log says it may")
         task = replace(task, wake_at=stored.wake_at)
     elif stored.wake_at != expected_wake(stored):
         problems.append(f"wake_at is {stored.wake_at}, its fields call for {expected_wake(stored)}")

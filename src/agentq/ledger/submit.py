@@ -157,9 +157,10 @@ class Submitter:
         fresh = [spec for spec in unique if spec.id not in known and spec.id not in twins]
         fresh = parents_first(fresh)
         born = self._give_birth(work, fresh, roles)
-        ids = {spec.id: born[spec.id].id for spec in fresh}
-        ids |= {spec.id: known[spec.id].id for spec in unique if spec.id in known}
-        self._remember(tx, [(spec, ids[spec.id]) for spec in unique if spec.id in ids], generated)
+        tasks = known | born
+        self._remember(
+            tx, [(spec, tasks[spec.id]) for spec in unique if spec.id in tasks], generated
+        )
         work.finish()
         known |= {twin: born[first] for twin, first in twins.items()}
         return [
@@ -216,14 +217,16 @@ class Submitter:
         return Task(spec, STATES[row.state], 0, 0, 0, 0)
 
     def _remember(
-        self, tx: Tx, named: Sequence[tuple[Spec, str]], generated: Collection[str]
+        self, tx: Tx, named: Sequence[tuple[Spec, Task]], generated: Collection[str]
     ) -> None:
         """Note which task each chosen name and key stands for, unless it was noted before."""
         now = tx.now()
         rows = [
-            DedupRow(name, task_id, body_digest(spec), CODES[State.PENDING], now + self._dedup_ms)
-            for spec, task_id in named
+            DedupRow(name, task.id, body_digest(spec), CODES[task.state], now + self._dedup_ms)
+            for spec, task in named
             for name in _dedup_names(spec, generated)
+            # An id that was asked for but not given stays free.
+            if name != f"id:{spec.id}" or task.id == spec.id
         ]
         if rows:
             noted = tx.recall([row.name for row in rows])

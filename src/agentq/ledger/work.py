@@ -25,7 +25,7 @@ from agentq.core.task import Task
 from agentq.core.transition import transition
 from agentq.core.triggers import DependencyEnded, Trigger
 from agentq.ledger.codec import SpecCache, to_hot, to_task
-from agentq.ledger.log_codec import encode_effect, to_event_row
+from agentq.ledger.log_codec import encode_effect, encode_trigger, to_event_row
 
 Spawner = Callable[["Work", int], None]
 
@@ -55,6 +55,8 @@ class Work:
         self._spawning: list[int] = []
         self._freed: list[int] = []
         self._lanes: frozenset[str] | None = None
+        self._said: Trigger | None = None
+        self._written = ""
 
     def adopt(self, row: TaskRow) -> Task:
         """Take in a task that the store has locked already."""
@@ -98,8 +100,11 @@ class Work:
         after = decision.task
         self.tasks[key] = after
         self._changed[key] = None
+        if trigger is not self._said:
+            # Many tasks are told the same: one claim takes a hundred.
+            self._said, self._written = trigger, encode_trigger(trigger)
         for event in decision.events:
-            self.events.append(to_event_row(key, event))
+            self.events.append(to_event_row(key, event, self._written))
         if before.holder and not after.holder and self.flags[key] & HAS_RESOURCES:
             self._freed.append(key)
         if decision.effects:

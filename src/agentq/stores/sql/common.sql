@@ -50,8 +50,10 @@ SELECT count(*) FROM tasks WHERE role = :role AND state = 1 AND state < 5
 
 -- name: halves
 SELECT s.key FROM specs s WHERE NOT EXISTS (SELECT 1 FROM tasks t WHERE t.key = s.key)
-UNION ALL
+UNION
 SELECT t.key FROM tasks t WHERE NOT EXISTS (SELECT 1 FROM specs s WHERE s.key = t.key)
+UNION
+SELECT e.key FROM events e WHERE NOT EXISTS (SELECT 1 FROM specs s WHERE s.key = e.key)
 LIMIT :count;
 
 -- name: outbox_counts

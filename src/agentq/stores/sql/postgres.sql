@@ -237,8 +237,8 @@ WITH held AS MATERIALIZED (
     JOIN tasks t ON t.key = u.key AND t.epoch = u.epoch AND t.state = 2
     ORDER BY t.key FOR UPDATE OF t
 )
-UPDATE tasks t SET wake_at = held.lease_ms
-    + coalesce(:now::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
+UPDATE tasks t SET wake_at = greatest(t.wake_at, held.lease_ms
+    + coalesce(:now::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint))
 FROM held WHERE t.key = held.key RETURNING t.key;
 
 -- name: insert_edges

@@ -87,7 +87,8 @@ FROM tasks t INDEXED BY tasks_due CROSS JOIN specs s ON s.key = t.key
 WHERE t.wake_at > 0 AND t.wake_at <= ? ORDER BY t.wake_at LIMIT ?;
 
 -- name: renew
-UPDATE tasks SET wake_at = ? WHERE key = ? AND epoch = ? AND state = 2 RETURNING key;
+UPDATE tasks SET wake_at = max(wake_at, ?) WHERE key = ? AND epoch = ? AND state = 2
+RETURNING key;
 
 -- name: insert_edge
 INSERT INTO edges (parent, child) VALUES (?, ?) ON CONFLICT DO NOTHING;

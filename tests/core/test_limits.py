@@ -1,0 +1,78 @@
+"""Small rules about bounds: how much room a role has, and what is cut from a text."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentq.core import errors
+from agentq.core.errors import AgentqError, Invalid, Refused
+from agentq.core.limits import RoleLimits, check_length, shorten
+
+
+@pytest.mark.parametrize(
+    ("limits", "running", "in_review", "room"),
+    [
+        (RoleLimits(), 1000, 1000, -1),
+        (RoleLimits(max_running=3), 0, 0, 3),
+        (RoleLimits(max_running=3), 2, 99, 1),
+        (RoleLimits(max_running=3), 3, 0, 0),
+        (RoleLimits(max_running=3), 5, 0, 0),
+        (RoleLimits(max_review=2), 99, 1, -1),
+        (RoleLimits(max_review=2), 0, 2, 0),
+        (RoleLimits(max_running=3, max_review=2), 1, 1, 2),
+        (RoleLimits(max_running=3, max_review=2), 1, 5, 0),
+        (RoleLimits(paused=True), 0, 0, 0),
+    ],
+)
+def test_how_many_more_a_role_may_start(
+    limits: RoleLimits, running: int, in_review: int, room: int
+) -> None:
+    count, why = limits.room(running, in_review)
+    assert count == room
+    # Whoever is held back is told by what.
+    assert bool(why) is (room == 0)
+
+
+@given(st.text(max_size=500), st.integers(80, 400))
+def test_a_shortened_text_keeps_both_ends(text: str, limit: int) -> None:
+    short = shorten(text, limit)
+    assert len(short) <= limit
+    if len(text) <= limit:
+        assert short == text
+    else:
+        assert short[:15] == text[:15] and short[-15:] == text[-15:]
+        assert "characters left out" in short
+
+
+def test_a_text_that_is_too_long_is_named() -> None:
+    check_length("The note", "x" * 10, 10)
+    with pytest.raises(Invalid, match=r"The note may have 10 characters, this one has 11"):
+        check_length("The note", "x" * 11, 10)
+
+
+KINDS = [
+    kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, AgentqError)
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_errors_cross_from_process_to_process_whole(kind: type[AgentqError]) -> None:
+    error = kind("This is so.", "Do that.", code="special")
+    copy = pickle.loads(pickle.dumps(error))  # noqa: S301
+    assert type(copy) is kind
+    assert (copy.code, copy.cause, copy.remedy) == ("special", "This is so.", "Do that.")
+    assert str(copy) == "This is so. Do that."
+
+
+def test_every_kind_of_error_has_an_exit_status_and_a_word() -> None:
+    statuses = {kind.exit_status for kind in KINDS}
+    assert statuses == set(range(1, 9))
+    assert errors.Stale.exit_status == Refused.exit_status
+    assert len({kind.code for kind in KINDS}) == len(KINDS)
+    assert str(Refused("Only this.")) == "Only this."
