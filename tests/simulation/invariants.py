@@ -315,7 +315,7 @@ class Checker:
             raise Violation(GRAPH, f"{shadow.id} forgot that tasks come after it")
 
     def _check_renewal(self, call: Call, shadow: Shadow, row: HotRow) -> None:
-        """The one field that may change without an event: the end of a lease, by its holder."""
+        """The one field that may change without an event: a lease, extended by its holder."""
         for lease in call.leases:
             if lease.key == shadow.key and row.wake_at == self.now() + lease.lease_ms:
                 if shadow.state is not RUNNING or lease.epoch != shadow.epoch:

@@ -216,10 +216,15 @@ class Judge:
             raise Violation(ONCE, f"{shadow.id} has {shadow.completions} completions")
 
     def _remember(self, call: Call, expected: Expectation, now: int) -> None:
-        """The submit was committed: its names stand for its tasks, unless they stood for some."""
+        """The submit was committed: its names stand for its tasks, unless they stood for some.
+
+        An id that was asked for and not given, because a key gave another task, stays free.
+        """
         names = self.model.names
         for spec, task_id in expected.named:
             for name in names_of(spec, call.generated):
+                if name == f"id:{spec.id}" and task_id != spec.id:
+                    continue
                 if name not in names or names[name].expires_at <= now:
                     until = now + self.model.dedup_ms
                     names[name] = Remembered(task_id, body_of(spec), until)
@@ -259,7 +264,7 @@ class Judge:
                 raise Violation(CANCEL if cancelled else FENCE, f"{lease} of {shadow} was renewed")
             if lease.key in expected.held:
                 end = now + lease.lease_ms
-                if lease.key not in kept or shadow is None or shadow.lease_end != end:
+                if lease.key not in kept or shadow is None or shadow.lease_end < end:
                     raise Violation(LEASE, f"the living holder of {lease} was not renewed")
 
     def _judge_claim(

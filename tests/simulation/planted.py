@@ -15,7 +15,7 @@ from typing import Any
 from unittest.mock import patch
 
 from agentq.contracts.store import EffectRow, EventRow, HotRow, Lease, Tx
-from agentq.core import custody, people, states, steps, transition, triggers, waiting
+from agentq.core import custody, people, steps, transition, triggers, waiting
 from agentq.core.effects import SpawnNext
 from agentq.core.envelope import spec_digest
 from agentq.core.states import State
@@ -89,6 +89,21 @@ def sql(name: str, old: str, new: str) -> AbstractContextManager[Any]:
     return patch.dict(known, {name: known[name].replace(old, new)})
 
 
+def deciding(kind: type, decide: Callable[..., steps.Step]) -> AbstractContextManager[Any]:
+    """Decide triggers of this kind otherwise, in every state that knows them."""
+    cells = transition._CELLS
+    changed = {cell: (decide, cells[cell][1]) for cell in cells if cell[1] is kind}
+    assert changed
+    return patch.dict(cells, changed)
+
+
+def allowing(before: State, kind: type, after: State) -> AbstractContextManager[Any]:
+    """Decide triggers of this kind also in a state that the table does not know them in."""
+    assert (before, kind) not in transition._CELLS
+    cell = (transition._STEPS[kind], frozenset({after, State.REVIEW}))
+    return patch.dict(transition._CELLS, {(before, kind): cell})
+
+
 def nothing(*_: object, **__: object) -> None:
     return None
 
@@ -131,7 +146,7 @@ def a_claim_follows_the_workers_clock() -> AbstractContextManager[Any]:
         step.lease_end += 3_600_000
         return step
 
-    return patch.dict(transition._STEPS, {triggers.Claim: claim})
+    return deciding(triggers.Claim, claim)
 
 
 @breaks(LEASE, TIMERS)
@@ -181,12 +196,12 @@ def a_claim_ignores_the_time_to_live() -> AbstractContextManager[Any]:
 def a_cancelled_task_can_be_claimed() -> AbstractContextManager[Any]:
     @contextmanager
     def both() -> Iterator[None]:
-        allowed = {(State.CANCELLED, "Claim"): frozenset({State.IN_PROGRESS})}
+        allowed = allowing(State.CANCELLED, triggers.Claim, State.IN_PROGRESS)
         query = statements("sqlite")["pick"]
         query = query.replace("INDEXED BY tasks_live", "").replace(
             "t.state = 1 AND t.state < 5", "t.state IN (1, 7)"
         )
-        with patch.dict(states.TABLE, allowed), patch.dict(statements("sqlite"), {"pick": query}):
+        with allowed, patch.dict(statements("sqlite"), {"pick": query}):
             yield
 
     return both()
@@ -194,13 +209,7 @@ def a_cancelled_task_can_be_claimed() -> AbstractContextManager[Any]:
 
 @breaks(ONCE, FENCE)
 def a_completion_is_accepted_twice() -> AbstractContextManager[Any]:
-    @contextmanager
-    def both() -> Iterator[None]:
-        allowed = {(State.COMPLETE, "Report"): frozenset({State.COMPLETE, State.REVIEW})}
-        with patch.dict(states.TABLE, allowed):
-            yield
-
-    return both()
+    return allowing(State.COMPLETE, triggers.Report, State.COMPLETE)
 
 
 @breaks(RULES)
@@ -263,7 +272,7 @@ def a_submitter_approves_its_own_task() -> AbstractContextManager[Any]:
         step.memo = replace(step.memo, approved_digest=spec_digest(task.spec))
         return step
 
-    return patch.dict(transition._STEPS, {triggers.Approve: approve})
+    return deciding(triggers.Approve, approve)
 
 
 @breaks(IRREVERSIBLE)
@@ -273,7 +282,7 @@ def an_approval_is_not_bound_to_the_payload() -> AbstractContextManager[Any]:
     def approve(task: Task, trigger: triggers.Approve, now: int) -> steps.Step:
         return real(task, replace(trigger, digest=""), now)
 
-    return patch.dict(transition._STEPS, {triggers.Approve: approve})
+    return deciding(triggers.Approve, approve)
 
 
 @breaks(RULES)
@@ -283,7 +292,7 @@ def a_review_is_skipped() -> AbstractContextManager[Any]:
     def report(task: Task, trigger: triggers.Report, now: int) -> steps.Step:
         return real(replace(task, spec=replace(task.spec, review=False)), trigger, now)
 
-    return patch.dict(transition._STEPS, {triggers.Report: report})
+    return deciding(triggers.Report, report)
 
 
 @breaks(RULES)
@@ -293,7 +302,7 @@ def a_worker_judges_its_own_work() -> AbstractContextManager[Any]:
     def verdict(task: Task, trigger: triggers.Verdict, now: int) -> steps.Step:
         return real(task, replace(trigger, by="somebody"), now)
 
-    return patch.dict(transition._STEPS, {triggers.Verdict: verdict})
+    return deciding(triggers.Verdict, verdict)
 
 
 @breaks(INPUT)
@@ -373,4 +382,4 @@ def the_next_task_does_not_wait_for_the_verdict() -> AbstractContextManager[Any]
             step.effects = (*step.effects, SpawnNext())
         return step
 
-    return patch.dict(transition._STEPS, {triggers.Report: report})
+    return deciding(triggers.Report, report)

@@ -20,7 +20,7 @@ from agentq.ledger.submit import Submitted, Submitter
 from agentq.ledger.work import Work
 from agentq.stores.sqlite import SqliteStore
 from agentq.stores.sqlite_rows import SqliteTx
-from tests.simulation.planted import breaks, nothing, sql
+from tests.simulation.planted import breaks, deciding, nothing, sql
 from tests.simulation.violation import (
     DEDUP,
     DRAIN,
@@ -233,7 +233,7 @@ def the_holder_is_not_told_to_stop() -> AbstractContextManager[Any]:
             step.effects = step.effects[1:]
         return step
 
-    return patch.dict(transition._STEPS, {triggers.Cancel: cancel})
+    return deciding(triggers.Cancel, cancel)
 
 
 # -- names -----------------------------------------------------------------------------------------

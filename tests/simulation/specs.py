@@ -53,11 +53,18 @@ class SpecMaker:
         if self._has("priority", 0.7):
             told["priority"] = rng.choice(list(Priority))
         if self._has("next", 0.5) and not nested:
-            told["next"] = tuple(
-                replace(self.make(sender, [task_id, *there], nested=True), id=f"{task_id}.{number}")
-                for number in range(1, rng.randrange(2, 4))
-            )
+            told["next"] = self._following(sender, task_id, there)
         return Spec(id=task_id, to=rng.choice(ROLES), **told)
+
+    def _following(self, sender: str, task_id: str, there: list[str]) -> tuple[Spec, ...]:
+        """What is to follow a task: after it, after each other, after anything that is there."""
+        known = [task_id, *there]
+        children = []
+        for number in range(1, self.rng.randrange(2, 4)):
+            name = f"{task_id}.{number}"
+            children.append(replace(self.make(sender, known, nested=True), id=name))
+            known.insert(0, name)
+        return tuple(children)
 
     def _add_gates(self, told: dict[str, Any]) -> None:
         rng = self.rng

@@ -109,7 +109,7 @@ class Shift:
             if world.fault(profile.oversleeps):
                 yield from self._oversleep()
             elif len(self.attempts) > 1 and rng.random() < 0.15:
-                yield from self._report_all()
+                yield from self._end_all()
             else:
                 yield from self._act(attempt)
         return True
@@ -181,14 +181,15 @@ class Shift:
             yield rng.randrange(100, 4_000)
         return None
 
-    def _report_all(self) -> Generator[object, None, None]:
+    def _end_all(self) -> Generator[object, None, None]:
         """End everything in one transaction; each answer stands for itself."""
-        calls = [self._call("report", attempt) for attempt in self.attempts]
-        items = tuple(call.items[0] for call in calls)
-        ledger = self.world.ledger()
         for attempt in self.attempts:
             if attempt.spec.irreversible and not attempt.acted:
                 self._do_irreversibly(attempt)
+        items = tuple(
+            (attempt.key, self._trigger(attempt.ending, attempt)) for attempt in self.attempts
+        )
+        ledger = self.world.ledger()
         call = Call(
             self.name, "tell_many", lambda: ledger.tell_many(items), items, skew_ms=self.skew_ms
         )

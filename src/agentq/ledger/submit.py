@@ -152,15 +152,14 @@ class Submitter:
             work.load([key])
             fenced_out(work.task(key), epoch)
         unique = self._without_repeats(specs)
-        known = self._already_there(tx, unique, generated)
+        known, noted = self._already_there(tx, unique, generated)
         twins = _same_key_twins([spec for spec in unique if spec.id not in known])
         fresh = [spec for spec in unique if spec.id not in known and spec.id not in twins]
         fresh = parents_first(fresh)
         born = self._give_birth(work, fresh, roles)
         tasks = known | born
-        self._remember(
-            tx, [(spec, tasks[spec.id]) for spec in unique if spec.id in tasks], generated
-        )
+        named = [(spec, tasks[spec.id]) for spec in unique if spec.id in tasks]
+        self._remember(tx, named, generated, noted)
         work.finish()
         known |= {twin: born[first] for twin, first in twins.items()}
         return [
@@ -179,8 +178,11 @@ class Submitter:
 
     def _already_there(
         self, tx: Tx, specs: Sequence[Spec], generated: Collection[str]
-    ) -> dict[str, Task]:
-        """Tasks that these very words have made before. Other words under the name: a conflict."""
+    ) -> tuple[dict[str, Task], set[str]]:
+        """Tasks that these very words have made before, and the names noted for them.
+
+        Other words under the same name: a conflict.
+        """
         names = {spec.id: _dedup_names(spec, generated) for spec in specs}
         asked = [name for listed in names.values() for name in listed]
         now = tx.now()
@@ -203,7 +205,7 @@ class Submitter:
                 if body_digest(held[spec.id].spec) != body_digest(spec):
                     raise _taken(spec.id, "taken by a task with another body")
                 known[spec.id] = held[spec.id]
-        return known
+        return known, set(recalled)
 
     @staticmethod
     def _same_or_conflict(spec: Spec, row: DedupRow, held: dict[str, Task]) -> Task:
@@ -217,21 +219,26 @@ class Submitter:
         return Task(spec, STATES[row.state], 0, 0, 0, 0)
 
     def _remember(
-        self, tx: Tx, named: Sequence[tuple[Spec, Task]], generated: Collection[str]
+        self,
+        tx: Tx,
+        named: Sequence[tuple[Spec, Task]],
+        generated: Collection[str],
+        noted: set[str],
     ) -> None:
-        """Note which task each chosen name and key stands for, unless it was noted before."""
+        """Note which task each chosen name and key stands for, unless it was when we looked.
+
+        A name that somebody else noted since then makes the store run the whole change again.
+        """
         now = tx.now()
         rows = [
             DedupRow(name, task.id, body_digest(spec), CODES[task.state], now + self._dedup_ms)
             for spec, task in named
             for name in _dedup_names(spec, generated)
             # An id that was asked for but not given stays free.
-            if name != f"id:{spec.id}" or task.id == spec.id
+            if name not in noted and (name != f"id:{spec.id}" or task.id == spec.id)
         ]
         if rows:
-            noted = tx.recall([row.name for row in rows])
-            fresh = [r for r in rows if r.name not in noted or noted[r.name].expires_at <= now]
-            tx.remember(fresh)
+            tx.remember(rows)
 
     def _give_birth(
         self, work: Work, specs: Sequence[Spec], roles: dict[str, int]
