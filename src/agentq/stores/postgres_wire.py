@@ -94,12 +94,23 @@ def _numbers(values: Sequence[int]) -> bytes:
     return _ARRAY.pack(1, 0, _INT8, count, 1) + struct.pack("!" + "iq" * count, *parts)
 
 
+#: Short texts as they travel. Most columns of a batch say the same in every row.
+_short: dict[str, bytes] = {}
+_SHORT_MAX = 4096
+
+
 def _texts(values: Sequence[str]) -> bytes:
     parts = [_ARRAY.pack(1, 0, _TEXT, len(values), 1)]
-    for value in values:
-        text = value.encode()
-        parts += (_LENGTH(len(text)), text)
+    parts += [_short.get(value) or _text(value) for value in values]
     return b"".join(parts)
+
+
+def _text(value: str) -> bytes:
+    text = value.encode()
+    packed = _LENGTH(len(text)) + text
+    if len(text) <= 24 and len(_short) < _SHORT_MAX:
+        _short[value] = packed
+    return packed
 
 
 class Wire:
