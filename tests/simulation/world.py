@@ -312,6 +312,8 @@ class World:
         for role in ROLES:
             if rng.random() < 0.4:
                 services.set_limits(self, role, services.some_limits(rng))
+        if self.profile.ticker_stops:
+            self.stop_ticking(rng.choice((0, 10 * MINUTE, 4 * HOUR)))
         self.faults.rates = self.profile.rates
         for name in SENDERS:
             self._join(Actor(name, submitter(self, name)), rng.randrange(MINUTE))

@@ -65,14 +65,15 @@ class _Shape:
     def __init__(self, kind: type) -> None:
         self.names = tuple(each.name for each in fields(kind))
         self.kinds = tuple(_KINDS.get(str(each.type), tuple) for each in fields(kind))
+        places = list(enumerate(zip(self.names, self.kinds, strict=True)))
         self.texts = tuple(
-            (name, _LIMITS.get(name, NOTE_CHARS_MAX))
-            for name, held in zip(self.names, self.kinds, strict=True)
+            (place, name, _LIMITS.get(name, NOTE_CHARS_MAX), name in _REQUIRED)
+            for place, (name, held) in places
             if held is str
         )
         self.others = tuple(
-            (name, held)
-            for name, held in zip(self.names, self.kinds, strict=True)
+            (place, name, held)
+            for place, (name, held) in places
             if held in (int, float, Amounts, tuple)
         )
         self.values = attrgetter(*self.names) if len(self.names) > 1 else self._one_or_none
@@ -93,10 +94,14 @@ def check_trigger(trigger: Trigger) -> None:
         for name, held, value in zip(shape.names, shape.kinds, values, strict=True):
             if type(value) is not held:
                 raise wrong_kind(name, held, value)
-    for name, limit in shape.texts:
-        _check_text(name, getattr(trigger, name), limit)
-    for name, held in shape.others:
-        _check_other(name, held, getattr(trigger, name))
+    for place, name, limit, required in shape.texts:
+        text = values[place]
+        if required or len(text) > limit or not text.isascii() or "\x00" in text:
+            _check_text(name, text, limit)
+    for place, name, held in shape.others:
+        value = values[place]
+        if value and value is not NOTHING:
+            _check_other(name, held, value)
 
 
 def _check_text(name: str, text: str, limit: int) -> None:

@@ -23,7 +23,8 @@ from agentq.core.errors import AgentqError, Invalid, Unavailable
 from agentq.stores import postgres_care as care
 from agentq.stores.migrate import check_version
 from agentq.stores.postgres_pool import Away, Pool
-from agentq.stores.postgres_rows import NO_VALUES, PostgresReader, PostgresTx, payload, submission
+from agentq.stores.postgres_reader import NO_VALUES, PostgresReader
+from agentq.stores.postgres_rows import PostgresTx, payload, submission
 from agentq.stores.postgres_wire import Call, Lost, Statement, Values, Wire
 from agentq.stores.postgres_words import PASSING, POOLED, in_words, parse_url
 from agentq.stores.statements import statements

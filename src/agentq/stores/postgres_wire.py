@@ -94,23 +94,19 @@ def _numbers(values: Sequence[int]) -> bytes:
     return _ARRAY.pack(1, 0, _INT8, count, 1) + struct.pack("!" + "iq" * count, *parts)
 
 
-#: Short texts as they travel. Most columns of a batch say the same in every row.
-_short: dict[str, bytes] = {}
-_SHORT_MAX = 4096
-
-
 def _texts(values: Sequence[str]) -> bytes:
-    parts = [_ARRAY.pack(1, 0, _TEXT, len(values), 1)]
-    parts += [_short.get(value) or _text(value) for value in values]
-    return b"".join(parts)
+    head = _ARRAY.pack(1, 0, _TEXT, len(values), 1)
+    distinct = set(values)
+    if len(distinct) * 4 > len(values):
+        return head + b"".join(map(_text, values))
+    # Most columns of a batch say the same in every row: each text is packed once.
+    packed = {value: _text(value) for value in distinct}
+    return head + b"".join(map(packed.__getitem__, values))
 
 
 def _text(value: str) -> bytes:
     text = value.encode()
-    packed = _LENGTH(len(text)) + text
-    if len(text) <= 24 and len(_short) < _SHORT_MAX:
-        _short[value] = packed
-    return packed
+    return _LENGTH(len(text)) + text
 
 
 class Wire:
