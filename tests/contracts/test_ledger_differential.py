@@ -11,6 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 import hypothesis.strategies as st
 import psycopg
@@ -35,7 +36,7 @@ from agentq.stores.postgres import PostgresStore
 from agentq.stores.sqlite import SqliteStore
 from tests.conftest import IN_CI
 from tests.contracts.rows import Clock
-from tests.contracts.twins import Move, Sayings, Twins
+from tests.contracts.twins import Move, Sayings, Side, Twins
 
 SECOND = 1000
 IDS = tuple(f"t{n}" for n in range(24))
@@ -123,6 +124,7 @@ class History:
         self.twins = twins
         self.clock = twins.clock
         self.tasks: list[Task] = []
+        self.asked: list[Spec] = []
 
     def step(self, seed: int) -> None:
         chance = random.Random(seed)
@@ -130,9 +132,9 @@ class History:
         weights = [10, 4]
         if self.tasks:
             kinds += [self.live, self.anything, self.claim, self.tell_many, self.heartbeat,
-                      self.submit_a_taken_id, self.time_passes, self.set_lanes, self.relay,
-                      self.set_limits, self.prune]  # fmt: skip
-            weights += [60, 10, 8, 5, 3, 3, 4, 3, 4, 3, 2]
+                      self.submit_again, self.submit_a_taken_id, self.time_passes, self.set_lanes,
+                      self.relay, self.set_limits, self.prune]  # fmt: skip
+            weights += [60, 10, 8, 5, 3, 6, 3, 4, 3, 6, 3, 3]
         (kind,) = chance.choices(kinds, weights)
         kind(chance)
         self.tasks = sorted(self.twins.tasks(), key=lambda task: task.id)
@@ -145,6 +147,15 @@ class History:
         if chance.random() < 0.9:  # else they may name tasks that do not exist
             batch = [replace(s, after=tuple(a for a in s.after if a in known)) for s in batch]
         self.twins.both(lambda side: side.ledger.submit(batch))
+        self.asked += batch
+
+    def submit_again(self, chance: random.Random) -> None:
+        """What was asked for before, in the same words or others; it may be pruned by now."""
+        if self.asked:
+            spec = replace(chance.choice(self.asked), after=(), next=())
+            if chance.random() < 0.3:
+                spec = replace(spec, instructions="something else")
+            self.twins.both(lambda side: side.ledger.submit([spec]))
 
     def submit_plain(self, chance: random.Random) -> None:
         """The short way: made-up ids and nothing special."""
@@ -212,15 +223,18 @@ class History:
         self.twins.both(lambda side: side.ledger.tick(limit))
 
     def set_lanes(self, chance: random.Random) -> None:
-        lane, opening = chance.choice(LANES), chance.random() < 0.7
+        lane, opening = chance.choice(LANES[:5]), chance.random() < 0.8
         self.twins.both(
             lambda side: side.ledger.open_lanes(lane) if opening else side.ledger.close_lanes(lane)
         )
 
     def relay(self, chance: random.Random) -> None:
-        lane, count = chance.choice(LANES), chance.randrange(1, 4)
-        hide_ms, acked = chance.choice((0, 5000)), [chance.randrange(20) for _ in range(3)]
-        self.twins.both(lambda side: side.take_effects(lane, count, hide_ms))
+        lane = chance.choice(("results", "delivery", "delivery", "notify", "reply"))
+        acked = [chance.randrange(20) for _ in range(3)]
+        for _ in range(2):
+            hide_ms, count = chance.choice((1, 5000)), chance.randrange(1, 4)
+            taking = partial(Side.take_effects, lane=lane, count=count, hide_ms=hide_ms)
+            self.twins.both(taking)
         self.twins.both(lambda side: side.ack_effects(acked))
 
     def set_limits(self, chance: random.Random) -> None:

@@ -110,18 +110,19 @@ class TestSubmit:
         assert store.submit([new_row("a", role)], {}, LANES, ["events"]) == set()
         assert [entry.task_id for entry in log(store)] == ["a"]
 
-    def test_inserts_those_that_are_not_taken(self, store: Store) -> None:
+    def test_inserts_all_or_none(self, store: Store) -> None:
         role = role_id(store)
         add(store, "b")
-        rows = [new_row(name, role) for name in "abc"]
-        assert store.submit(rows, {}, LANES, []) == {"a", "c"}
+        assert store.submit([new_row(name, role) for name in "abc"], {}, LANES, []) == set()
+        assert [(entry.position, entry.task_id) for entry in log(store)] == [(1, "b")]
+        assert store.submit([new_row(name, role) for name in "ac"], {}, LANES, []) == {"a", "c"}
         assert [(entry.position, entry.task_id) for entry in log(store)] == [
             (1, "b"),
             (2, "a"),
             (3, "c"),
         ]
 
-    def test_stores_effects_of_what_was_inserted(self, store: Store) -> None:
+    def test_stores_effects_with_what_was_inserted(self, store: Store) -> None:
         role = role_id(store)
         add(store, "b")
         store.write(lambda tx: tx.set_lanes(frozenset({"notify", "results"})))
@@ -130,7 +131,9 @@ class TestSubmit:
         }
         lanes = frozenset({"notify", "results"})
         rows = [new_row(name, role) for name in "ab"]
-        assert store.submit(rows, effects, lanes, []) == {"a"}
+        assert store.submit(rows, effects, lanes, []) == set()
+        assert store.read(lambda reader: reader.outbox_counts()) == {}
+        assert store.submit(rows[:1], effects, lanes, []) == {"a"}
         taken = store.write(lambda tx: tx.take_effects("results", 0, 10, 5))
         key = store.read(lambda reader: reader.keys(["a"]))["a"]
         assert [(row.effect_id, row.task_id, row.payload, row.tries) for row in taken] == [
@@ -143,10 +146,10 @@ class TestSubmit:
         assert store.submit([new_row("a", role)], {"a": [("results", "x")]}, LANES, []) == {"a"}
         assert store.read(lambda reader: reader.outbox_counts()) == {"results": 1}
 
-    def test_the_same_id_twice_in_a_batch_is_one_task(self, store: Store) -> None:
+    def test_the_same_id_twice_in_a_batch_is_taken(self, store: Store) -> None:
         role = role_id(store)
-        assert store.submit([new_row("a", role), new_row("a", role)], {}, LANES, []) == {"a"}
-        assert [entry.position for entry in log(store)] == [1]
+        assert store.submit([new_row("a", role), new_row("a", role)], {}, LANES, []) == set()
+        assert log(store) == []
 
 
 class TestFinding:

@@ -206,6 +206,20 @@ def test_a_dead_letter_is_reopened_with_fresh_counters(state: State) -> None:
     assert decision.events[0].kind == "requeued"
 
 
+def test_a_reopened_task_has_all_its_tries_again() -> None:
+    # Given a task that failed, crashed and was sent back, until it was given up,
+    task = claimed(review=True, max_attempts=2)
+    task = then(due(then(task, t.Fail(1, "x"))).task, CLAIM)
+    task = then(due(task).task, CLAIM)
+    task = then(task, t.Report(3, "done"), t.Verdict("boss", t.Ruling.CHANGES), CLAIM)
+    task = then(task, t.Fail(4, "x"))
+    memo = task.memo
+    assert (memo.failures, memo.crashes, memo.rounds) == (2, 1, 1)
+    # when it is reopened, then every counter that could end it starts anew.
+    memo = then(task, t.Requeue("boss")).memo
+    assert (memo.failures, memo.crashes, memo.rounds) == (0, 0, 0)
+
+
 def test_reopening_keeps_the_epoch_so_that_old_attempts_stay_fenced() -> None:
     task = then(failed_task(), t.Requeue("boss"))
     assert task.epoch == 1

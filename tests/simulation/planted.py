@@ -44,7 +44,7 @@ from tests.simulation.violation import (
 from tests.simulation.world import World
 
 #: A bug that this many histories do not show is not caught.
-SEEDS_MAX = 200
+SEEDS_MAX = 500
 
 Planting = Callable[[], AbstractContextManager[Any]]
 

@@ -43,6 +43,6 @@ def test_the_bug_is_caught(catches: dict[str, Catch], name: str) -> None:
 @pytest.mark.timeout(600)
 def test_without_a_bug_the_same_seeds_pass(catches: dict[str, Catch]) -> None:
     """What was caught above was the bug, not the weather."""
-    assert all(catches.values())
-    failures = [played.failure for played in play_all(range(SEEDS_MAX)) if played.failure]
+    last = max(caught[0] for caught in catches.values() if caught)
+    failures = [played.failure for played in play_all(range(last + 1)) if played.failure]
     assert not failures, "\n\n".join(failures[:3])

@@ -259,8 +259,10 @@ class Store(Protocol):
         lanes: frozenset[str],
         topics: Iterable[str],
     ) -> set[str]:
-        """Insert tasks in one transaction of its own; the ids that were not taken already.
-        `effects` are (lane, payload) by task id. Raises RunAgain unless `lanes` are open."""
+        """Insert tasks in one transaction of its own: all of them, or none if an id is taken.
+
+        The ids that were inserted, so all or nothing. `effects` are (lane, payload) by task id.
+        Raises RunAgain unless `lanes` are open."""
 
     def write(self, change: Callable[[Tx], T]) -> T:
         """Run `change` in one durable transaction, again if the database asks for it."""

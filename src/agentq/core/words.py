@@ -78,7 +78,7 @@ class _Shape:
         )
         self.values = attrgetter(*self.names) if len(self.names) > 1 else self._one_or_none
 
-    def _one_or_none(self, trigger: object) -> tuple[object, ...]:
+    def _one_or_none(self, trigger: object) -> tuple[Any, ...]:
         return tuple(getattr(trigger, name) for name in self.names)
 
 

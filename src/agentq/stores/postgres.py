@@ -271,24 +271,28 @@ class PostgresStore:
             inserted, moment, _ = self._ask("submit_one", common | rows[0]._asdict())[0]
             fresh = {rows[0].id} if inserted else set()
         else:
-            values = common | submission(rows, effects)
-            taken, moment, _ = self._submit_many(values, bool(effects))[0]
-            fresh = {row.id for row in rows}.difference(taken or ())
+            answer = self._submit_many(common | submission(rows, effects), bool(effects))
+            if answer is None:
+                return set()
+            moment, _ = answer[0]
+            fresh = {row.id for row in rows}
         self._server_clock.note(moment)
         return fresh
 
-    def _submit_many(self, values: Values, with_effects: bool) -> list[Any]:
-        many, some = ([Call(self._sql[name], values)] for name in ("submit_many", "submit_some"))
+    def _submit_many(self, values: Values, with_effects: bool) -> list[Any] | None:
+        """None if an id was taken: then nothing was inserted."""
+        name = "submit_with_effects" if with_effects else "submit_many"
+        call = [Call(self._sql[name], values)]
 
-        def attempt() -> list[list[Any]]:
+        def attempt() -> list[Any] | None:
             try:
-                return self._exchange(some if with_effects else many)
+                return self._exchange(call)[0]
             except errors.UniqueViolation as taken:
                 if taken.diag.constraint_name != "specs_id_key":
                     raise
-                return self._exchange(some)
+                return None
 
-        return self._insist(attempt)[0]
+        return self._insist(attempt)
 
     def _lanes_text(self) -> str:
         if self._lanes is None:

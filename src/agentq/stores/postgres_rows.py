@@ -69,16 +69,11 @@ class PostgresTx(PostgresReader):
     def _ask(
         self, name: str, values: Values = NO_VALUES, make_row: Callable[..., Any] = tuple
     ) -> list[Any]:
-        if self._saved:
-            self._write_out()
-        return super()._ask(name, values, make_row)
-
-    def _lock(self, name: str, values: Values, make_row: Callable[..., Any]) -> list[Any]:
-        """Ask under lock; the server tells its time as it is once the locks are there."""
+        """Ask; the first question is also asked for the time, once it has its locks."""
         if self._saved:
             self._write_out()
         calls = [*self._opening(), Call(self._sql[name], values, make_row)]
-        if self.moment or self._clock is not None:
+        if self.moment or self._clock is not None or name == "moment":
             return self._wire.exchange(calls)[-1]
         *_, rows, ((self.moment,),) = self._wire.exchange(
             [*calls, Call(self._sql["moment"], NO_VALUES)]
@@ -141,15 +136,15 @@ class PostgresTx(PostgresReader):
         return inserted
 
     def lock(self, keys: Sequence[int]) -> list[HotRow]:
-        return self._lock("lock", {"keys": list(keys)}, HotRow._make) if keys else []
+        return self._ask("lock", {"keys": list(keys)}, HotRow._make) if keys else []
 
     def pick(self, role: int, count: int) -> list[TaskRow]:
-        rows = self._lock("pick", {"role": role, "count": count}, task_row)
+        rows = self._ask("pick", {"role": role, "count": count}, task_row)
         assert len(rows) <= count
         return rows
 
     def due(self, now: int, count: int) -> list[TaskRow]:
-        rows = self._lock("due", {"now": now, "count": count}, task_row)
+        rows = self._ask("due", {"now": now, "count": count}, task_row)
         assert len(rows) <= count
         return rows
 
@@ -228,7 +223,7 @@ class PostgresTx(PostgresReader):
         return self._ask("children", {"keys": list(keys)}) if keys else []
 
     def lock_role(self, role: int) -> RoleRow:
-        row: RoleRow = self._lock("lock_role", {"role": role}, RoleRow._make)[0]
+        row: RoleRow = self._ask("lock_role", {"role": role}, RoleRow._make)[0]
         return row
 
     def set_role(self, row: RoleRow) -> None:

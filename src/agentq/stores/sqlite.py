@@ -152,11 +152,16 @@ class SqliteStore:
             if tx.inserted_under != lanes:
                 self._lanes = None
                 raise RunAgain
+            if len(inserted) < len(rows):
+                raise _IdTaken
             tx.add_new_effects(inserted, effects)
             tx.ring(topics)
             return set(inserted)
 
-        return self._write_once(change)
+        try:
+            return self._write_once(change)
+        except _IdTaken:
+            return set()
 
     def read(self, look: Callable[[Reader], T]) -> T:
         if self.path == ":memory:":
@@ -256,6 +261,10 @@ def _patient(seconds: float) -> Callable[[int], bool]:
         return True
 
     return nap
+
+
+class _IdTaken(Exception):
+    """Rolls a submit back: it is all or nothing."""
 
 
 class _Translated:

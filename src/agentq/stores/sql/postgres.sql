@@ -87,9 +87,6 @@ WITH s AS (
 SELECT (SELECT count(*) FROM s), floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
        CASE WHEN :topics::text <> '' THEN pg_notify('agentq', :topics::text) END;
 
--- Ids of a batch are made up and almost never taken, so the first try does without looking: that
--- saves a third of the server's work. If it fails on one, `submit_some` inserts those that are free.
-
 -- name: submit_many
 WITH new AS MATERIALIZED (
     SELECT nextval('task_keys') AS key, u.*
@@ -110,41 +107,36 @@ WITH new AS MATERIALIZED (
     INSERT INTO events (position, key, version, at, kind, trigger, state, epoch, data)
     SELECT (SELECT base FROM h) + nth, key, 1, at, kind, 'Submit', state, 0, data FROM new
 )
-SELECT NULL::text[], floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
+SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
        CASE WHEN :topics::text <> '' THEN pg_notify('agentq', :topics::text) END;
 
--- name: submit_some
+-- name: submit_with_effects
 WITH new AS MATERIALIZED (
     SELECT nextval('task_keys') AS key, u.*
     FROM unnest(:ids::text[], :roles::bigint[], :priorities::bigint[], :states::bigint[],
                 :wake_ats::bigint[], :ats::bigint[], :memos::text[], :flags::bigint[],
-                :bodies::text[], :kinds::text[], :datas::text[])
-         AS u (id, role, priority, state, wake_at, at, memo, flags, body, kind, data)
+                :bodies::text[], :kinds::text[], :datas::text[]) WITH ORDINALITY
+         AS u (id, role, priority, state, wake_at, at, memo, flags, body, kind, data, nth)
 ), s AS (
     INSERT INTO specs (key, id, submitted_at, body) SELECT key, id, at, body FROM new
-    ORDER BY id, key ON CONFLICT (id) DO NOTHING RETURNING key, id AS inserted
 ), h AS (
-    UPDATE head SET position = position + (SELECT count(*) FROM s)
-    WHERE lanes = :known_lanes::text RETURNING position - (SELECT count(*) FROM s) AS base
+    UPDATE head SET position = position + :count::bigint
+    WHERE lanes = :known_lanes::text RETURNING position - :count::bigint AS base
 ), t AS (
     INSERT INTO tasks (key, role, priority, state, version, epoch, wake_at, updated_at, holder,
                        memo, flags)
-    SELECT key, role, priority, state, 1, 0, wake_at, at, '', memo, flags
-    FROM new JOIN s USING (key)
+    SELECT key, role, priority, state, 1, 0, wake_at, at, '', memo, flags FROM new
 ), e AS (
     INSERT INTO events (position, key, version, at, kind, trigger, state, epoch, data)
-    SELECT (SELECT base FROM h) + row_number() OVER (ORDER BY key), key, 1, at, kind, 'Submit',
-           state, 0, data
-    FROM new JOIN s USING (key)
+    SELECT (SELECT base FROM h) + nth, key, 1, at, kind, 'Submit', state, 0, data FROM new
 ), o AS (
     INSERT INTO outbox (key, version, number, lane, payload)
     SELECT new.key, 1, u.number, u.lane, u.payload
     FROM unnest(:effect_ids::text[], :effect_numbers::bigint[], :effect_lanes::text[],
                 :effect_payloads::text[]) WITH ORDINALITY AS u (id, number, lane, payload, nth)
-    JOIN new USING (id) JOIN s USING (key) ORDER BY u.nth
+    JOIN new USING (id) ORDER BY u.nth
 )
-SELECT (SELECT array_agg(id) FROM new WHERE id NOT IN (SELECT inserted FROM s)),
-       floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
+SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
        CASE WHEN :topics::text <> '' THEN pg_notify('agentq', :topics::text) END;
 
 -- Inside a longer transaction. Events are written by `save`, which takes the lock on head last.
