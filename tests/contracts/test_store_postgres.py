@@ -17,9 +17,11 @@ from agentq.contracts.store import COMPLETE, IN_PROGRESS, Lease, Tx
 from agentq.core.errors import Invalid, Unavailable
 from agentq.core.task import Spec
 from agentq.ledger.ledger import Ledger
+from agentq.stores import postgres_pool
 from agentq.stores.postgres import PostgresStore
 from agentq.stores.postgres_pool import Pool
-from agentq.stores.postgres_wire import Call, Lost, Wire
+from agentq.stores.postgres_rows import PostgresTx
+from agentq.stores.postgres_wire import Call, Lost, Statement, Wire
 from tests.contracts.rows import LANES, add, event_of, hot, log, move, moved, new_row, role_id
 from tests.servers.postgres import PostgresServer
 
@@ -291,6 +293,23 @@ class TestGoingAway:
             assert store.submit([new_row(name, role_id(store))], {}, LANES, []) == {name}
         assert [entry.task_id for entry in log(store)] == ["a", "b", "c"]
 
+    def test_a_silent_client_does_not_keep_its_locks(
+        self, store: PostgresStore, fresh_postgres_url: str
+    ) -> None:
+        """The server is told to wait 20 s, once per transaction, and nothing is left behind."""
+        key = add(store, "a")["a"]
+        setting = Statement("x", "SELECT current_setting('idle_in_transaction_session_timeout')")
+
+        def change(tx: Tx) -> str:
+            assert isinstance(tx, PostgresTx)
+            tx.lock([key])
+            return str(tx._wire.exchange([Call(setting, {})])[0][0][0])
+
+        assert store.write(change) == "20s"
+        wire = store._pool.take()
+        assert wire.exchange([Call(setting, {})]) == [[("0",)]]
+        store._pool.give(wire)
+
     def test_an_interrupted_wait_leaves_a_working_store(self, store: PostgresStore) -> None:
         key = add(store, "a")["a"]
         locked, leave = threading.Event(), threading.Event()
@@ -446,6 +465,23 @@ class TestBehindAPooler:
         store._pool._idle[-1]._prepared.clear()
         assert sorted(add(store, "b")) == ["b"]
         assert not store._pool._prepares
+
+
+class TestPlans:
+    def test_are_made_anew_as_tables_grow(
+        self, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A plan made for an empty table reads all of it; a minute later that may be a million."""
+        monkeypatch.setattr(postgres_pool, "REPLAN_SECONDS", -1)
+        for number in range(8):
+            add(store, f"t{number}")
+        plans = Statement(
+            "x", "SELECT count(*) FROM pg_prepared_statements WHERE generic_plans > 3"
+        )
+        assert len(log(store)) == 8
+        wire = store._pool.take()
+        assert wire.exchange([Call(plans, {})])[0][0][0] > 0, "statements stay prepared"
+        store._pool.give(wire)
 
 
 class TestBackup:

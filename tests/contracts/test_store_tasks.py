@@ -186,6 +186,29 @@ class TestFinding:
             ("worker", 1_000_000),
         ]
 
+    def test_how_many_would_be_picked_before(self, store: Store) -> None:
+        role = role_id(store)
+        ranks = {"low": 3, "urgent": 0, "first": 2, "second": 2}
+        rows = [new_row(name, role, priority=rank) for name, rank in ranks.items()]
+        keys = store.write(lambda tx: tx.insert(rows))
+        move(store, add(store, "running").values(), IN_PROGRESS)
+        other = role_id(store, "other")
+        store.write(lambda tx: tx.insert([new_row("elsewhere", other, priority=0)]))
+
+        def ahead(name: str) -> int:
+            return store.read(lambda reader: reader.ahead(role, ranks[name], keys[name]))
+
+        assert {name: ahead(name) for name in ranks} == {
+            "urgent": 0,
+            "first": 1,
+            "second": 2,
+            "low": 3,
+        }
+
+    def test_nothing_is_only_half_there(self, store: Store) -> None:
+        add(store, "a", "b")
+        assert store.read(lambda reader: reader.halves(10)) == []
+
 
 class TestListing:
     def test_newest_first_in_pages(self, store: Store) -> None:

@@ -212,7 +212,7 @@ def a_completion_is_accepted_twice() -> AbstractContextManager[Any]:
     return allowing(State.COMPLETE, triggers.Report, State.COMPLETE)
 
 
-@breaks(RULES)
+@breaks(RULES, TIMERS)
 def a_crash_is_not_counted() -> AbstractContextManager[Any]:
     real = custody.lease_ended
 
@@ -233,6 +233,9 @@ def a_crash_is_not_counted() -> AbstractContextManager[Any]:
 @breaks(IRREVERSIBLE)
 def an_irreversible_task_is_retried() -> AbstractContextManager[Any]:
     def tries_again(task: Task, memo: Any, now: int, reason: str) -> steps.Step:
+        if reason.startswith("The attempt failed"):
+            memo = replace(memo, not_before=now + 1_000)
+            return steps.Step(State.PENDING, "retrying", (), memo)
         return steps.waits(task.spec, memo, now, "lease_ended")
 
     return patch.object(custody, "unknown_outcome", tries_again)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from agentq.core.errors import Invalid
 from agentq.core.task import Spec
@@ -16,25 +16,24 @@ def parents_first(specs: Sequence[Spec]) -> list[Spec]:
     ordered: list[Spec] = []
     done: set[str] = set()
     for root in specs:
-        # An explicit stack: a chain of thousands must not meet the recursion limit.
-        path: list[tuple[Spec, list[str]]] = [(root, [])] if root.id not in done else []
-        if path:
-            path[-1] = (root, [each for each in root.after if each in within])
-        on_path = [root.id] if path else []
-        while path:
-            spec, left = path[-1]
-            left[:] = [each for each in left if each not in done]
-            if left:
-                parent = left.pop()
-                if parent in on_path:
-                    raise _cycle([*on_path[on_path.index(parent) :], parent])
-                path.append((within[parent], [p for p in within[parent].after if p in within]))
-                on_path.append(parent)
+        # An explicit stack: a chain of thousands must not meet the recursion limit. It is a dict,
+        # so that "is this on the way here?" costs nothing even then.
+        path: dict[str, Iterator[str]] = {}
+        here: str | None = None if root.id in done else root.id
+        while here is not None:
+            if here not in path:
+                path[here] = iter([each for each in within[here].after if each in within])
+            parent = next((each for each in path[here] if each not in done), None)
+            if parent is None:
+                del path[here]
+                done.add(here)
+                ordered.append(within[here])
+                here = next(reversed(path), None)
+            elif parent in path:
+                names = list(path)
+                raise _cycle([*names[names.index(parent) :], parent])
             else:
-                done.add(spec.id)
-                ordered.append(spec)
-                path.pop()
-                on_path.pop()
+                here = parent
     return ordered
 
 

@@ -33,12 +33,15 @@ def claim_ready(
 ) -> tuple[list[Held], bool]:
     """Take up to `count` ready tasks; True beside them if there may be more to look at."""
     row = tx.role(role)
-    if row.paused or row.max_running or row.max_review:
+    limited = bool(row.paused or row.max_running or row.max_review)
+    work.note_limits(row.name, limited)
+    if limited:
         row = tx.lock_role(role)
         room, _ = limits_of(row).room(*tx.occupancy(role))
         count = count if room < 0 else min(count, room)
     if work.now - row.seen_at > SEEN_EVERY_MS:
-        tx.set_role(row._replace(seen_at=work.now))
+        # Read again under its lock: what is written back must not undo limits set meanwhile.
+        tx.set_role(tx.lock_role(role)._replace(seen_at=work.now))
     if count <= 0:
         return [], False
     held: list[Held] = []

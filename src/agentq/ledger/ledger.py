@@ -68,11 +68,12 @@ class Ledger:
         self.store = store
         self._chance = chance
         self._specs = SpecCache()
+        self._limited: set[str] = set()
         self._submitter = Submitter(store, self._specs, store.role_ids, dedup_ms)
         self.views = Views(store, self._specs)
 
     def _work(self, tx: Tx) -> Work:
-        return Work(tx, self._specs, self.store.role_ids, self._submitter.spawn)
+        return Work(tx, self._specs, self.store.role_ids, self._submitter.spawn, self._limited)
 
     # -- asking for work -------------------------------------------------------------------------
 

@@ -71,6 +71,7 @@ class Submitter:
         self._specs = specs
         self._role_ids = role_ids
         self._dedup_ms = dedup_ms
+        self._stamp: Stamp | None = None
 
     def submit(
         self,
@@ -110,11 +111,12 @@ class Submitter:
         tasks: list[Submitted] = []
         effects: dict[str, list[tuple[str, str]]] = {}
         topics = {EVENTS_TOPIC}
-        stamp: Stamp | None = None
+        stamp = self._stamp
         for spec in specs:
-            if stamp is not None and stamp.fits(spec):
-                tasks.append(stamp.task(spec))
-                rows.append(stamp.row(spec))
+            if stamp is not None and stamp.fits(spec, lanes):
+                tasks.append(stamp.task(spec, now))
+                rows.append(stamp.row(spec, now))
+                topics.add(stamp.topic)
                 continue
             check_spec(spec)
             decision = transition(None, Submit(spec), now)
@@ -126,7 +128,8 @@ class Submitter:
             leaving = [each for each in decision.effects if each.lane in lanes]
             if leaving:
                 effects[spec.id] = [(each.lane, encode_effect(each, task)) for each in leaving]
-            stamp = None if leaving else Stamp(task, rows[-1])
+            elif task.state is State.READY and not task.wake_at:
+                self._stamp = stamp = Stamp(task, rows[-1], lanes)
         try:
             inserted = self._store.submit(rows, effects, lanes, topics)
         except RunAgain:
@@ -320,32 +323,33 @@ class Submitter:
 
 
 class Stamp:
-    """Tasks of one call mostly differ in their id and instructions only. What was checked, decided
-    and encoded for the first of them holds for those that follow: no rule looks at the two."""
+    """Tasks mostly differ from those before them in their id and instructions only. What was
+    checked, decided and encoded for one that is ready at once holds for those that follow: no rule
+    looks at the two, and without a time to live none looks at the clock."""
 
-    def __init__(self, task: Task, row: NewRow) -> None:
-        self._task = task
+    def __init__(self, task: Task, row: NewRow, lanes: frozenset[str]) -> None:
+        self.topic = role_topic(task.to)
         self._row = row
+        self._lanes = lanes
         self._rest = _all_but_words(task.spec)
         self._plain = decode_plain(row.body)
 
-    def fits(self, spec: Spec) -> bool:
-        if _all_but_words(spec) != self._rest:
+    def fits(self, spec: Spec, lanes: frozenset[str]) -> bool:
+        if _all_but_words(spec) != self._rest or lanes != self._lanes:
             return False
         return check_instructions(spec.instructions)
 
-    def task(self, spec: Spec) -> Submitted:
-        first = self._task
-        at = first.submitted_at
-        return Submitted(
-            Task(spec, first.state, 1, 0, at, at, first.wake_at, "", first.memo), created=True
-        )
+    def task(self, spec: Spec, now: int) -> Submitted:
+        return Submitted(Task(spec, State.READY, 1, 0, now, now), created=True)
 
-    def row(self, spec: Spec) -> NewRow:
-        plain = self._plain
-        plain["id"], plain["instructions"] = spec.id, spec.instructions
+    def row(self, spec: Spec, now: int) -> NewRow:
+        # A copy: threads may share the stamp.
+        plain = {**self._plain, "id": spec.id, "instructions": spec.instructions}
         first = self._row
-        return NewRow(spec.id, *first[1:8], encode(plain).decode(), first.kind, first.data)
+        body = encode(plain).decode()
+        return NewRow(
+            spec.id, first.role, first.priority, first.state, 0, now, "", 0, body, first.kind, ""
+        )
 
 
 def _roles_of(specs: Iterable[Spec]) -> set[str]:

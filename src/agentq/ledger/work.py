@@ -39,6 +39,7 @@ class Work:
         specs: SpecCache,
         role_ids: Callable[[Iterable[str]], dict[str, int]],
         spawn: Spawner,
+        limited: set[str] | None = None,
     ) -> None:
         self.tx = tx
         self.now = tx.now()
@@ -50,6 +51,8 @@ class Work:
         self._specs = specs
         self._role_ids = role_ids
         self._spawn = spawn
+        #: Roles that this process knows to have limits; those who wait for room must be woken.
+        self._limited: set[str] = set() if limited is None else limited
         self._changed: dict[int, None] = {}
         self._ended: list[tuple[int, State]] = []
         self._spawning: list[int] = []
@@ -105,8 +108,12 @@ class Work:
             self._said, self._written = trigger, encode_trigger(trigger)
         for event in decision.events:
             self.events.append(to_event_row(key, event, self._written))
-        if before.holder and not after.holder and self.flags[key] & HAS_RESOURCES:
-            self._freed.append(key)
+        if before.holder and not after.holder:
+            if self.flags[key] & HAS_RESOURCES:
+                self._freed.append(key)
+                self.topics.add(role_topic(before.to))  # others of its kind may want the same
+            elif before.to in self._limited:
+                self.topics.add(role_topic(before.to))  # there is room for one more
         if decision.effects:
             self.note_effects(key, after, decision.effects)
         return after
@@ -124,6 +131,9 @@ class Work:
             elif effect.lane in self.lanes():
                 payload = encode_effect(effect, task)
                 self.effects.append(EffectRow(key, task.version, number, effect.lane, payload))
+
+    def note_limits(self, role: str, limited: bool) -> None:
+        (self._limited.add if limited else self._limited.discard)(role)
 
     def role_id(self, role: str) -> int:
         return self._role_ids((role,))[role]

@@ -75,7 +75,7 @@ class PostgresTx(PostgresReader):
         calls = [*self._opening(), Call(self._sql[name], values, make_row)]
         if self.moment or self._clock is not None or name == "moment":
             return self._wire.exchange(calls)[-1]
-        *_, rows, ((self.moment,),) = self._wire.exchange(
+        *_, rows, ((self.moment, _),) = self._wire.exchange(
             [*calls, Call(self._sql["moment"], NO_VALUES)]
         )
         return rows

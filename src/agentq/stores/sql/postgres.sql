@@ -13,8 +13,13 @@ COMMIT;
 -- name: rollback
 ROLLBACK;
 
+-- The server's time. Every transaction that writes asks for it, and says with it how long the server
+-- shall wait for a client that has fallen silent in the middle (a cut cable, a stopped process)
+-- before it takes the locks away. A setting of this transaction only: poolers do not mind.
+
 -- name: moment
-SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint;
+SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
+       set_config('idle_in_transaction_session_timeout', '20s', true);
 
 -- name: notify
 SELECT pg_notify('agentq', :topics::text);
