@@ -191,6 +191,19 @@ class TestRefusals:
             store.write(lambda tx: tx.hold(1, [text]))
         assert log(store) == []
 
+    def test_a_database_in_another_encoding(self, postgres_server: PostgresServer) -> None:
+        run_sql(postgres_server.url, "CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0")
+        try:
+            store = PostgresStore(postgres_server.url_of("latin"))
+            role = role_id(store)
+            store.submit([new_row("a", role, memo="café")], {}, LANES, [])
+            assert hot(store, 1).memo == "café"
+            with pytest.raises(Invalid, match="cannot keep"):
+                store.submit([new_row("b", role, memo="🦊")], {}, LANES, [])
+            store.close()
+        finally:
+            run_sql(postgres_server.url, "DROP DATABASE latin WITH (FORCE)")
+
     def test_a_number_that_does_not_fit(self, store: PostgresStore) -> None:
         role = role_id(store)
         for number in (2**40, 2**70):
@@ -293,9 +306,7 @@ class TestGoingAway:
             assert store.submit([new_row(name, role_id(store))], {}, LANES, []) == {name}
         assert [entry.task_id for entry in log(store)] == ["a", "b", "c"]
 
-    def test_a_silent_client_does_not_keep_its_locks(
-        self, store: PostgresStore, fresh_postgres_url: str
-    ) -> None:
+    def test_a_silent_client_does_not_keep_its_locks(self, store: PostgresStore) -> None:
         """The server is told to wait 20 s, once per transaction, and nothing is left behind."""
         key = add(store, "a")["a"]
         setting = Statement("x", "SELECT current_setting('idle_in_transaction_session_timeout')")

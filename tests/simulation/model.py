@@ -80,7 +80,8 @@ class Model:
         shadow = self.shadows.pop(key)
         del self.by_id[shadow.id]
         self.pruned[shadow.id] = shadow.state
-        self.children.pop(shadow.id, None)
+        for child in self.children.pop(shadow.id, ()):
+            child.gone[shadow.id] = shadow.state
         for parent in shadow.spec.after:
             if parent in self.children:
                 self.children[parent] = [c for c in self.children[parent] if c.key != key]

@@ -250,7 +250,7 @@ class Shadow(Standing):
         return CANCELLED, []
 
     def _requeue(self, trigger: t.Requeue, at: int) -> tuple[State, list[Expected]]:
-        under_way = {d for d in self.spec.after if self.peers.outcome(d) not in OVER}
+        under_way = {d for d in self.spec.after if self.parent_state(d) not in OVER}
         if set(trigger.waiting_on) != under_way:
             raise Violation(
                 GRAPH, f"{self.id} reopened, waits for {trigger.waiting_on}, not {under_way}"

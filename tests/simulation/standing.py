@@ -74,6 +74,8 @@ class Standing:
         self.report: tuple[int, str, str, str, str] | None = None
         self.completions = self.refused_reports = 0
         self.artifacts: dict[tuple[int, str], str] = {}
+        #: How those it came after had ended when they were pruned. Their ids may live on.
+        self.gone: dict[str, State] = {}
         #: The task as `transition` replays it, kept by the checker.
         self.task: Task | None = None
 
@@ -109,6 +111,9 @@ class Standing:
             if self.spec.approval_timeout_seconds:
                 moments.append(self.asked_at + self.spec.approval_timeout_seconds * 1000)
         return min((moment for moment in moments if moment), default=0)
+
+    def parent_state(self, task_id: str) -> State:
+        return self.gone.get(task_id) or self.peers.outcome(task_id)
 
     def needs_a_person(self) -> bool:
         return self.state in (REVIEW, BLOCKED) or (self.state is PENDING and self.awaits_approval)
@@ -153,7 +158,7 @@ class Standing:
         if self.not_before > at:
             return TIMERS, f"{self.id} was started before its time"
         if self.spec.on_dependency_failure is not OnDependencyFailure.RUN and not self.reopened_at:
-            failed = [d for d in self.spec.after if self.peers.outcome(d) is not COMPLETE]
+            failed = [d for d in self.spec.after if self.parent_state(d) is not COMPLETE]
             if failed:
                 return GRAPH, f"{self.id} was started although {failed} did not complete"
         return None

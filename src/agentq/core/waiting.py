@@ -126,6 +126,10 @@ def _pending_tick(task: Task, now: int) -> Step:
         reason = f"nobody approved it within {task.spec.approval_timeout_seconds} s"
         return blocked(task, replace(task.memo, asked_at=0), now, reason, "approval_timeout")
     if task.memo.not_before and now >= task.memo.not_before:
-        return waits(task.spec, task.memo, now, "waited")
+        memo = task.memo
+        if memo.remind_at and now >= memo.remind_at:
+            # Both are due at once: one tick must move the moment at which it is looked at again.
+            memo = replace(memo, remind_at=now + REMINDER_MS)
+        return waits(task.spec, memo, now, "waited")
     memo = replace(task.memo, remind_at=now + REMINDER_MS)
     return Step(task.state, "reminded", (Notify("reminder", "approval wanted"),), memo)

@@ -29,6 +29,7 @@ _PATIENCE: dict[str, str | int | None] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 20_000,
     "application_name": "agentq-bell",
+    "client_encoding": "utf8",
 }
 
 

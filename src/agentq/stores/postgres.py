@@ -52,10 +52,11 @@ class ServerClock:
         self._offset = 0
         self._noted = -_FRESH_MS
 
-    @staticmethod
-    def _local_ms() -> int:
-        # Unlike CLOCK_MONOTONIC it goes on while the machine sleeps, and nobody can set it.
-        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+    #: Where there is CLOCK_BOOTTIME: unlike the other it goes on while the machine sleeps.
+    _clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+    def _local_ms(self) -> int:
+        return time.clock_gettime_ns(self._clock) // 1_000_000
 
     def note(self, moment: int) -> None:
         """The server said this just now."""
@@ -106,7 +107,7 @@ class PostgresStore:
 
     def _greet(self, wire: Wire) -> None:
         """What a new connection must show before it is used."""
-        durable, moment = wire.exchange([Call(self._sql["settings"], NO_VALUES)])[0][0]
+        durable, moment, *_ = wire.exchange([Call(self._sql["settings"], NO_VALUES)])[0][0]
         if durable == "off":
             raise Unavailable(
                 f"The ledger {self.where} runs with synchronous_commit=off: what it acknowledges"

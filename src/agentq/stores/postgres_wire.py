@@ -33,6 +33,8 @@ PATIENCE: dict[str, str | int | None] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 20_000,
     "application_name": "agentq",
+    # What is sent here is UTF-8, whatever the encoding of the database.
+    "client_encoding": "utf8",
 }
 
 _PARAMETER = re.compile(r"%\(([a-z_]+)\)s")

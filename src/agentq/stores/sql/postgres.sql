@@ -338,9 +338,15 @@ DELETE FROM specs WHERE key = ANY (:keys::bigint[]);
 -- name: replan
 DISCARD PLANS;
 
+-- What a new connection is asked and told. The server shall notice within half a minute that the
+-- machine of a client is gone, and end what it had begun; by default it waits two hours, with locks.
+
 -- name: settings
 SELECT current_setting('synchronous_commit'),
-       floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint;
+       floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
+       set_config('tcp_keepalives_idle', '15', false),
+       set_config('tcp_keepalives_interval', '5', false),
+       set_config('tcp_keepalives_count', '3', false);
 
 -- name: newest_migration
 SELECT coalesce(max(version), 0)::bigint FROM schema_migrations;
