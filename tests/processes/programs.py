@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from agentq.client.queue import Queue
@@ -24,11 +25,8 @@ def submitter(say: Say, url: str, stem: str, role: str = "w", count: int = 1_000
         size = min(chance.choice((1, 1, 1, 4, 8)), count - number)
         ids = [f"{stem}-{number + each}" for each in range(size)]
         number += size
-        patiently(
-            lambda ids=ids: queue.submit_many(
-                [{"id": task_id, "to": role, "instructions": "count me"} for task_id in ids]
-            )
-        )
+        tasks = [{"id": each, "to": role, "instructions": "count me"} for each in ids]
+        patiently(partial(queue.submit_many, tasks))
         for task_id in ids:
             say("ack", task_id)
 

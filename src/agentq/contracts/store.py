@@ -183,6 +183,7 @@ class Reader(Protocol):
 
     def halves(self, limit: int) -> list[int]:
         """Keys of which only one half, row or spec, is there: damage."""
+
     def role(self, role: int) -> RoleRow: ...
     def next_wake(self) -> int:
         """The earliest `wake_at` of all tasks; 0 if there is none."""
