@@ -146,6 +146,10 @@ class History:
         known = {task.id for task in self.tasks} | {spec.id for spec in batch}
         if chance.random() < 0.9:  # else they may name tasks that do not exist
             batch = [replace(s, after=tuple(a for a in s.after if a in known)) for s in batch]
+        live = [task.id for task in self.tasks if not task.is_terminal]
+        if live and chance.random() < 0.5:
+            after = (chance.choice(live),)
+            batch = [s if s.id in after or s.next else replace(s, after=after) for s in batch]
         self.twins.both(lambda side: side.ledger.submit(batch))
         self.asked += batch
 

@@ -276,6 +276,8 @@ class Shadow(Standing):
                 self.asked_at = 0
                 return self._block_for("approval_timeout", at)
             if self.not_before and at >= self.not_before:
+                if self.remind_at and at >= self.remind_at:
+                    self.remind_at = at + DAY_MS
                 return self._queue(at)
         self.remind_at = at + DAY_MS
         return self.state, [("notify", "Notify", "reminder")]

@@ -29,7 +29,8 @@ _COLUMNS = (">position", "at", "task", "event", "state", ">attempt", "details")
 
 
 @command()
-@click.option("--task", "ref", type=TaskRef(), help="Only of this task.")
+@click.argument("named", metavar="[ID]", required=False, type=TaskRef())
+@click.option("--task", "ref", type=TaskRef(), help="Only of this task; the same as naming it.")
 @click.option("--after", type=click.IntRange(min=0), metavar="POSITION", help="Only later ones.")
 @click.option(
     "--limit",
@@ -40,14 +41,20 @@ _COLUMNS = (">position", "at", "task", "event", "state", ">attempt", "details")
 @click.option("--follow", "-f", is_flag=True, help="Go on with what happens from now on.")
 @pass_session
 def events(
-    session: Session, ref: str | None, after: int | None, limit: int | None, follow: bool
-) -> None:  # fmt: skip
+    session: Session,
+    named: str | None,
+    ref: str | None,
+    after: int | None,
+    limit: int | None,
+    follow: bool,
+) -> None:
     """Show what happened, or follow it as it happens.
 
     Positions grow by commit without gaps, so `--after` the last one seen misses nothing. Without
     --after the newest are shown. With --json each event is one line.
     """
     queue = session.reading()
+    ref = named or ref
     entries: Iterator[Entry]
     if follow:
         entries = _followed(queue, ref, after)

@@ -19,6 +19,7 @@ from agentq.cli.options import (
 )
 from agentq.cli.session import Session, pass_session
 from agentq.cli.status import answer_with_task
+from agentq.core.states import State
 
 _from_option = click.option(
     "--from", "sender", type=Role(), default="",
@@ -96,8 +97,9 @@ def fail(
     reason = text_of(reason, "The reason")
     task = queue.fail(task_id, reason, kind=kind, epoch=epoch, sender=sender)
     memo = task.memo
-    counted = f"{memo.failures} of {task.spec.max_attempts} failures" if memo.failures else ""
-    answer_with_task(session, queue, task, counted or memo.reason)
+    again = task.state is State.PENDING and memo.failures
+    counted = f"{memo.failures} of {task.spec.max_attempts} failures" if again else memo.reason
+    answer_with_task(session, queue, task, counted)
 
 
 @command()
