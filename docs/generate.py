@@ -85,7 +85,14 @@ def error_table() -> str:
 
 def walk(command: click.Command, name: str) -> Iterator[tuple[str, click.Command, click.Context]]:
     """A command and all below it, with their full names."""
-    context = click.Context(command, info_name=name, terminal_width=WIDTH, max_content_width=WIDTH)
+    context = click.Context(
+        command,
+        info_name=name,
+        terminal_width=WIDTH,
+        max_content_width=WIDTH,
+        # As the command itself sets it; a command remembers the first names it was asked with.
+        help_option_names=["-h", "--help"],
+    )
     yield name, command, context
     if isinstance(command, click.Group):
         for each in command.list_commands(context):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from agentq.core.errors import Unavailable
 from agentq.settings import MEMORY, Settings
 
 if TYPE_CHECKING:
@@ -37,7 +38,13 @@ class Parts:
 
             path = self.settings.sqlite_path
             return SqliteStore(path, ring=self._ring, check_schema=check_schema)
-        from agentq.stores.postgres import PostgresStore
+        try:
+            from agentq.stores.postgres import PostgresStore
+        except ImportError as error:
+            raise Unavailable(
+                f"A PostgreSQL ledger needs psycopg, which is not installed ({error}).",
+                "pip install 'agentq-orchestrator[postgres]'",
+            ) from error
 
         return PostgresStore(self.settings.url, check_schema=check_schema)
 

@@ -34,7 +34,7 @@ def test_a_zombie_writes_nothing(url: str, tmp_path: Path) -> None:
         assert {words[1] for words in lines if words[0] == "refused"} == verbs, lines
         # And left nothing but the evidence that late reports came
         kinds = [entry.event.kind for entry in queue.history(task.id)]
-        assert kinds == ["submitted", "claimed", "lease_ended", "claimed", *["report_refused"] * 2]
+        assert kinds == ["submitted", "claimed", "lease_ended", "claimed", *["report_refused"] * 3]
         assert queue.artifact_list(task.id) == []
         assert queue.task(task.id).holder == "successor"
         # And the successor ends it as if nothing had been

@@ -297,6 +297,8 @@ class Submitter:
                 code="unknown_dependency",
             )
         work.load(sorted(keys.values()))
+        if any(key not in work.tasks for key in keys.values()):
+            raise RunAgain  # one was pruned between our look and our lock
         return keys
 
     def spawn(self, work: Work, key: int) -> None:

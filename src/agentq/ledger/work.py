@@ -42,7 +42,7 @@ class Work:
         limited: set[str] | None = None,
     ) -> None:
         self.tx = tx
-        self.now = tx.now()
+        self._now = 0
         self.tasks: dict[int, Task] = {}
         self.flags: dict[int, int] = {}
         self.events: list[EventRow] = []
@@ -60,6 +60,13 @@ class Work:
         self._lanes: frozenset[str] | None = None
         self._said: Trigger | None = None
         self._written = ""
+
+    @property
+    def now(self) -> int:
+        """The store's clock, read once, when first needed: after what is decided was locked."""
+        if not self._now:
+            self._now = self.tx.now()
+        return self._now
 
     def adopt(self, row: TaskRow) -> Task:
         """Take in a task that the store has locked already."""
