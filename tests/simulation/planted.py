@@ -20,8 +20,7 @@ from agentq.core.effects import SpawnNext
 from agentq.core.envelope import spec_digest
 from agentq.core.states import State
 from agentq.core.task import Task
-from agentq.ledger import claims
-from agentq.ledger.ledger import Ledger
+from agentq.ledger import claims, work
 from agentq.ledger.submit import Submitter
 from agentq.ledger.work import Work
 from agentq.stores.sqlite_rows import SqliteTx
@@ -167,14 +166,12 @@ def a_lease_has_no_timer() -> AbstractContextManager[Any]:
 
 @breaks(LEASE, TIMERS)
 def time_runs_ahead_for_the_ticker() -> AbstractContextManager[Any]:
-    real = Ledger._work
+    real = transition.transition
 
-    def work(self: Ledger, tx: Tx) -> Work:
-        made = real(self, tx)
-        made.now += 20_000
-        return made
+    def hasty(task: Task | None, trigger: triggers.Trigger, now: int) -> transition.Decision:
+        return real(task, trigger, now + 20_000 * isinstance(trigger, triggers.Tick))
 
-    return patch.object(Ledger, "_work", work)
+    return patch.object(work, "transition", hasty)
 
 
 @breaks(TIMERS)

@@ -202,7 +202,8 @@ class Submitter:
         known: dict[str, Task] = {}
         for spec in specs:
             for name in names[spec.id]:
-                if name in recalled:
+                if name in recalled and spec.id not in known:
+                    # The key comes first: what it stands for is what was asked for before.
                     known[spec.id] = self._same_or_conflict(spec, recalled[name], held)
             if spec.id in held and spec.id not in known:
                 if body_digest(held[spec.id].spec) != body_digest(spec):
