@@ -201,14 +201,19 @@ class Submitter:
             held[task.id] = task
         known: dict[str, Task] = {}
         for spec in specs:
-            for name in names[spec.id]:
-                if name in recalled and spec.id not in known:
-                    # The key comes first: what it stands for is what was asked for before.
-                    known[spec.id] = self._same_or_conflict(spec, recalled[name], held)
-            if spec.id in held and spec.id not in known:
+            # Every name it bears must agree with it; the first that is known says which task it is,
+            # so a key, which stands for what was asked for before, comes before an id.
+            found = [
+                self._same_or_conflict(spec, recalled[name], held)
+                for name in names[spec.id]
+                if name in recalled
+            ]
+            if spec.id in held:
                 if body_digest(held[spec.id].spec) != body_digest(spec):
                     raise _taken(spec.id, "taken by a task with another body")
-                known[spec.id] = held[spec.id]
+                found.append(held[spec.id])
+            if found:
+                known[spec.id] = found[0]
         return known, set(recalled)
 
     @staticmethod
