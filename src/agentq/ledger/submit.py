@@ -271,6 +271,7 @@ class Submitter:
             raise RunAgain  # somebody took an id between our look and our insert
         keys |= inserted
         edges = [(keys[each], inserted[spec.id]) for spec in specs for each in spec.after]
+        parents = {parent for parent, _ in edges}
         if edges:
             work.tx.link(edges)
             for parent, _ in edges:
@@ -281,8 +282,9 @@ class Submitter:
             if spec.resources:
                 work.tx.want(key, spec.resources)
             work.tasks[key] = born[spec.id].task
-            # Whoever comes after it within this batch has seen its state already.
             work.flags[key] = HAS_RESOURCES if spec.resources else 0
+            if key in parents:
+                work.flags[key] |= HAS_DEPENDENTS
             work.note_effects(key, born[spec.id].task, born[spec.id].effects)
         work.topics.add(EVENTS_TOPIC)
         if specs:
@@ -327,7 +329,13 @@ class Submitter:
             after = tuple(each for each in child.after if each in there)
             family[child.id] = replace(child, parent=parent.id, after=after)
         specs = parents_first(list(family.values()))
-        self._give_birth(work, specs, self._role_ids({spec.to for spec in specs}))
+        born = self._give_birth(work, specs, self._role_ids({spec.to for spec in specs}))
+        keyed = {f"key:{spec.idempotency_key}": spec for spec in specs if spec.idempotency_key}
+        if keyed:
+            # A key that stands for another task already goes on to do so.
+            live = {n for n, r in work.tx.recall(list(keyed)).items() if r.expires_at > work.now}
+            named = [(spec, born[spec.id]) for name, spec in keyed.items() if name not in live]
+            self._remember(work.tx, named, set(family), live)
 
 
 class Stamp:
