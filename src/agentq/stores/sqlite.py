@@ -148,13 +148,14 @@ class SqliteStore:
     ) -> set[str]:
         def change(tx: Tx) -> set[str]:
             assert isinstance(tx, SqliteTx)
-            inserted = tx.insert(rows)
+            inserted = tx.insert_one(rows[0]) if len(rows) == 1 else tx.insert(rows)
             if tx.inserted_under != lanes:
                 self._lanes = None
                 raise RunAgain
             if len(inserted) < len(rows):
                 raise _IdTaken
-            tx.add_new_effects(inserted, effects)
+            if effects:
+                tx.add_new_effects(inserted, effects)
             tx.ring(topics)
             return set(inserted)
 

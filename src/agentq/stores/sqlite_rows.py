@@ -154,6 +154,27 @@ class SqliteTx:
 
     # -- tasks -----------------------------------------------------------------------------------
 
+    def insert_one(self, row: NewRow) -> dict[str, int]:
+        """The same as `insert`, for the most common case: one plain task."""
+        self.inserted_under, last_key, last_position = self.head()
+        key, position = last_key + 1, last_position + 1
+        execute, sql = self.connection.execute, self._sql
+        execute(sql["insert_spec"], (key, row.id, row.at, row.body))
+        if not self.connection.changes():
+            return {}
+        execute(
+            sql["insert_task"],
+            (key, row.role, row.priority, row.state, row.wake_at, row.at, row.memo, row.flags,
+             position),
+        )  # fmt: skip
+        execute(
+            sql["insert_event"],
+            (position, 0, key, 1, row.at, row.kind, "Submit", row.state, 0, row.data),
+        )
+        self._position = position
+        self._last_events[key] = position
+        return {row.id: key}
+
     def insert(self, rows: Sequence[NewRow]) -> dict[str, int]:
         self.inserted_under, last_key, self._position = self.head()
         before = self.connection.total_changes()
