@@ -39,13 +39,12 @@ def claim_ready(
         row = tx.lock_role(role)
         room, _ = limits_of(row).room(*tx.occupancy(role))
         count = count if room < 0 else min(count, room)
+    # The pick brings the store's clock along: ask for nothing that needs it before.
+    picked = tx.pick(role, count) if count > 0 else []
     if work.now - row.seen_at > SEEN_EVERY_MS:
         # Read again under its lock: what is written back must not undo limits set meanwhile.
         tx.set_role(tx.lock_role(role)._replace(seen_at=work.now))
-    if count <= 0:
-        return [], False
     held: list[Held] = []
-    picked = tx.pick(role, count)
     claims: dict[int, Claim] = {}
     for task_row in picked:
         task = work.adopt(task_row)
