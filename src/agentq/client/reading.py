@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from agentq.contracts.doorbell import EVENTS_TOPIC
 from agentq.core.envelope import iso, task_to_dict
 from agentq.core.errors import Damaged, NotFound, Refused, TimedOut
-from agentq.core.states import TERMINAL, State
+from agentq.core.states import DEAD_LETTERS, TERMINAL, State
 from agentq.core.task import Task
 from agentq.ledger.views import Page, Stats, Views, Wanted
 
@@ -105,7 +105,7 @@ class Reading:
         return self.views.list_tasks(wanted or Wanted())
 
     def dead_letters(self, limit: int = 50, role: str = "", cursor: int = 0) -> Page:
-        states = (State.FAILED, State.EXPIRED)
+        states = tuple(sorted(DEAD_LETTERS))
         return self.tasks(Wanted(states=states, role=role, limit=limit, cursor=cursor))
 
     def explain(self, ref: str) -> Explanation:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agentq.core.errors import Invalid
 from agentq.core.task import Amounts
 
 ENVELOPE_BYTES_MAX = 64 * 1024
@@ -67,11 +66,3 @@ def shorten(text: str, limit: int) -> str:
         return text
     half = (limit - 40) // 2
     return f"{text[:half]}\n[… {len(text) - 2 * half} characters left out …]\n{text[-half:]}"
-
-
-def check_length(field: str, text: str, limit: int) -> None:
-    if len(text) > limit:
-        raise Invalid(
-            f"{field} may have {limit} characters, this one has {len(text)}. Nothing was recorded.",
-            "Put the long text into an artifact and keep the message short.",
-        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agentq.contracts.store import Lease, Tx
@@ -148,6 +148,3 @@ def _keep_as_evidence(work: Work, key: int, trigger: Report | Fail) -> None:
     word = "completed" if isinstance(trigger, Report) else "failed"
     by = f"attempt {trigger.epoch}"
     work.apply(key, RefuseReport(trigger.epoch, by, word, shorten(text, SUMMARY_CHARS_MAX)))
-
-
-Teller = Callable[[Sequence[tuple[int, Trigger]]], list[Task | AgentqError]]
