@@ -7,9 +7,8 @@ import itertools
 import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from agentq.core.durations import parse_duration
 from agentq.core.errors import Invalid
@@ -41,8 +40,7 @@ def task_id_run() -> Iterator[str]:
         yield f"{stem}-{number}"
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(NamedTuple):
     """A spec ready to submit, the contexts it brings by task id, and the ids made up for it."""
 
     spec: Spec

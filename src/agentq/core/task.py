@@ -9,11 +9,12 @@ All times are integer milliseconds of the store's clock; durations of a spec are
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from enum import StrEnum
 from typing import Any
 
 from agentq.core.states import TERMINAL, State
+from agentq.core.value import value
 
 DEFAULT_ATTEMPTS = 3
 DEFAULT_LEASE_SECONDS = 60
@@ -43,7 +44,7 @@ class OnDependencyFailure(StrEnum):
     RUN = "run"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ExpectedOutput:
     """The evidence a report must bring. A name is met by a file of that name or that stem."""
 
@@ -51,7 +52,7 @@ class ExpectedOutput:
     artifacts: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Amounts:
     """Money, tokens, turns and wall time: a budget, or what was spent."""
 
@@ -73,7 +74,7 @@ NOTHING = Amounts()
 NO_OUTPUT_EXPECTED = ExpectedOutput()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Spec:
     """What the submitter asked for. Immutable; its digest is what an approval binds to."""
 
@@ -114,27 +115,18 @@ class Spec:
 
 
 def rewording(spec: Spec) -> Callable[[str, str], Spec]:
-    """A maker of specs that differ from this one in their id and instructions only.
-
-    `replace` for batches of thousands: the constructor of a frozen class looks every field up by
-    name, this one writes the known values straight into their slots.
-    """
-    slots = {each.name: Spec.__dict__[each.name].__set__ for each in fields(Spec)}
-    put_id, put_instructions = slots.pop("id"), slots.pop("instructions")
-    same = [(put, getattr(spec, name)) for name, put in slots.items()]
-
-    def make(task_id: str, instructions: str) -> Spec:
-        made = object.__new__(Spec)
-        put_id(made, task_id)
-        put_instructions(made, instructions)
-        for put, value in same:
-            put(made, value)
-        return made
-
-    return make
+    """A maker of specs that differ from this one in their id and instructions only: `replace`, for
+    batches of thousands."""
+    values: list[Any] = [getattr(spec, each.name) for each in fields(Spec)]
+    before, after = values[1:_INSTRUCTIONS], values[_INSTRUCTIONS + 1 :]
+    make: Callable[..., Spec] = Spec
+    return lambda task_id, instructions: make(task_id, *before, instructions, *after)
 
 
-@dataclass(frozen=True, slots=True)
+_INSTRUCTIONS = [each.name for each in fields(Spec)].index("instructions")
+
+
+@value
 class Reported:
     """What a worker said it did. Not the truth until the gates accept it."""
 
@@ -145,7 +137,7 @@ class Reported:
     result_sha256: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Note:
     """Something said to the next attempt: an answer, a reviewer's feedback, an earlier failure."""
 
@@ -155,7 +147,7 @@ class Note:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Memo:
     """The part of a task's state that most tasks never need."""
 
@@ -185,7 +177,7 @@ class Memo:
 EMPTY_MEMO = Memo()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Task:
     """One unit of work and how it stands.
 

@@ -23,7 +23,6 @@ decided from outside, `steps` the endings they share. The states that may follow
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from agentq.core import custody, people, waiting
@@ -33,9 +32,10 @@ from agentq.core.schedule import next_wake
 from agentq.core.states import TABLE
 from agentq.core.steps import Step, not_allowed
 from agentq.core.task import EMPTY_MEMO, Task
+from agentq.core.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Decision:
     """What follows from a trigger. No events: nothing happened that the log should know."""
 

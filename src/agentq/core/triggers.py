@@ -6,12 +6,13 @@ decision needs (`jitter`) comes inside the trigger, so that replaying the log de
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import TypeAlias
 
 from agentq.core.states import State
 from agentq.core.task import NOTHING, Amounts, Spec
+from agentq.core.value import value
 
 
 class FailureKind(StrEnum):
@@ -43,7 +44,7 @@ class Resolution(StrEnum):
     GIVE_UP = "give_up"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Submit:
     """`ended` names the dependencies that were already over, `waiting_on` those that are not."""
 
@@ -52,7 +53,7 @@ class Submit:
     ended: tuple[tuple[str, State], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DependencyEnded:
     """A task that this one comes after is over."""
 
@@ -60,7 +61,7 @@ class DependencyEnded:
     outcome: State
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Approve:
     """Somebody lets the task start."""
 
@@ -68,7 +69,7 @@ class Approve:
     digest: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Reject:
     """Somebody refuses to let the task start, or to go on with it."""
 
@@ -76,7 +77,7 @@ class Reject:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Claim:
     """A worker takes the task for as long as it renews its lease."""
 
@@ -84,7 +85,7 @@ class Claim:
     lease_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Progress:
     """The holder says how far it is."""
 
@@ -93,7 +94,7 @@ class Progress:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AddArtifact:
     """The holder left a file as evidence."""
 
@@ -104,7 +105,7 @@ class AddArtifact:
     media_type: str = "application/octet-stream"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Spend:
     """The holder says what it has spent since it last said so."""
 
@@ -112,7 +113,7 @@ class Spend:
     cost: Amounts
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Report:
     """`artifacts` are the names recorded for this attempt when it reported: what the gate sees."""
 
@@ -124,7 +125,7 @@ class Report:
     cost: Amounts = NOTHING
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Fail:
     """`jitter` in [0, 1) picks the point within the backoff."""
 
@@ -135,7 +136,7 @@ class Fail:
     jitter: float = 0.5
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Block:
     """The holder stops and asks somebody up the chain."""
 
@@ -143,7 +144,7 @@ class Block:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Release:
     """Give the task back without using an attempt: clean shutdown, quota, an open circuit."""
 
@@ -152,7 +153,7 @@ class Release:
     not_before: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Answer:
     """Somebody answers a blocked task."""
 
@@ -162,7 +163,7 @@ class Answer:
     extra_budget: Amounts = NOTHING
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Verdict:
     """A reviewer judges the report."""
 
@@ -171,7 +172,7 @@ class Verdict:
     feedback: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Cancel:
     """Somebody withdraws the task."""
 
@@ -179,14 +180,14 @@ class Cancel:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Stopped:
     """The holder of a cancelled task says that its agent is gone."""
 
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Requeue:
     """`waiting_on` names the dependencies that are still under way when it is reopened."""
 
@@ -195,12 +196,12 @@ class Requeue:
     waiting_on: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Tick:
     """Time passed: `now` reached the task's `wake_at`."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Comment:
     """`epoch` is set when the holder of an attempt comments, and is then fenced like any write."""
 
@@ -209,7 +210,7 @@ class Comment:
     epoch: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RefuseReport:
     """A late report of a fenced-out attempt, kept as evidence; it changes nothing else."""
 
@@ -245,7 +246,7 @@ Trigger: TypeAlias = (
 TRIGGERS: dict[str, type] = {kind.__name__: kind for kind in Trigger.__args__}
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Event:
     """One line of a task's history: what happened, by which trigger, and the state it left."""
 
@@ -257,7 +258,7 @@ class Event:
     epoch: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Entry:
     """An event as the log holds it: with its task and its place in the order of commits."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from agentq.contracts.store import Lease, Tx
 from agentq.core.custody import already_accepted
@@ -12,6 +11,7 @@ from agentq.core.limits import SUMMARY_CHARS_MAX, shorten
 from agentq.core.states import State
 from agentq.core.task import Task
 from agentq.core.triggers import AddArtifact, Claim, Fail, RefuseReport, Report, Tick, Trigger
+from agentq.core.value import value
 from agentq.core.words import check_trigger
 from agentq.ledger.codec import limits_of
 from agentq.ledger.work import Work
@@ -20,7 +20,7 @@ from agentq.ledger.work import Work
 SEEN_EVERY_MS = 30_000
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Held:
     """A claim as the ledger gives it: the task, and the key that later calls may use."""
 

@@ -32,29 +32,30 @@ CODES: dict[State, int] = {state: code for code, state in enumerate(STATES)}
 encode = msgspec.json.Encoder().encode
 
 
-#: Fields are compared with their defaults so many at once: most of a value is at its defaults.
-_STRIDE = 8
-
-Part = tuple[slice, tuple[str, ...], tuple[object, ...]]
-
-
 @cache
-def _shape(kind: type) -> tuple[Callable[[Any], tuple[Any, ...]], tuple[Part, ...]]:
-    """A getter of all field values at once, and names and defaults of the fields in parts."""
-    names, defaults = [], []
+def _outline(kind: type) -> tuple[Callable[[Any], Any], Callable[..., Any]]:
+    """A getter of all field values of a dataclass, and a msgspec struct of the same fields: one
+    that leaves those at their defaults out when it is encoded."""
+    listed: list[Any] = []
     for each in fields(kind):
-        default = each.default
-        if default is MISSING and each.default_factory is not MISSING:
-            default = each.default_factory()
-        names.append(each.name)
-        defaults.append(default)
-    parts = tuple(
-        (slice(i, i + _STRIDE), tuple(names[i : i + _STRIDE]), tuple(defaults[i : i + _STRIDE]))
-        for i in range(0, len(names), _STRIDE)
-    )
+        if each.default is not MISSING:
+            listed.append((each.name, Any, each.default))
+        elif each.default_factory is not MISSING:
+            listed.append((each.name, Any, msgspec.field(default_factory=each.default_factory)))
+        else:
+            listed.append((each.name, Any))
+    struct = msgspec.defstruct(kind.__name__, listed, omit_defaults=True, gc=False)
+    names = [name for name, *_ in listed]
     if len(names) > 1:
-        return attrgetter(*names), parts
-    return (lambda value: tuple(getattr(value, name) for name in names)), parts
+        return attrgetter(*names), struct
+    return (lambda value: tuple(getattr(value, name) for name in names)), struct
+
+
+def sparse(value: Any) -> Any:
+    """The fields that are not at their defaults, ready to be encoded."""
+    kind: Any = type(value)
+    values_of, struct = _outline(kind)
+    return struct(*values_of(value))
 
 
 @cache
@@ -62,28 +63,15 @@ def decoder(kind: type) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(kind)
 
 
-def sparse(value: Any) -> dict[str, Any]:
-    """The fields that are not at their defaults, by name."""
-    kind: Any = type(value)
-    values_of, parts = _shape(kind)
-    values = values_of(value)
-    found: dict[str, Any] = {}
-    for place, names, defaults in parts:
-        some = values[place]
-        if some != defaults:
-            found |= {
-                name: held
-                for name, held, default in zip(names, some, defaults, strict=True)
-                if held is not default and held != default
-            }
-    return found
-
-
 def encode_spec(spec: Spec) -> str:
-    plain = sparse(spec)
+    return encode(_sparse_spec(spec)).decode()
+
+
+def _sparse_spec(spec: Spec) -> Any:
+    outline = sparse(spec)
     if spec.next:
-        plain["next"] = [decode_plain(encode_spec(child)) for child in spec.next]
-    return encode(plain).decode()
+        outline.next = [_sparse_spec(child) for child in spec.next]
+    return outline
 
 
 #: Makers of specs by everything but id and instructions: the tasks of a role are much alike.
@@ -118,8 +106,8 @@ def decode_plain(body: str) -> dict[str, Any]:
 def encode_memo(memo: Memo) -> str:
     if memo is EMPTY_MEMO:
         return ""
-    plain = sparse(memo)
-    return encode(plain).decode() if plain else ""
+    text = encode(sparse(memo)).decode()
+    return text if text != "{}" else ""
 
 
 def decode_memo(text: str) -> Memo:

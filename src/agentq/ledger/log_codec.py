@@ -13,11 +13,17 @@ from agentq.ledger.codec import CODES, STATES, decoder, encode, sparse
 
 
 def encode_trigger(trigger: Trigger) -> str:
-    if type(trigger) is Submit and not (trigger.waiting_on or trigger.ended):
-        return ""  # the spec stands in its own row and never changes
-    plain = sparse(trigger)
-    plain.pop("spec", None)
-    return encode(plain).decode() if plain else ""
+    if type(trigger) is Submit:
+        return _encode_submit(trigger)
+    text = encode(sparse(trigger)).decode()
+    return text if text != "{}" else ""
+
+
+def _encode_submit(trigger: Submit) -> str:
+    """The spec stands in its own row and never changes."""
+    if not (trigger.waiting_on or trigger.ended):
+        return ""
+    return encode({"waiting_on": trigger.waiting_on, "ended": trigger.ended}).decode()
 
 
 def trigger_data(trigger: Trigger) -> dict[str, object]:
@@ -38,8 +44,8 @@ def decode_trigger(name: str, data: str, spec: Spec) -> Trigger:
 
 
 def encode_effect(effect: Effect, task: Task) -> str:
-    plain = {"effect": type(effect).__name__, "task_id": task.id, **sparse(effect)}
-    return encode(plain).decode()
+    said = msgspec.to_builtins(sparse(effect))
+    return encode({"effect": type(effect).__name__, "task_id": task.id, **said}).decode()
 
 
 def to_event_row(key: int, event: Event, data: str) -> EventRow:

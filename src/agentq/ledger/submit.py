@@ -7,7 +7,7 @@ dependencies, resources, a name somebody chose or an idempotency key goes the lo
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from operator import attrgetter
 
 from agentq.contracts.doorbell import EVENTS_TOPIC, role_topic
@@ -30,6 +30,7 @@ from agentq.core.task import Spec, Task
 from agentq.core.transition import Decision, transition
 from agentq.core.triggers import Comment, Submit
 from agentq.core.validate import check_instructions, check_spec
+from agentq.core.value import value
 from agentq.ledger.codec import (
     CODES,
     STATES,
@@ -49,7 +50,7 @@ _all_but_words = attrgetter(
 DEDUP_MS = 30 * 24 * 3600 * 1000
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Submitted:
     """A task that is in the ledger now; `created` is False if it was there before."""
 
