@@ -124,6 +124,10 @@ class RoleRow(NamedTuple):
     paused: int
     seen_at: int
 
+    @property
+    def is_limited(self) -> bool:
+        return bool(self.paused or self.max_running or self.max_review)
+
 
 class DedupRow(NamedTuple):
     """What an idempotency key stands for; `state` is filled in when the task is pruned."""
@@ -204,6 +208,9 @@ class Tx(Reader, Protocol):
     def pick(self, role: int, count: int) -> list[TaskRow]:
         """Lock up to `count` ready tasks that nobody else has locked, the most urgent first.
         Tasks whose exclusive resources are held are passed over."""
+
+    def pick_freely(self, role: int, count: int) -> tuple[RoleRow, list[TaskRow]]:
+        """The role and, if it is neither paused nor limited, what `pick` gives; else nothing."""
 
     def due(self, now: int, count: int) -> list[TaskRow]:
         """Lock up to `count` tasks with `wake_at <= now` that nobody else has locked."""

@@ -32,15 +32,13 @@ def claim_ready(
     tx: Tx, work: Work, role: int, count: int, holder: str, lease_ms: int
 ) -> tuple[list[Held], bool]:
     """Take up to `count` ready tasks; True beside them if there may be more to look at."""
-    row = tx.role(role)
-    limited = bool(row.paused or row.max_running or row.max_review)
-    work.note_limits(row.name, limited)
-    if limited:
+    row, picked = tx.pick_freely(role, count)
+    work.note_limits(row.name, row.is_limited)
+    if row.is_limited:
         row = tx.lock_role(role)
         room, _ = limits_of(row).room(*tx.occupancy(role))
         count = count if room < 0 else min(count, room)
-    # The pick brings the store's clock along: ask for nothing that needs it before.
-    picked = tx.pick(role, count) if count > 0 else []
+        picked = tx.pick(role, count) if count > 0 else []
     if work.now - row.seen_at > SEEN_EVERY_MS:
         # Read again under its lock: what is written back must not undo limits set meanwhile.
         tx.set_role(tx.lock_role(role)._replace(seen_at=work.now))
@@ -77,7 +75,7 @@ def claim_one(tx: Tx, work: Work, key: int, holder: str, lease_ms: int) -> Held:
 
 def _check_room(tx: Tx, work: Work, task: Task) -> None:
     row = tx.role(work.role_id(task.to))
-    if row.paused or row.max_running or row.max_review:
+    if row.is_limited:
         row = tx.lock_role(row.id)
         room, why = limits_of(row).room(*tx.occupancy(row.id))
         if room == 0:

@@ -70,15 +70,20 @@ class PostgresTx(PostgresReader):
         self, name: str, values: Values = NO_VALUES, make_row: Callable[..., Any] = tuple
     ) -> list[Any]:
         """Ask; the first question is also asked for the time, once it has its locks."""
+        if name == "moment":
+            return super()._ask(name)
+        return self._ask_all([Call(self._sql[name], values, make_row)])[0]
+
+    def _ask_all(self, asked: Sequence[Call]) -> list[list[Any]]:
         if self._saved:
             self._write_out()
-        calls = [*self._opening(), Call(self._sql[name], values, make_row)]
-        if self.moment or self._clock is not None or name == "moment":
-            return self._wire.exchange(calls)[-1]
-        *_, rows, ((self.moment, _),) = self._wire.exchange(
+        calls = [*self._opening(), *asked]
+        if self.moment or self._clock is not None:
+            return self._wire.exchange(calls)[-len(asked) :]
+        *rows, ((self.moment, _),) = self._wire.exchange(
             [*calls, Call(self._sql["moment"], NO_VALUES)]
         )
-        return rows
+        return rows[-len(asked) :]
 
     def commit(self) -> None:
         if not self._lanes_checked and not self._events:
@@ -104,14 +109,16 @@ class PostgresTx(PostgresReader):
             calls.append(Call(self._sql["insert_effects"], dict(zip(names, columns, strict=True))))
         said = payload(self._topics)
         if self._events or self._hot:
-            values = {
+            values: dict[str, object] = {
                 "count": len(self._events),
                 "known_lanes": self._told_lanes(),
                 "topics": said,
-                **_columns(_HOT, self._hot),
-                **_columns(_EVENTS, self._events),
             }
-            calls.append(Call(self._sql["save"], values))
+            hot, events = _columns(_HOT, self._hot), _columns(_EVENTS, self._events)
+            # Mostly each task has one event, and that says the same of it as its row.
+            alike = all(hot[name] == events[same] for name, same in _SAID_TWICE)
+            name = "save_each" if alike else "save"
+            calls.append(Call(self._sql[name], values | hot | events))
             self._lanes_checked = self._lanes_checked or bool(self._events)
         elif said:
             calls.append(Call(self._sql["notify"], {"topics": said}))
@@ -139,9 +146,19 @@ class PostgresTx(PostgresReader):
         return self._ask("lock", {"keys": list(keys)}, HotRow._make) if keys else []
 
     def pick(self, role: int, count: int) -> list[TaskRow]:
-        rows = self._ask("pick", {"role": role, "count": count}, task_row)
+        rows = self._ask("pick", {"role": role, "count": count, "freely": False}, task_row)
         assert len(rows) <= count
         return rows
+
+    def pick_freely(self, role: int, count: int) -> tuple[RoleRow, list[TaskRow]]:
+        values = {"role": role, "count": count, "freely": True}
+        (row,), picked = self._ask_all(
+            [
+                Call(self._sql["role"], values, RoleRow._make),
+                Call(self._sql["pick"], values, task_row),
+            ]
+        )
+        return row, picked
 
     def due(self, now: int, count: int) -> list[TaskRow]:
         rows = self._ask("due", {"now": now, "count": count}, task_row)
@@ -293,6 +310,8 @@ _NEW_EVENTS = (*_NEW, "kinds", "datas")
 _NEW_EFFECTS = ("effect_ids", "effect_numbers", "effect_lanes", "effect_payloads")
 _HOT = ("hot_keys", "hot_states", "hot_versions", "hot_epochs", "hot_wakes", "hot_ats",
         "hot_holders", "hot_memos", "hot_flags")  # fmt: skip
+_SAID_TWICE = (("hot_keys", "keys"), ("hot_versions", "versions"), ("hot_ats", "ats"),
+               ("hot_states", "states"), ("hot_epochs", "epochs"))  # fmt: skip
 _EVENTS = ("keys", "versions", "ats", "kinds", "triggers", "states", "epochs", "datas")
 _DEDUP = ("names", "ids", "digests", "states", "expiries")
 _ARTIFACTS = ("keys", "epochs", "names", "sizes", "digests", "media_types", "ats")

@@ -40,6 +40,7 @@ PATIENCE: dict[str, str | int | None] = {
 _PARAMETER = re.compile(r"%\(([a-z_]+)\)s")
 _ARRAY = struct.Struct("!iiIii")
 _LENGTH = struct.Struct("!i").pack
+_NUMBER = struct.Struct("!iq").pack
 _INT8, _TEXT = 20, 25
 
 
@@ -80,7 +81,7 @@ def encode(value: object) -> tuple[bytes | None, int]:
     if isinstance(value, str):
         return value.encode(), 1
     if isinstance(value, int):
-        return b"%d" % value, 0
+        return b"%d" % value, 0  # also true and false
     if value is None:
         return None, 0
     assert isinstance(value, (list, tuple))
@@ -91,19 +92,19 @@ def encode(value: object) -> tuple[bytes | None, int]:
 
 def _numbers(values: Sequence[int]) -> bytes:
     count = len(values)
+    head = _ARRAY.pack(1, 0, _INT8, count, 1)
+    if values.count(values[0]) == count:
+        return head + _NUMBER(8, values[0]) * count
     parts: list[int] = [8] * (2 * count)
     parts[1::2] = values
-    return _ARRAY.pack(1, 0, _INT8, count, 1) + struct.pack("!" + "iq" * count, *parts)
+    return head + struct.pack("!" + "iq" * count, *parts)
 
 
 def _texts(values: Sequence[str]) -> bytes:
     head = _ARRAY.pack(1, 0, _TEXT, len(values), 1)
-    distinct = set(values)
-    if len(distinct) * 4 > len(values):
-        return head + b"".join(map(_text, values))
-    # Most columns of a batch say the same in every row: each text is packed once.
-    packed = {value: _text(value) for value in distinct}
-    return head + b"".join(map(packed.__getitem__, values))
+    if values.count(values[0]) == len(values):
+        return head + _text(values[0]) * len(values)
+    return head + b"".join(map(_text, values))
 
 
 def _text(value: str) -> bytes:

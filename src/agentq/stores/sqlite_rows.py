@@ -242,6 +242,10 @@ class SqliteTx:
     def pick(self, role: int, count: int) -> list[TaskRow]:
         return self._task_rows(self._all("pick", (role, count)))
 
+    def pick_freely(self, role: int, count: int) -> tuple[RoleRow, list[TaskRow]]:
+        row = self.role(role)
+        return row, [] if row.is_limited else self.pick(role, count)
+
     def due(self, now: int, count: int) -> list[TaskRow]:
         return self._task_rows(self._all("due", (now, count)))
 

@@ -177,6 +177,9 @@ WITH picked AS MATERIALIZED (
     WHERE t.role = :role::integer AND t.state = 1 AND t.state < 5
       AND (t.flags & 2 = 0 OR NOT EXISTS (
           SELECT 1 FROM wants w JOIN holds h ON h.resource = w.resource WHERE w.key = t.key))
+      AND (NOT :freely::boolean OR EXISTS (
+          SELECT 1 FROM roles r WHERE r.id = :role::integer
+            AND r.paused = 0 AND r.max_running = 0 AND r.max_review = 0))
     ORDER BY t.priority, t.key LIMIT :count::bigint FOR UPDATE OF t SKIP LOCKED
 )
 SELECT p.key, p.state, p.version, p.epoch, p.wake_at, p.updated_at, p.holder, p.memo, p.flags,
@@ -212,6 +215,29 @@ WITH changed AS (
     FROM unnest(:keys::bigint[], :versions::bigint[], :ats::bigint[], :kinds::text[],
                 :triggers::text[], :states::bigint[], :epochs::bigint[], :datas::text[])
          WITH ORDINALITY AS u (key, version, at, kind, trigger, state, epoch, data, nth)
+)
+SELECT CASE WHEN :topics::text <> '' THEN pg_notify('agentq', :topics::text) END;
+
+-- The same where every task has one event, which says of it what its row says.
+
+-- name: save_each
+WITH u AS MATERIALIZED (
+    SELECT * FROM unnest(:hot_keys::bigint[], :hot_states::bigint[], :hot_versions::bigint[],
+                         :hot_epochs::bigint[], :hot_wakes::bigint[], :hot_ats::bigint[],
+                         :hot_holders::text[], :hot_memos::text[], :hot_flags::bigint[],
+                         :kinds::text[], :triggers::text[], :datas::text[])
+         WITH ORDINALITY AS u (key, state, version, epoch, wake_at, at, holder, memo, flags, kind,
+                               trigger, data, nth)
+), changed AS (
+    UPDATE tasks t SET state = u.state, version = u.version, epoch = u.epoch, wake_at = u.wake_at,
+        updated_at = u.at, holder = u.holder, memo = u.memo, flags = u.flags
+    FROM u WHERE t.key = u.key
+), h AS (
+    UPDATE head SET position = position + :count::bigint
+    WHERE lanes = :known_lanes::text RETURNING position - :count::bigint AS base
+), e AS (
+    INSERT INTO events (position, key, version, at, kind, trigger, state, epoch, data)
+    SELECT (SELECT base FROM h) + nth, key, version, at, kind, trigger, state, epoch, data FROM u
 )
 SELECT CASE WHEN :topics::text <> '' THEN pg_notify('agentq', :topics::text) END;
 
