@@ -18,7 +18,7 @@ from typing import Any
 import psycopg
 from psycopg import errors
 
-from agentq.contracts.store import EventRow, NewRow, Reader, RunAgain, T, Tx
+from agentq.contracts.store import EventRow, NewRow, Reader, RunAgain, T, Tx, alike
 from agentq.core.errors import AgentqError, Invalid, Unavailable
 from agentq.stores import postgres_care as care
 from agentq.stores.migrate import check_version
@@ -272,7 +272,7 @@ class PostgresStore:
             inserted, moment, _ = self._ask("submit_one", common | rows[0]._asdict())[0]
             fresh = {rows[0].id} if inserted else set()
         else:
-            answer = self._submit_many(common | submission(rows, effects), bool(effects))
+            answer = self._submit_many(common, rows, effects)
             if answer is None:
                 return set()
             moment, _ = answer[0]
@@ -280,9 +280,21 @@ class PostgresStore:
         self._server_clock.note(moment)
         return fresh
 
-    def _submit_many(self, values: Values, with_effects: bool) -> list[Any] | None:
+    def _submit_many(
+        self,
+        common: dict[str, object],
+        rows: Sequence[NewRow],
+        effects: Mapping[str, Sequence[tuple[str, str]]],
+    ) -> list[Any] | None:
         """None if an id was taken: then nothing was inserted."""
-        name = "submit_with_effects" if with_effects else "submit_many"
+        name, values = "submit_many", common | {"count": len(rows)}
+        if effects:
+            name, values = "submit_with_effects", values | submission(rows, effects)
+        elif alike(rows):
+            name, values = "submit_alike", values | rows[0]._asdict()
+            values |= {"ids": [row.id for row in rows], "bodies": [row.body for row in rows]}
+        else:
+            values |= submission(rows, effects)
         call = [Call(self._sql[name], values)]
 
         def attempt() -> list[Any] | None:

@@ -333,5 +333,4 @@ def submission(
         for task_id, each in effects.items()
         for number, (lane, text) in enumerate(each)
     ]
-    arrays: dict[str, object] = {"count": len(rows), **_columns(_NEW_EVENTS, rows)}
-    return arrays | _columns(_NEW_EFFECTS, listed)
+    return {**_columns(_NEW_EVENTS, rows), **_columns(_NEW_EFFECTS, listed)}

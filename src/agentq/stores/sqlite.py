@@ -16,7 +16,7 @@ from pathlib import Path
 
 import apsw
 
-from agentq.contracts.store import NewRow, Reader, RunAgain, T, Tx
+from agentq.contracts.store import NewRow, Reader, RunAgain, T, Tx, alike
 from agentq.core.errors import AgentqError, Conflict, Invalid, Unavailable
 from agentq.stores.migrate import check_version, migrations
 from agentq.stores.sqlite_rows import SqliteTx
@@ -148,7 +148,10 @@ class SqliteStore:
     ) -> set[str]:
         def change(tx: Tx) -> set[str]:
             assert isinstance(tx, SqliteTx)
-            inserted = tx.insert_one(rows[0]) if len(rows) == 1 else tx.insert(rows)
+            if len(rows) == 1:
+                inserted = tx.insert_one(rows[0])
+            else:
+                inserted = tx.insert_alike(rows) if alike(rows) else tx.insert(rows)
             if tx.inserted_under != lanes:
                 self._lanes = None
                 raise RunAgain

@@ -175,6 +175,21 @@ class SqliteTx:
         self._last_events[key] = position
         return {row.id: key}
 
+    def insert_alike(self, rows: Sequence[NewRow]) -> dict[str, int]:
+        """The same for tasks that differ in id and body only, all or none: what they share is
+        said once, and the tables fill each other."""
+        self.inserted_under, last_key, last_position = self.head()
+        before = self.connection.total_changes()
+        numbered = list(enumerate(rows, last_key + 1))
+        self._many("insert_spec", [(key, row.id, row.at, row.body) for key, row in numbered])
+        if self.connection.total_changes() - before < len(rows):
+            return {}
+        shared = rows[0]._asdict() | {"last_key": last_key, "ahead": last_position - last_key}
+        self._all("insert_tasks_alike", shared)
+        self._all("insert_events_alike", shared)
+        self._position = last_position + len(rows)
+        return {row.id: key for key, row in numbered}
+
     def insert(self, rows: Sequence[NewRow]) -> dict[str, int]:
         self.inserted_under, last_key, self._position = self.head()
         before = self.connection.total_changes()

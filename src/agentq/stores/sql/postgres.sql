@@ -115,6 +115,32 @@ WITH new AS MATERIALIZED (
 SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
        CASE WHEN :topics::text <> '' THEN pg_notify('agentq', :topics::text) END;
 
+-- The same for tasks that differ in id and body only.
+
+-- name: submit_alike
+WITH new AS MATERIALIZED (
+    SELECT nextval('task_keys') AS key, u.*
+    FROM unnest(:ids::text[], :bodies::text[]) WITH ORDINALITY AS u (id, body, nth)
+), s AS (
+    INSERT INTO specs (key, id, submitted_at, body) SELECT key, id, :at::bigint, body FROM new
+), h AS (
+    UPDATE head SET position = position + :count::bigint
+    WHERE lanes = :known_lanes::text RETURNING position - :count::bigint AS base
+), t AS (
+    INSERT INTO tasks (key, role, priority, state, version, epoch, wake_at, updated_at, holder,
+                       memo, flags)
+    SELECT key, :role::integer, :priority::smallint, :state::smallint, 1, 0, :wake_at::bigint,
+           :at::bigint, '', :memo::text, :flags::smallint
+    FROM new
+), e AS (
+    INSERT INTO events (position, key, version, at, kind, trigger, state, epoch, data)
+    SELECT (SELECT base FROM h) + nth, key, 1, :at::bigint, :kind::text, 'Submit', :state::smallint,
+           0, :data::text
+    FROM new
+)
+SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
+       CASE WHEN :topics::text <> '' THEN pg_notify('agentq', :topics::text) END;
+
 -- name: submit_with_effects
 WITH new AS MATERIALIZED (
     SELECT nextval('task_keys') AS key, u.*

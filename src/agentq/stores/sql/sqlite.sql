@@ -51,6 +51,17 @@ INSERT INTO tasks (key, role, priority, state, version, epoch, wake_at, updated_
                    flags, last_event)
 VALUES (?, ?, ?, ?, 1, 0, ?, ?, '', ?, ?, ?);
 
+-- name: insert_tasks_alike
+INSERT INTO tasks (key, role, priority, state, version, epoch, wake_at, updated_at, holder, memo,
+                   flags, last_event)
+SELECT key, :role, :priority, :state, 1, 0, :wake_at, :at, '', :memo, :flags, key + :ahead
+FROM specs WHERE key > :last_key ORDER BY key;
+
+-- name: insert_events_alike
+INSERT INTO events (position, previous, key, version, at, kind, trigger, state, epoch, data)
+SELECT key + :ahead, 0, key, 1, :at, :kind, 'Submit', :state, 0, :data
+FROM specs WHERE key > :last_key ORDER BY key;
+
 -- name: insert_event
 INSERT INTO events (position, previous, key, version, at, kind, trigger, state, epoch, data)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
