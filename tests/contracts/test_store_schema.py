@@ -21,8 +21,6 @@ DIALECTS = ("sqlite", "postgres")
 #: How each database does its own bookkeeping; the ledger's tables are the same.
 BOOKKEEPING = {
     "head": {"one", "only", "position", "floor", "key_floor"},
-    "tasks": {"last_event"},
-    "events": {"previous"},
 }
 
 

@@ -70,7 +70,7 @@ class NewRow(NamedTuple):
 
 def alike(rows: Sequence[NewRow]) -> bool:
     """Whether these tasks differ in nothing but their id and body, as most of one batch do."""
-    before, after = rows[0][1:8], rows[0][9:]
+    before, after = rows[0][1:8], rows[0][9:]  # all but id and body
     return all(row[1:8] == before and row[9:] == after for row in rows)
 
 

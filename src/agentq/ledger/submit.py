@@ -87,6 +87,8 @@ class Submitter:
                 f"One call takes at most {BATCH_MAX} tasks, got {len(specs)}.",
                 "Submit them in several calls.",
             )
+        if not specs and fence is None:
+            return []
         simple = fence is None and all(
             spec.id in generated
             and not (spec.after or spec.resources or spec.idempotency_key or spec.next)

@@ -129,7 +129,7 @@ class PostgresStore:
                 self._pool.stop_preparing()
                 continue
             except errors.NotNullViolation as error:
-                if error.diag.column_name != "position":
+                if error.diag.column_name not in ("position", "last_event"):
                     raise in_words(error, self.where) from error
                 self._lanes = None
                 raise RunAgain from error  # lanes were opened or closed meanwhile

@@ -23,9 +23,10 @@ from agentq.contracts.store import (
     OutboxRow,
     RoleRow,
     RunAgain,
+    SpecRow,
     TaskRow,
 )
-from agentq.stores.postgres_reader import NO_VALUES, PostgresReader, task_row
+from agentq.stores.postgres_reader import NO_VALUES, PostgresReader
 from agentq.stores.postgres_wire import Call, Statement, Values, Wire
 
 #: A notification holds less than 8000 bytes; beyond this one everybody is woken.
@@ -63,6 +64,10 @@ class PostgresTx(PostgresReader):
         self._effects: Sequence[EffectRow] = ()
         self._saved = False
         self._recalled: dict[str, DedupRow | None] = {}
+        #: Position of the newest event of each task that is locked here: the end of its chain.
+        self._last_events: dict[int, int] = {}
+        #: Which of the events under way is the newest of each task.
+        self._newest: dict[int, int] = {}
 
     # -- beginning and ending --------------------------------------------------------------------
 
@@ -98,11 +103,14 @@ class PostgresTx(PostgresReader):
     def _write_out(self) -> None:
         calls = self._writing()
         if calls:
-            self._wire.exchange([*self._opening(), *calls])
+            *_, answer = self._wire.exchange([*self._opening(), *calls])
+            for key, nth in self._newest.items():
+                self._last_events[key] = answer[0][0] + nth
 
     def _writing(self) -> list[Call]:
         """What is still to be written, in the order of locks: `head` is the last."""
         calls = []
+        self._newest = {}
         if self._effects:
             columns = zip(*self._effects, strict=True)
             names = ("keys", "versions", "numbers", "lanes", "payloads")
@@ -116,15 +124,42 @@ class PostgresTx(PostgresReader):
             }
             hot, events = _columns(_HOT, self._hot), _columns(_EVENTS, self._events)
             # Mostly each task has one event, and that says the same of it as its row.
+            values |= hot | events | self._chained()
             alike = all(hot[name] == events[same] for name, same in _SAID_TWICE)
-            name = "save_each" if alike else "save"
-            calls.append(Call(self._sql[name], values | hot | events))
+            calls.append(Call(self._sql["save_each" if alike else "save"], values))
             self._lanes_checked = self._lanes_checked or bool(self._events)
         elif said:
             calls.append(Call(self._sql["notify"], {"topics": said}))
         self._hot, self._events, self._effects, self._saved = (), [], (), False
         self._topics = set()
         return calls
+
+    def _chained(self) -> dict[str, object]:
+        """Where each event's predecessor is: in the log already, or among these (counted from 1).
+
+        And which of these is the newest of each task: of those that change, and of those that were
+        born in this transaction and do not.
+        """
+        newest, backs = self._newest, []
+        for nth, event in enumerate(self._events, 1):
+            backs.append(newest.get(event.key, 0))
+            newest[event.key] = nth
+        changed = [row.key for row in self._hot]
+        born = sorted(newest.keys() - changed)
+        return {
+            "previous": [self._last_events.get(event.key, 0) for event in self._events],
+            "backs": backs,
+            "hot_nths": [newest[key] for key in changed],
+            "born_keys": born,
+            "born_nths": [newest[key] for key in born],
+        }
+
+    def _hot_row(self, row: Sequence[Any]) -> HotRow:
+        self._last_events[row[0]] = row[9]
+        return HotRow._make(row[:9])
+
+    def _task_row(self, row: Sequence[Any]) -> TaskRow:
+        return TaskRow(self._hot_row(row), SpecRow(row[0], row[10], row[11]))
 
     # -- tasks -----------------------------------------------------------------------------------
 
@@ -143,10 +178,10 @@ class PostgresTx(PostgresReader):
         return inserted
 
     def lock(self, keys: Sequence[int]) -> list[HotRow]:
-        return self._ask("lock", {"keys": list(keys)}, HotRow._make) if keys else []
+        return self._ask("lock", {"keys": list(keys)}, self._hot_row) if keys else []
 
     def pick(self, role: int, count: int) -> list[TaskRow]:
-        rows = self._ask("pick", {"role": role, "count": count, "freely": False}, task_row)
+        rows = self._ask("pick", {"role": role, "count": count, "freely": False}, self._task_row)
         assert len(rows) <= count
         return rows
 
@@ -155,13 +190,13 @@ class PostgresTx(PostgresReader):
         (row,), picked = self._ask_all(
             [
                 Call(self._sql["role"], values, RoleRow._make),
-                Call(self._sql["pick"], values, task_row),
+                Call(self._sql["pick"], values, self._task_row),
             ]
         )
         return row, picked
 
     def due(self, now: int, count: int) -> list[TaskRow]:
-        rows = self._ask("due", {"now": now, "count": count}, task_row)
+        rows = self._ask("due", {"now": now, "count": count}, self._task_row)
         assert len(rows) <= count
         return rows
 

@@ -7,9 +7,15 @@ SELECT id FROM specs WHERE id >= :low AND id < :high ORDER BY id LIMIT :count;
 SELECT key FROM tasks WHERE key > :key ORDER BY key LIMIT :count;
 
 -- name: events_of
+WITH RECURSIVE chain (position, previous) AS (
+    SELECT e.position, e.previous FROM tasks t JOIN events e ON e.position = t.last_event
+    WHERE t.key = :key
+    UNION ALL
+    SELECT e.position, e.previous FROM chain JOIN events e ON e.position = chain.previous
+)
 SELECT e.position, s.id, e.key, e.version, e.at, e.kind, e.trigger, e.state, e.epoch, e.data
-FROM events e JOIN specs s ON s.key = e.key
-WHERE e.key = :key ORDER BY e.version;
+FROM chain JOIN events e ON e.position = chain.position JOIN specs s ON s.key = e.key
+ORDER BY e.position;
 
 -- name: events_after
 SELECT e.position, s.id, e.key, e.version, e.at, e.kind, e.trigger, e.state, e.epoch, e.data

@@ -79,13 +79,13 @@ WITH s AS (
     WHERE lanes = :known_lanes::text RETURNING position
 ), t AS (
     INSERT INTO tasks (key, role, priority, state, version, epoch, wake_at, updated_at, holder,
-                       memo, flags)
+                       memo, flags, last_event)
     SELECT key, :role::integer, :priority::smallint, :state::smallint, 1, 0, :wake_at::bigint,
-           :at::bigint, '', :memo::text, :flags::smallint
+           :at::bigint, '', :memo::text, :flags::smallint, (SELECT position FROM h)
     FROM s
 ), e AS (
-    INSERT INTO events (position, key, version, at, kind, trigger, state, epoch, data)
-    SELECT (SELECT position FROM h), key, 1, :at::bigint, :kind::text, 'Submit', :state::smallint,
+    INSERT INTO events (position, previous, key, version, at, kind, trigger, state, epoch, data)
+    SELECT (SELECT position FROM h), 0, key, 1, :at::bigint, :kind::text, 'Submit', :state::smallint,
            0, :data::text
     FROM s
 )
@@ -106,11 +106,13 @@ WITH new AS MATERIALIZED (
     WHERE lanes = :known_lanes::text RETURNING position - :count::bigint AS base
 ), t AS (
     INSERT INTO tasks (key, role, priority, state, version, epoch, wake_at, updated_at, holder,
-                       memo, flags)
-    SELECT key, role, priority, state, 1, 0, wake_at, at, '', memo, flags FROM new
+                       memo, flags, last_event)
+    SELECT key, role, priority, state, 1, 0, wake_at, at, '', memo, flags,
+           (SELECT base FROM h) + nth
+    FROM new
 ), e AS (
-    INSERT INTO events (position, key, version, at, kind, trigger, state, epoch, data)
-    SELECT (SELECT base FROM h) + nth, key, 1, at, kind, 'Submit', state, 0, data FROM new
+    INSERT INTO events (position, previous, key, version, at, kind, trigger, state, epoch, data)
+    SELECT (SELECT base FROM h) + nth, 0, key, 1, at, kind, 'Submit', state, 0, data FROM new
 )
 SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
        CASE WHEN :topics::text <> '' THEN pg_notify('agentq', :topics::text) END;
@@ -128,13 +130,13 @@ WITH new AS MATERIALIZED (
     WHERE lanes = :known_lanes::text RETURNING position - :count::bigint AS base
 ), t AS (
     INSERT INTO tasks (key, role, priority, state, version, epoch, wake_at, updated_at, holder,
-                       memo, flags)
+                       memo, flags, last_event)
     SELECT key, :role::integer, :priority::smallint, :state::smallint, 1, 0, :wake_at::bigint,
-           :at::bigint, '', :memo::text, :flags::smallint
+           :at::bigint, '', :memo::text, :flags::smallint, (SELECT base FROM h) + nth
     FROM new
 ), e AS (
-    INSERT INTO events (position, key, version, at, kind, trigger, state, epoch, data)
-    SELECT (SELECT base FROM h) + nth, key, 1, :at::bigint, :kind::text, 'Submit', :state::smallint,
+    INSERT INTO events (position, previous, key, version, at, kind, trigger, state, epoch, data)
+    SELECT (SELECT base FROM h) + nth, 0, key, 1, :at::bigint, :kind::text, 'Submit', :state::smallint,
            0, :data::text
     FROM new
 )
@@ -155,11 +157,13 @@ WITH new AS MATERIALIZED (
     WHERE lanes = :known_lanes::text RETURNING position - :count::bigint AS base
 ), t AS (
     INSERT INTO tasks (key, role, priority, state, version, epoch, wake_at, updated_at, holder,
-                       memo, flags)
-    SELECT key, role, priority, state, 1, 0, wake_at, at, '', memo, flags FROM new
+                       memo, flags, last_event)
+    SELECT key, role, priority, state, 1, 0, wake_at, at, '', memo, flags,
+           (SELECT base FROM h) + nth
+    FROM new
 ), e AS (
-    INSERT INTO events (position, key, version, at, kind, trigger, state, epoch, data)
-    SELECT (SELECT base FROM h) + nth, key, 1, at, kind, 'Submit', state, 0, data FROM new
+    INSERT INTO events (position, previous, key, version, at, kind, trigger, state, epoch, data)
+    SELECT (SELECT base FROM h) + nth, 0, key, 1, at, kind, 'Submit', state, 0, data FROM new
 ), o AS (
     INSERT INTO outbox (key, version, number, lane, payload)
     SELECT new.key, 1, u.number, u.lane, u.payload
@@ -185,20 +189,20 @@ WITH new AS MATERIALIZED (
     ON CONFLICT (id) DO NOTHING RETURNING key, id
 ), t AS (
     INSERT INTO tasks (key, role, priority, state, version, epoch, wake_at, updated_at, holder,
-                       memo, flags)
-    SELECT new.key, role, priority, state, 1, 0, wake_at, at, '', memo, flags
+                       memo, flags, last_event)
+    SELECT new.key, role, priority, state, 1, 0, wake_at, at, '', memo, flags, 0
     FROM new JOIN s ON s.key = new.key
 )
 SELECT id, key FROM s ORDER BY key;
 
 -- name: lock
-SELECT key, state, version, epoch, wake_at, updated_at, holder, memo, flags
+SELECT key, state, version, epoch, wake_at, updated_at, holder, memo, flags, last_event
 FROM tasks WHERE key = ANY (:keys::bigint[]) ORDER BY key FOR UPDATE;
 
 -- name: pick
 WITH picked AS MATERIALIZED (
     SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
-           t.priority
+           t.last_event, t.priority
     FROM tasks t
     WHERE t.role = :role::integer AND t.state = 1 AND t.state < 5
       AND (t.flags & 2 = 0 OR NOT EXISTS (
@@ -209,40 +213,48 @@ WITH picked AS MATERIALIZED (
     ORDER BY t.priority, t.key LIMIT :count::bigint FOR UPDATE OF t SKIP LOCKED
 )
 SELECT p.key, p.state, p.version, p.epoch, p.wake_at, p.updated_at, p.holder, p.memo, p.flags,
-       s.submitted_at, s.body
+       p.last_event, s.submitted_at, s.body
 FROM picked p JOIN specs s ON s.key = p.key ORDER BY p.priority, p.key;
 
 -- name: due
 WITH picked AS MATERIALIZED (
-    SELECT key, state, version, epoch, wake_at, updated_at, holder, memo, flags
+    SELECT key, state, version, epoch, wake_at, updated_at, holder, memo, flags, last_event
     FROM tasks WHERE wake_at > 0 AND wake_at <= :now::bigint
     ORDER BY wake_at, key LIMIT :count::bigint FOR UPDATE SKIP LOCKED
 )
 SELECT p.key, p.state, p.version, p.epoch, p.wake_at, p.updated_at, p.holder, p.memo, p.flags,
-       s.submitted_at, s.body
+       p.last_event, s.submitted_at, s.body
 FROM picked p JOIN specs s ON s.key = p.key ORDER BY p.wake_at, p.key;
 
 -- name: save
-WITH changed AS (
-    UPDATE tasks t SET state = u.state, version = u.version, epoch = u.epoch, wake_at = u.wake_at,
-        updated_at = u.updated_at, holder = u.holder, memo = u.memo, flags = u.flags
-    FROM unnest(:hot_keys::bigint[], :hot_states::bigint[], :hot_versions::bigint[],
-                :hot_epochs::bigint[], :hot_wakes::bigint[], :hot_ats::bigint[],
-                :hot_holders::text[], :hot_memos::text[], :hot_flags::bigint[])
-         AS u (key, state, version, epoch, wake_at, updated_at, holder, memo, flags)
-    WHERE t.key = u.key
-), h AS (
+WITH h AS (
     UPDATE head SET position = position + :count::bigint
     WHERE lanes = :known_lanes::text RETURNING position - :count::bigint AS base
+), changed AS (
+    UPDATE tasks t SET state = u.state, version = u.version, epoch = u.epoch, wake_at = u.wake_at,
+        updated_at = u.updated_at, holder = u.holder, memo = u.memo, flags = u.flags,
+        last_event = (SELECT base FROM h) + u.nth
+    FROM unnest(:hot_keys::bigint[], :hot_states::bigint[], :hot_versions::bigint[],
+                :hot_epochs::bigint[], :hot_wakes::bigint[], :hot_ats::bigint[],
+                :hot_holders::text[], :hot_memos::text[], :hot_flags::bigint[], :hot_nths::bigint[])
+         AS u (key, state, version, epoch, wake_at, updated_at, holder, memo, flags, nth)
+    WHERE t.key = u.key
+), born AS (
+    UPDATE tasks t SET last_event = (SELECT base FROM h) + u.nth
+    FROM unnest(:born_keys::bigint[], :born_nths::bigint[]) AS u (key, nth) WHERE t.key = u.key
 ), e AS (
-    INSERT INTO events (position, key, version, at, kind, trigger, state, epoch, data)
-    SELECT (SELECT base FROM h) + u.nth, u.key, u.version, u.at, u.kind, u.trigger, u.state,
-           u.epoch, u.data
-    FROM unnest(:keys::bigint[], :versions::bigint[], :ats::bigint[], :kinds::text[],
-                :triggers::text[], :states::bigint[], :epochs::bigint[], :datas::text[])
-         WITH ORDINALITY AS u (key, version, at, kind, trigger, state, epoch, data, nth)
+    INSERT INTO events (position, previous, key, version, at, kind, trigger, state, epoch, data)
+    SELECT (SELECT base FROM h) + u.nth,
+           CASE WHEN u.back > 0 THEN (SELECT base FROM h) + u.back ELSE u.previous END,
+           u.key, u.version, u.at, u.kind, u.trigger, u.state, u.epoch, u.data
+    FROM unnest(:previous::bigint[], :backs::bigint[], :keys::bigint[], :versions::bigint[],
+                :ats::bigint[], :kinds::text[], :triggers::text[], :states::bigint[],
+                :epochs::bigint[], :datas::text[])
+         WITH ORDINALITY
+         AS u (previous, back, key, version, at, kind, trigger, state, epoch, data, nth)
 )
-SELECT CASE WHEN :topics::text <> '' THEN pg_notify('agentq', :topics::text) END;
+SELECT (SELECT base FROM h),
+       CASE WHEN :topics::text <> '' THEN pg_notify('agentq', :topics::text) END;
 
 -- The same where every task has one event, which says of it what its row says.
 
@@ -251,21 +263,24 @@ WITH u AS MATERIALIZED (
     SELECT * FROM unnest(:hot_keys::bigint[], :hot_states::bigint[], :hot_versions::bigint[],
                          :hot_epochs::bigint[], :hot_wakes::bigint[], :hot_ats::bigint[],
                          :hot_holders::text[], :hot_memos::text[], :hot_flags::bigint[],
-                         :kinds::text[], :triggers::text[], :datas::text[])
+                         :kinds::text[], :triggers::text[], :datas::text[], :previous::bigint[])
          WITH ORDINALITY AS u (key, state, version, epoch, wake_at, at, holder, memo, flags, kind,
-                               trigger, data, nth)
-), changed AS (
-    UPDATE tasks t SET state = u.state, version = u.version, epoch = u.epoch, wake_at = u.wake_at,
-        updated_at = u.at, holder = u.holder, memo = u.memo, flags = u.flags
-    FROM u WHERE t.key = u.key
+                               trigger, data, previous, nth)
 ), h AS (
     UPDATE head SET position = position + :count::bigint
     WHERE lanes = :known_lanes::text RETURNING position - :count::bigint AS base
+), changed AS (
+    UPDATE tasks t SET state = u.state, version = u.version, epoch = u.epoch, wake_at = u.wake_at,
+        updated_at = u.at, holder = u.holder, memo = u.memo, flags = u.flags,
+        last_event = (SELECT base FROM h) + u.nth
+    FROM u WHERE t.key = u.key
 ), e AS (
-    INSERT INTO events (position, key, version, at, kind, trigger, state, epoch, data)
-    SELECT (SELECT base FROM h) + nth, key, version, at, kind, trigger, state, epoch, data FROM u
+    INSERT INTO events (position, previous, key, version, at, kind, trigger, state, epoch, data)
+    SELECT (SELECT base FROM h) + nth, previous, key, version, at, kind, trigger, state, epoch, data
+    FROM u
 )
-SELECT CASE WHEN :topics::text <> '' THEN pg_notify('agentq', :topics::text) END;
+SELECT (SELECT base FROM h),
+       CASE WHEN :topics::text <> '' THEN pg_notify('agentq', :topics::text) END;
 
 -- name: insert_effects
 INSERT INTO outbox (key, version, number, lane, payload)
@@ -275,7 +290,13 @@ FROM unnest(:keys::bigint[], :versions::bigint[], :numbers::bigint[], :lanes::te
 ORDER BY u.nth;
 
 -- name: was_saved
-SELECT 1 FROM events
+WITH RECURSIVE chain (position, previous) AS (
+    SELECT e.position, e.previous FROM tasks t JOIN events e ON e.position = t.last_event
+    WHERE t.key = :key::bigint
+    UNION ALL
+    SELECT e.position, e.previous FROM chain JOIN events e ON e.position = chain.previous
+)
+SELECT 1 FROM chain JOIN events e USING (position)
 WHERE key = :key::bigint AND version = :version::bigint AND at = :at::bigint
   AND kind = :kind::text AND trigger = :trigger::text AND data = :data::text;
 
@@ -374,10 +395,15 @@ WITH gone AS (DELETE FROM dedup WHERE expires_at <= :now::bigint RETURNING 1)
 SELECT count(*) FROM gone;
 
 -- name: delete
-WITH outcomes AS (
+WITH RECURSIVE chain (position, previous) AS (
+    SELECT e.position, e.previous FROM tasks t JOIN events e ON e.position = t.last_event
+    WHERE t.key = ANY (:keys::bigint[])
+    UNION ALL
+    SELECT e.position, e.previous FROM chain JOIN events e ON e.position = chain.previous
+), outcomes AS (
     UPDATE dedup d SET state = t.state FROM tasks t JOIN specs s ON s.key = t.key
     WHERE t.key = ANY (:keys::bigint[]) AND d.task_id = s.id
-), gone_events AS (DELETE FROM events WHERE key = ANY (:keys::bigint[])
+), gone_events AS (DELETE FROM events WHERE position IN (SELECT position FROM chain)
 ), gone_artifacts AS (DELETE FROM artifacts WHERE key = ANY (:keys::bigint[])
 ), gone_effects AS (DELETE FROM outbox WHERE key = ANY (:keys::bigint[])
 ), gone_holds AS (DELETE FROM holds WHERE key = ANY (:keys::bigint[])

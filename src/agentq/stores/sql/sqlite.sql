@@ -161,17 +161,6 @@ DELETE FROM outbox WHERE sequence = ?;
 -- name: last_event
 SELECT last_event FROM tasks WHERE key = ?;
 
--- name: events_of
-WITH RECURSIVE chain (position, previous) AS (
-    SELECT e.position, e.previous FROM tasks t JOIN events e ON e.position = t.last_event
-    WHERE t.key = :key
-    UNION ALL
-    SELECT e.position, e.previous FROM chain JOIN events e ON e.position = chain.previous
-)
-SELECT e.position, s.id, e.key, e.version, e.at, e.kind, e.trigger, e.state, e.epoch, e.data
-FROM chain JOIN events e ON e.position = chain.position JOIN specs s ON s.key = e.key
-ORDER BY e.position;
-
 -- name: delete_events
 WITH RECURSIVE chain (position, previous) AS (
     SELECT e.position, e.previous FROM tasks t JOIN events e ON e.position = t.last_event

@@ -37,6 +37,7 @@ CREATE TABLE tasks (
     key        bigint PRIMARY KEY,
     wake_at    bigint NOT NULL,
     updated_at bigint NOT NULL,
+    last_event bigint NOT NULL,  -- position of its newest event
     role       integer NOT NULL,
     version    integer NOT NULL,
     epoch      integer NOT NULL,
@@ -58,7 +59,8 @@ CREATE INDEX tasks_due ON tasks (wake_at, key) WHERE wake_at > 0;
 
 CREATE TABLE events (
     position bigint PRIMARY KEY,
-    key      bigint NOT NULL,
+    previous bigint NOT NULL,  -- position of the same task's event before: its history is a chain,
+    key      bigint NOT NULL,  -- which spares every step an index
     at       bigint NOT NULL,
     version  integer NOT NULL,
     epoch    integer NOT NULL,
@@ -67,7 +69,6 @@ CREATE TABLE events (
     trigger  text NOT NULL,
     data     text NOT NULL
 );
-CREATE UNIQUE INDEX events_of_task ON events (key, version);
 
 CREATE TABLE edges (
     parent bigint NOT NULL,
