@@ -52,14 +52,14 @@ class Parts:
     def _embedded(self) -> bool:
         return self.settings.url.startswith("sqlite:")
 
-    @property
+    @cached_property
     def _bell_folder(self) -> str:
         if self.settings.sqlite_path == MEMORY:
             return f"{self.settings.artifacts_root}.bells"
         return f"{self.settings.sqlite_path}.bells"
 
     def _ring(self, topics: Iterable[str]) -> None:
-        if "bell" in self.__dict__ or os.path.exists(self._bell_folder):  # noqa: PTH110
+        if "bell" in self.__dict__ or os.access(self._bell_folder, os.F_OK):
             self.bell.ring(topics)  # otherwise nobody has ever waited here
 
     @cached_property

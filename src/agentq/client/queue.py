@@ -11,7 +11,7 @@ from typing import Any, Self
 from agentq.client.claim import Claim
 from agentq.client.heartbeats import Heartbeats
 from agentq.client.speaking import Speaking, brief
-from agentq.client.specs import Draft, draft, draft_many
+from agentq.client.specs import Draft, draft, draft_many, new_task_id
 from agentq.contracts.doorbell import role_topic
 from agentq.core.durations import parse_duration
 from agentq.core.errors import (
@@ -88,6 +88,10 @@ class Queue(Speaking):
         irreversible, requires_approval, review, expect, budget_usd, reply_to, labels, file,
         context`. The same id or idempotency key with the same body gives the task that is there.
         """
+        if not fields and to and instructions:
+            task = self.ledger.submit_bare(new_task_id(), to, instructions)
+            if task is not None:
+                return task
         return self.submit_drafts([draft(_fields(to, instructions, fields))])[0]
 
     def submit_many(self, tasks: Iterable[Mapping[str, Any] | Spec]) -> list[Task]:

@@ -89,6 +89,11 @@ class Ledger:
         """
         return self._submitter.submit(specs, generated, fence)
 
+    def submit_bare(self, task_id: str, to: str, instructions: str) -> Task | None:
+        """The same for a task with a fresh id that says nothing else, if one just like it came
+        last; else None, and `submit` must do it."""
+        return self._submitter.submit_bare(task_id, to, instructions)
+
     # -- custody ---------------------------------------------------------------------------------
 
     def claim(self, role: str, count: int, holder: str, lease_ms: int = 0) -> list[Held]:

@@ -26,7 +26,7 @@ from agentq.core.graph import parents_first
 from agentq.core.limits import BATCH_MAX
 from agentq.core.states import TERMINAL, State
 from agentq.core.steps import fenced_out
-from agentq.core.task import Spec, Task
+from agentq.core.task import Spec, Task, rewording
 from agentq.core.transition import Decision, transition
 from agentq.core.triggers import Comment, Submit
 from agentq.core.validate import check_instructions, check_spec
@@ -107,6 +107,18 @@ class Submitter:
 
     # -- the short way ---------------------------------------------------------------------------
 
+    def submit_bare(self, task_id: str, to: str, instructions: str) -> Task | None:
+        """One task that says nothing but this, by the stamp of the last; None if that differs."""
+        stamp, lanes = self._stamp, self._store.known_lanes()
+        if stamp is None or stamp.bare_to != to or not stamp.holds(instructions, lanes):
+            return None
+        spec, now = stamp.make(task_id, instructions), self._store.now()
+        try:
+            inserted = self._store.submit((stamp.row(spec, now),), {}, lanes, stamp.topics)
+        except RunAgain:
+            return None
+        return stamp.task(spec, now) if inserted else None
+
     def _submit_simple(self, specs: Sequence[Spec]) -> list[Submitted] | None:
         """None if it did not fit after all (an id was taken, a lane changed): go the long way."""
         now, lanes = self._store.now(), self._store.known_lanes()
@@ -117,9 +129,9 @@ class Submitter:
         stamp = self._stamp
         for spec in specs:
             if stamp is not None and stamp.fits(spec, lanes):
-                tasks.append(stamp.task(spec, now))
+                tasks.append(Submitted(stamp.task(spec, now), True))
                 rows.append(stamp.row(spec, now))
-                topics.add(stamp.topic)
+                topics |= stamp.topics
                 continue
             check_spec(spec)
             decision = transition(None, Submit(spec), now)
@@ -347,19 +359,23 @@ class Stamp:
     looks at the two, and without a time to live none looks at the clock."""
 
     def __init__(self, task: Task, row: NewRow, lanes: frozenset[str]) -> None:
-        self.topic = role_topic(task.to)
+        self.topics = {EVENTS_TOPIC, role_topic(task.to)}
+        self.make = rewording(task.spec)
         self._row = row
         self._lanes = lanes
         self._rest = _all_but_words(task.spec)
         self._plain = decode_plain(row.body)
+        #: To whom, if it says nothing else.
+        self.bare_to = task.to if self._rest == _all_but_words(Spec("", task.to)) else ""
 
     def fits(self, spec: Spec, lanes: frozenset[str]) -> bool:
-        if _all_but_words(spec) != self._rest or lanes != self._lanes:
-            return False
-        return check_instructions(spec.instructions)
+        return _all_but_words(spec) == self._rest and self.holds(spec.instructions, lanes)
 
-    def task(self, spec: Spec, now: int) -> Submitted:
-        return Submitted(Task(spec, State.READY, 1, 0, now, now), created=True)
+    def holds(self, instructions: str, lanes: frozenset[str]) -> bool:
+        return lanes == self._lanes and check_instructions(instructions)
+
+    def task(self, spec: Spec, now: int) -> Task:
+        return Task(spec, State.READY, 1, 0, now, now)
 
     def row(self, spec: Spec, now: int) -> NewRow:
         # A copy: threads may share the stamp.

@@ -129,7 +129,9 @@ class SqliteStore:
                 tx.begin()
                 result = change(tx)
                 self._writer.execute("COMMIT")
+                tx.committed()
             except BaseException as error:
+                self._tx.rolled_back()
                 self._roll_back()
                 if isinstance(error, apsw.Error):
                     raise _in_words(error, self.path) from error

@@ -39,7 +39,11 @@ class SqliteTx:
         self.now = clock
         self.topics: set[str] = set()
         self._sql = sql
-        self._position = -1
+        #: The last task key and the last position in the log, counted on from one transaction to
+        #: the next while nobody else writes: then the file still has the version we left.
+        self._key = self._position = 0
+        self._counted = False
+        self._version = 0
         #: Position of the newest event of each task met in this transaction: the chain's end.
         self._last_events: dict[int, int] = {}
         #: Which lanes were open at the last insert; whoever prepared effects must have known them.
@@ -47,8 +51,22 @@ class SqliteTx:
 
     def begin(self) -> None:
         self.topics = set()
-        self._position = -1
         self._last_events.clear()
+        self._counted = self._counted and self._version == self.connection.data_version()
+
+    def committed(self) -> None:
+        if self._counted:
+            self._version = self.connection.data_version()
+
+    def rolled_back(self) -> None:
+        self._counted = False
+
+    def _count(self) -> None:
+        """Know where keys and positions go on, and which lanes are open."""
+        if not self._counted:
+            lanes, self._key, self._position = self._all("head")[0]
+            self.inserted_under = frozenset(lanes.split())
+            self._counted = True
 
     def _all(self, name: str, bindings: Any = ()) -> list[Any]:
         return self.connection.execute(self._sql[name], bindings).fetchall()
@@ -156,8 +174,9 @@ class SqliteTx:
 
     def insert_one(self, row: NewRow) -> dict[str, int]:
         """The same as `insert`, for the most common case: one plain task."""
-        self.inserted_under, last_key, last_position = self.head()
-        key, position = last_key + 1, last_position + 1
+        self._count()
+        self._key = key = self._key + 1
+        self._position = position = self._position + 1
         execute, sql = self.connection.execute, self._sql
         execute(sql["insert_spec"], (key, row.id, row.at, row.body))
         if not self.connection.changes():
@@ -171,14 +190,14 @@ class SqliteTx:
             sql["insert_event"],
             (position, 0, key, 1, row.at, row.kind, "Submit", row.state, 0, row.data),
         )
-        self._position = position
         self._last_events[key] = position
         return {row.id: key}
 
     def insert_alike(self, rows: Sequence[NewRow]) -> dict[str, int]:
         """The same for tasks that differ in id and body only, all or none: what they share is
         said once, and the tables fill each other."""
-        self.inserted_under, last_key, last_position = self.head()
+        self._count()
+        last_key, last_position = self._key, self._position
         before = self.connection.total_changes()
         numbered = list(enumerate(rows, last_key + 1))
         self._many("insert_spec", [(key, row.id, row.at, row.body) for key, row in numbered])
@@ -187,11 +206,14 @@ class SqliteTx:
         shared = rows[0]._asdict() | {"last_key": last_key, "ahead": last_position - last_key}
         self._all("insert_tasks_alike", shared)
         self._all("insert_events_alike", shared)
+        self._key = last_key + len(rows)
         self._position = last_position + len(rows)
         return {row.id: key for key, row in numbered}
 
     def insert(self, rows: Sequence[NewRow]) -> dict[str, int]:
-        self.inserted_under, last_key, self._position = self.head()
+        self._count()
+        last_key = self._key
+        self._key += len(rows)
         before = self.connection.total_changes()
         self._many(
             "insert_spec",
@@ -218,11 +240,6 @@ class SqliteTx:
         self._append(events)
         return inserted
 
-    def head(self) -> tuple[frozenset[str], int, int]:
-        """Open lanes, the last task key, and the last position in the log."""
-        lanes, key, position = self._all("head")[0]
-        return frozenset(lanes.split()), key, position
-
     def add_new_effects(
         self, inserted: Mapping[str, int], effects: Mapping[str, Sequence[tuple[str, str]]]
     ) -> None:
@@ -238,8 +255,7 @@ class SqliteTx:
 
     def _append(self, events: Sequence[EventRow]) -> None:
         """Events get their positions here: writers take turns, so this is the order of commits."""
-        if self._position < 0:
-            self._position = self.last_position()
+        self._count()
         position, last = self._position, self._last_events
         rows = []
         for event in events:
@@ -290,6 +306,7 @@ class SqliteTx:
 
     def set_lanes(self, lanes: frozenset[str]) -> None:
         self._all("set_lanes", (" ".join(sorted(lanes)),))
+        self._counted = False
 
     def take_effects(self, lane: str, now: int, count: int, until: int) -> list[OutboxRow]:
         rows = self._all("take_effects", (until, lane, now, count))
@@ -350,6 +367,7 @@ class SqliteTx:
                      "unhold", "delete_wants", "delete_parents", "delete_children",
                      "delete_task", "delete_spec"):  # fmt: skip
             self._many(name, each)
+        self._counted = False
 
     def forget_dedup(self, now: int) -> int:
         self._all("forget_dedup", {"now": now})
