@@ -96,7 +96,10 @@ def check_trigger(trigger: Trigger) -> None:
                 raise wrong_kind(name, held, value)
     for place, name, limit, required in shape.texts:
         text = values[place]
-        if required or len(text) > limit or not text.isascii() or "\x00" in text:
+        if text:
+            if required or len(text) > limit or not text.isascii() or "\x00" in text:
+                _check_text(name, text, limit)
+        elif required:
             _check_text(name, text, limit)
     for place, name, held in shape.others:
         value = values[place]

@@ -123,10 +123,14 @@ class NotifyWaiter:
     def _hear(self, connection: psycopg.Connection, deadline: float) -> bool:
         ear = select.poll()
         ear.register(connection.fileno(), select.POLLIN)
+        # libpq itself: its wrapper waits a while for more, and every worker would be late by that.
+        wire = connection.pgconn
         while True:
-            # All that has come so far: many rings are one.
-            heard = [note.payload for note in connection.notifies(timeout=0)]
-            if any(self._concerns(payload) for payload in heard):
+            wire.consume_input()
+            heard = False
+            while note := wire.notifies():  # all that has come so far: many rings are one
+                heard = self._concerns(note.extra.decode(errors="replace")) or heard
+            if heard:
                 return True
             left = deadline - time.monotonic()
             if left <= 0:

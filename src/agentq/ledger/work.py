@@ -103,8 +103,8 @@ class Work:
 
     def apply(self, key: int, trigger: Trigger) -> Task:
         """Decide and note what follows. Raises `Refused` and notes nothing if not allowed."""
-        before = self.task(key)
-        decision = transition(before, trigger, self.now)
+        before = self.tasks.get(key) or self.task(key)
+        decision = transition(before, trigger, self._now or self.now)
         if not decision.events:
             return before
         after = decision.task
