@@ -33,8 +33,6 @@ class Claim:
     uses no attempt). A block that ends without reporting is a failure too: "done" must be said.
     """
 
-    __slots__ = ("_lost", "_lost_bell", "_queue", "_reported", "epoch", "key", "lease_ms", "task")
-
     def __init__(self, queue: Queue, key: int, task: Task, lease_ms: int) -> None:
         self._queue = queue
         self.key = key

@@ -13,7 +13,15 @@ import msgspec
 from agentq.contracts.store import HotRow, RoleRow, SpecRow
 from agentq.core.limits import RoleLimits
 from agentq.core.states import State
-from agentq.core.task import EMPTY_MEMO, Memo, Spec, Task, rewording
+from agentq.core.task import (
+    EMPTY_MEMO,
+    Amounts,
+    ExpectedOutput,
+    Memo,
+    Spec,
+    Task,
+    rewording,
+)
 
 #: The order is that of the codes in contracts.store.
 STATES: tuple[State, ...] = (
@@ -33,9 +41,10 @@ encode = msgspec.json.Encoder().encode
 
 
 @cache
-def _outline(kind: type) -> tuple[Callable[[Any], Any], Callable[..., Any]]:
-    """A getter of all field values of a dataclass, and a msgspec struct of the same fields: one
-    that leaves those at their defaults out when it is encoded."""
+def _outline(kind: type) -> tuple[Callable[[Any], Any], Callable[..., Any], tuple[Any, ...]]:
+    """A getter of all field values of a dataclass, a msgspec struct of the same fields that leaves
+    those at their defaults out when it is encoded, and the defaults it would not know again: it
+    compares by identity, which does for texts, small numbers and what there is but one of."""
     listed: list[Any] = []
     for each in fields(kind):
         if each.default is not MISSING:
@@ -46,16 +55,25 @@ def _outline(kind: type) -> tuple[Callable[[Any], Any], Callable[..., Any]]:
             listed.append((each.name, Any))
     struct = msgspec.defstruct(kind.__name__, listed, omit_defaults=True, gc=False)
     names = [name for name, *_ in listed]
+    equals = tuple(
+        (place, each.default)
+        for place, each in enumerate(fields(kind))
+        if isinstance(each.default, (float, Amounts, ExpectedOutput))
+    )
     if len(names) > 1:
-        return attrgetter(*names), struct
-    return (lambda value: tuple(getattr(value, name) for name in names)), struct
+        return attrgetter(*names), struct, equals
+    return (lambda value: tuple(getattr(value, name) for name in names)), struct, equals
 
 
 def sparse(value: Any) -> Any:
     """The fields that are not at their defaults, ready to be encoded."""
     kind: Any = type(value)
-    values_of, struct = _outline(kind)
-    return struct(*values_of(value))
+    values_of, struct, equals = _outline(kind)
+    values = values_of(value)
+    for place, default in equals:
+        if values[place] is not default and values[place] == default:
+            values = (*values[:place], default, *values[place + 1 :])
+    return struct(*values)
 
 
 @cache
