@@ -21,6 +21,8 @@ class Options:
     starts: int = 25
     leases: int = 10_000
     lease_seconds: int = 60
+    trivial_tasks: int = 40
+    quiet_agents: int = 200
 
     @classmethod
     def quick(cls) -> Options:
@@ -37,6 +39,8 @@ class Options:
             starts=7,
             leases=1_000,
             lease_seconds=6,
+            trivial_tasks=10,
+            quiet_agents=20,
         )
 
 

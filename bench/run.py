@@ -22,7 +22,7 @@ sys.path[0] = str(Path(__file__).resolve().parent.parent)
 from bench.options import Options  # noqa: E402
 from bench.report import Report, progress  # noqa: E402
 
-SUBJECTS = ["sqlite", "postgres", "latency", "growth", "startup", "leases"]
+SUBJECTS = ["sqlite", "postgres", "latency", "growth", "startup", "leases", "workers"]
 PACKAGES = ["apsw", "psycopg", "huey", "pgqueuer", "procrastinate", "dbos"]
 
 

@@ -10,10 +10,13 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentq.core.errors import Invalid, NotFound
 from agentq.core.limits import RoleLimits
+
+if TYPE_CHECKING:
+    from agentq.role_settings import RoleSettings
 
 FILE_NAME = "agentq.toml"
 MEMORY = ":memory:"
@@ -28,9 +31,14 @@ url = "{url}"
 [artifacts]
 root = "{root}"
 
-# Limits of a role, applied by running `agentq init` again:
+# How `agentq worker implementation-worker` works, and the limits of the role (those are applied by
+# running `agentq init` again):
 # [roles.implementation-worker]
-# max_running = 2     # tasks of this role in progress at once
+# agent = "claude"    # or codex, gemini, opencode, acp, warm, python, command
+# slots = 2           # agents at once in one worker
+# timeout = "2h"
+# verify = "make test"
+# max_running = 2     # tasks of this role in progress at once, over all workers
 # max_review = 5      # stop claiming while so many wait for review
 """
 
@@ -43,6 +51,13 @@ class Settings:
     artifacts_root: str
     source: str
     roles: Mapping[str, RoleLimits] = field(default_factory=dict)
+    #: How a worker of each role works.
+    workers: Mapping[str, RoleSettings] = field(default_factory=dict)
+
+    @property
+    def workspaces_root(self) -> str:
+        """Where workers keep the folders that agents work in."""
+        return str(Path(self.artifacts_root) / "workspaces")
 
     @property
     def sqlite_path(self) -> str:
@@ -56,6 +71,10 @@ class Attempt:
 
     task_id: str
     epoch: int
+    #: Good for this attempt and nothing else; "" if no worker gave one.
+    token: str = ""
+    #: Its role has a check of its own, which an agent must not report past.
+    gated: bool = False
 
 
 def attempt_from_environment() -> Attempt | None:
@@ -63,12 +82,18 @@ def attempt_from_environment() -> Attempt | None:
     task_id, epoch = os.environ.get("AGENTQ_TASK_ID", ""), os.environ.get("AGENTQ_EPOCH", "")
     if not task_id or not epoch.isdigit():
         return None
-    return Attempt(task_id, int(epoch))
+    token, gated = os.environ.get("AGENTQ_TOKEN", ""), os.environ.get("AGENTQ_GATED", "")
+    return Attempt(task_id, int(epoch), token, bool(gated))
 
 
 def actor_from_environment() -> str:
     """Who acts when nobody says so: AGENTQ_ACTOR, else the user's name."""
     return os.environ.get("AGENTQ_ACTOR") or os.environ.get("USER") or "operator"
+
+
+def environment() -> dict[str, str]:
+    """A copy of the whole environment, for those who hand parts of it on to a child process."""
+    return dict(os.environ)
 
 
 def wants_debug() -> bool:
@@ -121,7 +146,8 @@ def read_file(file: Path) -> Settings:
     root = _text(artifacts, "root", ".agentq", file)
     tables = plain.get("roles", {})
     _only_known(tables, tuple(tables) if isinstance(tables, dict) else (), f"[roles] in {file}")
-    roles = {name: _limits(name, row, file) for name, row in tables.items()}
+    workers = _workers(tables, file) if tables else {}
+    roles = {name: worker.limits for name, worker in workers.items()}
     if url.startswith("sqlite:"):
         path = sqlite_path(url)
         if path != MEMORY:
@@ -129,7 +155,13 @@ def read_file(file: Path) -> Settings:
     elif not url.startswith(("postgresql://", "postgres://")):
         raise _unknown_url(url)
     root = os.environ.get("AGENTQ_ARTIFACTS_ROOT") or str(file.parent / root)
-    return Settings(url, root, str(file), roles)
+    return Settings(url, root, str(file), roles, workers)
+
+
+def _workers(tables: Mapping[str, Any], file: Path) -> dict[str, RoleSettings]:
+    from agentq.role_settings import read_role
+
+    return {name: read_role(name, row, file) for name, row in tables.items()}
 
 
 def _for_url(url: str, source: str) -> Settings:
@@ -199,12 +231,3 @@ def _text(table: Mapping[str, Any], name: str, default: str, file: Path) -> str:
     if not isinstance(value, str) or not value:
         raise Invalid(f"{name} in {file} must be a text, got {value!r}.")
     return value
-
-
-def _limits(name: str, row: Any, file: Path) -> RoleLimits:
-    where = f"[roles.{name}] in {file}"
-    _only_known(row, ("max_running", "max_review"), where)
-    for key, value in row.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise Invalid(f"{key} of {where} must be a whole number from 0, got {value!r}.")
-    return RoleLimits(row.get("max_running", 0), row.get("max_review", 0))

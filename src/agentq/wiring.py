@@ -11,6 +11,7 @@ from agentq.core.errors import Unavailable
 from agentq.settings import MEMORY, Settings
 
 if TYPE_CHECKING:
+    from agentq.contracts.agent import Agent
     from agentq.contracts.artifacts import ArtifactStore
     from agentq.contracts.doorbell import Doorbell
     from agentq.contracts.store import Store
@@ -90,6 +91,13 @@ class Parts:
         from agentq.ledger.views import Views
 
         return Views(self.store, SpecCache())
+
+    @staticmethod
+    def agent(name: str) -> Agent:
+        """The adapter of this agent tool."""
+        from agentq.agents.registry import agent_named
+
+        return agent_named(name)
 
     @cached_property
     def artifacts(self) -> ArtifactStore:

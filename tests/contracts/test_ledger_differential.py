@@ -47,8 +47,8 @@ RESOURCES = ("gpu", "db")
 COSTS = (Amounts(), Amounts(), Amounts(usd=0.5), Amounts(tokens=100))
 
 EMPTY_LEDGER = """
-TRUNCATE specs, tasks, events, edges, wants, holds, dedup, artifacts, outbox, roles
-    RESTART IDENTITY;
+TRUNCATE specs, tasks, events, edges, wants, holds, dedup, artifacts, outbox, roles, circuits,
+    spending, trees, tree_members RESTART IDENTITY;
 UPDATE head SET position = 0, lanes = 'results';
 ALTER SEQUENCE task_keys RESTART;
 """
@@ -98,6 +98,8 @@ def draw_spec(chance: random.Random, depth: int = 1) -> Spec:
         approval_timeout_seconds=50 if often(0.2) else 0,
         review=often(0.25),
         budget=chance.choice((Amounts(usd=2.0), Amounts(1.0, 150))) if often(0.2) else Amounts(),
+        tree_budget=Amounts(usd=1.5) if often(0.2) else Amounts(),
+        parent=chance.choice(IDS) if often(0.4) else "",
         reply_to="results.lead" if often(0.2) else "",
         labels={"area": "db"} if often(0.2) else {},
     )
@@ -133,8 +135,9 @@ class History:
         if self.tasks:
             kinds += [self.live, self.anything, self.claim, self.tell_many, self.heartbeat,
                       self.submit_again, self.submit_a_taken_id, self.time_passes, self.set_lanes,
-                      self.relay, self.set_limits, self.prune]  # fmt: skip
-            weights += [60, 10, 8, 5, 3, 6, 3, 4, 3, 6, 3, 3]
+                      self.relay, self.set_limits, self.prune, self.circuit,
+                      self.raise_tree]  # fmt: skip
+            weights += [60, 10, 8, 5, 3, 6, 3, 4, 3, 6, 3, 3, 2, 2]
         (kind,) = chance.choices(kinds, weights)
         kind(chance)
         self.tasks = sorted(self.twins.tasks(), key=lambda task: task.id)
@@ -178,7 +181,8 @@ class History:
     def claim(self, chance: random.Random) -> None:
         role, count = chance.choice(ROLES), chance.randrange(1, 5)
         holder, lease_ms = chance.choice(("w1", "w2")), chance.choice((0, 2000))
-        self.twins.both(lambda side: side.ledger.claim(role, count, holder, lease_ms))
+        provider = chance.choice(("", "acme", "other"))
+        self.twins.both(lambda side: side.ledger.claim(role, count, holder, lease_ms, provider))
 
     def live(self, chance: random.Random) -> None:
         """What comes naturally."""
@@ -204,8 +208,8 @@ class History:
             task, move = chance.choice(self.tasks), draw_move(chance)
             epoch = task.epoch + move.offset
             made: tuple[Trigger, ...] = (
-                Report(epoch, move.text),
-                Fail(epoch, "broken", move.kind, jitter=0.25),
+                Report(epoch, move.text, cost=move.cost),
+                Fail(epoch, "broken", move.kind, move.cost, jitter=0.25),
                 Progress(epoch, 10),
                 Comment("ada", "hm"),
             )
@@ -243,9 +247,27 @@ class History:
 
     def set_limits(self, chance: random.Random) -> None:
         limits = RoleLimits(chance.choice((0, 0, 2, 3)), chance.choice((0, 0, 1)),
-                            chance.random() < 0.1)  # fmt: skip
+                            chance.random() < 0.1,
+                            chance.choice((Amounts(), Amounts(), Amounts(usd=3.0))))  # fmt: skip
         role = chance.choice(ROLES)
         self.twins.both(lambda side: side.ledger.set_limits(role, limits))
+
+    def circuit(self, chance: random.Random) -> None:
+        until = self.clock.now + chance.choice((-1, 1, 5, 60)) * SECOND
+        provider, closing = chance.choice(("acme", "other")), chance.random() < 0.3
+        self.twins.both(
+            lambda side: (
+                side.ledger.close_circuit(provider, "ada")
+                if closing
+                else side.ledger.open_circuit(provider, until, "quota", "ada")
+            )
+        )
+
+    def raise_tree(self, chance: random.Random) -> None:
+        task = chance.choice(self.tasks)
+        self.twins.both(
+            lambda side: side.ledger.raise_tree(side.key(task.id), "ada", Amounts(usd=0.5))
+        )
 
     def prune(self, chance: random.Random) -> None:
         before = self.clock.now - chance.choice((0, 100)) * SECOND

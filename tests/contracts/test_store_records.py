@@ -12,6 +12,7 @@ from agentq.contracts.store import (
     DedupRow,
     EffectRow,
     OutboxRow,
+    RoleRow,
     RunAgain,
     Store,
     Tx,
@@ -209,7 +210,7 @@ class TestRoles:
     def test_limits_are_kept(self, store: Store) -> None:
         role = role_id(store)
         row = store.write(lambda tx: tx.lock_role(role))
-        assert row == (role, "worker", 0, 0, 0, 0)
+        assert row == RoleRow(role, "worker", 0, 0, 0, 0)
         changed = row._replace(max_running=3, max_review=2, paused=1, seen_at=10**13)
         store.write(lambda tx: tx.set_role(changed))
         assert store.read(lambda reader: reader.role(role)) == changed

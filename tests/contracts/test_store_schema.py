@@ -123,7 +123,9 @@ def test_opening_twice_changes_nothing(shared: Backend) -> None:
 def set_version(backend: Backend, version: int) -> None:
     if backend.name == "postgres":
         with psycopg.connect(backend.address) as connection:
-            connection.execute("UPDATE schema_migrations SET version = %s", (version,))
+            connection.execute(
+                "INSERT INTO schema_migrations (version, name) VALUES (%s, 'later')", (version,)
+            )
     else:
         connection_ = apsw.Connection(backend.address)
         connection_.execute(f"PRAGMA user_version = {version}")
@@ -178,6 +180,37 @@ def test_migrating_applies_what_is_missing_once(
     assert store.schema_version() == before + 1
     store.close()
     assert [entry.task_id for entry in log(shared.open())] == ["a"]
+
+
+def test_a_ledger_of_the_first_release_is_brought_up_to_date(
+    shared: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a ledger as the first release left it, with a task in it,
+    first = {dialect: migrations(dialect)[:1] for dialect in DIALECTS}
+    with monkeypatch.context() as before:
+        for module in (sqlite, postgres_care):
+            before.setattr(module, "migrations", lambda dialect: first[dialect])
+        store = unchecked(shared)
+        store.migrate()
+        store.close()
+    add_by_hand = "INSERT INTO roles (name, max_running) VALUES ('worker', 3)"
+    if shared.name == "postgres":
+        with psycopg.connect(shared.address) as connection:
+            connection.execute(add_by_hand)
+    else:
+        connection_ = apsw.Connection(shared.address)
+        connection_.execute(add_by_hand)
+        connection_.close()
+    # when it is opened, then it says what to do; and after that everything is still there.
+    with pytest.raises(Unavailable, match="agentq db migrate"):
+        shared.open()
+    store = unchecked(shared)
+    assert store.migrate() == [name for _, name, _ in migrations("sqlite")[1:]]
+    store.close()
+    reopened = shared.open()
+    (role,) = reopened.read(lambda reader: reader.roles())
+    assert (role.name, role.max_running, role.provider, role.daily) == ("worker", 3, "", "")
+    assert add(reopened, "a")
 
 
 def test_a_migration_that_fails_leaves_nothing(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agentq.contracts.store import Lease, OutboxRow, Store
+from agentq.contracts.store import Lease, OutboxRow, Store, TreeRow
 from agentq.core.errors import AgentqError
 from agentq.core.states import State
 from agentq.core.task import Amounts, Task
@@ -95,7 +95,8 @@ class Sayings:
 
     @staticmethod
     def claim_task(side: Side, task: Task, epoch: int, move: Move) -> object:
-        return side.ledger.claim_task(side.key(task.id), "w2", 9000)
+        provider = "acme" if move.verb % 4 == 0 else ""
+        return side.ledger.claim_task(side.key(task.id), "w2", 9000, provider)
 
     @staticmethod
     def heartbeat(side: Side, task: Task, epoch: int, move: Move) -> object:
@@ -252,6 +253,11 @@ class Twins:
                 each: [row[1:] for row in views.artifacts(key)] for each, key in keys.items()
             },
             "roles": [row[1:] for row in side.store.read(lambda reader: reader.roles())],
+            "circuits": views.circuits(),
+            "costs": [views.costs(by) for by in ("role", "label", "day")],
+            "trees": {
+                each: [row[1:] for row in self._trees(side, key)] for each, key in keys.items()
+            },
             "lanes": side.store.write(lambda tx: tx.lanes()),
             "proof": [problem for _, page in views.verify() for problem in page],
         }
@@ -259,6 +265,10 @@ class Twins:
             seen[f"list {wanted}"] = views.list_tasks(wanted).tasks
             seen[f"pages {wanted}"] = self._pages(side, replace(wanted, limit=2))
         return seen
+
+    @staticmethod
+    def _trees(side: Side, key: int) -> list[TreeRow]:
+        return side.store.read(lambda reader: reader.trees_of([key]))
 
     @staticmethod
     def _pages(side: Side, wanted: Wanted) -> list[list[str]]:

@@ -84,6 +84,7 @@ _SOUND: dict[str, SearchStrategy[Any]] = {
     "approval_timeout_seconds": st.integers(0, 10**6),
     "review": st.booleans(),
     "budget": amounts,
+    "tree_budget": amounts,
     "reply_to": lines,
     "labels": st.dictionaries(lines, lines, max_size=3),
     "extra": st.dictionaries(lines, json_values, max_size=2),

@@ -128,6 +128,7 @@ def test_a_field_that_is_null_is_a_field_that_is_not_there(word: str) -> None:
         ("budget", {"euro": 5}),
         ("budget", {"usd": "5"}),
         ("budget", 5),
+        ("tree_budget", {"euro": 5}),
         ("after", "task-0"),
         ("after", [1]),
         ("labels", {"a": 1}),
@@ -178,7 +179,8 @@ OTHER: dict[str, Any] = {
     "delay_seconds": 1, "lease_seconds": 1, "max_attempts": 1, "after": ("x",),
     "on_dependency_failure": OnDependencyFailure.RUN, "next": (Spec("n", "w"),),
     "resources": ("x",), "idempotency_key": "x", "irreversible": True, "requires_approval": True,
-    "approval_timeout_seconds": 1, "review": True, "budget": Amounts(usd=1), "reply_to": "x",
+    "approval_timeout_seconds": 1, "review": True, "budget": Amounts(usd=1),
+    "tree_budget": Amounts(usd=1), "reply_to": "x",
     "labels": {"x": "y"}, "traceparent": "x", "parent": "x", "extra": {"x": 1},
 }  # fmt: skip
 

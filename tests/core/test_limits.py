@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from agentq.core import errors
 from agentq.core.errors import AgentqError, Refused
 from agentq.core.limits import RoleLimits, shorten
+from agentq.core.task import NOTHING, Amounts
+from tests.core.building import claimed, submitted
 
 
 @pytest.mark.parametrize(
@@ -35,6 +37,37 @@ def test_how_many_more_a_role_may_start(
     assert count == room
     # Whoever is held back is told by what.
     assert bool(why) is (room == 0)
+
+
+@pytest.mark.parametrize(
+    ("daily", "today", "words"),
+    [
+        (NOTHING, Amounts(usd=1e9), ""),
+        (Amounts(usd=5), Amounts(usd=4.99, tokens=10**9), ""),
+        (Amounts(usd=5), Amounts(usd=5), "5 of 5 usd are spent"),
+        (Amounts(usd=5, turns=3), Amounts(turns=4), "4 of 3 turns are spent"),
+    ],
+)
+def test_when_a_day_is_over_for_a_role(daily: Amounts, today: Amounts, words: str) -> None:
+    why = RoleLimits(daily=daily).used_up(today)
+    assert words in why and bool(why) is bool(words)
+
+
+@pytest.mark.parametrize(
+    ("budget", "today", "fits"),
+    [
+        (Amounts(usd=2), Amounts(usd=3), True),
+        (Amounts(usd=2), Amounts(usd=3.01), False),
+        (Amounts(usd=9), NOTHING, False),  # it never will
+        (Amounts(tokens=10**9), Amounts(usd=4.99), True),  # nothing limits tokens
+        (NOTHING, Amounts(usd=4.99), True),  # it does not say how much it may take
+        (Amounts(usd=0.3), Amounts(usd=4.7), True),  # whatever floats make of that
+    ],
+)
+def test_whether_a_task_fits_into_what_is_left(budget: Amounts, today: Amounts, fits: bool) -> None:
+    why = RoleLimits(daily=Amounts(usd=5)).too_small_for(submitted(budget=budget), today)
+    assert bool(why) is not fits
+    assert RoleLimits().too_small_for(claimed(budget=budget), today) == ""
 
 
 @given(st.text(max_size=500), st.integers(80, 400))

@@ -97,6 +97,28 @@ def test_each_budget_blocks_when_it_is_reached(unit: str) -> None:
     assert decision.task.holder == ""
 
 
+def test_a_trees_budget_blocks_by_what_the_trigger_says() -> None:
+    # A decision sees one task only: what its tree has spent comes in words, with the cost.
+    task, cost = claimed(), Amounts(usd=1)
+    words = "9 of 5 usd are spent by root and its descendants"
+    decision = transition(task, t.Spend(1, cost, words), NOW)
+    assert decision.task.state is State.BLOCKED
+    assert words in decision.task.reason and decision.task.memo.reason_kind == "budget"
+    assert effects_of(decision, StopHolder)
+    failed = transition(task, t.Fail(1, "no", cost=cost, used_up=words), NOW).task
+    assert failed.state is State.BLOCKED and words in failed.reason
+    # A report is accepted all the same, and somebody is told.
+    reported = transition(task, t.Report(1, "done", cost=cost, used_up=words), NOW)
+    assert reported.task.state is State.COMPLETE
+    assert [each.kind for each in effects_of(reported, Notify)] == ["budget_used_up"]
+    low = transition(task, t.Spend(1, cost, running_low="nearly"), NOW)
+    assert [each.text for each in effects_of(low, Notify)] == ["nearly"]
+    # An answer that leaves the tree without budget is refused; one to a question is not.
+    with pytest.raises(Refused, match="9 of 5"):
+        transition(decision.task, t.Answer("boss", used_up=words), NOW)
+    assert then(asked(), t.Answer("boss", used_up=words)).state is State.READY
+
+
 def test_what_has_no_budget_is_counted_and_never_blocks() -> None:
     task = claimed(budget=Amounts(usd=1))
     task = then(task, t.Spend(1, Amounts(tokens=10**9)), t.Spend(1, Amounts(turns=5)))

@@ -29,7 +29,8 @@ def test_init_applies_limits_of_roles(home: Path) -> None:
     assert "agentq.toml says something else" in warned
     assert "limits of worker: running any → 2" in run_here("init").ok().out
     limits = run_here("limits", "worker", "--json").ok().json()
-    assert limits == {"roles": {"worker": {"max_running": 2, "max_review": 0, "paused": True}}}
+    held = {"max_running": 2, "max_review": 0, "paused": True, "daily": {}}
+    assert limits == {"roles": {"worker": held}}
     assert "says something else" not in run_here("doctor").ok().out
 
 

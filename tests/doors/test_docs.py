@@ -12,6 +12,7 @@ import click
 import pytest
 
 import agentq
+from agentq import role_settings
 from agentq.cli.main import cli
 from agentq.client.claim import Claim
 from agentq.client.fields import _FIELDS
@@ -189,7 +190,8 @@ def test_every_setting_is_explained() -> None:
     assert missing(re.findall(r'"(AGENTQ_\w+|NO_COLOR)"', source), page, "`{}`") == []
     known = re.findall(r"_only_known\(\w+, \(([^)]*)\)", source)
     names = [name for listed in known for name in re.findall(r'"(\w+)"', listed)]
-    assert {"ledger", "url", "max_running"} <= set(names)
+    assert {"ledger", "url"} <= set(names)
+    names += role_settings.NAMES
     assert [name for name in names if f"`{name}`" not in page and f"`[{name}" not in page] == []
 
 

@@ -28,6 +28,7 @@ class Call:
     items: tuple[tuple[int, Trigger], ...] = ()
     role: str = ""
     count: int = 0
+    provider: str = ""
     specs: tuple[Spec, ...] = ()
     generated: frozenset[str] = frozenset()
     fence: tuple[int, int] | None = None
@@ -42,7 +43,7 @@ class Call:
         said += [str(lease) for lease in self.leases]
         said += [_short(spec) for spec in self.specs]
         if self.role:
-            said.append(f"{self.role} x{self.count}")
+            said.append(f"{self.role} x{self.count} {self.provider}".rstrip())
         if self.sequences:
             said.append(str(self.sequences))
         if self.fence:

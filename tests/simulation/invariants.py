@@ -109,6 +109,8 @@ class Checker:
             self.model.lanes = frozenset(self._all("SELECT lanes FROM head")[0][0].split())
         if call.verb == "limits":
             self._read_limits()
+        if call.verb == "circuit":
+            self.model.circuits = dict(self._all("SELECT provider, open_until FROM circuits"))
         for row in self._new_events():
             self._take_event(call, facts, row)
         self._check_graph(facts)

@@ -76,7 +76,8 @@ class Judge:
             expected.objections = [self._objection(key, told, now) for key, told in call.items]
         if call.verb == "claim":
             expected.first = self.model.next_up(call.role, now)
-            expected.room = self.model.room(call.role)
+            closed = not self.model.is_open(call.provider, now)
+            expected.room = self.model.room(call.role) if closed else 0
         elif call.verb == "claim_task":
             expected.objections = [self._claim_objection(call, now)]
         elif call.verb == "heartbeat":
@@ -111,6 +112,8 @@ class Judge:
         if shadow is None:
             return LOST, f"task {key} was pruned"
         objection = shadow.why_not(call.items[0][1], max(now, shadow.updated_at))
+        if objection is None and self.model.is_open(call.provider, now):
+            return LIMITS, f"{call.provider} is out of quota"
         if objection is None and not self.model.room(shadow.spec.to):
             return LIMITS, f"{shadow.spec.to} has no room for {shadow.id}"
         if objection is None and not self.model.is_claimable(shadow, now):

@@ -47,6 +47,8 @@ class Model:
         self.pruned: dict[str, State] = {}
         self.children: defaultdict[str, list[Shadow]] = defaultdict(list)
         self.limits: dict[str, RoleLimits] = {}
+        #: Until when each provider is out of quota.
+        self.circuits: dict[str, int] = {}
         self.running: Counter[str] = Counter()
         self.in_review: Counter[str] = Counter()
         self.held: dict[str, int] = {}
@@ -128,6 +130,10 @@ class Model:
         if not limits.max_running:
             return 1_000_000
         return max(limits.max_running - self.running[role], 0)
+
+    def is_open(self, provider: str, now: int) -> bool:
+        """Whether the provider's circuit is open: nothing may be claimed for it."""
+        return self.circuits.get(provider, 0) > now
 
     def is_claimable(self, shadow: Shadow, now: int) -> bool:
         return (

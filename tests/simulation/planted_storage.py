@@ -57,6 +57,16 @@ def the_review_limit_is_ignored() -> AbstractContextManager[Any]:
 
 
 @breaks(LIMITS)
+def an_open_circuit_is_ignored() -> AbstractContextManager[Any]:
+    return patch.object(SqliteTx, "_open_until", lambda *_: 0)
+
+
+@breaks(LIMITS)
+def a_circuit_is_shortened() -> AbstractContextManager[Any]:
+    return sql("extend_circuit", "excluded.open_until > circuits.open_until", "1")
+
+
+@breaks(LIMITS)
 def a_cancelled_holder_is_not_counted() -> AbstractContextManager[Any]:
     return sql("occupancy", "IN (2, 7)", "= 2")
 
@@ -239,7 +249,7 @@ def the_holder_is_not_told_to_stop() -> AbstractContextManager[Any]:
 # -- names -----------------------------------------------------------------------------------------
 
 
-@breaks(DEDUP)
+@breaks(DEDUP, INPUT)
 def pruning_forgets_the_names() -> AbstractContextManager[Any]:
     real = SqliteTx.delete
 

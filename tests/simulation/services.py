@@ -11,11 +11,15 @@ from agentq.core.limits import RoleLimits
 from agentq.core.triggers import Entry
 from tests.simulation.calls import Call
 from tests.simulation.specs import ROLES
-from tests.simulation.violation import EFFECTS, INPUT, LOG, LOST, Violation
+from tests.simulation.violation import EFFECTS, INPUT, LIMITS, LOG, LOST, Violation
 
 if TYPE_CHECKING:
     from agentq.contracts.store import OutboxRow
     from tests.simulation.world import Script, World
+
+
+#: Whose quota some of the workers use.
+PROVIDER = "acme"
 
 
 def relay(world: World) -> Script:
@@ -97,7 +101,7 @@ def operator(world: World) -> Script:
         yield world.some_time() * 2
         if world.healed:
             return
-        deed = rng.choice((_limit, _lanes, _look, _look, _restart, _jump, _stop_ticking))
+        deed = rng.choice((_limit, _lanes, _look, _look, _restart, _jump, _stop_ticking, _circuit))
         deed(world)
 
 
@@ -123,6 +127,31 @@ def _lanes(world: World) -> None:
     lane, ledger = world.rng.choice(LANES[:4]), world.ledger()
     change = ledger.open_lanes if world.rng.random() < 0.7 else ledger.close_lanes
     world.do(Call("operator", "lanes", lambda: change(lane)))
+
+
+def _circuit(world: World) -> None:
+    """A provider's quota is used up for a while; or somebody knows that it is not any more."""
+    ledger, rng = world.ledger(), world.rng
+    if rng.random() < 0.3:
+        close_circuit(world)
+        return
+    until = world.store_ms + rng.choice((-1, 1_000, 600_000, 7_200_000))
+    before = world.model.circuits.get(PROVIDER, 0)
+    call = Call(
+        "operator", "circuit", lambda: ledger.open_circuit(PROVIDER, until, "quota", "operator")
+    )
+    outcome = world.do(call)
+    stands = world.model.circuits.get(PROVIDER, 0)
+    if outcome.ok and not stands == outcome.value.open_until == max(before, until):
+        raise Violation(LIMITS, f"a circuit until {before}, opened until {until}, is {stands}")
+
+
+def close_circuit(world: World) -> None:
+    ledger = world.ledger()
+    call = Call("operator", "circuit", lambda: ledger.close_circuit(PROVIDER, "operator"))
+    outcome = world.do(call)
+    if outcome.ok and world.model.is_open(PROVIDER, world.store_ms):
+        raise Violation(LIMITS, f"{PROVIDER} was closed and is still open")
 
 
 def _restart(world: World) -> None:

@@ -11,6 +11,7 @@ from agentq.core import triggers as t
 from agentq.core.task import Amounts, Spec
 from agentq.ledger.claims import Held
 from tests.simulation.calls import Call, Outcome, tell
+from tests.simulation.services import PROVIDER
 
 if TYPE_CHECKING:
     from tests.simulation.world import Script, World
@@ -28,10 +29,11 @@ def worker(world: World, name: str, role: str) -> Script:
     """Claim, work, report, and again; ends when the worker dies."""
     rng = world.rng
     skew_ms = rng.choice(SKEWS_MS)
+    provider = rng.choice(("", PROVIDER))
     while True:
         if rng.random() < 0.15:
             world.do(Call(name, "tick", world.ledger().tick, skew_ms=skew_ms))
-        outcome = world.do(_claim(world, name, role, skew_ms))
+        outcome = world.do(_claim(world, name, role, provider, skew_ms))
         if outcome.worth_a_retry:
             yield rng.randrange(500, 30_000)
             continue
@@ -45,20 +47,21 @@ def worker(world: World, name: str, role: str) -> Script:
         yield rng.randrange(1, 5_000)
 
 
-def _claim(world: World, name: str, role: str, skew_ms: int) -> Call:
+def _claim(world: World, name: str, role: str, provider: str, skew_ms: int) -> Call:
     rng, ledger = world.rng, world.ledger()
     ready = [s for s in world.model.shadows.values() if s.spec.to == role]
     if ready and rng.random() < 0.1:
         chosen = rng.choice(ready)
         lease_ms = chosen.spec.lease_seconds * 1000
         return Call(
-            name, "claim_task", lambda: ledger.claim_task(chosen.key, name), role=role, count=1,
+            name, "claim_task", lambda: ledger.claim_task(chosen.key, name, provider=provider),
+            role=role, count=1, provider=provider,
             items=((chosen.key, t.Claim(name, lease_ms)),), skew_ms=skew_ms,
         )  # fmt: skip
     count, lease_ms = rng.choice((1, 1, 1, 2, 3)), rng.choice((0, 0, 0, 90_000))
     return Call(
-        name, "claim", lambda: ledger.claim(role, count, name, lease_ms), role=role, count=count,
-        skew_ms=skew_ms,
+        name, "claim", lambda: ledger.claim(role, count, name, lease_ms, provider), role=role,
+        count=count, provider=provider, skew_ms=skew_ms,
     )  # fmt: skip
 
 

@@ -331,6 +331,7 @@ class World:
         for role in ROLES:
             limits = self.model.limits.get(role, RoleLimits())
             services.set_limits(self, role, RoleLimits(limits.max_running, limits.max_review))
+        services.close_circuit(self)
         if not self.profile.people_stay:
             self._actors = [each for each in self._actors if each[2].name != "people"]
             heapq.heapify(self._actors)

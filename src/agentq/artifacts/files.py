@@ -3,9 +3,10 @@
     tasks/<id>.md                  the context (see `contexts`)
     artifacts/<id>/<epoch>/<name>  the evidence of one attempt
     results/<id>.md                the accepted result: the same file as the evidence, linked
+    live/<id>/<epoch>/…            what a running attempt says (see `live`)
 
-A file is written under a temporary name beside its place, synced, and then linked to its name:
-linking never replaces, so what is visible is complete and stays as it is.
+A file of the first three kinds is written under a temporary name beside its place, synced, and then
+linked to its name: linking never replaces, so what is visible is complete and stays as it is.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from agentq.artifacts.disk import (
     temporary_name,
     write_new,
 )
+from agentq.artifacts.live import LiveLogs
 from agentq.artifacts.names import (
     check_epoch,
     check_name,
@@ -41,7 +43,7 @@ from agentq.artifacts.names import (
 from agentq.artifacts.recorded import Place, is_there, open_recorded, read_recorded
 from agentq.artifacts.removal import remove_old, remove_tree
 from agentq.artifacts.sources import reading
-from agentq.contracts.artifacts import Source, Stored
+from agentq.contracts.artifacts import LIVE_KEEP_BYTES, LivePart, Source, Stored
 from agentq.core.errors import AgentqError, Conflict, Unavailable
 
 _ARTIFACTS = "artifacts"
@@ -55,6 +57,7 @@ class FileArtifacts:
         self._root = os.path.abspath(root)  # noqa: PTH100 (start-up: no pathlib for one call)
         self._root_uri = file_uri(self._root)
         self._contexts = ContextFiles(self._root)
+        self._live = LiveLogs(self._root)
 
     # ---- the context of a task ------------------------------------------------------------------
 
@@ -146,10 +149,24 @@ class FileArtifacts:
     def result(self, task_id: str, sha256: str) -> bytes:
         return read_recorded(self._result(task_id), check_sha256(sha256))
 
+    # ---- the live log of an attempt -------------------------------------------------------------
+
+    def live_append(
+        self, task_id: str, epoch: int, data: bytes, *, keep_bytes: int = LIVE_KEEP_BYTES
+    ) -> None:
+        self._live.append(check_task_id(task_id), check_epoch(epoch), data, keep_bytes)
+
+    def live_read(self, task_id: str, epoch: int, position: int, limit: int) -> LivePart:
+        return self._live.read(check_task_id(task_id), check_epoch(epoch), position, limit)
+
+    def live_end(self, task_id: str, epoch: int) -> None:
+        self._live.end(check_task_id(task_id), check_epoch(epoch))
+
     # ---- the whole ------------------------------------------------------------------------------
 
     def remove(self, task_id: str) -> None:
         self._contexts.remove(check_task_id(task_id))
+        self._live.remove(task_id)
         with disk_errors(f"remove the files of task {task_id} below {self._root}"):
             with suppress(FileNotFoundError), open_folder(self._root, _RESULTS) as results:
                 os.unlink(f"{task_id}.md", dir_fd=results)

@@ -6,6 +6,7 @@ import click
 
 from agentq.cli.options import (
     Amount,
+    Duration,
     by_option,
     command,
     epoch_option,
@@ -76,11 +77,19 @@ def answer(
 @named_task_argument
 @by_option
 @reason_option()
+@click.option("--wait", is_flag=True, help="Return when its agent is really gone.")
+@click.option("--timeout", type=Duration(True), help="Give up waiting after this long (status 6).")
 @pass_session
-def cancel(session: Session, ref: str, by: str, reason: str) -> None:
+def cancel(
+    session: Session, ref: str, by: str, reason: str, wait: bool, timeout: int | None
+) -> None:
     """Cancel a task; a running attempt is told to stop."""
     queue = session.speaking()
     task = queue.cancel(ref, by, reason)
+    if wait:
+        from agentq.client.stopping import wait_gone
+
+        task = wait_gone(queue, task.id, timeout)
     answer_with_task(session, queue, task, task.reason)
 
 

@@ -1,4 +1,4 @@
-"""`agentq limits`: what a role may have at once."""
+"""`agentq limits`: what a role may have at once and spend a day, and what a tree may spend."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agentq.cli.options import Role, command
-from agentq.cli.screen import Styled, emit_json, show_table
+from agentq.cli.options import Amount, Duration, Role, TaskRef, by_option, command
+from agentq.cli.screen import Styled, emit_json, say, show_table
 from agentq.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
     from agentq.core.limits import RoleLimits
+    from agentq.core.task import Amounts
 
 _COUNT = click.IntRange(0, 1_000_000)
+_WHOLE = click.IntRange(0, 10**15)
 
 
 @command()
@@ -22,44 +24,73 @@ _COUNT = click.IntRange(0, 1_000_000)
 @click.option("--running", type=_COUNT, metavar="N", help="Tasks in progress at once; 0: any.")
 @click.option("--review", type=_COUNT, metavar="N", help="Stop claiming while N wait for review.")
 @click.option("--pause/--resume", "paused", default=None, help="Hand out no tasks / again.")
+@click.option("--daily-usd", "usd", type=Amount(), help="Money a day (UTC); 0: any.")
+@click.option("--daily-tokens", "tokens", type=_WHOLE, metavar="N", help="Tokens a day; 0: any.")
+@click.option("--daily-turns", "turns", type=_WHOLE, metavar="N", help="Turns a day; 0: any.")
+@click.option("--daily-time", "seconds", type=Duration(True), help="Working time a day; 0: any.")
+@click.option("--tree", type=TaskRef(), metavar="ID", help="Raise the budget of this task's tree.")
+@click.option("--extra-usd", type=Amount(), help="With --tree: by so much money.")
+@click.option("--extra-tokens", type=_WHOLE, metavar="N", help="With --tree: by so many tokens.")
+@by_option
 @pass_session
-def limits(
-    session: Session, role: str | None, running: int | None, review: int | None, paused: bool | None
-) -> None:
+def limits(session: Session, /, role: str | None, tree: str | None, by: str, **words: Any) -> None:
     """Show or set what a role may have at once.
 
     Limits hold at every claim from the moment they are set. Those in agentq.toml ([roles.NAME])
-    are applied by `agentq init`.
+    are applied by `agentq init`. A role that has spent its budget of a day (UTC) starts nothing
+    more before the next. --tree raises what a task and its descendants may spend together.
     """
-    from agentq.core.limits import NO_LIMITS
+    extra = {unit: words.pop(f"extra_{unit}") for unit in ("usd", "tokens")}
+    if tree is not None:
+        _raise_tree(session, tree, by, {u: value for u, value in extra.items() if value})
+        return
+    if any(extra.values()):
+        raise click.UsageError("Of which tree? Name its task: --tree.", click.get_current_context())
+    _limits_of_roles(session, role, words)
+
+
+def _raise_tree(session: Session, tree: str, by: str, extra: dict[str, Any]) -> None:
+    from agentq.core.envelope import amounts_to_dict
+    from agentq.core.task import Amounts
+
+    if not extra:
+        raise click.UsageError("By how much? --extra-usd says it.", click.get_current_context())
+    amounts = Amounts(**extra)
+    task = session.speaking().raise_tree_budget(tree, by, amounts)
+    if session.json:
+        emit_json({"task_id": task.id, "extra": amounts_to_dict(amounts)})
+    else:
+        say(f"{task.id} and its descendants may spend {_amounts(amounts)} more")
+
+
+def _limits_of_roles(session: Session, role: str | None, words: dict[str, Any]) -> None:
+    from agentq.core.limits import NO_LIMITS, UNITS
 
     queue = session.queue()
     known = queue.limits()
-    changes: dict[str, Any] = {
-        name: value
-        for name, value in (
-            ("max_running", running),
-            ("max_review", review),
-            ("paused", paused),
-        )
-        if value is not None
-    }
-    if changes and role is None:
+    given = {name: value for name, value in words.items() if value is not None}
+    if given and role is None:
         raise click.UsageError("Of which role? Name it.", click.get_current_context())
-    if changes and role is not None:
-        queue.set_limits(role, replace(known.get(role, NO_LIMITS), **changes))
+    if given and role is not None:
+        held = known.get(role, NO_LIMITS)
+        daily = replace(held.daily, **{unit: given.pop(unit) for unit in UNITS if unit in given})
+        named = {"running": "max_running", "review": "max_review", "paused": "paused"}
+        changes = {named[name]: value for name, value in given.items()}
+        queue.set_limits(role, replace(held, daily=daily, **changes))
         known = queue.limits()
     shown = {role: known.get(role, NO_LIMITS)} if role is not None else known
     if session.json:
         emit_json({"roles": {name: limits_json(each) for name, each in sorted(shown.items())}})
         return
+    any_daily = any(_amounts(each.daily) for each in shown.values())
     show_table(
-        ("role", ">running", ">review", "claims"),
+        ("role", ">running", ">review", *(("a day",) if any_daily else ()), "claims"),
         [
             (
                 name,
                 str(each.max_running or "any"),
                 str(each.max_review or "any"),
+                *((_amounts(each.daily) or "any",) if any_daily else ()),
                 Styled("paused", "yellow") if each.paused else "open",
             )
             for name, each in sorted(shown.items())
@@ -69,8 +100,17 @@ def limits(
 
 
 def limits_json(limits: RoleLimits) -> dict[str, object]:
+    from agentq.core.envelope import amounts_to_dict
+
     return {
         "max_running": limits.max_running,
         "max_review": limits.max_review,
         "paused": limits.paused,
+        "daily": amounts_to_dict(limits.daily),
     }
+
+
+def _amounts(amounts: Amounts) -> str:
+    from agentq.core.envelope import amounts_to_dict
+
+    return ", ".join(f"{value:g} {unit}" for unit, value in amounts_to_dict(amounts).items())

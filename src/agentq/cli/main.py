@@ -26,6 +26,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "result": ("result:result", "Print what a completed task gave."),
     },
     "Doing work": {
+        "worker": ("worker:worker", "Run agents for a role."),
         "claim": ("claim:claim", "Claim a task and print what it asks for."),
         "heartbeat": ("custody:heartbeat", "Renew the lease of an attempt."),
         "progress": ("custody:progress", "Say how far an attempt has come."),
@@ -47,6 +48,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "status": ("status:status", "Show how a task stands."),
         "list": ("listing:list_tasks", "List tasks, newest first."),
         "dlq": ("listing:dlq", "List dead letters: tasks that failed or expired."),
+        "logs": ("logs:logs", "Show what the agent of a task says, or said."),
         "events": ("events:events", "Show what happened, or follow it as it happens."),
         "explain": ("explain:explain", "Say why a task is not running, and what to do."),
         "stats": ("stats:stats", "Count tasks by role and state."),
@@ -54,11 +56,14 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Caring": {
         "limits": ("limits:limits", "Show or set what a role may have at once."),
+        "circuits": ("circuits:circuits", "Show, open or close the circuits of providers."),
+        "workspaces": ("workspaces:workspaces", "List, open and clean up agents' workspaces."),
         "verify": ("verify:verify", "Prove every state from the log and check every file."),
         "doctor": ("doctor:doctor", "Check settings, database, disk and files."),
         "prune": ("prune:prune", "Delete tasks that ended long ago, with their files."),
         "db": ("database:db", "Look after the database: status, migrate, backup."),
         "completion": ("completion:completion", "Print the completion script of a shell."),
+        "fake-agent": ("fake_agent:fake_agent", "Stand in for an agent, by a script, at no cost."),
     },
 }
 

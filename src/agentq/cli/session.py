@@ -84,7 +84,25 @@ class Session:
                 task_id = self.reading().task(task_id).id
             if task_id == attempt.task_id:
                 epoch = attempt.epoch
+        if attempt is not None and attempt.token:
+            self._check_token(attempt, task_id, epoch)
         return task_id, epoch
+
+    def _check_token(self, attempt: Attempt, task_id: str, epoch: int | None) -> None:
+        """An agent speaks for its own attempt only."""
+        from agentq.client.tokens import is_good
+        from agentq.core.errors import Refused
+
+        root = self.settings().artifacts_root
+        own = (task_id, epoch) == (attempt.task_id, attempt.epoch)
+        if own and is_good(root, attempt.task_id, attempt.epoch, attempt.token):
+            return
+        raise Refused(
+            f"This process works on attempt {attempt.epoch} of {attempt.task_id}, and its"
+            " AGENTQ_TOKEN is good for nothing else. Nothing was changed.",
+            "Leave the task's id and --epoch out, or run it outside the attempt.",
+            code="bad_token",
+        )
 
 
 def refuse_missing(settings: Settings) -> None:

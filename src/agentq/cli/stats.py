@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
-from agentq.cli.options import command
+import click
+
+from agentq.cli.options import group
+from agentq.cli.overhead import overhead
 from agentq.cli.screen import emit_json, say, show_table
 from agentq.cli.session import Session, pass_session
 from agentq.cli.status import catch_up
 
 
-@command()
+@group()
+@click.option("--cost", is_flag=True, help="What was spent instead.")
+@click.option(
+    "--by", type=click.Choice(["role", "label", "day"]), help="Sum costs up by.  [default: role]"
+)
 @pass_session
-def stats(session: Session) -> None:
-    """Count tasks by role and state."""
+@click.pass_context
+def stats(ctx: click.Context, session: Session, cost: bool, by: str | None) -> None:
+    """Count tasks by role and state.
+
+    With --cost: what was spent, by role, label or day (UTC).
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    if cost:
+        show_costs(session, by or "role")
+        return
+    if by is not None:
+        raise click.UsageError("--by goes with --cost.", click.get_current_context())
     from agentq.core.durations import format_duration
     from agentq.core.states import State
 
@@ -54,6 +72,44 @@ def stats(session: Session) -> None:
     waiting = {lane: count for lane, count in found.outbox.items() if count}
     if waiting:
         say("waiting to leave: " + ", ".join(f"{count} {lane}" for lane, count in waiting.items()))
+
+
+stats.add_command(overhead)
+
+
+def show_costs(session: Session, by: str) -> None:
+    """What was spent, by role, label or day (UTC). What pruned tasks cost their role stays."""
+    from agentq.core.durations import format_duration
+    from agentq.core.envelope import amounts_to_dict
+    from agentq.core.task import NOTHING
+
+    costs = session.reading().costs(by)
+    total = NOTHING
+    for each in costs.values():
+        total = total.plus(each)
+    if session.json:
+        plain = {name: amounts_to_dict(each) for name, each in costs.items()}
+        # A task may have many labels: what it cost is then in several rows.
+        whole = {} if by == "label" else {"total": amounts_to_dict(total)}
+        emit_json({"by": by, "costs": plain, **whole})
+        return
+    rows = list(costs.items())
+    if by != "label" and len(rows) > 1:
+        rows.append(("total", total))
+    show_table(
+        (by, ">usd", ">tokens", ">turns", ">time"),
+        [
+            (
+                name,
+                f"{each.usd:.2f}",
+                str(each.tokens),
+                str(each.turns),
+                format_duration(round(each.seconds)),
+            )
+            for name, each in rows
+        ],
+        "nothing was spent",
+    )
 
 
 def _seconds(age_ms: int | None) -> float | None:

@@ -47,6 +47,8 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--review", is_flag=True, default=None, help="Its report needs a verdict."),
     click.option("--expect", metavar="A,B", help="Artifacts that a report must bring."),
     click.option("--budget-usd", type=Amount(), help="Stop and ask when this much is spent."),
+    click.option("--tree-budget-usd", type=Amount(),
+                 help="The same for it and all that comes from it."),
     click.option("--reply-to", metavar="QUEUE", help="Where its result is announced."),
     click.option("--label", "labels", multiple=True, metavar="K=V",
                  help="Something to find it by; repeatable."),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 from agentq.contracts.store import Lease
 from agentq.core.errors import Stale
@@ -42,6 +43,8 @@ class Claim:
         self._lost = False
         self._lost_bell: threading.Event | None = None
         self._reported = False
+        #: Called once, from the thread that renews leases, when the claim is lost.
+        self.on_lost: Callable[[], None] | None = None
 
     def __repr__(self) -> str:
         return f"<Claim {self.id} attempt {self.epoch} by {self.task.holder}>"
@@ -62,9 +65,13 @@ class Claim:
 
     def lose(self) -> None:
         """The ledger says that another attempt, or nobody, holds the task now."""
+        if self._lost:
+            return
         self._lost = True
         if self._lost_bell is not None:
             self._lost_bell.set()
+        if self.on_lost is not None:
+            self.on_lost()
 
     def wait_lost(self, timeout: float | None = None) -> bool:
         """Sleep until the claim is lost (cancelled, taken over); False after the timeout."""
@@ -100,15 +107,16 @@ class Claim:
         self._still_held()
         self._queue.ledger.progress(self.key, self.epoch, percent, redact(note))
 
-    def put(self, name: str, content: str | bytes | os.PathLike[str]) -> Stored:
-        """Leave a file as evidence of this attempt: text, bytes, or the path of a file."""
+    def put(self, name: str, content: str | bytes | os.PathLike[str] | BinaryIO) -> Stored:
+        """Leave a file as evidence of this attempt: text, bytes, a path, or an open file."""
         self._still_held()
         return self._queue.put_artifact(self.key, self.id, self.epoch, name, content)
 
-    def spend(self, **amounts: float) -> None:
-        """Record a cost: usd, tokens, turns, seconds."""
+    def spend(self, **amounts: float) -> Task:
+        """Record a cost: usd, tokens, turns, seconds. The task is blocked if that was too much."""
         self._still_held()
-        self._queue.ledger.spend(self.key, self.epoch, Amounts(**amounts))  # type: ignore[arg-type]
+        cost = Amounts(**amounts)  # type: ignore[arg-type]
+        return self._queue.ledger.spend(self.key, self.epoch, cost)
 
     def comment(self, text: str) -> None:
         self._still_held()
@@ -156,6 +164,10 @@ class Claim:
         self._end()
         return task
 
+    def settled(self) -> None:
+        """Somebody else has reported this attempt (the agent itself): there is nothing to add."""
+        self._end()
+
     def _end(self) -> None:
         self._reported = True
         self._queue.heartbeats.let_go(self)
@@ -193,8 +205,14 @@ class Claim:
             self._queue.ledger.stopped(self.key, self.epoch)
 
 
-def as_source(content: str | bytes | os.PathLike[str]) -> bytes | Path:
-    """Content to store: text and bytes as they are, a path as the file it names."""
+def as_source(content: str | bytes | os.PathLike[str] | BinaryIO) -> bytes | Path | BinaryIO:
+    """Content to store: text, bytes and open files as they are, a path as the file it names."""
+    if isinstance(content, (str, bytes, os.PathLike)):
+        return _plain_source(content)
+    return content
+
+
+def _plain_source(content: str | bytes | os.PathLike[str]) -> bytes | Path:
     if isinstance(content, bytes):
         return content
     if isinstance(content, str):
@@ -210,5 +228,5 @@ def result_source(result: str | bytes | os.PathLike[str]) -> bytes | Path:
             if path.is_file():
                 return path
         except (OSError, ValueError):
-            return as_source(result)
-    return as_source(result)
+            return _plain_source(result)
+    return _plain_source(result)

@@ -18,8 +18,9 @@ def check_fields(
 ) -> dict[str, object]:
     """Return the fields by their full names, each of its proper type; null means not given.
 
-    Durations become `…_seconds`, `expect` joins `expected_output`, `budget_usd` joins `budget`,
-    and what may be one or many becomes a list. Values are not judged further: `core` does that.
+    Durations become `…_seconds`, `expect` joins `expected_output`, `budget_usd` joins `budget`
+    (and `tree_budget_usd` `tree_budget`), and what may be one or many becomes a list. Values are
+    not judged further: `core` does that.
     """
     return _check_fields(fields, source, lines or {}, chain=1)
 
@@ -183,10 +184,10 @@ _FIELDS: dict[str, tuple[str, _Reader]] = {
     "resources": ("resources", _texts),
     "expect": ("expect", _separated),
     "expected_output": ("expected_output", _parts({"format": _text, "artifacts": _separated})),
-    "budget_usd": ("budget_usd", _amount),
-    "budget": ("budget", _parts(
+    **{f"{name}_usd": (f"{name}_usd", _amount) for name in ("budget", "tree_budget")},
+    **{name: (name, _parts(
         {"usd": _amount, "tokens": _whole, "turns": _whole, "seconds": _duration}
-    )),
+    )) for name in ("budget", "tree_budget")},
     "labels": ("labels", _labels),
     "next": ("next", _texts),
 }  # fmt: skip
@@ -233,17 +234,20 @@ def _next(where: _Where, value: object, chain: int) -> list[object]:
 
 def _join(checked: dict[str, object], source: str, lines: Mapping[str, int]) -> None:
     """Move what has a short name of its own to where it belongs."""
-    expect, usd = checked.pop("expect", None), checked.pop("budget_usd", None)
+    expect = checked.pop("expect", None)
     if isinstance(expect, list):
         output = checked.setdefault("expected_output", {})
         assert isinstance(output, dict)
         output["artifacts"] = list(dict.fromkeys([*output.get("artifacts", ()), *expect]))
-    if usd is not None:
-        budget = checked.setdefault("budget", {})
+    for name in ("budget", "tree_budget"):
+        usd = checked.pop(f"{name}_usd", None)
+        if usd is None:
+            continue
+        budget = checked.setdefault(name, {})
         assert isinstance(budget, dict)
         if "usd" in budget:
-            where = _Where(source, lines.get("budget_usd"), "budget_usd")
-            raise Invalid(f"{where} and budget.usd say the same twice.", "Leave one of them out.")
+            where = _Where(source, lines.get(f"{name}_usd"), f"{name}_usd")
+            raise Invalid(f"{where} and {name}.usd say the same twice.", "Leave one of them out.")
         budget["usd"] = usd
 
 

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from agentq.client.claim import Claim
 from agentq.client.heartbeats import Heartbeats
+from agentq.client.reading import POLL_SECONDS
 from agentq.client.speaking import Speaking, brief
 from agentq.client.specs import Draft, draft, draft_many, new_task_id
 from agentq.contracts.doorbell import role_topic
@@ -85,8 +86,9 @@ class Queue(Speaking):
 
         Fields are those of a task file: `id, title, from_ (sender), type, priority, ttl, timeout,
         delay, max_attempts, after, on_dependency_failure, next, resource, idempotency_key,
-        irreversible, requires_approval, review, expect, budget_usd, reply_to, labels, file,
-        context`. The same id or idempotency key with the same body gives the task that is there.
+        irreversible, requires_approval, review, expect, budget_usd, tree_budget_usd, reply_to,
+        labels, file, context`. The same id or idempotency key with the same body gives the task
+        that is there.
         """
         if not fields and to and instructions:
             task = self.ledger.submit_bare(new_task_id(), to, instructions)
@@ -156,9 +158,13 @@ class Queue(Speaking):
         *,
         holder: str | None = None,
         lease: int | str | None = None,
+        provider: str = "",
     ) -> Claim | None:
-        """Claim the most urgent ready task of a role; waits up to `wait` seconds for one."""
-        claims = self.claim_many(role, 1, wait=wait, holder=holder, lease=lease)
+        """Claim the most urgent ready task of a role; waits up to `wait` seconds for one.
+
+        `provider` is whose quota doing it will use: none is given while its circuit is open.
+        """
+        claims = self.claim_many(role, 1, wait=wait, holder=holder, lease=lease, provider=provider)
         return claims[0] if claims else None
 
     def claim_many(
@@ -169,39 +175,52 @@ class Queue(Speaking):
         wait: float = 0,
         holder: str | None = None,
         lease: int | str | None = None,
+        provider: str = "",
     ) -> list[Claim]:
         """Claim up to `n` ready tasks in one transaction; waits for the first of them."""
         check_role(role)
         who = holder or self.holder
         lease_ms = parse_duration(lease) * 1000 if lease is not None else 0
         self.tick_now_and_then()
-        held = self.ledger.claim(role, n, who, lease_ms)
+        held = self.ledger.claim(role, n, who, lease_ms, provider)
         if not held and wait > 0:
-            held = self._claim_patiently(role, n, who, lease_ms, wait)
+            held = self._claim_patiently(role, n, who, lease_ms, provider, wait)
         return [self._claim(each, lease_ms) for each in held]
 
     def _claim_patiently(
-        self, role: str, n: int, who: str, lease_ms: int, wait: float
+        self, role: str, n: int, who: str, lease_ms: int, provider: str, wait: float
     ) -> list[Held]:
         deadline = time.monotonic() + wait
         waiter = self.parts.bell.listen((role_topic(role),))
         try:
             while True:
                 # Look after listening: a task that came in between has not rung for us.
-                held = self.ledger.claim(role, n, who, lease_ms)
+                held = self.ledger.claim(role, n, who, lease_ms, provider)
                 left = deadline - time.monotonic()
                 if held or left <= 0:
                     return held
-                self.nap(waiter, left)
+                self.nap(waiter, min(left, self._until_closed(provider)))
         finally:
             waiter.close()
 
+    def _until_closed(self, provider: str) -> float:
+        """Seconds until the provider's circuit closes by itself: nobody rings for that."""
+        for row in self.circuits() if provider else ():
+            if row.provider == provider:
+                return max((row.open_until - self.store.now()) / 1000, 0.001)
+        return POLL_SECONDS
+
     def claim_task(
-        self, ref: str, *, holder: str | None = None, lease: int | str | None = None
+        self,
+        ref: str,
+        *,
+        holder: str | None = None,
+        lease: int | str | None = None,
+        provider: str = "",
     ) -> Claim:
         """Claim this very task; raises `Refused` with the reason if it cannot be claimed now."""
         lease_ms = parse_duration(lease) * 1000 if lease is not None else 0
-        held = self.ledger.claim_task(self.key(ref), holder or self.holder, lease_ms)
+        held = self.ledger.claim_task(self.key(ref), holder or self.holder, lease_ms, provider)
         return self._claim(held, lease_ms)
 
     def _claim(self, held: Held, lease_ms: int) -> Claim:

@@ -19,8 +19,9 @@ from agentq.ledger.views import Page, Stats, Views, Wanted
 if TYPE_CHECKING:
     from agentq.contracts.artifacts import ArtifactStore
     from agentq.contracts.doorbell import Waiter
-    from agentq.contracts.store import ArtifactRow, Store
+    from agentq.contracts.store import ArtifactRow, CircuitRow, Store
     from agentq.core.limits import RoleLimits
+    from agentq.core.task import Amounts
     from agentq.core.triggers import Entry
     from agentq.ledger.explain import Explanation
     from agentq.ledger.ledger import Ledger
@@ -118,6 +119,14 @@ class Reading:
     def limits(self) -> dict[str, RoleLimits]:
         """The limits of every role that the ledger has heard of."""
         return self.views.limits()
+
+    def circuits(self) -> list[CircuitRow]:
+        """The providers that are out of quota now, and until when."""
+        return self.views.circuits()
+
+    def costs(self, by: str = "role") -> dict[str, Amounts]:
+        """What was spent, summed up by `role`, `label` or `day`."""
+        return self.views.costs(by)
 
     def ids(self, prefix: str, limit: int = 50) -> list[str]:
         """Ids that start with this, for completion."""

@@ -10,11 +10,12 @@ import contextlib
 import hashlib
 import os
 from pathlib import Path
+from typing import BinaryIO
 
 from agentq.client.claim import as_source, result_source
 from agentq.client.reading import Reading
 from agentq.contracts.artifacts import Stored
-from agentq.contracts.store import Lease
+from agentq.contracts.store import CircuitRow, Lease
 from agentq.core.durations import parse_duration
 from agentq.core.errors import Conflict, Refused, Stale, Unavailable
 from agentq.core.limits import SUMMARY_CHARS_MAX, shorten
@@ -22,6 +23,7 @@ from agentq.core.secrets import redact
 from agentq.core.states import State
 from agentq.core.task import NOTHING, Amounts, Task
 from agentq.core.triggers import AddArtifact, FailureKind, Report, Resolution, Ruling
+from agentq.settings import default_holder
 
 RESULTS_LANE = "results"
 #: A claim made for one command, whose process does not stay to renew it.
@@ -178,7 +180,7 @@ class Speaking(Reading):
         task_id: str,
         epoch: int,
         name: str,
-        content: str | bytes | os.PathLike[str],
+        content: str | bytes | os.PathLike[str] | BinaryIO,
     ) -> Stored:
         """Store a file, then make it visible in the ledger; a fenced-out attempt leaves nothing."""
         held = self.views.get_many([key]).get(key)
@@ -251,6 +253,25 @@ class Speaking(Reading):
 
     def comment(self, ref: str, by: str, text: str, *, epoch: int = 0) -> Task:
         return self.ledger.comment(self.key(ref), by, redact(text), epoch)
+
+    # -- circuits and budgets --------------------------------------------------------------------
+
+    def open_circuit(
+        self, provider: str, until_ms: int, reason: str = "", by: str = ""
+    ) -> CircuitRow:
+        """Nobody claims for this provider before that moment (milliseconds of the ledger's clock).
+
+        A circuit that is open for longer already stays so. Returns how it stands.
+        """
+        return self.ledger.open_circuit(provider, until_ms, brief(reason), by or default_holder())
+
+    def close_circuit(self, provider: str, by: str = "") -> bool:
+        """The provider serves again: whoever waits is woken. Whether its circuit was open."""
+        return self.ledger.close_circuit(provider, by or default_holder())
+
+    def raise_tree_budget(self, ref: str, by: str, extra: Amounts) -> Task:
+        """Let a task and all that descend from it spend more together."""
+        return self.ledger.raise_tree(self.key(ref), by, extra)
 
     # -- what leaves the ledger ------------------------------------------------------------------
 

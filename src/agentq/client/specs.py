@@ -73,8 +73,8 @@ _DURATIONS = {
 }
 _OTHERS = (
     "id", "task_id", "from", "sender", "priority", "after", "on_dependency_failure", "next",
-    "resource", "resources", "expect", "expected_output", "budget", "budget_usd", "labels",
-    "file", "context",
+    "resource", "resources", "expect", "expected_output", "budget", "budget_usd", "tree_budget",
+    "tree_budget_usd", "labels", "file", "context",
 )  # fmt: skip
 FIELDS = (*_PLAIN, *_DURATIONS, *_DURATIONS.values(), *_OTHERS)
 _SIMPLE = frozenset(_PLAIN)
@@ -337,6 +337,8 @@ _READERS: dict[str, tuple[str, Callable[[str, Any, Any], Any]]] = {
     "expected_output": ("expected_output", _expected),
     "budget": ("budget", _budget),
     "budget_usd": ("budget", _budget),
+    "tree_budget": ("tree_budget", _budget),
+    "tree_budget_usd": ("tree_budget", _budget),
 }
 
 

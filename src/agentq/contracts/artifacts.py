@@ -1,10 +1,12 @@
 """What an artifact store promises: files that are complete, match their hash and never change.
 
-Three kinds of files, in the layout of `tasks/`, `artifacts/` and `results/`:
+Four kinds of files, in the layout of `tasks/`, `artifacts/`, `results/` and `live/`:
 
 - the **context** of a task, staged durably before its submit commits and published after it,
 - the **evidence** of one attempt, named by task, epoch and name,
-- the **result** of a task, published once from the evidence when its completion has committed.
+- the **result** of a task, published once from the evidence when its completion has committed,
+- the **live log** of an attempt that runs: what its agent said so far, of bounded size. It is no
+  evidence yet: it grows, nothing of it is synced, and it goes when its text has become an artifact.
 
 Whoever calls a store keeps the ledger's records beside it, and passes what it recorded back in:
 the store checks every byte it hands out against that. It raises
@@ -12,7 +14,8 @@ the store checks every byte it hands out against that. It raises
 - `Invalid` for an id, epoch, name, digest or source that can never be right (nothing was touched),
 - `Conflict` when the name already stands for other content,
 - `Damaged`, naming the task and the file, for a recorded file that is missing or altered,
-- `Unavailable` when the disk or the server cannot serve; nothing half-written is ever visible.
+- `Unavailable` when the disk or the server cannot serve; nothing half-written is ever visible,
+- `NotFound` when a live log is asked for that is not there.
 """
 
 from __future__ import annotations
@@ -36,6 +39,33 @@ class Stored:
     size: int
     sha256: str
     media_type: str
+
+
+#: How much of a live log is kept unless its writer says otherwise.
+LIVE_KEEP_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class LivePart:
+    """A piece of a live log.
+
+    Positions count the bytes that were ever appended. `position` is where to go on reading;
+    `dropped` bytes, just before `data`, are gone because too much was said.
+    """
+
+    data: bytes
+    position: int
+    dropped: int = 0
+
+    @property
+    def text(self) -> bytes:
+        """The data, after a line of its own that says how much is missing before it."""
+        return left_out(self.dropped) + self.data if self.dropped else self.data
+
+
+def left_out(count: int) -> bytes:
+    """The line that stands in a log for what was cut out of its middle."""
+    return b"[agentq: %d bytes of output left out here]\n" % count
 
 
 class ArtifactStore(Protocol):
@@ -99,6 +129,29 @@ class ArtifactStore(Protocol):
 
     def result(self, task_id: str, sha256: str) -> bytes:
         """Return the published result, checked."""
+        ...
+
+    # ---- the live log of an attempt -------------------------------------------------------------
+
+    def live_append(
+        self, task_id: str, epoch: int, data: bytes, *, keep_bytes: int = LIVE_KEEP_BYTES
+    ) -> None:
+        """Add to the live log of an attempt. One writer per attempt; readers see it at once.
+
+        At most `keep_bytes` stay: half of that from the beginning, and of the rest what came last.
+        Cut is only between lines, unless a line alone is too long. Not durable.
+        """
+        ...
+
+    def live_read(self, task_id: str, epoch: int, position: int, limit: int) -> LivePart:
+        """Return what is there from `position` on, at most `limit` bytes; nothing new: no data.
+
+        Where `position` was dropped, it goes on with the oldest that is left after it.
+        """
+        ...
+
+    def live_end(self, task_id: str, epoch: int) -> None:
+        """Remove the live log of an attempt that is over; nothing there is fine."""
         ...
 
     # ---- the whole ------------------------------------------------------------------------------

@@ -9,8 +9,11 @@ from typing import Protocol
 class Waiter(Protocol):
     """One waiting process's ear. Opened before looking, so that no ring falls between."""
 
-    def wait(self, timeout: float) -> bool:
-        """Sleep until a ring or the timeout (seconds); True if somebody rang."""
+    def wait(self, timeout: float, also: int = -1) -> bool:
+        """Sleep until a ring, the timeout (seconds), or until the file `also` can be read.
+
+        True if somebody rang.
+        """
 
     def close(self) -> None: ...
 
@@ -26,6 +29,11 @@ class Doorbell(Protocol):
 def role_topic(role: str) -> str:
     """A task of this role can be claimed."""
     return f"role:{role}"
+
+
+def holder_topic(holder: str) -> str:
+    """This holder should look whether it still holds what it holds."""
+    return f"holder:{holder}"
 
 
 #: Something was appended to the log.

@@ -20,7 +20,7 @@ PENDING, READY, IN_PROGRESS, REVIEW, BLOCKED, COMPLETE, FAILED, CANCELLED, EXPIR
 OVER = COMPLETE
 
 #: Bits of `flags`: what the ledger must look up when the task moves.
-HAS_DEPENDENTS, HAS_RESOURCES = 1, 2
+HAS_DEPENDENTS, HAS_RESOURCES, IN_TREE = 1, 2, 4
 
 
 class HotRow(NamedTuple):
@@ -129,10 +129,47 @@ class RoleRow(NamedTuple):
     max_review: int
     paused: int
     seen_at: int
+    #: Whose quota its workers use, as they last said; "" for nobody's.
+    provider: str = ""
+    #: What it may spend a day, as JSON; "" for any amount.
+    daily: str = ""
 
     @property
     def is_limited(self) -> bool:
-        return bool(self.paused or self.max_running or self.max_review)
+        return bool(self.paused or self.max_running or self.max_review or self.daily)
+
+
+class CircuitRow(NamedTuple):
+    """A provider that does not serve before `open_until`."""
+
+    provider: str
+    open_until: int
+    reason: str
+    opened_at: int
+    opened_by: str
+
+
+class SpendingRow(NamedTuple):
+    """What was spent on one day under one name; `kind` says a name of what (role, label)."""
+
+    kind: str
+    name: str
+    day: int
+    usd: float
+    tokens: float
+    turns: float
+    seconds: float
+
+
+class TreeRow(NamedTuple):
+    """The budget that a task shares with all that descend from it; amounts are JSON."""
+
+    root: int
+    name: str
+    budget: str
+    extra: str
+    spent: str
+    used_up: int
 
 
 class DedupRow(NamedTuple):
@@ -201,6 +238,19 @@ class Reader(Protocol):
     def prunable(self, before: int, after_key: int, limit: int) -> list[int]:
         """Keys of tasks that ended before that moment, with no holder and no effect under way."""
 
+    def circuits(self) -> list[CircuitRow]:
+        """By provider; those that have closed by themselves may be among them."""
+
+    def spent_on(self, kind: str, name: str, day: int) -> SpendingRow | None: ...
+    def spending(self, kind: str) -> list[SpendingRow]:
+        """Everything spent under names of this kind, by name and day."""
+
+    def trees_of(self, keys: Sequence[int]) -> list[TreeRow]:
+        """The trees that these tasks belong to, by root."""
+
+    def membership(self, ids: Iterable[str]) -> list[tuple[str, int]]:
+        """(task id, root) for each tree that a task of these ids belongs to."""
+
 
 class Tx(Reader, Protocol):
     """One transaction. What it locks stays locked until it ends."""
@@ -213,10 +263,16 @@ class Tx(Reader, Protocol):
 
     def pick(self, role: int, count: int) -> list[TaskRow]:
         """Lock up to `count` ready tasks that nobody else has locked, the most urgent first.
-        Tasks whose exclusive resources are held are passed over."""
+        Tasks whose exclusive resources are held, or whose tree is used up, are passed over."""
 
-    def pick_freely(self, role: int, count: int) -> tuple[RoleRow, list[TaskRow]]:
-        """The role and, if it is neither paused nor limited, what `pick` gives; else nothing."""
+    def pick_after(self, role: int, count: int, priority: int, key: int) -> list[TaskRow]:
+        """What `pick` would give after a task of this priority and key."""
+
+    def pick_freely(
+        self, role: int, count: int, provider: str = ""
+    ) -> tuple[RoleRow, int, list[TaskRow]]:
+        """The role; until when the provider's circuit is open (0: it is not); and, if the role is
+        neither paused nor limited and the circuit not open, what `pick` gives; else nothing."""
 
     def due(self, now: int, count: int) -> list[TaskRow]:
         """Lock up to `count` tasks with `wake_at <= now` that nobody else has locked."""
@@ -261,6 +317,27 @@ class Tx(Reader, Protocol):
         """Forget tasks with their events and artifact records. Dedup records stay."""
 
     def forget_dedup(self, now: int) -> int: ...
+    def extend_circuit(self, row: CircuitRow) -> CircuitRow:
+        """Open it, or keep it open for longer, never shorter; how it stands now."""
+
+    def close_circuit(self, provider: str, at: int, reason: str) -> bool:
+        """End it at this moment, if it is open for longer; whether it was."""
+
+    def add_spending(self, rows: Sequence[SpendingRow]) -> None:
+        """Add to what was spent under each name and day, each at most once per call."""
+
+    def forget_spending(self, kind: str, before_day: int) -> None: ...
+    def lock_trees(self, keys: Sequence[int]) -> list[tuple[int, TreeRow]]:
+        """Lock the trees that these tasks belong to: (task, tree), by root."""
+
+    def set_trees(self, rows: Sequence[TreeRow]) -> None:
+        """Write trees, new ones and changed ones."""
+
+    def join_trees(self, members: Sequence[tuple[int, int]]) -> None:
+        """Record (task, root)."""
+
+    def waiting_roles(self, roots: Sequence[int]) -> list[str]:
+        """Roles that have a ready task in one of these trees."""
 
 
 class Store(Protocol):

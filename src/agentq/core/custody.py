@@ -24,7 +24,7 @@ from agentq.core.steps import (
     unknown_outcome,
     waits,
 )
-from agentq.core.task import EMPTY_MEMO, NOTHING, Amounts, Memo, Reported, Task
+from agentq.core.task import EMPTY_MEMO, NOTHING, Memo, Reported, Task
 
 
 def claim(task: Task, trigger: t.Claim, now: int) -> Step:
@@ -63,23 +63,32 @@ def add_artifact(task: Task, trigger: t.AddArtifact, now: int) -> Step:
     return Step(task.state, "artifact_added", keeps_custody=True)
 
 
-def _charge(task: Task, memo: Memo, cost: Amounts) -> tuple[Memo, str, tuple[Effect, ...]]:
+def _charge(
+    task: Task, memo: Memo, trigger: t.Spend | t.Report | t.Fail
+) -> tuple[Memo, str, tuple[Effect, ...]]:
     """Add a cost; say which budget that uses up, and warn once when one runs low."""
+    cost = trigger.cost
     if cost is NOTHING or cost == NOTHING:
         return memo, "", ()
     check_amounts("cost", cost)
     spent, budget = memo.spent.plus(cost), task.spec.budget
     memo = replace(memo, spent=spent)
-    gone = overspent(budget, memo.extra_budget, spent)
-    low = overspent(budget, memo.extra_budget, spent, WARN_SHARE)
-    if gone or not low or memo.budget_warned:
+    gone = overspent(budget, memo.extra_budget, spent) or trigger.used_up
+    if gone:
         return memo, gone, ()
-    return replace(memo, budget_warned=True), "", (Notify("budget_low", low),)
+    effects: tuple[Effect, ...] = ()
+    if trigger.running_low:
+        effects = (Notify("budget_low", trigger.running_low),)
+    low = overspent(budget, memo.extra_budget, spent, WARN_SHARE)
+    if low and not memo.budget_warned:
+        memo = replace(memo, budget_warned=True)
+        effects = (Notify("budget_low", low), *effects)
+    return memo, "", effects
 
 
 def spend(task: Task, trigger: t.Spend, now: int) -> Step:
     holder_only(task, trigger.epoch)
-    memo, gone, effects = _charge(task, task.memo, trigger.cost)
+    memo, gone, effects = _charge(task, task.memo, trigger)
     if gone:
         step = blocked(task, memo, now, f"The budget is used up: {gone}.", "budget")
         step.effects = (StopHolder(task.holder, task.epoch), *step.effects)
@@ -97,7 +106,11 @@ def report(task: Task, trigger: t.Report, now: int) -> Step:
             "Add them with `agentq artifacts put` (or claim.put) and report again.",
             code="evidence_missing",
         )
-    memo, _, effects = _charge(task, task.memo, trigger.cost)
+    memo, _, effects = _charge(task, task.memo, trigger)
+    if trigger.used_up:
+        # What is done is done; but the others of its tree will not start, and nobody is blocked who
+        # would say so.
+        effects = (*effects, Notify("budget_used_up", trigger.used_up))
     reported = Reported(
         trigger.epoch, task.holder, trigger.summary, trigger.result, trigger.result_sha256
     )
@@ -117,7 +130,7 @@ def report(task: Task, trigger: t.Report, now: int) -> Step:
 def fail(task: Task, trigger: t.Fail, now: int) -> Step:
     holder_only(task, trigger.epoch)
     kind, reason = trigger.kind, trigger.reason
-    memo, gone, effects = _charge(task, task.memo, trigger.cost)
+    memo, gone, effects = _charge(task, task.memo, trigger)
     crashed = kind is t.FailureKind.CRASHED
     memo = annotated(
         memo, now, task.holder, "failure", reason,

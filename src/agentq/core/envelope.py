@@ -115,7 +115,7 @@ def _read(name: str, word: str, value: Any, depth: int) -> Any:
         return ExpectedOutput(
             table.get("format", "markdown"), tuple(_listed(word, table.get("artifacts", [])))
         )
-    if name == "budget":
+    if name in ("budget", "tree_budget"):
         table = _mapping(word, value)
         if not set(table) <= {unit for unit, _, _ in _AMOUNT_FIELDS}:
             raise wrong_kind(word, Amounts, value)
@@ -218,6 +218,7 @@ def task_to_dict(task: Task, *, context_ref: str = "", result_ref: str = "") -> 
         "requires_approval": spec.needs_approval,
         "review": spec.review,
         "budget": amounts_to_dict(spec.budget),
+        **({"tree_budget": tree} if (tree := amounts_to_dict(spec.tree_budget)) else {}),
         "labels": dict(spec.labels),
         "traceparent": spec.traceparent or None,
         "parent": spec.parent or None,

@@ -10,7 +10,7 @@ from typing import Any
 
 from agentq.core.errors import Invalid
 from agentq.core.graph import parents_first
-from agentq.core.task import Amounts, ExpectedOutput, OnDependencyFailure, Priority, Spec
+from agentq.core.task import NOTHING, Amounts, ExpectedOutput, OnDependencyFailure, Priority, Spec
 
 #: How deep unknown fields, and next tasks of next tasks, may nest.
 EXTRA_DEPTH_MAX = 32
@@ -23,6 +23,7 @@ _OTHERS: dict[str, type] = {
     "expected_output": ExpectedOutput,
     "on_dependency_failure": OnDependencyFailure,
     "budget": Amounts,
+    "tree_budget": Amounts,
     "after": tuple,
     "next": tuple,
     "resources": tuple,
@@ -66,6 +67,8 @@ def check_kinds(spec: Spec) -> None:
     if spec.labels:
         _check_texts("labels", (*spec.labels, *spec.labels.values()))
     check_amounts("budget", spec.budget)
+    if spec.tree_budget is not NOTHING:
+        check_amounts("tree_budget", spec.tree_budget)
     if spec.extra:
         _check_plain(spec.extra)
 

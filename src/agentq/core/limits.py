@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agentq.core.task import Amounts
+from agentq.core.task import NOTHING, Amounts, Task
 
 ENVELOPE_BYTES_MAX = 64 * 1024
 #: Longer instructions move to the context file by themselves.
@@ -20,15 +20,20 @@ REFUSED_REPORTS_KEPT = 10
 CRASHES_MAX = 3
 REMINDER_MS = 24 * 3600 * 1000
 WARN_SHARE = 0.8
+DAY_MS = 24 * 3600 * 1000
+#: A circuit that is open for longer than this is a slip, or somebody's idea of a joke.
+CIRCUIT_MS_MAX = 366 * DAY_MS
+UNITS = ("usd", "tokens", "turns", "seconds")
 
 
 @dataclass(frozen=True, slots=True)
 class RoleLimits:
-    """What one role may have at once. 0 means no limit."""
+    """What one role may have at once, and spend on a day (in UTC). 0 means no limit."""
 
     max_running: int = 0
     max_review: int = 0
     paused: bool = False
+    daily: Amounts = NOTHING
 
     def room(self, running: int, in_review: int) -> tuple[int, str]:
         """How many more may be claimed (-1: any number), and what holds the next one back."""
@@ -43,13 +48,36 @@ class RoleLimits:
             return free, ""
         return 0, f"{running} of its tasks are running and the limit is {self.max_running}"
 
+    def used_up(self, today: Amounts) -> str:
+        """Why nothing more is started today, in words; empty if there is budget left."""
+        gone = overspent(self.daily, NOTHING, today)
+        return f"its budget of this day (UTC) is used up: {gone}" if gone else ""
+
+    def too_small_for(self, task: Task, today: Amounts) -> str:
+        """Why the task does not fit into what is left of the day, in words; empty if it does.
+
+        Only a task with a budget of its own says how much it may take.
+        """
+        for unit in UNITS:
+            allowed, asked = getattr(self.daily, unit), getattr(task.spec.budget, unit)
+            if not allowed or not asked:
+                continue
+            asked += getattr(task.memo.extra_budget, unit) - getattr(task.memo.spent, unit)
+            left = allowed - getattr(today, unit)
+            if round(asked - left, 9) > 0:
+                return (
+                    f"it may spend {asked:g} {unit}, and {left:g} of the {allowed:g} {unit} of this"
+                    " day (UTC) are left"
+                )
+        return ""
+
 
 NO_LIMITS = RoleLimits()
 
 
 def overspent(budget: Amounts, extra: Amounts, spent: Amounts, share: float = 1.0) -> str:
     """Which part of the budget is used up to `share` of it, in words; empty if none is."""
-    for unit in ("usd", "tokens", "turns", "seconds"):
+    for unit in UNITS:
         allowed = getattr(budget, unit)
         if not allowed:
             continue

@@ -29,6 +29,8 @@ def answer(task: Task, trigger: t.Answer, now: int) -> Step:
         memo = replace(memo, report=report, reason="", reason_kind="")
         return completed(task, memo, "completed")
     gone = overspent(task.spec.budget, memo.extra_budget, memo.spent)
+    if not gone and memo.reason_kind == "budget":
+        gone = trigger.used_up
     if gone:
         raise Refused(
             f"{task.id} is blocked because its budget is used up: {gone}. Nothing was changed.",

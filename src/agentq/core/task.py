@@ -103,6 +103,8 @@ class Spec:
     approval_timeout_seconds: int = 0
     review: bool = False
     budget: Amounts = NOTHING
+    #: What this task and all that descend from it may spend together.
+    tree_budget: Amounts = NOTHING
     reply_to: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     traceparent: str = ""

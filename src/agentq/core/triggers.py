@@ -107,10 +107,17 @@ class AddArtifact:
 
 @value
 class Spend:
-    """The holder says what it has spent since it last said so."""
+    """The holder says what it has spent since it last said so.
+
+    A task may share a budget with the tree it belongs to, which other tasks spend as well. In words
+    that the ledger adds: which of it this cost uses up (`used_up`), or is about to (`running_low`).
+    The same goes for every trigger with a cost.
+    """
 
     epoch: int
     cost: Amounts
+    used_up: str = ""
+    running_low: str = ""
 
 
 @value
@@ -123,6 +130,8 @@ class Report:
     result_sha256: str = ""
     artifacts: tuple[str, ...] = ()
     cost: Amounts = NOTHING
+    used_up: str = ""
+    running_low: str = ""
 
 
 @value
@@ -134,6 +143,8 @@ class Fail:
     kind: FailureKind = FailureKind.TRANSIENT
     cost: Amounts = NOTHING
     jitter: float = 0.5
+    used_up: str = ""
+    running_low: str = ""
 
 
 @value
@@ -155,12 +166,18 @@ class Release:
 
 @value
 class Answer:
-    """Somebody answers a blocked task."""
+    """Somebody answers a blocked task.
+
+    `extra_tree` is what this adds to the budget of the tree it belongs to, `used_up` what of that
+    is used up all the same, in words.
+    """
 
     by: str
     text: str = ""
     resolution: Resolution = Resolution.RETRY
     extra_budget: Amounts = NOTHING
+    extra_tree: Amounts = NOTHING
+    used_up: str = ""
 
 
 @value

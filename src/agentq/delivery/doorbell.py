@@ -13,7 +13,6 @@ import itertools
 import os
 import select
 import socket
-import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -107,9 +106,13 @@ class SocketWaiter:
     def fileno(self) -> int:
         return self._ear.fileno()
 
-    def wait(self, timeout: float) -> bool:
-        ready, _, _ = select.select([self._ear], [], [], max(timeout, 0))
-        if not ready:
+    def wait(self, timeout: float, also: int = -1) -> bool:
+        ear = select.poll()
+        ear.register(self._ear, select.POLLIN)
+        if also >= 0:
+            ear.register(also, select.POLLIN)
+        ready = ear.poll(max(timeout, 0) * 1000)
+        if not any(fd == self._ear.fileno() for fd, _ in ready):
             return False
         with contextlib.suppress(BlockingIOError):
             while self._ear.recv(64):
@@ -125,8 +128,8 @@ class SocketWaiter:
 class SilentWaiter:
     """Stands in where no bell can be hung: only the timeout wakes it."""
 
-    def wait(self, timeout: float) -> bool:
-        time.sleep(max(timeout, 0))
+    def wait(self, timeout: float, also: int = -1) -> bool:
+        select.select([also] if also >= 0 else [], [], [], max(timeout, 0))
         return False
 
     def close(self) -> None:

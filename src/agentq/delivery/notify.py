@@ -96,33 +96,37 @@ class NotifyWaiter:
         self._connection, self._nap = connection, 0.1
         return True
 
-    def wait(self, timeout: float) -> bool:
+    def wait(self, timeout: float, also: int = -1) -> bool:
         deadline = time.monotonic() + max(timeout, 0)
         while not self._closed:
             if self._connection is None:
                 if self._open():
                     return True  # who knows what was rung while nobody listened
-                if not self._rest(deadline):
+                if not self._rest(deadline, also):
                     return False
                 continue
             try:
-                return self._hear(self._connection, deadline)
+                return self._hear(self._connection, deadline, also)
             except psycopg.OperationalError:
                 self._connection.close()
                 self._connection = None
         return False
 
-    def _rest(self, deadline: float) -> bool:
+    def _rest(self, deadline: float, also: int) -> bool:
         """Sleep before the next try to connect; False when the time is up."""
         left = deadline - time.monotonic()
         if left > 0:
-            time.sleep(min(left, random.uniform(self._nap / 2, self._nap)))
+            pause = min(left, random.uniform(self._nap / 2, self._nap))
+            if select.select([also] if also >= 0 else [], [], [], pause)[0]:
+                return False
             self._nap = min(self._nap * 2, _RECONNECT_SECONDS_MAX)
         return time.monotonic() < deadline
 
-    def _hear(self, connection: psycopg.Connection, deadline: float) -> bool:
+    def _hear(self, connection: psycopg.Connection, deadline: float, also: int) -> bool:
         ear = select.poll()
         ear.register(connection.fileno(), select.POLLIN)
+        if also >= 0:
+            ear.register(also, select.POLLIN)
         # libpq itself: its wrapper waits a while for more, and every worker would be late by that.
         wire = connection.pgconn
         while True:
@@ -135,7 +139,8 @@ class NotifyWaiter:
             left = deadline - time.monotonic()
             if left <= 0:
                 return False
-            ear.poll(left * 1000)
+            if any(fd == also for fd, _ in ear.poll(left * 1000)):
+                return False
 
     def _concerns(self, payload: str) -> bool:
         return payload == EVERYTHING or not self._topics.isdisjoint(payload.split("\n"))

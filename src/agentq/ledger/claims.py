@@ -4,20 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agentq.contracts.store import Lease, Tx
+from agentq.contracts.store import IN_TREE, CircuitRow, Lease, RoleRow, TaskRow, Tx
 from agentq.core.custody import already_accepted
+from agentq.core.envelope import iso
 from agentq.core.errors import AgentqError, Refused, Stale
-from agentq.core.limits import SUMMARY_CHARS_MAX, shorten
+from agentq.core.limits import SUMMARY_CHARS_MAX, RoleLimits, shorten
 from agentq.core.states import State
-from agentq.core.task import Task
-from agentq.core.triggers import AddArtifact, Claim, Fail, RefuseReport, Report, Tick, Trigger
+from agentq.core.task import NOTHING, Task
+from agentq.core.triggers import (
+    AddArtifact,
+    Answer,
+    Claim,
+    Fail,
+    RefuseReport,
+    Report,
+    Spend,
+    Tick,
+    Trigger,
+)
 from agentq.core.value import value
 from agentq.core.words import check_trigger
+from agentq.ledger import trees
 from agentq.ledger.codec import limits_of
+from agentq.ledger.costs import spent_today
 from agentq.ledger.work import Work
 
 #: How often a role notes that somebody asked for its work; `explain` reads it.
 SEEN_EVERY_MS = 30_000
+#: How many tasks that do not fit into the day's budget a claim passes over before it gives up.
+PASSED_OVER_MAX = 1000
+_PAGE = 100
 
 
 @value
@@ -29,19 +45,20 @@ class Held:
 
 
 def claim_ready(
-    tx: Tx, work: Work, role: int, count: int, holder: str, lease_ms: int
+    tx: Tx, work: Work, role: int, count: int, holder: str, lease_ms: int, provider: str = ""
 ) -> tuple[list[Held], bool]:
-    """Take up to `count` ready tasks; True beside them if there may be more to look at."""
-    row, picked = tx.pick_freely(role, count)
+    """Take up to `count` ready tasks; True beside them if there may be more to look at.
+
+    Nothing while the circuit of the provider that would do them is open.
+    """
+    row, open_until, picked = tx.pick_freely(role, count, provider)
     work.note_limits(row.name, row.is_limited)
     if row.is_limited:
         row = tx.lock_role(role)
-        room, _ = limits_of(row).room(*tx.occupancy(role))
-        count = count if room < 0 else min(count, room)
-        picked = tx.pick(role, count) if count > 0 else []
-    if work.now - row.seen_at > SEEN_EVERY_MS:
+        picked = [] if open_until else _pick_limited(tx, work, row, count)
+    if work.now - row.seen_at > SEEN_EVERY_MS or (provider and not row.provider):
         # Read again under its lock: what is written back must not undo limits set meanwhile.
-        tx.set_role(tx.lock_role(role)._replace(seen_at=work.now))
+        tx.set_role(tx.lock_role(role)._replace(seen_at=work.now, provider=provider))
     held: list[Held] = []
     claims: dict[int, Claim] = {}
     for task_row in picked:
@@ -55,12 +72,49 @@ def claim_ready(
     return held, bool(picked) and not held
 
 
-def claim_one(tx: Tx, work: Work, key: int, holder: str, lease_ms: int) -> Held:
+def _pick_limited(tx: Tx, work: Work, row: RoleRow, count: int) -> list[TaskRow]:
+    """As many as the role's limits have room for."""
+    limits = limits_of(row)
+    room, _ = limits.room(*tx.occupancy(row.id))
+    count = count if room < 0 else min(count, room)
+    if count <= 0:
+        return []
+    if limits.daily == NOTHING:
+        return tx.pick(row.id, count)
+    return _pick_for_today(tx, work, row, limits, count)
+
+
+def _pick_for_today(
+    tx: Tx, work: Work, row: RoleRow, limits: RoleLimits, count: int
+) -> list[TaskRow]:
+    """Those that fit into what is left of the day's budget; others are passed over."""
+    today = spent_today(tx, row.name, work.now)
+    if limits.used_up(today):
+        return []
+    fitting: list[TaskRow] = []
+    looked_at, asked = 0, count
+    rows = tx.pick(row.id, count)
+    while rows:
+        tasks = [(each, work.adopt(each)) for each in rows]
+        fitting += [each for each, task in tasks if not limits.too_small_for(task, today)]
+        looked_at += len(rows)
+        if len(fitting) >= count or len(rows) < asked or looked_at >= PASSED_OVER_MAX:
+            break
+        last, task = tasks[-1]
+        asked = _PAGE
+        rows = tx.pick_after(row.id, asked, task.spec.priority.rank, last.hot.key)
+    return fitting[:count]
+
+
+def claim_one(tx: Tx, work: Work, key: int, holder: str, lease_ms: int, provider: str = "") -> Held:
     """Take this very task, under the same limits; says why not."""
     work.load([key])
     task = work.task(key)
     if task.state is State.READY:
+        if provider:
+            _check_circuit(tx, work, task, provider)
         _check_room(tx, work, task)
+        _check_tree(work, key, task)
         if task.spec.resources and not tx.hold(key, sorted(set(task.spec.resources))):
             raise Refused(
                 f"{task.id} needs {', '.join(task.spec.resources)}, which another task holds.",
@@ -73,16 +127,51 @@ def claim_one(tx: Tx, work: Work, key: int, holder: str, lease_ms: int) -> Held:
     return Held(key, taken)
 
 
+def open_circuit(circuits: Sequence[CircuitRow], provider: str, now: int) -> CircuitRow | None:
+    """The provider's circuit, if it is open: its end has not come yet."""
+    return next(
+        (row for row in circuits if row.provider == provider and row.open_until > now), None
+    )
+
+
+def _check_circuit(tx: Tx, work: Work, task: Task, provider: str) -> None:
+    row = open_circuit(tx.circuits(), provider, work.now)
+    if row is not None:
+        why = f": {row.reason.rstrip('.')}" if row.reason else ""
+        raise Refused(
+            f"{task.id} cannot be claimed now: provider {provider} is out of quota until"
+            f" {iso(row.open_until)}{why}.",
+            f"Wait, or `agentq circuits close {provider}` if it serves again.",
+            code="circuit_open",
+        )
+
+
 def _check_room(tx: Tx, work: Work, task: Task) -> None:
     row = tx.role(work.role_id(task.to))
-    if row.is_limited:
-        row = tx.lock_role(row.id)
-        room, why = limits_of(row).room(*tx.occupancy(row.id))
-        if room == 0:
+    if not row.is_limited:
+        return
+    row = tx.lock_role(row.id)
+    limits, code = limits_of(row), "limit"
+    room, why = limits.room(*tx.occupancy(row.id))
+    if room and limits.daily != NOTHING:
+        today, code = spent_today(tx, row.name, work.now), "budget"
+        why = limits.used_up(today) or limits.too_small_for(task, today)
+    if why:
+        raise Refused(
+            f"{task.id} cannot be claimed now: {why}.", "Wait, or raise the limit.", code=code
+        )
+
+
+def _check_tree(work: Work, key: int, task: Task) -> None:
+    trees.load_trees(work, [key])
+    for root in work.roots.get(key, ()):
+        tree = work.trees[root]
+        if tree.used_up:
             raise Refused(
-                f"{task.id} cannot be claimed now: {why}.",
-                "Wait, or raise the limit.",
-                code="limit",
+                f"{task.id} cannot be claimed now: the budget of its tree is used up:"
+                f" {trees.used_up(tree)}.",
+                f"`agentq limits --tree {tree.name} --extra-usd N` raises it.",
+                code="budget",
             )
 
 
@@ -107,6 +196,9 @@ def tell(tx: Tx, work: Work, items: Sequence[tuple[int, Trigger]]) -> list[Task 
     A report that comes too late is refused, and that it came is kept in the log as evidence.
     """
     work.load(sorted({key for key, _ in items}))
+    in_trees = [key for key, bits in work.flags.items() if bits & IN_TREE]
+    if in_trees:
+        trees.load_trees(work, [key for key, said in items if isinstance(said, _CONCERNING)])
     outcomes: list[Task | AgentqError] = []
     for key, trigger in items:
         try:
@@ -117,6 +209,10 @@ def tell(tx: Tx, work: Work, items: Sequence[tuple[int, Trigger]]) -> list[Task 
                 _keep_as_evidence(work, key, trigger)
     work.finish()
     return outcomes
+
+
+#: What may spend from a tree's budget, or raise it.
+_CONCERNING = (Spend, Report, Fail, Answer)
 
 
 def _tell_one(tx: Tx, work: Work, key: int, trigger: Trigger) -> Task:
@@ -132,7 +228,22 @@ def _tell_one(tx: Tx, work: Work, key: int, trigger: Trigger) -> Task:
             trigger = _with_artifacts(trigger, names)
     if isinstance(trigger, AddArtifact):
         raise AssertionError("artifacts are recorded with record_artifact")
+    if work.roots and isinstance(trigger, _CONCERNING):
+        return _tell_in_tree(work, key, trigger)
     return work.apply(key, trigger)
+
+
+def _tell_in_tree(work: Work, key: int, trigger: Spend | Report | Fail | Answer) -> Task:
+    """The same where a tree's budget is touched: it changes only if the trigger is accepted."""
+    if isinstance(trigger, Answer):
+        trigger, after = trees.answered(work, key, trigger)
+    else:
+        trigger, after = trees.charged(work, key, trigger)
+    version = work.task(key).version
+    task = work.apply(key, trigger)
+    if task.version != version:
+        trees.note(work, after)
+    return task
 
 
 def _with_artifacts(report: Report, names: tuple[str, ...]) -> Report:

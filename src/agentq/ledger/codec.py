@@ -15,6 +15,7 @@ from agentq.core.limits import RoleLimits
 from agentq.core.states import State
 from agentq.core.task import (
     EMPTY_MEMO,
+    NOTHING,
     Amounts,
     ExpectedOutput,
     Memo,
@@ -135,8 +136,19 @@ def decode_memo(text: str) -> Memo:
     return memo
 
 
+def encode_amounts(amounts: Amounts) -> str:
+    return "" if amounts == NOTHING else encode(sparse(amounts)).decode()
+
+
+def decode_amounts(text: str) -> Amounts:
+    if not text:
+        return NOTHING
+    amounts: Amounts = decoder(Amounts).decode(text)
+    return amounts
+
+
 def limits_of(row: RoleRow) -> RoleLimits:
-    return RoleLimits(row.max_running, row.max_review, bool(row.paused))
+    return RoleLimits(row.max_running, row.max_review, bool(row.paused), decode_amounts(row.daily))
 
 
 def to_task(hot: HotRow, spec: Spec, submitted_at: int) -> Task:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from agentq.contracts.store import CircuitRow
 from agentq.core.durations import format_duration
+from agentq.core.envelope import iso
 from agentq.core.limits import RoleLimits, overspent
 from agentq.core.schedule import approval_deadline, awaits_approval, expiry
 from agentq.core.states import State
-from agentq.core.task import Task
+from agentq.core.task import NOTHING, Amounts, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,12 @@ class Facts:
     seen_at: int
     held_resources: dict[str, str]
     ahead: int
+    #: The circuit of the provider that its role uses, if it is open.
+    circuit: CircuitRow | None = None
+    #: What its role has spent on this day.
+    today: Amounts = NOTHING
+    #: The trees whose budgets are used up: the root, and the numbers.
+    empty_trees: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +82,13 @@ def _pending(task: Task, facts: Facts) -> list[tuple[str, str]]:
 
 
 def _ready(task: Task, facts: Facts) -> list[tuple[str, str]]:
-    causes = []
+    causes = _circuit(facts)
     room, why = facts.limits.room(facts.running, facts.in_review)
     if room == 0:
         causes.append((f"limit of role {task.to}: {why}", f"`agentq limits {task.to}` changes it"))
+    causes += _budgets(task, facts)
     for resource, holder in sorted(facts.held_resources.items()):
         causes.append((f"resource {resource} is held by {holder}", "it is free when that ends"))
-    gone = overspent(task.spec.budget, task.memo.extra_budget, task.memo.spent)
-    if gone:
-        causes.append((f"budget: {gone}", "raise the budget"))
     if not facts.seen_at:
         causes.append((f"no worker has ever asked for role {task.to}", f"start one for {task.to}"))
     elif facts.now - facts.seen_at > 120_000:
@@ -90,6 +96,43 @@ def _ready(task: Task, facts: Facts) -> list[tuple[str, str]]:
         causes.append(
             (f"no worker has asked for role {task.to} in the last {ago}", "start a worker")
         )
+    return causes
+
+
+def _circuit(facts: Facts) -> list[tuple[str, str]]:
+    row = facts.circuit
+    if row is None:
+        return []
+    why = f": {row.reason.rstrip('.')}" if row.reason else ""
+    when = f"{iso(row.open_until)} ({_in(row.open_until, facts.now)})"
+    return [
+        (
+            f"provider {row.provider} is out of quota until {when}{why}",
+            f"wait; `agentq circuits close {row.provider}` if it serves again",
+        )
+    ]
+
+
+def _budgets(task: Task, facts: Facts) -> list[tuple[str, str]]:
+    causes = []
+    daily = facts.limits.used_up(facts.today) or facts.limits.too_small_for(task, facts.today)
+    if daily:
+        causes.append(
+            (
+                f"budget of role {task.to}: {daily}",
+                f"wait for the next day, or `agentq limits {task.to} --daily-usd N` raises it",
+            )
+        )
+    for root, gone in facts.empty_trees:
+        causes.append(
+            (
+                f"budget of its tree: {gone}",
+                f"`agentq limits --tree {root} --extra-usd N` raises it",
+            )
+        )
+    gone = overspent(task.spec.budget, task.memo.extra_budget, task.memo.spent)
+    if gone:
+        causes.append((f"budget: {gone}", "raise the budget"))
     return causes
 
 

@@ -8,15 +8,19 @@ from functools import partial
 from agentq.contracts.doorbell import role_topic
 from agentq.contracts.store import (
     ArtifactRow,
+    CircuitRow,
     Lease,
     OutboxRow,
     Store,
     Tx,
 )
 from agentq.core.effects import LANES
-from agentq.core.errors import AgentqError, Conflict, Invalid
+from agentq.core.envelope import amounts_to_dict
+from agentq.core.errors import AgentqError, Conflict, Invalid, Refused
+from agentq.core.kinds import check_amounts
 from agentq.core.limits import (
     BATCH_MAX,
+    CIRCUIT_MS_MAX,
     RoleLimits,
 )
 from agentq.core.states import TERMINAL
@@ -46,9 +50,10 @@ from agentq.core.triggers import (
 )
 from agentq.core.validate import check_role
 from agentq.core.words import check_trigger
-from agentq.ledger import claims
+from agentq.ledger import claims, trees
 from agentq.ledger.claims import Held
-from agentq.ledger.codec import STATES, SpecCache
+from agentq.ledger.codec import STATES, SpecCache, encode_amounts
+from agentq.ledger.costs import LABEL, day_of
 from agentq.ledger.submit import DEDUP_MS, Submitted, Submitter
 from agentq.ledger.views import Views
 from agentq.ledger.work import Work
@@ -96,25 +101,36 @@ class Ledger:
 
     # -- custody ---------------------------------------------------------------------------------
 
-    def claim(self, role: str, count: int, holder: str, lease_ms: int = 0) -> list[Held]:
-        """Take up to `count` ready tasks of a role. `lease_ms` 0 means as each task says."""
+    def claim(
+        self, role: str, count: int, holder: str, lease_ms: int = 0, provider: str = ""
+    ) -> list[Held]:
+        """Take up to `count` ready tasks of a role. `lease_ms` 0 means as each task says.
+
+        `provider` is whose quota doing them will use: nothing is taken while its circuit is open.
+        """
         if not 1 <= count <= BATCH_MAX:
             raise Invalid(f"A claim takes 1 to {BATCH_MAX} tasks, got {count}.")
         check_role(role)
         _check_claim(holder, lease_ms)
+        if provider:
+            check_role(provider, "provider")
         role_id = self.store.role_ids((role,))[role]
         while True:
             held, look_again = self.store.write(
-                lambda tx: claims.claim_ready(tx, self._work(tx), role_id, count, holder, lease_ms)
+                lambda tx: claims.claim_ready(
+                    tx, self._work(tx), role_id, count, holder, lease_ms, provider
+                )
             )
             if not look_again:
                 return held
 
-    def claim_task(self, key: int, holder: str, lease_ms: int = 0) -> Held:
+    def claim_task(self, key: int, holder: str, lease_ms: int = 0, provider: str = "") -> Held:
         """Take this very task."""
         _check_claim(holder, lease_ms)
+        if provider:
+            check_role(provider, "provider")
         return self.store.write(
-            lambda tx: claims.claim_one(tx, self._work(tx), key, holder, lease_ms)
+            lambda tx: claims.claim_one(tx, self._work(tx), key, holder, lease_ms, provider)
         )
 
     def heartbeat(self, leases: Sequence[Lease]) -> set[int]:
@@ -295,12 +311,73 @@ class Ledger:
     def ack_effects(self, sequences: Sequence[int]) -> None:
         self.store.write(lambda tx: tx.ack_effects(sequences))
 
+    # -- circuits and budgets --------------------------------------------------------------------
+
+    def open_circuit(self, provider: str, until_ms: int, reason: str, by: str) -> CircuitRow:
+        """Let nobody claim for this provider before that moment; longer than it was, never shorter.
+
+        Returns how the circuit stands now.
+        """
+        check_role(provider, "provider")
+        check_trigger(Comment(by, reason))
+
+        def change(tx: Tx) -> CircuitRow:
+            now = tx.now()
+            if type(until_ms) is not int or not 0 < until_ms <= now + CIRCUIT_MS_MAX:
+                raise Invalid(
+                    f"A circuit is open for a year at most, got the moment {until_ms!r}"
+                    f" (it is {now}). Nothing was opened.",
+                    "Moments are milliseconds of the ledger's clock.",
+                )
+            return tx.extend_circuit(CircuitRow(provider, until_ms, reason, now, by))
+
+        return self.store.write(change)
+
+    def close_circuit(self, provider: str, by: str) -> bool:
+        """Let claims for this provider begin again at once; whether its circuit was open."""
+        check_role(provider, "provider")
+        check_trigger(Comment(by, ""))
+
+        def change(tx: Tx) -> bool:
+            closed = tx.close_circuit(provider, tx.now(), f"closed by {by}")
+            if closed:
+                tx.ring(role_topic(row.name) for row in tx.roles() if row.provider == provider)
+            return closed
+
+        return self.store.write(change)
+
+    def raise_tree(self, key: int, by: str, extra: Amounts) -> Task:
+        """Add to the budget that a task shares with its descendants. Its log says who did."""
+        check_amounts("extra", extra)
+        said = ", ".join(f"{value:g} {unit}" for unit, value in amounts_to_dict(extra).items())
+        comment = Comment(by, f"raised the budget of its tree by {said or 'nothing'}")
+        check_trigger(comment)
+
+        def change(tx: Tx) -> Task:
+            work = self._work(tx)
+            work.load([key])
+            trees.load_trees(work, [key])
+            task = work.task(key)
+            if key not in work.trees:
+                raise Refused(
+                    f"{task.id} has no budget for a tree. Nothing was changed.",
+                    "`agentq explain` names the task whose tree has used up its budget.",
+                    code="no_tree",
+                )
+            task = work.apply(key, comment)
+            trees.note(work, [trees.raised(work.trees[key], extra)])
+            work.finish()
+            return task
+
+        return self.store.write(change)
+
     # -- care ------------------------------------------------------------------------------------
 
     def set_limits(self, role: str, limits: RoleLimits) -> None:
         for limit in (limits.max_running, limits.max_review):
             if type(limit) is not int or not 0 <= limit <= 1_000_000:
                 raise Invalid(f"A limit is 0 (none) to 1000000, got {limit!r}.")
+        check_amounts("daily", limits.daily)
         check_role(role)
         role_id = self.store.role_ids((role,))[role]
 
@@ -312,6 +389,7 @@ class Ledger:
                     max_running=limits.max_running,
                     max_review=limits.max_review,
                     paused=int(limits.paused),
+                    daily=encode_amounts(limits.daily),
                 )
             )
 
@@ -331,6 +409,8 @@ class Ledger:
             pruned += len(ids)
             if len(keys) < limit:
                 self.store.write(lambda tx: tx.forget_dedup(tx.now()))
+                # What roles spent is kept, a row a day; of labels there may be as many as tasks.
+                self.store.write(lambda tx: tx.forget_spending(LABEL, day_of(before)))
                 return pruned
             after_key = keys[-1]
 

@@ -1,7 +1,8 @@
 """Accepting work: one task, many, or a graph, in one transaction; same words, same task.
 
 Most tasks depend on nothing and bear a fresh id: those are inserted by one statement. Whatever has
-dependencies, resources, a name somebody chose or an idempotency key goes the long way, under lock.
+dependencies, resources, a parent, a name somebody chose or an idempotency key goes the long way,
+under lock.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from agentq.contracts.doorbell import EVENTS_TOPIC, role_topic
 from agentq.contracts.store import (
     HAS_DEPENDENTS,
     HAS_RESOURCES,
+    IN_TREE,
     DedupRow,
     NewRow,
     RunAgain,
@@ -26,7 +28,7 @@ from agentq.core.graph import parents_first
 from agentq.core.limits import BATCH_MAX
 from agentq.core.states import TERMINAL, State
 from agentq.core.steps import fenced_out
-from agentq.core.task import Spec, Task, rewording
+from agentq.core.task import NOTHING, Spec, Task, rewording
 from agentq.core.transition import Decision, transition
 from agentq.core.triggers import Comment, Submit
 from agentq.core.validate import check_instructions, check_spec
@@ -41,6 +43,7 @@ from agentq.ledger.codec import (
     encode_spec,
 )
 from agentq.ledger.log_codec import encode_effect, encode_trigger
+from agentq.ledger.trees import plant, roots_of_new
 from agentq.ledger.work import Work
 
 _all_but_words = attrgetter(
@@ -92,6 +95,8 @@ class Submitter:
         simple = fence is None and all(
             spec.id in generated
             and not (spec.after or spec.resources or spec.idempotency_key or spec.next)
+            and not spec.parent
+            and spec.tree_budget is NOTHING
             for spec in specs
         )
         if simple:
@@ -269,6 +274,11 @@ class Submitter:
     ) -> dict[str, Task]:
         """Insert specs, parents first, each knowing how its dependencies stand at this moment."""
         keys = self._dependency_keys(work, specs)
+        roots = roots_of_new(work, specs)
+        flags = {
+            spec.id: (HAS_RESOURCES if spec.resources else 0) | (IN_TREE if spec.id in roots else 0)
+            for spec in specs
+        }
         born: dict[str, Decision] = {}
         rows = []
         for spec in specs:
@@ -280,10 +290,12 @@ class Submitter:
             ended = tuple((each, state) for each, state in stand.items() if state in TERMINAL)
             decision = transition(None, Submit(spec, waiting_on, ended), work.now)
             born[spec.id] = decision
-            rows.append(_new_row(decision, roles, HAS_RESOURCES if spec.resources else 0))
+            rows.append(_new_row(decision, roles, flags[spec.id]))
         inserted = work.tx.insert(rows)
         if len(inserted) != len(rows):
             raise RunAgain  # somebody took an id between our look and our insert
+        if roots:
+            plant(work, specs, inserted, roots)
         keys |= inserted
         edges = [(keys[each], inserted[spec.id]) for spec in specs for each in spec.after]
         parents = {parent for parent, _ in edges}
@@ -297,7 +309,7 @@ class Submitter:
             if spec.resources:
                 work.tx.want(key, spec.resources)
             work.tasks[key] = born[spec.id].task
-            work.flags[key] = HAS_RESOURCES if spec.resources else 0
+            work.flags[key] = flags[spec.id]
             if key in parents:
                 work.flags[key] |= HAS_DEPENDENTS
             work.note_effects(key, born[spec.id].task, born[spec.id].effects)

@@ -6,11 +6,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agentq.contracts.store import ArtifactRow, Filter, LogRow, Reader, Store, TaskRow
+from agentq.contracts.store import (
+    IN_TREE,
+    ArtifactRow,
+    CircuitRow,
+    Filter,
+    HotRow,
+    LogRow,
+    Reader,
+    Store,
+    TaskRow,
+)
 from agentq.core.errors import Invalid, NotFound
 from agentq.core.kinds import is_readable
 from agentq.core.states import State
-from agentq.core.task import Task
+from agentq.core.task import Amounts, Task
 from agentq.ledger.codec import CODES, STATES, SpecCache, limits_of, to_task
 
 if TYPE_CHECKING:
@@ -175,10 +185,30 @@ class Views:
         rows = self._store.read(lambda reader: reader.roles())
         return {row.name: limits_of(row) for row in rows}
 
+    def circuits(self) -> list[CircuitRow]:
+        """The circuits that are open now, by provider."""
+
+        def look(reader: Reader) -> list[CircuitRow]:
+            rows = reader.circuits()
+            now = reader.now() if rows else 0
+            return [row for row in rows if row.open_until > now]
+
+        return self._store.read(look)
+
+    def costs(self, by: str) -> dict[str, Amounts]:
+        """What was spent, summed up by role, label or day."""
+        from agentq.ledger.costs import GROUPINGS, LABEL, ROLE, summed
+
+        if by not in GROUPINGS:
+            raise Invalid(f"Costs are summed up by {', '.join(GROUPINGS)}; got {by!r}.")
+        kind = LABEL if by == LABEL else ROLE
+        return summed(self._store.read(lambda reader: reader.spending(kind)), by)
+
     def next_wake(self) -> int:
         return self._store.read(lambda reader: reader.next_wake())
 
     def explain(self, key: int) -> Explanation:
+        from agentq.ledger.costs import spent_today
         from agentq.ledger.explain import Facts, explain
 
         def look(reader: Reader) -> Explanation:
@@ -192,8 +222,9 @@ class Views:
                 t.id: str(t.state)
                 for t in (self._task(row) for row in reader.tasks(reader.parents_of(key)))
             }
+            now = reader.now()
             facts = Facts(
-                reader.now(),
+                now,
                 parents,
                 limits_of(role),
                 running,
@@ -207,6 +238,9 @@ class Views:
                 reader.ahead(role.id, task.spec.priority.rank, key)
                 if task.state is State.READY
                 else 0,
+                _open_circuit(reader, role.provider, now),
+                spent_today(reader, role.name, now),
+                _empty_trees(reader, found[0].hot),
             )
             return explain(task, facts)
 
@@ -232,3 +266,17 @@ class Views:
         from agentq.ledger.proof import verify
 
         return verify(self._store, check_files)
+
+
+def _open_circuit(reader: Reader, provider: str, now: int) -> CircuitRow | None:
+    from agentq.ledger.claims import open_circuit
+
+    return open_circuit(reader.circuits(), provider, now) if provider else None
+
+
+def _empty_trees(reader: Reader, row: HotRow) -> tuple[tuple[str, str], ...]:
+    if not row.flags & IN_TREE:
+        return ()
+    from agentq.ledger.trees import used_up
+
+    return tuple((tree.name, used_up(tree)) for tree in reader.trees_of([row.key]) if tree.used_up)

@@ -9,22 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from agentq.contracts.doorbell import EVENTS_TOPIC, role_topic
+from agentq.contracts.doorbell import EVENTS_TOPIC, holder_topic, role_topic
 from agentq.contracts.store import (
     HAS_DEPENDENTS,
     HAS_RESOURCES,
     EffectRow,
     EventRow,
     TaskRow,
+    TreeRow,
     Tx,
 )
-from agentq.core.effects import Announce, Effect, ResolveDependents, SpawnNext
+from agentq.core.effects import Announce, Effect, ResolveDependents, SpawnNext, StopHolder
 from agentq.core.errors import NotFound
 from agentq.core.states import State
-from agentq.core.task import Task
+from agentq.core.task import Amounts, Spec, Task
 from agentq.core.transition import transition
-from agentq.core.triggers import DependencyEnded, Trigger
+from agentq.core.triggers import DependencyEnded, Fail, Report, Spend, Trigger
 from agentq.ledger.codec import SpecCache, to_hot, to_task
+from agentq.ledger.costs import bookings
 from agentq.ledger.log_codec import encode_effect, encode_trigger, to_event_row
 
 Spawner = Callable[["Work", int], None]
@@ -48,6 +50,11 @@ class Work:
         self.events: list[EventRow] = []
         self.effects: list[EffectRow] = []
         self.topics: set[str] = set()
+        #: The trees that tasks belong to, where somebody asked (see `trees`).
+        self.roots: dict[int, list[int]] = {}
+        self.trees: dict[int, TreeRow] = {}
+        self.changed_trees: dict[int, None] = {}
+        self._costs: list[tuple[Spec, Amounts]] = []
         self._specs = specs
         self._role_ids = role_ids
         self._spawn = spawn
@@ -123,6 +130,9 @@ class Work:
                 self.topics.add(role_topic(before.to))  # there is room for one more
         if decision.effects:
             self.note_effects(key, after, decision.effects)
+        if after.memo.spent is not before.memo.spent:
+            assert isinstance(trigger, (Spend, Report, Fail))
+            self._costs.append((after.spec, trigger.cost))
         return after
 
     def note_effects(self, key: int, task: Task, effects: Sequence[Effect]) -> None:
@@ -130,6 +140,8 @@ class Work:
             kind = type(effect)
             if kind is Announce:
                 self.topics.add(role_topic(task.to))
+            elif type(effect) is StopHolder:
+                self.topics.add(holder_topic(effect.holder))
             if kind is ResolveDependents:
                 if self.flags[key] & HAS_DEPENDENTS:
                     self._ended.append((key, task.state))
@@ -163,7 +175,11 @@ class Work:
             return
         hot = [to_hot(key, self.tasks[key], self.flags[key]) for key in self._changed]
         self.topics.add(EVENTS_TOPIC)
+        if self.changed_trees:
+            self.tx.set_trees([self.trees[root] for root in sorted(self.changed_trees)])
         self.tx.ring(self.topics)
+        if self._costs:
+            self.tx.add_spending(bookings(self._costs, self.now))
         self.tx.save(hot, self.events, self.effects)
 
     def _resolve_dependents(self) -> None:

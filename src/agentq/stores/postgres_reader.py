@@ -7,13 +7,16 @@ from typing import Any
 
 from agentq.contracts.store import (
     ArtifactRow,
+    CircuitRow,
     EventRow,
     Filter,
     HotRow,
     LogRow,
     RoleRow,
     SpecRow,
+    SpendingRow,
     TaskRow,
+    TreeRow,
 )
 from agentq.stores.postgres_wire import Call, Statement, Values, Wire
 
@@ -140,6 +143,22 @@ class PostgresReader:
     def prunable(self, before: int, after_key: int, limit: int) -> list[int]:
         values = {"before": before, "after_key": after_key, "count": limit}
         return [row[0] for row in self._ask("prunable", values)]
+
+    def circuits(self) -> list[CircuitRow]:
+        return self._ask("circuits", make_row=CircuitRow._make)
+
+    def spent_on(self, kind: str, name: str, day: int) -> SpendingRow | None:
+        values = {"kind": kind, "name": name, "day": day}
+        return next(iter(self._ask("spent_on", values, SpendingRow._make)), None)
+
+    def spending(self, kind: str) -> list[SpendingRow]:
+        return self._ask("spending", {"kind": kind}, SpendingRow._make)
+
+    def trees_of(self, keys: Sequence[int]) -> list[TreeRow]:
+        return self._ask("trees_of", {"keys": list(keys)}, TreeRow._make) if keys else []
+
+    def membership(self, ids: Iterable[str]) -> list[tuple[str, int]]:
+        return self._ask("membership", {"ids": list(ids)})
 
 
 def task_row(row: Sequence[Any]) -> TaskRow:

@@ -13,6 +13,7 @@ from typing import Any
 
 from agentq.contracts.store import (
     ArtifactRow,
+    CircuitRow,
     DedupRow,
     EffectRow,
     EventRow,
@@ -24,7 +25,9 @@ from agentq.contracts.store import (
     RoleRow,
     RunAgain,
     SpecRow,
+    SpendingRow,
     TaskRow,
+    TreeRow,
 )
 from agentq.stores.postgres_reader import NO_VALUES, PostgresReader
 from agentq.stores.postgres_wire import Call, Statement, Values, Wire
@@ -62,6 +65,7 @@ class PostgresTx(PostgresReader):
         self._hot: Sequence[HotRow] = ()
         self._events: list[EventRow] = []
         self._effects: Sequence[EffectRow] = ()
+        self._spending: list[SpendingRow] = []
         self._saved = False
         self._recalled: dict[str, DedupRow | None] = {}
         #: Position of the newest event of each task that is locked here: the end of its chain.
@@ -80,7 +84,7 @@ class PostgresTx(PostgresReader):
         return self._ask_all([Call(self._sql[name], values, make_row)])[0]
 
     def _ask_all(self, asked: Sequence[Call]) -> list[list[Any]]:
-        if self._saved:
+        if self._saved or self._spending:
             self._write_out()
         calls = [*self._opening(), *asked]
         if self.moment or self._clock is not None:
@@ -104,7 +108,7 @@ class PostgresTx(PostgresReader):
         calls = self._writing()
         if calls:
             *_, answer = self._wire.exchange([*self._opening(), *calls])
-            for key, nth in self._newest.items():
+            for key, nth in self._newest.items():  # of what `save` wrote, which comes last
                 self._last_events[key] = answer[0][0] + nth
 
     def _writing(self) -> list[Call]:
@@ -115,6 +119,10 @@ class PostgresTx(PostgresReader):
             columns = zip(*self._effects, strict=True)
             names = ("keys", "versions", "numbers", "lanes", "payloads")
             calls.append(Call(self._sql["insert_effects"], dict(zip(names, columns, strict=True))))
+        if self._spending:
+            written = [(*row[:3], *map(repr, row[3:])) for row in self._spending]
+            calls.append(Call(self._sql["add_spending"], _columns(_SPENDING, written)))
+            self._spending = []
         said = payload(self._topics)
         if self._events or self._hot:
             values: dict[str, object] = {
@@ -125,8 +133,11 @@ class PostgresTx(PostgresReader):
             hot, events = _columns(_HOT, self._hot), _columns(_EVENTS, self._events)
             # Mostly each task has one event, and that says the same of it as its row.
             values |= hot | events | self._chained()
-            alike = all(hot[name] == events[same] for name, same in _SAID_TWICE)
-            calls.append(Call(self._sql["save_each" if alike else "save"], values))
+            name = "save"
+            if all(hot[name] == events[same] for name, same in _SAID_TWICE):
+                shared = _shared(values)
+                name, values = "save_alike" if shared else "save_each", values | shared
+            calls.append(Call(self._sql[name], values))
             self._lanes_checked = self._lanes_checked or bool(self._events)
         elif said:
             calls.append(Call(self._sql["notify"], {"topics": said}))
@@ -181,19 +192,31 @@ class PostgresTx(PostgresReader):
         return self._ask("lock", {"keys": list(keys)}, self._hot_row) if keys else []
 
     def pick(self, role: int, count: int) -> list[TaskRow]:
-        rows = self._ask("pick", {"role": role, "count": count, "freely": False}, self._task_row)
+        values = {"role": role, "count": count, "freely": False, "provider": "", "now": 0}
+        rows = self._ask("pick", values, self._task_row)
         assert len(rows) <= count
         return rows
 
-    def pick_freely(self, role: int, count: int) -> tuple[RoleRow, list[TaskRow]]:
-        values = {"role": role, "count": count, "freely": True}
-        (row,), picked = self._ask_all(
-            [
-                Call(self._sql["role"], values, RoleRow._make),
-                Call(self._sql["pick"], values, self._task_row),
-            ]
-        )
-        return row, picked
+    def pick_after(self, role: int, count: int, priority: int, key: int) -> list[TaskRow]:
+        values = {"role": role, "count": count, "priority": priority, "key": key}
+        return self._ask("pick_after", values, self._task_row)
+
+    def pick_freely(
+        self, role: int, count: int, provider: str = ""
+    ) -> tuple[RoleRow, int, list[TaskRow]]:
+        now = None if self._clock is None else self._clock()
+        values = {"role": role, "count": count, "freely": True, "provider": provider, "now": now}
+        calls = [
+            Call(self._sql["role"], values, RoleRow._make),
+            Call(self._sql["pick"], values, self._task_row),
+        ]
+        if not provider:
+            (row,), picked = self._ask_all(calls)
+            return row, 0, picked
+        # Asked before the pick: what was closed then cannot keep the pick from giving anything.
+        circuit, (row,), picked = self._ask_all([Call(self._sql["open_circuit"], values), *calls])
+        open_until = int(circuit[0][0]) if circuit else 0
+        return row, open_until, [] if open_until else picked
 
     def due(self, now: int, count: int) -> list[TaskRow]:
         rows = self._ask("due", {"now": now, "count": count}, self._task_row)
@@ -335,9 +358,46 @@ class PostgresTx(PostgresReader):
     def delete(self, keys: Sequence[int]) -> None:
         if keys:
             self._ask("delete", {"keys": list(keys)})
+            self._ask("fell_trees")
 
     def forget_dedup(self, now: int) -> int:
         return int(self._ask("forget_dedup", {"now": now})[0][0])
+
+    # -- circuits and budgets --------------------------------------------------------------------
+
+    def extend_circuit(self, row: CircuitRow) -> CircuitRow:
+        self._ask("extend_circuit", row._asdict())
+        found: CircuitRow = self._ask("circuit", {"provider": row.provider}, CircuitRow._make)[0]
+        return found
+
+    def close_circuit(self, provider: str, at: int, reason: str) -> bool:
+        return bool(self._ask("close_circuit", {"provider": provider, "at": at, "reason": reason}))
+
+    def add_spending(self, rows: Sequence[SpendingRow]) -> None:
+        """Travels with what `save` writes."""
+        if self._spending:
+            self._write_out()
+        self._spending = list(rows)
+
+    def forget_spending(self, kind: str, before_day: int) -> None:
+        self._ask("forget_spending", {"kind": kind, "before_day": before_day})
+
+    def lock_trees(self, keys: Sequence[int]) -> list[tuple[int, TreeRow]]:
+        rows = self._ask("lock_trees", {"keys": list(keys)}) if keys else []
+        return [(row[0], TreeRow._make(row[1:])) for row in rows]
+
+    def set_trees(self, rows: Sequence[TreeRow]) -> None:
+        if rows:
+            self._ask("set_trees", _columns(_TREES, rows))
+
+    def join_trees(self, members: Sequence[tuple[int, int]]) -> None:
+        if members:
+            self._ask("join_trees", _columns(("keys", "roots"), members))
+
+    def waiting_roles(self, roots: Sequence[int]) -> list[str]:
+        if not roots:
+            return []
+        return [row[0] for row in self._ask("waiting_roles", {"roots": list(roots)})]
 
 
 _NEW = ("ids", "roles", "priorities", "states", "wake_ats", "ats", "memos", "flags", "bodies")
@@ -347,9 +407,26 @@ _HOT = ("hot_keys", "hot_states", "hot_versions", "hot_epochs", "hot_wakes", "ho
         "hot_holders", "hot_memos", "hot_flags")  # fmt: skip
 _SAID_TWICE = (("hot_keys", "keys"), ("hot_versions", "versions"), ("hot_ats", "ats"),
                ("hot_states", "states"), ("hot_epochs", "epochs"))  # fmt: skip
+_MOSTLY_SHARED = (("hot_states", "state"), ("hot_versions", "version"), ("hot_epochs", "epoch"),
+                  ("hot_wakes", "wake_at"), ("hot_ats", "at"), ("hot_holders", "holder"),
+                  ("hot_flags", "flags"), ("kinds", "kind"), ("triggers", "trigger"))  # fmt: skip
 _EVENTS = ("keys", "versions", "ats", "kinds", "triggers", "states", "epochs", "datas")
 _DEDUP = ("names", "ids", "digests", "states", "expiries")
+_SPENDING = ("kinds", "names", "days", "usds", "tokens", "turns", "seconds")
+_TREES = ("roots", "names", "budgets", "extras", "spents", "used_ups")
 _ARTIFACTS = ("keys", "epochs", "names", "sizes", "digests", "media_types", "ats")
+
+
+def _shared(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What all tasks of a batch have in common, said once; empty if they do not: a claim takes a
+    hundred that were ready, a report ends a hundred first attempts."""
+    shared = {}
+    for column, name in _MOSTLY_SHARED:
+        first, *_ = listed = values[column]
+        if listed.count(first) != len(listed):
+            return {}
+        shared[name] = first
+    return shared
 
 
 def _columns(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, Sequence[Any]]:

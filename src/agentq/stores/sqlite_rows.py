@@ -10,6 +10,7 @@ import msgspec
 
 from agentq.contracts.store import (
     ArtifactRow,
+    CircuitRow,
     DedupRow,
     EffectRow,
     EventRow,
@@ -21,7 +22,9 @@ from agentq.contracts.store import (
     OutboxRow,
     RoleRow,
     SpecRow,
+    SpendingRow,
     TaskRow,
+    TreeRow,
 )
 
 
@@ -170,6 +173,22 @@ class SqliteTx:
         bindings = {"before": before, "after_key": after_key, "count": limit}
         return [row[0] for row in self._all("prunable", bindings)]
 
+    def circuits(self) -> list[CircuitRow]:
+        return [CircuitRow(*row) for row in self._all("circuits")]
+
+    def spent_on(self, kind: str, name: str, day: int) -> SpendingRow | None:
+        rows = self._all("spent_on", {"kind": kind, "name": name, "day": day})
+        return SpendingRow(*rows[0]) if rows else None
+
+    def spending(self, kind: str) -> list[SpendingRow]:
+        return [SpendingRow(*row) for row in self._all("spending", {"kind": kind})]
+
+    def trees_of(self, keys: Sequence[int]) -> list[TreeRow]:
+        return [TreeRow(*row) for row in self._all("trees_of", (_json(list(keys)),))]
+
+    def membership(self, ids: Iterable[str]) -> list[tuple[str, int]]:
+        return self._all("membership", (_json(list(ids)),))
+
     # -- tasks -----------------------------------------------------------------------------------
 
     def insert_one(self, row: NewRow) -> dict[str, int]:
@@ -273,9 +292,20 @@ class SqliteTx:
     def pick(self, role: int, count: int) -> list[TaskRow]:
         return self._task_rows(self._all("pick", (role, count)))
 
-    def pick_freely(self, role: int, count: int) -> tuple[RoleRow, list[TaskRow]]:
+    def pick_after(self, role: int, count: int, priority: int, key: int) -> list[TaskRow]:
+        return self._task_rows(self._all("pick_after", (role, priority, key, count)))
+
+    def pick_freely(
+        self, role: int, count: int, provider: str = ""
+    ) -> tuple[RoleRow, int, list[TaskRow]]:
         row = self.role(role)
-        return row, [] if row.is_limited else self.pick(role, count)
+        open_until = self._open_until(provider) if provider else 0
+        return row, open_until, [] if row.is_limited or open_until else self.pick(role, count)
+
+    def _open_until(self, provider: str) -> int:
+        rows = self._all("circuit", {"provider": provider})
+        open_until = int(rows[0][1]) if rows else 0
+        return open_until if open_until > self.now() else 0
 
     def due(self, now: int, count: int) -> list[TaskRow]:
         return self._task_rows(self._all("due", (now, count)))
@@ -365,13 +395,42 @@ class SqliteTx:
         each = [(key,) for key in keys]
         for name in ("keep_outcome", "delete_events", "delete_artifacts", "delete_outbox",
                      "unhold", "delete_wants", "delete_parents", "delete_children",
-                     "delete_task", "delete_spec"):  # fmt: skip
+                     "leave_trees", "delete_task", "delete_spec"):  # fmt: skip
             self._many(name, each)
+        self._all("fell_trees")
         self._counted = False
 
     def forget_dedup(self, now: int) -> int:
         self._all("forget_dedup", {"now": now})
         return self.connection.changes()
+
+    # -- circuits and budgets --------------------------------------------------------------------
+
+    def extend_circuit(self, row: CircuitRow) -> CircuitRow:
+        self._all("extend_circuit", row._asdict())
+        return CircuitRow(*self._all("circuit", {"provider": row.provider})[0])
+
+    def close_circuit(self, provider: str, at: int, reason: str) -> bool:
+        return bool(self._all("close_circuit", {"provider": provider, "at": at, "reason": reason}))
+
+    def add_spending(self, rows: Sequence[SpendingRow]) -> None:
+        self._many("add_spending", rows)
+
+    def forget_spending(self, kind: str, before_day: int) -> None:
+        self._all("forget_spending", {"kind": kind, "before_day": before_day})
+
+    def lock_trees(self, keys: Sequence[int]) -> list[tuple[int, TreeRow]]:
+        rows = self._all("lock_trees", (_json(list(keys)),))
+        return [(row[0], TreeRow(*row[1:])) for row in rows]
+
+    def set_trees(self, rows: Sequence[TreeRow]) -> None:
+        self._many("set_tree", rows)
+
+    def join_trees(self, members: Sequence[tuple[int, int]]) -> None:
+        self._many("join_tree", members)
+
+    def waiting_roles(self, roots: Sequence[int]) -> list[str]:
+        return [row[0] for row in self._all("waiting_roles", (_json(list(roots)),))]
 
 
 def _log_rows(rows: Iterable[tuple[Any, ...]]) -> list[LogRow]:

@@ -36,7 +36,7 @@ SELECT key, epoch, name, size, sha256, media_type, at FROM artifacts
 WHERE key = :key ORDER BY epoch, name;
 
 -- name: roles
-SELECT id, name, max_running, max_review, paused, seen_at FROM roles ORDER BY name;
+SELECT id, name, max_running, max_review, paused, seen_at, provider, daily FROM roles ORDER BY name;
 
 -- name: occupancy
 SELECT coalesce(sum(CASE WHEN state IN (2, 7) THEN 1 ELSE 0 END), 0),
@@ -67,13 +67,13 @@ SELECT lane, count(*) FROM outbox GROUP BY lane ORDER BY lane;
 
 -- name: set_role
 UPDATE roles SET max_running = :max_running, max_review = :max_review, paused = :paused,
-    seen_at = :seen_at WHERE id = :id;
+    seen_at = :seen_at, provider = :provider, daily = :daily WHERE id = :id;
 
 -- name: forget_dedup
 DELETE FROM dedup WHERE expires_at <= :now;
 
 -- name: role
-SELECT id, name, max_running, max_review, paused, seen_at FROM roles WHERE id = :role;
+SELECT id, name, max_running, max_review, paused, seen_at, provider, daily FROM roles WHERE id = :role;
 
 -- name: next_wake
 SELECT coalesce(min(wake_at), 0) FROM tasks WHERE wake_at > 0;
@@ -83,3 +83,34 @@ SELECT t.key FROM tasks t
 WHERE t.key > :after_key AND t.state >= 5 AND t.updated_at < :before AND t.holder = ''
   AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.key = t.key)
 ORDER BY t.key LIMIT :count;
+
+-- name: circuits
+SELECT provider, open_until, reason, opened_at, opened_by FROM circuits ORDER BY provider;
+
+-- name: extend_circuit
+INSERT INTO circuits (provider, open_until, reason, opened_at, opened_by)
+VALUES (:provider, :open_until, :reason, :opened_at, :opened_by)
+ON CONFLICT (provider) DO UPDATE SET open_until = excluded.open_until, reason = excluded.reason,
+    opened_at = CASE WHEN circuits.open_until > excluded.opened_at THEN circuits.opened_at
+                     ELSE excluded.opened_at END,
+    opened_by = excluded.opened_by
+WHERE excluded.open_until > circuits.open_until;
+
+-- name: circuit
+SELECT provider, open_until, reason, opened_at, opened_by FROM circuits
+WHERE provider = :provider;
+
+-- name: close_circuit
+UPDATE circuits SET open_until = :at, reason = :reason
+WHERE provider = :provider AND open_until > :at RETURNING provider;
+
+-- name: spent_on
+SELECT kind, name, day, usd, tokens, turns, seconds FROM spending
+WHERE kind = :kind AND name = :name AND day = :day;
+
+-- name: spending
+SELECT kind, name, day, usd, tokens, turns, seconds FROM spending
+WHERE kind = :kind ORDER BY name, day;
+
+-- name: forget_spending
+DELETE FROM spending WHERE kind = :kind AND day < :before_day;

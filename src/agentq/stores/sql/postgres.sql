@@ -207,11 +207,37 @@ WITH picked AS MATERIALIZED (
            t.last_event, t.priority
     FROM tasks t
     WHERE t.role = :role::integer AND t.state = 1 AND t.state < 5
-      AND (t.flags & 2 = 0 OR NOT EXISTS (
-          SELECT 1 FROM wants w JOIN holds h ON h.resource = w.resource WHERE w.key = t.key))
+      AND (t.flags & 6 = 0 OR NOT EXISTS (
+          SELECT 1 FROM wants w JOIN holds h ON h.resource = w.resource WHERE w.key = t.key)
+        AND NOT EXISTS (
+          SELECT 1 FROM tree_members m JOIN trees r ON r.root = m.root
+          WHERE m.key = t.key AND r.used_up = 1))
       AND (NOT :freely::boolean OR EXISTS (
           SELECT 1 FROM roles r WHERE r.id = :role::integer
-            AND r.paused = 0 AND r.max_running = 0 AND r.max_review = 0))
+            AND r.paused = 0 AND r.max_running = 0 AND r.max_review = 0 AND r.daily = ''))
+      AND (:provider::text = '' OR NOT EXISTS (
+          SELECT 1 FROM circuits c WHERE c.provider = :provider::text AND c.open_until >
+            coalesce(:now::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)))
+    ORDER BY t.priority, t.key LIMIT :count::bigint FOR UPDATE OF t SKIP LOCKED
+)
+SELECT p.key, p.state, p.version, p.epoch, p.wake_at, p.updated_at, p.holder, p.memo, p.flags,
+       p.last_event, s.submitted_at, s.body
+FROM picked p
+CROSS JOIN LATERAL (SELECT submitted_at, body FROM specs WHERE key = p.key LIMIT 1) AS s
+ORDER BY p.priority, p.key;
+
+-- name: pick_after
+WITH picked AS MATERIALIZED (
+    SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
+           t.last_event, t.priority
+    FROM tasks t
+    WHERE t.role = :role::integer AND t.state = 1 AND t.state < 5
+      AND (t.priority, t.key) > (:priority::smallint, :key::bigint)
+      AND (t.flags & 6 = 0 OR NOT EXISTS (
+          SELECT 1 FROM wants w JOIN holds h ON h.resource = w.resource WHERE w.key = t.key)
+        AND NOT EXISTS (
+          SELECT 1 FROM tree_members m JOIN trees r ON r.root = m.root
+          WHERE m.key = t.key AND r.used_up = 1))
     ORDER BY t.priority, t.key LIMIT :count::bigint FOR UPDATE OF t SKIP LOCKED
 )
 SELECT p.key, p.state, p.version, p.epoch, p.wake_at, p.updated_at, p.holder, p.memo, p.flags,
@@ -288,6 +314,31 @@ WITH u AS MATERIALIZED (
 SELECT (SELECT base FROM h),
        CASE WHEN :topics::text <> '' THEN pg_notify('agentq', :topics::text) END;
 
+-- And where they also have most of it in common.
+
+-- name: save_alike
+WITH u AS MATERIALIZED (
+    SELECT * FROM unnest(:hot_keys::bigint[], :hot_memos::text[], :datas::text[],
+                         :previous::bigint[])
+         WITH ORDINALITY AS u (key, memo, data, previous, nth)
+), h AS (
+    UPDATE head SET position = position + :count::bigint
+    WHERE lanes = :known_lanes::text RETURNING position - :count::bigint AS base
+), changed AS (
+    UPDATE tasks t SET state = :state::smallint, version = :version::integer,
+        epoch = :epoch::integer, wake_at = :wake_at::bigint, updated_at = :at::bigint,
+        holder = :holder::text, memo = u.memo, flags = :flags::smallint,
+        last_event = (SELECT base FROM h) + u.nth
+    FROM u WHERE t.key = u.key
+), e AS (
+    INSERT INTO events (position, previous, key, version, at, kind, trigger, state, epoch, data)
+    SELECT (SELECT base FROM h) + nth, previous, key, :version::integer, :at::bigint, :kind::text,
+           :trigger::text, :state::smallint, :epoch::integer, data
+    FROM u
+)
+SELECT (SELECT base FROM h),
+       CASE WHEN :topics::text <> '' THEN pg_notify('agentq', :topics::text) END;
+
 -- name: insert_effects
 INSERT INTO outbox (key, version, number, lane, payload)
 SELECT u.key, u.version, u.number, u.lane, u.payload
@@ -331,8 +382,12 @@ SELECT parent, child FROM edges WHERE parent = ANY (:keys::bigint[]) ORDER BY ch
 -- name: insert_roles
 INSERT INTO roles (name) SELECT * FROM unnest(:names::text[]) ON CONFLICT (name) DO NOTHING;
 
+-- name: open_circuit
+SELECT open_until FROM circuits WHERE provider = :provider::text AND open_until >
+    coalesce(:now::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint);
+
 -- name: lock_role
-SELECT id, name, max_running, max_review, paused, seen_at FROM roles
+SELECT id, name, max_running, max_review, paused, seen_at, provider, daily FROM roles
 WHERE id = :role::integer FOR UPDATE;
 
 -- name: want
@@ -414,10 +469,59 @@ WITH RECURSIVE chain (position, previous) AS (
 ), gone_effects AS (DELETE FROM outbox WHERE key = ANY (:keys::bigint[])
 ), gone_holds AS (DELETE FROM holds WHERE key = ANY (:keys::bigint[])
 ), gone_wants AS (DELETE FROM wants WHERE key = ANY (:keys::bigint[])
+), gone_members AS (DELETE FROM tree_members WHERE key = ANY (:keys::bigint[])
 ), gone_edges AS (
     DELETE FROM edges WHERE child = ANY (:keys::bigint[]) OR parent = ANY (:keys::bigint[])
 ), gone_tasks AS (DELETE FROM tasks WHERE key = ANY (:keys::bigint[]))
 DELETE FROM specs WHERE key = ANY (:keys::bigint[]);
+
+-- name: fell_trees
+DELETE FROM trees r WHERE NOT EXISTS (SELECT 1 FROM tree_members m WHERE m.root = r.root);
+
+-- Amounts travel as text: the wire knows whole numbers and texts.
+
+-- name: add_spending
+INSERT INTO spending (kind, name, day, usd, tokens, turns, seconds)
+SELECT kind, name, day, usd::double precision, tokens::double precision, turns::double precision,
+       seconds::double precision
+FROM unnest(:kinds::text[], :names::text[], :days::bigint[], :usds::text[], :tokens::text[],
+            :turns::text[], :seconds::text[])
+     AS u (kind, name, day, usd, tokens, turns, seconds)
+ORDER BY kind, name, day
+ON CONFLICT (kind, name, day) DO UPDATE SET usd = spending.usd + excluded.usd,
+    tokens = spending.tokens + excluded.tokens, turns = spending.turns + excluded.turns,
+    seconds = spending.seconds + excluded.seconds;
+
+-- name: trees_of
+SELECT root, name, budget, extra, spent, used_up FROM trees WHERE root IN (
+    SELECT root FROM tree_members WHERE key = ANY (:keys::bigint[]))
+ORDER BY root;
+
+-- name: lock_trees
+SELECT m.key, r.root, r.name, r.budget, r.extra, r.spent, r.used_up
+FROM tree_members m JOIN trees r ON r.root = m.root
+WHERE m.key = ANY (:keys::bigint[]) ORDER BY r.root, m.key FOR UPDATE OF r;
+
+-- name: membership
+SELECT s.id, m.root FROM specs s JOIN tree_members m ON m.key = s.key
+WHERE s.id = ANY (:ids::text[]) ORDER BY s.id, m.root;
+
+-- name: set_trees
+INSERT INTO trees (root, name, budget, extra, spent, used_up)
+SELECT * FROM unnest(:roots::bigint[], :names::text[], :budgets::text[], :extras::text[],
+                     :spents::text[], :used_ups::bigint[])
+     AS u (root, name, budget, extra, spent, used_up) ORDER BY root
+ON CONFLICT (root) DO UPDATE SET budget = excluded.budget, extra = excluded.extra,
+    spent = excluded.spent, used_up = excluded.used_up;
+
+-- name: join_trees
+INSERT INTO tree_members (key, root) SELECT * FROM unnest(:keys::bigint[], :roots::bigint[])
+ON CONFLICT DO NOTHING;
+
+-- name: waiting_roles
+SELECT DISTINCT r.name FROM tree_members m JOIN tasks t ON t.key = m.key
+JOIN roles r ON r.id = t.role
+WHERE m.root = ANY (:roots::bigint[]) AND t.state = 1 ORDER BY r.name;
 
 -- name: replan
 DISCARD PLANS;

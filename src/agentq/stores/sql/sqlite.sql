@@ -87,8 +87,24 @@ SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.
        t.last_event, s.submitted_at, s.body
 FROM tasks t INDEXED BY tasks_live CROSS JOIN specs s ON s.key = t.key
 WHERE t.role = ? AND t.state = 1 AND t.state < 5
-  AND (t.flags & 2 = 0 OR NOT EXISTS (
-      SELECT 1 FROM wants w JOIN holds h ON h.resource = w.resource WHERE w.key = t.key))
+  AND (t.flags & 6 = 0 OR NOT EXISTS (
+      SELECT 1 FROM wants w JOIN holds h ON h.resource = w.resource WHERE w.key = t.key)
+    AND NOT EXISTS (
+      SELECT 1 FROM tree_members m JOIN trees r ON r.root = m.root
+      WHERE m.key = t.key AND r.used_up = 1))
+ORDER BY t.priority, t.key LIMIT ?;
+
+-- name: pick_after
+SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
+       t.last_event, s.submitted_at, s.body
+FROM tasks t INDEXED BY tasks_live CROSS JOIN specs s ON s.key = t.key
+WHERE t.role = ? AND t.state = 1 AND t.state < 5
+  AND (t.priority, t.key) > (?, ?)
+  AND (t.flags & 6 = 0 OR NOT EXISTS (
+      SELECT 1 FROM wants w JOIN holds h ON h.resource = w.resource WHERE w.key = t.key)
+    AND NOT EXISTS (
+      SELECT 1 FROM tree_members m JOIN trees r ON r.root = m.root
+      WHERE m.key = t.key AND r.used_up = 1))
 ORDER BY t.priority, t.key LIMIT ?;
 
 -- name: due
@@ -190,3 +206,42 @@ DELETE FROM tasks WHERE key = ?;
 
 -- name: delete_spec
 DELETE FROM specs WHERE key = ?;
+
+-- name: add_spending
+INSERT INTO spending (kind, name, day, usd, tokens, turns, seconds) VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (kind, name, day) DO UPDATE SET usd = usd + excluded.usd,
+    tokens = tokens + excluded.tokens, turns = turns + excluded.turns,
+    seconds = seconds + excluded.seconds;
+
+-- name: trees_of
+SELECT root, name, budget, extra, spent, used_up FROM trees WHERE root IN (
+    SELECT root FROM tree_members WHERE key IN (SELECT value FROM json_each(?)))
+ORDER BY root;
+
+-- name: lock_trees
+SELECT m.key, r.root, r.name, r.budget, r.extra, r.spent, r.used_up
+FROM tree_members m JOIN trees r ON r.root = m.root
+WHERE m.key IN (SELECT value FROM json_each(?)) ORDER BY r.root, m.key;
+
+-- name: membership
+SELECT s.id, m.root FROM specs s JOIN tree_members m ON m.key = s.key
+WHERE s.id IN (SELECT value FROM json_each(?)) ORDER BY s.id, m.root;
+
+-- name: set_tree
+INSERT INTO trees (root, name, budget, extra, spent, used_up) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (root) DO UPDATE SET budget = excluded.budget, extra = excluded.extra,
+    spent = excluded.spent, used_up = excluded.used_up;
+
+-- name: join_tree
+INSERT INTO tree_members (key, root) VALUES (?, ?) ON CONFLICT DO NOTHING;
+
+-- name: waiting_roles
+SELECT DISTINCT r.name FROM tree_members m JOIN tasks t ON t.key = m.key
+JOIN roles r ON r.id = t.role
+WHERE m.root IN (SELECT value FROM json_each(?)) AND t.state = 1 ORDER BY r.name;
+
+-- name: leave_trees
+DELETE FROM tree_members WHERE key = ?;
+
+-- name: fell_trees
+DELETE FROM trees WHERE NOT EXISTS (SELECT 1 FROM tree_members m WHERE m.root = trees.root);

@@ -1,0 +1,1 @@
+"""Agent tools behind one contract, a file each: how to start it, and what its output means."""

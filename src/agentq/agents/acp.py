@@ -1,0 +1,236 @@
+"""`acp`: any agent that speaks the Agent Client Protocol, through a bridge of our own.
+
+The role's command starts the agent (`command = ["gemini", "--acp"]`). The bridge
+(`agentq.agents.acp_bridge`) runs it in the workspace and translates; here is what its lines mean.
+`options.permissions` answers what the agent asks permission for: "deny" unless it says "allow".
+
+How the protocol's reasons to stop are read:
+
+- `end_turn` is completed, and the last message is the answer; `refusal` is refused.
+- `max_tokens` and `max_turn_requests` are budget: the agent ran into a limit of its own. The same
+  task with the same limit would spend the same again, so somebody raises it or cuts the task.
+- `cancelled` is cancelled if we asked for it. If not, the attempt failed and is tried again.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib.util import find_spec
+from io import StringIO
+from typing import Any
+
+from agentq.agents.acp_conversation import MISSING_SDK, MISSING_SDK_REMEDY
+from agentq.agents.jsonlines import (
+    RESULT_CHARS_MAX,
+    SAID_CHARS_MAX,
+    Totals,
+    clean,
+    number,
+    one_line,
+    table,
+    text,
+    whole,
+)
+from agentq.agents.listening import Clock, JsonListener, machine_clock
+from agentq.agents.troubles import LOG_IN, Trouble, trouble
+from agentq.contracts.agent import Done, Exit, Heard, Job, Launch, Outcome, Said, Spent, Verdict
+from agentq.core.errors import Invalid
+from agentq.core.task import NOTHING, Amounts
+
+PERMISSIONS = ("deny", "allow")
+#: The protocol's own error code for "log in first".
+AUTH_REQUIRED = -32000
+
+_STOPS = {
+    "end_turn": Trouble(Outcome.COMPLETED),
+    "refusal": Trouble(Outcome.REFUSED),
+    "max_tokens": Trouble(Outcome.BUDGET, "It reached its own limit of tokens for one answer."),
+    "max_turn_requests": Trouble(
+        Outcome.BUDGET, "It reached its own limit of model requests for one task."
+    ),
+    "cancelled": Trouble(Outcome.TRANSIENT, "It says that it was cancelled; nobody here did."),
+}
+#: What the bridge itself finds wrong.
+_NAMED = {"invalid": Outcome.INVALID, "bad_output": Outcome.BAD_OUTPUT}
+
+
+class Acp:
+    """Keeps `agentq.contracts.agent.Agent`."""
+
+    name = "acp"
+    provider = ""
+    resumes = True
+    warm = False
+
+    def __init__(self, clock: Clock = machine_clock) -> None:
+        self._clock = clock
+
+    def launch(self, job: Job) -> Launch:
+        if not job.command:
+            raise Invalid(
+                "The agent `acp` needs the command of an agent that speaks the Agent Client"
+                " Protocol on its standard input and output, and none is set.",
+                'Set it in the role: command = ["gemini", "--acp"].',
+            )
+        permissions = job.options.get("permissions", "deny")
+        if permissions not in PERMISSIONS:
+            raise Invalid(
+                f"The option `permissions` of the agent `acp` is {permissions!r}; it can be deny or"
+                " allow.",
+                "Set it in the role, or leave it out for deny.",
+            )
+        if find_spec("acp") is None:
+            raise Invalid(MISSING_SDK, MISSING_SDK_REMEDY)
+        # -P: a module in the workspace must not stand in for one of ours.
+        bridge = (sys.executable, "-P", "-m", "agentq.agents.acp_bridge")
+        words = ("--workspace", str(job.workspace), "--permissions", permissions, "--")
+        return Launch(
+            argv=(*bridge, *words, *job.command),
+            stdin=_line(prompt=job.prompt, session=job.session),
+            keep_stdin=True,
+        )
+
+    def listen(self, job: Job) -> AcpListener:
+        return AcpListener(job, self._clock)
+
+    def opening(self, job: Job) -> bytes:
+        return b""
+
+
+def _line(**fields: Any) -> bytes:
+    return json.dumps(fields).encode("ascii") + b"\n"
+
+
+class AcpListener(JsonListener):
+    """Listens to the bridge."""
+
+    tool = "The ACP agent"
+
+    def __init__(self, job: Job, clock: Clock) -> None:
+        super().__init__(job, clock)
+        self._totals = Totals(NOTHING)
+        self._answer = StringIO()
+        self._message = ""
+        self._begins = True  # what comes next is a new message
+        self._turns = 0
+        self._sentence = ""  # of the line that is being said
+        self._last_tool = ("", "")
+        self._end: dict[str, Any] = {}
+
+    def interrupt(self) -> bytes | None:
+        return _line(type="cancel")
+
+    # -- what a line means -------------------------------------------------------------------------
+
+    def event(self, event: dict[str, Any]) -> list[Heard]:
+        if self._end:
+            return []
+        match event.get("type"):
+            case "said":
+                return self._chunk(text(event.get("text"), RESULT_CHARS_MAX), event.get("message"))
+            case "tool":
+                return self._tool(text(event.get("title")), text(event.get("status"), 40))
+            case "usage":
+                return self._usage(event)
+            case "session":
+                return self.in_session(event.get("session"))
+            case "denied":
+                what = text(event.get("what")) or "something"
+                return self.denied(what, what)
+            case "allowed" | "log" as kind:
+                words = text(event.get("what" if kind == "allowed" else "text"))
+                return [Said(f"allowed: {words}" if kind == "allowed" else words)] if words else []
+            case "stop" | "error" | "gone":
+                self._end = event
+                return [*self._spoken(), *self._last_spending(table(event.get("usage"))), Done()]
+        return []
+
+    def _chunk(self, words: str, message: object) -> list[Heard]:
+        heard: list[Heard] = []
+        known = message if isinstance(message, str) else ""
+        if known != self._message if known else self._begins:
+            heard += [*self._spoken(), Spent(Amounts(turns=1))]
+            self._message, self._begins = known, True
+            self._turns += 1
+        if not words:
+            return heard
+        if self._begins:  # only words replace words: the last message that has any is the answer
+            self._begins, self._answer = False, StringIO()
+        self._answer.write(words[: max(RESULT_CHARS_MAX - self._answer.tell(), 0)])
+        *lines, self._sentence = (self._sentence + words).split("\n")
+        if len(self._sentence) >= SAID_CHARS_MAX:
+            lines, self._sentence = [*lines, self._sentence], ""
+        return heard + [Said(one_line(line)) for line in lines if line.strip()]
+
+    def _spoken(self) -> list[Heard]:
+        line, self._sentence = one_line(self._sentence), ""
+        return [Said(line)] if line else []
+
+    def _tool(self, title: str, status: str) -> list[Heard]:
+        self._begins = self._begins or not self._message
+        if not title or (title, status) == self._last_tool:
+            return []
+        self._last_tool = (title, status)
+        return [*self._spoken(), Said(one_line(f"{title} ({status})" if status else title))]
+
+    def _usage(self, event: dict[str, Any]) -> list[Heard]:
+        amount = event.get("amount")
+        if type(amount) not in (int, float) or event.get("currency") != "USD":
+            return []  # how full the context is, or money that no budget of ours counts
+        grown = self._totals.grown_to(Amounts(usd=number(amount)))
+        # What it names before our prompt was paid in an earlier attempt.
+        return [] if grown == NOTHING or event.get("earlier") is True else [Spent(grown)]
+
+    def _last_spending(self, usage: dict[str, Any]) -> list[Heard]:
+        tokens = whole(usage.get("total_tokens")) or (
+            whole(usage.get("input_tokens")) + whole(usage.get("output_tokens"))
+        )
+        turns = 1 if self._end.get("type") == "stop" and not self._turns else 0
+        cost = Amounts(tokens=tokens, turns=turns)
+        return [] if cost == NOTHING else [Spent(cost)]
+
+    # -- verdicts ----------------------------------------------------------------------------------
+
+    def verdict(self, exit: Exit) -> Verdict:
+        end = self._end
+        kind = end.get("type")
+        if kind is None:
+            return self.vanished(exit)
+        if end.get("asked") is True and end.get("reason") in (None, "cancelled"):
+            return self.because(Trouble(Outcome.CANCELLED), f"{self.tool} stopped when asked to.")
+        if kind == "stop":
+            return self._stopped(exit, text(end.get("reason"), 40))
+        if kind == "gone":
+            return self._gone(exit, text(end.get("broken")), end.get("code"))
+        return self._failed(exit)
+
+    def _stopped(self, exit: Exit, reason: str) -> Verdict:
+        answer = clean(self._answer.getvalue())
+        why = _STOPS.get(reason, Trouble(Outcome.BAD_OUTPUT))
+        if why.outcome is Outcome.COMPLETED:
+            return self.completed(exit, answer)
+        said = f": {answer}" if answer else "."
+        return self.because(why, f"{self.tool} stopped with {reason or 'no reason'}{said}")
+
+    def _gone(self, exit: Exit, broken: str, code: object) -> Verdict:
+        if broken:
+            return self.because(Trouble(Outcome.BAD_OUTPUT), f"{self.tool} sent {broken}.")
+        if type(code) is not int:
+            return self.vanished(exit)
+        return self.vanished(Exit(signal=-code) if code < 0 else Exit(code=code))
+
+    def _failed(self, exit: Exit) -> Verdict:
+        end = self._end
+        message = text(end.get("message"), 2000)
+        if named := _NAMED.get(text(end.get("outcome"), 40)):
+            return self.because(Trouble(named), message)
+        if end.get("code") == AUTH_REQUIRED:
+            return self.because(Trouble(Outcome.INVALID, LOG_IN), f"{self.tool}: {message}.")
+        details = f"{message} {text(end.get('data'), 2000)}".strip()
+        known = trouble(details, self.clock(), resumed=self.resumed)
+        if end.get("stage") == "load" and (known is None or known.outcome is not Outcome.QUOTA):
+            known = Trouble(Outcome.TRANSIENT, session_unknown=True)
+        if known is not None:
+            return self.because(known, f"{self.tool} answered with an error: {details}")
+        return self.failed(exit, f"{self.tool} answered with an error: {details}")

@@ -1,0 +1,209 @@
+"""One conversation of the ACP bridge: what it asks of an agent, and what an agent may ask of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentq.agents.acp_files import Outside, read_text, write_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from acp.client.connection import ClientSideConnection
+    from acp.schema import (
+        PermissionOption,
+        ReadTextFileResponse,
+        RequestPermissionResponse,
+        ToolCallUpdate,
+        WriteTextFileResponse,
+    )
+
+#: Text travels in pieces, so that a line to the worker stays far below the worker's own limit.
+PIECE_CHARS = 2000
+TITLE_CHARS_MAX = 300
+#: How many tool calls are remembered by name, for permission requests that give only their id.
+TITLES_MAX = 200
+
+MISSING_SDK = "The `acp` agent needs the Agent Client Protocol SDK, which is not installed."
+MISSING_SDK_REMEDY = "Install it: pip install 'agentq-orchestrator[acp]'."
+
+
+def tell(type: str, **fields: Any) -> None:
+    """One line for the worker. It blocks while the worker does not read: nothing piles up here."""
+    line = json.dumps({"type": type, **fields}, default=str).encode("ascii") + b"\n"
+    while line:
+        line = line[os.write(1, line) :]
+
+
+def dict_or_empty(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+class Conversation:
+    """One prompt to one agent; the client side of the protocol, as the SDK calls it."""
+
+    def __init__(self, workspace: Path, permissions: str, job: dict[str, Any]) -> None:
+        self._workspace = workspace
+        self._allows = permissions == "allow"
+        self._prompt = str(job.get("prompt") or "")
+        self._wanted = str(job.get("session") or "")
+        self._session = ""
+        self._titles: dict[str, str] = {}
+        self._connection: ClientSideConnection | None = None
+        #: initialize, load, new, prompt: where an error happened.
+        self.stage = "initialize"
+        #: Somebody asked for an end, so a "cancelled" is an answer and no surprise.
+        self.asked = False
+
+    async def hold(self, connection: ClientSideConnection) -> int:
+        """From the handshake to the reason why the agent stopped; 0 if it gave one."""
+        from acp import PROTOCOL_VERSION, text_block
+        from acp.schema import ClientCapabilities, FileSystemCapabilities, Implementation
+
+        greeting = await connection.initialize(
+            PROTOCOL_VERSION,
+            client_capabilities=ClientCapabilities(
+                fs=FileSystemCapabilities(read_text_file=True, write_text_file=True), terminal=False
+            ),
+            client_info=Implementation(name="agentq", version="1"),
+        )
+        if greeting.protocol_version != PROTOCOL_VERSION:
+            tell("error", outcome="invalid",
+                 message=f"The agent speaks version {greeting.protocol_version} of the Agent Client"
+                 f" Protocol; version {PROTOCOL_VERSION} was asked for.")  # fmt: skip
+            return 1
+        abilities = greeting.agent_capabilities
+        cwd = str(self._workspace)
+        if self._wanted and abilities is not None and abilities.load_session:
+            # What it replays now was said and paid for in an earlier attempt.
+            self.stage, self._session = "load", self._wanted
+            await connection.load_session(cwd=cwd, session_id=self._wanted, mcp_servers=[])
+        else:
+            if self._wanted:
+                tell("log", text="This agent cannot go on from an earlier session: it starts anew.")
+            self.stage = "new"
+            self._session = (await connection.new_session(cwd=cwd, mcp_servers=[])).session_id
+        tell("session", session=self._session)
+        self.stage, self._connection = "prompt", connection
+        answer = await connection.prompt(
+            session_id=self._session, prompt=[text_block(self._prompt)]
+        )
+        usage = answer.usage.model_dump(exclude_none=True) if answer.usage else {}
+        tell("stop", reason=answer.stop_reason, asked=self.asked, usage=usage)
+        return 0
+
+    async def cancel(self) -> bool:
+        """Pass on that the agent shall stop; False if it has not even begun."""
+        self.asked = True
+        if self._connection is None:
+            return False
+        with suppress(ConnectionError):  # then it is gone already
+            await self._connection.cancel(session_id=self._session)
+        return True
+
+    def updated(self, params: dict[str, Any]) -> None:
+        """What the agent says of itself while it works."""
+        if params.get("sessionId", self._session) != self._session:
+            return
+        update = dict_or_empty(params.get("update"))
+        kind = update.get("sessionUpdate")
+        if kind == "usage_update":
+            cost = dict_or_empty(update.get("cost"))
+            amount = cost.get("amount")
+            tell(
+                "usage",
+                amount=amount if isinstance(amount, int | float) else None,
+                currency=str(cost.get("currency", ""))[:10],
+                earlier=self.stage != "prompt",
+            )
+        elif self.stage != "prompt":
+            tell("alive")
+        elif kind in ("agent_message_chunk", "agent_thought_chunk"):
+            self._chunk("said" if kind == "agent_message_chunk" else "thought", update)
+        elif kind in ("tool_call", "tool_call_update"):
+            self._tool(update, str(update.get("toolCallId", ""))[:TITLE_CHARS_MAX])
+        else:
+            tell("alive")
+
+    def _chunk(self, word: str, update: dict[str, Any]) -> None:
+        text = dict_or_empty(update.get("content")).get("text")
+        text = text if isinstance(text, str) else ""
+        message = str(update.get("messageId") or "")[:TITLE_CHARS_MAX]
+        for start in range(0, len(text) or 1, PIECE_CHARS):
+            tell(word, text=text[start : start + PIECE_CHARS], message=message)
+
+    def _tool(self, update: dict[str, Any], id: str) -> None:
+        title = update.get("title")
+        if isinstance(title, str) and title:
+            self._titles.pop(id, None)
+            self._titles[id] = title[:TITLE_CHARS_MAX]
+            if len(self._titles) > TITLES_MAX:
+                del self._titles[next(iter(self._titles))]
+        status = update.get("status")
+        tell(
+            "tool",
+            title=self._titles.get(id, ""),
+            status=status[:40] if isinstance(status, str) else "",
+        )
+
+    # -- what the agent asks of us -----------------------------------------------------------------
+
+    async def request_permission(
+        self, session_id: str, tool_call: ToolCallUpdate, options: list[PermissionOption], **_: Any
+    ) -> RequestPermissionResponse:
+        from acp.schema import AllowedOutcome, DeniedOutcome, RequestPermissionResponse
+
+        what = (tool_call.title or self._titles.get(tool_call.tool_call_id) or tool_call.kind or
+                tool_call.tool_call_id)[:TITLE_CHARS_MAX]  # fmt: skip
+        # The least that says yes, or no: "always" would outlive the question.
+        kinds = (("allow_once", "allow_always") if self._allows
+                 else ("reject_once", "reject_always"))  # fmt: skip
+        chosen = [option for kind in kinds for option in options if option.kind == kind]
+        tell("allowed" if self._allows and chosen else "denied", what=what)
+        if not chosen:
+            return RequestPermissionResponse(outcome=DeniedOutcome(outcome="cancelled"))
+        return RequestPermissionResponse(
+            outcome=AllowedOutcome(outcome="selected", option_id=chosen[0].option_id)
+        )
+
+    async def read_text_file(
+        self,
+        session_id: str,
+        path: str,
+        line: int | None = None,
+        limit: int | None = None,
+        **_: Any,
+    ) -> ReadTextFileResponse:
+        from acp.schema import ReadTextFileResponse
+
+        with _file_errors("read", path):
+            return ReadTextFileResponse(content=read_text(self._workspace, path, line, limit))
+
+    async def write_text_file(
+        self, session_id: str, path: str, content: str, **_: Any
+    ) -> WriteTextFileResponse:
+        from acp.schema import WriteTextFileResponse
+
+        with _file_errors("write", path):
+            write_text(self._workspace, path, content)
+        return WriteTextFileResponse()
+
+
+@contextmanager
+def _file_errors(verb: str, path: str) -> Iterator[None]:
+    """What went wrong with a file, as an answer that the agent understands."""
+    from acp import RequestError
+
+    try:
+        yield
+    except Outside as error:
+        tell("denied", what=f"{verb} {path}"[:TITLE_CHARS_MAX])
+        raise RequestError.invalid_params({"details": str(error)}) from error
+    except FileNotFoundError as error:
+        raise RequestError.resource_not_found(path) from error
+    except OSError as error:
+        raise RequestError.internal_error({"details": f"{path}: {error}"}) from error

@@ -1,0 +1,297 @@
+"""Claude Code: `claude -p --output-format stream-json --verbose`, the prompt on standard input.
+
+What it may do is for the role to say: `command = ["claude", "--permission-mode", "acceptEdits"]`.
+Without that it runs with its own defaults, and what it was denied stands in the verdict.
+
+Traps this file minds: an API failure ends with `subtype: "success"` (only `is_error` decides); an
+interrupted run exits 0 without a result; a `task-notification` result answers no prompt of ours;
+`total_cost_usd` is a running total, which even goes on from the conversation that was resumed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from agentq.agents.jsonlines import (
+    RESULT_CHARS_MAX,
+    Totals,
+    listed,
+    number,
+    one_line,
+    session_id,
+    table,
+    text,
+    whole,
+)
+from agentq.agents.listening import Clock, JsonListener, command_words, machine_clock
+from agentq.agents.reset_times import moment
+from agentq.agents.troubles import Trouble
+from agentq.contracts.agent import (
+    Done,
+    Exit,
+    Heard,
+    Job,
+    Launch,
+    Limited,
+    Listener,
+    Outcome,
+    Said,
+    Spent,
+    Verdict,
+)
+from agentq.core.task import NOTHING, Amounts, Task
+
+#: So many messages in flight are told apart; sub-agents speak at the same time.
+MESSAGES_KEPT = 64
+
+
+class Claude:
+    """Claude Code, one process per attempt."""
+
+    name = "claude"
+    provider = "anthropic"
+    resumes = True
+    warm = False
+    passes = (
+        "ANTHROPIC_API_KEY",
+        "ANTHROPIC_AUTH_TOKEN",
+        "ANTHROPIC_BASE_URL",
+        "ANTHROPIC_MODEL",
+        "ANTHROPIC_SMALL_FAST_MODEL",
+        "ANTHROPIC_CUSTOM_HEADERS",
+        "ANTHROPIC_VERTEX_PROJECT_ID",
+        "AWS_ACCESS_KEY_ID",
+        "AWS_PROFILE",
+        "AWS_REGION",
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_SESSION_TOKEN",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
+        "CLAUDE_CODE_MAX_RETRIES",
+        "CLAUDE_CODE_OAUTH_TOKEN",
+        "CLAUDE_CODE_USE_BEDROCK",
+        "CLAUDE_CODE_USE_VERTEX",
+        "CLAUDE_CONFIG_DIR",
+        "CLOUD_ML_REGION",
+        "DISABLE_AUTOUPDATER",
+        "DISABLE_ERROR_REPORTING",
+        "DISABLE_TELEMETRY",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "HTTPS_PROXY",
+        "HTTP_PROXY",
+        "NODE_EXTRA_CA_CERTS",
+        "NO_PROXY",
+    )
+
+    def __init__(self, clock: Clock = machine_clock) -> None:
+        self._clock = clock
+
+    def launch(self, job: Job) -> Launch:
+        argv = [*command_words(job, "claude")]
+        resumed = session_id(job.session)
+        for option, most in _caps(job.task, resumed=bool(resumed)):
+            if not any(word == option or word.startswith(f"{option}=") for word in argv):
+                argv += [option, most]
+        argv += ["-p", "--output-format", "stream-json", "--verbose"]
+        if resumed:
+            argv += ["--resume", resumed]
+        return Launch(tuple(argv), job.prompt.encode("utf-8", "replace"), passes=self.passes)
+
+    def listen(self, job: Job) -> Listener:
+        return _Listener(job, self._clock)
+
+    def opening(self, job: Job) -> bytes:
+        return b""
+
+
+def _caps(task: Task, *, resumed: bool) -> list[tuple[str, str]]:
+    """The task's budget in the tool's own words: it names its cost only at the end of a run, so
+    that nobody else could stop it in time."""
+    budget, extra, spent = task.spec.budget, task.memo.extra_budget, task.memo.spent
+    caps = []
+    if budget.usd:
+        # A resumed conversation starts from its earlier cost, and so does what it compares.
+        used = 0.0 if resumed else spent.usd
+        caps.append(("--max-budget-usd", f"{max(budget.usd + extra.usd - used, 0.01):.6g}"))
+    if budget.turns:
+        caps.append(("--max-turns", str(max(budget.turns + extra.turns - spent.turns, 1))))
+    return caps
+
+
+class _Listener(JsonListener):
+    tool = "claude"
+
+    def __init__(self, job: Job, clock: Clock) -> None:
+        super().__init__(job, clock)
+        self._result: dict[str, Any] | None = None
+        self._limited: Limited | None = None
+        self._costs = Totals(NOTHING)
+        #: Tokens heard as they were used, since the last result, which brings the exact amounts.
+        self._live = NOTHING
+        #: Messages since then: all that is known of its turns if no result comes any more.
+        self._turns = 0
+        self._messages: dict[str, None] = {}
+
+    def event(self, event: dict[str, Any]) -> list[Heard]:
+        heard = self.in_session(event.get("session_id"))
+        match event.get("type"):
+            case "assistant":
+                heard += self._assistant(event)
+            case "result":
+                heard += self._ended(event)
+            case "rate_limit_event":
+                heard += self._rate_limit(table(event.get("rate_limit_info")))
+            case "system":
+                heard += self._system(event)
+            case "permission_denied":
+                heard += self._denial(event)
+        return heard
+
+    def _system(self, event: dict[str, Any]) -> list[Heard]:
+        match event.get("subtype"):
+            case "api_retry":
+                status, attempt = whole(event.get("error_status")), whole(event.get("attempt"))
+                most = whole(event.get("max_retries"))
+                return [Said(f"the provider answered {status}; try {attempt} of {most}")]
+            case "permission_denied":
+                return self._denial(event)
+            case _:
+                return []
+
+    def _assistant(self, event: dict[str, Any]) -> list[Heard]:
+        message = table(event.get("message"))
+        heard: list[Heard] = []
+        for block in map(table, listed(message.get("content"))[:100]):
+            if block.get("type") == "text" and (said := one_line(text(block.get("text"), 2000))):
+                heard.append(Said(said))
+            elif block.get("type") == "tool_use":
+                heard.append(Said(_tool(block.get("name"), block.get("input"))))
+        return heard + self._spent_live(message)
+
+    def _spent_live(self, message: dict[str, Any]) -> list[Heard]:
+        """A message comes once per part of it, each time with the whole of its usage."""
+        known_as = text(message.get("id"), 200)
+        if not known_as or known_as in self._messages or message.get("model") == "<synthetic>":
+            return []
+        if len(self._messages) >= MESSAGES_KEPT:
+            del self._messages[next(iter(self._messages))]
+        self._messages[known_as] = None
+        cost = Amounts(tokens=_tokens(table(message.get("usage"))))
+        self._live = self._live.plus(cost)
+        self._turns += 1
+        return [Spent(cost)] if cost != NOTHING else []
+
+    def _rate_limit(self, info: dict[str, Any]) -> list[Heard]:
+        if info.get("status") != "rejected" or info.get("isUsingOverage") is True:
+            return []
+        kind = text(info.get("rateLimitType"), 60) or "rate"
+        resets_at = moment(info.get("resetsAt"), self.clock())
+        self._limited = Limited(resets_at, f"the {kind.replace('_', ' ')} limit is used up")
+        return [self._limited]
+
+    def _denial(self, event: dict[str, Any]) -> list[Heard]:
+        what = _tool(event.get("tool_name"), event.get("tool_input"))
+        return self.denied(what, what)
+
+    # -- the result --------------------------------------------------------------------------------
+
+    def _ended(self, event: dict[str, Any]) -> list[Heard]:
+        heard: list[Heard] = []
+        for denial in map(table, listed(event.get("permission_denials"))[:200]):
+            heard += self._denial(denial)
+        cost = self._cost(event)
+        if cost != NOTHING:
+            heard.append(Spent(cost))
+        if table(event.get("origin")).get("kind") == "task-notification":
+            return heard
+        self._result = {
+            key: event.get(key)
+            for key in ("is_error", "subtype", "stop_reason", "api_error_status", "num_turns")
+        }
+        self._result["result"] = text(event.get("result"), RESULT_CHARS_MAX)
+        self._result["structured"] = event.get("structured_output")
+        errors = [text(each) for each in listed(event.get("errors"))[:5]]
+        self._result["errors"] = "; ".join(each for each in errors if each)
+        return [*heard, Done()]
+
+    def _cost(self, event: dict[str, Any]) -> Amounts:
+        """What this result adds to what was heard before."""
+        total = number(event.get("total_cost_usd"))
+        grown = self._costs.grown_to(Amounts(usd=total))
+        turns = whole(event.get("num_turns"))
+        since = event.get("model_usage_since_last_result")
+        if type(since) is dict:
+            # The exact difference, where the tool gives it: also right for a resumed conversation.
+            models = [table(model) for model in since.values()]
+            usd = sum(number(model.get("costUSD")) for model in models)
+            tokens = sum(_model_tokens(model) for model in models)
+        else:
+            usd, tokens = grown.usd, _tokens(table(event.get("usage")))
+        live, self._live, self._turns = self._live, NOTHING, 0
+        return Totals(live).grown_to(Amounts(round(usd, 9), tokens, turns))
+
+    def verdict(self, exit: Exit) -> Verdict:
+        found = self._verdict(exit)
+        return replace(found, cost=Amounts(turns=self._turns)) if self._turns else found
+
+    def _verdict(self, exit: Exit) -> Verdict:
+        result = self._result
+        if result is None:
+            if self._limited is not None:
+                return self._quota(self._limited.reason)
+            return self.vanished(exit)
+        if result["stop_reason"] == "refusal":
+            return self.because(Trouble(Outcome.REFUSED), result["result"] or "claude refused.")
+        if result["is_error"] is False:
+            return self.completed(exit, result["result"], result["structured"])
+        return self._error(result, exit)
+
+    def _error(self, result: dict[str, Any], exit: Exit) -> Verdict:
+        message = result["errors"] or result["result"] or f"claude failed ({exit})"
+        match result["subtype"]:
+            case "error_max_turns" | "error_max_budget_usd":
+                # Turns and money are amounts of a budget, and this one is used up. Trying again
+                # would spend as much and end here again: somebody decides whether it may have more.
+                turns = f" after {whole(result['num_turns'])} turns"
+                return self.because(Trouble(Outcome.BUDGET), message + turns)
+            case "error_max_structured_output_retries":
+                return self.because(Trouble(Outcome.BAD_OUTPUT), message)
+        status = whole(result["api_error_status"])
+        if self._limited is not None and status in (0, 429):
+            return self._quota(message)
+        return self.failed(exit, message, status)
+
+    def _quota(self, message: str) -> Verdict:
+        resets_at = self._limited.resets_at if self._limited is not None else 0
+        return self.because(Trouble(Outcome.QUOTA, resets_at=resets_at), message)
+
+
+def _tokens(usage: dict[str, Any]) -> int:
+    """All that the model read and wrote, cached or not: so all tools count alike."""
+    return sum(
+        whole(usage.get(kind))
+        for kind in (
+            "input_tokens",
+            "output_tokens",
+            "cache_creation_input_tokens",
+            "cache_read_input_tokens",
+        )
+    )
+
+
+def _model_tokens(usage: dict[str, Any]) -> int:
+    return sum(
+        whole(usage.get(kind))
+        for kind in (
+            "inputTokens",
+            "outputTokens",
+            "cacheCreationInputTokens",
+            "cacheReadInputTokens",
+        )
+    )
+
+
+def _tool(name: object, given: object) -> str:
+    """A tool call in one line: its name, and the first of what it was given."""
+    told = next((text(value) for value in table(given).values() if text(value)), "")
+    return one_line(f"{text(name, 80) or 'a tool'}: {told}" if told else text(name, 80) or "a tool")

@@ -1,0 +1,158 @@
+"""Codex: `codex exec --json -C WORKSPACE … -`, the prompt on standard input.
+
+What it may do is for the role to say: `command = ["codex", "-s", "workspace-write"]`. Without that
+it runs with its own defaults, in which it may read only.
+
+Traps this file minds: `usage` counts the whole thread, also the part before a resume; an `error`
+event may be one that it got over, only `turn.failed` is final; an interrupted turn ends without any
+event; `-C` and `-s` belong before the word `resume`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from agentq.agents.jsonlines import (
+    RESULT_CHARS_MAX,
+    Totals,
+    listed,
+    one_line,
+    session_id,
+    table,
+    text,
+    whole,
+)
+from agentq.agents.listening import Clock, JsonListener, command_words, machine_clock
+from agentq.contracts.agent import Done, Exit, Heard, Job, Launch, Listener, Said, Spent, Verdict
+from agentq.core.task import NOTHING, Amounts
+
+
+class Codex:
+    """OpenAI's Codex, one process per attempt."""
+
+    name = "codex"
+    provider = "openai"
+    resumes = True
+    warm = False
+    passes = (
+        "ALL_PROXY",
+        "CODEX_API_KEY",
+        "CODEX_HOME",
+        "HTTPS_PROXY",
+        "HTTP_PROXY",
+        "NO_PROXY",
+        "OPENAI_API_KEY",
+        "OPENAI_BASE_URL",
+        "OPENAI_ORGANIZATION",
+        "OPENAI_PROJECT",
+        "SSL_CERT_FILE",
+    )
+
+    def __init__(self, clock: Clock = machine_clock) -> None:
+        self._clock = clock
+
+    def launch(self, job: Job) -> Launch:
+        argv = [*command_words(job, "codex", "exec"), "--json", "-C", str(job.workspace)]
+        if "--skip-git-repo-check" not in argv:
+            argv.append("--skip-git-repo-check")  # a workspace may be a plain folder
+        resumed = session_id(job.session)
+        if resumed:
+            argv += ["resume", resumed]
+        return Launch((*argv, "-"), job.prompt.encode("utf-8", "replace"), passes=self.passes)
+
+    def listen(self, job: Job) -> Listener:
+        return _Listener(job, self._clock)
+
+    def opening(self, job: Job) -> bytes:
+        return b""
+
+
+class _Listener(JsonListener):
+    tool = "codex"
+
+    def __init__(self, job: Job, clock: Clock) -> None:
+        super().__init__(job, clock)
+        # The thread's count includes earlier attempts at this task, and those are on its account.
+        spent = job.task.memo.spent.tokens if self.resumed else 0
+        self._totals = Totals(Amounts(tokens=spent))
+        self._answer = ""
+        self._error = ""
+        self._ended = ""
+        self._has_schema = any(word.startswith("--output-schema") for word in job.command)
+
+    def event(self, event: dict[str, Any]) -> list[Heard]:
+        match event.get("type"):
+            case "thread.started":
+                return self.in_session(event.get("thread_id"))
+            case "item.started" | "item.updated" | "item.completed":
+                return self._item(table(event.get("item")), text(event.get("type"), 40))
+            case "turn.started":
+                self._ended = ""
+                return []
+            case "turn.completed":
+                self._ended = "completed"
+                return [*self._spent(event), Done()]
+            case "turn.failed":
+                self._ended = "failed"
+                said = text(table(event.get("error")).get("message"), 4000)
+                self._error = said or self._error
+                return [*self._spent(event), Done()]
+            case "error":
+                self._error = text(event.get("message"), 4000) or self._error
+                return [Said(one_line(self._error))]
+            case _:
+                return []
+
+    def _item(self, item: dict[str, Any], event: str) -> list[Heard]:
+        kind = item.get("type")
+        if kind == "agent_message":
+            answer = text(item.get("text"), RESULT_CHARS_MAX)
+            if event == "item.completed" and answer:
+                self._answer = answer
+            return [Said(one_line(answer))] if answer else []
+        if kind == "command_execution":
+            command = one_line(text(item.get("command")))
+            if item.get("status") == "declined":
+                return self.denied(command, command)
+            return [Said(command)] if event == "item.started" and command else []
+        if kind == "file_change" and item.get("status") == "declined":
+            what = _changed(item)
+            return self.denied(what, what)
+        if kind in ("reasoning", "error"):
+            # An item of kind error is a warning: the turn goes on.
+            said = one_line(text(item.get("text") or item.get("message"), 2000))
+            return [Said(said)] if said else []
+        return []
+
+    def _spent(self, event: dict[str, Any]) -> list[Heard]:
+        usage = event.get("usage")
+        grown = NOTHING
+        if type(usage) is dict:
+            # Cached input is part of the input, reasoning is part of the output.
+            tokens = whole(usage.get("input_tokens")) + whole(usage.get("output_tokens"))
+            grown = self._totals.grown_to(Amounts(tokens=tokens))
+        return [Spent(Amounts(tokens=grown.tokens, turns=1))]
+
+    def verdict(self, exit: Exit) -> Verdict:
+        if self._ended == "completed":
+            return self.completed(exit, self._answer, self._structured())
+        if self._ended == "failed":
+            return self.failed(exit, self._error or "codex failed and did not say why")
+        if self._error and exit.code:
+            return self.failed(exit, self._error)
+        return self.vanished(exit)
+
+    def _structured(self) -> Any:
+        if not self._has_schema:
+            return None
+        try:
+            return msgspec.json.decode(self._answer)
+        except (ValueError, RecursionError):
+            return None
+
+
+def _changed(item: dict[str, Any]) -> str:
+    paths = [text(table(change).get("path"), 200) for change in listed(item.get("changes"))[:20]]
+    return one_line(f"changing {', '.join(path for path in paths if path) or 'files'}")

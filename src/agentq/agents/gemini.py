@@ -1,0 +1,193 @@
+"""Gemini CLI: `gemini --output-format stream-json -p …`, the prompt on standard input.
+
+What it may do is for the role to say: `command = ["gemini", "--approval-mode", "auto_edit"]`.
+
+The prompt goes through standard input because an argument may have 128 KiB and is seen by every
+user of the machine. `-p` is still needed, also for `--resume`: its words follow those of the input.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentq.agents.jsonlines import (
+    RESULT_CHARS_MAX,
+    Totals,
+    one_line,
+    session_id,
+    table,
+    text,
+    whole,
+)
+from agentq.agents.listening import Clock, JsonListener, command_words, machine_clock
+from agentq.agents.troubles import LOG_IN, Trouble
+from agentq.contracts.agent import (
+    Done,
+    Exit,
+    Heard,
+    Job,
+    Launch,
+    Listener,
+    Outcome,
+    Said,
+    Spent,
+    Verdict,
+)
+from agentq.core.task import NOTHING, Amounts
+
+ASKED = "Do what the text above asks for."
+
+#: What its exit codes mean when it said nothing that tells more.
+EXIT_CODES = {
+    41: Trouble(Outcome.INVALID, LOG_IN),
+    42: Trouble(Outcome.INVALID, "The input was not accepted."),
+    44: Trouble(Outcome.INVALID, "Its sandbox could not be set up: check the role's settings."),
+    52: Trouble(Outcome.INVALID, "Its configuration is not valid: check its settings file."),
+    # As with any other amount that is used up: somebody decides whether it may have more.
+    53: Trouble(Outcome.BUDGET, "It reached its limit of turns."),
+    55: Trouble(Outcome.INVALID, "The workspace is not trusted: say so in its settings."),
+}
+
+
+class Gemini:
+    """Google's Gemini CLI, one process per attempt."""
+
+    name = "gemini"
+    provider = "google"
+    resumes = True
+    warm = False
+    passes = (
+        "GEMINI_API_KEY",
+        "GEMINI_CLI_HOME",
+        "GEMINI_CLI_TRUST_WORKSPACE",
+        "GEMINI_MODEL",
+        "GOOGLE_API_KEY",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "GOOGLE_CLOUD_LOCATION",
+        "GOOGLE_CLOUD_PROJECT",
+        "GOOGLE_GEMINI_BASE_URL",
+        "GOOGLE_GENAI_USE_GCA",
+        "GOOGLE_GENAI_USE_VERTEXAI",
+        "HTTPS_PROXY",
+        "HTTP_PROXY",
+        "NODE_EXTRA_CA_CERTS",
+        "NO_PROXY",
+    )
+
+    def __init__(self, clock: Clock = machine_clock) -> None:
+        self._clock = clock
+
+    def launch(self, job: Job) -> Launch:
+        argv = [*command_words(job, "gemini"), "--output-format", "stream-json"]
+        resumed = session_id(job.session)
+        if resumed:
+            argv += ["--resume", resumed]
+        prompt = job.prompt.encode("utf-8", "replace")
+        return Launch((*argv, "-p", ASKED), prompt, passes=self.passes)
+
+    def listen(self, job: Job) -> Listener:
+        return _Listener(job, self._clock)
+
+    def opening(self, job: Job) -> bytes:
+        return b""
+
+
+class _Listener(JsonListener):
+    tool = "gemini"
+
+    def __init__(self, job: Job, clock: Clock) -> None:
+        super().__init__(job, clock)
+        self._totals = Totals(NOTHING)
+        #: What it says comes in pieces; a tool call ends one text, and the last text is the answer.
+        self._pieces: list[str] = []
+        self._pieces_chars = 0
+        self._answer = ""
+        self._error = ""
+        self._status = ""
+        self._its_turn = False
+
+    def event(self, event: dict[str, Any]) -> list[Heard]:
+        match event.get("type"):
+            case "init":
+                return self.in_session(event.get("session_id"))
+            case "message":
+                return self._message(event)
+            case "tool_use":
+                name = text(event.get("tool_name"), 80) or "a tool"
+                given = text(table(event.get("parameters")).get("command"))
+                self._end_of_text()
+                return [Said(one_line(f"{name}: {given}" if given else name)), *self._turn()]
+            case "tool_result":
+                return self._tool_result(event)
+            case "error":
+                return self._warning(event)
+            case "result":
+                return self._result(event)
+            case _:
+                return []
+
+    def _message(self, event: dict[str, Any]) -> list[Heard]:
+        if event.get("role") != "assistant":
+            self._its_turn = False
+            return []
+        piece = text(event.get("content"), RESULT_CHARS_MAX)
+        if not event.get("delta"):
+            self._end_of_text()
+        if piece and self._pieces_chars + len(piece) <= RESULT_CHARS_MAX:
+            self._pieces.append(piece)
+            self._pieces_chars += len(piece)
+            if len(self._pieces) > 1000:
+                self._pieces = ["".join(self._pieces)]
+        said = one_line(piece)
+        return [*([Said(said)] if said else []), *self._turn()]
+
+    def _turn(self) -> list[Heard]:
+        """Its turn starts with the first that it says or does after being told something."""
+        if self._its_turn:
+            return []
+        self._its_turn = True
+        return [Spent(Amounts(turns=1))]
+
+    def _tool_result(self, event: dict[str, Any]) -> list[Heard]:
+        self._its_turn = False
+        if event.get("status") != "error":
+            return []
+        error = table(event.get("error"))
+        said = text(error.get("message")) or text(event.get("output"))
+        if "denied" in said.lower() or "not allowed" in said.lower():
+            return self.denied(said, one_line(said))
+        return []
+
+    def _warning(self, event: dict[str, Any]) -> list[Heard]:
+        said = text(event.get("message"), 4000)
+        if event.get("severity") != "warning":
+            self._error = said or self._error
+        return [Said(one_line(said))] if said else []
+
+    def _result(self, event: dict[str, Any]) -> list[Heard]:
+        self._status = text(event.get("status"), 40)
+        self._error = text(table(event.get("error")).get("message"), 4000) or self._error
+        stats = table(event.get("stats"))
+        tokens = whole(stats.get("total_tokens"))
+        if not tokens:
+            tokens = whole(stats.get("input_tokens")) + whole(stats.get("output_tokens"))
+        grown = self._totals.grown_to(Amounts(tokens=tokens))
+        return [*([Spent(grown)] if grown != NOTHING else []), Done()]
+
+    def _end_of_text(self) -> None:
+        if self._pieces:
+            self._answer = "".join(self._pieces)
+            self._pieces, self._pieces_chars = [], 0
+
+    def verdict(self, exit: Exit) -> Verdict:
+        self._end_of_text()
+        if self._status == "success":
+            return self.completed(exit, self._answer)
+        if self._status or (self._error and exit.code):
+            found = self.failed(exit, self._error or f"gemini failed ({exit})")
+        else:
+            found = self.vanished(exit)
+        known = EXIT_CODES.get(exit.code)
+        if known is None or found.session_unknown or found.outcome is Outcome.QUOTA:
+            return found
+        return self.because(known, found.summary)

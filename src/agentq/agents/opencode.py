@@ -1,0 +1,185 @@
+"""opencode: `opencode run --format json`, the prompt on standard input.
+
+What it may do is for the role to say: `command = ["opencode", "--auto"]`; it rejects by itself
+whatever would need a permission otherwise. It serves many providers, so the role names the one
+whose quota counts.
+
+Traps this file minds: it never says that it is done, so success is exit code 0, some text, and no
+error after it; an unknown session ends with code 0 and without a word; cost comes step by step.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentq.agents.jsonlines import (
+    RESULT_CHARS_MAX,
+    number,
+    one_line,
+    session_id,
+    table,
+    text,
+    whole,
+)
+from agentq.agents.listening import Clock, JsonListener, command_words, machine_clock
+from agentq.agents.reset_times import reset_time
+from agentq.agents.troubles import Trouble
+from agentq.contracts.agent import Exit, Heard, Job, Launch, Listener, Outcome, Said, Spent, Verdict
+from agentq.core.task import Amounts
+
+
+class Opencode:
+    """opencode, one process per attempt."""
+
+    name = "opencode"
+    provider = ""
+    resumes = True
+    warm = False
+    passes = (
+        "ANTHROPIC_API_KEY",
+        "ANTHROPIC_BASE_URL",
+        "AWS_ACCESS_KEY_ID",
+        "AWS_BEARER_TOKEN_BEDROCK",
+        "AWS_PROFILE",
+        "AWS_REGION",
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_SESSION_TOKEN",
+        "GEMINI_API_KEY",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "GOOGLE_CLOUD_PROJECT",
+        "GOOGLE_GENERATIVE_AI_API_KEY",
+        "GROQ_API_KEY",
+        "HTTPS_PROXY",
+        "HTTP_PROXY",
+        "NO_PROXY",
+        "OPENAI_API_KEY",
+        "OPENAI_BASE_URL",
+        "OPENCODE_API_KEY",
+        "OPENCODE_CONFIG",
+        "OPENCODE_CONFIG_CONTENT",
+        "OPENCODE_CONFIG_DIR",
+        "OPENCODE_PERMISSION",
+        "OPENROUTER_API_KEY",
+        "XDG_CACHE_HOME",
+        "XDG_CONFIG_HOME",
+        "XDG_DATA_HOME",
+        "XDG_STATE_HOME",
+    )
+
+    def __init__(self, clock: Clock = machine_clock) -> None:
+        self._clock = clock
+
+    def launch(self, job: Job) -> Launch:
+        argv = [*command_words(job, "opencode", "run"), "--format", "json"]
+        resumed = session_id(job.session)
+        if resumed:
+            argv += ["--session", resumed]
+        return Launch(tuple(argv), job.prompt.encode("utf-8", "replace"), passes=self.passes)
+
+    def listen(self, job: Job) -> Listener:
+        return _Listener(job, self._clock)
+
+    def opening(self, job: Job) -> bytes:
+        return b""
+
+
+class _Listener(JsonListener):
+    tool = "opencode"
+
+    def __init__(self, job: Job, clock: Clock) -> None:
+        super().__init__(job, clock)
+        self._message = ""
+        self._answer = ""
+        self._reason = ""
+        self._error: tuple[str, int] | None = None
+        self._resets_at = 0
+        self._said_anything = False
+
+    def event(self, event: dict[str, Any]) -> list[Heard]:
+        heard = self.in_session(event.get("sessionID"))
+        part = table(event.get("part"))
+        self._said_anything = True
+        match event.get("type"):
+            case "text":
+                heard += self._text(part)
+            case "reasoning":
+                said = one_line(text(part.get("text"), 2000))
+                heard += [Said(said)] if said else []
+            case "tool_use":
+                heard += self._tool_use(part)
+            case "step_finish":
+                self._error = None  # it got over it
+                self._reason = text(part.get("reason"), 40)
+                heard.append(Spent(_cost(part)))
+            case "error":
+                heard += self._failure(event.get("error"))
+        return heard
+
+    def _text(self, part: dict[str, Any]) -> list[Heard]:
+        """One message may have several texts; the last message is the answer."""
+        said = text(part.get("text"), RESULT_CHARS_MAX)
+        message = text(part.get("messageID"), 200)
+        if not said:
+            return []
+        if message and message == self._message and self._answer:
+            self._answer = f"{self._answer}\n\n{said}"[:RESULT_CHARS_MAX]
+        else:
+            self._answer = said
+        self._message = message
+        self._error = None
+        return [Said(one_line(said))]
+
+    def _tool_use(self, part: dict[str, Any]) -> list[Heard]:
+        state = table(part.get("state"))
+        name = text(part.get("tool"), 80) or "a tool"
+        given = text(table(state.get("input")).get("command")) or text(state.get("title"))
+        what = one_line(f"{name}: {given}" if given else name)
+        error = text(state.get("error")).lower()
+        if "reject" in error or "permission" in error:
+            return self.denied(what, what)
+        return [Said(what)]
+
+    def _failure(self, error: object) -> list[Heard]:
+        told = table(error)
+        data = table(told.get("data"))
+        words = text(data.get("message"), 4000) or text(told.get("message"), 4000)
+        words = words or text(error, 4000) or text(told.get("name"), 200) or "it did not say why"
+        self._error = (words, whole(data.get("statusCode")))
+        retry_after = text(table(data.get("responseHeaders")).get("retry-after"), 40)
+        self._resets_at = reset_time(f"retry-after: {retry_after}", self.clock())
+        return [Said(one_line(words))]
+
+    def verdict(self, exit: Exit) -> Verdict:
+        if self._error is not None:
+            words, status = self._error
+            found = self.failed(exit, words, status)
+            if found.outcome is Outcome.QUOTA and not found.resets_at and self._resets_at:
+                why = Trouble(Outcome.QUOTA, resets_at=self._resets_at)
+                return self.because(why, words)
+            return found
+        if self._reason == "content-filter":
+            return self.because(Trouble(Outcome.REFUSED), self._answer or "opencode refused.")
+        if exit.clean and self._answer:
+            return self.completed(exit, self._answer)
+        found = self.vanished(exit)
+        if self.resumed and exit.clean and not self._said_anything:
+            return self.because(Trouble(Outcome.TRANSIENT, session_unknown=True), found.summary)
+        return found
+
+
+def _cost(part: dict[str, Any]) -> Amounts:
+    tokens = table(part.get("tokens"))
+    cache = table(tokens.get("cache"))
+    total = whole(tokens.get("total")) or sum(
+        map(
+            whole,
+            (
+                tokens.get("input"),
+                tokens.get("output"),
+                tokens.get("reasoning"),
+                cache.get("read"),
+                cache.get("write"),
+            ),
+        )
+    )
+    return Amounts(number(part.get("cost")), total, turns=1)

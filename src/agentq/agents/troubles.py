@@ -1,0 +1,122 @@
+"""What a provider's error means for the task: one reading of codes and messages for all tools.
+
+Only what a tool gives as an error is read here, never what an agent wrote. Quota comes first where
+words could mean two things: it uses no attempt and holds back the whole provider, so that one empty
+account does not fail a queue of tasks one by one.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from agentq.agents.reset_times import reset_time
+from agentq.contracts.agent import Exit, Outcome
+
+MESSAGE_CHARS_MAX = 4000
+LOG_IN = "Somebody must log in or set a valid key; trying again will not help."
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What an error means, what to add to its message for people, and when it is over."""
+
+    outcome: Outcome
+    advice: str = ""
+    resets_at: int = 0
+    session_unknown: bool = False
+
+
+_STATUS = re.compile(
+    r"(?:status|error|code|http|api|response)\W{1,3}(?:\w{1,20}\W{1,3}){0,2}([45]\d\d)\b"
+    r"|\(([45]\d\d)\)|^\W{0,3}([45]\d\d)\b",
+    re.IGNORECASE,
+)
+_UNKNOWN_SESSION = re.compile(
+    r"no conversation found|no rollout found|invalid session identifier"
+    r"|(?:session|thread|conversation)(?: id)?(?: \S{1,80})? (?:was )?not found"
+    r"|unknown (?:session|thread|conversation)|error resuming session"
+    r"|no (?:saved |previous )?sessions? found",
+    re.IGNORECASE,
+)
+#: Going on from this conversation fails the same way each time; a new one has room again.
+_OVERFULL = re.compile(
+    r"prompt is too long|context.length.exceeded|context window|maximum context length"
+    r"|input token count.{1,40}exceeds",
+    re.IGNORECASE,
+)
+_QUOTA = re.compile(
+    r"rate.?limit|(?:usage|session|weekly|daily|hourly|5-hour|spending|monthly|request) limit"
+    r"|too many requests|\bquota\b|resource.?exhausted|exhausted your (?:capacity|\w{1,10} quota)"
+    r"|insufficient_quota|credit balance|out of credits|billing",
+    re.IGNORECASE,
+)
+_TRANSIENT = re.compile(
+    r"overload|server.?error|bad gateway|service.?unavailable|gateway time|timed? ?out"
+    r"|connection (?:error|reset|refused|closed)|ECONN|ETIMEDOUT|ENOTFOUND|EAI_AGAIN|fetch failed"
+    r"|network|stream (?:disconnected|error|closed)|temporarily|at capacity|try again",
+    re.IGNORECASE,
+)
+_AUTH = re.compile(
+    r"unauthori[sz]ed|authenticat|invalid.{0,12}(?:api.?key|token|credential)|api.?key.{0,30}"
+    r"(?:not (?:found|set|valid)|missing|invalid|required)|not logged in"
+    r"|please (?:run )?.{0,12}log.?in|forbidden|set an auth method",
+    re.IGNORECASE,
+)
+_USAGE = re.compile(
+    r"unknown (?:option|argument|command)|unexpected argument|unrecognized (?:option|argument)"
+    r"|invalid value .{1,80} for"
+    r"|model(?! metadata).{1,80}(?:not found|does not exist|not supported|not available)",
+    re.IGNORECASE,
+)
+_REFUSED = re.compile(
+    r"violate.{1,30}(?:policy|policies)|(?:usage|content) polic|prohibited_content"
+    r"|safety (?:filter|reasons)",
+    re.IGNORECASE,
+)
+
+
+def trouble(message: str, now: int, status: int = 0, *, resumed: bool = False) -> Trouble | None:
+    """What this error means; None if nothing in it is known.
+
+    `status` is the HTTP status if the tool named it. `resumed` says that it went on from an earlier
+    conversation, so that one may be lost.
+    """
+    message = message[:MESSAGE_CHARS_MAX]
+    if resumed and (_UNKNOWN_SESSION.search(message) or _OVERFULL.search(message)):
+        return Trouble(Outcome.TRANSIENT, session_unknown=True)
+    status = status or _status_in(message)
+    if status in (402, 429) or (_QUOTA.search(message) and status not in range(500, 600)):
+        return Trouble(Outcome.QUOTA, resets_at=reset_time(message, now))
+    if status in (401, 403):
+        return Trouble(Outcome.INVALID, LOG_IN)
+    if 500 <= status < 600 or status in (408, 409, 425):
+        return Trouble(Outcome.TRANSIENT)
+    if _REFUSED.search(message):
+        return Trouble(Outcome.REFUSED)
+    if _AUTH.search(message):
+        return Trouble(Outcome.INVALID, LOG_IN)
+    if _USAGE.search(message) or status in (400, 404, 413, 422):
+        return Trouble(Outcome.INVALID, "The role's settings or the task's input must change.")
+    if _TRANSIENT.search(message):
+        return Trouble(Outcome.TRANSIENT)
+    return None
+
+
+def _status_in(message: str) -> int:
+    found = _STATUS.search(message)
+    return int(found[1] or found[2] or found[3]) if found else 0
+
+
+def signal_of(exit: Exit) -> int:
+    """The signal that ended it, also where a shell or the tool itself reports that as a code."""
+    return exit.signal or (exit.code - 128 if 128 < exit.code < 160 else 0)
+
+
+def unexplained(exit: Exit) -> Trouble:
+    """What an end means about which the tool said nothing that we know."""
+    if signal_of(exit):
+        return Trouble(Outcome.CRASHED)
+    if exit.code in (126, 127):
+        return Trouble(Outcome.INVALID, "The role's command cannot be run: check its settings.")
+    return Trouble(Outcome.TRANSIENT)

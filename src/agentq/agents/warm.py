@@ -1,0 +1,297 @@
+"""`warm`: one long-lived process that takes one task after the other, over lines of JSON.
+
+The process is started once and then given its tasks on standard input, one line each:
+
+    {"type": "task", "id": "task-7/2", "task": "task-7", "epoch": 2, "prompt": "…",
+     "workspace": "/…", "context": "/…", "result": "/…", "artifacts": "/…", "session": ""}
+
+`id` names this attempt and comes back in every line of the answer, on standard output:
+
+    {"type": "said", "id", "text"}                      for people who watch
+    {"type": "progress", "id", "percent", "note"}       the same, with a number
+    {"type": "spent", "id", "usd", "tokens", "turns"}   since the last one; with "total": true
+                                                        since the process started
+    {"type": "session", "id", "session"}                to go on from in another attempt
+    {"type": "denied", "id", "what"}                    it wanted to do what it may not
+    {"type": "limited", "id", "resets_at", "reason"}    no service before then
+    {"type": "done", "id", "summary", "result"}         the end; the result is text or any JSON,
+                                                        or JSON beside the text in "structured"
+    {"type": "error", "id", "class", "message"}         the end; the class is an outcome: transient,
+                                                        quota, bad_output, refused, invalid, …
+
+A moment (`resets_at`, in an error too) is Unix time or ISO 8601. An error with `"session_unknown":
+true` says that the session to go on from is lost, and the task is tried again without it.
+
+A long result belongs into the file `result`: the worker cuts lines that are too long, and a line
+that was cut is no answer. `{"type": "cancel", "id"}` asks the process to stop that task and answer
+with an error of class cancelled. Standard error, and lines that are no JSON, are kept as evidence.
+
+A line with the id of another task is no answer to this one. A few late ones are forgiven: after a
+task that was given up, its answer may still come. A process that mixes up its tasks is not: the
+attempt ends as bad output. A process that ends during a task has crashed, and the task goes on
+elsewhere. Whoever runs the process ends it when `Rotation` says so and after every outcome but
+`completed`: nothing of one task can reach the next one through a process that is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from agentq.agents.jsonlines import (
+    RESULT_CHARS_MAX,
+    SUMMARY_CHARS_MAX,
+    Totals,
+    clean,
+    number,
+    one_line,
+    summary_of,
+    text,
+    whole,
+)
+from agentq.agents.listening import Clock, JsonListener, machine_clock
+from agentq.agents.reset_times import moment
+from agentq.agents.troubles import Trouble, unexplained
+from agentq.contracts.agent import (
+    Done,
+    Exit,
+    Heard,
+    Job,
+    Launch,
+    Limited,
+    Outcome,
+    Said,
+    Spent,
+    Verdict,
+)
+from agentq.core.errors import Invalid
+from agentq.core.task import NOTHING, Amounts
+
+#: Lines for other tasks: before the process has said a word about this one, and after.
+LATE_MAX = 100
+MIXED_UP_MAX = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """When a process has served long enough; 0 is no limit."""
+
+    tasks: int = 10
+    tokens: int = 0
+    hours: float = 0
+
+    def due(self, tasks: int, tokens: int, seconds: float) -> str:
+        """Why a process that did this much takes no further task; "" if it may."""
+        if self.tasks and tasks >= self.tasks:
+            return f"it has done {tasks} tasks, of {self.tasks}"
+        if self.tokens and tokens >= self.tokens:
+            return f"it has used {tokens} tokens, of {self.tokens}"
+        if self.hours and seconds >= self.hours * 3600:
+            return f"it has run for {seconds / 3600:.1f} h, of {self.hours:g} h"
+        return ""
+
+
+class Warm:
+    """Keeps `agentq.contracts.agent.Agent`. One of these belongs to one process at a time.
+
+    It remembers how far the process has counted, across tasks; `launch` forgets it.
+    """
+
+    name = "warm"
+    provider = ""
+    resumes = True
+    warm = True
+
+    def __init__(self, clock: Clock = machine_clock) -> None:
+        self._clock = clock
+        self._totals = Totals(NOTHING)
+
+    def launch(self, job: Job) -> Launch:
+        if not job.command:
+            raise Invalid(
+                "The agent `warm` needs the command of a process that takes tasks as lines of JSON,"
+                " and none is set.",
+                'Set it in the role: command = ["my-agent", "--serve"].',
+            )
+        self._totals.grown_to(NOTHING)  # in place: a listener may be there already
+        return Launch(argv=job.command, keep_stdin=True)
+
+    def listen(self, job: Job) -> WarmListener:
+        return WarmListener(job, self._clock, self._totals)
+
+    def opening(self, job: Job) -> bytes:
+        """Every task comes this way, the first one too."""
+        return _line(
+            type="task",
+            id=attempt_id(job),
+            task=job.task.id,
+            epoch=job.epoch,
+            prompt=job.prompt,
+            workspace=str(job.workspace),
+            context=str(job.context),
+            result=str(job.result),
+            artifacts=str(job.artifacts),
+            session=job.session,
+        )
+
+
+def attempt_id(job: Job) -> str:
+    """Another attempt at the same task is another conversation: it needs another name."""
+    return f"{job.task.id}/{job.epoch}"
+
+
+def _line(**fields: Any) -> bytes:
+    return json.dumps(fields).encode("ascii") + b"\n"
+
+
+class WarmListener(JsonListener):
+    """Listens to a warm process for as long as one task takes."""
+
+    tool = "The warm process"
+
+    def __init__(self, job: Job, clock: Clock, totals: Totals) -> None:
+        super().__init__(job, clock)
+        self._id = attempt_id(job)
+        self._totals = totals
+        self._answers = False  # it has spoken about this task
+        self._late = 0
+        self._mixed_up = 0
+        self._limited: Limited | None = None
+        self._verdict: Verdict | None = None
+
+    def interrupt(self) -> bytes | None:
+        return _line(type="cancel", id=self._id)
+
+    def verdict(self, exit: Exit) -> Verdict:
+        if self._verdict is not None:
+            return self._verdict
+        if self._limited is not None:
+            return self.because(
+                Trouble(Outcome.QUOTA, resets_at=self._limited.resets_at), self._limited.reason
+            )
+        noise = self._noise.last(6)
+        ending = f"{self.tool} ended during the task ({exit})"
+        why = unexplained(exit)
+        # However it ended, it ended under the task: the next process may do better.
+        return self.because(
+            why if why.outcome is Outcome.INVALID else Trouble(Outcome.CRASHED),
+            f"{ending}: {noise}" if noise else f"{ending}.",
+        )
+
+    # -- what a line means -------------------------------------------------------------------------
+
+    def event(self, event: dict[str, Any]) -> list[Heard]:
+        if self._verdict is not None:  # the first answer counts
+            return []
+        if event.get("id") != self._id:
+            return self._not_for_us(event)
+        self._answers = True
+        match event.get("type"):
+            case "said" | "progress" as kind:
+                words = text(event.get("text" if kind == "said" else "note"))
+                percent = -1 if kind == "said" else _percent(event)
+                return [Said(words, percent)] if words.strip() or percent >= 0 else []
+            case "spent":
+                cost = _amounts(event)
+                return [Spent(self._totals.grown_to(cost) if _is_total(event) else cost)]
+            case "session":
+                return self.in_session(event.get("session"))
+            case "denied":
+                what = text(event.get("what")) or "something"
+                return self.denied(what, what)
+            case "limited":
+                reason = text(event.get("reason")) or "the provider's limit is reached"
+                self._limited = Limited(moment(event.get("resets_at"), self.clock()), reason)
+                return [self._limited]
+            case "done" | "error" as kind:
+                return self._end(self._done(event) if kind == "done" else self._error(event))
+        return []
+
+    def _not_for_us(self, event: dict[str, Any]) -> list[Heard]:
+        kind = event.get("type")
+        if kind == "spent" and _is_total(event):
+            self._totals.grown_to(_amounts(event))  # counted by the process, but not for this task
+        if event.get("id") is None and kind in ("done", "error"):
+            return self._end(
+                self._bad(f'its line of type {kind} has no "id", so it answers nothing')
+            )
+        if self._answers:
+            self._mixed_up += 1
+        else:
+            self._late += 1
+        if self._mixed_up <= MIXED_UP_MAX and self._late <= LATE_MAX:
+            return []
+        lines = self._mixed_up + self._late
+        return self._end(
+            self._bad(f"it mixes up its tasks: {lines} lines were not about {self._id}")
+        )
+
+    def _end(self, verdict: Verdict) -> list[Heard]:
+        self._verdict = verdict
+        return [Done()]
+
+    def _bad(self, why: str) -> Verdict:
+        return self.because(Trouble(Outcome.BAD_OUTPUT), f"{self.tool}: {why}")
+
+    def _done(self, event: dict[str, Any]) -> Verdict:
+        result, structured = event.get("result"), event.get("structured")
+        try:
+            if result is not None and not isinstance(result, str):
+                structured = result
+                result = json.dumps(_storable(result), ensure_ascii=False, indent=2)
+            structured = _storable(structured)
+        except (ValueError, RecursionError):
+            return self._bad("its result cannot be stored as JSON")
+        answer = text(result, RESULT_CHARS_MAX)
+        summary = text(event.get("summary"), SUMMARY_CHARS_MAX) or summary_of(answer)
+        return Verdict(
+            Outcome.COMPLETED,
+            summary or f"{self.tool} finished without words.",
+            answer,
+            structured,
+            denials=tuple(self.denials.values()),
+        )
+
+    def _error(self, event: dict[str, Any]) -> Verdict:
+        message = text(event.get("message"), SUMMARY_CHARS_MAX)
+        named = one_line(text(event.get("class")), 40)
+        try:
+            outcome = Outcome(named)
+        except ValueError:
+            outcome = Outcome.TRANSIENT  # an error that says no more than that may pass
+        if outcome is Outcome.COMPLETED:
+            return self._bad("it answered with an error of class completed")
+        resets_at = moment(event.get("resets_at"), self.clock())
+        if outcome is Outcome.QUOTA and not resets_at and self._limited is not None:
+            resets_at = self._limited.resets_at
+        lost = event.get("session_unknown") is True
+        return self.because(
+            Trouble(outcome, resets_at=resets_at, session_unknown=lost),
+            message or f"{self.tool} answered with an error of class {named!r}.",
+        )
+
+
+def _is_total(event: dict[str, Any]) -> bool:
+    return event.get("total") is True
+
+
+def _amounts(event: dict[str, Any]) -> Amounts:
+    return Amounts(number(event.get("usd")), whole(event.get("tokens")), whole(event.get("turns")))
+
+
+def _percent(event: dict[str, Any]) -> int:
+    percent = event.get("percent")
+    return int(percent) if isinstance(percent, int | float) and 0 <= percent <= 100 else -1
+
+
+def _storable(value: Any) -> Any:
+    """The value as JSON and databases can carry it; raises ValueError if they cannot."""
+    if isinstance(value, dict):
+        return {clean(key): _storable(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_storable(part) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(value)
+    return clean(value) if isinstance(value, str) else value

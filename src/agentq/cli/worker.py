@@ -1,0 +1,159 @@
+"""`agentq worker`: run agents for a role."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from agentq.cli.options import Duration, command
+from agentq.cli.screen import is_terminal, note
+from agentq.cli.session import Session, pass_session
+
+if TYPE_CHECKING:
+    from agentq.client.queue import Queue
+    from agentq.role_settings import RoleSettings
+    from agentq.worker.worker import Worker
+
+
+@command()
+@click.argument("role")
+@click.option("--slots", type=click.IntRange(1, 1000), help="Agents at once.")
+@click.option("--agent", metavar="NAME", help="The tool: command, claude, codex, …")
+@click.option("--timeout", type=Duration(), help="How long one attempt may take.")
+@click.option(
+    "--grace",
+    type=Duration(),
+    default="30s",
+    show_default=True,
+    help="After SIGTERM, agents may finish for so long; then their tasks are given back.",
+)
+@click.option("--tasks", type=click.IntRange(1), help="End after so many tasks.")
+@click.option(
+    "--health",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Touch this file each time the claim loop goes round.",
+)
+@click.option("--log-json", is_flag=True, help="Log lines as JSON.")
+@click.argument("words", nargs=-1, metavar="[-- COMMAND…]")
+@pass_session
+def worker(
+    session: Session,
+    role: str,
+    slots: int | None,
+    agent: str | None,
+    timeout: int | None,
+    grace: int,
+    tasks: int | None,
+    health: Path | None,
+    log_json: bool,
+    words: tuple[str, ...],
+) -> None:  # fmt: skip
+    """Run agents for a role.
+
+    How is in [roles.ROLE] of agentq.toml; what is said here comes first. A COMMAND after `--` gets
+    the task on its standard input and its result is what it prints, or the file $AGENTQ_RESULT.
+    """
+    from agentq.core.validate import check_role
+    from agentq.role_settings import RoleSettings, checked
+
+    check_role(role)
+    settings = session.settings().workers.get(role, RoleSettings())
+    said: dict[str, Any] = {"slots": slots, "agent": agent, "timeout": timeout}
+    if words:
+        said["command"] = words
+    chosen = {name: value for name, value in said.items() if value is not None}
+    settings = checked(replace(settings, **chosen), f"The worker of {role}")
+    _refuse_idle(role, settings)
+    _serve(session, role, settings, grace, tasks or 0, health, log_json=log_json)
+
+
+def _refuse_idle(role: str, settings: RoleSettings) -> None:
+    if not settings.agent and not settings.command:
+        raise click.UsageError(
+            f"Nothing says which agent works for {role}. Add a command after `--`, --agent NAME, or"
+            f" [roles.{role}] with `agent` or `command` to agentq.toml."
+        )
+
+
+def _serve(
+    session: Session,
+    role: str,
+    settings: RoleSettings,
+    grace: int,
+    tasks: int,
+    health: Path | None,
+    *,
+    log_json: bool,
+) -> None:
+    from agentq.settings import environment
+    from agentq.worker.attempt import Desk
+    from agentq.worker.environment import secrets_in
+    from agentq.worker.processes import Nanny
+    from agentq.worker.view import Lines, Table
+    from agentq.worker.worker import Worker
+    from agentq.worker.workspaces import Workspaces
+
+    queue = session.queue()
+    agent = queue.parts.agent(settings.agent_name)
+    alive = is_terminal() and not log_json and not session.json
+    view: Table | Lines = Table() if alive else Lines(sys.stdout, as_json=log_json or session.json)
+    _allow_files(settings.slots)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    with ExitStack() as stack:
+        nanny = stack.enter_context(Nanny())
+        surroundings = environment()
+        root = Path(queue.parts.settings.workspaces_root)
+        desk = Desk(
+            queue, nanny, Workspaces(root, surroundings), role, settings, agent, surroundings,
+            view.tell, secrets_in(surroundings),
+        )  # fmt: skip
+        slots = _warm_slots(queue, settings, warm=agent.warm)
+        made = Worker(desk, slots, grace=grace, health=health, limit=tasks, ended=view.ended)
+        _heed_signals(made)
+        if isinstance(view, Table):
+            view.show(made)
+            stack.callback(view.close)
+        elif not log_json and not session.json:
+            note(f"{role}: {settings.agent_name}, {settings.slots} slots. Ctrl-C ends it.")
+        made.run()
+
+
+def _warm_slots(queue: Queue, settings: RoleSettings, *, warm: bool) -> Any:
+    if not warm:
+        return None
+    from agentq.agents.warm import Rotation
+    from agentq.worker.warm import WarmSlot
+
+    rotation = Rotation(settings.rotate_tasks, settings.rotate_tokens, settings.rotate_hours)
+    return lambda: WarmSlot(rotation, queue.parts.agent(settings.agent_name))
+
+
+def _allow_files(slots: int) -> None:
+    """Every agent takes a handful of open files; the usual limit is made for smaller families."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 200 + 8 * slots
+    if soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def _heed_signals(made: Worker) -> None:
+    """The first signal asks for a drain, the second for an end."""
+
+    def heard(number: int, frame: object) -> None:
+        if made.draining:
+            made.hurry()
+        else:
+            made.drain()
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, heard)

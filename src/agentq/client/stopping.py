@@ -1,0 +1,32 @@
+"""Waiting until a cancelled task's agent is really gone, not merely told to go."""
+
+from __future__ import annotations
+
+import time
+
+from agentq.client.reading import POLL_SECONDS, Reading
+from agentq.contracts.doorbell import EVENTS_TOPIC
+from agentq.core.errors import TimedOut
+from agentq.core.task import Task
+
+
+def wait_gone(reading: Reading, ref: str, timeout: float | None = None) -> Task:
+    """Sleep until nobody holds the task: its holder said that it stopped, or its lease ended."""
+    key, task = reading.views.find(ref)
+    deadline = None if timeout is None else time.monotonic() + timeout
+    waiter = reading.parts.bell.listen((EVENTS_TOPIC,))
+    try:
+        while True:
+            task = reading.views.get_many([key])[key]
+            if not task.holder:
+                return task
+            left = POLL_SECONDS if deadline is None else deadline - time.monotonic()
+            if left <= 0:
+                raise TimedOut(
+                    f"{task.id} is {task.state}, but {task.holder} has not said that its agent is"
+                    f" gone after {timeout:g} s.",
+                    "It is told with every heartbeat; at the end of its lease it counts as gone.",
+                )
+            reading.nap(waiter, left)
+    finally:
+        waiter.close()

@@ -1,0 +1,203 @@
+"""What an agent adapter promises: how to start its tool, and what the tool's output means.
+
+An adapter knows one tool and nothing else: not the ledger, not processes, not files. The worker
+starts what `launch` describes, feeds every line of its output to a `Listener` made for this attempt
+alone, acts on what the listener heard, and asks it for a verdict once the process is gone.
+
+Output is untrusted and changes with every release of a tool: listeners parse JSON by meaning, skip
+what they do not know, never raise on a line, and keep a bounded amount of what they hear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol
+
+from agentq.core.task import NOTHING, Amounts, Task
+
+
+class Outcome(StrEnum):
+    """How an attempt ended; each has its own answer in the worker (`worker/outcomes.py`)."""
+
+    COMPLETED = "completed"
+    TRANSIENT = "transient"  # try again after a while
+    QUOTA = "quota"  # the provider's circuit opens until `resets_at`; no attempt is used
+    TIMEOUT = "timeout"
+    STALLED = "stalled"
+    CRASHED = "crashed"
+    BAD_OUTPUT = "bad_output"  # tried again with the evidence in its context
+    REFUSED = "refused"  # the agent will not do it: no retry
+    INVALID = "invalid"  # it cannot be done as asked (unknown command, bad settings): no retry
+    BUDGET = "budget"  # blocked, with the numbers
+    BLOCKED = "blocked"  # it asks a question that somebody must answer
+    CANCELLED = "cancelled"
+    INTERRUPTED = "interrupted"  # the worker shuts down: given back, no attempt is used
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One attempt as an adapter sees it."""
+
+    task: Task
+    epoch: int
+    #: Everything the agent is told: instructions, context, and what earlier attempts left behind.
+    prompt: str
+    workspace: Path  # where it works
+    context: Path  # a file with `prompt` in it
+    result: Path  # where a tool that can write files leaves its result (AGENTQ_RESULT)
+    artifacts: Path  # a folder for other evidence (AGENTQ_ARTIFACTS)
+    #: The role's own words for the tool: the program and arguments that replace or extend the
+    #: adapter's defaults.
+    command: tuple[str, ...] = ()
+    #: The tool's own id of an earlier conversation about this task, to go on from; "" for none.
+    session: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A process to start."""
+
+    argv: tuple[str, ...]
+    #: Written to its standard input, which is closed after that unless `keep_stdin`.
+    stdin: bytes = b""
+    keep_stdin: bool = False
+    #: Added to its environment.
+    environment: Mapping[str, str] = field(default_factory=dict)
+    #: Names that may pass from the worker's environment if they are set there, beside the
+    #: worker's own short list (PATH, HOME, LANG, TMPDIR, …).
+    passes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a process ended: its exit code, or the signal that ended it."""
+
+    code: int = 0
+    signal: int = 0
+
+    @property
+    def clean(self) -> bool:
+        return self.code == 0 and self.signal == 0
+
+    def __str__(self) -> str:
+        return f"signal {self.signal}" if self.signal else f"exit code {self.code}"
+
+
+# -- what a listener hears -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Something for people who watch; also a sign of life."""
+
+    text: str
+    #: How far it says it is; -1 if it does not.
+    percent: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What was spent since the last `Spent`: cumulative counters are turned into differences."""
+
+    cost: Amounts
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """The tool's own id of this conversation."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Limited:
+    """The provider will not serve before this moment (Unix milliseconds; 0: it did not say)."""
+
+    resets_at: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """The tool wanted to do something it was not allowed to."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Write this to the tool's standard input."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The tool says it is done: it has a bounded time to exit (a warm one: to take the next)."""
+
+
+Heard = Said | Spent | Session | Limited | Denied | Send | Done
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What an attempt came to, by the tool's own account and its exit."""
+
+    outcome: Outcome
+    #: One or two sentences for people: what was done, or what went wrong.
+    summary: str
+    #: The answer as text; "" if there is none, or it is in the result file.
+    result: str = ""
+    structured: Any = None
+    resets_at: int = 0
+    #: The session to go on from was not known any more: forget it, and try once from the start.
+    session_unknown: bool = False
+    denials: tuple[str, ...] = ()
+    #: All that was spent, for tools that say so only at the end; `Spent` was not heard then.
+    cost: Amounts = NOTHING
+
+
+class Listener(Protocol):
+    """Listens to one attempt."""
+
+    def line(self, line: bytes, *, is_error: bool = False) -> Iterable[Heard]:
+        """One line of output (`is_error`: of standard error), without its end. Never raises.
+
+        A line longer than the worker's limit comes cut off.
+        """
+        ...
+
+    def interrupt(self) -> bytes | None:
+        """What to write to standard input to ask the tool to stop; None: it knows signals only."""
+        ...
+
+    def verdict(self, exit: Exit) -> Verdict:
+        """Called once, after the process is gone (a warm one: after `Done`). Never raises."""
+        ...
+
+
+class Agent(Protocol):
+    """One tool."""
+
+    #: As `agent = "…"` in the settings names it.
+    name: str
+    #: Whose quota it uses unless the role says otherwise; "" for none.
+    provider: str
+    #: Whether `Job.session` means something to it.
+    resumes: bool
+    #: Whether one process serves many tasks, one after the other.
+    warm: bool
+
+    def launch(self, job: Job) -> Launch:
+        """Raises `Invalid` if this job cannot be started at all, saying why."""
+        ...
+
+    def listen(self, job: Job) -> Listener: ...
+
+    def opening(self, job: Job) -> bytes:
+        """For a warm tool: the line that gives a running process its next job."""
+        ...

@@ -1,0 +1,65 @@
+"""What was spent, by role, label and day: added up beside the tasks, in the transaction that
+records the cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from agentq.contracts.store import Reader, SpendingRow
+from agentq.core.limits import DAY_MS, NAME_CHARS_MAX
+from agentq.core.task import NOTHING, Amounts, Spec
+
+ROLE, LABEL = "role", "label"
+#: By what costs can be summed up. Every cost is on one role's account, so days are sums of those.
+GROUPINGS = (ROLE, LABEL, "day")
+
+
+def day_of(now: int) -> int:
+    """The number of the day, in UTC."""
+    return now // DAY_MS
+
+
+def amounts_of(row: SpendingRow | None) -> Amounts:
+    if row is None:
+        return NOTHING
+    return Amounts(round(row.usd, 9), round(row.tokens), round(row.turns), round(row.seconds, 3))
+
+
+def spent_today(reader: Reader, role: str, now: int) -> Amounts:
+    return amounts_of(reader.spent_on(ROLE, role, day_of(now)))
+
+
+def bookings(costs: Iterable[tuple[Spec, Amounts]], now: int) -> list[SpendingRow]:
+    """One row for each account that these costs land on."""
+    totals: dict[tuple[str, str], Amounts] = {}
+    for spec, cost in costs:
+        for account in _accounts(spec):
+            totals[account] = totals.get(account, NOTHING).plus(cost)
+    day = day_of(now)
+    return [
+        SpendingRow(
+            kind, name, day,
+            float(total.usd), float(total.tokens), float(total.turns), float(total.seconds),
+        )
+        for (kind, name), total in sorted(totals.items())
+    ]  # fmt: skip
+
+
+def _accounts(spec: Spec) -> Iterator[tuple[str, str]]:
+    yield ROLE, spec.to
+    for name, value in spec.labels.items():
+        # An index holds keys of limited length; what begins alike for so long shares an account.
+        yield LABEL, f"{name}={value}"[:NAME_CHARS_MAX]
+
+
+def summed(rows: Iterable[SpendingRow], by: str) -> dict[str, Amounts]:
+    """Totals by name, or by day (as 2026-01-31)."""
+    from datetime import UTC, datetime
+
+    totals: dict[str, Amounts] = {}
+    for row in rows:
+        name = row.name
+        if by == "day":
+            name = f"{datetime.fromtimestamp(row.day * DAY_MS // 1000, UTC):%Y-%m-%d}"
+        totals[name] = totals.get(name, NOTHING).plus(amounts_of(row))
+    return dict(sorted(totals.items()))

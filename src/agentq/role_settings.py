@@ -1,0 +1,192 @@
+"""`[roles.NAME]` of agentq.toml: how a worker of that role runs its agents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from agentq.core.durations import parse_duration
+from agentq.core.errors import Invalid
+from agentq.core.limits import RoleLimits
+from agentq.core.task import NOTHING, Amounts
+
+SANDBOXES = ("none", "bwrap")
+WORKSPACES = ("folder", "git")
+
+
+@dataclass(frozen=True, slots=True)
+class RoleSettings:
+    """How one role works. Durations are seconds; 0 is no limit."""
+
+    limits: RoleLimits = field(default_factory=RoleLimits)
+    agent: str = ""
+    command: tuple[str, ...] = ()
+    slots: int = 1
+    lease: int = 60
+    timeout: int = 0
+    #: No output and no progress for so long: stalled. Off unless asked for: some agents think.
+    silence: int = 0
+    #: The same block of output so many times in a row: stalled. Off unless asked for.
+    repeats: int = 0
+    #: How long an agent may take to exit after its own "done", or after being asked to stop.
+    grace: int = 10
+    output_bytes: int = 8 * 1024 * 1024
+    workspace: Literal["folder", "git"] = "folder"
+    repo: str = ""
+    base: str = "HEAD"
+    push: str = ""
+    verify: str = ""
+    verify_timeout: int = 1800
+    #: For tasks that bring no budget of their own.
+    budget: Amounts = NOTHING
+    provider: str = ""
+    #: Names that pass from the worker's environment to the agent.
+    environment: tuple[str, ...] = ()
+    sandbox: Literal["none", "bwrap"] = "none"
+    network: bool = True
+    writable: tuple[str, ...] = ()
+    #: A warm agent is replaced after so many tasks, tokens or hours.
+    rotate_tasks: int = 10
+    rotate_tokens: int = 0
+    rotate_hours: int = 0
+    #: Whatever else the adapter of this agent understands.
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def agent_name(self) -> str:
+        return self.agent or "command"
+
+
+_DURATIONS = ("lease", "timeout", "silence", "grace", "verify_timeout")
+_COUNTS = ("slots", "repeats", "output_bytes", "rotate_tasks", "rotate_tokens", "rotate_hours")
+_TEXTS = ("agent", "workspace", "repo", "base", "push", "verify", "provider", "sandbox")
+_LISTS = ("environment", "writable")
+_LIMITS = ("max_running", "max_review")
+_BUDGETS = {"budget_usd": "usd", "budget_tokens": "tokens", "budget_turns": "turns",
+            "budget_time": "seconds"}  # fmt: skip
+_DAILY = {"daily_usd": "usd", "daily_tokens": "tokens", "daily_turns": "turns",
+          "daily_time": "seconds"}  # fmt: skip
+NAMES = (*_DURATIONS, *_COUNTS, *_TEXTS, *_LISTS, *_LIMITS, *_BUDGETS, *_DAILY, "command",
+         "network", "options")  # fmt: skip
+
+
+def read_role(name: str, table: Any, file: Path) -> RoleSettings:
+    """Check one table; paths in it are relative to its file."""
+    where = f"[roles.{name}] in {file}"
+    if not isinstance(table, dict):
+        raise Invalid(f"{where} must be a table, got {table!r}.")
+    for key in table:
+        if key not in NAMES:
+            import difflib
+
+            near = difflib.get_close_matches(key, NAMES, 1)
+            hint = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(NAMES)}."
+            raise Invalid(f"{where} has an unknown setting {key!r}.", hint)
+    found: dict[str, Any] = {"command": _command(table.get("command", ()), where)}
+    found |= {key: _duration(key, table[key], where) for key in _DURATIONS if key in table}
+    found |= {key: _count(key, table[key], where) for key in _COUNTS if key in table}
+    found |= {key: _text(key, table[key], where) for key in _TEXTS if key in table}
+    found |= {key: _listed(key, table[key], where) for key in _LISTS if key in table}
+    for key, kind in (("network", bool), ("options", dict)):
+        if key in table:
+            if not isinstance(table[key], kind):
+                raise _wrong(key, f"a {kind.__name__}", table[key], where)
+            found[key] = table[key]
+    found["budget"] = _amounts(table, _BUDGETS, where)
+    found["limits"] = _role_limits(table, where)
+    if "repo" in found:
+        found["repo"] = str(file.parent / found["repo"])
+    return checked(replace(RoleSettings(), **found), where)
+
+
+def checked(role: RoleSettings, where: str) -> RoleSettings:
+    """Refuse what cannot work together."""
+    for key, choices in (("workspace", WORKSPACES), ("sandbox", SANDBOXES)):
+        value = getattr(role, key)
+        if value not in choices:
+            raise _wrong(key, " or ".join(choices), value, where)
+    if role.slots < 1 or role.slots > 1000:
+        raise _wrong("slots", "1 to 1000", role.slots, where)
+    if role.lease < 3:
+        raise _wrong("lease", "at least 3s", role.lease, where)
+    if role.workspace == "git" and not role.repo:
+        raise Invalid(f"{where} wants git workspaces and names no `repo`.", 'Add repo = "path".')
+    if not role.agent and not role.command:
+        return role
+    if role.agent_name in ("command", "python", "warm", "acp") and not role.command:
+        raise Invalid(
+            f"{where}: the agent {role.agent_name!r} needs a `command`.",
+            'For example command = ["python3", "worker.py"].',
+        )
+    return role
+
+
+def _role_limits(table: Mapping[str, Any], where: str) -> RoleLimits:
+    running, review = (_count(key, table.get(key, 0), where) for key in _LIMITS)
+    limits = RoleLimits(running, review)
+    daily = _amounts(table, _DAILY, where)
+    return limits if daily is NOTHING else replace(limits, daily=daily)
+
+
+def _amounts(table: Mapping[str, Any], names: Mapping[str, str], where: str) -> Amounts:
+    found: dict[str, Any] = {}
+    for key, unit in names.items():
+        if key not in table:
+            continue
+        value = table[key]
+        if unit == "seconds":
+            value = _duration(key, value, where)
+        elif unit == "usd":
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
+                raise _wrong(key, "an amount from 0", value, where)
+            value = float(value)
+        else:
+            value = _count(key, value, where)
+        found[unit] = value
+    return Amounts(**found) if found else NOTHING
+
+
+def _command(value: Any, where: str) -> tuple[str, ...]:
+    if isinstance(value, str):
+        import shlex
+
+        try:
+            return tuple(shlex.split(value))
+        except ValueError as error:
+            raise Invalid(
+                f"command of {where} cannot be read: {error}.", "Mind the quotes."
+            ) from None
+    return _listed("command", list(value) if isinstance(value, tuple) else value, where)
+
+
+def _duration(key: str, value: Any, where: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        raise _wrong(key, 'a duration like "90s", "15m" or "8h"', value, where)
+    try:
+        return parse_duration(value, allow_zero=True)
+    except Invalid as error:
+        raise Invalid(f"{key} of {where}: {error.cause}", error.remedy) from error
+
+
+def _count(key: str, value: Any, where: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise _wrong(key, "a whole number from 0", value, where)
+    return value
+
+
+def _text(key: str, value: Any, where: str) -> str:
+    if not isinstance(value, str):
+        raise _wrong(key, "a text", value, where)
+    return value
+
+
+def _listed(key: str, value: Any, where: str) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(each, str) and each for each in value):
+        raise _wrong(key, "a list of texts", value, where)
+    return tuple(value)
+
+
+def _wrong(key: str, expected: str, value: Any, where: str) -> Invalid:
+    return Invalid(f"{key} of {where} must be {expected}, got {value!r}.")

@@ -1,0 +1,153 @@
+"""What an attempt changed in its worktree: one patch against the base, and the list of commits.
+
+Neither the attempt's index nor the repository's objects are touched by looking, and a file whose
+changes git was told to overlook is looked at all the same.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
+
+from agentq.core.errors import AgentqError
+from agentq.worker.git import LONG_TIMEOUT_SECONDS, Git, Place, failed
+
+PATCH_BYTES_MAX = 256 * 1024 * 1024
+COMMITS_MAX = 1000
+_LISTING_BYTES_MAX = 256 * 1024 * 1024
+
+_DIFF = (
+    "diff-index", "--cached", "-p", "--binary", "--full-index", "-M", "--no-color",
+    "--no-ext-diff", "--no-textconv", "--no-relative", "--ignore-submodules=none",
+    "--src-prefix=a/", "--dst-prefix=b/",
+)  # fmt: skip
+_COMMIT_LINE = "--format=%H%x09%aI%x09%an <%ae>%x09%s"
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A file for the artifact store: its name, and its bytes or where they are."""
+
+    name: str
+    content: bytes | Path
+
+
+def collect(git: Git, place: Place, common: Path, base: str, folder: Path) -> list[Evidence]:
+    """The patch from the base to the tree as it is, and the commits; `folder` is empty and ours.
+
+    A tree that git cannot read any more gives the reason as evidence: whether that will do is for
+    the gates to say.
+    """
+    try:
+        return [*_patch(git, place, common, base, folder), *_commits(git, place, base)]
+    except AgentqError as error:
+        words = f"The changes in {place.folder} could not be collected.\n{error}\n"
+        return [_note(words)]
+
+
+def hidden(git: Git, place: Place) -> dict[str, list[bytes]]:
+    """Files whose changes git was told not to see, by the option that lifts it."""
+    found: dict[str, list[bytes]] = {}
+    with TemporaryFile() as listing:
+        git.ask(place, "ls-files", "-v", "-z", into=listing, limit=_LISTING_BYTES_MAX)
+        for line in _entries(listing):
+            tag, name = line[:1], line[2:]
+            if tag.islower():
+                found.setdefault("--no-assume-unchanged", []).append(name)
+            # Outside a sparse checkout the file is not there; if it is, somebody hid it.
+            if tag in b"Ss" and os.path.lexists(place.folder / os.fsdecode(name)):
+                found.setdefault("--no-skip-worktree", []).append(name)
+    return found
+
+
+def tip_of(git: Git, place: Place, ref: str) -> str:
+    """The commit that a name stands for; "" if there is none."""
+    return git.ask(place, "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}").text
+
+
+def _patch(git: Git, place: Place, common: Path, base: str, folder: Path) -> Iterator[Evidence]:
+    size = _changed_bytes(git, place)
+    if size > PATCH_BYTES_MAX:
+        yield _note(f"{size} bytes have changed; a patch holds at most {PATCH_BYTES_MAX}.\n")
+        return
+    aside = _aside(git, place, common, folder)
+    # What cannot be read is left out, and the rest is taken.
+    git.ask(aside, "add", "--all", "--ignore-errors", ".", timeout=LONG_TIMEOUT_SECONDS)
+    patch = folder / "changes.patch"
+    with patch.open("xb") as target:
+        answer = git.ask(
+            aside, *_DIFF, base, "--",
+            into=target, limit=PATCH_BYTES_MAX, timeout=LONG_TIMEOUT_SECONDS,
+        )  # fmt: skip
+    if answer.is_cut:
+        yield _note(f"The patch is larger than {PATCH_BYTES_MAX} bytes.\n")
+    elif not answer.ok:
+        raise failed(_DIFF, place, answer)
+    elif patch.stat().st_size:
+        yield Evidence("changes.patch", patch)
+
+
+def _commits(git: Git, place: Place, base: str) -> Iterator[Evidence]:
+    head = tip_of(git, place, "HEAD")
+    if not head:
+        return
+    words = ("rev-list", "--no-commit-header", f"--max-count={COMMITS_MAX}", _COMMIT_LINE)
+    listed = git.do(place, *words, head, f"^{base}", "--")
+    if listed.out.strip():
+        yield Evidence("commits.txt", listed.out)
+
+
+def _changed_bytes(git: Git, place: Place) -> int:
+    total = 0
+    with TemporaryFile() as listing:
+        git.ask(
+            place, "ls-files", "-z", "--others", "--modified", "--exclude-standard",
+            into=listing, limit=_LISTING_BYTES_MAX, timeout=LONG_TIMEOUT_SECONDS,
+        )  # fmt: skip
+        for name in _entries(listing):
+            try:
+                total += (place.folder / os.fsdecode(name)).lstat().st_size
+            except OSError:
+                continue  # deleted, or not ours to look at: it adds nothing
+    return total
+
+
+def _aside(git: Git, place: Place, common: Path, folder: Path) -> Place:
+    """The same place with an index and new objects of its own, hiding nothing."""
+    objects, index = folder / "objects", folder / "index"
+    (objects / "info").mkdir(parents=True)
+    (objects / "info" / "alternates").write_bytes(os.fsencode(common / "objects") + b"\n")
+    extra = {"GIT_INDEX_FILE": str(index), "GIT_OBJECT_DIRECTORY": str(objects)}
+    aside = replace(place, extra=extra)
+    assert place.git_dir is not None
+    theirs = place.git_dir / "index"
+    # A copy keeps what git knows of unchanged files, and what was added against .gitignore.
+    if theirs.is_file() and not theirs.is_symlink():
+        shutil.copyfile(theirs, index)
+    if git.ask(aside, "diff-index", "--cached", "--quiet", "HEAD", "--").code > 1:
+        index.unlink(missing_ok=True)
+        git.do(aside, "read-tree", tip_of(git, place, "HEAD") or "--empty")
+    for option, names in hidden(git, aside).items():
+        with TemporaryFile() as listing:
+            listing.write(b"".join(name + b"\0" for name in names))
+            listing.seek(0)
+            git.ask(aside, "update-index", option, "-z", "--stdin", stdin=listing)
+    return aside
+
+
+def _entries(listing: IO[bytes]) -> Iterator[bytes]:
+    """The entries of a `-z` listing, from its beginning, a piece at a time."""
+    listing.seek(0)
+    rest = b""
+    while chunk := listing.read(1 << 20):
+        *names, rest = (rest + chunk).split(b"\0")
+        yield from names
+
+
+def _note(words: str) -> Evidence:
+    return Evidence("changes.txt", words.encode("utf-8", "replace"))

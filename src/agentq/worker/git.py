@@ -1,0 +1,283 @@
+"""Git, called with care: the repository's own settings may have been written by an agent.
+
+A sandboxed agent that commits can write to the repository it works for, and with it the settings
+that git reads when the worker looks at what was done. So every call here names its folders itself,
+turns off whatever settings could run (hooks, filters, monitors, external diffs), cannot ask anybody
+anything, and has a limit in time and in size. Large files (LFS) and submodules are left alone: a
+pointer stays a pointer, a submodule stays empty, unless the agent fetches them itself.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from agentq.core.errors import AgentqError, Invalid, TimedOut, Unavailable
+
+TIMEOUT_SECONDS = 60.0
+LONG_TIMEOUT_SECONDS = 600.0
+OUTPUT_BYTES_MAX = 8 * 1024 * 1024
+_WORDS_MAX = 600
+_CHUNK = 1 << 16
+
+#: What a caller gets who has no better idea of the environment.
+PLAIN_PATH = "/usr/local/bin:/usr/bin:/bin"
+
+_SAFE = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.untrackedCache=false",
+    "core.quotePath=true",
+    "core.filesRefLockTimeout=5000",
+    "core.packedRefsTimeout=5000",
+    "protocol.ext.allow=never",
+    "submodule.recurse=false",
+    "push.recurseSubmodules=no",
+    "push.gpgSign=false",
+    "push.followTags=false",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    "advice.detachedHead=false",
+    "i18n.logOutputEncoding=UTF-8",
+)
+
+_FIXED = {
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ASKPASS": "false",
+    "SSH_ASKPASS_REQUIRE": "never",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_LFS_SKIP_SMUDGE": "1",
+    "GIT_PAGER": "cat",
+    "LC_ALL": "C.UTF-8",
+    "LANGUAGE": "C",
+}
+
+#: Given to the agent as well: hooks stay off where the worktree's own settings cannot say so.
+AGENT_ENVIRONMENT = {
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_CONFIG_COUNT": "1",
+    "GIT_CONFIG_KEY_0": "core.hooksPath",
+    "GIT_CONFIG_VALUE_0": "/dev/null",
+}
+
+_CREDENTIALS = re.compile(r"(?<=://)[^/@\s']+@")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How a call ended and what it said; `is_cut` when it had more to say than it may."""
+
+    code: int
+    out: bytes
+    err: str
+    is_cut: bool = False
+
+    @property
+    def ok(self) -> bool:
+        return self.code == 0 and not self.is_cut
+
+    @property
+    def text(self) -> str:
+        return self.out.decode("utf-8", "replace").strip()
+
+    def names(self) -> list[str]:
+        """The paths of a `-z` answer, as the disk spells them."""
+        return [os.fsdecode(name) for name in self.out.split(b"\0") if name]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a call looks. Without a git folder, git finds the repository of `folder` itself.
+
+    Naming the git folder keeps an agent from pointing us elsewhere through the tree's `.git` file.
+    """
+
+    folder: Path
+    git_dir: Path | None = None
+    #: Whether `folder` is the work tree of that git folder, and not the git folder itself.
+    is_tree: bool = True
+    #: Filters that the repository's settings define, so that they can be turned off by name.
+    filters: tuple[str, ...] = ()
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+
+class Git:
+    """Calls git with an environment that the caller chose, cleaned of everything git obeys."""
+
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        given = environment or {"PATH": PLAIN_PATH, "HOME": str(Path.home())}
+        self._environment = {
+            name: value
+            for name, value in given.items()
+            if not name.startswith(("GIT_", "LC_", "SSH_ASKPASS"))
+        } | _FIXED
+
+    def ask(
+        self,
+        place: Place,
+        *words: str,
+        timeout: float = TIMEOUT_SECONDS,
+        limit: int = OUTPUT_BYTES_MAX,
+        stdin: IO[bytes] | None = None,
+        into: IO[bytes] | None = None,
+    ) -> Answer:
+        """Call git and take its answer as it is; `into` receives the output instead of memory."""
+        command = ["git", "--no-pager", "--literal-pathspecs"]
+        for setting in _SAFE:
+            command += ["-c", setting]
+        if place.git_dir is not None:
+            command.append(f"--git-dir={place.git_dir}")
+            command += [f"--work-tree={place.folder}"] if place.is_tree else []
+        call = _Call(timeout, limit, into)
+        return call.run([*command, *words], self._surroundings(place), place.folder, stdin)
+
+    def do(
+        self,
+        place: Place,
+        *words: str,
+        timeout: float = TIMEOUT_SECONDS,
+        limit: int = OUTPUT_BYTES_MAX,
+    ) -> Answer:
+        """Call git; anything but success is an error in words."""
+        answer = self.ask(place, *words, timeout=timeout, limit=limit)
+        if not answer.ok:
+            raise failed(words, place, answer)
+        return answer
+
+    def _surroundings(self, place: Place) -> dict[str, str]:
+        settings = [
+            (f"filter.{name}.{key}", value)
+            for name in place.filters
+            for key, value in (("clean", ""), ("smudge", ""), ("process", ""), ("required", "0"))
+        ]
+        numbered = {"GIT_CONFIG_COUNT": str(len(settings))} if settings else {}
+        for number, (key, value) in enumerate(settings):
+            numbered |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+        return {**self._environment, **numbered, **place.extra}
+
+
+def filters_of(git: Git, place: Place) -> tuple[str, ...]:
+    """The names of all filters that the settings know (large file storage is one)."""
+    found = git.ask(place, "config", "-z", "--name-only", "--get-regexp", r"^filter\.")
+    return tuple(dict.fromkeys(key.rpartition(".")[0][len("filter.") :] for key in found.names()))
+
+
+def failed(words: Sequence[str], place: Place, answer: Answer) -> AgentqError:
+    """The error for a call that did not work."""
+    said = answer.err or ("it had too much to say" if answer.is_cut else "it did not say why")
+    return Unavailable(
+        f"git {words[0]} did not work in {place.folder} (exit code {answer.code}): {said}",
+        "Mend what git says, or choose another workspace; nothing was forced.",
+        code="git",
+    )
+
+
+def in_words(data: bytes) -> str:
+    """What git said, short enough to repeat and without passwords from addresses."""
+    text = " ".join(data.decode("utf-8", "replace").split())
+    text = _CREDENTIALS.sub("", text)
+    return text if len(text) <= _WORDS_MAX else f"{text[:_WORDS_MAX]}…"
+
+
+class _Call:
+    """One process: read to its end, to its limit, or to its time."""
+
+    def __init__(self, timeout: float, limit: int, into: IO[bytes] | None) -> None:
+        self._timeout = timeout
+        self._limit = limit
+        self._into = into
+        self._kept = bytearray()
+        self._errors = bytearray()
+        self._seen = 0
+
+    def run(
+        self, command: Sequence[str], env: Mapping[str, str], cwd: Path, stdin: IO[bytes] | None
+    ) -> Answer:
+        try:
+            # A session of its own: no terminal to ask on, and one group to end it by.
+            child = subprocess.Popen(
+                command, env=env, cwd=cwd, stdin=stdin or subprocess.DEVNULL,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+            )  # fmt: skip
+        except FileNotFoundError as error:
+            raise _not_started(error, cwd) from error
+        except OSError as error:
+            raise Unavailable(f"git could not be started in {cwd}: {error}.") from error
+        with child:
+            try:
+                in_time = self._read(child)
+            finally:
+                if child.poll() is None:
+                    with suppress(ProcessLookupError):
+                        os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
+        if not in_time:
+            raise TimedOut(
+                f"git took longer than {self._timeout:g} s in {cwd} and was stopped.",
+                "Look at the repository's size and its remote; then try again.",
+            )
+        is_cut = self._seen > self._limit
+        return Answer(child.returncode, bytes(self._kept), in_words(bytes(self._errors)), is_cut)
+
+    def _read(self, child: subprocess.Popen[bytes]) -> bool:
+        """Whether it ended, or was cut off, in time."""
+        deadline = time.monotonic() + self._timeout
+        assert child.stdout is not None and child.stderr is not None
+        ended = os.pidfd_open(child.pid)
+        try:
+            with selectors.DefaultSelector() as ready:
+                ready.register(child.stdout, selectors.EVENT_READ, self._keep)
+                ready.register(child.stderr, selectors.EVENT_READ, self._keep_error)
+                ready.register(ended, selectors.EVENT_READ)
+                return self._read_all(ready, deadline)
+        finally:
+            os.close(ended)
+
+    def _read_all(self, ready: selectors.BaseSelector, deadline: float) -> bool:
+        # Once git has ended only what is there already counts: a connection that ssh keeps open
+        # for later holds our pipe, and would hold us.
+        has_ended = False
+        while events := ready.select(0 if has_ended else max(0.0, deadline - time.monotonic())):
+            for key, _ in events:
+                if key.data is None:
+                    has_ended = True
+                    ready.unregister(key.fileobj)
+                elif data := os.read(key.fd, _CHUNK):
+                    if not key.data(data):
+                        return True
+                else:
+                    ready.unregister(key.fileobj)
+        return has_ended
+
+    def _keep(self, data: bytes) -> bool:
+        self._seen += len(data)
+        if self._seen > self._limit:
+            return False
+        if self._into is not None:
+            self._into.write(data)
+        else:
+            self._kept += data
+        return True
+
+    def _keep_error(self, data: bytes) -> bool:
+        # The end of what it said is where it says why.
+        self._errors += data
+        del self._errors[: -4 * _WORDS_MAX]
+        return True
+
+
+def _not_started(error: FileNotFoundError, cwd: Path) -> AgentqError:
+    if not cwd.is_dir():
+        return Invalid(f"There is no folder {cwd}.", "Name the folder of a git repository.")
+    return Unavailable(f"git could not be started: {error}.", "Install git, or add it to PATH.")

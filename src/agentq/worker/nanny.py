@@ -1,0 +1,442 @@
+"""The nanny: a small program beside the worker that keeps every process an agent starts.
+
+Killing a process group misses children that called `setsid`; watching a parent misses orphans; and
+a worker killed by `kill -9` cannot clean up at all. So each attempt gets a *keeper*: a process that
+is a subreaper (whatever is orphaned below it becomes its own child) and holds one end of a socket
+whose other end the worker has. When the worker says so, or is gone (the socket ends), the keeper
+ends the tree: its children die, theirs become its own, and so on until it has none left. That it
+has none is the kernel's word, not a guess. Should a keeper itself be killed, its orphans come to
+the nanny, which ends them the same way.
+
+The nanny runs as a program of its own, with the standard library only: it must be small and have
+one thread, because it forks for every attempt. It takes requests from `agentq.worker.processes`,
+one packet each: the open files `CONTROL, REQUEST, STDIN, STDOUT, STDERR`. REQUEST holds, separated
+by NUL: how many wrappers stand between the keeper and the agent, the folder, the number of
+arguments, the arguments, and the environment as `NAME=value`.
+
+Said on CONTROL, to the worker: `started KEEPER AGENT` or `failed STEP ERRNO`, then `exit CODE
+SIGNAL` for the agent itself, then `gone` when nothing of its tree is left. From the worker: `I`
+(SIGINT to the agent), `T` (SIGTERM to the tree), `K` (SIGKILL to the tree).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+#: How long a tree may take to clean up after SIGTERM once nobody waits for it any more.
+GRACE_SECONDS = 1.0
+#: After the worker's end, keepers have this long; then the nanny ends them and their trees.
+KEEPERS_GRACE_SECONDS = 2.5
+FILES_PER_REQUEST = 5
+#: A tree that grows faster than it is walked must not hold the walk for ever.
+_WALK_MAX = 20_000
+_PAUSE_MAX_SECONDS = 0.05
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
+_PR_SET_NAME = 15
+_PR_SET_CHILD_SUBREAPER = 36
+
+_OURS_TO_IGNORE = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE)
+_BACK_TO_NORMAL = (*_OURS_TO_IGNORE, signal.SIGCHLD, signal.SIGXFSZ)
+
+Prctl = Callable[[int, object], int]
+
+
+# -- looking at processes --------------------------------------------------------------------------
+
+
+def children_of(pid: int) -> list[int]:
+    """The children of a process, oldest first; none if it is gone."""
+    found: list[int] = []
+    try:
+        for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
+            with open(f"/proc/{pid}/task/{task}/children", "rb") as file:  # noqa: PTH123
+                found += map(int, file.read().split())
+    except OSError:
+        if not os.access("/proc/thread-self/children", os.F_OK):
+            return children_by_scan(pid)  # a kernel without these files
+    return found
+
+
+def children_by_scan(pid: int) -> list[int]:
+    found = []
+    for name in os.listdir("/proc"):  # noqa: PTH208
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123
+                # The name of the program comes before, and may hold anything, also `) R 1`.
+                fields = file.read().rpartition(b")")[2].split()
+        except OSError:
+            continue  # gone since we listed it
+        if fields and int(fields[1]) == pid:
+            found.append(int(name))
+    return sorted(found)
+
+
+def below(level: Iterable[int]) -> list[int]:
+    return [child for parent in level for child in children_of(parent)]
+
+
+def _tree(top: list[int]) -> Iterator[int]:
+    """These processes and all below, parents first, so that none starts a killed child again."""
+    level, seen = top, 0
+    while level and seen < _WALK_MAX:
+        seen += len(level)
+        under = below(level)
+        yield from level
+        level = under
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        return  # it ended just now; or it became somebody else, whom we may not touch
+
+
+# -- waiting ---------------------------------------------------------------------------------------
+
+
+class _Ear:
+    """Sleeps until a file has something to say, a child ends, or a time is up."""
+
+    def __init__(self, file: int) -> None:
+        self._poll = select.poll()
+        self._file = file
+        self._poll.register(file, select.POLLIN)
+        self._children, write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._poll.register(self._children, select.POLLIN)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+
+    def listen(self, seconds: float | None) -> bool:
+        """Whether the file has something to say."""
+        ready = self._poll.poll(None if seconds is None else max(seconds, 0) * 1000)
+        said = False
+        for number, _ in ready:
+            if number == self._children:
+                _drain(number)
+            else:
+                said = True
+        return said
+
+    def forget(self) -> None:
+        self._poll.unregister(self._file)
+
+
+def _drain(pipe: int) -> None:
+    try:
+        while len(os.read(pipe, 4096)) == 4096:
+            continue
+    except BlockingIOError:
+        return
+
+
+def _tell(control: int, message: str) -> None:
+    try:
+        os.write(control, message.encode())
+    except OSError:
+        return  # the worker has let go of this attempt; its end is seen where we read
+
+
+# -- one attempt -----------------------------------------------------------------------------------
+
+
+class _CannotStart(Exception):
+    """`step` and `number` say what did not work."""
+
+    def __init__(self, step: str, number: int) -> None:
+        self.step, self.number = step, number
+        super().__init__(step, number)
+
+
+def _launch(fields: list[bytes], stdio: list[int], prctl: Prctl) -> int:
+    """Start the agent as a child of this process, in a session of its own."""
+    folder, count = fields[1], int(fields[2])
+    argv = fields[3 : 3 + count]
+    env = dict(item.split(b"=", 1) for item in fields[3 + count :])
+    heard, says = os.pipe2(os.O_CLOEXEC)
+    try:
+        agent = os.fork()
+    except OSError as error:
+        raise _CannotStart("fork", error.errno or errno.EAGAIN) from error
+    if agent == 0:
+        step = "folder"
+        try:
+            prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+            os.setsid()
+            for number in _BACK_TO_NORMAL:
+                signal.signal(number, signal.SIG_DFL)
+            os.chdir(folder)
+            for place, file in enumerate(stdio):
+                os.dup2(file, place)
+            step = "program"
+            os.execvpe(argv[0], argv, env)  # noqa: S606 - the words come as a list, from the worker
+        except OSError as error:
+            os.write(says, f"{step} {error.errno}".encode())
+        finally:
+            os._exit(127)
+    os.close(says)
+    failure = os.read(heard, 100).decode().split()  # empty when it has become the program
+    os.close(heard)
+    if failure:
+        os.waitpid(agent, 0)
+        raise _CannotStart(failure[0], int(failure[1]))
+    return agent
+
+
+class _Keeper:
+    """Owns one agent and whatever it starts, until nothing of it is left."""
+
+    def __init__(self, control: int, agent: int, wrappers: int) -> None:
+        self._control = control
+        self._agent = agent
+        self._agent_lives = True
+        self._wrappers = wrappers
+        self._kill_at: float | None = None
+        self._pause = 0.001
+        self._ear = _Ear(control)
+
+    def watch(self) -> None:
+        while self._reap():
+            if self._ear.listen(self._patience()):
+                self._obey()
+            if self._kill_at is not None and time.monotonic() >= self._kill_at:
+                # Only our own children, whose numbers nobody else can be given before we reap
+                # them. Their children are ours a moment later, and die in the next round.
+                for pid in children_of(os.getpid()):
+                    _signal(pid, signal.SIGKILL)
+        _tell(self._control, "gone")
+
+    def _patience(self) -> float | None:
+        if self._kill_at is None:
+            return None
+        left = self._kill_at - time.monotonic()
+        if left > 0:
+            return left
+        self._pause = min(self._pause * 2, _PAUSE_MAX_SECONDS)
+        return self._pause
+
+    def _reap(self) -> bool:
+        """Take leave of those who ended; False once there is no child at all."""
+        lived = self._agent_lives
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == self._agent:
+                self._agent_lives = False
+                code = os.waitstatus_to_exitcode(status)
+                _tell(self._control, f"exit {max(code, 0)} {max(-code, 0)}")
+            if pid == 0:
+                break
+        if lived and not self._agent_lives:
+            self._end()
+        return True
+
+    def _obey(self) -> None:
+        try:
+            word = os.read(self._control, 16)
+        except OSError:
+            word = b""
+        if word == b"I":
+            self._interrupt()
+        elif word == b"T":
+            self._terminate()
+        elif word == b"K":
+            self._kill_at = time.monotonic()
+        elif not word:  # the worker has let go, or is dead
+            self._ear.forget()
+            self._end()
+
+    def _end(self) -> None:
+        self._terminate()
+        soon = time.monotonic() + GRACE_SECONDS
+        self._kill_at = soon if self._kill_at is None else min(self._kill_at, soon)
+
+    def _top(self) -> list[int]:
+        """The agent and adopted orphans; not the sandbox around them, which would die first."""
+        level = children_of(os.getpid())
+        for _ in range(self._wrappers):
+            level = below(level)
+        return level
+
+    def _terminate(self) -> None:
+        for pid in _tree(self._top()):
+            _signal(pid, signal.SIGTERM)
+            _signal(pid, signal.SIGCONT)  # a stopped process hears nothing until it goes on
+
+    def _interrupt(self) -> None:
+        if self._wrappers:
+            for pid in self._top()[:1]:
+                _signal(pid, signal.SIGINT)
+        elif self._agent_lives:
+            _signal(self._agent, signal.SIGINT)
+
+
+def _keep(control: int, request: int, stdio: list[int], prctl: Prctl) -> None:
+    """The life of a keeper; runs in a process of its own."""
+    _close_all_but({0, 1, 2, control, request, *stdio})
+    os.setsid()
+    prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    prctl(_PR_SET_NAME, b"agentq-keeper")
+    with open(request, "rb") as file:
+        fields = file.read().split(b"\0")
+    try:
+        agent = _launch(fields, stdio, prctl)
+    except _CannotStart as failure:
+        _tell(control, f"failed {failure.step} {failure.number}")
+        return
+    for file_number in stdio:
+        os.close(file_number)  # or the worker would never see the end of the output
+    keeper = _Keeper(control, agent, wrappers=int(fields[0]))
+    _tell(control, f"started {os.getpid()} {agent}")
+    del fields
+    keeper.watch()
+
+
+def _close_all_but(kept: set[int]) -> None:
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        if int(name) not in kept:
+            with contextlib.suppress(OSError):  # the one that the listing itself had open
+                os.close(int(name))
+
+
+# -- the nanny -------------------------------------------------------------------------------------
+
+
+class _Nanny:
+    """Starts keepers, and ends what a killed keeper leaves behind."""
+
+    def __init__(self, door: socket.socket, prctl: Prctl) -> None:
+        self._door = door
+        self._prctl = prctl
+        #: By pid, a second hold on each CONTROL: if a keeper cannot say it, we say `gone`.
+        self._keepers: dict[int, int] = {}
+        self._bereaved: list[int] = []
+        self._ends_at: float | None = None
+        self._pause = 0.001
+        self._ear = _Ear(door.fileno())
+
+    def watch(self) -> None:
+        while True:
+            self._reap()
+            if self._bereaved:
+                self._end_orphans()
+            if self._ends_at is not None:
+                if not self._keepers and not self._bereaved:
+                    return
+                if time.monotonic() >= self._ends_at:
+                    for pid in self._keepers:
+                        _signal(pid, signal.SIGKILL)
+            if self._ear.listen(self._patience()):
+                self._serve()
+
+    def _patience(self) -> float | None:
+        if self._bereaved:
+            self._pause = min(self._pause * 2, _PAUSE_MAX_SECONDS)
+            return self._pause
+        self._pause = 0.001
+        if self._ends_at is None:
+            return None
+        return max(self._ends_at - time.monotonic(), _PAUSE_MAX_SECONDS)
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            control = self._keepers.pop(pid, -1)
+            if control >= 0 and status == 0:
+                os.close(control)
+            elif control >= 0:
+                self._bereaved.append(control)
+
+    def _orphans(self) -> list[int]:
+        return [pid for pid in children_of(os.getpid()) if pid not in self._keepers]
+
+    def _end_orphans(self) -> None:
+        orphans = self._orphans()
+        for pid in orphans:
+            _signal(pid, signal.SIGKILL)
+        # The kernel's list may skip one while others leave it: we look twice before we say so.
+        if not orphans and not self._orphans():
+            for control in self._bereaved:
+                _tell(control, f"exit 0 {int(signal.SIGKILL)}")
+                _tell(control, "gone")
+                os.close(control)
+            self._bereaved.clear()
+
+    def _serve(self) -> None:
+        try:
+            data, files, _, _ = socket.recv_fds(self._door, 16, FILES_PER_REQUEST)
+        except ConnectionError:
+            data, files = b"", []
+        for file in files:
+            os.set_inheritable(file, False)  # what came through a socket would pass to the agent
+        if not data:  # the worker is gone
+            self._ear.forget()
+            self._ends_at = time.monotonic() + KEEPERS_GRACE_SECONDS
+            return
+        if len(files) == FILES_PER_REQUEST:
+            self._bear(files)
+        for file in files[1:]:
+            os.close(file)
+        if len(files) != FILES_PER_REQUEST and files:
+            _tell(files[0], f"failed fork {int(errno.EMFILE)}")
+            os.close(files[0])
+
+    def _bear(self, files: list[int]) -> None:
+        control, request, *stdio = files
+        try:
+            pid = os.fork()
+        except OSError as error:
+            _tell(control, f"failed fork {error.errno}")
+            os.close(control)
+            return
+        if pid == 0:
+            status = 1
+            try:
+                _keep(control, request, stdio, self._prctl)
+                status = 0
+            except BaseException:  # noqa: BLE001 - a process of its own: its last words go to the worker
+                sys.excepthook(*sys.exc_info())
+            finally:
+                os._exit(status)
+        self._keepers[pid] = control
+
+
+def main(door: int) -> None:
+    import ctypes
+
+    prctl = ctypes.CDLL(None).prctl
+    prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    prctl(_PR_SET_NAME, b"agentq-nanny")
+    # Agents run as the same user: this closes our memory and environment to them.
+    prctl(_PR_SET_DUMPABLE, 0)
+    for number in _OURS_TO_IGNORE:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    # Every keeper is a copy of this process: what is never touched is never copied.
+    gc.disable()
+    gc.freeze()
+    _Nanny(socket.socket(fileno=door), prctl).watch()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

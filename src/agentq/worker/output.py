@@ -1,0 +1,258 @@
+"""What an agent says: split into lines for those who listen, recorded without secrets, bounded.
+
+Nothing here trusts the agent. A line without end, ten gigabytes of output, bytes that are no text,
+a disk that fills up: memory stays flat, the log stays small, and the attempt goes on.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING, BinaryIO
+
+from agentq.core.errors import Conflict, NotFound, Unavailable
+from agentq.worker.redaction import Redactor, redacted_text
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+    from agentq.contracts.artifacts import ArtifactStore, LivePart
+
+#: A longer line is cut, for the listener and for the log.
+LINE_MAX = 1 << 20
+#: More is worked on in steps.
+_STEP_BYTES = 1 << 20
+_READ_BYTES = 1 << 20
+
+
+class Recorder:
+    """Records the output of one program in the live log of its attempt, and gives back its lines.
+
+    `cap_bytes` is how much of the log is kept, half of it from the beginning. Programs that run one
+    after the other for an attempt each have a recorder; they share the live log, which is ended
+    with the attempt. One thread feeds it.
+    """
+
+    def __init__(
+        self,
+        artifacts: ArtifactStore,
+        task_id: str,
+        epoch: int,
+        *,
+        cap_bytes: int,
+        secrets: Collection[str],
+    ) -> None:
+        self._artifacts = artifacts
+        self._task_id = task_id
+        self._epoch = epoch
+        self._cap_bytes = cap_bytes
+        self._secrets = tuple(secrets)
+        self._streams = (_Stream(self._secrets), _Stream(self._secrets))
+        self._bytes_seen = 0
+        self._unstored = 0
+        self._unstored_here = 0
+        self._trouble = ""
+        self._start = self._end_of_log()
+
+    @property
+    def bytes_seen(self) -> int:
+        """All that was said, kept or not."""
+        return self._bytes_seen
+
+    @property
+    def trouble(self) -> str:
+        """Why some of the output could not be stored, as it was first said; "" if all was."""
+        return self._trouble
+
+    def feed(self, data: bytes, *, is_error: bool = False) -> list[bytes]:
+        """Record more output; returns the lines that are complete now, without their ends.
+
+        The lines are as they were said: whoever stores something of them redacts it (`redacted`).
+        """
+        self._bytes_seen += len(data)
+        stream = self._streams[is_error]
+        if len(data) <= _STEP_BYTES:
+            return self._taken(stream, data)
+        lines: list[bytes] = []
+        for start in range(0, len(data), _STEP_BYTES):
+            lines += self._taken(stream, data[start : start + _STEP_BYTES])
+        return lines
+
+    def flush(self, *, is_error: bool | None = None) -> list[bytes]:
+        """The last lines, which nothing ended: of both streams, or of one that has ended."""
+        which = self._streams if is_error is None else (self._streams[is_error],)
+        return [line for stream in which if stream.is_open for line in self._taken(stream, b"\n")]
+
+    def redacted(self, text: str) -> str:
+        """A text that was made of the output, without its secrets."""
+        return redacted_text(text, self._secrets)
+
+    def finished(self) -> BinaryIO | None:
+        """What is kept of it as one file to read, with a line where some is missing; None if empty.
+
+        It reads the live log: store it before that is ended, or goes on.
+        """
+        kept = _Kept(itertools.chain(self._parts(), [self._epilogue()]))
+        file = io.BufferedReader(kept, _READ_BYTES)
+        if file.peek(1):
+            return file
+        file.close()
+        return None
+
+    def close(self, *, stored: bool = False) -> None:
+        """Let go. `stored`: all that the attempt said is in artifacts now, so the live log ends."""
+        self._streams = (_Stream(()), _Stream(()))
+        if stored:
+            self._artifacts.live_end(self._task_id, self._epoch)
+
+    def _taken(self, stream: _Stream, data: bytes) -> list[bytes]:
+        lines, log = stream.take(data)
+        if log:
+            self._store(log)
+        return lines
+
+    def _store(self, log: bytes) -> None:
+        """Append to the live log. A full disk costs us the log, never the attempt."""
+        note = _not_stored(self._unstored_here, "") if self._unstored_here else b""
+        try:
+            self._artifacts.live_append(
+                self._task_id, self._epoch, note + log, keep_bytes=self._cap_bytes
+            )
+        except (Unavailable, Conflict) as error:
+            self._trouble = self._trouble or error.cause
+            self._unstored += len(log)
+            self._unstored_here += len(log)
+        else:
+            self._unstored_here = 0
+
+    def _end_of_log(self) -> int:
+        """Where we begin: at 0, unless another program spoke before in this attempt."""
+        position = 0
+        try:
+            while (part := self._read(position)).data:
+                position = part.position
+        except NotFound:
+            return 0
+        except (Unavailable, Conflict) as error:
+            self._trouble = error.cause
+        return position
+
+    def _read(self, position: int) -> LivePart:
+        return self._artifacts.live_read(self._task_id, self._epoch, position, _READ_BYTES)
+
+    def _parts(self) -> Iterator[bytes]:
+        position, ends_line = self._start, True
+        while True:
+            try:
+                part = self._read(position)
+            except NotFound:
+                return
+            if not part.data:
+                return
+            position = part.position
+            yield part.text if ends_line or not part.dropped else b"\n" + part.text
+            ends_line = part.data.endswith(b"\n")
+
+    def _epilogue(self) -> bytes:
+        return _not_stored(self._unstored, self._trouble) if self._unstored else b""
+
+
+class _Stream:
+    """Standard output or standard error: the line that is under way, and its redaction."""
+
+    def __init__(self, secrets: Collection[str]) -> None:
+        self._redactor = Redactor(secrets)
+        self._line = bytearray()
+        self._skipped = 0
+        self._held_max = LINE_MAX + self._redactor.margin
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self._line)
+
+    def take(self, data: bytes) -> tuple[list[bytes], bytes]:
+        """The lines that are complete now, as they are, and what of them goes into the log."""
+        end = data.rfind(b"\n") + 1
+        if not end:
+            self._hold(data)
+            return [], b""
+        lines: list[bytes] = []
+        log = b""
+        start = 0
+        if self._line:
+            start = data.find(b"\n") + 1
+            self._hold(data[: start - 1])
+            lines, log = self._ended()
+        if start < end:
+            more, more_log = self._whole(data[start:end])
+            lines, log = (lines + more, log + more_log) if lines else (more, more_log)
+        self._hold(data[end:])
+        return lines, log
+
+    def _hold(self, data: bytes) -> None:
+        room = self._held_max - len(self._line)
+        self._line += data[:room]
+        self._skipped += max(len(data) - room, 0)
+
+    def _ended(self) -> tuple[list[bytes], bytes]:
+        line, skipped = bytes(self._line), self._skipped
+        self._line.clear()
+        self._skipped = 0
+        return [_for_listener(line)], self._for_log(line, skipped)
+
+    def _whole(self, block: bytes) -> tuple[list[bytes], bytes]:
+        lines = block.split(b"\n")
+        lines.pop()  # what follows the last end: nothing
+        fits = len(block) <= LINE_MAX or max(map(len, lines)) <= LINE_MAX
+        if fits and self._redactor.is_clean(block):
+            log = block
+        else:
+            log = b"".join([self._for_log(line) for line in lines])
+        if not fits or b"\r" in block:
+            lines = [_for_listener(line) for line in lines]
+        return lines, log
+
+    def _for_log(self, line: bytes, skipped: int = 0) -> bytes:
+        """The line as it is stored, with its end.
+
+        Of a line that is too long more is looked at than is kept, so that a secret that the cut
+        would fall into is still found whole.
+        """
+        size = len(line) + skipped
+        if size > self._held_max:
+            kept = self._redactor.line(line[: self._held_max])[: -self._redactor.margin]
+        else:
+            kept = self._redactor.line(line)
+        if size <= LINE_MAX:
+            return kept + b"\n"
+        return b"%b [agentq: %d bytes of this line left out]\n" % (kept[:LINE_MAX], size - LINE_MAX)
+
+
+def _for_listener(line: bytes) -> bytes:
+    return line[:LINE_MAX].removesuffix(b"\r")
+
+
+def _not_stored(count: int, why: str) -> bytes:
+    reason = f": {why}" if why else ""
+    return f"[agentq: {count} bytes of output could not be stored{reason}]\n".encode()
+
+
+class _Kept(io.RawIOBase):
+    """Parts of a log, none of them empty but perhaps the last, as a file."""
+
+    def __init__(self, parts: Iterator[bytes]) -> None:
+        super().__init__()
+        self._parts = parts
+        self._rest = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        view = memoryview(buffer).cast("B")
+        self._rest = self._rest or next(self._parts, b"")
+        count = min(len(view), len(self._rest))
+        view[:count] = self._rest[:count]
+        self._rest = self._rest[count:]
+        return count

@@ -1,0 +1,424 @@
+"""Starting agents, and owning them: the worker's side of the nanny (see `worker/nanny.py`).
+
+A `Nanny` starts processes from any thread; each is a `Child` with its output to read and its tree
+to end. Nothing here blocks on an agent: output is read by whoever waits on the child's files, input
+lies in a file before the agent starts, and news of its end come through `status_fd`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO, Self
+
+from agentq.contracts.agent import Exit
+from agentq.core.errors import AgentqError, Invalid, Unavailable
+from agentq.worker.sandbox import BWRAP_PROCESSES, Sandbox, wrap
+
+#: What may wait for an agent that does not read its standard input.
+UNSENT_MAX_BYTES = 8 * 1024 * 1024
+
+_PROGRAM = Path(__file__).with_name("nanny.py")
+_START_SECONDS = 30.0
+_CLOSE_SECONDS = 6.0
+#: Files on their way through a socket count against a limit of the kernel; a start sends five.
+_STARTS_AT_ONCE = 16
+_MESSAGE_MAX_BYTES = 256
+_SHOWN_MAX = 200
+_LAST_WORDS_MAX_BYTES = 2000
+
+
+class Child:
+    """One agent and all that it started.
+
+    Reading, writing and `close` belong to one thread; `interrupt`, `terminate` and `kill` may come
+    from any. Letting go (`close`, or the end of the worker) ends what is left of the tree.
+    """
+
+    def __init__(self, control: socket.socket, stdin: int, stdout: int, stderr: int) -> None:
+        self._control = control
+        self._hearing = threading.Lock()
+        self._exit: Exit | None = None
+        self._gone = False
+        self._lost = False
+        self._unsent = b""
+        self._keeper = 0
+        self.pid = 0
+        #: Non-blocking; -1 once closed. `stdin` is -1 from the start unless it is kept open.
+        self.stdin = stdin
+        self.stdout = stdout
+        self.stderr = stderr
+
+    # -- its end -----------------------------------------------------------------------------------
+
+    @property
+    def status_fd(self) -> int:
+        """Readable when there is news for `poll` and `gone`, and for ever after; -1 once closed."""
+        return self._control.fileno()
+
+    def poll(self) -> Exit | None:
+        """How the agent itself ended; None while it runs. Others of its tree may still live."""
+        self._hear()
+        return self._exit
+
+    def wait(self, timeout: float | None) -> Exit | None:
+        """Wait until the agent itself has ended; None if it has not after so many seconds."""
+        self._wait_until(lambda: self.poll() is not None, timeout)
+        return self._exit
+
+    @property
+    def gone(self) -> bool:
+        """Whether no process of its tree is left."""
+        self._hear()
+        if self._lost and not self._gone:
+            # Nobody is left who could tell: both keeper and nanny were killed. The kernel ends the
+            # agent itself then.
+            self._gone = not os.access(f"/proc/{self.pid}", os.F_OK)
+        return self._gone
+
+    def wait_gone(self, timeout: float | None) -> bool:
+        """Wait until no process of its tree is left; False if some are after so many seconds."""
+        return self._wait_until(lambda: self.gone, timeout)
+
+    def _wait_until(self, done: Callable[[], bool], timeout: float | None) -> bool:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not done():
+            left = None if deadline is None else deadline - time.monotonic()
+            if (left is not None and left <= 0) or self.status_fd < 0:
+                return False
+            self._listen(left)
+        return True
+
+    def _listen(self, seconds: float | None) -> None:
+        if self._lost:
+            time.sleep(0.01)  # no news will come any more; what is left is to look
+            return
+        waiting = select.poll()
+        waiting.register(self.status_fd, select.POLLIN)
+        waiting.poll(None if seconds is None else seconds * 1000)
+
+    def _hear(self) -> None:
+        """Take in what the keeper has said since we last asked."""
+        with self._hearing:
+            while not self._gone and not self._lost:
+                try:
+                    message = self._control.recv(_MESSAGE_MAX_BYTES, socket.MSG_DONTWAIT)
+                except BlockingIOError:
+                    return
+                except OSError:
+                    message = b""  # closed by us, or reset
+                self._understand(message.decode().split())
+
+    def _understand(self, words: list[str]) -> None:
+        match words:
+            case ["exit", code, number] if self._exit is None:
+                self._exit = Exit(int(code), int(number))
+            case ["gone"]:
+                self._gone = True
+            case []:
+                self._lost = True
+                self._exit = self._exit or Exit(signal=int(signal.SIGKILL))
+
+    # -- ending it ---------------------------------------------------------------------------------
+
+    def interrupt(self) -> None:
+        """SIGINT to the agent itself."""
+        self._say(b"I")
+
+    def terminate(self) -> None:
+        """SIGTERM to the whole tree."""
+        self._say(b"T")
+
+    def kill(self) -> None:
+        """SIGKILL to the whole tree, again and again until nothing is left."""
+        self._say(b"K")
+
+    def _say(self, word: bytes) -> None:
+        if self._gone or self._lost:
+            return
+        with contextlib.suppress(OSError):
+            # An agent may have stopped its own keeper. To any other process this means nothing.
+            os.kill(self._keeper, signal.SIGCONT)
+        with contextlib.suppress(OSError):  # it ended just now: what was asked for has happened
+            self._control.send(word, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+
+    def close(self) -> None:
+        """Let go: close its files, and leave what is left of the tree to the keeper to end."""
+        for name in ("stdin", "stdout", "stderr"):
+            self._close_file(name)
+        self._control.close()
+
+    def _close_file(self, name: str) -> None:
+        number = getattr(self, name)
+        setattr(self, name, -1)
+        if number >= 0:
+            os.close(number)
+
+    # -- its standard input ------------------------------------------------------------------------
+
+    @property
+    def unsent(self) -> int:
+        """How many bytes still wait to be written: `flush` when `stdin` is writable."""
+        return len(self._unsent)
+
+    def send(self, data: bytes) -> None:
+        """Write to its standard input: at once what fits, the rest by `flush`."""
+        if self.stdin < 0:
+            return  # it is not listening; how it ended is told elsewhere
+        if len(self._unsent) + len(data) > UNSENT_MAX_BYTES:
+            raise Unavailable(
+                f"The agent does not read its standard input: {len(self._unsent)} bytes wait.",
+                "See with `agentq logs` what it does instead.",
+            )
+        self._unsent += data
+        self.flush()
+
+    def flush(self) -> bool:
+        """Write what the pipe takes now; True when nothing waits any more."""
+        while self._unsent and self.stdin >= 0:
+            try:
+                written = os.write(self.stdin, self._unsent)
+            except BlockingIOError:
+                return False
+            except OSError:
+                self.close_stdin()  # it has closed its end
+                return True
+            self._unsent = self._unsent[written:]
+        return True
+
+    def close_stdin(self) -> None:
+        self._unsent = b""
+        self._close_file("stdin")
+
+
+class Nanny:
+    """Starts agents so that none outlives the worker. One per worker process; use it as `with`."""
+
+    def __init__(self) -> None:
+        self._door: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._last_words: BinaryIO | None = None
+        self._starts = threading.BoundedSemaphore(_STARTS_AT_ONCE)
+        self._children: weakref.WeakSet[Child] = weakref.WeakSet()
+
+    def __enter__(self) -> Self:
+        door, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._last_words = os.fdopen(os.memfd_create("agentq-nanny-errors"), "w+b", buffering=0)
+        words = [sys.executable, "-I", "-S", str(_PROGRAM), str(theirs.fileno())]
+        with theirs:
+            try:
+                self._process = subprocess.Popen(
+                    words,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=self._last_words,
+                    pass_fds=(theirs.fileno(),),
+                    start_new_session=True,
+                    cwd="/",
+                )
+            except OSError as error:
+                door.close()
+                self._last_words.close()
+                raise Unavailable(
+                    f"The worker could not start {sys.executable}: {error.strerror}.",
+                    "Free some memory or processes, and start the worker again.",
+                ) from error
+        self._door = door
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def close(self) -> None:
+        """Let go of all children, and wait (some seconds at most) until their trees are gone."""
+        if self._door is None or self._process is None or self._last_words is None:
+            return
+        for child in list(self._children):
+            child.close()
+        self._door.close()
+        self._door = None
+        try:
+            self._process.wait(_CLOSE_SECONDS)
+        except subprocess.TimeoutExpired:
+            # Something will not die (a hung disk, another user's process). Keepers stay with it.
+            self._process.kill()
+            self._process.wait()
+        self._last_words.close()
+
+    def start(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: Path,
+        stdin: bytes = b"",
+        keep_stdin: bool = False,
+        sandbox: Sandbox | None = None,
+    ) -> Child:
+        """Start a program with exactly this environment; `argv[0]` is looked up in its PATH.
+
+        `stdin` is what it reads, and then the end of it; with `keep_stdin` its standard input stays
+        open for `Child.send`.
+        """
+        request = _request(argv, env, cwd, sandbox)
+        with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
+            near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            ours.callback(near.close)
+            theirs.callback(far.close)
+            if keep_stdin:
+                in_read, in_write = _pipe(theirs, ours)
+                os.set_blocking(in_write, False)
+            else:
+                in_read, in_write = _file_with(stdin, theirs), -1
+            out_read, out_write = _pipe(ours, theirs)
+            error_read, error_write = _pipe(ours, theirs)
+            os.set_blocking(out_read, False)
+            os.set_blocking(error_read, False)
+            child = Child(near, in_write, out_read, error_read)
+            asked = [far.fileno(), _file_with(request, theirs), in_read, out_write, error_write]
+            with self._starts:
+                self._ask(asked)
+                theirs.close()  # the nanny has its own: without it, we see the end
+                answer = _answer(near)
+            self._settle(child, answer, argv, cwd)
+            ours.pop_all()
+        if keep_stdin:
+            child._unsent = stdin  # noqa: SLF001 - larger than a pipe, perhaps: written as it reads
+            child.flush()
+        self._children.add(child)
+        return child
+
+    def _ask(self, files: list[int]) -> None:
+        if self._door is None:
+            raise Unavailable("The nanny is closed: no process can be started any more.")
+        try:
+            socket.send_fds(self._door, [b"+"], files)
+        except OSError as error:
+            raise self._dead() from error
+
+    def _dead(self) -> Unavailable:
+        words = b""
+        if self._last_words is not None and not self._last_words.closed:
+            size = os.fstat(self._last_words.fileno()).st_size
+            start = max(0, size - _LAST_WORDS_MAX_BYTES)
+            words = os.pread(self._last_words.fileno(), _LAST_WORDS_MAX_BYTES, start)
+        told = f" Its last words: {words.decode(errors='replace').strip()}" if words else ""
+        return Unavailable(
+            f"The process that starts agents for this worker did not answer, or was killed.{told}",
+            "Start the worker again; its tasks are taken up again by themselves.",
+        )
+
+    def _settle(self, child: Child, answer: list[str], argv: Sequence[str], cwd: Path) -> None:
+        match answer:
+            case ["started", keeper, agent]:
+                child._keeper, child.pid = int(keeper), int(agent)  # noqa: SLF001
+            case ["failed", step, number]:
+                raise _failure(step, int(number), argv, cwd)
+            case _:
+                raise self._dead()
+
+
+# -- what goes to the nanny, and what comes back ---------------------------------------------------
+
+
+def _request(
+    argv: Sequence[str], env: Mapping[str, str], cwd: Path, sandbox: Sandbox | None
+) -> bytes:
+    if not argv or not argv[0]:
+        raise Invalid("A command has at least one word, the program; got none.")
+    wrappers = 0
+    if sandbox is not None and sandbox.kind != "none":
+        # Inside, a missing program would be one more exit code; here it has a name.
+        if shutil.which(cwd / argv[0] if "/" in argv[0] else argv[0], path=_path(env)) is None:
+            raise _failure("program", errno.ENOENT, argv, cwd)
+        argv, wrappers = wrap(argv, cwd, sandbox), BWRAP_PROCESSES
+    for name in env:
+        if not name or "=" in name:
+            raise Invalid(f"The name of an environment variable has no `=`; got {name!r}.")
+    words = [str(wrappers), str(cwd), str(len(argv)), *argv]
+    words += [f"{name}={value}" for name, value in env.items()]
+    if any("\0" in word for word in words):
+        raise Invalid("Words of a command, its folder and its environment cannot hold a NUL byte.")
+    return b"\0".join(map(os.fsencode, words))
+
+
+def _path(env: Mapping[str, str]) -> str:
+    return env.get("PATH", os.defpath)
+
+
+def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[int, int]:
+    read, write = os.pipe2(os.O_CLOEXEC)
+    reader.callback(os.close, read)
+    writer.callback(os.close, write)
+    return read, write
+
+
+def _file_with(data: bytes, owner: contextlib.ExitStack) -> int:
+    """A file to read `data` from: nobody waits for anybody, as they would with a pipe."""
+    if data:
+        with os.fdopen(os.memfd_create("agentq-input"), "w+b", buffering=0) as memory:
+            view = memoryview(data)
+            while view:
+                view = view[memory.write(view) :]
+            number = os.open(f"/proc/self/fd/{memory.fileno()}", os.O_RDONLY | os.O_CLOEXEC)
+    else:
+        number = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    owner.callback(os.close, number)
+    return number
+
+
+def _answer(control: socket.socket) -> list[str]:
+    """What became of a request; nothing if there is nobody to say so."""
+    control.settimeout(_START_SECONDS)
+    try:
+        answer = control.recv(_MESSAGE_MAX_BYTES)
+    except OSError:  # no answer in time, or reset
+        answer = b""
+    control.settimeout(None)
+    return answer.decode().split()
+
+
+def _failure(step: str, number: int, argv: Sequence[str], cwd: Path) -> AgentqError:
+    program = repr(argv[0][:_SHOWN_MAX])
+    reason = os.strerror(number)
+    if step == "folder" and number in {errno.ENOENT, errno.ENOTDIR, errno.EACCES}:
+        return Invalid(
+            f"The agent {program} cannot work in {str(cwd)!r}: {reason}.",
+            "Make that folder, or name another.",
+        )
+    if number == errno.ENOENT:
+        return Invalid(
+            f"The program {program} was not found, or the interpreter in its first line was not.",
+            "Install it, give its whole path, or let PATH pass to the agent.",
+        )
+    if number in {errno.EACCES, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOEXEC}:
+        return Invalid(
+            f"The program {program} cannot be run: {reason}.",
+            "It must be an executable file (`chmod +x`); a script begins with `#!`.",
+        )
+    if number == errno.E2BIG:
+        size = sum(len(os.fsencode(word)) for word in argv)
+        return Invalid(
+            f"The arguments ({size} bytes) and environment of {program} are too long to start it.",
+            "Let the agent read its prompt from standard input or from AGENTQ_CONTEXT.",
+        )
+    return Unavailable(
+        f"The program {program} could not be started: {reason}.",
+        "The machine is short of processes, files or memory: use fewer slots.",
+    )

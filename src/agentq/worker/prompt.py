@@ -1,0 +1,55 @@
+"""What an agent is told: the task, what earlier attempts left, and how to hand in its work."""
+
+from __future__ import annotations
+
+from agentq.core.task import Note, Task
+
+_KINDS = {
+    "failure": "An earlier attempt failed",
+    "crash": "An earlier attempt vanished",
+    "answer": "Your question was answered",
+    "feedback": "A reviewer asked for changes",
+}
+NOTES_BYTES_MAX = 32 * 1024
+_HOW = (
+    "Write the result, in Markdown, to the file named by $AGENTQ_RESULT, and any other evidence"
+    " into the folder $AGENTQ_ARTIFACTS. If you cannot write files, your last answer is the result."
+)
+
+
+def prompt_for(task: Task, context: str, notes: tuple[Note, ...]) -> str:
+    """The whole text. The newest notes come last and are kept if there are too many."""
+    parts = [context.strip() or task.spec.instructions]
+    instructions = task.spec.instructions.strip()
+    if instructions and instructions not in parts[0]:
+        parts.insert(0, instructions)
+    if notes:
+        parts.append(_earlier(notes))
+    parts.append(_hand_in(task))
+    return "\n\n".join(parts) + "\n"
+
+
+def _earlier(notes: tuple[Note, ...]) -> str:
+    told: list[str] = []
+    room = NOTES_BYTES_MAX
+    for note in reversed(notes):
+        text = f"- {_KINDS.get(note.kind, note.kind)} ({note.by}): {note.text}"
+        room -= len(text.encode("utf-8", "replace"))
+        if room < 0:
+            break
+        told.append(text)
+    return "## What came before\n\n" + "\n".join(reversed(told))
+
+
+def _hand_in(task: Task) -> str:
+    lines = [
+        "## Handing in",
+        "",
+        f"This is task {task.id}, attempt {task.epoch}. " + _HOW,
+    ]
+    wanted = task.spec.expected_output.artifacts
+    if wanted:
+        lines.append(
+            f"Expected as evidence, each as a non-empty file of that name: {', '.join(wanted)}."
+        )
+    return "\n".join(lines)

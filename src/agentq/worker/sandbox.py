@@ -1,0 +1,108 @@
+"""Bubblewrap around an agent: a PID namespace, a read-only disk, and a network only if allowed.
+
+The disk looks the same inside, so that tools, interpreters and certificates are found where they
+always are; only the workspace and the paths named in the settings can be written, and `/tmp` is a
+private, empty one. Whatever of it is needed inside (a context file) belongs into a named path.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from agentq.core.errors import Invalid, Unavailable
+
+Kind = Literal["none", "bwrap"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+#: Bubblewrap stands twice between us and the agent: outside, and as process 1 of the namespace.
+BWRAP_PROCESSES = 2
+
+_TRIAL_SECONDS = 20
+
+
+@dataclass(frozen=True)
+class Sandbox:
+    """What an agent may touch; `writable` comes on top of its own workspace."""
+
+    kind: Kind
+    network: bool = True
+    writable: tuple[Path, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise Invalid(
+                f"A sandbox is one of {', '.join(KINDS)}; got {self.kind!r}.",
+                'Set `sandbox = "none"` or `sandbox = "bwrap"`.',
+            )
+        for path in self.writable:
+            if not path.is_absolute():
+                raise Invalid(
+                    f"A writable path of a sandbox is absolute; got {str(path)!r}.",
+                    "Write the whole path, from / on.",
+                )
+
+
+@functools.cache
+def available() -> bool:
+    """Whether bubblewrap is installed and may make namespaces here: tried once, for real."""
+    program = shutil.which("bwrap")
+    true = shutil.which("true")
+    if program is None or true is None:
+        return False
+    words = (program, *_walls(Sandbox("bwrap", network=False)), "--", true)
+    try:
+        trial = subprocess.run(words, capture_output=True, timeout=_TRIAL_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return trial.returncode == 0
+
+
+def wrap(argv: Sequence[str], cwd: Path, sandbox: Sandbox) -> tuple[str, ...]:
+    """The command line that runs `argv` in `cwd` inside the sandbox."""
+    if sandbox.kind == "none":
+        return tuple(argv)
+    if not available():
+        raise Unavailable(
+            'The settings ask for sandbox = "bwrap", but bubblewrap is not installed here, or may '
+            "not make namespaces.",
+            'Install the package `bubblewrap`, allow user namespaces, or set `sandbox = "none"`.',
+        )
+    folder = _real(cwd, "The workspace")
+    words = [shutil.which("bwrap") or "bwrap", *_walls(sandbox)]
+    for path in (folder, *(_real(path, "The writable path") for path in sandbox.writable)):
+        words += ["--bind", path, path]
+    return (*words, "--chdir", folder, "--", *argv)
+
+
+def _walls(sandbox: Sandbox) -> list[str]:
+    words = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]  # noqa: S108
+    words += ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent"]
+    words += ["--new-session", "--cap-drop", "ALL"]
+    if not sandbox.network:
+        # The sockets of local services (containers, desktops, agents for keys) live in /run, and
+        # a read-only disk does not keep anybody from speaking through them.
+        words += ["--unshare-net", "--tmpfs", "/run"]
+    return words
+
+
+def _real(path: Path, what: str) -> str:
+    """Symbolic links resolved: bubblewrap mounts over places, not over names for them."""
+    real = os.path.realpath(path)
+    if not Path(real).exists():
+        raise Invalid(
+            f"{what} {path} of a sandbox does not exist.",
+            "Make it, or take it out of `writable` in the settings.",
+        )
+    if real == "/" or real.split("/")[1] in {"dev", "proc"}:
+        raise Invalid(
+            f"{what} {path} of a sandbox would open {real} to the agent.",
+            'Name the folders that it needs, or set `sandbox = "none"`.',
+        )
+    return real

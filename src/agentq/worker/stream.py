@@ -1,0 +1,243 @@
+"""From a running agent to an exit: listen, watch the clocks, and end it when it must end.
+
+One loop in one thread per attempt, asleep in the kernel while the agent is quiet. What it watches
+for: output (for the listener and the log), the end of the process, a word from outside (cancelled,
+fenced out, the worker shuts down), and the clocks: the time limit, silence, the agent's own "done".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from agentq.contracts.agent import Done, Exit, Heard, Listener, Outcome, Send
+from agentq.worker.loops import LoopDetector
+from agentq.worker.output import Recorder
+from agentq.worker.processes import Child
+
+READ_BYTES = 1 << 16
+#: Between being asked and SIGTERM, where the tool has its own way of being asked.
+ASK_SECONDS = 5.0
+#: After the process is gone, its pipes may still be held by what the keeper is about to end.
+DRAIN_SECONDS = 6.0
+
+
+@dataclass
+class Clocks:
+    """Limits of one run, in seconds; 0 is no limit."""
+
+    timeout: float = 0.0
+    silence: float = 0.0
+    grace: float = 10.0
+    repeats: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Why an agent must end, and whether it is asked first."""
+
+    outcome: Outcome
+    reason: str
+    at_once: bool = False
+
+
+@dataclass
+class Ran:
+    """How a run ended."""
+
+    exit: Exit
+    stopped: Stop | None
+    done: bool
+    seconds: float
+
+
+class Stream:
+    """Runs one conversation with one process. `stop` may be called from any thread."""
+
+    def __init__(
+        self,
+        child: Child,
+        listener: Listener,
+        recorder: Recorder,
+        clocks: Clocks,
+        hear: Callable[[Heard], None],
+        *,
+        stays: bool = False,
+    ) -> None:
+        self._child = child
+        self._listener = listener
+        self._recorder = recorder
+        self._clocks = clocks
+        self._hear = hear
+        #: A warm process outlives the conversation: its "done" ends it.
+        self._stays = stays
+        self._loops = LoopDetector(clocks.repeats) if clocks.repeats else None
+        self._wake, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._lock = threading.Lock()
+        self._stop: Stop | None = None
+        self._stages: list[tuple[float, Callable[[], None]]] = []
+        self._done_at = 0.0
+        self._alive_at = time.monotonic()
+        self._pushing = -1
+
+    def stop(self, stop: Stop) -> None:
+        """End the agent. The first reason counts; one that says "at once" hurries any other."""
+        with self._lock:
+            if self._stop is None:
+                self._stop = stop
+            elif stop.at_once:
+                self._stop = replace(self._stop, at_once=True)
+            if self._waker >= 0:
+                with contextlib.suppress(BlockingIOError):  # full: it is awake already
+                    os.write(self._waker, b"!")
+
+    def send(self, data: bytes) -> None:
+        """Write to the agent's standard input as it takes it; only from the loop's own thread."""
+        if self._child.stdin >= 0:
+            self._child.send(data)
+
+    def run(self) -> Ran:
+        started = time.monotonic()
+        try:
+            ended = self._listen(started)
+        finally:
+            with self._lock:
+                os.close(self._wake)
+                os.close(self._waker)
+                self._wake = self._waker = -1
+        return Ran(ended, self._stop, bool(self._done_at), time.monotonic() - started)
+
+    # -- the loop ----------------------------------------------------------------------------------
+
+    def _listen(self, started: float) -> Exit:
+        child = self._child
+        poll = select.poll()
+        streams = {child.stdout: False, child.stderr: True}
+        for fd in (*streams, child.status_fd, self._wake):
+            poll.register(fd, select.POLLIN)
+        ended: Exit | None = None
+        give_up = 0.0
+        while True:
+            now = time.monotonic()
+            self._look_at_clocks(started, now, ended)
+            if self._stays and self._done_at and not self._stop:
+                return Exit()
+            if ended is not None and (not streams or now >= give_up):
+                self._take(self._recorder.flush(is_error=False))
+                self._take(self._recorder.flush(is_error=True), is_error=True)
+                return ended
+            self._push_input(poll)
+            for fd, _ in poll.poll(self._pause(started, now, ended, give_up)):
+                if fd in streams:
+                    if not self._read(fd, is_error=streams[fd]):
+                        poll.unregister(fd)
+                        del streams[fd]
+                elif fd == self._wake:
+                    os.read(self._wake, 64)
+                elif fd == child.status_fd and ended is None:
+                    ended = child.poll()
+                    if ended is not None:
+                        poll.unregister(child.status_fd)
+                        give_up = time.monotonic() + DRAIN_SECONDS
+                elif fd == self._pushing:
+                    child.flush()  # closes it if the agent does not listen any more
+
+    def _read(self, fd: int, *, is_error: bool) -> bool:
+        """False at the end of the stream."""
+        try:
+            data = os.read(fd, READ_BYTES)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        if not data:
+            return False
+        self._alive_at = time.monotonic()
+        self._take(self._recorder.feed(data, is_error=is_error), is_error=is_error)
+        return True
+
+    def _take(self, lines: Iterable[bytes], *, is_error: bool = False) -> None:
+        for line in lines:
+            if self._loops is not None and self._loops.line(line):
+                self.stop(Stop(Outcome.STALLED, "it goes round in circles: the same output again"
+                               f" and again, {self._clocks.repeats} times"))  # fmt: skip
+                self._loops = None
+            for heard in self._listener.line(line, is_error=is_error):
+                if isinstance(heard, Send):
+                    self.send(heard.data)
+                elif isinstance(heard, Done) and not self._done_at:
+                    self._done_at = time.monotonic()
+                self._hear(heard)
+
+    def _push_input(self, poll: select.poll) -> None:
+        """Watch the agent's standard input while there is something it has not taken yet."""
+        child = self._child
+        wanted = child.stdin if child.unsent else -1
+        if wanted != self._pushing:
+            if self._pushing >= 0:
+                poll.unregister(self._pushing)
+            if wanted >= 0:
+                poll.register(wanted, select.POLLOUT)
+            self._pushing = wanted
+
+    # -- the clocks --------------------------------------------------------------------------------
+
+    def _look_at_clocks(self, started: float, now: float, ended: Exit | None) -> None:
+        if ended is not None:
+            return
+        clocks = self._clocks
+        if self._stop is None:
+            if clocks.timeout and now - started >= clocks.timeout:
+                self.stop(Stop(Outcome.TIMEOUT, f"it ran for {clocks.timeout:g} s, the time limit"))
+            elif clocks.silence and now - self._alive_at >= clocks.silence and not self._done_at:
+                self.stop(Stop(Outcome.STALLED, f"no output for {clocks.silence:g} s"))
+        if self._stop is not None:
+            self._climb(now)
+        elif self._done_at and not self._stays and now - self._done_at >= clocks.grace:
+            # Its work is done and said; only the process hangs on.
+            self._child.kill()
+
+    def _climb(self, now: float) -> None:
+        """Ask, then SIGTERM, then SIGKILL; from SIGTERM on the whole tree."""
+        stop = self._stop
+        assert stop is not None
+        if stop.at_once:
+            if self._stages != [(0.0, self._child.kill)]:
+                self._stages = [(0.0, self._child.kill)]
+                self._child.kill()
+            return
+        if not self._stages:
+            words = self._listener.interrupt()
+            asked = now
+            if words is not None and self._child.stdin >= 0:
+                self.send(words)
+                asked += ASK_SECONDS
+            self._stages = [(asked, self._child.terminate),
+                            (asked + self._clocks.grace, self._child.kill)]  # fmt: skip
+        if now >= self._stages[0][0]:
+            self._stages[0][1]()
+            if len(self._stages) > 1:
+                del self._stages[0]
+
+    def _pause(self, started: float, now: float, ended: Exit | None, give_up: float) -> float:
+        """Milliseconds until a clock wants to be looked at; -1 if none does."""
+        clocks, moments = self._clocks, []
+        if ended is not None:
+            moments.append(give_up)
+        elif self._stop is not None:
+            moments.append(max(self._stages[0][0], now + 0.5) if self._stages else now)
+        else:
+            if clocks.timeout:
+                moments.append(started + clocks.timeout)
+            if clocks.silence and not self._done_at:
+                moments.append(self._alive_at + clocks.silence)
+            if self._done_at:
+                moments.append(self._done_at + clocks.grace)
+        if not moments:
+            return -1
+        return max(0.0, (min(moments) - now) * 1000) + 1

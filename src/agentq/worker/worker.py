@@ -1,0 +1,232 @@
+"""The worker: claims while a slot is free, runs each claim in a thread, and ends in good order.
+
+One loop, one place where it sleeps: until the doorbell rings, a timer of the ledger is due, a slot
+becomes free or somebody wants the worker to end. It needs no daemon: whoever claims also ticks.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agentq.contracts.agent import Outcome, Verdict
+from agentq.contracts.doorbell import holder_topic, role_topic
+from agentq.core.errors import AgentqError, Unavailable
+from agentq.worker.attempt import Attempt, Desk
+from agentq.worker.stream import Stop
+from agentq.worker.warm import WarmSlot
+
+if TYPE_CHECKING:
+    from agentq.client.claim import Claim
+    from agentq.contracts.doorbell import Waiter
+
+log = logging.getLogger("agentq.worker")
+
+#: How long the loop sleeps at most: the net under a doorbell that did not ring.
+POLL_SECONDS = 5.0
+_BEAT_EVERY = 1.0
+
+
+@dataclass
+class Slot:
+    """A place for one agent, and what is on it now."""
+
+    number: int
+    attempt: Attempt | None = None
+    thread: threading.Thread | None = None
+    warm: WarmSlot | None = None
+
+
+class Worker:
+    """Runs one role. `drain` and `hurry` may be called from signal handlers."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        make_warm: Callable[[], WarmSlot] | None = None,
+        *,
+        grace: float = 30.0,
+        health: Path | None = None,
+        limit: int = 0,
+        ended: Callable[[Slot, Attempt, Verdict], None] | None = None,
+    ) -> None:
+        self.desk = desk
+        self.slots = [
+            Slot(number, warm=make_warm() if make_warm else None)
+            for number in range(1, desk.settings.slots + 1)
+        ]
+        self.draining = False
+        self.completed = 0
+        self.failed = 0
+        #: When the claim loop last went round: that is what health means.
+        self.moved_at = time.monotonic()
+        self._hurry = False
+        self._grace = grace
+        self._health = health
+        self._left = limit or -1
+        self._ended = ended
+        self._wake, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._beat_at = 0.0
+        self._trouble = ""
+
+    # -- from outside ------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Claim no more; what runs has its grace, then it is given back."""
+        self.draining = True
+        self._stir()
+
+    def hurry(self) -> None:
+        """End at once."""
+        self.draining = self._hurry = True
+        self._stir()
+
+    def _stir(self) -> None:
+        try:
+            os.write(self._waker, b"!")
+        except OSError:
+            return  # it is awake already, or over
+
+    @property
+    def running(self) -> list[Attempt]:
+        return [slot.attempt for slot in self.slots if slot.attempt is not None]
+
+    # -- the loop ----------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Work until told to end (or until `limit` tasks are done and nothing runs)."""
+        desk = self.desk
+        topics = (role_topic(desk.role), holder_topic(desk.queue.holder))
+        waiter = desk.queue.parts.bell.listen(topics)
+        try:
+            while not self.draining and (self._left or self.running):
+                self._move()
+                if not self._fill():
+                    self._nap(waiter)
+            self._drain(waiter)
+        finally:
+            waiter.close()
+            for slot in self.slots:
+                if slot.warm is not None:
+                    slot.warm.close()
+            os.close(self._wake)
+            os.close(self._waker)
+
+    def _move(self) -> None:
+        self.moved_at = time.monotonic()
+        if self._health is not None:
+            self._health.touch()
+
+    def _fill(self) -> bool:
+        """Claim for the free slots; True if something was claimed."""
+        free = [slot for slot in self.slots if slot.attempt is None]
+        if not free or not self._left:
+            return False
+        wanted = len(free) if self._left < 0 else min(len(free), self._left)
+        try:
+            claims = self._claim(wanted)
+        except Unavailable as error:
+            self._say_trouble(str(error))
+            return False
+        self._trouble = ""
+        if self._left > 0:
+            self._left -= len(claims)
+        for slot, claim in zip(free, claims, strict=False):
+            self._begin(slot, claim)
+        return bool(claims)
+
+    def _claim(self, wanted: int) -> list[Claim]:
+        desk = self.desk
+        return desk.queue.claim_many(
+            desk.role, wanted, lease=desk.settings.lease, provider=desk.provider
+        )
+
+    def _say_trouble(self, text: str) -> None:
+        """Once, not every five seconds."""
+        if text != self._trouble:
+            self._trouble = text
+            log.warning("nothing can be claimed at the moment: %s", text)
+
+    def _begin(self, slot: Slot, claim: Claim) -> None:
+        slot.attempt = Attempt(self.desk, claim, slot.warm)
+        slot.thread = threading.Thread(
+            target=self._run_one, args=(slot,), name=f"slot-{slot.number}"
+        )
+        slot.thread.start()
+
+    def _run_one(self, slot: Slot) -> None:
+        attempt = slot.attempt
+        assert attempt is not None
+        try:
+            verdict = attempt.run()
+        except AgentqError as error:
+            # Its lease will end by itself; somebody else takes the task then.
+            log.error("%s: the attempt could not be reported: %s", attempt.task.id, error)  # noqa: TRY400
+            verdict = Verdict(Outcome.TRANSIENT, str(error))
+        if verdict.outcome is Outcome.COMPLETED:
+            self.completed += 1
+        else:
+            self.failed += 1
+        if self._ended is not None:
+            self._ended(slot, attempt, verdict)
+        slot.attempt = None
+        self._stir()
+
+    def _nap(self, waiter: Waiter) -> None:
+        rung = waiter.wait(self._pause(), self._wake)
+        self._drain_pipe()
+        now = time.monotonic()
+        if rung and self.running and now - self._beat_at >= _BEAT_EVERY:
+            self._beat_at = now
+            self.desk.queue.heartbeats.beat_now()
+
+    def _pause(self) -> float:
+        """Until the next timer of the ledger, but no longer than the safety poll."""
+        queue = self.desk.queue
+        pause = POLL_SECONDS * (0.8 + time.perf_counter_ns() % 200 / 1000)
+        try:
+            wake_at = queue.views.next_wake()
+            if wake_at:
+                until_due = (wake_at - queue.store.now()) / 1000
+                if until_due <= 0:
+                    queue.tick()
+                    return 0
+                pause = min(pause, until_due)
+        except Unavailable as error:
+            self._say_trouble(str(error))
+        return pause
+
+    def _drain_pipe(self) -> None:
+        try:
+            os.read(self._wake, 4096)
+        except BlockingIOError:
+            return
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def _drain(self, waiter: Waiter) -> None:
+        deadline = time.monotonic() + self._grace
+        told = hurried = False
+        while self.running:
+            if self._hurry and not hurried:
+                hurried = told = True
+                self._stop_all(at_once=True)
+            elif not told and time.monotonic() >= deadline:
+                told = True
+                self._stop_all(at_once=False)
+            left = deadline - time.monotonic() if not told else POLL_SECONDS
+            waiter.wait(max(0.0, min(left, POLL_SECONDS)), self._wake)
+            self._drain_pipe()
+        for slot in self.slots:
+            if slot.thread is not None:
+                slot.thread.join()
+
+    def _stop_all(self, *, at_once: bool) -> None:
+        for attempt in self.running:
+            attempt.stop(Stop(Outcome.INTERRUPTED, "the worker shuts down", at_once))

@@ -1,0 +1,392 @@
+"""Workspaces: where an attempt works, one folder per task and epoch, never shared, never reused.
+
+    <root>/<task>-<epoch>/       the folder or worktree itself
+    <root>/<task>-<epoch>.json   its record, written first: whatever crashes, nothing is unknown
+
+A workspace goes only when its task is over, no process uses it, and everything in it is elsewhere
+too: collected (a plain folder), or clean and reachable from another branch or remote (a worktree).
+Whatever may not go stays, and says why.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from agentq.core.errors import AgentqError, Conflict, Invalid, Refused
+from agentq.core.states import TERMINAL, State
+from agentq.core.validate import check_id
+from agentq.worker.changes import Evidence
+from agentq.worker.disposal import remove_tree, user_of
+from agentq.worker.git import AGENT_ENVIRONMENT, Git
+from agentq.worker.worktrees import Origin, Worktree, Worktrees
+
+__all__ = ["Evidence", "Kept", "Workspace", "WorkspaceSettings", "Workspaces"]
+
+Kind = Literal["folder", "git"]
+
+_NAME = re.compile(r"(?P<task>.+)-(?P<epoch>0|[1-9][0-9]{0,18})")
+_RECORD_BYTES_MAX = 64 * 1024
+_EPOCH_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class WorkspaceSettings:
+    """What kind of workspace a role wants; `push` names a remote to leave the branch at."""
+
+    kind: Kind
+    root: Path
+    repo: Path | None = None
+    base: str = "HEAD"
+    push: str = ""
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is written down about a workspace, beside it."""
+
+    task_id: str
+    epoch: int
+    kind: Kind
+    created_at: int
+    repo: str = ""
+    common: str = ""
+    git_dir: str = ""
+    branch: str = ""
+    base: str = ""
+    push: str = ""
+    push_sha256: str = ""
+    #: The commit that was pushed.
+    pushed: str = ""
+    #: Whether making it came to its end, and whether its evidence was taken.
+    is_made: bool = False
+    is_collected: bool = False
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A workspace on disk.
+
+    Flags: `unfinished` (making it was interrupted), `missing` (the tree is gone), `collected`,
+    `pushed`, `unreadable` (its record cannot be read), `unrecorded` (it has none).
+    """
+
+    task_id: str
+    epoch: int
+    kind: str
+    path: Path
+    branch: str = ""
+    base: str = ""
+    repo: str = ""
+    created_at: int = 0
+    flags: tuple[str, ...] = ()
+    record: Record | None = None
+
+
+def _clock() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Workspaces:
+    """All workspaces below one folder. `environment` is what git gets to see of the outside."""
+
+    def __init__(
+        self,
+        root: Path,
+        environment: Mapping[str, str] | None = None,
+        clock: Callable[[], int] = _clock,
+    ) -> None:
+        self.root = Path(os.path.realpath(root))
+        self.worktrees = Worktrees(Git(environment))
+        self._clock = clock
+
+    # -- opening ---------------------------------------------------------------------------------
+
+    def open(self, task_id: str, epoch: int, settings: WorkspaceSettings) -> Workspace:
+        """Make the workspace of one attempt; an attempt that is tried again has another epoch."""
+        name = _name(task_id, epoch)
+        if settings.kind == "git" and settings.repo is None:
+            raise Invalid(
+                "A git workspace needs a repository.", "Set `repo` in the role's settings."
+            )
+        if settings.kind not in ("folder", "git"):
+            raise Invalid(f"A workspace is folder or git; got {settings.kind!r}.")
+        if os.path.realpath(settings.root) != str(self.root):
+            raise Invalid(f"Workspaces are made in {self.root}, not in {settings.root}.")
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if settings.repo is not None and settings.kind == "git":
+            return self._open_git(name, task_id, epoch, settings, settings.repo)
+        record = Record(task_id, epoch, "folder", self._clock())
+        self._claim(name, record)
+        (self.root / name).mkdir(mode=0o700)
+        record = replace(record, is_made=True)
+        self.write(record)
+        return Workspace(self, self.root / name, record)
+
+    def _open_git(
+        self, name: str, task_id: str, epoch: int, settings: WorkspaceSettings, repo: Path
+    ) -> Workspace:
+        origin = self.worktrees.origin(repo, settings.base, settings.push)
+        record = Record(
+            task_id, epoch, "git", self._clock(), str(repo), str(origin.common), base=origin.base,
+            push=origin.push, push_sha256=origin.push_sha256,
+        )  # fmt: skip
+        self._claim(name, record)
+        tree = self.root / name
+
+        def announce(branch: str) -> None:
+            nonlocal record
+            record = replace(record, branch=branch)
+            self.write(record)
+
+        try:
+            made = self.worktrees.make(origin, tree, task_id, epoch, announce)
+        except AgentqError:
+            self._undo(name, record)
+            raise
+        record = replace(record, git_dir=str(made.git_dir), is_made=True)
+        self.write(record)
+        return Workspace(self, tree, record)
+
+    def _undo(self, name: str, record: Record) -> None:
+        """Take back what could not be made in full: nobody has worked there, nothing is lost."""
+        tree = self.root / name
+        if remove_tree(tree):
+            return  # it stays, with its record, and is flagged
+        if not record.branch or not self.worktrees.remove(_worktree(record, tree)):
+            self._record_path(name).unlink(missing_ok=True)
+
+    def scratch(self, task_id: str, epoch: int) -> Path:
+        """A folder name beside the workspace for what the worker hands to the agent; not made."""
+        return self.root / f"{_name(task_id, epoch)}.scratch"
+
+    # -- looking ---------------------------------------------------------------------------------
+
+    def all(self) -> list[Kept]:
+        """Every workspace on disk, the oldest first."""
+        try:
+            names = [entry.name for entry in self.root.iterdir()]
+        except FileNotFoundError:
+            return []
+        recorded = {name.removesuffix(".json") for name in names if name.endswith(".json")}
+        folders = {name for name in names if (self.root / name).is_dir()}
+        found = [kept for name in recorded | folders if (kept := self.kept(name)) is not None]
+        return sorted(found, key=lambda kept: (kept.created_at, kept.task_id, kept.epoch))
+
+    def kept(self, name: str) -> Kept | None:
+        """The workspace of this name; None if no workspace can be called so."""
+        match = _NAME.fullmatch(name)
+        if match is None or name.startswith("."):
+            return None
+        path, task_id, epoch = self.root / name, match["task"], int(match["epoch"])
+        record_path = self._record_path(name)
+        if not os.path.lexists(record_path):
+            return Kept(task_id, epoch, "?", path, flags=("unrecorded",))
+        record = _read(record_path)
+        if record is None or (record.task_id, record.epoch) != (task_id, epoch):
+            return Kept(task_id, epoch, "?", path, flags=("unreadable",))
+        flags = {
+            "unfinished": not record.is_made,
+            "missing": not os.path.lexists(path),
+            "collected": record.is_collected,
+            "pushed": bool(record.pushed),
+        }
+        return Kept(
+            task_id, epoch, record.kind, path, record.branch, record.base, record.repo,
+            record.created_at, tuple(word for word, holds in flags.items() if holds), record,
+        )  # fmt: skip
+
+    # -- removing --------------------------------------------------------------------------------
+
+    def why_not(self, kept: Kept, task_state: State | None, is_held: bool) -> str:
+        """Why it must stay; "" if it may go. `task_state` is None for a task nobody knows."""
+        record = kept.record
+        if record is None:
+            if "unrecorded" in kept.flags:
+                return "it has no record: agentq does not know what it is"
+            return "its record cannot be read"
+        if task_state is None:
+            return "the ledger does not know its task"
+        if task_state not in TERMINAL:
+            return f"its task is {task_state}"
+        if is_held:
+            return "its attempt has not stopped yet"
+        if kept.path.is_symlink():
+            return "there is a link in its place"
+        user = user_of(kept.path)
+        return f"{user} uses it" if user else self._why_not_lost(kept, record)
+
+    def _why_not_lost(self, kept: Kept, record: Record) -> str:
+        """Why something would be lost with it."""
+        is_there = "missing" not in kept.flags
+        if record.kind == "folder":
+            empty = not is_there or (not record.is_made and not any(kept.path.iterdir()))
+            return "" if record.is_collected or empty else "its evidence was not collected"
+        if not Path(record.common).is_dir():
+            return f"its repository {record.repo} is gone" if is_there else ""
+        if not record.is_made:
+            words = "making it was interrupted: look at it, then use `git worktree remove`"
+            return words if is_there else ""
+        return self.worktrees.why_not(_worktree(record, kept.path), record.pushed)
+
+    def remove(self, kept: Kept, task_state: State | None, is_held: bool) -> None:
+        """Remove a workspace that may go, with its record; `Refused` says why it may not."""
+        reason = self.why_not(kept, task_state, is_held)
+        record = kept.record
+        if not reason and record is not None:
+            if record.kind == "folder":
+                reason = remove_tree(kept.path)
+            elif record.branch and Path(record.common).is_dir():
+                reason = self.worktrees.remove(_worktree(record, kept.path), record.pushed)
+        if reason:
+            raise Refused(
+                f"The workspace {kept.path} stays: {reason}.",
+                "Nothing is removed by force; `agentq workspaces` shows what is there.",
+            )
+        for leftover in self._leftovers(kept.path.name):
+            remove_tree(leftover)
+        self._record_path(kept.path.name).unlink(missing_ok=True)
+
+    def _leftovers(self, name: str) -> Iterator[Path]:
+        for entry in list(self.root.iterdir()):
+            if entry.name == f"{name}.scratch" or entry.name.startswith(f".{name}.evidence-"):
+                yield entry
+
+    # -- records ---------------------------------------------------------------------------------
+
+    # No sync: a record lost with the power leaves a tree that is flagged, and is never removed.
+
+    def _record_path(self, name: str) -> Path:
+        return self.root / f"{name}.json"
+
+    def _claim(self, name: str, record: Record) -> None:
+        """Write the first record of a workspace that must not be there yet."""
+        temporary = self._temporary(record)
+        try:
+            if os.path.lexists(self.root / name):
+                raise FileExistsError
+            os.link(temporary, self._record_path(name))
+        except FileExistsError:
+            raise Conflict(
+                f"Attempt {record.epoch} of {record.task_id} has a workspace already:"
+                f" {self.root / name}.",
+                "`agentq workspaces` shows it. Each attempt gets its own.",
+            ) from None
+        finally:
+            temporary.unlink()
+
+    def write(self, record: Record) -> None:
+        """Replace the record of a workspace in one step."""
+        self._temporary(record).replace(self._record_path(_name(record.task_id, record.epoch)))
+
+    def _temporary(self, record: Record) -> Path:
+        temporary = self.root / f".tmp-{secrets.token_hex(8)}"
+        temporary.write_bytes(msgspec.json.encode(record))
+        return temporary
+
+
+class Workspace:
+    """The workspace of a running attempt."""
+
+    def __init__(self, workspaces: Workspaces, path: Path, record: Record) -> None:
+        self.path = path
+        self._workspaces = workspaces
+        self._record = record
+        self._evidence: Path | None = None
+        self._is_collected = False
+
+    @property
+    def branch(self) -> str:
+        return self._record.branch
+
+    @property
+    def base(self) -> str:
+        return self._record.base
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """For the agent's own calls of git: no hooks, no questions."""
+        return AGENT_ENVIRONMENT if self._record.kind == "git" else {}
+
+    @property
+    def writable(self) -> tuple[Path, ...]:
+        """What a sandboxed agent must be able to write: to commit, the repository's git folder."""
+        is_git = self._record.kind == "git"
+        return (self.path, Path(self._record.common)) if is_git else (self.path,)
+
+    def collect(self) -> list[Evidence]:
+        """The evidence that only the workspace has; its files last until `finish`."""
+        evidence: list[Evidence] = []
+        if self._record.kind == "git":
+            self._discard()
+            root = self._workspaces.root
+            self._evidence = Path(tempfile.mkdtemp("", f".{self.path.name}.evidence-", root))
+            made = _worktree(self._record, self.path)
+            evidence = self._workspaces.worktrees.collect(made, self._evidence)
+        self._is_collected = True
+        return evidence
+
+    def push(self) -> str:
+        """Push the branch if the role wants it; what went wrong, or "". Never fails the task."""
+        if self._record.kind != "git" or not self._record.push:
+            return ""
+        made = _worktree(self._record, self.path)
+        commit, problem = self._workspaces.worktrees.push(made)
+        if commit:
+            self._record = replace(self._record, pushed=commit)
+            self._workspaces.write(self._record)
+        return problem
+
+    def finish(self, keep: bool, task_state: State | None = None) -> str:
+        """The attempt is over. Removes the workspace if it need not be kept and the rules allow it;
+        the task's state must be known for that. Returns why it is still there, or ""."""
+        self._discard()
+        if self._is_collected and not self._record.is_collected:
+            self._record = replace(self._record, is_collected=True)
+            self._workspaces.write(self._record)
+        if keep:
+            return "it is to be kept"
+        kept = self._workspaces.kept(self.path.name)
+        if kept is None:
+            return ""
+        try:
+            self._workspaces.remove(kept, task_state, is_held=False)
+        except AgentqError as refused:
+            return refused.cause
+        return ""
+
+    def _discard(self) -> None:
+        if self._evidence is not None:
+            remove_tree(self._evidence)
+            self._evidence = None
+
+
+def _name(task_id: str, epoch: int) -> str:
+    if type(epoch) is not int or not 0 <= epoch <= _EPOCH_MAX:
+        raise Invalid(f"An epoch is a whole number from 0; got {epoch!r}.")
+    return f"{check_id(task_id)}-{epoch}"
+
+
+def _read(path: Path) -> Record | None:
+    with suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(file, "rb") as stream:
+            return msgspec.json.decode(stream.read(_RECORD_BYTES_MAX), type=Record)
+    return None
+
+
+def _worktree(record: Record, tree: Path) -> Worktree:
+    origin = Origin(Path(record.common), record.base, record.push, record.push_sha256)
+    # Before its own git folder is known there is none to look at.
+    git_dir = Path(record.git_dir) if record.git_dir else tree / ".no-git-folder"
+    return Worktree(origin, tree, record.branch, git_dir)

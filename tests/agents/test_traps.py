@@ -1,0 +1,379 @@
+"""The traps of each tool, one by one: what it prints there, and what must be made of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agentq.agents.claude import Claude
+from agentq.agents.codex import Codex
+from agentq.agents.gemini import ASKED, Gemini
+from agentq.agents.opencode import Opencode
+from agentq.contracts.agent import Agent, Denied, Done, Exit, Limited, Outcome, Spent
+from agentq.core.task import Amounts, Memo
+from tests.agents.jobs import NOW, SECOND, a_job, captured, play, still
+from tests.core.building import claimed
+
+FAILED = Exit(1)
+
+
+def result(**more: Any) -> dict[str, Any]:
+    """A result of claude, `type` last, as newer versions have it."""
+    return {"is_error": False, "subtype": "success", "num_turns": 1, **more, "type": "result"}
+
+
+# -- claude ----------------------------------------------------------------------------------------
+
+
+def test_claude_is_started_with_the_roles_words_before_its_own() -> None:
+    claude = Claude(still)
+    ours = ("-p", "--output-format", "stream-json", "--verbose")
+    assert claude.launch(a_job()).argv == ("claude", *ours)
+    assert claude.launch(a_job("--model", "opus")).argv == ("claude", "--model", "opus", *ours)
+    wrapped = a_job("npx", "claude", "--model=opus", session="abc-1")
+    assert claude.launch(wrapped).argv == (*wrapped.command, *ours, "--resume", "abc-1")
+    assert claude.launch(wrapped).stdin == b"Write out.txt."
+
+
+def test_claude_is_told_what_is_left_of_the_budget() -> None:
+    """It tells its cost at the end only, so only it can stop itself in time."""
+    task = claimed(budget=Amounts(usd=2.0, turns=20))
+    task = replace(task, memo=Memo(spent=Amounts(usd=0.5, turns=5)))
+    argv = Claude(still).launch(a_job(task=task)).argv
+    assert argv[1:5] == ("--max-budget-usd", "1.5", "--max-turns", "15")
+    # A conversation that goes on compares with all that it has cost, and so must we.
+    resumed = Claude(still).launch(a_job(task=task, session="abc")).argv
+    assert resumed[1:3] == ("--max-budget-usd", "2")
+    own = Claude(still).launch(a_job("claude", "--max-turns=3", task=task)).argv
+    assert "--max-turns" not in own and "--max-turns=3" in own
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome"),
+    [
+        (429, Outcome.QUOTA),
+        (529, Outcome.TRANSIENT),
+        (500, Outcome.TRANSIENT),
+        (401, Outcome.INVALID),
+        (403, Outcome.INVALID),
+        (400, Outcome.INVALID),
+    ],
+)
+def test_claude_calls_a_failed_request_a_success(status: int, outcome: Outcome) -> None:
+    told = [result(is_error=True, api_error_status=status, result=f"API Error: {status}")]
+    verdict = play(Claude(still), told, FAILED).verdict
+    assert verdict.outcome is outcome
+    if status in (401, 403):
+        assert "Somebody must log in" in verdict.summary
+
+
+def test_claude_says_when_its_limit_resets() -> None:
+    info = {"status": "rejected", "resetsAt": NOW // 1000 + 7200, "rateLimitType": "five_hour"}
+    told = [
+        {"type": "rate_limit_event", "rate_limit_info": info, "session_id": "s-1"},
+        result(is_error=True, api_error_status=429, result="You've hit your session limit"),
+    ]
+    played = play(Claude(still), told, FAILED)
+    assert played.only(Limited) == [
+        Limited(NOW + 7200 * SECOND, "the five hour limit is used up"),
+    ]
+    assert played.verdict.outcome is Outcome.QUOTA
+    assert played.verdict.resets_at == NOW + 7200 * SECOND
+    # Killed while it waited for that moment: still the quota.
+    assert play(Claude(still), told[:1], Exit(signal=15)).verdict.outcome is Outcome.QUOTA
+
+
+def test_claude_served_from_overage_is_not_limited() -> None:
+    info = {"status": "rejected", "resetsAt": NOW // 1000 + 60, "isUsingOverage": True}
+    warned = {"status": "allowed_warning", "utilization": 0.9}
+    told = [{"type": "rate_limit_event", "rate_limit_info": each} for each in (info, warned)]
+    played = play(Claude(still), [*told, result(result="ok")])
+    assert not played.only(Limited) and played.verdict.outcome is Outcome.COMPLETED
+
+
+def test_claude_writes_the_reset_time_into_words() -> None:
+    told = [result(is_error=True, result="Claude AI usage limit reached|1794790000")]
+    assert play(Claude(still), told, FAILED).verdict.resets_at == 1_794_790_000_000
+
+
+def test_claude_interrupted_exits_with_0_and_has_not_succeeded() -> None:
+    verdict = play(Claude(still), captured("claude_happy.jsonl")[:-1], Exit(0)).verdict
+    assert verdict.outcome is Outcome.TRANSIENT
+    assert "without a result (exit code 0)" in verdict.summary
+    # What is known of its turns is not lost with the result.
+    assert play(Claude(still), captured("claude_happy.jsonl")[:-1]).cost.turns == 2
+
+
+def test_claude_that_prints_nonsense_and_exits_with_0_has_bad_output() -> None:
+    verdict = play(Claude(still), [b"{{{ garbage", b"[object Object]"], Exit(0)).verdict
+    assert verdict.outcome is Outcome.BAD_OUTPUT
+    assert "cannot be read: 2" in verdict.summary
+
+
+def test_a_notification_is_not_the_answer_but_costs_as_much() -> None:
+    told = [
+        result(result="The answer.", total_cost_usd=0.01),
+        result(result="A job ended.", total_cost_usd=0.03, origin={"kind": "task-notification"}),
+    ]
+    played = play(Claude(still), told)
+    assert played.verdict.result == "The answer." and len(played.only(Done)) == 1
+    assert [spent.cost.usd for spent in played.only(Spent)] == [0.01, 0.02], "totals, as deltas"
+
+
+def test_a_total_that_falls_costs_nothing_and_counts_on_from_there() -> None:
+    told = [result(total_cost_usd=usd) for usd in (0.05, 0.01, 0.04)]
+    assert [each.cost.usd for each in play(Claude(still), told).only(Spent)] == [0.05, 0.0, 0.03]
+
+
+def test_claude_was_denied_a_tool_and_calls_it_a_success() -> None:
+    denial = {"tool_name": "Bash", "tool_use_id": "t1", "tool_input": {"command": "rm -rf x"}}
+    told = [
+        {"type": "system", "subtype": "permission_denied", **denial},
+        result(result="I could not.", permission_denials=[denial, "odd", {"tool_name": "Write"}]),
+    ]
+    played = play(Claude(still), told)
+    assert played.verdict.outcome is Outcome.COMPLETED
+    assert played.verdict.denials == ("Bash: rm -rf x", "a tool", "Write")
+    assert Denied("Bash: rm -rf x") in played.heard
+
+
+def test_claude_gives_a_structured_answer() -> None:
+    told = [result(result="{}", structured_output={"files": ["a", "b"]})]
+    assert play(Claude(still), told).verdict.structured == {"files": ["a", "b"]}
+    failed = [result(is_error=True, subtype="error_max_structured_output_retries", errors=["no"])]
+    assert play(Claude(still), failed, FAILED).verdict.outcome is Outcome.BAD_OUTPUT
+
+
+def test_claude_refuses() -> None:
+    told = [result(is_error=True, stop_reason="refusal", result="I will not do that.")]
+    verdict = play(Claude(still), told, FAILED).verdict
+    assert (verdict.outcome, verdict.summary) == (Outcome.REFUSED, "I will not do that.")
+
+
+def test_half_a_character_does_not_cost_the_result() -> None:
+    line = b'{"type":"result","is_error":false,"result":"cut \\ud83d here \\u0000 and \xff there"}'
+    verdict = play(Claude(still), [line]).verdict
+    assert verdict.outcome is Outcome.COMPLETED
+    assert verdict.result.startswith("cut ") and verdict.result.endswith(" there")
+
+
+# -- sessions that are not known any more ----------------------------------------------------------
+
+LOST: list[tuple[Agent, list[Any], list[bytes], Exit]] = [
+    (
+        Claude(still),
+        [
+            result(
+                is_error=True,
+                subtype="error_during_execution",
+                errors=["No conversation found with session ID: 0f-1"],
+            )
+        ],
+        [],
+        Exit(1),
+    ),
+    (Claude(still), [], [b"No conversation found with session ID: 0f-1"], Exit(1)),
+    (
+        Codex(still),
+        [],
+        [b"Error: thread/resume failed: no rollout found for thread id 0f-1 (code -32600)"],
+        Exit(1),
+    ),
+    (
+        Gemini(still),
+        [],
+        [b'Error resuming session: Invalid session identifier "0f-1".'],
+        Exit(42),
+    ),
+    (Opencode(still), [], [b"NotFoundError", b'  message: "Session not found: 0f-1",'], Exit(0)),
+    (Opencode(still), [], [], Exit(0)),
+]
+
+
+@pytest.mark.parametrize(("agent", "told", "errors", "exit"), LOST)
+def test_a_lost_session_is_told_apart(
+    agent: Agent, told: list[Any], errors: list[bytes], exit: Exit
+) -> None:
+    resumed = play(agent, told, exit, errors=errors, job=a_job(session="0f-1")).verdict
+    assert resumed.session_unknown and resumed.outcome is Outcome.TRANSIENT
+    fresh = play(agent, told, exit, errors=errors, job=a_job()).verdict
+    assert not fresh.session_unknown, "there was none to lose"
+
+
+# -- codex -----------------------------------------------------------------------------------------
+
+
+def test_codex_is_started_in_its_workspace() -> None:
+    codex = Codex(still)
+    ours = ("--json", "-C", "/srv/attempt/workspace", "--skip-git-repo-check")
+    assert codex.launch(a_job()).argv == ("codex", "exec", *ours, "-")
+    allowed = a_job("/opt/codex", "-s", "workspace-write", session="0f-1")
+    assert codex.launch(allowed).argv == (
+        *("/opt/codex", "exec", "-s", "workspace-write", *ours),
+        *("resume", "0f-1", "-"),
+    )
+    wrapped = a_job("npx", "codex")
+    assert codex.launch(wrapped).argv == ("npx", "codex", "exec", *ours, "-")
+
+
+@pytest.mark.parametrize(
+    ("message", "outcome", "seconds"),
+    [
+        ("You've hit your usage limit. Try again in 3 days 2 hours.", Outcome.QUOTA, 266_400),
+        ("stream error: rate limit reached, please try again in 11.5s", Outcome.QUOTA, 11.5),
+        ("unexpected status 503 Service Unavailable: overloaded", Outcome.TRANSIENT, 0),
+        ("stream disconnected before completion", Outcome.TRANSIENT, 0),
+        ("unexpected status 401 Unauthorized: Missing bearer", Outcome.INVALID, 0),
+        ("Not logged in. Please run `codex login`.", Outcome.INVALID, 0),
+        ("The model `gpt-9` does not exist.", Outcome.INVALID, 0),
+        ("something nobody ever saw", Outcome.TRANSIENT, 0),
+    ],
+)
+def test_codex_fails_in_words(message: str, outcome: Outcome, seconds: float) -> None:
+    told: list[dict[str, Any]] = [
+        {"type": "thread.started", "thread_id": "0f-1"},
+        {"type": "error", "message": message},
+        {"type": "turn.failed", "error": {"message": message}},
+    ]
+    verdict = play(Codex(still), told, FAILED).verdict
+    assert verdict.outcome is outcome and verdict.summary.startswith(message)
+    assert verdict.resets_at == (NOW + int(seconds * SECOND) if seconds else 0)
+
+
+def test_codex_got_over_an_error() -> None:
+    told: list[dict[str, Any]] = [
+        {"type": "error", "message": "Reconnecting... 1/5 (429 Too Many Requests)"},
+        {"type": "item.completed", "item": {"type": "agent_message", "text": '{"ok": true}'}},
+        {"type": "turn.completed", "usage": {"input_tokens": 5, "output_tokens": 2}},
+    ]
+    job = a_job("codex", "--output-schema", "schema.json")
+    verdict = play(Codex(still), told, job=job).verdict
+    assert verdict.outcome is Outcome.COMPLETED and verdict.structured == {"ok": True}
+
+
+def test_codex_interrupted_says_nothing() -> None:
+    told = captured("codex_happy.jsonl")[:-1]
+    assert play(Codex(still), told, Exit(0)).verdict.outcome is Outcome.TRANSIENT
+    assert play(Codex(still), told, Exit(signal=2)).verdict.outcome is Outcome.CRASHED
+
+
+def test_codex_was_not_allowed() -> None:
+    command = {"type": "command_execution", "command": "rm x", "status": "declined", "id": "i1"}
+    change = {"type": "file_change", "status": "declined", "changes": [{"path": "/etc/x"}]}
+    told = [{"type": "item.completed", "item": item} for item in (command, command, change)]
+    assert play(Codex(still), told).only(Denied) == [Denied("rm x"), Denied("changing /etc/x")]
+
+
+def test_codex_totals_become_differences() -> None:
+    told = [
+        {"type": "turn.completed", "usage": {"input_tokens": total, "output_tokens": 10}}
+        for total in (100, 250, 40)
+    ]
+    spent = [each.cost for each in play(Codex(still), told).only(Spent)]
+    assert [cost.tokens for cost in spent] == [110, 150, 0] and all(c.turns == 1 for c in spent)
+
+
+# -- gemini ----------------------------------------------------------------------------------------
+
+
+def test_gemini_is_started_with_the_prompt_on_its_input() -> None:
+    launch = Gemini(still).launch(a_job("gemini", "--approval-mode", "yolo", session="0f-1"))
+    assert launch.argv == (
+        *("gemini", "--approval-mode", "yolo", "--output-format", "stream-json"),
+        *("--resume", "0f-1", "-p", ASKED),
+    )
+    assert launch.stdin == b"Write out.txt."
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome"),
+    [
+        (1, Outcome.TRANSIENT),
+        (41, Outcome.INVALID),
+        (42, Outcome.INVALID),
+        (53, Outcome.BUDGET),
+        (130, Outcome.CRASHED),
+    ],
+)
+def test_gemini_speaks_in_exit_codes(code: int, outcome: Outcome) -> None:
+    assert play(Gemini(still), [], Exit(code)).verdict.outcome is outcome
+
+
+def test_gemini_hits_its_quota() -> None:
+    message = "You have exhausted your capacity on this model. Your quota will reset after 1h1m1s."
+    told = [{"type": "result", "status": "error", "error": {"type": "Quota", "message": message}}]
+    verdict = play(Gemini(still), told, FAILED).verdict
+    assert verdict.outcome is Outcome.QUOTA and verdict.resets_at == NOW + 3661 * SECOND
+
+
+def test_gemini_says_its_answer_in_pieces() -> None:
+    def piece(said: str) -> dict[str, Any]:
+        return {"type": "message", "role": "assistant", "content": said, "delta": True}
+
+    told = [
+        piece("Let me "),
+        piece("look."),
+        {"type": "tool_use", "tool_name": "read_file", "tool_id": "t"},
+        {
+            "type": "tool_result",
+            "tool_id": "t",
+            "status": "error",
+            "output": "Tool execution denied by policy.",
+        },
+        piece("All "),
+        piece("is well."),
+        {"type": "error", "severity": "warning", "message": "Loop detected?"},
+        {"type": "result", "status": "success", "stats": {"total_tokens": 9}},
+    ]
+    played = play(Gemini(still), told)
+    assert played.verdict.result == "All is well."
+    assert played.verdict.denials == ("Tool execution denied by policy.",)
+    assert played.cost == Amounts(tokens=9, turns=2)
+
+
+# -- opencode --------------------------------------------------------------------------------------
+
+
+def test_opencode_is_started() -> None:
+    launch = Opencode(still).launch(a_job("-m", "openai/x", session="ses_1"))
+    assert launch.argv == (
+        *("opencode", "run", "-m", "openai/x", "--format", "json"),
+        *("--session", "ses_1"),
+    )
+
+
+def test_opencode_exits_with_0_whatever_happened() -> None:
+    data = {"message": "Rate limited", "statusCode": 429, "responseHeaders": {"retry-after": "90"}}
+    error = {"type": "error", "sessionID": "ses_1", "error": {"name": "APIError", "data": data}}
+    verdict = play(Opencode(still), [*captured("opencode_happy.jsonl"), error], Exit(0)).verdict
+    assert verdict.outcome is Outcome.QUOTA and verdict.resets_at == NOW + 90 * SECOND
+    # An error that it got over is none.
+    fine = play(Opencode(still), [error, *captured("opencode_happy.jsonl")], Exit(0)).verdict
+    assert fine.outcome is Outcome.COMPLETED
+
+
+def test_opencode_rejects_what_needs_a_permission() -> None:
+    state = {
+        "status": "error",
+        "input": {"command": "rm x"},
+        "error": "The user rejected permission to use this specific tool call.",
+    }
+    told = [{"type": "tool_use", "part": {"tool": "bash", "callID": "c", "state": state}}]
+    assert play(Opencode(still), told).only(Denied) == [Denied("bash: rm x")]
+
+
+def test_opencode_adds_up_its_steps() -> None:
+    tokens = {"input": 10, "output": 5, "reasoning": 1, "cache": {"read": 100, "write": 4}}
+    step = {"type": "step_finish", "part": {"cost": 0.25, "tokens": tokens, "reason": "tool-calls"}}
+    assert play(Opencode(still), [step, step]).cost == Amounts(usd=0.5, tokens=240, turns=2)
+
+
+def test_opencode_was_filtered() -> None:
+    told = [
+        {"type": "text", "part": {"text": "I cannot help with that.", "messageID": "m"}},
+        {"type": "step_finish", "part": {"reason": "content-filter"}},
+    ]
+    verdict = play(Opencode(still), told).verdict
+    assert (verdict.outcome, verdict.summary) == (Outcome.REFUSED, "I cannot help with that.")

@@ -1,0 +1,97 @@
+"""A worker in a test: an installation in a folder, a role, and something that works for it."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from agentq.client.queue import Queue
+from agentq.contracts.agent import Verdict
+from agentq.role_settings import RoleSettings, checked
+from agentq.settings import Settings
+from agentq.wiring import Parts
+from agentq.worker.attempt import Attempt, Desk
+from agentq.worker.environment import secrets_in
+from agentq.worker.processes import Nanny
+from agentq.worker.view import Lines
+from agentq.worker.worker import Slot, Worker
+from agentq.worker.workspaces import Workspaces
+
+ROLE = "worker"
+PYTHON = sys.executable
+
+
+def script(*lines: str) -> tuple[str, ...]:
+    """A program of a few lines of Python."""
+    return (PYTHON, "-c", "\n".join(("import json, os, signal, sys, time", *lines)))
+
+
+@dataclass
+class Fleet:
+    """One folder with a ledger, and workers of one role on it."""
+
+    folder: Path
+    queue: Queue
+    environment: Mapping[str, str]
+    said: io.StringIO
+    verdicts: list[Verdict]
+
+    def settings(self, **fields: Any) -> RoleSettings:
+        return checked(replace(RoleSettings(lease=30, grace=1), **fields), "the test")
+
+    @contextmanager
+    def worker(
+        self, settings: RoleSettings, *, tasks: int = 0, grace: float = 5
+    ) -> Iterator[Worker]:
+        """A worker in a thread of its own; ended on the way out."""
+        lines = Lines(self.said)
+
+        def ended(slot: Slot, attempt: Attempt, verdict: Verdict) -> None:
+            self.verdicts.append(verdict)
+            lines.ended(slot, attempt, verdict)
+
+        with Nanny() as nanny:
+            desk = Desk(
+                self.queue, nanny, Workspaces(self.folder / "workspaces"), ROLE, settings,
+                self.queue.parts.agent(settings.agent_name), self.environment, lines.tell,
+                secrets_in(self.environment),
+            )  # fmt: skip
+            warm = None
+            if desk.agent.warm:
+                from agentq.agents.warm import Rotation
+                from agentq.worker.warm import WarmSlot
+
+                rotation = Rotation(settings.rotate_tasks)
+                warm = lambda: WarmSlot(rotation, self.queue.parts.agent("warm"))  # noqa: E731
+            worker = Worker(desk, warm, grace=grace, limit=tasks, ended=ended)
+            thread = threading.Thread(target=worker.run, name="the worker")
+            thread.start()
+            try:
+                yield worker
+                if tasks:
+                    thread.join(60)
+                    assert not thread.is_alive(), "the worker has not done its tasks"
+            finally:
+                worker.hurry()
+                thread.join(30)
+
+    def work(self, tasks: int = 1, **fields: Any) -> Verdict:
+        """Let a worker do so many tasks; the last verdict."""
+        with self.worker(self.settings(**fields), tasks=tasks):
+            pass
+        return self.verdicts[-1]
+
+
+@contextmanager
+def open_fleet(folder: Path, environment: Mapping[str, str] | None = None) -> Iterator[Fleet]:
+    settings = Settings(f"sqlite:///{folder}/ledger.db", str(folder / "files"), "the test")
+    surroundings = {"PATH": os.environ["PATH"], "HOME": str(folder)} | dict(environment or {})
+    with Queue(parts=Parts(settings)) as queue:
+        yield Fleet(folder, queue, surroundings, io.StringIO(), [])

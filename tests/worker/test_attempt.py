@@ -1,0 +1,221 @@
+"""One attempt, with real processes: every class of outcome, and what is left behind."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from agentq.contracts.agent import Outcome
+from agentq.core.states import State
+from tests.worker.fleet import ROLE, Fleet, script
+
+
+def names(fleet: Fleet, task_id: str) -> set[str]:
+    return {row.name for row in fleet.queue.artifact_list(task_id)}
+
+
+def read(fleet: Fleet, task_id: str, name: str) -> str:
+    _, file = fleet.queue.open_artifact(task_id, name)
+    with file:
+        return file.read().decode()
+
+
+def test_a_command_gets_the_task_and_its_output_is_the_result(fleet: Fleet) -> None:
+    task = fleet.queue.submit(to=ROLE, instructions="say it in capitals")
+    verdict = fleet.work(command=script("print(sys.stdin.read().splitlines()[0].upper())"))
+    assert verdict.outcome is Outcome.COMPLETED
+    done = fleet.queue.task(task.id)
+    assert done.state is State.COMPLETE
+    assert fleet.queue.result(task.id).text().strip() == "SAY IT IN CAPITALS"
+    assert {"output.log", "result.md"} <= names(fleet, task.id)
+    assert done.memo.spent.seconds > 0
+
+
+def test_it_sees_only_what_it_may(fleet: Fleet) -> None:
+    fleet.environment = {**fleet.environment, "MY_API_TOKEN": "canary-53cr3t-value", "SEEN": "yes"}
+    task = fleet.queue.submit(to=ROLE, instructions="look around")
+    fleet.work(
+        command=script("print(json.dumps(dict(os.environ)))", "print(os.getcwd())"),
+        environment=("SEEN",),
+    )
+    seen = read(fleet, task.id, "output.log")
+    assert '"SEEN": "yes"' in seen and "MY_API_TOKEN" not in seen
+    for name in ("AGENTQ_TASK_ID", "AGENTQ_EPOCH", "AGENTQ_CONTEXT", "AGENTQ_RESULT"):
+        assert f'"{name}"' in seen
+
+
+def test_files_are_evidence_and_links_are_not(fleet: Fleet) -> None:
+    secret = fleet.folder / "secret.txt"
+    secret.write_text("not yours")
+    task = fleet.queue.submit(to=ROLE, instructions="leave files")
+    fleet.work(
+        command=script(
+            "drop = os.environ['AGENTQ_ARTIFACTS']",
+            "open(drop + '/notes.md', 'w').write('seen')",
+            f"os.symlink({str(secret)!r}, drop + '/link.md')",
+            "os.mkfifo(drop + '/pipe')",
+            "open(os.environ['AGENTQ_RESULT'], 'w').write('# done')",
+        )
+    )
+    assert "notes.md" in names(fleet, task.id)
+    assert names(fleet, task.id).isdisjoint({"link.md", "pipe"})
+    assert fleet.queue.result(task.id).text() == "# done"
+
+
+@pytest.mark.parametrize(
+    ("lines", "outcome", "state"),
+    [
+        (("sys.exit(75)",), Outcome.TRANSIENT, State.PENDING),
+        (("sys.exit(77)",), Outcome.REFUSED, State.FAILED),
+        (("sys.exit(78)",), Outcome.INVALID, State.FAILED),
+        (("os.kill(os.getpid(), signal.SIGKILL)",), Outcome.CRASHED, State.READY),
+    ],
+)
+def test_how_it_ended_decides(
+    fleet: Fleet, lines: tuple[str, ...], outcome: Outcome, state: State
+) -> None:
+    task = fleet.queue.submit(to=ROLE, instructions="try")
+    assert fleet.work(command=script(*lines)).outcome is outcome
+    after = fleet.queue.task(task.id)
+    assert after.state in (state, State.PENDING)
+    assert after.reason.startswith("stream:") or after.state is not State.FAILED
+
+
+def test_a_program_that_is_not_there(fleet: Fleet) -> None:
+    task = fleet.queue.submit(to=ROLE, instructions="try")
+    assert fleet.work(command=("no-such-program-anywhere",)).outcome is Outcome.INVALID
+    failed = fleet.queue.task(task.id)
+    assert failed.state is State.FAILED
+    assert "no-such-program-anywhere" in failed.reason and failed.reason.startswith("spawn:")
+
+
+def test_a_time_limit_ends_the_whole_tree(fleet: Fleet, tmp_path: Path) -> None:
+    task = fleet.queue.submit(to=ROLE, instructions="hang")
+    orphan = tmp_path / "orphan.pid"
+    verdict = fleet.work(
+        timeout=1,
+        command=script(
+            "if os.fork() == 0:",
+            "    os.setsid()",
+            "    if os.fork() == 0:",
+            f"        open({str(orphan)!r}, 'w').write(str(os.getpid()))",
+            "        time.sleep(600)",
+            "    os._exit(0)",
+            "time.sleep(600)",
+        ),
+    )
+    assert verdict.outcome is Outcome.TIMEOUT
+    assert "time limit" in fleet.queue.task(task.id).reason
+    assert not Path(f"/proc/{orphan.read_text()}").exists()
+
+
+def test_silence_is_stalling_only_where_asked(fleet: Fleet) -> None:
+    fleet.queue.submit(to=ROLE, instructions="think")
+    assert fleet.work(silence=1, command=script("time.sleep(600)")).outcome is Outcome.STALLED
+
+
+def test_circles_are_stalling_where_asked(fleet: Fleet) -> None:
+    fleet.queue.submit(to=ROLE, instructions="go round")
+    lines = ("while True: print('looking at the file again', flush=True); time.sleep(0.001)",)
+    verdict = fleet.work(repeats=50, command=script(*lines))
+    assert verdict.outcome is Outcome.STALLED and "circles" in verdict.summary
+
+
+def test_a_check_of_the_role_decides(fleet: Fleet) -> None:
+    task = fleet.queue.submit(to=ROLE, instructions="make it pass", max_attempts=2)
+    write = script("open('answer', 'w').write('41')")
+    check = 'test "$(cat answer)" = 42 || { echo the answer is wrong; exit 3; }'
+    verdict = fleet.work(command=write, verify=check)
+    assert verdict.outcome is Outcome.BAD_OUTPUT
+    assert "the answer is wrong" in fleet.queue.task(task.id).memo.notes[-1].text
+    assert "verify.log" in names(fleet, task.id)
+
+
+def test_missing_evidence_is_bad_output(fleet: Fleet) -> None:
+    task = fleet.queue.submit(to=ROLE, instructions="hand in", expect="risks", max_attempts=1)
+    assert fleet.work(command=script("print('done')")).outcome is Outcome.BAD_OUTPUT
+    assert "risks" in fleet.queue.task(task.id).reason
+
+
+def test_cancelling_reaches_a_running_agent(fleet: Fleet, tmp_path: Path) -> None:
+    started, asked = tmp_path / "started", tmp_path / "asked"
+    task = fleet.queue.submit(to=ROLE, instructions="run")
+    program = script(
+        f"def end(*_): open({str(asked)!r}, 'w').close(); sys.exit(0)",
+        "signal.signal(signal.SIGTERM, end)",
+        f"open({str(started)!r}, 'w').close()",
+        "print('evidence so far', flush=True)",
+        "time.sleep(600)",
+    )
+    with fleet.worker(fleet.settings(command=program, lease=3), tasks=1) as worker:
+        wait_for(started)
+        fleet.queue.cancel(task.id, by="somebody")
+        worker.desk.queue.heartbeats.beat_now()
+    assert asked.exists()
+    assert fleet.queue.task(task.id).holder == ""
+
+
+def test_a_drain_gives_tasks_back_unharmed(fleet: Fleet, tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    task = fleet.queue.submit(to=ROLE, instructions="run", max_attempts=1)
+    program = script(f"open({str(started)!r}, 'w').close()", "time.sleep(600)")
+    with fleet.worker(fleet.settings(command=program), grace=0.1) as worker:
+        wait_for(started)
+        worker.drain()
+        wait_until(lambda: not worker.running)
+    after = fleet.queue.task(task.id)
+    assert after.state is State.READY and after.memo.failures == 0
+
+
+def test_a_finished_result_is_not_made_twice(fleet: Fleet) -> None:
+    """The worker died after the agent's end and before its report."""
+    from agentq.contracts.agent import Verdict
+    from agentq.worker import earlier
+
+    task = fleet.queue.submit(to=ROLE, instructions="once")
+    claim = fleet.queue.claim(ROLE, lease=1)
+    assert claim is not None
+    earlier.remember_verdict(claim, Verdict(Outcome.COMPLETED, "done before"), b"the result")
+    wait_until(lambda: fleet.queue.tick() > 0 or fleet.queue.task(task.id).holder == "")
+    verdict = fleet.work(command=script("sys.exit(77)"))
+    assert verdict.outcome is Outcome.COMPLETED
+    assert fleet.queue.result(task.id).text() == "the result"
+
+
+def test_secrets_go_nowhere(fleet: Fleet) -> None:
+    canary = "canary-4f9d2c77aa10-value"
+    fleet.environment = {**fleet.environment, "TOOL_API_KEY": canary}
+    task = fleet.queue.submit(to=ROLE, instructions="leak", max_attempts=1)
+    fleet.work(
+        environment=("TOOL_API_KEY",),
+        command=script(
+            "key = os.environ['TOOL_API_KEY']",
+            "print(key); print(key, file=sys.stderr)",
+            "open(os.environ['AGENTQ_ARTIFACTS'] + '/leak.txt', 'w').write('x ' + key + ' y')",
+            "open(os.environ['AGENTQ_RESULT'], 'w').write('the key is ' + key)",
+        ),
+    )
+    assert fleet.queue.task(task.id).state is State.COMPLETE
+    hits = [
+        path
+        for path in fleet.folder.rglob("*")
+        if path.is_file() and canary.encode() in path.read_bytes()
+    ]
+    assert hits == []
+    assert canary not in fleet.said.getvalue()
+
+
+def wait_for(path: Path) -> None:
+    wait_until(path.exists)
+
+
+def wait_until(true: object, seconds: float = 20.0) -> None:
+    assert callable(true)
+    deadline = time.monotonic() + seconds
+    beat = threading.Event()
+    while not true():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        beat.wait(0.02)
