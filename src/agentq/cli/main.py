@@ -57,7 +57,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Caring": {
         "limits": ("limits:limits", "Show or set what a role may have at once."),
         "circuits": ("circuits:circuits", "Show, open or close the circuits of providers."),
-        "workspaces": ("workspaces:workspaces", "List, open and clean up the folders that attempts worked in."),
+        "workspaces": ("workspaces:workspaces", "List, open and clean up where attempts worked."),
         "verify": ("verify:verify", "Prove every state from the log and check every file."),
         "doctor": ("doctor:doctor", "Check settings, database, disk and files."),
         "prune": ("prune:prune", "Delete tasks that ended long ago, with their files."),

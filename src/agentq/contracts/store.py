@@ -68,12 +68,6 @@ class NewRow(NamedTuple):
     data: str
 
 
-def alike(rows: Sequence[NewRow]) -> bool:
-    """Whether these tasks differ in nothing but their id and body, as most of one batch do."""
-    before, after = rows[0][1:8], rows[0][9:]  # all but id and body
-    return all(row[1:8] == before and row[9:] == after for row in rows)
-
-
 class EventRow(NamedTuple):
     key: int
     version: int
@@ -354,6 +348,16 @@ class Store(Protocol):
 
         The ids that were inserted, so all or nothing. `effects` are (lane, payload) by task id.
         Raises RunAgain unless `lanes` are open."""
+
+    def submit_alike(
+        self,
+        row: NewRow,
+        words: Sequence[tuple[str, str]],
+        lanes: frozenset[str],
+        topics: Iterable[str],
+    ) -> bool:
+        """The same for tasks that differ in nothing but id and body, as most of one batch do:
+        `words` has those, `row` the rest. They have no effects. False if an id is taken."""
 
     def write(self, change: Callable[[Tx], T]) -> T:
         """Run `change` in one durable transaction, again if the database asks for it."""

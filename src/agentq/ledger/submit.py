@@ -118,8 +118,9 @@ class Submitter:
         if stamp is None or stamp.bare_to != to or not stamp.holds(instructions, lanes):
             return None
         spec, now = stamp.make(task_id, instructions), self._store.now()
+        words = ((task_id, stamp.body(spec)),)
         try:
-            inserted = self._store.submit((stamp.row(spec, now),), {}, lanes, stamp.topics)
+            inserted = self._store.submit_alike(stamp.row(now), words, lanes, stamp.topics)
         except RunAgain:
             return None
         return stamp.task(spec, now) if inserted else None
@@ -127,15 +128,17 @@ class Submitter:
     def _submit_simple(self, specs: Sequence[Spec]) -> list[Submitted] | None:
         """None if it did not fit after all (an id was taken, a lane changed): go the long way."""
         now, lanes = self._store.now(), self._store.known_lanes()
+        stamp = self._stamp
+        if stamp is not None and all(stamp.fits(spec, lanes) for spec in specs):
+            return self._submit_stamped(stamp, specs, now, lanes)
         rows: list[NewRow] = []
         tasks: list[Submitted] = []
         effects: dict[str, list[tuple[str, str]]] = {}
         topics = {EVENTS_TOPIC}
-        stamp = self._stamp
         for spec in specs:
             if stamp is not None and stamp.fits(spec, lanes):
                 tasks.append(Submitted(stamp.task(spec, now), True))
-                rows.append(stamp.row(spec, now))
+                rows.append(stamp.row(now)._replace(id=spec.id, body=stamp.body(spec)))
                 topics |= stamp.topics
                 continue
             check_spec(spec)
@@ -158,6 +161,17 @@ class Submitter:
             return tasks
         # A made-up id was taken: either ours, after a lost answer and a retry, or a true accident.
         return None
+
+    def _submit_stamped(
+        self, stamp: Stamp, specs: Sequence[Spec], now: int, lanes: frozenset[str]
+    ) -> list[Submitted] | None:
+        """All of them differ from the last one in their words only."""
+        words = [(spec.id, stamp.body(spec)) for spec in specs]
+        try:
+            inserted = self._store.submit_alike(stamp.row(now), words, lanes, stamp.topics)
+        except RunAgain:
+            return None
+        return [Submitted(stamp.task(spec, now), True) for spec in specs] if inserted else None
 
     # -- the long way ----------------------------------------------------------------------------
 
@@ -389,14 +403,14 @@ class Stamp:
     def task(self, spec: Spec, now: int) -> Task:
         return Task(spec, State.READY, 1, 0, now, now)
 
-    def row(self, spec: Spec, now: int) -> NewRow:
+    def body(self, spec: Spec) -> str:
         # A copy: threads may share the stamp.
         plain = {**self._plain, "id": spec.id, "instructions": spec.instructions}
-        first = self._row
-        body = encode(plain).decode()
-        return NewRow(
-            spec.id, first.role, first.priority, first.state, 0, now, "", 0, body, first.kind, ""
-        )
+        return encode(plain).decode()
+
+    def row(self, now: int) -> NewRow:
+        """All but the words."""
+        return self._row._replace(id="", at=now, body="")
 
 
 def _roles_of(specs: Iterable[Spec]) -> set[str]:

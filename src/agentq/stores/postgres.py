@@ -18,7 +18,7 @@ from typing import Any
 import psycopg
 from psycopg import errors
 
-from agentq.contracts.store import EventRow, NewRow, Reader, RunAgain, T, Tx, alike
+from agentq.contracts.store import EventRow, NewRow, Reader, RunAgain, T, Tx
 from agentq.core.errors import AgentqError, Invalid, Unavailable
 from agentq.stores import postgres_care as care
 from agentq.stores.migrate import check_version
@@ -39,6 +39,10 @@ _FRESH_MS = 4000
 @cache
 def _statements() -> dict[str, Statement]:
     return {name: Statement(name, sql) for name, sql in statements("postgres").items()}
+
+
+def _common(lanes: frozenset[str], topics: Iterable[str]) -> dict[str, object]:
+    return {"known_lanes": " ".join(sorted(lanes)), "topics": payload(topics)}
 
 
 class ServerClock:
@@ -264,37 +268,30 @@ class PostgresStore:
         topics: Iterable[str],
     ) -> set[str]:
         # Asking again after a lost answer is harmless: the ids are found taken, by ourselves.
-        common: dict[str, object] = {
-            "known_lanes": " ".join(sorted(lanes)),
-            "topics": payload(topics),
-        }
-        if len(rows) == 1 and not effects:
-            inserted, moment, _ = self._ask("submit_one", common | rows[0]._asdict())[0]
-            fresh = {rows[0].id} if inserted else set()
-        else:
-            answer = self._submit_many(common, rows, effects)
-            if answer is None:
-                return set()
-            moment, _ = answer[0]
-            fresh = {row.id for row in rows}
-        self._server_clock.note(moment)
-        return fresh
+        values = _common(lanes, topics) | {"count": len(rows)} | submission(rows, effects)
+        done = self._submit("submit_with_effects" if effects else "submit_many", values)
+        return {row.id for row in rows} if done else set()
 
-    def _submit_many(
+    def submit_alike(
         self,
-        common: dict[str, object],
-        rows: Sequence[NewRow],
-        effects: Mapping[str, Sequence[tuple[str, str]]],
-    ) -> list[Any] | None:
-        """None if an id was taken: then nothing was inserted."""
-        name, values = "submit_many", common | {"count": len(rows)}
-        if effects:
-            name, values = "submit_with_effects", values | submission(rows, effects)
-        elif alike(rows):
-            name, values = "submit_alike", values | rows[0]._asdict()
-            values |= {"ids": [row.id for row in rows], "bodies": [row.body for row in rows]}
-        else:
-            values |= submission(rows, effects)
+        row: NewRow,
+        words: Sequence[tuple[str, str]],
+        lanes: frozenset[str],
+        topics: Iterable[str],
+    ) -> bool:
+        values = _common(lanes, topics) | row._asdict()
+        if len(words) == 1:
+            values["id"], values["body"] = words[0]
+            inserted, moment, _ = self._ask("submit_one", values)[0]
+            self._server_clock.note(moment)
+            return bool(inserted)
+        ids, bodies = zip(*words, strict=True)
+        return self._submit(
+            "submit_alike", values | {"count": len(words), "ids": ids, "bodies": bodies}
+        )
+
+    def _submit(self, name: str, values: Values) -> bool:
+        """False if an id was taken: then nothing was inserted."""
         call = [Call(self._sql[name], values)]
 
         def attempt() -> list[Any] | None:
@@ -305,7 +302,11 @@ class PostgresStore:
                     raise
                 return None
 
-        return self._insist(attempt)
+        answer = self._insist(attempt)
+        if answer is None:
+            return False
+        self._server_clock.note(answer[0][0])
+        return True
 
     def _lanes_text(self) -> str:
         if self._lanes is None:

@@ -131,12 +131,15 @@ class PostgresTx(PostgresReader):
                 "topics": said,
             }
             hot, events = _columns(_HOT, self._hot), _columns(_EVENTS, self._events)
-            # Mostly each task has one event, and that says the same of it as its row.
-            values |= hot | events | self._chained()
-            name = "save"
+            last, keys = self._last_events, events["keys"]
+            values |= hot | events | {"previous": [last.get(key, 0) for key in keys]}
             if all(hot[name] == events[same] for name, same in _SAID_TWICE):
+                # Mostly each task has one event, and that says the same of it as its row.
+                self._newest = {key: nth for nth, key in enumerate(keys, 1)}
                 shared = _shared(values)
                 name, values = "save_alike" if shared else "save_each", values | shared
+            else:
+                name, values = "save", values | self._chained()
             calls.append(Call(self._sql[name], values))
             self._lanes_checked = self._lanes_checked or bool(self._events)
         elif said:
@@ -146,10 +149,9 @@ class PostgresTx(PostgresReader):
         return calls
 
     def _chained(self) -> dict[str, object]:
-        """Where each event's predecessor is: in the log already, or among these (counted from 1).
-
-        And which of these is the newest of each task: of those that change, and of those that were
-        born in this transaction and do not.
+        """Which of these events (counted from 1) comes before each, if one does; and which is the
+        newest of each task: of those that change, and of those that were born in this transaction
+        and do not.
         """
         newest, backs = self._newest, []
         for nth, event in enumerate(self._events, 1):
@@ -158,7 +160,6 @@ class PostgresTx(PostgresReader):
         changed = [row.key for row in self._hot]
         born = sorted(newest.keys() - changed)
         return {
-            "previous": [self._last_events.get(event.key, 0) for event in self._events],
             "backs": backs,
             "hot_nths": [newest[key] for key in changed],
             "born_keys": born,

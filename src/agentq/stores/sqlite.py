@@ -16,7 +16,7 @@ from pathlib import Path
 
 import apsw
 
-from agentq.contracts.store import NewRow, Reader, RunAgain, T, Tx, alike
+from agentq.contracts.store import NewRow, Reader, RunAgain, T, Tx
 from agentq.core.errors import AgentqError, Conflict, Invalid, Unavailable
 from agentq.stores.migrate import check_version, migrations
 from agentq.stores.sqlite_rows import SqliteTx
@@ -153,10 +153,7 @@ class SqliteStore:
     ) -> set[str]:
         def change(tx: Tx) -> set[str]:
             assert isinstance(tx, SqliteTx)
-            if len(rows) == 1:
-                inserted = tx.insert_one(rows[0])
-            else:
-                inserted = tx.insert_alike(rows) if alike(rows) else tx.insert(rows)
+            inserted = tx.insert(rows)
             if tx.inserted_under != lanes:
                 self._lanes = None
                 raise RunAgain
@@ -171,6 +168,30 @@ class SqliteStore:
             return self._write_once(change)
         except _IdTaken:
             return set()
+
+    def submit_alike(
+        self,
+        row: NewRow,
+        words: Sequence[tuple[str, str]],
+        lanes: frozenset[str],
+        topics: Iterable[str],
+    ) -> bool:
+        def change(tx: Tx) -> None:
+            assert isinstance(tx, SqliteTx)
+            if not (
+                tx.insert_one(row, *words[0]) if len(words) == 1 else tx.insert_alike(row, words)
+            ):
+                raise _IdTaken
+            if tx.inserted_under != lanes:
+                self._lanes = None
+                raise RunAgain
+            tx.ring(topics)
+
+        try:
+            self._write_once(change)
+        except _IdTaken:
+            return False
+        return True
 
     def read(self, look: Callable[[Reader], T]) -> T:
         if self.path == ":memory:":

@@ -191,15 +191,15 @@ class SqliteTx:
 
     # -- tasks -----------------------------------------------------------------------------------
 
-    def insert_one(self, row: NewRow) -> dict[str, int]:
-        """The same as `insert`, for the most common case: one plain task."""
+    def insert_one(self, row: NewRow, task_id: str, body: str) -> bool:
+        """One plain task, the most common case. False if its id is taken."""
         self._count()
         self._key = key = self._key + 1
         self._position = position = self._position + 1
         execute, sql = self.connection.execute, self._sql
-        execute(sql["insert_spec"], (key, row.id, row.at, row.body))
+        execute(sql["insert_spec"], (key, task_id, row.at, body))
         if not self.connection.changes():
-            return {}
+            return False
         execute(
             sql["insert_task"],
             (key, row.role, row.priority, row.state, row.wake_at, row.at, row.memo, row.flags,
@@ -209,25 +209,27 @@ class SqliteTx:
             sql["insert_event"],
             (position, 0, key, 1, row.at, row.kind, "Submit", row.state, 0, row.data),
         )
-        self._last_events[key] = position
-        return {row.id: key}
+        return True
 
-    def insert_alike(self, rows: Sequence[NewRow]) -> dict[str, int]:
-        """The same for tasks that differ in id and body only, all or none: what they share is
-        said once, and the tables fill each other."""
+    def insert_alike(self, row: NewRow, words: Sequence[tuple[str, str]]) -> bool:
+        """Tasks that differ in id and body only: what they share is said once, and the tables fill
+        each other. False if an id is taken: then roll back."""
         self._count()
         last_key, last_position = self._key, self._position
         before = self.connection.total_changes()
-        numbered = list(enumerate(rows, last_key + 1))
-        self._many("insert_spec", [(key, row.id, row.at, row.body) for key, row in numbered])
-        if self.connection.total_changes() - before < len(rows):
-            return {}
-        shared = rows[0]._asdict() | {"last_key": last_key, "ahead": last_position - last_key}
+        at = row.at
+        self._many(
+            "insert_spec",
+            [(key, task_id, at, body) for key, (task_id, body) in enumerate(words, last_key + 1)],
+        )
+        if self.connection.total_changes() - before < len(words):
+            return False
+        shared = row._asdict() | {"last_key": last_key, "ahead": last_position - last_key}
         self._all("insert_tasks_alike", shared)
         self._all("insert_events_alike", shared)
-        self._key = last_key + len(rows)
-        self._position = last_position + len(rows)
-        return {row.id: key for key, row in numbered}
+        self._key = last_key + len(words)
+        self._position = last_position + len(words)
+        return True
 
     def insert(self, rows: Sequence[NewRow]) -> dict[str, int]:
         self._count()
