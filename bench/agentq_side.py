@@ -53,14 +53,20 @@ class AgentqSide(Side):
             claim.complete(summary=SUMMARY)
 
     def _drain_in_batches(self, count: int, batch: int) -> None:
+        """As the raw side does: end these and claim the next in one commit."""
         done = 0
-        while done < count:
-            claims = self._queue.claim_many(ROLE, n=min(batch, count - done))
+        claims = self._queue.claim_many(ROLE, n=min(batch, count))
+        while claims:
             for claim in claims:
                 self.body.run(number_in(claim.task.spec.instructions))
-            refused = self._queue.complete_many([(claim, SUMMARY) for claim in claims])
-            assert not refused, refused
+            ended = [(claim, SUMMARY) for claim in claims]
             done += len(claims)
+            if done < count:
+                wanted = min(batch, count - done)
+                refused, claims = self._queue.complete_and_claim(ended, ROLE, wanted)
+            else:
+                refused, claims = self._queue.complete_many(ended), []
+            assert not refused, refused
 
     def serve(self) -> None:
         while True:

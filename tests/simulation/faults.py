@@ -95,6 +95,18 @@ class FaultyStore:
             raise RunAgain
         return self._with(fault, lambda: self.inner.submit(rows, effects, lanes, topics))
 
+    def submit_alike(
+        self,
+        row: NewRow,
+        words: Sequence[tuple[str, str]],
+        lanes: frozenset[str],
+        topics: Iterable[str],
+    ) -> bool:
+        fault = self._draw()
+        if fault == "run_again":
+            raise RunAgain
+        return self._with(fault, lambda: self.inner.submit_alike(row, words, lanes, topics))
+
     def _with(self, fault: str, call: Callable[[], T]) -> T:
         if fault == "unreachable":
             raise _unreachable()

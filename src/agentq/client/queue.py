@@ -229,10 +229,31 @@ class Queue(Speaking):
     def complete_many(self, done: Iterable[tuple[Claim, str]]) -> list[Refusal]:
         """Report many attempts complete in one transaction; returns which were refused, and why."""
         pairs = list(done)
-        items: list[tuple[int, Trigger]] = []
-        for claim, summary in pairs:
-            items.append((claim.key, Report(claim.epoch, brief(summary))))
-        outcomes = self.ledger.tell_many(items)
+        return self._completed(pairs, self.ledger.tell_many(_reports(pairs)))
+
+    def complete_and_claim(
+        self,
+        done: Iterable[tuple[Claim, str]],
+        role: str,
+        n: int = 1,
+        *,
+        holder: str | None = None,
+        lease: int | str | None = None,
+        provider: str = "",
+    ) -> tuple[list[Refusal], list[Claim]]:
+        """Report these complete and claim the next, in one transaction: half the commits of a
+        worker that never runs out of work. Returns what was refused, and the new claims."""
+        pairs = list(done)
+        lease_ms = parse_duration(lease) * 1000 if lease is not None else 0
+        self.tick_now_and_then()
+        outcomes, held = self.ledger.turn_over(
+            _reports(pairs), role, n, holder or self.holder, lease_ms, provider
+        )
+        return self._completed(pairs, outcomes), [self._claim(each, lease_ms) for each in held]
+
+    def _completed(
+        self, pairs: Sequence[tuple[Claim, str]], outcomes: Sequence[Task | AgentqError]
+    ) -> list[Refusal]:
         refusals = []
         for (claim, _), outcome in zip(pairs, outcomes, strict=True):
             if isinstance(outcome, AgentqError):
@@ -273,6 +294,10 @@ class Queue(Speaking):
             return task is not None and task.spec.context_sha256 == sha256
 
         self.artifacts.sweep(self.store.now() - _ORPHAN_MS, is_wanted)
+
+
+def _reports(done: Sequence[tuple[Claim, str]]) -> list[tuple[int, Trigger]]:
+    return [(claim.key, Report(claim.epoch, brief(summary))) for claim, summary in done]
 
 
 def _contexts_to_come(spec: Spec) -> set[tuple[str, str]]:

@@ -56,9 +56,22 @@ def claim_ready(
     if row.is_limited:
         row = tx.lock_role(role)
         picked = [] if open_until else _pick_limited(tx, work, row, count)
+    _note_asked(tx, work, row, provider)
+    held = _take_all(tx, work, picked, holder, lease_ms)
+    work.finish()
+    return held, bool(picked) and not held
+
+
+def _note_asked(tx: Tx, work: Work, row: RoleRow, provider: str) -> None:
+    """That somebody asked for the role's work, and whose quota it would use."""
     if work.now - row.seen_at > SEEN_EVERY_MS or (provider and not row.provider):
         # Read again under its lock: what is written back must not undo limits set meanwhile.
-        tx.set_role(tx.lock_role(role)._replace(seen_at=work.now, provider=provider))
+        tx.set_role(tx.lock_role(row.id)._replace(seen_at=work.now, provider=provider))
+
+
+def _take_all(
+    tx: Tx, work: Work, picked: Sequence[TaskRow], holder: str, lease_ms: int
+) -> list[Held]:
     held: list[Held] = []
     claims: dict[int, Claim] = {}
     for task_row in picked:
@@ -68,8 +81,33 @@ def claim_ready(
         taken = _take(tx, work, task_row.hot.key, task, claim)
         if taken is not None:
             held.append(Held(task_row.hot.key, taken))
+    return held
+
+
+def turn_over(
+    tx: Tx,
+    work: Work,
+    items: Sequence[tuple[int, Trigger]],
+    role: int,
+    count: int,
+    holder: str,
+    lease_ms: int,
+    provider: str = "",
+) -> tuple[list[Task | AgentqError], list[Held]]:
+    """End some attempts and take the next tasks, in one transaction.
+
+    Of a role with limits nothing is taken: how much room there is shows only once the ends are
+    saved.
+    """
+    outcomes = _tell_all(tx, work, items)
+    row, _, picked = tx.pick_freely(role, count, provider)
+    work.note_limits(row.name, row.is_limited)
+    _note_asked(tx, work, row, provider)
+    # A ready one that was spoken of here (by a late report, say) has changed since it was saved.
+    picked = [each for each in picked if each.hot.key not in work.tasks]
+    held = _take_all(tx, work, picked, holder, lease_ms)
     work.finish()
-    return held, bool(picked) and not held
+    return outcomes, held
 
 
 def _pick_limited(tx: Tx, work: Work, row: RoleRow, count: int) -> list[TaskRow]:
@@ -195,6 +233,12 @@ def tell(tx: Tx, work: Work, items: Sequence[tuple[int, Trigger]]) -> list[Task 
 
     A report that comes too late is refused, and that it came is kept in the log as evidence.
     """
+    outcomes = _tell_all(tx, work, items)
+    work.finish()
+    return outcomes
+
+
+def _tell_all(tx: Tx, work: Work, items: Sequence[tuple[int, Trigger]]) -> list[Task | AgentqError]:
     work.load(sorted({key for key, _ in items}))
     in_trees = [key for key, bits in work.flags.items() if bits & IN_TREE]
     if in_trees:
@@ -207,7 +251,6 @@ def tell(tx: Tx, work: Work, items: Sequence[tuple[int, Trigger]]) -> list[Task 
             outcomes.append(refusal)
             if isinstance(refusal, Stale) and isinstance(trigger, (Report, Fail)):
                 _keep_as_evidence(work, key, trigger)
-    work.finish()
     return outcomes
 
 

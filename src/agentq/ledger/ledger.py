@@ -145,6 +145,28 @@ class Ledger:
         """Apply triggers in one transaction; each refused one gives its error instead of a task."""
         return self.store.write(lambda tx: claims.tell(tx, self._work(tx), items))
 
+    def turn_over(
+        self,
+        items: Sequence[tuple[int, Trigger]],
+        role: str,
+        count: int,
+        holder: str,
+        lease_ms: int = 0,
+        provider: str = "",
+    ) -> tuple[list[Task | AgentqError], list[Held]]:
+        """End these and claim the next, in one transaction; the same as `tell_many` and `claim`."""
+        _check_claim(holder, lease_ms)
+        if not 1 <= count <= BATCH_MAX:
+            raise Invalid(f"A claim takes 1 to {BATCH_MAX} tasks, got {count}.")
+        role_id = self.store.role_ids((check_role(role),))[role]
+        outcomes, held = self.store.write(
+            lambda tx: claims.turn_over(
+                tx, self._work(tx), items, role_id, count, holder, lease_ms, provider
+            )
+        )
+        # A role with limits, one that nobody asked for lately, or nothing there: the usual way.
+        return outcomes, held or self.claim(role, count, holder, lease_ms, provider)
+
     def tell(self, key: int, trigger: Trigger) -> Task:
         outcome = self.tell_many([(key, trigger)])[0]
         if isinstance(outcome, AgentqError):

@@ -9,6 +9,7 @@ waits for nobody and others wait for one commit only.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from agentq.contracts.store import (
@@ -32,6 +33,8 @@ from agentq.contracts.store import (
 from agentq.stores.postgres_reader import NO_VALUES, PostgresReader
 from agentq.stores.postgres_wire import Call, Statement, Values, Wire
 
+#: In more batches than these nothing would be gained.
+_CUTS_MAX = 2
 #: A notification holds less than 8000 bytes; beyond this one everybody is woken.
 NOTIFY_BYTES_MAX = 7000
 
@@ -125,28 +128,49 @@ class PostgresTx(PostgresReader):
             self._spending = []
         said = payload(self._topics)
         if self._events or self._hot:
-            values: dict[str, object] = {
-                "count": len(self._events),
-                "known_lanes": self._told_lanes(),
-                "topics": said,
-            }
-            hot, events = _columns(_HOT, self._hot), _columns(_EVENTS, self._events)
-            last, keys = self._last_events, events["keys"]
-            values |= hot | events | {"previous": [last.get(key, 0) for key in keys]}
-            if all(hot[name] == events[same] for name, same in _SAID_TWICE):
-                # Mostly each task has one event, and that says the same of it as its row.
-                self._newest = {key: nth for nth, key in enumerate(keys, 1)}
-                shared = _shared(values)
-                name, values = "save_alike" if shared else "save_each", values | shared
-            else:
-                name, values = "save", values | self._chained()
-            calls.append(Call(self._sql[name], values))
+            for start, end in self._batches():
+                done = end == len(self._events)
+                calls.append(self._saving(start, end, said if done else ""))
             self._lanes_checked = self._lanes_checked or bool(self._events)
         elif said:
             calls.append(Call(self._sql["notify"], {"topics": said}))
         self._hot, self._events, self._effects, self._saved = (), [], (), False
         self._topics = set()
         return calls
+
+    def _batches(self) -> list[tuple[int, int]]:
+        """Where each task has one event: the ends in one batch and the claims in the next, since
+        tasks to which the same happened have most in common. Else all in one."""
+        events, hot = self._events, self._hot
+        if [event.key for event in events] != [row.key for row in hot]:
+            return [(0, len(events))]
+        cuts = [n for n in range(1, len(events)) if events[n].kind != events[n - 1].kind]
+        if len(cuts) > _CUTS_MAX:
+            cuts = []
+        return list(pairwise((0, *cuts, len(events))))
+
+    def _saving(self, start: int, end: int, topics: str) -> Call:
+        rows, logged = self._hot, self._events
+        if (start, end) != (0, len(logged)):
+            rows, logged = rows[start:end], logged[start:end]
+        hot, events = _columns(_HOT, rows), _columns(_EVENTS, logged)
+        last, keys = self._last_events, events["keys"]
+        values: dict[str, object] = {
+            "count": len(logged),
+            "known_lanes": self._told_lanes(),
+            "topics": topics,
+            **hot,
+            **events,
+            "previous": [last.get(key, 0) for key in keys],
+        }
+        if any(hot[name] != events[same] for name, same in _SAID_TWICE):
+            return Call(self._sql["save"], values | self._chained())
+        # Mostly each task has one event, and that says the same of it as its row. Counted from the
+        # last batch, whose place in the log is what the server answers.
+        before_last = self._batches()[-1][0]
+        self._newest |= {key: nth for nth, key in enumerate(keys, start + 1 - before_last)}
+        shared = _shared(values)
+        return Call(self._sql["save_alike" if shared else "save_each"], values | shared)
 
     def _chained(self) -> dict[str, object]:
         """Which of these events (counted from 1) comes before each, if one does; and which is the
