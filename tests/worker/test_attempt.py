@@ -10,6 +10,7 @@ import pytest
 
 from agentq.contracts.agent import Outcome
 from agentq.core.states import State
+from agentq.worker import sandbox
 from tests.worker.fleet import ROLE, Fleet, script
 
 
@@ -117,6 +118,19 @@ def test_silence_is_stalling_only_where_asked(fleet: Fleet) -> None:
     assert fleet.work(silence=1, command=script("time.sleep(600)")).outcome is Outcome.STALLED
 
 
+def test_progress_is_a_sign_of_life(fleet: Fleet) -> None:
+    import sys
+
+    agentq = f"[{sys.executable!r}, '-m', 'agentq', 'progress'"
+    fleet.queue.submit(to=ROLE, instructions="think, and say how far you are")
+    lines = (
+        "import subprocess",
+        f"for n in range(1, 5): time.sleep(0.6); subprocess.run({agentq}, str(n)], stdout=-3)",
+        "print('done')",
+    )
+    assert fleet.work(silence=2, command=script(*lines)).outcome is Outcome.COMPLETED
+
+
 def test_circles_are_stalling_where_asked(fleet: Fleet) -> None:
     fleet.queue.submit(to=ROLE, instructions="go round")
     lines = ("while True: print('looking at the file again', flush=True); time.sleep(0.001)",)
@@ -183,6 +197,28 @@ def test_a_finished_result_is_not_made_twice(fleet: Fleet) -> None:
     verdict = fleet.work(command=script("sys.exit(77)"))
     assert verdict.outcome is Outcome.COMPLETED
     assert fleet.queue.result(task.id).text() == "the result"
+
+
+@pytest.mark.skipif(not sandbox.available(), reason="bubblewrap is not installed, or not allowed")
+def test_a_sandbox_shows_little_and_gives_the_result(fleet: Fleet, tmp_path: Path) -> None:
+    outside = tmp_path / "outside.txt"
+    task = fleet.queue.submit(to=ROLE, instructions="stay inside")
+    verdict = fleet.work(
+        sandbox="bwrap",
+        network=False,
+        command=script(
+            "import socket",
+            f"try: open({str(outside)!r}, 'w').write('escaped')",
+            "except OSError: pass",
+            "open('inside.txt', 'w').write('here')",
+            "seen = [name for name in os.listdir('/proc') if name.isdigit()]",
+            "links = [name for _, name in socket.if_nameindex()]",
+            "open(os.environ['AGENTQ_RESULT'], 'w').write(f'{len(seen) < 10} {links}')",
+        ),
+    )
+    assert verdict.outcome is Outcome.COMPLETED
+    assert not outside.exists()
+    assert fleet.queue.result(task.id).text() == "True ['lo']"
 
 
 def test_secrets_go_nowhere(fleet: Fleet) -> None:

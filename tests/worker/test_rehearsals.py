@@ -109,6 +109,13 @@ def test_a_task_has_its_own_budget(fleet: Fleet) -> None:
     assert blocked.state is State.BLOCKED and "5 of 1 usd" in blocked.reason
 
 
+def test_time_is_a_budget_too(fleet: Fleet) -> None:
+    task = fleet.queue.submit(to=ROLE, instructions="take long", budget={"seconds": 2})
+    assert rehearse(fleet, "command", "say: hm\nhang", timeout=60) is Outcome.BUDGET
+    blocked = fleet.queue.task(task.id)
+    assert blocked.state is State.BLOCKED and "2 seconds" in blocked.reason
+
+
 def test_it_refuses(fleet: Fleet, task_id: str) -> None:
     assert rehearse(fleet, "acp", "refuse") is Outcome.REFUSED
     assert fleet.queue.task(task_id).state is State.FAILED

@@ -100,6 +100,7 @@ class Attempt:
         self._session = ""
         self._runs = 0
         self._settled = False
+        self._version = self.task.version
         self._logs_kept = True
         self._progress_at = -PROGRESS_SECONDS
         self._files: dict[str, bytes] = {}
@@ -231,10 +232,13 @@ class Attempt:
         self._at("stream")
         recorder = self._recorder()
         role = self.desk.settings
-        clocks = Clocks(
-            self.task.spec.timeout_seconds or role.timeout, role.silence, role.grace, role.repeats
-        )
-        stream = Stream(child, listener, recorder, clocks, self._hear, stays=self._warm is not None)
+        limit = self.task.spec.timeout_seconds or role.timeout
+        left = self.purse.seconds_left()
+        clocks = Clocks(limit, role.silence, role.grace, role.repeats, left)
+        stream = Stream(
+            child, listener, recorder, clocks, self._hear, stays=self._warm is not None,
+            shows_life=self._shows_life,
+        )  # fmt: skip
         stream.send(opening)
         self._stream = stream
         if self._stopping is not None:
@@ -293,6 +297,16 @@ class Attempt:
             self.last_words = heard.reason[:200]
         elif isinstance(heard, Denied):
             self.last_words = f"not allowed: {heard.what}"[:200]
+
+    def _shows_life(self) -> bool:
+        """Whether something was recorded of the task since we last asked: an agent that prints
+        nothing may still say how far it is with `agentq progress`."""
+        try:
+            task = self.desk.queue.views.get_many([self.claim.key]).get(self.claim.key)
+        except AgentqError:
+            return True  # nobody knows: the ledger is away
+        before, self._version = self._version, task.version if task is not None else 0
+        return self._version > before
 
     def _note_progress(self, said: Said) -> None:
         """What it says of how far it is, in the ledger; not more often than people can read."""

@@ -53,6 +53,16 @@ class Purse:
     def _before(self) -> Amounts:
         return self._claim.task.memo.spent
 
+    def seconds_left(self) -> float:
+        """What is left of a budget of time; 0 if there is none."""
+        task = self._claim.task
+        allowed = task.spec.budget.seconds
+        if allowed:
+            allowed += task.memo.extra_budget.seconds
+        else:
+            allowed = self._default.seconds
+        return max(allowed - self._before().seconds, 1.0) if allowed else 0.0
+
     def _is_due(self) -> bool:
         if time.monotonic() - self._told_at >= EVERY_SECONDS:
             return True

@@ -35,6 +35,8 @@ class Clocks:
     silence: float = 0.0
     grace: float = 10.0
     repeats: int = 0
+    #: What is left of a budget of time.
+    budget: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class Stream:
         hear: Callable[[Heard], None],
         *,
         stays: bool = False,
+        shows_life: Callable[[], bool] | None = None,
     ) -> None:
         self._child = child
         self._listener = listener
@@ -76,6 +79,8 @@ class Stream:
         self._hear = hear
         #: A warm process outlives the conversation: its "done" ends it.
         self._stays = stays
+        #: Asked before silence is taken for a stall: there are other signs of life than output.
+        self._shows_life = shows_life
         self._loops = LoopDetector(clocks.repeats) if clocks.repeats else None
         self._wake, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._lock = threading.Lock()
@@ -194,8 +199,16 @@ class Stream:
         if self._stop is None:
             if clocks.timeout and now - started >= clocks.timeout:
                 self.stop(Stop(Outcome.TIMEOUT, f"it ran for {clocks.timeout:g} s, the time limit"))
+            elif clocks.budget and now - started >= clocks.budget:
+                self.stop(
+                    Stop(Outcome.BUDGET, f"its budget of time, {clocks.budget:g} s, is used up")
+                )
             elif clocks.silence and now - self._alive_at >= clocks.silence and not self._done_at:
-                self.stop(Stop(Outcome.STALLED, f"no output for {clocks.silence:g} s"))
+                if self._shows_life is not None and self._shows_life():
+                    self._alive_at = now
+                else:
+                    why = f"no output and no progress for {clocks.silence:g} s"
+                    self.stop(Stop(Outcome.STALLED, why))
         if self._stop is not None:
             self._climb(now)
         elif self._done_at and not self._stays and now - self._done_at >= clocks.grace:
@@ -234,6 +247,8 @@ class Stream:
         else:
             if clocks.timeout:
                 moments.append(started + clocks.timeout)
+            if clocks.budget:
+                moments.append(started + clocks.budget)
             if clocks.silence and not self._done_at:
                 moments.append(self._alive_at + clocks.silence)
             if self._done_at:
