@@ -47,7 +47,8 @@ _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 
 _OURS_TO_IGNORE = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE)
-_BACK_TO_NORMAL = (*_OURS_TO_IGNORE, signal.SIGCHLD, signal.SIGXFSZ)
+#: Whoever started the worker may have ignored any of them; an agent shall not notice.
+_BACK_TO_NORMAL = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 
 Prctl = Callable[[int, object], int]
 
