@@ -123,12 +123,15 @@ def _critical_path(specs: Mapping[str, Spec], lives: Mapping[str, _Life]) -> tup
         replace(spec, after=(*spec.after, spec.parent)) if _is_next(spec, specs) else spec
         for spec in specs.values()
     ]
-    length: dict[str, int] = {}
+    #: Work on the way to each task's end, and how many tasks that are: of ways that took equally
+    #: long, the one with more tasks that had to wait for each other counts.
+    length: dict[str, tuple[int, int]] = {}
     before: dict[str, str] = {}
     for spec in parents_first(chained):
         known = [each for each in spec.after if each in length]
         longest = max(known, key=lambda each: length[each], default="")
-        length[spec.id] = lives[spec.id].work_ms + length.get(longest, 0)
+        work, tasks = length.get(longest, (0, 0))
+        length[spec.id] = (lives[spec.id].work_ms + work, tasks + 1)
         before[spec.id] = longest
     here = max(length, key=lambda each: length[each], default="")
     path = []
