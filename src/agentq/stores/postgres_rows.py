@@ -128,9 +128,10 @@ class PostgresTx(PostgresReader):
             self._spending = []
         said = payload(self._topics)
         if self._events or self._hot:
-            for start, end in self._batches():
-                done = end == len(self._events)
-                calls.append(self._saving(start, end, said if done else ""))
+            *_, (last_start, _) = batches = self._batches()
+            for start, end in batches:
+                topics = said if start == last_start else ""
+                calls.append(self._saving(start, end, last_start, topics))
             self._lanes_checked = self._lanes_checked or bool(self._events)
         elif said:
             calls.append(Call(self._sql["notify"], {"topics": said}))
@@ -149,7 +150,7 @@ class PostgresTx(PostgresReader):
             cuts = []
         return list(pairwise((0, *cuts, len(events))))
 
-    def _saving(self, start: int, end: int, topics: str) -> Call:
+    def _saving(self, start: int, end: int, last_start: int, topics: str) -> Call:
         rows, logged = self._hot, self._events
         if (start, end) != (0, len(logged)):
             rows, logged = rows[start:end], logged[start:end]
@@ -167,8 +168,7 @@ class PostgresTx(PostgresReader):
             return Call(self._sql["save"], values | self._chained())
         # Mostly each task has one event, and that says the same of it as its row. Counted from the
         # last batch, whose place in the log is what the server answers.
-        before_last = self._batches()[-1][0]
-        self._newest |= {key: nth for nth, key in enumerate(keys, start + 1 - before_last)}
+        self._newest |= {key: nth for nth, key in enumerate(keys, start + 1 - last_start)}
         shared = _shared(values)
         return Call(self._sql["save_alike" if shared else "save_each"], values | shared)
 

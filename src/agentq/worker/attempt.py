@@ -103,7 +103,8 @@ class Attempt:
         self._version = self.task.version
         self._logs_kept = True
         self._progress_at = -PROGRESS_SECONDS
-        self._files: dict[str, bytes] = {}
+        #: What the report hands in.
+        self.result: bytes | None = None
 
     # -- from outside ------------------------------------------------------------------------------
 
@@ -171,7 +172,7 @@ class Attempt:
         before = earlier.look(self.desk.queue, self.claim)
         if before.verdict is not None:
             self._at("collect", "the result of an earlier attempt is there already")
-            self._files["result.md"] = before.result
+            self.result = before.result or None
             return before.verdict
         self._open_workspace()
         job = self._write_context(before.session if self.agent.resumes else "")
@@ -352,7 +353,7 @@ class Attempt:
         result = read_result(job.result) or verdict.result.encode("utf-8", "replace")
         result = without_secrets(result, self.desk.secrets)
         if result:
-            self._files["result.md"] = result
+            self.result = result
         earlier.remember_verdict(self.claim, verdict, result, self.desk.secrets)
 
     def _keep(self, name: str, content: bytes | BinaryIO) -> None:
@@ -424,9 +425,6 @@ class Attempt:
             self.desk.tell(self.task.id, "stream", f"not all output was kept: {recorder.trouble}")
 
     # -- the end -----------------------------------------------------------------------------------
-
-    def result(self) -> bytes | None:
-        return self._files.get("result.md")
 
     def push(self) -> None:
         """Leave the branch at the remote that the role names; a failed push fails nothing."""

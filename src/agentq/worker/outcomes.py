@@ -38,7 +38,7 @@ def report(attempt: Attempt, verdict: Verdict) -> Verdict:
     attempt.begin("report")
     if verdict.outcome is Outcome.COMPLETED:
         try:
-            claim.complete(verdict.summary, attempt.result(), attempt.purse.untold)
+            claim.complete(verdict.summary, attempt.result, attempt.purse.untold)
             attempt.push()
             return verdict
         except Refused as refusal:
