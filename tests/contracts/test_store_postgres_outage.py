@@ -21,7 +21,7 @@ from agentq.stores.postgres_wire import Call, Lost, Statement, Wire
 from tests.contracts.rows import LANES, add, event_of, hot, log, move, moved, new_row, role_id
 from tests.servers.postgres import PostgresServer
 
-Exchange = Callable[[Wire, Sequence[Call]], list[list[Any]]]
+Exchange = Callable[..., list[list[Any]]]
 
 
 @pytest.fixture
@@ -197,10 +197,12 @@ class TestAnUnansweredCommit:
         broken: list[int] = []
         exchange: Exchange = Wire.exchange
 
-        def breaking(wire: Wire, calls: Sequence[Call]) -> list[list[Any]]:
+        def breaking(
+            wire: Wire, calls: Sequence[Call], ahead: Sequence[Call] = ()
+        ) -> list[list[Any]]:
             ends = calls[-1].statement.sql == b"COMMIT" and len(calls) > 1
             if not ends or len(broken) >= times:
-                return exchange(wire, calls)
+                return exchange(wire, calls, ahead)
             broken.append(len(calls))
             if applied:
                 exchange(wire, calls)
@@ -250,9 +252,11 @@ class TestAnUnansweredCommit:
         self.break_commits(monkeypatch, applied=True)
         exchange = Wire.exchange
 
-        def then_gone(wire: Wire, calls: Sequence[Call]) -> list[list[Any]]:
+        def then_gone(
+            wire: Wire, calls: Sequence[Call], ahead: Sequence[Call] = ()
+        ) -> list[list[Any]]:
             try:
-                return exchange(wire, calls)
+                return exchange(wire, calls, ahead)
             except Lost:
                 if postgres_server.running:
                     postgres_server.halt()

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -109,8 +110,9 @@ def polite() -> None:
 
 def own_keeper_stopped() -> None:
     say(os.getpid())
-    os.kill(os.getppid(), signal.SIGSTOP)
-    stay()
+    while True:  # also after it was told to end
+        os.kill(os.getppid(), signal.SIGSTOP)
+        time.sleep(0.001)
 
 
 def worker() -> None:

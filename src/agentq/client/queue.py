@@ -297,7 +297,15 @@ class Queue(Speaking):
 
 
 def _reports(done: Sequence[tuple[Claim, str]]) -> list[tuple[int, Trigger]]:
-    return [(claim.key, Report(claim.epoch, brief(summary))) for claim, summary in done]
+    # The same words for many are one report: what is said is then checked and written once.
+    said: dict[tuple[int, str], Report] = {}
+    reports: list[tuple[int, Trigger]] = []
+    for claim, summary in done:
+        words = (claim.epoch, summary)
+        if words not in said:
+            said[words] = Report(claim.epoch, brief(summary))
+        reports.append((claim.key, said[words]))
+    return reports
 
 
 def _contexts_to_come(spec: Spec) -> set[tuple[str, str]]:

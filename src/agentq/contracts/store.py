@@ -268,6 +268,10 @@ class Tx(Reader, Protocol):
         """The role; until when the provider's circuit is open (0: it is not); and, if the role is
         neither paused nor limited and the circuit not open, what `pick` gives; else nothing."""
 
+    def foresee(self, role: int, count: int, provider: str = "") -> None:
+        """`pick_freely` will be asked for this, after the next `lock`: a store may begin it then,
+        while the caller is busy with what was locked."""
+
     def due(self, now: int, count: int) -> list[TaskRow]:
         """Lock up to `count` tasks with `wake_at <= now` that nobody else has locked."""
 

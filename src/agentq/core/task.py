@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import field, fields
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any
 
 from agentq.core.states import TERMINAL, State
@@ -124,6 +125,11 @@ def rewording(spec: Spec) -> Callable[[str, str], Spec]:
     make: Callable[..., Spec] = Spec
     return lambda task_id, instructions: make(task_id, *before, instructions, *after)
 
+
+#: The others of a spec's values: where they are the same, two tasks differ in their words only.
+all_but_words = attrgetter(
+    *(each.name for each in fields(Spec) if each.name not in ("id", "instructions"))
+)
 
 _INSTRUCTIONS = [each.name for each in fields(Spec)].index("instructions")
 

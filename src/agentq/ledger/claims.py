@@ -99,6 +99,7 @@ def turn_over(
     Of a role with limits nothing is taken: how much room there is shows only once the ends are
     saved.
     """
+    tx.foresee(role, count, provider)
     outcomes = _tell_all(tx, work, items)
     row, _, picked = tx.pick_freely(role, count, provider)
     work.note_limits(row.name, row.is_limited)
@@ -244,8 +245,12 @@ def _tell_all(tx: Tx, work: Work, items: Sequence[tuple[int, Trigger]]) -> list[
     if in_trees:
         trees.load_trees(work, [key for key, said in items if isinstance(said, _CONCERNING)])
     outcomes: list[Task | AgentqError] = []
+    checked: Trigger | None = None
     for key, trigger in items:
         try:
+            if trigger is not checked:
+                check_trigger(trigger)
+                checked = trigger
             outcomes.append(_tell_one(tx, work, key, trigger))
         except AgentqError as refusal:
             outcomes.append(refusal)
@@ -259,7 +264,6 @@ _CONCERNING = (Spend, Report, Fail, Answer)
 
 
 def _tell_one(tx: Tx, work: Work, key: int, trigger: Trigger) -> Task:
-    check_trigger(trigger)
     if isinstance(trigger, Report):
         task = work.task(key)
         if already_accepted(task, trigger):

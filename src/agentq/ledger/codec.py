@@ -165,7 +165,8 @@ def to_task(hot: HotRow, spec: Spec, submitted_at: int) -> Task:
     )
 
 
-def to_hot(key: int, task: Task, flags: int) -> HotRow:
+def to_hot(key: int, task: Task, memo: str, flags: int) -> HotRow:
+    """The row of a task whose memo was encoded as `memo`."""
     return HotRow(
         key,
         CODES[task.state],
@@ -174,7 +175,7 @@ def to_hot(key: int, task: Task, flags: int) -> HotRow:
         task.wake_at,
         task.updated_at,
         task.holder,
-        encode_memo(task.memo),
+        memo,
         flags,
     )
 

@@ -8,8 +8,7 @@ under lock.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import fields, replace
-from operator import attrgetter
+from dataclasses import replace
 
 from agentq.contracts.doorbell import EVENTS_TOPIC, role_topic
 from agentq.contracts.store import (
@@ -28,7 +27,7 @@ from agentq.core.graph import parents_first
 from agentq.core.limits import BATCH_MAX
 from agentq.core.states import TERMINAL, State
 from agentq.core.steps import fenced_out
-from agentq.core.task import NOTHING, Spec, Task, rewording
+from agentq.core.task import NOTHING, Spec, Task, all_but_words, rewording
 from agentq.core.transition import Decision, transition
 from agentq.core.triggers import Comment, Submit
 from agentq.core.validate import check_instructions, check_spec
@@ -45,10 +44,6 @@ from agentq.ledger.codec import (
 from agentq.ledger.log_codec import encode_effect, encode_trigger
 from agentq.ledger.trees import plant, roots_of_new
 from agentq.ledger.work import Work
-
-_all_but_words = attrgetter(
-    *(each.name for each in fields(Spec) if each.name not in ("id", "instructions"))
-)
 
 DEDUP_MS = 30 * 24 * 3600 * 1000
 
@@ -389,13 +384,13 @@ class Stamp:
         self.make = rewording(task.spec)
         self._row = row
         self._lanes = lanes
-        self._rest = _all_but_words(task.spec)
+        self._rest = all_but_words(task.spec)
         self._plain = decode_plain(row.body)
         #: To whom, if it says nothing else.
-        self.bare_to = task.to if self._rest == _all_but_words(Spec("", task.to)) else ""
+        self.bare_to = task.to if self._rest == all_but_words(Spec("", task.to)) else ""
 
     def fits(self, spec: Spec, lanes: frozenset[str]) -> bool:
-        return _all_but_words(spec) == self._rest and self.holds(spec.instructions, lanes)
+        return all_but_words(spec) == self._rest and self.holds(spec.instructions, lanes)
 
     def holds(self, instructions: str, lanes: frozenset[str]) -> bool:
         return lanes == self._lanes and check_instructions(instructions)

@@ -22,12 +22,12 @@ from agentq.contracts.store import (
 from agentq.core.effects import Announce, Effect, ResolveDependents, SpawnNext, StopHolder
 from agentq.core.errors import NotFound
 from agentq.core.states import State
-from agentq.core.task import Amounts, Spec, Task
-from agentq.core.transition import transition
+from agentq.core.task import EMPTY_MEMO, Amounts, Spec, Task
 from agentq.core.triggers import DependencyEnded, Fail, Report, Spend, Trigger
-from agentq.ledger.codec import SpecCache, to_hot, to_task
+from agentq.ledger.codec import SpecCache, encode_memo, to_hot, to_task
 from agentq.ledger.costs import bookings
 from agentq.ledger.log_codec import encode_effect, encode_trigger, to_event_row
+from agentq.ledger.precedent import Precedent
 
 Spawner = Callable[["Work", int], None]
 
@@ -67,6 +67,7 @@ class Work:
         self._lanes: frozenset[str] | None = None
         self._said: Trigger | None = None
         self._written = ""
+        self._precedent = Precedent()
 
     @property
     def now(self) -> int:
@@ -111,7 +112,7 @@ class Work:
     def apply(self, key: int, trigger: Trigger) -> Task:
         """Decide and note what follows. Raises `Refused` and notes nothing if not allowed."""
         before = self.tasks.get(key) or self.task(key)
-        decision = transition(before, trigger, self._now or self.now)
+        decision = self._precedent.decide(before, trigger, self._now or self.now)
         if not decision.events:
             return before
         after = decision.task
@@ -173,7 +174,13 @@ class Work:
             self.tx.unhold(self._freed)
         if not self.events and not self.effects:
             return
-        hot = [to_hot(key, self.tasks[key], self.flags[key]) for key in self._changed]
+        hot = []
+        memo, written = EMPTY_MEMO, ""
+        for key in self._changed:
+            task = self.tasks[key]
+            if task.memo is not memo:
+                memo, written = task.memo, encode_memo(task.memo)
+            hot.append(to_hot(key, task, written, self.flags[key]))
         self.topics.add(EVENTS_TOPIC)
         if self.changed_trees:
             self.tx.set_trees([self.trees[root] for root in sorted(self.changed_trees)])

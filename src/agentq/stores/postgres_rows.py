@@ -75,6 +75,9 @@ class PostgresTx(PostgresReader):
         self._last_events: dict[int, int] = {}
         #: Which of the events under way is the newest of each task.
         self._newest: dict[int, int] = {}
+        #: The pick that is to travel with the next lock; and whether it is under way.
+        self._foreseen: list[Call] | None = None
+        self._picking = False
 
     # -- beginning and ending --------------------------------------------------------------------
 
@@ -86,14 +89,14 @@ class PostgresTx(PostgresReader):
             return super()._ask(name)
         return self._ask_all([Call(self._sql[name], values, make_row)])[0]
 
-    def _ask_all(self, asked: Sequence[Call]) -> list[list[Any]]:
+    def _ask_all(self, asked: Sequence[Call], ahead: Sequence[Call] = ()) -> list[list[Any]]:
         if self._saved or self._spending:
             self._write_out()
         calls = [*self._opening(), *asked]
         if self.moment or self._clock is not None:
-            return self._wire.exchange(calls)[-len(asked) :]
+            return self._wire.exchange(calls, ahead)[-len(asked) :]
         *rows, ((self.moment, _),) = self._wire.exchange(
-            [*calls, Call(self._sql["moment"], NO_VALUES)]
+            [*calls, Call(self._sql["moment"], NO_VALUES)], ahead
         )
         return rows[-len(asked) :]
 
@@ -214,7 +217,13 @@ class PostgresTx(PostgresReader):
         return inserted
 
     def lock(self, keys: Sequence[int]) -> list[HotRow]:
-        return self._ask("lock", {"keys": list(keys)}, self._hot_row) if keys else []
+        if not keys:
+            return []
+        locking = Call(self._sql["lock"], {"keys": list(keys)}, self._hot_row)
+        if self._foreseen is None:
+            return self._ask_all([locking])[0]
+        picking, self._foreseen, self._picking = self._foreseen, None, True
+        return self._ask_all([locking], picking)[0]
 
     def pick(self, role: int, count: int) -> list[TaskRow]:
         values = {"role": role, "count": count, "freely": False, "provider": "", "now": 0}
@@ -226,22 +235,30 @@ class PostgresTx(PostgresReader):
         values = {"role": role, "count": count, "priority": priority, "key": key}
         return self._ask("pick_after", values, self._task_row)
 
+    def foresee(self, role: int, count: int, provider: str = "") -> None:
+        self._foreseen = self._free_pick(role, count, provider)
+
     def pick_freely(
         self, role: int, count: int, provider: str = ""
     ) -> tuple[RoleRow, int, list[TaskRow]]:
+        if self._picking:
+            self._picking = False
+            answers = self._wire.collect()
+        else:
+            answers = self._ask_all(self._free_pick(role, count, provider))
+        *circuits, (row,), picked = answers
+        open_until = next((int(found[0][0]) for found in circuits if found), 0)
+        return row, open_until, [] if open_until else picked
+
+    def _free_pick(self, role: int, count: int, provider: str) -> list[Call]:
         now = None if self._clock is None else self._clock()
         values = {"role": role, "count": count, "freely": True, "provider": provider, "now": now}
         calls = [
             Call(self._sql["role"], values, RoleRow._make),
             Call(self._sql["pick"], values, self._task_row),
         ]
-        if not provider:
-            (row,), picked = self._ask_all(calls)
-            return row, 0, picked
         # Asked before the pick: what was closed then cannot keep the pick from giving anything.
-        circuit, (row,), picked = self._ask_all([Call(self._sql["open_circuit"], values), *calls])
-        open_until = int(circuit[0][0]) if circuit else 0
-        return row, open_until, [] if open_until else picked
+        return [Call(self._sql["open_circuit"], values), *calls] if provider else calls
 
     def due(self, now: int, count: int) -> list[TaskRow]:
         rows = self._ask("due", {"now": now, "count": count}, self._task_row)

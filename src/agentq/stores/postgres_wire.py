@@ -14,7 +14,8 @@ import re
 import select
 import struct
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import psycopg
@@ -126,6 +127,9 @@ class Wire:
         self.planned_at = time.monotonic()
         self._prepares = prepares
         self._prepared: set[bytes] = set()
+        #: What was asked ahead and is not answered yet; and the answers, if somebody had to wait.
+        self._awaited: list[Call | Statement] = []
+        self._arrived: list[list[Any]] | None = None
 
     @property
     def usable(self) -> bool:
@@ -139,19 +143,45 @@ class Wire:
     def close(self) -> None:
         self._connection.close()
 
-    def exchange(self, calls: Sequence[Call]) -> list[list[Any]]:
+    def exchange(self, calls: Sequence[Call], ahead: Sequence[Call] = ()) -> list[list[Any]]:
         """Send all, then read all: the rows of each. The first failure is raised, at the end.
 
         A statement that fails keeps those after it from running. Raises `Lost` if the connection
         broke before everything was answered.
+
+        The server goes on with what is asked `ahead` while the caller looks at the other answers;
+        `collect` has what comes of it.
         """
-        try:
+        with self._minding():
+            if self._awaited:
+                self._arrived = self._receive(self._taken())
             expected: list[Call | Statement] = []
             for call in calls:
                 self._send(call, expected)
+            if ahead:
+                self._pq.send_flush_request()
+                for call in ahead:
+                    self._send(call, self._awaited)
             self._pq.pipeline_sync()
             self._flush()
             return self._receive(expected)
+
+    def collect(self) -> list[list[Any]]:
+        """The rows of what was asked ahead."""
+        arrived, self._arrived = self._arrived, None
+        if arrived is None:
+            with self._minding():
+                arrived = self._receive(self._taken())
+        return arrived
+
+    def _taken(self) -> list[Call | Statement]:
+        awaited, self._awaited = self._awaited, []
+        return awaited
+
+    @contextmanager
+    def _minding(self) -> Iterator[None]:
+        try:
+            yield
         except psycopg.OperationalError as error:
             if self._pq.status == pq.ConnStatus.OK:
                 raise
@@ -188,11 +218,10 @@ class Wire:
             self._poll.modify(self._pq.socket, select.POLLIN)
 
     def _receive(self, expected: Sequence[Call | Statement]) -> list[list[Any]]:
+        """Read to the end of the exchange; or, if more was asked ahead, to where that begins."""
         rows: list[list[Any]] = []
-        failure: psycopg.Error | None = None
-        answered = iter(expected)
-        while (result := self._next_result()).status != pq.ExecStatus.PIPELINE_SYNC:
-            asked = next(answered)
+        for asked in expected:
+            result = self._next_result()
             if result.status == pq.ExecStatus.TUPLES_OK and isinstance(asked, Call):
                 self._loader.set_pgresult(result, format=pq.Format.BINARY)
                 rows.append(self._loader.load_rows(0, result.ntuples, asked.make_row))
@@ -201,11 +230,18 @@ class Wire:
                     rows.append([])
                 else:
                     self._prepared.add(asked.title)
-            elif failure is None:
-                failure = error_from_result(result)
-        if failure is not None:
-            raise failure
+            else:
+                self._read_on()
+                raise error_from_result(result)
+        if not self._awaited:
+            self._read_on()
         return rows
+
+    def _read_on(self) -> None:
+        """To the end of the exchange. What was asked ahead of a failure was not carried out."""
+        self._awaited = []
+        while self._next_result().status != pq.ExecStatus.PIPELINE_SYNC:
+            continue
 
     def _next_result(self) -> pq.abc.PGresult:
         while True:

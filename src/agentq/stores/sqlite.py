@@ -69,7 +69,7 @@ class SqliteStore:
             # A commit touches half a dozen small rows, each on a page of its own: with half-size
             # pages there is half as much to write and sync. (Takes effect on a new file only.)
             connection.execute("PRAGMA page_size = 2048")
-            connection.execute("PRAGMA journal_mode = WAL")
+            _switch_to_wal(connection)
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA cache_size = -16000")
             self._opened.append(connection)
@@ -291,6 +291,20 @@ def _patient(seconds: float) -> Callable[[int], bool]:
         return True
 
     return nap
+
+
+def _switch_to_wal(connection: apsw.Connection) -> None:
+    """On a new file this needs the file for a moment. Of two that both want it SQLite refuses one
+    at once, without asking its busy handler, lest they wait for each other for ever."""
+    nap, tries = _patient(BUSY_SECONDS), 0
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except apsw.BusyError:
+            if not nap(tries):
+                raise
+            tries += 1
 
 
 class _IdTaken(Exception):

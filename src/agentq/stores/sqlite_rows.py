@@ -297,6 +297,9 @@ class SqliteTx:
     def pick_after(self, role: int, count: int, priority: int, key: int) -> list[TaskRow]:
         return self._task_rows(self._all("pick_after", (role, priority, key, count)))
 
+    def foresee(self, role: int, count: int, provider: str = "") -> None:
+        """Nothing to gain here: nobody is asked but the file."""
+
     def pick_freely(
         self, role: int, count: int, provider: str = ""
     ) -> tuple[RoleRow, int, list[TaskRow]]:

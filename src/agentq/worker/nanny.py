@@ -289,6 +289,8 @@ class _Keeper:
 
 def _keep(control: int, request: int, stdio: list[int], prctl: Prctl) -> None:
     """The life of a keeper; runs in a process of its own."""
+    # The nanny's ear: its number may next belong to a pipe, which must not hear of dead children.
+    signal.set_wakeup_fd(-1)
     _close_all_but({0, 1, 2, control, request, *stdio})
     os.setsid()
     prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -357,11 +359,14 @@ class _Nanny:
     def _reap(self) -> None:
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
             except ChildProcessError:
                 return
             if pid == 0:
                 return
+            if os.WIFSTOPPED(status):
+                _signal(pid, signal.SIGCONT)  # an agent may have stopped its own keeper
+                continue
             control = self._keepers.pop(pid, -1)
             if control >= 0 and status == 0:
                 os.close(control)

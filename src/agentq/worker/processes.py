@@ -148,9 +148,6 @@ class Child:
     def _say(self, word: bytes) -> None:
         if self._gone or self._lost:
             return
-        with contextlib.suppress(OSError):
-            # An agent may have stopped its own keeper. To any other process this means nothing.
-            os.kill(self._keeper, signal.SIGCONT)
         with contextlib.suppress(OSError):  # it ended just now: what was asked for has happened
             self._control.send(word, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 
