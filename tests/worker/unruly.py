@@ -10,7 +10,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -112,7 +111,7 @@ def own_keeper_stopped() -> None:
     say(os.getpid())
     while True:  # also after it was told to end
         os.kill(os.getppid(), signal.SIGSTOP)
-        time.sleep(0.001)
+        threading.Event().wait(0.001)
 
 
 def worker() -> None:
