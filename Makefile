@@ -70,8 +70,12 @@ endef
 demo: $(STAMP) ## Tell the whole story in under a minute: submit, claim, kill -9, recover, verify
 	@$(BIN)/python demo/run.py $(ARGS)
 
+.PHONY: servers
+servers:
+	@tests/servers/install.sh
+
 .PHONY: test
-test: $(STAMP) ## Run every test, fastest first; starts the servers it needs (ARGS="-k word" narrows)
+test: $(STAMP) servers ## Run every test, fastest first; starts the servers it needs (ARGS="-k word" narrows)
 	@$(BIN)/python -m pytest $(ALL_TESTS) $(ARGS)
 
 .PHONY: test-fast

@@ -73,8 +73,6 @@ class Attempt:
     epoch: int
     #: Good for this attempt and nothing else; "" if no worker gave one.
     token: str = ""
-    #: Its role has a check of its own, which an agent must not report past.
-    gated: bool = False
 
 
 def attempt_from_environment() -> Attempt | None:
@@ -82,8 +80,7 @@ def attempt_from_environment() -> Attempt | None:
     task_id, epoch = os.environ.get("AGENTQ_TASK_ID", ""), os.environ.get("AGENTQ_EPOCH", "")
     if not task_id or not epoch.isdigit():
         return None
-    token, gated = os.environ.get("AGENTQ_TOKEN", ""), os.environ.get("AGENTQ_GATED", "")
-    return Attempt(task_id, int(epoch), token, bool(gated))
+    return Attempt(task_id, int(epoch), os.environ.get("AGENTQ_TOKEN", ""))
 
 
 def actor_from_environment() -> str:

@@ -113,7 +113,7 @@ class Sayings:
     @staticmethod
     def artifact(side: Side, task: Task, epoch: int, move: Move) -> object:
         added = AddArtifact(epoch, "summary.md", move.verb % 3, str(move.verb % 3) * 64)
-        return side.ledger.record_artifact(side.key(task.id), added)
+        return side.ledger.record_artifacts(side.key(task.id), [added])
 
     @staticmethod
     def report(side: Side, task: Task, epoch: int, move: Move) -> object:

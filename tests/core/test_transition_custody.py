@@ -44,6 +44,22 @@ def test_a_claim_gives_a_holder_a_lease_and_the_next_epoch() -> None:
     assert task.wake_at == NOW + 30 * SECOND
 
 
+def test_a_gated_claim_completes_by_a_verified_report_only() -> None:
+    gated = then(submitted(), t.Claim("ann", LEASE_MS, gated=True))
+    with pytest.raises(Refused) as refusal:
+        transition(gated, t.Report(1, "believe me"), NOW)
+    assert refusal.value.code == "gated" and "AGENTQ_RESULT" in refusal.value.remedy
+    assert then(gated, t.Report(1, "checked", verified=True)).state is State.COMPLETE
+
+
+def test_the_gate_is_of_the_claim_and_not_of_the_task() -> None:
+    released = then(submitted(), t.Claim("ann", LEASE_MS, gated=True), t.Release(1))
+    assert then(released, CLAIM, t.Report(2, "done")).state is State.COMPLETE
+    again = then(released, t.Claim("bob", LEASE_MS, gated=True))
+    with pytest.raises(Refused, match="before the check of its role"):
+        transition(again, t.Report(2, "done"), NOW)
+
+
 def test_nobody_claims_what_is_held() -> None:
     with pytest.raises(Refused):
         transition(claimed(), CLAIM, NOW)

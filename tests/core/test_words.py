@@ -18,6 +18,7 @@ WRONG: dict[str, list[Any]] = {
     "str": [5, None, b"bytes", "caf\udce9", "nul\x00", "x" * 100_000],
     "int": [1.5, None, "5", 2**70, -(2**70), float("nan")],
     "float": [None, "x", float("nan"), float("inf")],
+    "bool": [None, 1, "yes"],
     "FailureKind": ["weird", None, 5],
     "Resolution": ["weird", None, 5],
     "Ruling": ["weird", None, 5],

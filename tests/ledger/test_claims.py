@@ -155,8 +155,8 @@ VERBS: dict[str, Callable[[Ledger, int], object]] = {
     "block": lambda ledger, key: ledger.block(key, 1, "which branch?"),
     "release": lambda ledger, key: ledger.release(key, 1),
     "comment": lambda ledger, key: ledger.comment(key, "ann", "still here", epoch=1),
-    "artifact": lambda ledger, key: ledger.record_artifact(
-        key, t.AddArtifact(1, "patch.diff", 10, "0" * 64)
+    "artifact": lambda ledger, key: ledger.record_artifacts(
+        key, [t.AddArtifact(1, "patch.diff", 10, "0" * 64)]
     ),
 }
 REPORTS: dict[str, Callable[[Ledger, int], object]] = {
@@ -272,7 +272,7 @@ def an_artifact(name: str = "patch.diff", sha256: str = "a" * 64, size: int = 10
 def test_an_artifact_is_recorded_with_its_attempt(desk: Desk) -> None:
     key = desk.submit()
     desk.start()
-    desk.ledger.record_artifact(key, an_artifact())
+    desk.ledger.record_artifacts(key, [an_artifact()])
     (row,) = desk.ledger.views.artifacts(key)
     assert (row.epoch, row.name, row.size, row.sha256) == (1, "patch.diff", 10, "a" * 64)
     assert (row.media_type, row.at) == ("text/x-diff", desk.clock.now)
@@ -282,19 +282,19 @@ def test_an_artifact_is_recorded_with_its_attempt(desk: Desk) -> None:
 def test_the_same_artifact_again_is_no_news(desk: Desk) -> None:
     key = desk.submit()
     desk.start()
-    desk.ledger.record_artifact(key, an_artifact())
+    desk.ledger.record_artifacts(key, [an_artifact()])
     before = desk.snapshot()
-    desk.ledger.record_artifact(key, an_artifact())
+    desk.ledger.record_artifacts(key, [an_artifact()])
     assert desk.snapshot() == before
 
 
 def test_an_artifact_is_never_overwritten(desk: Desk) -> None:
     key = desk.submit()
     desk.start()
-    desk.ledger.record_artifact(key, an_artifact())
+    desk.ledger.record_artifacts(key, [an_artifact()])
     before = desk.snapshot()
     with pytest.raises(Conflict, match="patch") as refusal:
-        desk.ledger.record_artifact(key, an_artifact(sha256="b" * 64))
+        desk.ledger.record_artifacts(key, [an_artifact(sha256="b" * 64)])
     assert refusal.value.remedy
     assert desk.snapshot() == before
 
@@ -302,10 +302,10 @@ def test_an_artifact_is_never_overwritten(desk: Desk) -> None:
 def test_the_next_attempt_has_artifacts_of_its_own(desk: Desk) -> None:
     key = desk.submit()
     desk.start()
-    desk.ledger.record_artifact(key, an_artifact())
+    desk.ledger.record_artifacts(key, [an_artifact()])
     desk.ledger.release(key, 1)
     desk.start()
-    desk.ledger.record_artifact(key, t.AddArtifact(2, "patch.diff", 20, "b" * 64))
+    desk.ledger.record_artifacts(key, [t.AddArtifact(2, "patch.diff", 20, "b" * 64)])
     assert [(row.epoch, row.size) for row in desk.ledger.views.artifacts(key)] == [(1, 10), (2, 20)]
 
 
@@ -316,7 +316,7 @@ def test_a_report_is_held_against_what_was_recorded(desk: Desk) -> None:
     with pytest.raises(Refused, match="missing: patch"):
         desk.ledger.report(key, t.Report(1, "done", artifacts=("patch",)))
     # or an empty file, or a file of an earlier attempt, then it is refused;
-    desk.ledger.record_artifact(key, an_artifact(size=0))
+    desk.ledger.record_artifacts(key, [an_artifact(size=0)])
     with pytest.raises(Refused, match="missing: patch"):
         desk.report()
     desk.ledger.release(key, 1)
@@ -324,7 +324,7 @@ def test_a_report_is_held_against_what_was_recorded(desk: Desk) -> None:
     with pytest.raises(Refused, match="missing: patch"):
         desk.report()
     # when the evidence is there, then it is accepted.
-    desk.ledger.record_artifact(key, t.AddArtifact(2, "out/patch.diff", 10, "c" * 64))
+    desk.ledger.record_artifacts(key, [t.AddArtifact(2, "out/patch.diff", 10, "c" * 64)])
     assert desk.report().state is State.COMPLETE
 
 
@@ -346,8 +346,8 @@ SPOKEN: dict[str, Callable[[Ledger, int, str], object]] = {
     "verdict": lambda ledger, key, text: ledger.verdict(key, "boss", t.Ruling.ACCEPT, text),
     "answer": lambda ledger, key, text: ledger.answer(key, "boss", text),
     "requeue": lambda ledger, key, text: ledger.requeue(key, "boss", text),
-    "artifact": lambda ledger, key, text: ledger.record_artifact(
-        key, t.AddArtifact(1, text, 10, "0" * 64)
+    "artifact": lambda ledger, key, text: ledger.record_artifacts(
+        key, [t.AddArtifact(1, text, 10, "0" * 64)]
     ),
 }
 

@@ -28,12 +28,12 @@ BAD_NUMBERS: dict[str, Callable[[Any, int], object]] = {
     "a time beyond all clocks": lambda ledger, key: ledger.release(key, 1, "quota", 10**20),
     "half an attempt": lambda ledger, key: ledger.report(key, t.Report(1.0, "done")),  # type: ignore[arg-type]
     "an unknown kind": lambda ledger, key: ledger.fail(key, 1, "no", "weird"),
-    "a file of half a byte": lambda ledger, key: ledger.record_artifact(
+    "a file of half a byte": lambda ledger, key: ledger.record_artifacts(
         key,
-        t.AddArtifact(1, "log", 1.5, "0" * 64),  # type: ignore[arg-type]
+        [t.AddArtifact(1, "log", 1.5, "0" * 64)],  # type: ignore[arg-type]
     ),
-    "a file of minus one byte": lambda ledger, key: ledger.record_artifact(
-        key, t.AddArtifact(1, "log", -1, "0" * 64)
+    "a file of minus one byte": lambda ledger, key: ledger.record_artifacts(
+        key, [t.AddArtifact(1, "log", -1, "0" * 64)]
     ),
     "a lease in fractions": lambda ledger, key: ledger.heartbeat([Lease(key, 1, 0.5)]),  # type: ignore[arg-type]
 }

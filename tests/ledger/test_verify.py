@@ -153,7 +153,7 @@ def test_evidence_is_what_the_log_says_it_is(victim: Desk, damage: str) -> None:
     # Given evidence, when its record is changed, and perhaps the file along with it,
     key = victim.submit()
     victim.start()
-    victim.ledger.record_artifact(key, t.AddArtifact(1, "patch.diff", 10, "a" * 64))
+    victim.ledger.record_artifacts(key, [t.AddArtifact(1, "patch.diff", 10, "a" * 64)])
     assert victim.problems() == []
     victim.sql(ARTIFACT_DAMAGE[damage])
     # then the log, which recorded it when it came, does not agree.
@@ -178,7 +178,7 @@ def test_one_damaged_task_does_not_hide_another(victim: Desk) -> None:
 def test_files_are_checked_by_whoever_knows_them(desk: Desk) -> None:
     key = desk.submit()
     desk.start()
-    desk.ledger.record_artifact(key, t.AddArtifact(1, "patch.diff", 10, "a" * 64))
+    desk.ledger.record_artifacts(key, [t.AddArtifact(1, "patch.diff", 10, "a" * 64)])
     looked_at: list[Any] = []
 
     def check(task: Task, rows: list[ArtifactRow]) -> list[str]:

@@ -12,8 +12,12 @@ import sys
 import tempfile
 from pathlib import Path
 
+from agentq.client.queue import Queue
+from agentq.core.states import State
 from tests.processes.campaign import run_kills
 from tests.processes.checker import Verdict
+from tests.processes.talker import PEAK_MEGABYTES_MAX, listen_to
+from tests.processes.worker_fleet import run_worker_kills
 from tests.servers.postgres import PostgresServer
 
 
@@ -21,6 +25,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=1000, help="kill -9 on each store")
     parser.add_argument("--restarts", type=int, default=10, help="restarts of PostgreSQL")
+    parser.add_argument("--workers", type=int, default=300, help="kill -9 of workers with agents")
+    parser.add_argument("--talk", type=int, default=10, help="gigabytes that one agent says")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     options = parser.parse_args()
     print(f"seed {options.seed}: {options.kills} kills on each store", flush=True)
@@ -30,6 +36,9 @@ def main() -> int:
         verdicts.append(_on_sqlite(options, Path(place)))
         os.environ["AGENTQ_ARTIFACTS_ROOT"] = str(Path(place, "postgres-artifacts"))
         verdicts.append(_on_postgres(options, Path(place)))
+        del os.environ["AGENTQ_ARTIFACTS_ROOT"]
+        _with_workers(options, Path(place))
+        _with_a_talker(options, Path(place))
     bad = [
         verdict
         for verdict in verdicts
@@ -68,6 +77,26 @@ def _on_postgres(options: argparse.Namespace, place: Path) -> Verdict:
         verdict = run_kills(url, folder, kills=options.kills, seed=options.seed, between=between)
     print(f"postgres: {verdict}", flush=True)
     return verdict
+
+
+def _with_workers(options: argparse.Namespace, place: Path) -> None:
+    """Raises if a task is lost or ends twice, or if an agent outlives its worker."""
+    folder = place / "workers"
+    (folder / ".agentq").mkdir(parents=True)
+    with Queue(f"sqlite:///{folder}/.agentq/ledger.db") as queue:
+        run_worker_kills(
+            folder, queue, kills=options.workers, tasks=2 * options.workers, seed=options.seed,
+            between=_progress("workers", options.workers),
+        )  # fmt: skip
+    print(f"workers: {options.workers} kills, every task ended once, no agent left", flush=True)
+
+
+def _with_a_talker(options: argparse.Namespace, place: Path) -> None:
+    folder = place / "talker"
+    folder.mkdir()
+    heard = listen_to(folder, options.talk * 10**9, patience=60 + options.talk * 120)
+    print(f"talker: {options.talk} GB: {heard}", flush=True)
+    assert heard.state is State.COMPLETE and heard.peak_mb < PEAK_MEGABYTES_MAX, heard
 
 
 def _progress(name: str, kills: int):  # type: ignore[no-untyped-def]

@@ -271,7 +271,7 @@ class Shift:
         artifact = t.AddArtifact(attempt.epoch, name, 10, sha256)
         ledger, key = self.world.ledger(), attempt.key
         return Call(
-            self.name, "artifact", lambda: ledger.record_artifact(key, artifact),
+            self.name, "artifact", lambda: ledger.record_artifacts(key, [artifact]),
             ((key, artifact),), skew_ms=self.skew_ms,
         )  # fmt: skip
 

@@ -120,11 +120,11 @@ def test_silence_is_stalling_only_where_asked(fleet: Fleet) -> None:
 
 
 def test_progress_is_a_sign_of_life(fleet: Fleet) -> None:
-    agentq = f"[{sys.executable!r}, '-m', 'agentq', 'progress'"
     fleet.queue.submit(to=ROLE, instructions="think, and say how far you are")
     lines = (
         "import subprocess",
-        f"for n in range(1, 5): time.sleep(0.6); subprocess.run({agentq}, str(n)], stdout=-3)",
+        f"say = {AGENTQ}, 'progress']",
+        "for n in range(1, 5): time.sleep(0.6); subprocess.run([*say, str(n)], stdout=-3)",
         "print('done')",
     )
     assert fleet.work(silence=2, command=script(*lines)).outcome is Outcome.COMPLETED
@@ -145,6 +145,50 @@ def test_a_check_of_the_role_decides(fleet: Fleet) -> None:
     assert verdict.outcome is Outcome.BAD_OUTPUT
     assert "the answer is wrong" in fleet.queue.task(task.id).memo.notes[-1].text
     assert "verify.log" in names(fleet, task.id)
+
+
+AGENTQ = f"[{sys.executable!r}, '-m', 'agentq'"
+
+
+def test_an_agent_cannot_report_past_the_check(fleet: Fleet) -> None:
+    """Not even one that has forgotten which attempt it is."""
+    task = fleet.queue.submit(to=ROLE, instructions="cut corners", max_attempts=1)
+    complete = f"{AGENTQ}, 'complete', {task.id!r}, '--from', {ROLE!r}, '--result-file', 'early.md'"
+    lines = (
+        "import subprocess",
+        "open('early.md', 'w').write('believe me')",
+        "forgetful = {k: v for k, v in os.environ.items() if k not in ('AGENTQ_EPOCH',)}",
+        f"told = subprocess.run({complete}], env=forgetful, capture_output=True, text=True)",
+        "print(told.returncode, told.stderr)",
+    )
+    assert fleet.work(command=script(*lines), verify="exit 3").outcome is Outcome.BAD_OUTPUT
+    assert "before the check of its role has passed" in read(fleet, task.id, "output.log")
+    assert read(fleet, task.id, "output.log").startswith("4 ")
+    assert fleet.queue.task(task.id).state is State.FAILED
+    assert '"outcome":"bad_output"' in read(fleet, task.id, "agentq/verdict.json")
+
+
+def test_a_check_that_passes_completes_it(fleet: Fleet) -> None:
+    task = fleet.queue.submit(to=ROLE, instructions="make it pass")
+    assert fleet.work(command=script("print('done')"), verify="true").outcome is Outcome.COMPLETED
+    assert fleet.queue.task(task.id).state is State.COMPLETE
+
+
+def test_names_that_the_agent_has_taken_are_its_own(fleet: Fleet) -> None:
+    task = fleet.queue.submit(to=ROLE, instructions="store by yourself")
+    put = f"{AGENTQ}, 'artifacts', 'put'"
+    lines = (
+        "import subprocess",
+        "open('mine.txt', 'w').write('mine')",
+        f"put = {put}, 'mine.txt', '--name']",
+        "for name in ('output.log', 'result.md'):",
+        "    subprocess.run([*put, name], check=True, stdout=-3)",
+        "open(os.environ['AGENTQ_RESULT'], 'w').write('another result')",
+    )
+    assert fleet.work(command=script(*lines)).outcome is Outcome.COMPLETED
+    assert fleet.queue.result(task.id).text() == "mine"
+    assert read(fleet, task.id, "output.log") == "mine"
+    assert "result.md was not taken" in fleet.said.getvalue()
 
 
 def test_missing_evidence_is_bad_output(fleet: Fleet) -> None:
@@ -188,10 +232,11 @@ def test_a_finished_result_is_not_made_twice(fleet: Fleet) -> None:
     from agentq.contracts.agent import Verdict
     from agentq.worker import earlier
 
+    said = earlier.written(Verdict(Outcome.COMPLETED, "done before"))
     task = fleet.queue.submit(to=ROLE, instructions="once")
     claim = fleet.queue.claim(ROLE, lease=1)
     assert claim is not None
-    earlier.remember_verdict(claim, Verdict(Outcome.COMPLETED, "done before"), b"the result")
+    claim.put_many([("result.md", b"the result"), (earlier.VERDICT, said)])
     wait_until(lambda: fleet.queue.tick() > 0 or fleet.queue.task(task.id).holder == "")
     verdict = fleet.work(command=script("sys.exit(77)"))
     assert verdict.outcome is Outcome.COMPLETED

@@ -58,7 +58,6 @@ def complete(
 
     queue = session.speaking()
     task_id, epoch = session.holder_of(ref, epoch)
-    _refuse_past_the_check(session)
     result = None if result_file is None else content_of(result_file)
     task = queue.complete(
         task_id,
@@ -69,20 +68,6 @@ def complete(
         cost=Amounts(usd=cost_usd, tokens=cost_tokens),
     )
     answer_with_task(session, queue, task, task.summary)
-
-
-def _refuse_past_the_check(session: Session) -> None:
-    attempt = session.attempt()
-    if attempt is None or not attempt.gated:
-        return
-    from agentq.core.errors import Refused
-
-    raise Refused(
-        f"The role of {attempt.task_id} has a check that comes before it counts as complete."
-        " Nothing was changed.",
-        "Write the result to $AGENTQ_RESULT and end your process: the worker checks and reports.",
-        code="gated",
-    )
 
 
 @command()

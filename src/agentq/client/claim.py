@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
+from agentq.contracts.artifacts import Stored
 from agentq.contracts.store import Lease
 from agentq.core.errors import Stale
 from agentq.core.limits import SUMMARY_CHARS_MAX, shorten
@@ -19,7 +20,11 @@ from agentq.core.triggers import FailureKind
 
 if TYPE_CHECKING:
     from agentq.client.queue import Queue
-    from agentq.contracts.artifacts import Stored
+
+
+#: What a file may be made of.
+Content = str | bytes | os.PathLike[str] | BinaryIO
+Result = str | bytes | os.PathLike[str] | Stored | None
 
 
 class Claim:
@@ -107,10 +112,14 @@ class Claim:
         self._still_held()
         self._queue.ledger.progress(self.key, self.epoch, percent, redact(note))
 
-    def put(self, name: str, content: str | bytes | os.PathLike[str] | BinaryIO) -> Stored:
+    def put(self, name: str, content: Content) -> Stored:
         """Leave a file as evidence of this attempt: text, bytes, a path, or an open file."""
+        return self.put_many([(name, content)])[0]
+
+    def put_many(self, files: Sequence[tuple[str, Content]]) -> list[Stored]:
+        """Leave several, in one transaction."""
         self._still_held()
-        return self._queue.put_artifact(self.key, self.id, self.epoch, name, content)
+        return self._queue.put_artifacts(self.key, self.id, self.epoch, files)
 
     def spend(self, **amounts: float) -> Task:
         """Record a cost: usd, tokens, turns, seconds. The task is blocked if that was too much."""
@@ -133,11 +142,16 @@ class Claim:
     def complete(
         self,
         summary: str = "",
-        result: str | bytes | os.PathLike[str] | None = None,
+        result: Result = None,
         cost: Amounts = NOTHING,
+        *,
+        verified: bool = False,
     ) -> Task:
-        """Report success. `result` is a text or the path of a file; it becomes the result file."""
-        task = self._queue.report(self.key, self.task, self.epoch, summary, result, cost)
+        """Report success. `result` is a text, the path of a file, or what `put` has stored: it
+        becomes the result file. `verified`: the check that a gated claim promised has passed."""
+        task = self._queue.report(
+            self.key, self.task, self.epoch, summary, result, cost, verified=verified
+        )
         self._end()
         return task
 
@@ -190,6 +204,7 @@ class Claim:
         if self._reported or isinstance(error, Stale):
             return
         if error is None:
+            self._still_held()
             self.fail("the work ended without reporting: neither complete() nor fail() was called")
         elif self.lost:
             return
@@ -205,7 +220,7 @@ class Claim:
             self._queue.ledger.stopped(self.key, self.epoch)
 
 
-def as_source(content: str | bytes | os.PathLike[str] | BinaryIO) -> bytes | Path | BinaryIO:
+def as_source(content: Content) -> bytes | Path | BinaryIO:
     """Content to store: text, bytes and open files as they are, a path as the file it names."""
     if isinstance(content, (str, bytes, os.PathLike)):
         return _plain_source(content)

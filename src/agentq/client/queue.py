@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
@@ -159,12 +159,17 @@ class Queue(Speaking):
         holder: str | None = None,
         lease: int | str | None = None,
         provider: str = "",
+        gated: bool = False,
     ) -> Claim | None:
         """Claim the most urgent ready task of a role; waits up to `wait` seconds for one.
 
-        `provider` is whose quota doing it will use: none is given while its circuit is open.
+        `provider` is whose quota doing it will use: none is given while its circuit is open. One
+        that is `gated` completes only with `complete(verified=True)`: whoever claims it so checks
+        the work of somebody else, who cannot report past that check.
         """
-        claims = self.claim_many(role, 1, wait=wait, holder=holder, lease=lease, provider=provider)
+        claims = self.claim_many(
+            role, 1, wait=wait, holder=holder, lease=lease, provider=provider, gated=gated
+        )
         return claims[0] if claims else None
 
     def claim_many(
@@ -176,26 +181,31 @@ class Queue(Speaking):
         holder: str | None = None,
         lease: int | str | None = None,
         provider: str = "",
+        gated: bool = False,
     ) -> list[Claim]:
         """Claim up to `n` ready tasks in one transaction; waits for the first of them."""
         check_role(role)
         who = holder or self.holder
         lease_ms = parse_duration(lease) * 1000 if lease is not None else 0
         self.tick_now_and_then()
-        held = self.ledger.claim(role, n, who, lease_ms, provider)
+
+        def attempt() -> list[Held]:
+            return self.ledger.claim(role, n, who, lease_ms, provider, gated=gated)
+
+        held = attempt()
         if not held and wait > 0:
-            held = self._claim_patiently(role, n, who, lease_ms, provider, wait)
+            held = self._claim_patiently(attempt, role, provider, wait)
         return [self._claim(each, lease_ms) for each in held]
 
     def _claim_patiently(
-        self, role: str, n: int, who: str, lease_ms: int, provider: str, wait: float
+        self, attempt: Callable[[], list[Held]], role: str, provider: str, wait: float
     ) -> list[Held]:
         deadline = time.monotonic() + wait
         waiter = self.parts.bell.listen((role_topic(role),))
         try:
             while True:
                 # Look after listening: a task that came in between has not rung for us.
-                held = self.ledger.claim(role, n, who, lease_ms, provider)
+                held = attempt()
                 left = deadline - time.monotonic()
                 if held or left <= 0:
                     return held

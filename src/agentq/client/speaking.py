@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO
 
-from agentq.client.claim import as_source, result_source
+from agentq.client.claim import Content, Result, as_source, result_source
 from agentq.client.reading import Reading
 from agentq.contracts.artifacts import Stored
 from agentq.contracts.store import CircuitRow, Lease
@@ -96,11 +96,15 @@ class Speaking(Reading):
         task: Task,
         epoch: int,
         summary: str,
-        result: str | bytes | os.PathLike[str] | None,
+        result: Result,
         cost: Amounts = NOTHING,
+        *,
+        verified: bool = False,
     ) -> Task:
         name, sha256 = "", ""
-        if result is not None:
+        if isinstance(result, Stored):
+            name, sha256 = result.name, result.sha256
+        elif result is not None and (verified or not task.memo.gated):
             name, source = "result.md", result_source(result)
             try:
                 sha256 = self.put_artifact(key, task.id, epoch, name, source).sha256
@@ -108,7 +112,7 @@ class Speaking(Reading):
                 # Too late for the file. The ledger judges the report all the same: it is a retry of
                 # one that was accepted, or it comes too late and is kept as evidence.
                 sha256 = _sha256(source)
-        report = Report(epoch, brief(summary), name, sha256, cost=cost)
+        report = Report(epoch, brief(summary), name, sha256, cost=cost, verified=verified)
         done = self.ledger.report(key, report)
         self.after_completion(done)
         return done
@@ -175,28 +179,38 @@ class Speaking(Reading):
         return self.put_artifact(key, task.id, epoch, name, content)
 
     def put_artifact(
-        self,
-        key: int,
-        task_id: str,
-        epoch: int,
-        name: str,
-        content: str | bytes | os.PathLike[str] | BinaryIO,
+        self, key: int, task_id: str, epoch: int, name: str, content: Content
     ) -> Stored:
-        """Store a file, then make it visible in the ledger; a fenced-out attempt leaves nothing."""
+        return self.put_artifacts(key, task_id, epoch, [(name, content)])[0]
+
+    def put_artifacts(
+        self, key: int, task_id: str, epoch: int, files: Sequence[tuple[str, Content]]
+    ) -> list[Stored]:
+        """Store files, then make them visible in the ledger, all or none; a fenced-out attempt
+        leaves nothing."""
         held = self.views.get_many([key]).get(key)
         if held is None or held.epoch != epoch or held.state is not State.IN_PROGRESS:
+            names = ", ".join(name for name, _ in files)
             raise Stale(
-                f"Attempt {epoch} does not hold {task_id}; {name} was not stored.",
+                f"Attempt {epoch} does not hold {task_id}; {names} was not stored.",
                 "Stop working on it.",
             )
-        stored = self.artifacts.put(task_id, epoch, name, as_source(content))
-        artifact = AddArtifact(epoch, stored.name, stored.size, stored.sha256, stored.media_type)
+        stored = [
+            self.artifacts.put(task_id, epoch, name, as_source(content)) for name, content in files
+        ]
         try:
-            self.ledger.record_artifact(key, artifact)
+            self.ledger.record_artifacts(
+                key,
+                [
+                    AddArtifact(epoch, each.name, each.size, each.sha256, each.media_type)
+                    for each in stored
+                ],
+            )
         except Stale:
             recorded = {(row.epoch, row.name) for row in self.views.artifacts(key)}
-            if (epoch, stored.name) not in recorded:
-                self.artifacts.discard(task_id, epoch, stored.name)
+            for each in stored:
+                if (epoch, each.name) not in recorded:
+                    self.artifacts.discard(task_id, epoch, each.name)
             raise
         return stored
 

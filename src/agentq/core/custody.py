@@ -44,8 +44,11 @@ def claim(task: Task, trigger: t.Claim, now: int) -> Step:
     memo = task.memo
     if memo is not EMPTY_MEMO:
         memo = replace(
-            memo, report=None, progress_percent=-1, progress_note="", reason="", reason_kind=""
-        )
+            memo, report=None, progress_percent=-1, progress_note="", reason="", reason_kind="",
+            gated=trigger.gated,
+        )  # fmt: skip
+    elif trigger.gated:
+        memo = Memo(gated=True)
     return Step(
         State.IN_PROGRESS, "claimed", (), memo, now + trigger.lease_ms, trigger.holder,
         task.epoch + 1,
@@ -98,6 +101,14 @@ def spend(task: Task, trigger: t.Spend, now: int) -> Step:
 
 def report(task: Task, trigger: t.Report, now: int) -> Step:
     holder_only(task, trigger.epoch)
+    if task.memo.gated and not trigger.verified:
+        raise Refused(
+            f"{task.id} does not count as complete before the check of its role has passed. The"
+            " report was not accepted, the attempt goes on.",
+            "Write the result to $AGENTQ_RESULT and end your process: the worker checks and"
+            " reports.",
+            code="gated",
+        )
     missing = missing_evidence(task.spec, trigger)
     if missing:
         raise Refused(
@@ -134,7 +145,9 @@ def fail(task: Task, trigger: t.Fail, now: int) -> Step:
     crashed = kind is t.FailureKind.CRASHED
     memo = annotated(
         memo, now, task.holder, "failure", reason,
-        failures=memo.failures + (not crashed), crashes=memo.crashes + crashed,
+        # To run out of money is no failure of the agent: somebody decides, and it goes on.
+        failures=memo.failures + (not crashed and kind is not t.FailureKind.BUDGET),
+        crashes=memo.crashes + crashed,
         reason=reason, reason_kind=str(kind), progress_percent=-1, progress_note="",
     )  # fmt: skip
     if task.spec.irreversible:

@@ -180,6 +180,8 @@ class Memo:
     asked_at: int = 0
     reopened_at: int = 0
     refused_reports: int = 0
+    #: Whoever holds it now has promised to check the work before it counts.
+    gated: bool = False
 
 
 EMPTY_MEMO = Memo()

@@ -79,10 +79,14 @@ class Reject:
 
 @value
 class Claim:
-    """A worker takes the task for as long as it renews its lease."""
+    """A worker takes the task for as long as it renews its lease.
+
+    `gated` says that it will check the work itself: a report that does not say so is refused.
+    """
 
     holder: str
     lease_ms: int
+    gated: bool = False
 
 
 @value
@@ -122,7 +126,8 @@ class Spend:
 
 @value
 class Report:
-    """`artifacts` are the names recorded for this attempt when it reported: what the gate sees."""
+    """`artifacts` are the names recorded for this attempt when it reported: what the gate sees.
+    `verified` says that the check which a gated claim promised has passed."""
 
     epoch: int
     summary: str = ""
@@ -132,6 +137,7 @@ class Report:
     cost: Amounts = NOTHING
     used_up: str = ""
     running_low: str = ""
+    verified: bool = False
 
 
 @value

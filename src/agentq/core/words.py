@@ -49,6 +49,7 @@ _KINDS: dict[str, type] = {
     "str": str,
     "int": int,
     "float": float,
+    "bool": bool,
     "Amounts": Amounts,
     "FailureKind": FailureKind,
     "Resolution": Resolution,

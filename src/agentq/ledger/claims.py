@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from agentq.contracts.store import IN_TREE, CircuitRow, Lease, RoleRow, TaskRow, Tx
 from agentq.core.custody import already_accepted
@@ -45,11 +46,12 @@ class Held:
 
 
 def claim_ready(
-    tx: Tx, work: Work, role: int, count: int, holder: str, lease_ms: int, provider: str = ""
+    tx: Tx, work: Work, role: int, count: int, claim: Claim, provider: str = ""
 ) -> tuple[list[Held], bool]:
     """Take up to `count` ready tasks; True beside them if there may be more to look at.
 
-    Nothing while the circuit of the provider that would do them is open.
+    A `claim` without a lease gets each task's own. Nothing is taken while the circuit of the
+    provider that would do them is open.
     """
     row, open_until, picked = tx.pick_freely(role, count, provider)
     work.note_limits(row.name, row.is_limited)
@@ -57,7 +59,7 @@ def claim_ready(
         row = tx.lock_role(role)
         picked = [] if open_until else _pick_limited(tx, work, row, count)
     _note_asked(tx, work, row, provider)
-    held = _take_all(tx, work, picked, holder, lease_ms)
+    held = _take_all(tx, work, picked, claim)
     work.finish()
     return held, bool(picked) and not held
 
@@ -69,16 +71,15 @@ def _note_asked(tx: Tx, work: Work, row: RoleRow, provider: str) -> None:
         tx.set_role(tx.lock_role(row.id)._replace(seen_at=work.now, provider=provider))
 
 
-def _take_all(
-    tx: Tx, work: Work, picked: Sequence[TaskRow], holder: str, lease_ms: int
-) -> list[Held]:
+def _take_all(tx: Tx, work: Work, picked: Sequence[TaskRow], claim: Claim) -> list[Held]:
     held: list[Held] = []
     claims: dict[int, Claim] = {}
     for task_row in picked:
         task = work.adopt(task_row)
-        lease = lease_ms or task.spec.lease_seconds * 1000
-        claim = claims.get(lease) or claims.setdefault(lease, Claim(holder, lease))
-        taken = _take(tx, work, task_row.hot.key, task, claim)
+        lease = claim.lease_ms or task.spec.lease_seconds * 1000
+        if lease not in claims:
+            claims[lease] = replace(claim, lease_ms=lease)
+        taken = _take(tx, work, task_row.hot.key, task, claims[lease])
         if taken is not None:
             held.append(Held(task_row.hot.key, taken))
     return held
@@ -90,8 +91,7 @@ def turn_over(
     items: Sequence[tuple[int, Trigger]],
     role: int,
     count: int,
-    holder: str,
-    lease_ms: int,
+    claim: Claim,
     provider: str = "",
 ) -> tuple[list[Task | AgentqError], list[Held]]:
     """End some attempts and take the next tasks, in one transaction.
@@ -106,7 +106,7 @@ def turn_over(
     _note_asked(tx, work, row, provider)
     # A ready one that was spoken of here (by a late report, say) has changed since it was saved.
     picked = [each for each in picked if each.hot.key not in work.tasks]
-    held = _take_all(tx, work, picked, holder, lease_ms)
+    held = _take_all(tx, work, picked, claim)
     work.finish()
     return outcomes, held
 
@@ -145,7 +145,7 @@ def _pick_for_today(
     return fitting[:count]
 
 
-def claim_one(tx: Tx, work: Work, key: int, holder: str, lease_ms: int, provider: str = "") -> Held:
+def claim_one(tx: Tx, work: Work, key: int, claim: Claim, provider: str = "") -> Held:
     """Take this very task, under the same limits; says why not."""
     work.load([key])
     task = work.task(key)
@@ -160,8 +160,8 @@ def claim_one(tx: Tx, work: Work, key: int, holder: str, lease_ms: int, provider
                 "`agentq explain` says who.",
                 code="resource_held",
             )
-    lease_ms = lease_ms or task.spec.lease_seconds * 1000
-    taken = work.apply(key, Claim(holder, lease_ms))
+    lease_ms = claim.lease_ms or task.spec.lease_seconds * 1000
+    taken = work.apply(key, replace(claim, lease_ms=lease_ms))
     work.finish()
     return Held(key, taken)
 
@@ -272,9 +272,9 @@ def _tell_one(tx: Tx, work: Work, key: int, trigger: Trigger) -> Task:
             names = tuple(
                 row.name for row in tx.artifacts_of(key) if row.epoch == trigger.epoch and row.size
             )
-            trigger = _with_artifacts(trigger, names)
+            trigger = replace(trigger, artifacts=names)
     if isinstance(trigger, AddArtifact):
-        raise AssertionError("artifacts are recorded with record_artifact")
+        raise AssertionError("artifacts are recorded with record_artifacts")
     if work.roots and isinstance(trigger, _CONCERNING):
         return _tell_in_tree(work, key, trigger)
     return work.apply(key, trigger)
@@ -291,12 +291,6 @@ def _tell_in_tree(work: Work, key: int, trigger: Spend | Report | Fail | Answer)
     if task.version != version:
         trees.note(work, after)
     return task
-
-
-def _with_artifacts(report: Report, names: tuple[str, ...]) -> Report:
-    return Report(
-        report.epoch, report.summary, report.result, report.result_sha256, names, report.cost
-    )
 
 
 def _keep_as_evidence(work: Work, key: int, trigger: Report | Fail) -> None:

@@ -102,35 +102,41 @@ class Ledger:
     # -- custody ---------------------------------------------------------------------------------
 
     def claim(
-        self, role: str, count: int, holder: str, lease_ms: int = 0, provider: str = ""
+        self,
+        role: str,
+        count: int,
+        holder: str,
+        lease_ms: int = 0,
+        provider: str = "",
+        *,
+        gated: bool = False,
     ) -> list[Held]:
         """Take up to `count` ready tasks of a role. `lease_ms` 0 means as each task says.
 
         `provider` is whose quota doing them will use: nothing is taken while its circuit is open.
+        `gated` ones complete only by a report which says that they were verified.
         """
         if not 1 <= count <= BATCH_MAX:
             raise Invalid(f"A claim takes 1 to {BATCH_MAX} tasks, got {count}.")
         check_role(role)
-        _check_claim(holder, lease_ms)
+        claim = _checked_claim(holder, lease_ms, gated=gated)
         if provider:
             check_role(provider, "provider")
         role_id = self.store.role_ids((role,))[role]
         while True:
             held, look_again = self.store.write(
-                lambda tx: claims.claim_ready(
-                    tx, self._work(tx), role_id, count, holder, lease_ms, provider
-                )
+                lambda tx: claims.claim_ready(tx, self._work(tx), role_id, count, claim, provider)
             )
             if not look_again:
                 return held
 
     def claim_task(self, key: int, holder: str, lease_ms: int = 0, provider: str = "") -> Held:
         """Take this very task."""
-        _check_claim(holder, lease_ms)
+        claim = _checked_claim(holder, lease_ms)
         if provider:
             check_role(provider, "provider")
         return self.store.write(
-            lambda tx: claims.claim_one(tx, self._work(tx), key, holder, lease_ms, provider)
+            lambda tx: claims.claim_one(tx, self._work(tx), key, claim, provider)
         )
 
     def heartbeat(self, leases: Sequence[Lease]) -> set[int]:
@@ -155,14 +161,12 @@ class Ledger:
         provider: str = "",
     ) -> tuple[list[Task | AgentqError], list[Held]]:
         """End these and claim the next, in one transaction; the same as `tell_many` and `claim`."""
-        _check_claim(holder, lease_ms)
+        claim = _checked_claim(holder, lease_ms)
         if not 1 <= count <= BATCH_MAX:
             raise Invalid(f"A claim takes 1 to {BATCH_MAX} tasks, got {count}.")
         role_id = self.store.role_ids((check_role(role),))[role]
         outcomes, held = self.store.write(
-            lambda tx: claims.turn_over(
-                tx, self._work(tx), items, role_id, count, holder, lease_ms, provider
-            )
+            lambda tx: claims.turn_over(tx, self._work(tx), items, role_id, count, claim, provider)
         )
         # A role with limits, one that nobody asked for lately, or nothing there: the usual way.
         return outcomes, held or self.claim(role, count, holder, lease_ms, provider)
@@ -201,43 +205,38 @@ class Ledger:
     def stopped(self, key: int, epoch: int) -> Task:
         return self.tell(key, Stopped(epoch))
 
-    def record_artifact(self, key: int, artifact: AddArtifact) -> Task:
-        """Make a file of this attempt visible. Refused if the attempt no longer holds the task."""
-
-        check_trigger(artifact)
+    def record_artifacts(self, key: int, artifacts: Sequence[AddArtifact]) -> Task:
+        """Make files of an attempt visible, all or none. Refused if it no longer holds the task."""
+        for artifact in artifacts:
+            check_trigger(artifact)
 
         def change(tx: Tx) -> Task:
             work = self._work(tx)
             work.load([key])
-            same = [
-                row
-                for row in tx.artifacts_of(key)
-                if (row.epoch, row.name) == (artifact.epoch, artifact.name)
-            ]
-            if same and same[0].sha256 == artifact.sha256:
-                return work.task(key)
-            if same:
-                raise Conflict(
-                    f"{work.task(key).id} has a {artifact.name} of attempt {artifact.epoch}"
-                    " already, with other content. Nothing was recorded.",
-                    "Evidence is never overwritten: choose another name.",
-                )
-            task = work.apply(key, artifact)
-            tx.add_artifacts(
-                [
+            recorded = {(row.epoch, row.name): row.sha256 for row in tx.artifacts_of(key)}
+            rows = []
+            for each in artifacts:
+                name = (each.epoch, each.name)
+                if recorded.get(name) == each.sha256:
+                    continue
+                if name in recorded:
+                    raise Conflict(
+                        f"{work.task(key).id} has a {each.name} of attempt {each.epoch} already,"
+                        " with other content. Nothing was recorded.",
+                        "Evidence is never overwritten: choose another name.",
+                    )
+                recorded[name] = each.sha256
+                rows.append(
                     ArtifactRow(
-                        key,
-                        artifact.epoch,
-                        artifact.name,
-                        artifact.size,
-                        artifact.sha256,
-                        artifact.media_type,
+                        key, each.epoch, each.name, each.size, each.sha256, each.media_type,
                         work.now,
                     )
-                ]
-            )
-            work.finish()
-            return task
+                )  # fmt: skip
+                work.apply(key, each)
+            if rows:
+                tx.add_artifacts(rows)
+                work.finish()
+            return work.task(key)
 
         return self.store.write(change)
 
@@ -448,7 +447,9 @@ class Ledger:
         return keys, ids
 
 
-def _check_claim(holder: str, lease_ms: int) -> None:
+def _checked_claim(holder: str, lease_ms: int, *, gated: bool = False) -> Claim:
     if type(lease_ms) is not int or not 0 <= lease_ms <= LEASE_MS_MAX:
         raise Invalid(f"A lease lasts up to a year, got {lease_ms} ms.", "Renew it instead.")
-    check_trigger(Claim(holder, lease_ms))
+    claim = Claim(holder, lease_ms, gated)
+    check_trigger(claim)
+    return claim

@@ -13,8 +13,9 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from agentq.contracts.agent import (
     Agent,
@@ -30,7 +31,7 @@ from agentq.contracts.agent import (
     Spent,
     Verdict,
 )
-from agentq.core.errors import AgentqError, Conflict, Invalid, Stale, Unavailable
+from agentq.core.errors import AgentqError, Invalid, Stale
 from agentq.core.limits import PROGRESS_CHARS_MAX
 from agentq.core.states import State
 from agentq.core.task import NOTHING, Amounts, Task
@@ -38,7 +39,7 @@ from agentq.role_settings import RoleSettings
 from agentq.worker import earlier
 from agentq.worker.costs import Purse
 from agentq.worker.environment import environment_for
-from agentq.worker.evidence import left_in, read_result, storable, without_secrets
+from agentq.worker.evidence import RESULT, Evidence, left_in, read_result, storable, without_secrets
 from agentq.worker.output import Recorder
 from agentq.worker.processes import Child, Nanny
 from agentq.worker.prompt import prompt_for
@@ -101,10 +102,8 @@ class Attempt:
         self._runs = 0
         self._settled = False
         self._version = self.task.version
-        self._logs_kept = True
         self._progress_at = -PROGRESS_SECONDS
-        #: What the report hands in.
-        self.result: bytes | None = None
+        self.evidence = Evidence(desk.queue, claim, partial(desk.tell, self.task.id))
 
     # -- from outside ------------------------------------------------------------------------------
 
@@ -156,6 +155,7 @@ class Attempt:
             verdict = Verdict(kind, str(error))
         except OSError as error:
             verdict = Verdict(Outcome.TRANSIENT, f"{type(error).__name__}: {error}")
+        self.evidence.store()
         if self.purse.is_blocked():
             self.claim.settled()  # the ledger has blocked it already, with the numbers
             return replace(verdict, outcome=Outcome.BUDGET)
@@ -164,7 +164,7 @@ class Attempt:
         if self.claim.lost:
             return Verdict(Outcome.CANCELLED, f"{verdict.summary} (the claim was lost)")
         reported = report(self, verdict)
-        if self._logs_kept:
+        if self.evidence.complete:
             self.desk.queue.artifacts.live_end(self.task.id, self.claim.epoch)
         return reported
 
@@ -172,7 +172,7 @@ class Attempt:
         before = earlier.look(self.desk.queue, self.claim)
         if before.verdict is not None:
             self._at("collect", "the result of an earlier attempt is there already")
-            self.result = before.result or None
+            self.evidence.result = before.result or None
             return before.verdict
         self._open_workspace()
         job = self._write_context(before.session if self.agent.resumes else "")
@@ -184,9 +184,12 @@ class Attempt:
             self.failed_at = self.step
         if self.purse.is_blocked() or self._reported_itself() or self.claim.lost:
             return verdict
-        self._collect(job, verdict)
+        result = self._collect(job, verdict)
         if verdict.outcome is Outcome.COMPLETED:
             verdict = self._verify(job, verdict)
+        # Only now: what is found completed after a crash is reported, and not checked again.
+        said = (earlier.VERDICT, earlier.written(verdict, self.desk.secrets))
+        self.evidence.store(*([(RESULT, result)] if result else []), said)
         return verdict
 
     def begin(self, step: str, note: str = "") -> None:
@@ -227,10 +230,11 @@ class Attempt:
     # -- spawn, stream, watch ----------------------------------------------------------------------
 
     def _run_agent(self, job: Job) -> Verdict:
+        self.evidence.store()
         self._at("spawn")
         listener = self.agent.listen(job)
         child, opening = self._process(job)
-        self._at("stream")
+        self.begin("stream")  # it runs: whatever must end it now is told to it below
         recorder = self._recorder()
         role = self.desk.settings
         limit = self.task.spec.timeout_seconds or role.timeout
@@ -250,7 +254,7 @@ class Attempt:
         finally:
             self._stream = None
             self._runs += 1
-            self._keep_log(
+            self.evidence.log(
                 recorder, "output.log" if self._runs == 1 else f"output-{self._runs}.log"
             )
             self._let_go(child, ran)
@@ -334,7 +338,8 @@ class Attempt:
 
     # -- collect, verify ---------------------------------------------------------------------------
 
-    def _collect(self, job: Job, verdict: Verdict) -> None:
+    def _collect(self, job: Job, verdict: Verdict) -> bytes:
+        """Take in what the agent left; returns its result."""
         self._at("collect")
         assert self._workspace is not None
         for left in left_in(job.artifacts):
@@ -343,25 +348,15 @@ class Attempt:
                 with left.file:
                     content = storable(left.file, self.desk.secrets)
                     if content is not None:
-                        self._keep(left.name, content)
+                        self.evidence.keep(left.name, content)
                         continue
                 why_not = "it holds a secret that the agent was given"
             self.desk.tell(self.task.id, "collect", f"{left.name} was not taken: {why_not}")
         for each in self._workspace.collect():
             content = each.content if isinstance(each.content, bytes) else each.content.read_bytes()
-            self._keep(each.name, without_secrets(content, self.desk.secrets))
+            self.evidence.keep(each.name, without_secrets(content, self.desk.secrets))
         result = read_result(job.result) or verdict.result.encode("utf-8", "replace")
-        result = without_secrets(result, self.desk.secrets)
-        if result:
-            self.result = result
-        earlier.remember_verdict(self.claim, verdict, result, self.desk.secrets)
-
-    def _keep(self, name: str, content: bytes | BinaryIO) -> None:
-        try:
-            self.claim.put(name, content)
-        except (Invalid, Conflict) as error:
-            # A name that cannot be, or that the agent has used already by `agentq artifacts put`.
-            self.desk.tell(self.task.id, "collect", f"{name} was not taken: {error}")
+        return without_secrets(result, self.desk.secrets)
 
     def _reported_itself(self) -> bool:
         from agentq.worker.outcomes import reported_itself
@@ -378,6 +373,7 @@ class Attempt:
         if not line:
             return verdict
         self._at("verify", line)
+        self.evidence.store()  # the check's own output goes on where the agent's ended
         child = self.start(Launch(("/bin/sh", "-c", line)), job)
         recorder = self._recorder()
         heard = _Tail(self.desk.secrets)
@@ -388,7 +384,7 @@ class Attempt:
             ran = stream.run()
         finally:
             self._stream = None
-            self._keep_log(recorder, "verify.log")
+            self.evidence.log(recorder, "verify.log")
             _end(child)
         if ran.exit.clean and ran.stopped is None:
             return verdict
@@ -407,22 +403,6 @@ class Attempt:
             cap_bytes=self.desk.settings.output_bytes,
             secrets=self.desk.secrets,
         )
-
-    def _keep_log(self, recorder: Recorder, name: str) -> None:
-        """Make it evidence. What is said of a lost claim stays where `agentq logs` finds it."""
-        try:
-            log = recorder.finished()
-            if log is not None:
-                with log:
-                    self.claim.put(name, log)
-        except (Unavailable, Stale, OSError) as error:
-            self._logs_kept = False
-            if not self.claim.lost:
-                self.desk.tell(self.task.id, "collect", f"{name} could not be kept: {error}")
-        finally:
-            recorder.close()
-        if recorder.trouble:
-            self.desk.tell(self.task.id, "stream", f"not all output was kept: {recorder.trouble}")
 
     # -- the end -----------------------------------------------------------------------------------
 

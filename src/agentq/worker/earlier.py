@@ -15,6 +15,7 @@ import msgspec
 from agentq.contracts.agent import Outcome, Verdict
 from agentq.core.errors import AgentqError, Conflict
 from agentq.core.limits import SUMMARY_CHARS_MAX, shorten
+from agentq.worker.evidence import RESULT
 from agentq.worker.redaction import redacted_text
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from agentq.client.queue import Queue
 
 #: Names of the worker's own files among the evidence of an attempt.
-SESSION, VERDICT, RESULT = "agentq/session.txt", "agentq/verdict.json", "result.md"
+SESSION, VERDICT = "agentq/session.txt", "agentq/verdict.json"
 _BYTES_MAX = 64 * 1024
 
 
@@ -79,12 +80,8 @@ def remember_session(claim: Claim, session: str) -> None:
         return  # it changed within one attempt; the first is as good
 
 
-def remember_verdict(
-    claim: Claim, verdict: Verdict, result: bytes, secrets: Collection[str] = ()
-) -> None:
-    """Keep what it came to before it is reported."""
-    if result:
-        claim.put(RESULT, result)
+def written(verdict: Verdict, secrets: Collection[str] = ()) -> bytes:
+    """What it came to, as it is kept before it is reported."""
     said: dict[str, Any] = {
         "outcome": verdict.outcome,
         "summary": shorten(redacted_text(verdict.summary, secrets), SUMMARY_CHARS_MAX),
@@ -94,4 +91,4 @@ def remember_verdict(
     if verdict.structured is not None:
         plain = msgspec.json.encode(verdict.structured).decode()
         said["structured"] = msgspec.Raw(redacted_text(plain, secrets).encode())
-    claim.put(VERDICT, msgspec.json.encode(said))
+    return msgspec.json.encode(said)

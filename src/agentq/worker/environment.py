@@ -40,7 +40,6 @@ def environment_for(desk: Desk, claim: Claim, job: Job, launch: Launch) -> dict[
         "AGENTQ_TASK_ID": claim.id,
         "AGENTQ_EPOCH": str(claim.epoch),
         "AGENTQ_TOKEN": token_for(settings.artifacts_root, claim.id, claim.epoch),
-        **({"AGENTQ_GATED": "1"} if desk.settings.verify else {}),
         "AGENTQ_CONTEXT": str(job.context),
         "AGENTQ_RESULT": str(job.result),
         "AGENTQ_ARTIFACTS": str(job.artifacts),

@@ -1,20 +1,105 @@
-"""Files that an agent left behind, taken in without trusting a name, a link or a size."""
+"""What an attempt leaves behind: files taken in without trusting a name, a link or a size, and
+stored in as few transactions as can be."""
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
+from agentq.contracts.artifacts import Stored
+from agentq.core.errors import Conflict, Invalid, Stale, Unavailable
+from agentq.worker.output import Recorder
 from agentq.worker.redaction import Redactor
+
+if TYPE_CHECKING:
+    from agentq.client.claim import Claim
+    from agentq.client.queue import Queue
+
+#: The name of the file that becomes the result of the task.
+RESULT = "result.md"
 
 FILES_MAX = 200
 FILE_BYTES_MAX = 256 * 1024 * 1024
 RESULT_BYTES_MAX = 16 * 1024 * 1024
 REDACT_BYTES_MAX = 16 * 1024 * 1024
+
+
+class Evidence:
+    """What is stored of one attempt. `tell` is told of each file that could not be."""
+
+    def __init__(self, queue: Queue, claim: Claim, tell: Callable[[str, str], None]) -> None:
+        self._queue = queue
+        self._claim = claim
+        self._tell = tell
+        #: Logs that are to be stored with what comes next.
+        self._logs: list[tuple[str, Recorder]] = []
+        #: Whether all logs have been stored. What a lost claim said stays in the live log.
+        self.complete = True
+        #: What the report hands in.
+        self.result: Stored | bytes | None = None
+
+    def log(self, recorder: Recorder, name: str) -> None:
+        """Store what was recorded, with what comes next: before the live log goes on."""
+        self._logs.append((name, recorder))
+        if recorder.trouble:
+            self._tell("stream", f"not all output was kept: {recorder.trouble}")
+
+    def store(self, *more: tuple[str, bytes]) -> None:
+        """Store the logs and these files in one transaction."""
+        logs, self._logs = self._logs, []
+        files: list[tuple[str, bytes | BinaryIO]] = []
+        try:
+            files += [(name, log) for name, each in logs if (log := each.finished()) is not None]
+            files += more
+            if files:
+                self._note_result(self._claim.put_many(files))
+        except (Invalid, Conflict):
+            # The agent itself has used one of these names (`agentq artifacts put`).
+            self._store_each(logs, more)
+        except (Unavailable, Stale, OSError) as error:
+            self.complete = self.complete and not logs
+            if not self._claim.lost:
+                names = ", ".join(name for name, _ in (*logs, *more))
+                self._tell("collect", f"{names} could not be kept: {error}")
+        finally:
+            for _, recorder in logs:
+                recorder.close()
+
+    def _store_each(
+        self, logs: Sequence[tuple[str, Recorder]], more: Sequence[tuple[str, bytes]]
+    ) -> None:
+        for name, recorder in logs:
+            log = recorder.finished()
+            if log is not None:
+                with log:
+                    self.keep(name, log)
+        for name, content in more:
+            self.keep(name, content)
+
+    def keep(self, name: str, content: bytes | BinaryIO) -> None:
+        """Store one file, if it can be."""
+        try:
+            self._note_result([self._claim.put(name, content)])
+        except (Invalid, Conflict) as error:
+            # A name that cannot be, or that the agent has used already by `agentq artifacts put`.
+            self._tell("collect", f"{name} was not taken: {error}")
+            if name == RESULT:
+                self._note_result(self._by_the_agent())
+
+    def _note_result(self, stored: Sequence[Stored]) -> None:
+        """What the report refers to is what was stored."""
+        self.result = next((each for each in stored if each.name == RESULT), self.result)
+
+    def _by_the_agent(self) -> list[Stored]:
+        return [
+            Stored(row.name, row.size, row.sha256, row.media_type)
+            for row in self._queue.views.artifacts(self._claim.key)
+            if row.epoch == self._claim.epoch
+        ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,10 @@ def report(attempt: Attempt, verdict: Verdict) -> Verdict:
     attempt.begin("report")
     if verdict.outcome is Outcome.COMPLETED:
         try:
-            claim.complete(verdict.summary, attempt.result, attempt.purse.untold)
+            # Whatever ends completed has passed the role's check, if it has one.
+            claim.complete(
+                verdict.summary, attempt.evidence.result, attempt.purse.untold, verified=True
+            )
             attempt.push()
             return verdict
         except Refused as refusal:

@@ -144,8 +144,9 @@ class Worker:
     def _claim(self, wanted: int) -> list[Claim]:
         desk = self.desk
         return desk.queue.claim_many(
-            desk.role, wanted, lease=desk.settings.lease, provider=desk.provider
-        )
+            desk.role, wanted, lease=desk.settings.lease, provider=desk.provider,
+            gated=bool(desk.settings.verify),
+        )  # fmt: skip
 
     def _say_trouble(self, text: str) -> None:
         """Once, not every five seconds."""

@@ -1,0 +1,20 @@
+#!/bin/sh
+# What tests need from the distribution, beside the wheels in requirements/. As root on a machine
+# with apt it is installed; elsewhere a line says what is missing, and the tests that need it skip
+# (or fail, in CI).
+set -u
+
+missing=""
+command -v bwrap >/dev/null || missing="$missing bubblewrap"
+[ -n "$missing" ] || exit 0
+
+if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    export DEBIAN_FRONTEND=noninteractive
+    # shellcheck disable=SC2086
+    if apt-get install -y -qq --no-install-recommends $missing >/dev/null 2>&1 ||
+        { apt-get update -qq && apt-get install -y -qq --no-install-recommends $missing; } >/dev/null 2>&1; then
+        echo "installed:$missing"
+        exit 0
+    fi
+fi
+echo "*** not installed:$missing. Tests that need it will be skipped. ***" >&2
