@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from agentq.contracts.doorbell import EVENTS_TOPIC, Doorbell, Waiter, role_topic
@@ -145,8 +147,6 @@ class TestNotify:
         bell.close()
 
     def test_a_connection_that_is_cut_is_made_again(self, fresh_postgres_url: str) -> None:
-        import psycopg
-
         bell = NotifyBell(fresh_postgres_url)
         waiter = bell.listen([ROLE])
         with psycopg.connect(fresh_postgres_url, autocommit=True) as other:
@@ -159,3 +159,50 @@ class TestNotify:
         assert waiter.wait(10)
         waiter.close()
         bell.close()
+
+    def test_one_connection_is_kept_and_hears_nothing_meanwhile(
+        self, fresh_postgres_url: str
+    ) -> None:
+        bell = NotifyBell(fresh_postgres_url)
+        first, second = bell.listen([ROLE]), bell.listen([ROLE])
+        first.close()
+        second.close()
+        bell.ring([ROLE])
+        with bell_count(fresh_postgres_url) as count:
+            assert count() == 2, "the one that rings, and the one that is kept"
+            again = bell.listen([ROLE])
+            assert not again.wait(0.1)
+            bell.ring([ROLE])
+            assert again.wait(10)
+            assert count() == 2
+            again.close()
+            bell.close()
+            wait_for_none = time.monotonic() + 10
+            while count():
+                assert time.monotonic() < wait_for_none
+
+    def test_a_kept_connection_may_be_cut(self, fresh_postgres_url: str) -> None:
+        bell = NotifyBell(fresh_postgres_url)
+        bell.listen([ROLE]).close()
+        with psycopg.connect(fresh_postgres_url, autocommit=True) as other:
+            other.execute(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+        waiter = bell.listen([ROLE])
+        bell.ring([ROLE])
+        assert waiter.wait(10)
+        waiter.close()
+        bell.close()
+
+
+@contextmanager
+def bell_count(url: str) -> Iterator[Callable[[], int]]:
+    """How many connections of bells the server has."""
+    with psycopg.connect(url, autocommit=True) as looking:
+        yield lambda: len(
+            looking.execute(
+                "SELECT 1 FROM pg_stat_activity"
+                " WHERE datname = current_database() AND application_name = 'agentq-bell'"
+            ).fetchall()
+        )

@@ -16,6 +16,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 CHANNEL = "agentq"
+_LISTEN, _UNLISTEN = f"LISTEN {CHANNEL}".encode(), f"UNLISTEN {CHANNEL}".encode()
 #: Stands for all topics, when they were too many to name.
 EVERYTHING = "*"
 _PAYLOAD_BYTES_MAX = 7000
@@ -41,12 +42,64 @@ def _connect(conninfo: str) -> psycopg.Connection | None:
         return None
 
 
+class Ears:
+    """Connections to listen on. One is kept between waiters: to close it takes as long as to claim
+    a task, and whoever has been woken has no time for that."""
+
+    def __init__(self, conninfo: str) -> None:
+        self._conninfo = conninfo
+        self._kept: list[psycopg.Connection] = []
+        self._closed = False
+
+    def take(self) -> psycopg.Connection | None:
+        """One that listens from now on; None while the server cannot be reached."""
+        while (connection := self._pop()) is not None:
+            try:
+                while connection.pgconn.get_result() is not None:  # of what `give` has said
+                    continue
+                connection.execute(_LISTEN)
+                return connection
+            except psycopg.Error:
+                connection.close()
+        connection = _connect(self._conninfo)
+        if connection is not None:
+            try:
+                connection.execute(_LISTEN)
+            except psycopg.OperationalError:
+                connection.close()
+                return None
+        return connection
+
+    def _pop(self) -> psycopg.Connection | None:
+        try:
+            return self._kept.pop()
+        except IndexError:  # none, or another thread was faster
+            return None
+
+    def give(self, connection: psycopg.Connection) -> None:
+        """Keep it, deaf: what nobody reads would fill the server's memory."""
+        try:
+            if self._kept or self._closed:
+                connection.close()
+            else:
+                connection.pgconn.send_query(_UNLISTEN)
+                self._kept.append(connection)
+        except psycopg.Error:
+            connection.close()
+
+    def close(self) -> None:
+        self._closed = True
+        while (connection := self._pop()) is not None:
+            connection.close()
+
+
 class NotifyBell:
     """Rings every waiter on the same database."""
 
     def __init__(self, url: str) -> None:
         self._conninfo = make_conninfo("", **{**_PATIENCE, **conninfo_to_dict(url)})
         self._connection: psycopg.Connection | None = None
+        self._ears = Ears(self._conninfo)
 
     def ring(self, topics: Iterable[str]) -> None:
         """The store rings by itself inside its transactions; this is for whoever is outside."""
@@ -62,12 +115,16 @@ class NotifyBell:
         try:
             self._connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, payload))
         except psycopg.OperationalError:
-            self.close()
+            self._hang_up()
 
     def listen(self, topics: Iterable[str]) -> NotifyWaiter:
-        return NotifyWaiter(self._conninfo, topics)
+        return NotifyWaiter(self._ears, topics)
 
     def close(self) -> None:
+        self._ears.close()
+        self._hang_up()
+
+    def _hang_up(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -76,8 +133,8 @@ class NotifyBell:
 class NotifyWaiter:
     """An ear on a connection of its own: sleeps in the kernel until the server has something."""
 
-    def __init__(self, conninfo: str, topics: Iterable[str]) -> None:
-        self._conninfo = conninfo
+    def __init__(self, ears: Ears, topics: Iterable[str]) -> None:
+        self._ears = ears
         self._topics = frozenset(topics)
         self._connection: psycopg.Connection | None = None
         self._closed = False
@@ -85,15 +142,10 @@ class NotifyWaiter:
         self._open()
 
     def _open(self) -> bool:
-        connection = _connect(self._conninfo)
-        if connection is None:
+        self._connection = self._ears.take()
+        if self._connection is None:
             return False
-        try:
-            connection.execute(f"LISTEN {CHANNEL}".encode())
-        except psycopg.OperationalError:
-            connection.close()
-            return False
-        self._connection, self._nap = connection, 0.1
+        self._nap = 0.1
         return True
 
     def wait(self, timeout: float, also: int = -1) -> bool:
@@ -148,5 +200,5 @@ class NotifyWaiter:
     def close(self) -> None:
         self._closed = True
         if self._connection is not None:
-            self._connection.close()
+            self._ears.give(self._connection)
             self._connection = None
