@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from agentq.role_settings import RoleSettings
 
 FILE_NAME = "agentq.toml"
+#: Settings of an object store that stand beside `root`.
+ARTIFACTS_OPTIONS = ("endpoint", "region")
 MEMORY = ":memory:"
 
 #: What `agentq init` writes.
@@ -29,7 +31,11 @@ TEMPLATE = """\
 url = "{url}"
 
 [artifacts]
-root = "{root}"
+root = "{root}"      # a folder, or s3://bucket/prefix
+
+# Between machines: RabbitMQ carries wake-ups (`agentq init --broker amqp://…` prepares it).
+# [broker]
+# url = "amqp://user:password@host:5672/"
 
 # How `agentq worker implementation-worker` works, and the limits of the role (those are applied by
 # running `agentq init` again):
@@ -53,11 +59,27 @@ class Settings:
     roles: Mapping[str, RoleLimits] = field(default_factory=dict)
     #: How a worker of each role works.
     workers: Mapping[str, RoleSettings] = field(default_factory=dict)
+    #: `amqp://…`, where messages go between machines; "" without a broker.
+    broker: str = ""
+    #: How an object store is reached, where its own variables (AWS_…) do not say so.
+    artifacts_options: Mapping[str, str] = field(default_factory=dict)
+    #: A folder of this machine, where artifacts are elsewhere.
+    local: str = ""
+
+    @property
+    def remote_artifacts(self) -> bool:
+        """Whether artifacts are in an object store and not in a folder."""
+        return "://" in self.artifacts_root
+
+    @property
+    def home(self) -> str:
+        """What belongs to this installation on this machine: workspaces, keys, doorbells."""
+        return self.local if self.remote_artifacts else self.artifacts_root
 
     @property
     def workspaces_root(self) -> str:
         """Where workers keep the folders that agents work in."""
-        return str(Path(self.artifacts_root) / "workspaces")
+        return str(Path(self.home) / "workspaces")
 
     @property
     def sqlite_path(self) -> str:
@@ -135,10 +157,15 @@ def read_file(file: Path) -> Settings:
         plain = tomllib.loads(file.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise Invalid(f"{file} cannot be read as TOML: {error}.", "Mend the file.") from error
-    _only_known(plain, ("ledger", "artifacts", "roles"), str(file))
+    _only_known(plain, ("ledger", "artifacts", "broker", "roles"), str(file))
     ledger, artifacts = plain.get("ledger", {}), plain.get("artifacts", {})
     _only_known(ledger, ("url",), f"[ledger] in {file}")
-    _only_known(artifacts, ("root",), f"[artifacts] in {file}")
+    _only_known(artifacts, ("root", *ARTIFACTS_OPTIONS), f"[artifacts] in {file}")
+    options = {name: _text(artifacts, name, "", file) for name in artifacts if name != "root"}
+    options |= _options()
+    broker = plain.get("broker", {})
+    _only_known(broker, ("url",), f"[broker] in {file}")
+    broker_url = _text(broker, "url", "", file) if broker else ""
     url = _text(ledger, "url", "sqlite:///.agentq/ledger.db", file)
     root = _text(artifacts, "root", ".agentq", file)
     tables = plain.get("roles", {})
@@ -151,8 +178,29 @@ def read_file(file: Path) -> Settings:
             url = f"sqlite:///{file.parent / path}"
     elif not url.startswith(("postgresql://", "postgres://")):
         raise _unknown_url(url)
-    root = os.environ.get("AGENTQ_ARTIFACTS_ROOT") or str(file.parent / root)
-    return Settings(url, root, str(file), roles, workers)
+    root = os.environ.get("AGENTQ_ARTIFACTS_ROOT") or root
+    if "://" not in root:
+        root = str(file.parent / root)
+    return Settings(
+        url, root, str(file), roles, workers, _broker(broker_url), options,
+        os.environ.get("AGENTQ_HOME") or str(file.parent / ".agentq"),
+    )  # fmt: skip
+
+
+def _options() -> dict[str, str]:
+    named = {name: f"AGENTQ_ARTIFACTS_{name.upper()}" for name in ARTIFACTS_OPTIONS}
+    return {name: os.environ[each] for name, each in named.items() if os.environ.get(each)}
+
+
+def _broker(url: str = "") -> str:
+    url = os.environ.get("AGENTQ_BROKER") or url
+    if url and not url.startswith(("amqp://", "amqps://")):
+        shown = url.rsplit("@", 1)[-1][:80]
+        raise Invalid(
+            f"The address of a broker starts with amqp:// or amqps://; got {shown!r}.",
+            "For example amqp://user:password@host:5672/vhost.",
+        )
+    return url
 
 
 def _workers(tables: Mapping[str, Any], file: Path) -> dict[str, RoleSettings]:
@@ -172,10 +220,18 @@ def _for_url(url: str, source: str) -> Settings:
             # same ledger by its URL.
             home = Path(path).parent
             root = root or str(home if home.name == ".agentq" else Path(path).with_suffix(".files"))
-        return Settings(url, root or _shared_root(url), source)
+        return _somewhere(url, root, source)
     if url.startswith(("postgresql://", "postgres://")):
-        return Settings(url, root or _shared_root(url), source)
+        return _somewhere(url, root, source)
     raise _unknown_url(url)
+
+
+def _somewhere(url: str, root: str, source: str) -> Settings:
+    """The settings of a ledger that is named by its URL alone."""
+    local = os.environ.get("AGENTQ_HOME") or _shared_root(url)
+    return Settings(
+        url, root or local, source, broker=_broker(), artifacts_options=_options(), local=local
+    )
 
 
 def _shared_root(url: str) -> str:

@@ -56,7 +56,7 @@ class Parts:
     @cached_property
     def _bell_folder(self) -> str:
         if self.settings.sqlite_path == MEMORY:
-            return f"{self.settings.artifacts_root}.bells"
+            return f"{self.settings.home}.bells"
         return f"{self.settings.sqlite_path}.bells"
 
     def _ring(self, topics: Iterable[str]) -> None:

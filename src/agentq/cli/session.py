@@ -93,7 +93,7 @@ class Session:
         from agentq.client.tokens import is_good
         from agentq.core.errors import Refused
 
-        root = self.settings().artifacts_root
+        root = self.settings().home
         own = (task_id, epoch) == (attempt.task_id, attempt.epoch)
         if own and is_good(root, attempt.task_id, attempt.epoch, attempt.token):
             return

@@ -32,6 +32,7 @@ def environment_for(desk: Desk, claim: Claim, job: Job, launch: Launch) -> dict[
         "AGENTQ_ROLE": desk.role,
         "AGENTQ_URL": settings.url,
         "AGENTQ_ARTIFACTS_ROOT": settings.artifacts_root,
+        "AGENTQ_HOME": settings.home,
     }
     if desk.agent.warm:
         return common  # it serves many tasks: each is told in words which one it is
@@ -39,7 +40,7 @@ def environment_for(desk: Desk, claim: Claim, job: Job, launch: Launch) -> dict[
         **common,
         "AGENTQ_TASK_ID": claim.id,
         "AGENTQ_EPOCH": str(claim.epoch),
-        "AGENTQ_TOKEN": token_for(settings.artifacts_root, claim.id, claim.epoch),
+        "AGENTQ_TOKEN": token_for(settings.home, claim.id, claim.epoch),
         "AGENTQ_CONTEXT": str(job.context),
         "AGENTQ_RESULT": str(job.result),
         "AGENTQ_ARTIFACTS": str(job.artifacts),
