@@ -20,7 +20,7 @@ from agentq.core.effects import SpawnNext
 from agentq.core.envelope import spec_digest
 from agentq.core.states import State
 from agentq.core.task import Task
-from agentq.ledger import claims, work
+from agentq.ledger import claims, precedent
 from agentq.ledger.submit import Submitter
 from agentq.ledger.work import Work
 from agentq.stores.sqlite_rows import SqliteTx
@@ -171,7 +171,7 @@ def time_runs_ahead_for_the_ticker() -> AbstractContextManager[Any]:
     def hasty(task: Task | None, trigger: triggers.Trigger, now: int) -> transition.Decision:
         return real(task, trigger, now + 20_000 * isinstance(trigger, triggers.Tick))
 
-    return patch.object(work, "transition", hasty)
+    return patch.object(precedent, "transition", hasty)
 
 
 @breaks(TIMERS)
@@ -383,3 +383,9 @@ def the_next_task_does_not_wait_for_the_verdict() -> AbstractContextManager[Any]
         return step
 
     return deciding(triggers.Report, report)
+
+
+@breaks(INPUT, REPLAY, RULES, FENCE, LEASE, TIMERS, ONCE)
+def whatever_is_told_the_same_is_decided_alike() -> AbstractContextManager[Any]:
+    """However the tasks differ: a batch goes by its first."""
+    return patch.object(precedent.Precedent, "_holds_for", lambda self, task: True)

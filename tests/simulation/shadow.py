@@ -186,7 +186,7 @@ class Shadow(Standing):
         gone, warning = self._charge(trigger.cost)
         if trigger.kind is t.FailureKind.CRASHED:
             self.crashes += 1
-        else:
+        elif trigger.kind is not t.FailureKind.BUDGET:
             self.failures += 1
         if self.spec.irreversible:
             return self._block_for("unknown_outcome", at)
