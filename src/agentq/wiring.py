@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -11,8 +11,11 @@ from agentq.core.errors import Unavailable
 from agentq.settings import MEMORY, Settings
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from agentq.contracts.agent import Agent
     from agentq.contracts.artifacts import ArtifactStore
+    from agentq.contracts.delivery import Inbox, Publisher
     from agentq.contracts.doorbell import Doorbell
     from agentq.contracts.store import Store
     from agentq.ledger.ledger import Ledger
@@ -73,6 +76,44 @@ class Parts:
 
         return NotifyBell(self.settings.url)
 
+    def inbox(self, role: str, holder: str) -> Inbox:
+        """A worker's hints: from the broker if there is one, else by the doorbell."""
+        if self.settings.broker:
+            inbox: Inbox = self._broker().RabbitInbox(self.settings.broker, role, holder)
+            return inbox
+        from agentq.delivery.bell_inbox import BellInbox
+
+        return BellInbox(self.bell, role, holder)
+
+    @cached_property
+    def publisher(self) -> Publisher | None:
+        """What carries messages to the broker; None without one."""
+        if not self.settings.broker:
+            return None
+        publisher: Publisher = self._broker().RabbitPublisher(self.settings.broker)
+        return publisher
+
+    def declare(self, roles: Sequence[str]) -> list[str]:
+        """Make the broker ready for these roles; what was declared."""
+        declared: list[str] = self._broker().declare(self.settings.broker, roles)
+        return declared
+
+    def broker_users(self, roles: Sequence[str]) -> list[str]:
+        """Commands that make users of the broker who may do no more than their part."""
+        commands: list[str] = self._broker().user_commands(self.settings.broker, roles)
+        return commands
+
+    @staticmethod
+    def _broker() -> ModuleType:
+        try:
+            from agentq.delivery import rabbitmq
+        except ImportError as error:
+            raise Unavailable(
+                f"A broker needs the package amqp, which is not installed ({error}).",
+                "pip install 'agentq-orchestrator[rabbitmq]'",
+            ) from error
+        return rabbitmq
+
     @cached_property
     def ledger(self) -> Ledger:
         from agentq.ledger.ledger import Ledger
@@ -101,13 +142,22 @@ class Parts:
 
     @cached_property
     def artifacts(self) -> ArtifactStore:
-        from agentq.artifacts.files import FileArtifacts
+        if not self.settings.remote_artifacts:
+            from agentq.artifacts.files import FileArtifacts
 
-        return FileArtifacts(self.settings.artifacts_root)
+            return FileArtifacts(self.settings.artifacts_root)
+        try:
+            from agentq.artifacts.objects import ObjectArtifacts
+        except ImportError as error:
+            raise Unavailable(
+                f"Artifacts in an object store need obstore, which is not installed ({error}).",
+                "pip install 'agentq-orchestrator[s3]'",
+            ) from error
+        return ObjectArtifacts(self.settings.artifacts_root, self.settings.artifacts_options)
 
     def close(self) -> None:
         """Let go of what was opened. Closing twice is fine."""
-        for name in ("bell", "store"):
+        for name in ("publisher", "bell", "store"):
             part = self.__dict__.get(name)
             if part is not None:
                 part.close()

@@ -13,6 +13,7 @@ from agentq.client.heartbeats import Heartbeats
 from agentq.client.reading import POLL_SECONDS
 from agentq.client.speaking import Speaking, brief
 from agentq.client.specs import Draft, draft, draft_many, new_task_id
+from agentq.contracts.delivery import Hint, Inbox
 from agentq.contracts.doorbell import role_topic
 from agentq.core.durations import parse_duration
 from agentq.core.errors import (
@@ -220,6 +221,25 @@ class Queue(Speaking):
                 return max((row.open_until - self.store.now()) / 1000, 0.001)
         return POLL_SECONDS
 
+    def claim_hinted(
+        self,
+        role: str,
+        hints: Sequence[Hint],
+        *,
+        lease: int | str | None = None,
+        provider: str = "",
+        gated: bool = False,
+    ) -> list[Claim]:
+        """Claim those of the named tasks that can be claimed now, in one transaction."""
+        lease_ms = parse_duration(lease) * 1000 if lease is not None else 0
+        ids = [hint.task_id for hint in hints]
+        _, held = self.ledger.claim_named(ids, role, self.holder, lease_ms, provider, gated=gated)
+        return [self._claim(each, lease_ms) for each in held]
+
+    def inbox(self, role: str) -> Inbox:
+        """Where hints for this process as a worker of a role come in; close it in the end."""
+        return self.parts.inbox(check_role(role), self.holder)
+
     def claim_task(
         self,
         ref: str,
@@ -250,15 +270,24 @@ class Queue(Speaking):
         holder: str | None = None,
         lease: int | str | None = None,
         provider: str = "",
+        hints: Sequence[Hint] | None = None,
     ) -> tuple[list[Refusal], list[Claim]]:
         """Report these complete and claim the next, in one transaction: half the commits of a
-        worker that never runs out of work. Returns what was refused, and the new claims."""
+        worker that never runs out of work. Returns what was refused, and the new claims.
+
+        With `hints` the next are those of the named tasks that can be claimed.
+        """
         pairs = list(done)
         lease_ms = parse_duration(lease) * 1000 if lease is not None else 0
         self.tick_now_and_then()
-        outcomes, held = self.ledger.turn_over(
-            _reports(pairs), role, n, holder or self.holder, lease_ms, provider
-        )
+        who, reports = holder or self.holder, _reports(pairs)
+        if hints is None:
+            outcomes, held = self.ledger.turn_over(reports, role, n, who, lease_ms, provider)
+        else:
+            ids = [hint.task_id for hint in hints[:n]]
+            outcomes, held = self.ledger.claim_named(
+                ids, role, who, lease_ms, provider, items=reports
+            )
         return self._completed(pairs, outcomes), [self._claim(each, lease_ms) for each in held]
 
     def _completed(
@@ -273,6 +302,16 @@ class Queue(Speaking):
         return refusals
 
     # -- care ------------------------------------------------------------------------------------
+
+    def prepare_broker(self, roles: Sequence[str]) -> list[str]:
+        """Declare what the broker must have for these roles, and let messages leave from now on;
+        what was declared."""
+        declared = self.parts.declare(roles)
+        lanes = {"delivery", "reply"}
+        if not lanes <= self.store.known_lanes():
+            self.ledger.open_lanes(*lanes)
+            declared.append("tasks that become ready are announced from now on")
+        return declared
 
     def set_limits(self, role: str, limits: RoleLimits) -> None:
         self.ledger.set_limits(check_role(role), limits)

@@ -60,8 +60,12 @@ class Hint:
 class Inbox(Protocol):
     """The hints for one worker. Used by one thread."""
 
+    #: Whether its hints name tasks. If not, whoever has a free slot looks by itself, before it
+    #: waits: a ring says that something came, not how much.
+    names_tasks: bool
+
     def take(self, count: int, timeout: float, also: int = -1) -> list[Hint]:
-        """Wait for at least one hint, then take up to `count`, at least 1.
+        """Wait for at least one hint, then take up to `count`; 0 takes none and only waits.
 
         Nothing after `timeout` seconds, when the file `also` can be read, or when somebody rang
         about a holder (`stirred` is True then). While nothing is asked for nothing is prefetched

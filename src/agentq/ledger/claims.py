@@ -72,16 +72,19 @@ def _note_asked(tx: Tx, work: Work, row: RoleRow, provider: str) -> None:
 
 
 def _take_all(tx: Tx, work: Work, picked: Sequence[TaskRow], claim: Claim) -> list[Held]:
+    return _take_these(tx, work, [(row.hot.key, work.adopt(row)) for row in picked], claim)
+
+
+def _take_these(tx: Tx, work: Work, tasks: Sequence[tuple[int, Task]], claim: Claim) -> list[Held]:
     held: list[Held] = []
     claims: dict[int, Claim] = {}
-    for task_row in picked:
-        task = work.adopt(task_row)
+    for key, task in tasks:
         lease = claim.lease_ms or task.spec.lease_seconds * 1000
         if lease not in claims:
             claims[lease] = replace(claim, lease_ms=lease)
-        taken = _take(tx, work, task_row.hot.key, task, claims[lease])
+        taken = _take(tx, work, key, task, claims[lease])
         if taken is not None:
-            held.append(Held(task_row.hot.key, taken))
+            held.append(Held(key, taken))
     return held
 
 
@@ -164,6 +167,59 @@ def claim_one(tx: Tx, work: Work, key: int, claim: Claim, provider: str = "") ->
     taken = work.apply(key, replace(claim, lease_ms=lease_ms))
     work.finish()
     return Held(key, taken)
+
+
+def claim_named(
+    tx: Tx,
+    work: Work,
+    ids: Sequence[str],
+    role: int,
+    claim: Claim,
+    provider: str = "",
+    items: Sequence[tuple[int, Trigger]] = (),
+) -> tuple[list[Task | AgentqError], list[Held]]:
+    """Take those of these tasks that can be taken now, by the rules of `claim_ready`; others are
+    left out. First, in the same transaction, end the attempts of `items`."""
+    keys = tx.keys(ids) if ids else {}
+    work.load(sorted({*keys.values(), *(key for key, _ in items)}))
+    outcomes = _tell_all(tx, work, items)
+    ready = [
+        keys[each]
+        for each in dict.fromkeys(ids)
+        if each in keys
+        and (task := work.tasks.get(keys[each])) is not None
+        and task.state is State.READY
+        and work.role_id(task.to) == role
+    ]
+    row = tx.role(role)
+    work.note_limits(row.name, row.is_limited)
+    if provider and open_circuit(tx.circuits(), provider, work.now) is not None:
+        ready = []
+    if ready and row.is_limited:
+        ready = _within_limits(tx, work, tx.lock_role(role), ready)
+    _note_asked(tx, work, row, provider)
+    in_trees = [key for key in ready if work.flags[key] & IN_TREE]
+    if in_trees:
+        trees.load_trees(work, in_trees)
+    fitting = [
+        (key, work.tasks[key])
+        for key in ready
+        if not any(work.trees[root].used_up for root in work.roots.get(key, ()))
+    ]
+    held = _take_these(tx, work, fitting, claim)
+    work.finish()
+    return outcomes, held
+
+
+def _within_limits(tx: Tx, work: Work, row: RoleRow, ready: list[int]) -> list[int]:
+    limits = limits_of(row)
+    room, _ = limits.room(*tx.occupancy(row.id))
+    if limits.daily != NOTHING:
+        today = spent_today(tx, row.name, work.now)
+        if limits.used_up(today):
+            return []
+        ready = [key for key in ready if not limits.too_small_for(work.tasks[key], today)]
+    return ready if room < 0 else ready[:room]
 
 
 def open_circuit(circuits: Sequence[CircuitRow], provider: str, now: int) -> CircuitRow | None:

@@ -130,6 +130,28 @@ class Ledger:
             if not look_again:
                 return held
 
+    def claim_named(
+        self,
+        ids: Sequence[str],
+        role: str,
+        holder: str,
+        lease_ms: int = 0,
+        provider: str = "",
+        *,
+        gated: bool = False,
+        items: Sequence[tuple[int, Trigger]] = (),
+    ) -> tuple[list[Task | AgentqError], list[Held]]:
+        """Take those of these tasks that are ready and within the limits of their role; the others
+        (over, held, expired, not this role's) are left out. `items` are ended in the same
+        transaction, before."""
+        claim = _checked_claim(holder, lease_ms, gated=gated)
+        if provider:
+            check_role(provider, "provider")
+        role_id = self.store.role_ids((check_role(role),))[role]
+        return self.store.write(
+            lambda tx: claims.claim_named(tx, self._work(tx), ids, role_id, claim, provider, items)
+        )
+
     def claim_task(self, key: int, holder: str, lease_ms: int = 0, provider: str = "") -> Held:
         """Take this very task."""
         claim = _checked_claim(holder, lease_ms)

@@ -1,7 +1,11 @@
 """The worker: claims while a slot is free, runs each claim in a thread, and ends in good order.
 
-One loop, one place where it sleeps: until the doorbell rings, a timer of the ledger is due, a slot
-becomes free or somebody wants the worker to end. It needs no daemon: whoever claims also ticks.
+One loop, one place where it sleeps: until a hint comes, a timer of the ledger is due, a slot is
+free again or somebody wants the worker to end. It needs no daemon: whoever claims also ticks.
+
+Without a broker a hint is a ring, and the worker looks for whatever its role has. With one, each
+hint names a task: it takes as many as it has free slots, claims them, and only then lets go of the
+messages. A thousand idle workers ask the database for nothing, but for a look now and then.
 """
 
 from __future__ import annotations
@@ -10,13 +14,12 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentq.contracts.agent import Outcome, Verdict
-from agentq.contracts.doorbell import holder_topic, role_topic
 from agentq.core.errors import AgentqError, Unavailable
 from agentq.worker.attempt import Attempt, Desk
 from agentq.worker.stream import Stop
@@ -24,12 +27,14 @@ from agentq.worker.warm import WarmSlot
 
 if TYPE_CHECKING:
     from agentq.client.claim import Claim
-    from agentq.contracts.doorbell import Waiter
+    from agentq.contracts.delivery import Hint, Inbox
 
 log = logging.getLogger("agentq.worker")
 
 #: How long the loop sleeps at most: the net under a doorbell that did not ring.
 POLL_SECONDS = 5.0
+#: The same where a broker says which tasks are there, and `agentq up` says it again if need be.
+LOOK_SECONDS = 60.0
 _BEAT_EVERY = 1.0
 
 
@@ -64,6 +69,8 @@ class Worker:
         self.draining = False
         self.completed = 0
         self.failed = 0
+        #: Hints that came too late: their tasks were over, or somebody else's, by then.
+        self.refused_hints = 0
         #: When the claim loop last went round: that is what health means.
         self.moved_at = time.monotonic()
         self._hurry = False
@@ -73,6 +80,7 @@ class Worker:
         self._ended = ended
         self._wake, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._beat_at = 0.0
+        self._look_at = 0.0
         self._trouble = ""
 
     # -- from outside ------------------------------------------------------------------------------
@@ -101,17 +109,15 @@ class Worker:
 
     def run(self) -> None:
         """Work until told to end (or until `limit` tasks are done and nothing runs)."""
-        desk = self.desk
-        topics = (role_topic(desk.role), holder_topic(desk.queue.holder))
-        waiter = desk.queue.parts.bell.listen(topics)
+        inbox = self.desk.queue.inbox(self.desk.role)
         try:
             while not self.draining and (self._left or self.running):
                 self._move()
-                if not self._fill():
-                    self._nap(waiter)
-            self._drain(waiter)
+                if not (self._may_look(inbox) and self._fill(self._claim)):
+                    self._nap(inbox)
+            self._drain(inbox)
         finally:
-            waiter.close()
+            inbox.close()
             for slot in self.slots:
                 if slot.warm is not None:
                     slot.warm.close()
@@ -123,14 +129,28 @@ class Worker:
         if self._health is not None:
             self._health.touch()
 
-    def _fill(self) -> bool:
-        """Claim for the free slots; True if something was claimed."""
-        free = [slot for slot in self.slots if slot.attempt is None]
-        if not free or not self._left:
+    def _may_look(self, inbox: Inbox) -> bool:
+        """Whether to ask the ledger for any task of the role, unasked."""
+        now = time.monotonic()
+        if not inbox.names_tasks:
+            return True
+        if now < self._look_at:
             return False
-        wanted = len(free) if self._left < 0 else min(len(free), self._left)
+        self._look_at = now + LOOK_SECONDS * _spread()
+        return True
+
+    def _wanted(self) -> int:
+        free = sum(slot.attempt is None for slot in self.slots)
+        return free if self._left < 0 else min(free, self._left)
+
+    def _fill(self, claim_some: Callable[[int], list[Claim]]) -> bool:
+        """Claim for the free slots; True if something was claimed."""
+        wanted = self._wanted()
+        if not wanted:
+            return False
+        free = [slot for slot in self.slots if slot.attempt is None]
         try:
-            claims = self._claim(wanted)
+            claims = claim_some(wanted)
         except Unavailable as error:
             self._say_trouble(str(error))
             return False
@@ -147,6 +167,15 @@ class Worker:
             desk.role, wanted, lease=desk.settings.lease, provider=desk.provider,
             gated=bool(desk.settings.verify),
         )  # fmt: skip
+
+    def _claim_hinted(self, hints: Sequence[Hint]) -> list[Claim]:
+        desk = self.desk
+        claims = desk.queue.claim_hinted(
+            desk.role, hints, lease=desk.settings.lease, provider=desk.provider,
+            gated=bool(desk.settings.verify),
+        )  # fmt: skip
+        self.refused_hints += len(hints) - len(claims)
+        return claims
 
     def _say_trouble(self, text: str) -> None:
         """Once, not every five seconds."""
@@ -179,18 +208,24 @@ class Worker:
         slot.attempt = None
         self._stir()
 
-    def _nap(self, waiter: Waiter) -> None:
-        rung = waiter.wait(self._pause(), self._wake)
+    def _nap(self, inbox: Inbox) -> None:
+        hints = inbox.take(self._wanted(), self._pause(inbox), self._wake)
         self._drain_pipe()
         now = time.monotonic()
-        if rung and self.running and now - self._beat_at >= _BEAT_EVERY:
+        if inbox.stirred and self.running and now - self._beat_at >= _BEAT_EVERY:
             self._beat_at = now
             self.desk.queue.heartbeats.beat_now()
+        if hints and inbox.names_tasks:
+            self._fill(lambda _: self._claim_hinted(hints))
+            # Also if the ledger was away: it will be said again, and better late than to everybody.
+            inbox.settle(hints)
 
-    def _pause(self) -> float:
+    def _pause(self, inbox: Inbox) -> float:
         """Until the next timer of the ledger, but no longer than the safety poll."""
+        if inbox.names_tasks:
+            return max(self._look_at - time.monotonic(), 0)
         queue = self.desk.queue
-        pause = POLL_SECONDS * (0.8 + time.perf_counter_ns() % 200 / 1000)
+        pause = POLL_SECONDS * _spread()
         try:
             wake_at = queue.views.next_wake()
             if wake_at:
@@ -211,7 +246,7 @@ class Worker:
 
     # -- the end -----------------------------------------------------------------------------------
 
-    def _drain(self, waiter: Waiter) -> None:
+    def _drain(self, inbox: Inbox) -> None:
         deadline = time.monotonic() + self._grace
         told = hurried = False
         while self.running:
@@ -222,7 +257,7 @@ class Worker:
                 told = True
                 self._stop_all(at_once=False)
             left = deadline - time.monotonic() if not told else POLL_SECONDS
-            waiter.wait(max(0.0, min(left, POLL_SECONDS)), self._wake)
+            inbox.take(0, max(0.0, min(left, POLL_SECONDS)), self._wake)
             self._drain_pipe()
         for slot in self.slots:
             if slot.thread is not None:
@@ -231,3 +266,8 @@ class Worker:
     def _stop_all(self, *, at_once: bool) -> None:
         for attempt in self.running:
             attempt.stop(Stop(Outcome.INTERRUPTED, "the worker shuts down", at_once))
+
+
+def _spread() -> float:
+    """Around 1, by chance: a thousand workers must not march in step."""
+    return 0.8 + time.perf_counter_ns() % 400 / 1000

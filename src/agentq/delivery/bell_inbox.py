@@ -1,0 +1,39 @@
+"""Hints by a doorbell: a ring says that something came, and the ledger says what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agentq.contracts.delivery import Hint
+from agentq.contracts.doorbell import Doorbell, holder_topic, role_topic
+
+
+class BellInbox:
+    """One ear for both: for the role, and for those who want this holder to look.
+
+    A ring does not say which of the two it was, so it counts as both. To look once too often is
+    cheap; a second ear would be a second connection to the database for each worker.
+    """
+
+    names_tasks = False
+
+    def __init__(self, bell: Doorbell, role: str, holder: str) -> None:
+        self._waiter = bell.listen((role_topic(role), holder_topic(holder)))
+        self._stirred = False
+
+    def take(self, count: int, timeout: float, also: int = -1) -> list[Hint]:
+        if not self._waiter.wait(timeout, also):
+            return []
+        self._stirred = True
+        return [Hint()] if count > 0 else []
+
+    @property
+    def stirred(self) -> bool:
+        stirred, self._stirred = self._stirred, False
+        return stirred
+
+    def settle(self, hints: Sequence[Hint]) -> None:
+        """A ring is over when it was heard."""
+
+    def close(self) -> None:
+        self._waiter.close()
