@@ -32,7 +32,7 @@ unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
 
 # Fastest first, so that a plain mistake is reported in seconds.
 FAST_TESTS := tests/core tests/ledger tests/text tests/artifacts tests/agents
-ALL_TESTS  := $(FAST_TESTS) tests/worker tests/contracts tests/doors tests/simulation tests/processes
+ALL_TESTS  := $(FAST_TESTS) tests/worker tests/contracts tests/delivery tests/daemon tests/doors tests/simulation tests/processes
 
 .PHONY: help
 help: ## List the targets

@@ -1,19 +1,35 @@
-"""agentq through its public SDK, on whichever store the URL names."""
+"""agentq through its public SDK: on whichever store the URL names, and with a broker beside it."""
 
 from __future__ import annotations
 
+import ctypes
+import random
+import signal
+import subprocess
+import sys
+import threading
 import time
+from functools import partial
+from pathlib import Path
 
 import psycopg
 
 from agentq import Queue
 from agentq.client.claim import Claim
+from agentq.contracts.delivery import Publisher
+from agentq.settings import read_file
+from agentq.wiring import open_parts
 from bench.body import instructions_for, number_in
 from bench.history import PATTERN_TASKS, multiply_postgres, multiply_sqlite
-from bench.side import ROLE, Side
+from bench.servers import broker_of
+from bench.side import GIVE_UP_SECONDS, ROLE, Side
+from bench.startup import clean_environment
 
 WAIT_SECONDS = 30.0
 SUMMARY = "appended"
+PR_SET_PDEATHSIG = 1
+#: Simulated idle workers in one process.
+CONSUMERS = 125
 
 
 class AgentqSide(Side):
@@ -112,3 +128,99 @@ class AgentqSide(Side):
         lost = sum(claim.lost for claim in self._claims)
         assert not lost, f"{lost} of {len(self._claims)} leases were lost"
         return shares
+
+
+class AgentqRabbitSide(AgentqSide):
+    """A PostgreSQL ledger, hints on RabbitMQ, and one `agentq up` that carries them there.
+
+    A submit is durable when its commit returns, with what is to be announced in the same commit.
+    What `agentq up` still has to say after a timed slice of submits is waited for, untimed: the
+    other sides have said theirs by then, and must not be measured beside it.
+    """
+
+    def create(self) -> None:
+        self._agentq("--url", self.place.url, "init", "--broker", broker_of(self.place),
+                     "--artifacts", str(self.place.folder / "artifacts"))  # fmt: skip
+        with (self.place.folder / "up.log").open("ab") as log:
+            self._up = subprocess.Popen(
+                [_program(), "up", "--no-workers"],
+                cwd=self.place.folder,
+                env=clean_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509  (no threads here yet)
+            )
+        self.connect()
+
+    def connect(self) -> None:
+        self._queue = Queue(parts=open_parts(read_file(self.place.folder / "agentq.toml")))
+        self._waiting = 0
+
+    def _agentq(self, *words: str) -> None:
+        subprocess.run(
+            [_program(), *words], cwd=self.place.folder, env=clean_environment(), check=True,
+            stdin=subprocess.DEVNULL, stdout=sys.stderr,
+        )  # fmt: skip
+
+    @property
+    def _publisher(self) -> Publisher:
+        assert self._queue.parts.publisher is not None
+        return self._queue.parts.publisher
+
+    def submit_each(self, count: int) -> float:
+        seconds = super().submit_each(count)
+        self._waiting += count
+        self._await_announced()
+        return seconds
+
+    def _await_announced(self) -> None:
+        deadline = time.monotonic() + GIVE_UP_SECONDS
+        while (depth := self._publisher.depth(ROLE)) < self._waiting:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{depth} of {self._waiting} tasks were announced")
+            time.sleep(0.02)
+
+    def drain(self, count: int, batch: int) -> float:
+        with psycopg.connect(self.place.url, autocommit=True) as database:
+            database.execute("analyze")
+        self._waiting = count
+        self._await_announced()
+        inbox = self._queue.inbox(ROLE)
+        self.body.expect(count)
+        ended: list[tuple[Claim, str]] = []
+        done = 0
+        while done < count:
+            hints = inbox.take(min(batch, count - done), WAIT_SECONDS)
+            refused, claims = self._queue.complete_and_claim(ended, ROLE, batch, hints=hints)
+            assert not refused, refused
+            inbox.settle(hints)
+            for claim in claims:
+                self.body.run(number_in(claim.task.spec.instructions))
+            ended = [(claim, SUMMARY) for claim in claims]
+            done += len(claims)
+        refused = self._queue.complete_many(ended)
+        assert not refused, refused
+        seconds = self.body.seconds_since_first()
+        inbox.close()
+        self._waiting = 0
+        return seconds
+
+    def serve(self) -> None:
+        inbox = self._queue.inbox(ROLE)
+        while True:
+            hints = inbox.take(1, WAIT_SECONDS)
+            claims = self._queue.claim_hinted(ROLE, hints) if hints else []
+            inbox.settle(hints)
+            for claim in claims:
+                self.body.run(number_in(claim.task.spec.instructions))
+                claim.complete(summary=SUMMARY)
+
+
+def _program() -> str:
+    return str(Path(sys.executable).parent / "agentq")
+
+
+def _die_with_parent() -> None:
+    """What this side has started ends when its process does, however that ends."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

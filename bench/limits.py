@@ -10,12 +10,15 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.parse import unquote, urlsplit
 
+import amqp  # type: ignore[import-untyped]
 import apsw
 import psycopg
 
 from bench.body import instructions_for
-from bench.side import Side
+from bench.servers import broker_of
+from bench.side import ROLE, Side
 
 # In all statements here a task's state is 0 while it waits, 1 while it runs, 2 when it is done.
 IDLE_SECONDS = 30.0
@@ -207,3 +210,81 @@ class RawPostgres(Side):
             if not claimed:
                 for _ in self._db.notifies(timeout=IDLE_SECONDS, stop_after=1):
                     break
+
+
+class RawRabbit(RawPostgres):
+    """A ledger row, then a confirmed publish; the worker claims the rows it got word of, then acks.
+
+    In that order, one after the other: what a queue without an outbox has to do to keep a ledger.
+    """
+
+    RECORD = """
+        insert into task (number, instructions) values (%s, %s) returning id"""
+    CLAIM_NAMED = """
+        update task set state = 1 where id = any(%s) and state = 0 returning id, number"""
+    PREFETCH = 200
+
+    def create(self) -> None:
+        super().create()
+        address = urlsplit(broker_of(self.place))
+        self._connection = amqp.Connection(
+            f"{address.hostname}:{address.port}", address.username, address.password,
+            virtual_host=unquote(address.path[1:]), confirm_publish=True,
+        )  # fmt: skip
+        self._connection.connect()
+        self._channel = self._connection.channel()
+        self._channel.queue_declare(ROLE, durable=True, auto_delete=False)
+
+    def submit_one(self, number: int) -> None:
+        values = (number, instructions_for(number))
+        row = self._db.execute(self.RECORD, values, binary=True).fetchone()
+        assert row is not None
+        message = amqp.Message(str(row[0]), delivery_mode=2)
+        self._channel.basic_publish(message, routing_key=ROLE)
+
+    def submit_batch(self, numbers: range) -> bool:
+        return False
+
+    def _consume(self, batch: int) -> Iterator[tuple[list[int], int]]:
+        """Ids of tasks by up to so many, as they come, with the receipt of the last of them."""
+        came: list[tuple[int, int]] = []
+        self._channel.basic_qos(0, min(batch * 2, self.PREFETCH), False)
+        self._channel.basic_consume(
+            ROLE, callback=lambda got: came.append((int(got.body), got.delivery_tag))
+        )
+        while True:
+            while len(came) < batch:
+                try:
+                    self._connection.drain_events(timeout=IDLE_SECONDS if not came else 0.001)
+                except TimeoutError:
+                    if came:
+                        break
+            some, came[:] = came[:batch], came[batch:]
+            yield [task for task, _ in some], some[-1][1]
+
+    def drain(self, count: int, batch: int) -> float:
+        self._db.execute("analyze", prepare=False)
+        self.body.expect(count)
+        ended: list[int] = []
+        done = 0
+        for ids, receipt in self._consume(batch):
+            with self._db.transaction():
+                self._db.execute(self.END, (ended,))
+                claimed = self._db.execute(self.CLAIM_NAMED, (ids,), binary=True).fetchall()
+            self._channel.basic_ack(receipt, multiple=True)
+            for _, number in claimed:
+                self.body.run(number)
+            ended = [row[0] for row in claimed]
+            done += len(claimed)
+            if done >= count:
+                break
+        self._db.execute(self.END, (ended,))
+        return self.body.seconds_since_first()
+
+    def serve(self) -> None:
+        for ids, receipt in self._consume(1):
+            claimed = self._db.execute(self.CLAIM_NAMED, (ids,), binary=True).fetchall()
+            self._channel.basic_ack(receipt)
+            for task, number in claimed:
+                self.body.run(number)
+                self._db.execute(self.END, ([task],))

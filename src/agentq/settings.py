@@ -178,7 +178,7 @@ def read_file(file: Path) -> Settings:
             url = f"sqlite:///{file.parent / path}"
     elif not url.startswith(("postgresql://", "postgres://")):
         raise _unknown_url(url)
-    root = os.environ.get("AGENTQ_ARTIFACTS_ROOT") or root
+    root = _plain_folder(os.environ.get("AGENTQ_ARTIFACTS_ROOT") or root)
     if "://" not in root:
         root = str(file.parent / root)
     return Settings(
@@ -190,6 +190,11 @@ def read_file(file: Path) -> Settings:
 def _options() -> dict[str, str]:
     named = {name: f"AGENTQ_ARTIFACTS_{name.upper()}" for name in ARTIFACTS_OPTIONS}
     return {name: os.environ[each] for name, each in named.items() if os.environ.get(each)}
+
+
+def _plain_folder(root: str) -> str:
+    """`file:///path` is a folder like any other."""
+    return root.removeprefix("file://") if root.startswith("file:///") else root
 
 
 def _broker(url: str = "") -> str:
@@ -210,7 +215,7 @@ def _workers(tables: Mapping[str, Any], file: Path) -> dict[str, RoleSettings]:
 
 
 def _for_url(url: str, source: str) -> Settings:
-    root = os.environ.get("AGENTQ_ARTIFACTS_ROOT", "")
+    root = _plain_folder(os.environ.get("AGENTQ_ARTIFACTS_ROOT", ""))
     if url.startswith("sqlite:"):
         path = sqlite_path(url)
         if path != MEMORY:

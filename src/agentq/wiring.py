@@ -15,9 +15,11 @@ if TYPE_CHECKING:
 
     from agentq.contracts.agent import Agent
     from agentq.contracts.artifacts import ArtifactStore
-    from agentq.contracts.delivery import Inbox, Publisher
+    from agentq.contracts.copying import LedgerCopy
+    from agentq.contracts.delivery import Consumer, DeadMessage, Inbox, Publisher
     from agentq.contracts.doorbell import Doorbell
     from agentq.contracts.store import Store
+    from agentq.delivery.rabbitmq.facts import BrokerFacts
     from agentq.ledger.ledger import Ledger
     from agentq.ledger.views import Views
 
@@ -92,6 +94,27 @@ class Parts:
             return None
         publisher: Publisher = self._broker().RabbitPublisher(self.settings.broker)
         return publisher
+
+    def consumer(self, queue: str) -> Consumer:
+        """Whole messages from one queue of the broker."""
+        consumer: Consumer = self._broker().RabbitConsumer(self.settings.broker, queue)
+        return consumer
+
+    def dead_messages(self, limit: int) -> list[DeadMessage]:
+        """Messages of the broker that nobody could read."""
+        found: list[DeadMessage] = self._broker().dead_messages(self.settings.broker, limit)
+        return found
+
+    def requeue_messages(self, keys: Sequence[str]) -> None:
+        self._broker().requeue(self.settings.broker, keys)
+
+    def purge_messages(self, keys: Sequence[str] | None) -> int:
+        return int(self._broker().purge(self.settings.broker, keys))
+
+    def broker_facts(self, roles: Sequence[str]) -> BrokerFacts:
+        """What the broker says of itself and of its queues."""
+        facts: BrokerFacts = self._broker().facts(self.settings.broker, roles)
+        return facts
 
     def declare(self, roles: Sequence[str]) -> list[str]:
         """Make the broker ready for these roles; what was declared."""
@@ -173,3 +196,11 @@ def open_parts(settings: Settings, chance: Callable[[], float] | None = None) ->
 def open_store_unchecked(settings: Settings) -> Store:
     """For `agentq db`: the store whatever its schema."""
     return Parts(settings)._open_store(check_schema=False)  # noqa: SLF001
+
+
+def open_copy(settings: Settings) -> LedgerCopy:
+    """For `agentq move`: the ledger as something to copy whole."""
+    from agentq.stores import copying
+
+    path = settings.sqlite_path if settings.url.startswith("sqlite:") else ""
+    return copying.open_copy(settings.url, path)

@@ -17,8 +17,11 @@ from agentq.core.states import State
 from tests.processes.campaign import run_kills
 from tests.processes.checker import Verdict
 from tests.processes.talker import PEAK_MEGABYTES_MAX, listen_to
+from tests.processes.town import Plan, founded, run_town
 from tests.processes.worker_fleet import run_worker_kills
 from tests.servers.postgres import PostgresServer
+from tests.servers.rabbitmq import RabbitServer
+from tests.servers.seaweed import SeaweedServer
 
 
 def main() -> int:
@@ -26,6 +29,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=1000, help="kill -9 on each store")
     parser.add_argument("--restarts", type=int, default=10, help="restarts of PostgreSQL")
     parser.add_argument("--workers", type=int, default=300, help="kill -9 of workers with agents")
+    parser.add_argument("--town", type=int, default=120, help="kill -9 in a town of three servers")
     parser.add_argument("--talk", type=int, default=10, help="gigabytes that one agent says")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     options = parser.parse_args()
@@ -39,6 +43,7 @@ def main() -> int:
         del os.environ["AGENTQ_ARTIFACTS_ROOT"]
         _with_workers(options, Path(place))
         _with_a_talker(options, Path(place))
+        verdicts.append(_in_a_town(options, Path(place)))
     bad = [
         verdict
         for verdict in verdicts
@@ -89,6 +94,21 @@ def _with_workers(options: argparse.Namespace, place: Path) -> None:
             between=_progress("workers", options.workers),
         )  # fmt: skip
     print(f"workers: {options.workers} kills, every task ended once, no agent left", flush=True)
+
+
+def _in_a_town(options: argparse.Namespace, place: Path) -> Verdict:
+    folder = place / "town"
+    folder.mkdir()
+    plan = Plan(
+        options.town, postgres_restarts=5, broker_restarts=5, broker_wipes=1, store_restarts=3,
+        pauses=3, seed=options.seed,
+    )  # fmt: skip
+    with PostgresServer() as postgres, RabbitServer() as broker, SeaweedServer() as store:
+        os.environ.update(store.environment)
+        with founded(folder, postgres, broker, store) as town:
+            verdict = run_town(town, plan, _progress("town", options.town))
+    print(f"town: {verdict}", flush=True)
+    return verdict
 
 
 def _with_a_talker(options: argparse.Namespace, place: Path) -> None:

@@ -6,6 +6,8 @@ set -u
 
 missing=""
 command -v bwrap >/dev/null || missing="$missing bubblewrap"
+[ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || missing="$missing rabbitmq-server"
+command -v ip >/dev/null || missing="$missing iproute2"
 [ -n "$missing" ] || exit 0
 
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then

@@ -44,7 +44,7 @@ from agentq.artifacts.recorded import Place, is_there, open_recorded, read_recor
 from agentq.artifacts.removal import remove_old, remove_tree
 from agentq.artifacts.sources import reading
 from agentq.contracts.artifacts import LIVE_KEEP_BYTES, LivePart, Source, Stored
-from agentq.core.errors import AgentqError, Conflict, Unavailable
+from agentq.core.errors import AgentqError, Conflict, Refused, Unavailable
 
 _ARTIFACTS = "artifacts"
 _RESULTS = ("results",)
@@ -116,6 +116,14 @@ class FileArtifacts:
         ):
             os.unlink(place.name, dir_fd=folder)
             os.fsync(folder)
+
+    def presign(self, task_id: str, epoch: int, name: str, seconds: int) -> str:
+        place = self._evidence(task_id, epoch, name)
+        raise Refused(
+            f"There are no links to files in a folder: {place.path} is only for those who may read"
+            " it there.",
+            "`agentq artifacts get` reads it. Links need artifacts in s3://bucket/prefix.",
+        )
 
     # ---- the result of a task -------------------------------------------------------------------
 

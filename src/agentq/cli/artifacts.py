@@ -7,13 +7,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from agentq.cli.options import command, epoch_option, group, named_task_argument, task_argument
+from agentq.cli.options import (
+    Duration,
+    command,
+    epoch_option,
+    group,
+    named_task_argument,
+    task_argument,
+)
 from agentq.cli.report import content_of
 from agentq.cli.screen import ago, emit_json, say, show_bytes, show_table, size_words
 from agentq.cli.session import Session, pass_session
-from agentq.core.errors import Conflict
+from agentq.core.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
+    from typing import BinaryIO
+
     from agentq.client.reading import Reading
     from agentq.contracts.store import ArtifactRow
 
@@ -72,17 +81,19 @@ def get_artifact(
     """
     queue = session.reading()
     row, stream = queue.open_artifact(ref, name, epoch or 0)
+    data = b""
     with stream:
-        data = stream.read()
-    if output is not None:
-        _write(output, data, force)
+        if output is None:
+            data = stream.read()
+        else:
+            _write(output, stream, force)  # it may be too large to hold
     if session.json:
         plain = _as_json(queue, queue.task(ref).id, row)
         emit_json({**plain, "text": data.decode("utf-8", "replace")} if output is None else plain)
     elif output is None:
         show_bytes(data)
     else:
-        say(f"{output}: {size_words(len(data))}")
+        say(f"{output}: {size_words(row.size)}")
 
 
 @command("put")
@@ -115,10 +126,50 @@ def put_artifact(
         say(f"{stored.name}: {size_words(stored.size)}, sha256 {stored.sha256}")
 
 
-def _write(output: str, data: bytes, force: bool) -> None:
+@command("link")
+@named_task_argument
+@click.argument("name")
+@epoch_option
+@click.option(
+    "--for",
+    "duration",
+    type=Duration(),
+    default="1h",
+    show_default=True,
+    help="How long the link is good; at most 7 days.",
+)
+@pass_session
+def link_artifact(session: Session, ref: str, name: str, epoch: int | None, duration: int) -> None:
+    """Make a link that reads one artifact, for somebody without access.
+
+    Whoever has the link may read that file until it runs out. It needs artifacts in an object
+    store, and is signed with your own credentials.
+    """
+    queue = session.reading()
+    task = queue.task(ref)
+    rows = [row for row in queue.artifact_list(task.id) if row.name == name]
+    rows = [row for row in rows if not epoch or row.epoch == epoch]
+    if not rows:
+        raise NotFound(
+            f"{task.id} has no artifact {name!r}" + (f" in attempt {epoch}." if epoch else "."),
+            f"`agentq artifacts ls {task.id}` shows what there is.",
+        )
+    until = queue.store.now() + duration * 1000
+    url = queue.artifacts.presign(task.id, rows[-1].epoch, name, duration)
+    if session.json:
+        from agentq.core.envelope import iso
+
+        emit_json({**_as_json(queue, task.id, rows[-1]), "url": url, "expires_at": iso(until)})
+    else:
+        say(url)
+
+
+def _write(output: str, stream: BinaryIO, force: bool) -> None:
+    from shutil import copyfileobj
+
     try:
         with Path(output).open("wb" if force else "xb") as target:
-            target.write(data)
+            copyfileobj(stream, target, 1 << 20)
     except FileExistsError:
         raise Conflict(
             f"{output} is there already. It was left as it is.", "--force replaces it."
@@ -139,5 +190,5 @@ def _as_json(queue: Reading, task_id: str, row: ArtifactRow) -> dict[str, object
     }
 
 
-for each in (list_artifacts, get_artifact, put_artifact):
+for each in (list_artifacts, get_artifact, put_artifact, link_artifact):
     artifacts.add_command(each)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
 from agentq.cli.database import open_unchecked, schema_state
+from agentq.cli.doctor_checks import Check, guarded
 from agentq.cli.options import command
 from agentq.cli.screen import clean, emit_json, paint, say, size_words
 from agentq.cli.session import Session, pass_session
@@ -28,19 +30,10 @@ DISK_BYTES_LOW = 256 * 1024 * 1024
 _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failed": ("✗", "red")}
 
 
-class Check(NamedTuple):
-    """What was looked at and how it is: ok, warning or failed."""
-
-    name: str
-    status: str
-    detail: str
-    remedy: str = ""
-
-
 @command()
 @pass_session
 def doctor(session: Session) -> None:
-    """Check settings, database, disk and files.
+    """Check settings, database, broker, disk and files.
 
     Exits with 7 if a check failed; warnings are only shown.
     """
@@ -73,22 +66,17 @@ def _checks(session: Session) -> Iterator[Check]:
         yield Check("ledger", "failed", error.cause, error.remedy)
     if store is not None:
         yield from _ledger(store)
-        schema = _guarded("schema", lambda: _schema(settings, store))
+        schema = guarded("schema", lambda: _schema(settings, store))
         yield schema
         if schema.status == "ok":
-            yield _guarded("limits", lambda: _limits(settings, session))
-            yield _guarded("artifacts", lambda: _artifacts(settings, session))
-            yield _guarded("doorbell", lambda: _doorbell(session))
-    yield _guarded("disk", lambda: _disk(settings))
+            yield guarded("limits", lambda: _limits(settings, session))
+            yield guarded("artifacts", lambda: _artifacts(settings, session))
+            yield guarded("doorbell", lambda: _doorbell(session))
+            if settings.broker:
+                from agentq.cli.doctor_broker import broker_checks
 
-
-def _guarded(name: str, look: Callable[[], Check]) -> Check:
-    try:
-        return look()
-    except AgentqError as error:
-        return Check(name, "failed", error.cause, error.remedy)
-    except OSError as error:
-        return Check(name, "failed", f"{error.filename or ''}: {error.strerror or error}")
+                yield from broker_checks(session.parts())
+    yield guarded("disk", lambda: _disk(settings))
 
 
 def _ledger(store: Store) -> Iterator[Check]:
@@ -116,7 +104,9 @@ def _ledger(store: Store) -> Iterator[Check]:
             "" if sound == "ok" else "Restore it from a backup (`agentq db backup` makes them).",
         )  # fmt: skip
     else:
-        yield Check("ledger", "ok", ", ".join(f"{k} {v}" for k, v in facts.items()))
+        from agentq.cli.doctor_postgres import postgres_checks
+
+        yield from postgres_checks(facts)
 
 
 def _sqlite_version(engine: str) -> Check:
@@ -152,12 +142,15 @@ def _limits(settings: Settings, session: Session) -> Check:
 
 
 def _artifacts(settings: Settings, session: Session) -> Check:
+    started = time.monotonic()
     session.parts().artifacts.probe()
-    return Check("artifacts", "ok", f"{settings.artifacts_root} can be written and read")
+    took = f", round trip {(time.monotonic() - started) * 1000:.0f} ms"
+    words = f"{settings.artifacts_root} can be written and read"
+    return Check("artifacts", "ok", words + (took if settings.remote_artifacts else ""))
 
 
 def _disk(settings: Settings) -> Check:
-    place = Path(settings.artifacts_root)
+    place = Path(settings.home)
     while not place.exists():
         place = place.parent
     free = shutil.disk_usage(place).free

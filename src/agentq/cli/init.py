@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ import click
 
 from agentq.cli.limits import limits_json
 from agentq.cli.options import command
-from agentq.cli.screen import emit_json, paint, say
+from agentq.cli.screen import emit_json, note, paint, say
 from agentq.cli.session import Session, pass_session
 from agentq.core.errors import Conflict
 
@@ -38,15 +38,31 @@ def init(session: Session, broker: str | None, artifacts: str | None) -> None:
     """
     settings, done, undo = _settings(session, broker, artifacts)
     try:
-        changed, limits, version = _make_ready(settings)
+        ready = _make_ready(settings)
     except BaseException:
         undo()  # settings that lead nowhere would only stand in the way
         raise
-    _tell(session, settings, done + changed, limits, version)
+    ready.changed[:0] = done
+    _tell(session, settings, ready)
+    if broker and not session.json:
+        note("users of the broker who may do their part and no more:")
+        for line in ready.users:
+            say(line)
 
 
-def _make_ready(settings: Settings) -> tuple[list[str], dict[str, object], int]:
-    """Create what is missing; what changed, the limits of all roles, and the schema's version."""
+@dataclass
+class Ready:
+    """How an installation stands: what changed, the limits of all roles, the schema's version, and
+    the commands that make users of the broker."""
+
+    changed: list[str]
+    limits: dict[str, object]
+    version: int
+    users: list[str]
+
+
+def _make_ready(settings: Settings) -> Ready:
+    """Create what is missing."""
     from agentq.client.queue import Queue
     from agentq.wiring import open_parts
 
@@ -55,42 +71,39 @@ def _make_ready(settings: Settings) -> tuple[list[str], dict[str, object], int]:
     Path(settings.home).mkdir(parents=True, exist_ok=True)
     with Queue(parts=open_parts(settings)) as queue:
         changed = _apply_limits(queue, settings)
+        users: list[str] = []
         if settings.broker:
             roles = sorted({*settings.workers, *queue.limits()})
             changed += queue.prepare_broker(roles)
+            users = queue.parts.broker_users(roles)
         limits: dict[str, object] = {
             role: limits_json(each) for role, each in sorted(queue.limits().items())
         }
-        return changed, limits, queue.store.schema_version()
+        return Ready(changed, limits, queue.store.schema_version(), users)
 
 
-def _tell(
-    session: Session,
-    settings: Settings,
-    changed: list[str],
-    limits: dict[str, object],
-    version: int,
-) -> None:
+def _tell(session: Session, settings: Settings, ready: Ready) -> None:
     if session.json:
+        broker = {"broker": _without_password(settings.broker), "users": ready.users}
         emit_json(
             {
                 "url": _without_password(settings.url),
                 "artifacts_root": settings.artifacts_root,
                 "settings": settings.source,
-                "schema": version,
-                "changed": changed,
-                "roles": limits,
-                **({"broker": _without_password(settings.broker)} if settings.broker else {}),
+                "schema": ready.version,
+                "changed": ready.changed,
+                "roles": ready.limits,
+                **(broker if settings.broker else {}),
             }
         )
         return
     good = paint("✓", "green")
-    say(f"{good} ledger     {_without_password(settings.url)} (schema {version})")
+    say(f"{good} ledger     {_without_password(settings.url)} (schema {ready.version})")
     say(f"{good} artifacts  {settings.artifacts_root}")
     if settings.broker:
         say(f"{good} broker     {_without_password(settings.broker)}")
     say(f"{good} settings   {settings.source}")
-    for each in changed or ["nothing to change"]:
+    for each in ready.changed or ["nothing to change"]:
         say(f"  {each}")
 
 

@@ -1,4 +1,4 @@
-"""`agentq list` and `agentq dlq`: many tasks."""
+"""`agentq list`: many tasks."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
     from agentq.client.reading import Reading
     from agentq.ledger.views import Page
 
-_limit = click.option(
+limit_option = click.option(
     "--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many."
 )
-_cursor = click.option(
+cursor_option = click.option(
     "--cursor", type=click.IntRange(min=0), default=0, metavar="N", help="Go on from that page's."
 )
-_role = click.option("--role", type=Role(), default="", help="Only of this role.")
+role_option = click.option("--role", type=Role(), default="", help="Only of this role.")
 
 
 @command("list")
 @click.option("--state", "wanted", type=states(), multiple=True, help="Only these; repeatable.")
-@_role
+@role_option
 @click.option("--from", "sender", default="", metavar="NAME", help="Only from this sender.")
 @click.option("--type", "kind", default="", metavar="TYPE", help="Only of this type.")
 @click.option("--label", "labels", multiple=True, metavar="K=V", help="Only with; repeatable.")
-@_limit
-@_cursor
+@limit_option
+@cursor_option
 @pass_session
 def list_tasks(
     session: Session,
@@ -62,7 +62,7 @@ def list_tasks(
         )
     )
     if session.json:
-        _emit_page(queue, page)
+        emit_page(queue, page)
         return
     now = queue.store.now()
     show_table(
@@ -81,49 +81,15 @@ def list_tasks(
         ],
         "no tasks" if not (wanted or role or sender or kind or labels) else "no such tasks",
     )
-    _say_more(page)
+    say_more(page)
 
 
-@command()
-@_role
-@_limit
-@_cursor
-@pass_session
-def dlq(session: Session, role: str, limit: int, cursor: int) -> None:
-    """List dead letters: tasks that failed or expired.
-
-    `agentq requeue ID` opens one again.
-    """
-    queue = session.reading()
-    catch_up(queue)
-    page = queue.dead_letters(limit, role, cursor)
-    if session.json:
-        _emit_page(queue, page)
-        return
-    now = queue.store.now()
-    show_table(
-        ("id", "state", "role", ">attempts", ">ended", "reason"),
-        [
-            (
-                task.id,
-                state_cell(str(task.state)),
-                task.to,
-                str(task.epoch),
-                ago(task.updated_at, now),
-                task.reason,
-            )
-            for task in page.tasks
-        ],
-        "no dead letters",
-    )
-    _say_more(page)
+def emit_page(queue: Reading, page: Page, **more: object) -> None:
+    plain = [queue.as_json(task) for task in page.tasks]
+    emit_json({"tasks": plain, "cursor": page.cursor, **more})
 
 
-def _emit_page(queue: Reading, page: Page) -> None:
-    emit_json({"tasks": [queue.as_json(task) for task in page.tasks], "cursor": page.cursor})
-
-
-def _say_more(page: Page) -> None:
+def say_more(page: Page) -> None:
     if page.cursor:
         note(f"there are more: --cursor {page.cursor}")
 

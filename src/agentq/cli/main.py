@@ -24,6 +24,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "submit": ("submit:submit", "Submit a task, or many from a file."),
         "wait": ("wait:wait", "Sleep until a task is over."),
         "result": ("result:result", "Print what a completed task gave."),
+        "results": ("results:results", "Take the outcomes that were sent to a coordinator."),
     },
     "Doing work": {
         "worker": ("worker:worker", "Run agents for a role."),
@@ -47,7 +48,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Looking": {
         "status": ("status:status", "Show how a task stands."),
         "list": ("listing:list_tasks", "List tasks, newest first."),
-        "dlq": ("listing:dlq", "List dead letters: tasks that failed or expired."),
+        "dlq": ("dlq:dlq", "List dead letters: failed tasks, unreadable messages."),
         "logs": ("logs:logs", "Show what the agent of a task says, or said."),
         "events": ("events:events", "Show what happened, or follow it as it happens."),
         "explain": ("explain:explain", "Say why a task is not running, and what to do."),
@@ -55,13 +56,16 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "replay": ("replay:replay", "Decide a task's life anew from its log, step by step."),
     },
     "Caring": {
+        "up": ("up:up", "Run the loops that keep an installation going, and its workers."),
         "limits": ("limits:limits", "Show or set what a role may have at once."),
         "circuits": ("circuits:circuits", "Show, open or close the circuits of providers."),
         "workspaces": ("workspaces:workspaces", "List, open and clean up where attempts worked."),
         "verify": ("verify:verify", "Prove every state from the log and check every file."),
         "doctor": ("doctor:doctor", "Check settings, database, disk and files."),
         "prune": ("prune:prune", "Delete tasks that ended long ago, with their files."),
+        "move": ("move:move", "Take this installation to another ledger, with all it has."),
         "db": ("database:db", "Look after the database: status, migrate, backup."),
+        "schema": ("schema:schema", "Print the JSON Schema of an envelope."),
         "completion": ("completion:completion", "Print the completion script of a shell."),
         "fake-agent": ("fake_agent:fake_agent", "Stand in for an agent, by a script, at no cost."),
     },

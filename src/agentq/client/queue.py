@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from agentq.client.claim import Claim
 from agentq.client.heartbeats import Heartbeats
@@ -32,6 +32,9 @@ from agentq.ledger.claims import Held
 from agentq.ledger.views import Wanted
 from agentq.settings import default_holder, load_settings
 from agentq.wiring import Parts, open_parts
+
+if TYPE_CHECKING:
+    from agentq.client.results import Outcome
 
 #: A staged context older than this whose task never came is an orphan.
 _ORPHAN_MS = 24 * 3600 * 1000
@@ -239,6 +242,20 @@ class Queue(Speaking):
     def inbox(self, role: str) -> Inbox:
         """Where hints for this process as a worker of a role come in; close it in the end."""
         return self.parts.inbox(check_role(role), self.holder)
+
+    def results(
+        self,
+        coordinator: str = "coordinator",
+        *,
+        wait: float | None = None,
+        after: int | None = None,
+        limit: int | None = None,
+    ) -> Iterator[Outcome]:
+        """Outcomes of the tasks whose `reply_to` is `results.<coordinator>`, as they come. With a
+        broker each is taken from its queue when the next is asked for; else the log is read."""
+        from agentq.client.results import results
+
+        return results(self, coordinator, wait=wait, after=after, limit=limit)
 
     def claim_task(
         self,

@@ -18,6 +18,7 @@ from agentq.ledger.views import Page, Stats, Views, Wanted
 
 if TYPE_CHECKING:
     from agentq.contracts.artifacts import ArtifactStore
+    from agentq.contracts.delivery import DeadMessage
     from agentq.contracts.doorbell import Waiter
     from agentq.contracts.store import ArtifactRow, CircuitRow, Store
     from agentq.core.limits import RoleLimits
@@ -108,6 +109,14 @@ class Reading:
     def dead_letters(self, limit: int = 50, role: str = "", cursor: int = 0) -> Page:
         states = tuple(sorted(DEAD_LETTERS))
         return self.tasks(Wanted(states=states, role=role, limit=limit, cursor=cursor))
+
+    @property
+    def has_broker(self) -> bool:
+        return bool(self.parts.settings.broker)
+
+    def dead_messages(self, limit: int = 100) -> list[DeadMessage]:
+        """Messages of the broker that no reader could make sense of, the oldest first."""
+        return self.parts.dead_messages(limit) if self.has_broker else []
 
     def explain(self, ref: str) -> Explanation:
         """Why this task is not running, or what it is doing."""

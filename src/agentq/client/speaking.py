@@ -214,6 +214,16 @@ class Speaking(Reading):
             raise
         return stored
 
+    # -- messages ---------------------------------------------------------------------------------
+
+    def requeue_messages(self, keys: Sequence[str]) -> None:
+        """Send unreadable messages to where they were read from, once more."""
+        self.parts.requeue_messages(keys)
+
+    def purge_messages(self, keys: Sequence[str] | None = None) -> int:
+        """Throw these unreadable messages away, or all; how many it were."""
+        return self.parts.purge_messages(keys) if self.has_broker else 0
+
     # -- people ----------------------------------------------------------------------------------
 
     def approve(self, ref: str, by: str, digest: str = "") -> Task:

@@ -10,9 +10,44 @@ doorbell has one kind of hint, "look at the role"; over a broker each names its 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
+
+#: Exchanges. The routing key of a task is its role, of a word to a holder `stop_key`, of an outcome
+#: its `reply_to`, of what foreign workers report their role.
+TASKS, CONTROL = "agentq.tasks", "agentq.control"
+RESULTS, STATUS = "agentq.results", "agentq.status"
+#: Exchange and queue of what nobody could read; and the queue of all that workers report.
+DEAD, INGEST = "agentq.dead", "agentq.ingest"
+#: A queue per role, and one per coordinator.
+ROLE_PREFIX, RESULTS_PREFIX = "agentq.role.", "results."
+
+_COORDINATOR = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,199}\Z")
+#: What AMQP allows a routing key.
+KEY_BYTES_MAX = 255
+
+
+def role_queue(role: str) -> str:
+    """The queue that holds a role's hints."""
+    return f"{ROLE_PREFIX}{role}"
+
+
+def stop_key(holder: str) -> str:
+    """Where a word for this holder is sent to: its name, or one that stands for it."""
+    key = f"stop.{holder}"
+    data = key.encode()
+    if len(data) <= KEY_BYTES_MAX:
+        return key
+    return f"{data[:150].decode(errors='ignore')}~{hashlib.sha256(data).hexdigest()}"
+
+
+def is_results_queue(name: str) -> bool:
+    """Whether outcomes can be sent there. Nobody is to have them put into other queues."""
+    rest = name.removeprefix(RESULTS_PREFIX)
+    return rest != name and _COORDINATOR.match(rest) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +116,54 @@ class Inbox(Protocol):
 
     def close(self) -> None:
         """Hints that were taken and not settled go to other workers."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadMessage:
+    """A message nobody could read. `key` names it here; `id` is what its sender called it."""
+
+    key: str
+    id: str
+    body: bytes
+    size: int
+    reason: str
+    queue: str
+    exchange: str
+    routing_key: str
+
+
+class Received(Protocol):
+    """A message as the broker handed it over; `tag` is the receipt."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def body(self) -> bytes: ...
+    @property
+    def tag(self) -> int: ...
+    @property
+    def routing_key(self) -> str: ...
+    @property
+    def reply_to(self) -> str:
+        """Where the sender waits for an answer."""
+
+
+class Consumer(Protocol):
+    """Messages of one queue. Used by one thread."""
+
+    @property
+    def trouble(self) -> str:
+        """Why there is no broker; "" if there is one."""
+
+    def take(self, count: int, timeout: float, also: int = -1) -> Sequence[Received]:
+        """Up to `count` as soon as there are any; none after `timeout` seconds, or when the file
+        `also` can be read."""
+
+    def ack(self, tags: Iterable[int]) -> None:
+        """These have been seen to."""
+
+    def reject(self, tag: int, reason: str) -> None:
+        """Nobody can read this: to the dead letters with it."""
+
+    def close(self) -> None:
+        """What was not acknowledged comes again, to whoever takes next."""

@@ -106,6 +106,22 @@ class OutboxRow(NamedTuple):
     tries: int
 
 
+class LeavingRow(NamedTuple):
+    """An effect on its way out, and the task it is about as that stands now."""
+
+    effect: OutboxRow
+    task: TaskRow
+
+
+class TermRow(NamedTuple):
+    """Who alone may run a loop, until when; `term` grows whenever it changes hands."""
+
+    name: str
+    holder: str
+    term: int
+    expires_at: int
+
+
 class ArtifactRow(NamedTuple):
     key: int
     epoch: int
@@ -245,6 +261,20 @@ class Reader(Protocol):
     def membership(self, ids: Iterable[str]) -> list[tuple[str, int]]:
         """(task id, root) for each tree that a task of these ids belongs to."""
 
+    def leaving(self, lane: str, count: int) -> list[LeavingRow]:
+        """The oldest effects of a lane that are due, and their tasks. Hides nothing from others."""
+
+    def ready_counts(self) -> dict[str, int]:
+        """How many tasks of each role are ready; roles without any are left out."""
+
+    def ready_after(
+        self, role: int, before: int, count: int, priority: int, key: int
+    ) -> list[TaskRow]:
+        """Ready tasks of a role that have been so since before that moment, the most urgent first,
+        after a task of this priority and key."""
+
+    def terms(self) -> list[TermRow]: ...
+
 
 class Tx(Reader, Protocol):
     """One transaction. What it locks stays locked until it ends."""
@@ -311,6 +341,17 @@ class Tx(Reader, Protocol):
         """The oldest effects that are due, hidden from others until `until`."""
 
     def ack_effects(self, sequences: Sequence[int]) -> None: ...
+    def postpone_effects(self, sequences: Sequence[int], until: int) -> None:
+        """They could not be carried out: not due again before that moment, one try more."""
+
+    def relax(self) -> None:
+        """A crash of the machine may undo this transaction once it has committed. For what is done
+        again anyway if it was lost: the commit need not wait for the disk."""
+
+    def lock_terms(self, names: Sequence[str]) -> list[TermRow]:
+        """Lock and load, by name; one that never was has nobody's name and the number 0."""
+
+    def set_terms(self, rows: Sequence[TermRow]) -> None: ...
     def delete(self, keys: Sequence[int]) -> None:
         """Forget tasks with their events and artifact records. Dedup records stay."""
 

@@ -51,6 +51,16 @@ def amounts_to_dict(amounts: Amounts) -> dict[str, Any]:
     }
 
 
+def amounts_from_dict(word: str, plain: Any) -> Amounts:
+    """The amounts behind `amounts_to_dict`; `word` names the field if they are none."""
+    table = _mapping(word, plain)
+    if not set(table) <= {unit for unit, _, _ in _AMOUNT_FIELDS}:
+        raise wrong_kind(word, Amounts, plain)
+    amounts = Amounts(**table)
+    check_amounts(word, amounts)
+    return amounts
+
+
 def spec_to_dict(spec: Spec) -> dict[str, Any]:
     """Sparse plain data of a spec, by the envelope's names."""
     plain: dict[str, Any] = {}
@@ -116,12 +126,7 @@ def _read(name: str, word: str, value: Any, depth: int) -> Any:
             table.get("format", "markdown"), tuple(_listed(word, table.get("artifacts", [])))
         )
     if name in ("budget", "tree_budget"):
-        table = _mapping(word, value)
-        if not set(table) <= {unit for unit, _, _ in _AMOUNT_FIELDS}:
-            raise wrong_kind(word, Amounts, value)
-        amounts = Amounts(**table)
-        check_amounts(word, amounts)
-        return amounts
+        return amounts_from_dict(word, value)
     kind = KINDS[NAMES.index(name)]
     if type(value) is not kind:
         raise wrong_kind(word, kind, value)

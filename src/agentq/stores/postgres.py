@@ -22,6 +22,7 @@ from agentq.contracts.store import EventRow, NewRow, Reader, RunAgain, T, Tx
 from agentq.core.errors import AgentqError, Invalid, Unavailable
 from agentq.stores import postgres_care as care
 from agentq.stores.migrate import check_version
+from agentq.stores.postgres_limits import Limits
 from agentq.stores.postgres_pool import Away, Pool
 from agentq.stores.postgres_reader import NO_VALUES, PostgresReader
 from agentq.stores.postgres_rows import PostgresTx, payload, submission
@@ -79,6 +80,7 @@ class PostgresStore:
     """Keeps `contracts.store.Store` on one PostgreSQL database.
 
     `clock` replaces the server's clock where two stores must agree on the time, as in tests.
+    `limits` says how long statements, locks and a silent server are waited for.
     """
 
     def __init__(
@@ -88,15 +90,18 @@ class PostgresStore:
         clock: Callable[[], int] | None = None,
         check_schema: bool = True,
         patience_seconds: float = PATIENCE_SECONDS,
+        limits: Limits | None = None,
     ) -> None:
-        self._conninfo, self.where = parse_url(url)
+        self._url = url
+        self._limits = limits or Limits()
+        _, self.where = parse_url(url)
         self._clock = clock
         self._patience = 0.0
         self._server_clock = ServerClock()
         self._sql = _statements()
         self._roles: dict[str, int] = {}
         self._lanes: str | None = None
-        self._pool = Pool(self._conninfo, self.where, self._greet, self._sql["replan"])
+        self._pool = Pool(url, self._limits, self._greet, self._sql["replan"])
         try:
             # Whoever has just typed an address wants to know at once that nobody is there.
             version = self.schema_version()
@@ -111,7 +116,8 @@ class PostgresStore:
 
     def _greet(self, wire: Wire) -> None:
         """What a new connection must show before it is used."""
-        durable, moment, *_ = wire.exchange([Call(self._sql["settings"], NO_VALUES)])[0][0]
+        asked = [Call(self._sql["settings"], NO_VALUES)]
+        durable, moment, statement_ms, lock_ms, *_ = wire.exchange(asked)[0][0]
         if durable == "off":
             raise Unavailable(
                 f"The ledger {self.where} runs with synchronous_commit=off: what it acknowledges"
@@ -120,6 +126,10 @@ class PostgresStore:
                 code="not_durable",
             )
         self._server_clock.note(moment)
+        wire.silence = self._limits.silence(statement_ms)
+        if not statement_ms or not lock_ms:
+            # A pooler did not pass on what the session was told: then each transaction says it.
+            wire.preface = Call(self._sql["limits"], self._limits.settings)
 
     # -- running and running again ---------------------------------------------------------------
 
@@ -351,19 +361,17 @@ class PostgresStore:
 
     def migrate(self) -> list[str]:
         """Bring the schema up to date under a lock; the names of what was applied."""
-        return self._insist(lambda: care.migrate(self._conninfo, self.where))
+        return self._insist(lambda: care.migrate(parse_url(self._url)[0], self.where))
 
     def facts(self) -> dict[str, str]:
-        server, dead = self._insist(
-            lambda: self._exchange(
-                [Call(self._sql[name], NO_VALUES) for name in ("server_facts", "dead_rows")]
-            )
-        )
-        return care.facts(self.where, server[0], dead)
+        asked = [Call(self._sql[name], NO_VALUES) for name in care.ASKED]
+        before = time.time_ns()
+        answers = self._insist(lambda: self._exchange(asked))
+        return care.facts(self.where, answers, (before, time.time_ns()))
 
     def backup(self, target: str) -> None:
         """Dump the whole database, consistent, while others go on writing."""
-        care.backup(self._conninfo, self.where, target)
+        care.backup(parse_url(self._url)[0], self.where, target)
 
     def close(self) -> None:
         self._pool.close()

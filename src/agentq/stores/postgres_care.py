@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,27 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from agentq.core.errors import Conflict, Unavailable
 from agentq.stores.migrate import check_version, migrations
+from agentq.stores.postgres_limits import hung_up_after
 from agentq.stores.statements import statements
+
+#: A migration may rewrite a table. It waits for others to let go of theirs, and for longer than
+#: any of them may keep it.
+_MIGRATION = (
+    b"SET LOCAL statement_timeout = '15min'; SET LOCAL lock_timeout = '1min';"
+    b" SET LOCAL idle_in_transaction_session_timeout = '1min'"
+)
+_MIGRATION_SECONDS = 1800.0
 
 
 def migrate(conninfo: str, where: str) -> list[str]:
     """Apply what is missing, in one transaction; processes that open at once take turns."""
     sql = statements("postgres")
     applied = []
-    with psycopg.connect(conninfo) as connection:
+    with (
+        psycopg.connect(conninfo) as connection,
+        hung_up_after(connection, _MIGRATION_SECONDS),
+    ):
+        connection.execute(_MIGRATION)
         connection.execute(sql["migration_lock"].encode())
         connection.execute(sql["migration_table"].encode())
         row = connection.execute(sql["newest_migration"].encode()).fetchone()
@@ -35,12 +48,26 @@ def migrate(conninfo: str, where: str) -> list[str]:
                 done = {"version": number, "name": name}
                 connection.execute(sql["migration_done"].encode(), done)
                 applied.append(name)
+        connection.commit()
     return applied
 
 
-def facts(where: str, server: Sequence[Any], dead: Sequence[tuple[str, int]]) -> dict[str, str]:
-    version, durable, fsync, pages, size, connections, allowed, moment = server
-    return {
+#: What is asked for `facts`, in this order; the time is asked first.
+ASKED = ("server_facts", "dead_rows", "oldest_transaction", "sound_indexes")
+_INDEX = re.compile(r"^CREATE (?:UNIQUE )?INDEX (\w+)", re.MULTILINE)
+
+
+def facts(
+    where: str, answers: Sequence[Sequence[Any]], asked_between: tuple[int, int]
+) -> dict[str, str]:
+    (server,), dead, oldest, sound = answers
+    (version, durable, fsync, pages, size, connections, allowed, moment,
+     autovacuum, statement, lock, role) = server  # fmt: skip
+    missing = {name for _, _, sql in migrations("postgres") for name in _INDEX.findall(sql)}
+    missing -= {name for (name,) in sound}
+    # Between question and answer; nobody knows when.
+    local = sum(asked_between) // 2_000_000
+    told = {
         "engine": f"PostgreSQL {version} (psycopg {psycopg.__version__})",
         "synchronous_commit": durable,
         "fsync": fsync,
@@ -48,10 +75,17 @@ def facts(where: str, server: Sequence[Any], dead: Sequence[tuple[str, int]]) ->
         "database": where,
         "size_bytes": size,
         "connections": f"{connections} of {allowed}",
-        "dead_rows": ", ".join(f"{table} {count}" for table, count in dead),
+        "role": role,
+        "autovacuum": autovacuum,
+        "statement_timeout": statement,
+        "lock_timeout": lock,
+        "dead_rows": ", ".join(f"{table} {count} of {count + live}" for table, count, live in dead),
+        "oldest_transaction": f"{oldest[0][0]} s ({oldest[0][1]})" if oldest else "",
+        "missing_indexes": ", ".join(sorted(missing)),
         # Only for the eye: nothing depends on the clock of this machine.
-        "clock_skew_ms": str(time.time_ns() // 1_000_000 - moment),
+        "clock_skew_ms": str(local - moment),
     }
+    return {name: value for name, value in told.items() if value}
 
 
 def backup(conninfo: str, where: str, target: str) -> None:

@@ -15,8 +15,9 @@ from collections.abc import Callable
 import psycopg
 
 from agentq.core.errors import AgentqError, Unavailable
+from agentq.stores.postgres_limits import Limits, is_unwanted
 from agentq.stores.postgres_wire import Call, Lost, Statement, Wire
-from agentq.stores.postgres_words import cannot_connect, may_pass
+from agentq.stores.postgres_words import cannot_connect, may_pass, parse_url
 
 #: More than this many are closed when they are given back.
 IDLE_MAX = 8
@@ -37,10 +38,11 @@ class Pool:
     """Opens connections as they are needed and keeps a few of those that come back."""
 
     def __init__(
-        self, conninfo: str, where: str, greet: Callable[[Wire], None], replan: Statement
+        self, url: str, limits: Limits, greet: Callable[[Wire], None], replan: Statement
     ) -> None:
-        self._conninfo = conninfo
-        self._where = where
+        self._url = url
+        self._limits = limits
+        self._conninfo, self._where = parse_url(url, limits)
         self._greet = greet
         self._replan = replan
         self._guard = threading.Lock()
@@ -72,9 +74,14 @@ class Pool:
         wire.planned_at = time.monotonic()
 
     def _open(self) -> Wire:
+        silence = self._limits.silence(0)
         try:
-            wire = Wire(self._conninfo, prepares=self._prepares)
+            wire = Wire(self._conninfo, prepares=self._prepares, silence=silence)
         except psycopg.OperationalError as error:
+            plain, _ = parse_url(self._url)
+            if is_unwanted(error) and self._conninfo != plain:
+                self._conninfo = plain  # a pooler: limits travel with each transaction instead
+                return self._open()
             words = cannot_connect(error, self._where)
             if may_pass(error):
                 raise Away(words) from error

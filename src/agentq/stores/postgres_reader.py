@@ -11,11 +11,14 @@ from agentq.contracts.store import (
     EventRow,
     Filter,
     HotRow,
+    LeavingRow,
     LogRow,
+    OutboxRow,
     RoleRow,
     SpecRow,
     SpendingRow,
     TaskRow,
+    TermRow,
     TreeRow,
 )
 from agentq.stores.postgres_wire import Call, Statement, Values, Wire
@@ -160,9 +163,29 @@ class PostgresReader:
     def membership(self, ids: Iterable[str]) -> list[tuple[str, int]]:
         return self._ask("membership", {"ids": list(ids)})
 
+    def leaving(self, lane: str, count: int) -> list[LeavingRow]:
+        now = None if self._clock is None else self._clock()
+        return self._ask("leaving", {"lane": lane, "now": now, "count": count}, leaving_row)
+
+    def ready_counts(self) -> dict[str, int]:
+        return dict(self._ask("ready_counts"))
+
+    def ready_after(
+        self, role: int, before: int, count: int, priority: int, key: int
+    ) -> list[TaskRow]:
+        values = {"role": role, "before": before, "count": count, "priority": priority, "key": key}
+        return self._ask("ready_after", values, task_row)
+
+    def terms(self) -> list[TermRow]:
+        return self._ask("terms", make_row=TermRow._make)
+
 
 def task_row(row: Sequence[Any]) -> TaskRow:
     return TaskRow(HotRow._make(row[:9]), SpecRow(row[0], row[9], row[10]))
+
+
+def leaving_row(row: Sequence[Any]) -> LeavingRow:
+    return LeavingRow(OutboxRow._make(row[:6]), task_row(row[6:]))
 
 
 def log_row(row: Sequence[Any]) -> LogRow:

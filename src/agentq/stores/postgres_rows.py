@@ -30,7 +30,8 @@ from agentq.contracts.store import (
     TaskRow,
     TreeRow,
 )
-from agentq.stores.postgres_reader import NO_VALUES, PostgresReader
+from agentq.stores.postgres_loops import PostgresLoops
+from agentq.stores.postgres_reader import NO_VALUES
 from agentq.stores.postgres_wire import Call, Statement, Values, Wire
 
 #: In more batches than these nothing would be gained.
@@ -45,7 +46,7 @@ def payload(topics: Iterable[str]) -> str:
     return text if len(text.encode()) <= NOTIFY_BYTES_MAX else "*"
 
 
-class PostgresTx(PostgresReader):
+class PostgresTx(PostgresLoops):
     """One transaction that may write."""
 
     def __init__(

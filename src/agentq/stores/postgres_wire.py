@@ -52,7 +52,7 @@ class Lost(Exception):
 class Statement:
     """Named SQL as the wire wants it: numbered parameters, and their names in that order."""
 
-    __slots__ = ("names", "sql", "title")
+    __slots__ = ("begins", "names", "sql", "title")
 
     def __init__(self, name: str, sql: str) -> None:
         names: list[str] = []
@@ -64,6 +64,7 @@ class Statement:
 
         self.sql = _PARAMETER.sub(number, sql).encode()
         self.names = tuple(names)
+        self.begins = self.sql.startswith(b"BEGIN")
         # Two versions of agentq behind one pooler must not mistake each other's statements.
         mark = hashlib.blake2b(self.sql, digest_size=6).hexdigest()
         self.title = f"agentq_{name}_{mark}".encode()
@@ -116,7 +117,7 @@ def _text(value: str) -> bytes:
 class Wire:
     """One connection. Not for two threads at once; whoever takes it gives it back."""
 
-    def __init__(self, conninfo: str, *, prepares: bool = True) -> None:
+    def __init__(self, conninfo: str, *, prepares: bool = True, silence: float = 40.0) -> None:
         self._connection = psycopg.connect(conninfo, autocommit=True)
         self._pq = self._connection.pgconn
         self._pq.enter_pipeline_mode()
@@ -125,6 +126,10 @@ class Wire:
         self._loader = Transformer(self._connection)
         #: When the server last had reason to plan its prepared statements anew.
         self.planned_at = time.monotonic()
+        #: Seconds after which a server that says nothing at all is given up.
+        self.silence = silence
+        #: What every transaction begins with, where the session itself could not be told.
+        self.preface: Call | None = None
         self._prepares = prepares
         self._prepared: set[bytes] = set()
         #: What was asked ahead and is not answered yet; and the answers, if somebody had to wait.
@@ -155,6 +160,9 @@ class Wire:
         with self._minding():
             if self._awaited:
                 self._arrived = self._receive(self._taken())
+            prefaced = self._prefaced(calls)
+            if prefaced >= 0 and self.preface is not None:
+                calls = [*calls[:prefaced], self.preface, *calls[prefaced:]]
             expected: list[Call | Statement] = []
             for call in calls:
                 self._send(call, expected)
@@ -164,7 +172,16 @@ class Wire:
                     self._send(call, self._awaited)
             self._pq.pipeline_sync()
             self._flush()
-            return self._receive(expected)
+            rows = self._receive(expected)
+            if prefaced >= 0:
+                del rows[prefaced]
+            return rows
+
+    def _prefaced(self, calls: Sequence[Call]) -> int:
+        """Where the preface goes: after BEGIN, else before all; -1 for nowhere."""
+        if self.preface is None or self._pq.transaction_status != pq.TransactionStatus.IDLE:
+            return -1
+        return 1 if calls[0].statement.begins else 0
 
     def collect(self) -> list[list[Any]]:
         """The rows of what was asked ahead."""
@@ -213,7 +230,7 @@ class Wire:
     def _flush(self) -> None:
         while self._pq.flush():
             self._poll.modify(self._pq.socket, select.POLLIN | select.POLLOUT)
-            if self._poll.poll()[0][1] & select.POLLIN:
+            if self._wait() & select.POLLIN:
                 self._pq.consume_input()
             self._poll.modify(self._pq.socket, select.POLLIN)
 
@@ -243,10 +260,18 @@ class Wire:
         while self._next_result().status != pq.ExecStatus.PIPELINE_SYNC:
             continue
 
+    def _wait(self) -> int:
+        """Sleep until the server says something, or can be told more. It answers a statement that
+        takes too long by itself: one that is silent for longer than that is not there any more."""
+        ready = self._poll.poll(self.silence * 1000)
+        if not ready:
+            raise Lost(f"the server has said nothing for {self.silence:g} s")
+        return ready[0][1]
+
     def _next_result(self) -> pq.abc.PGresult:
         while True:
             while self._pq.is_busy():
-                self._poll.poll()
+                self._wait()
                 self._pq.consume_input()
             result = self._pq.get_result()
             if self._pq.status != pq.ConnStatus.OK:

@@ -7,6 +7,7 @@ from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from agentq.core.errors import AgentqError, Invalid, Unavailable
+from agentq.stores.postgres_limits import Limits, opening_options
 from agentq.stores.postgres_wire import PATIENCE
 
 #: The server could not do it now, did nothing, and may well do it if asked again.
@@ -17,11 +18,20 @@ POOLED = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
 _NOTHING = "Nothing was changed."
 
 
-def parse_url(url: str) -> tuple[str, str]:
-    """(what to hand to libpq, how to call the ledger in messages)."""
+def parse_url(url: str, limits: Limits | None = None) -> tuple[str, str]:
+    """(what to hand to libpq, how to call the ledger in messages).
+
+    With `limits` the opening packet says them, unless that would hide somebody else's options.
+    """
     try:
         parts = conninfo_to_dict(url)
-        conninfo = make_conninfo("", **{**PATIENCE, **parts})
+        said: dict[str, str | int | None] = {**PATIENCE, **parts}
+        if limits is not None:
+            said["options"] = opening_options(limits, parts) or parts.get("options")
+        if "," in str(parts.get("host") or "") and not parts.get("target_session_attrs"):
+            # Of several servers one is the primary. After a failover it is another one.
+            said["target_session_attrs"] = "read-write"
+        conninfo = make_conninfo("", **said)
     except psycopg.Error:
         # The reason libpq gives repeats parts of the address, perhaps the password.
         raise Invalid(
@@ -101,6 +111,12 @@ _FAILURES: tuple[tuple[tuple[type[psycopg.Error], ...], type[AgentqError], str, 
         Unavailable,
         f"The ledger {{where}} cannot be written: the server or this user is read-only. {_NOTHING}",
         "Point agentq at the primary server, or lift default_transaction_read_only.",
+    ),
+    (
+        (errors.ObjectNotInPrerequisiteState,),
+        Unavailable,
+        f"The ledger {{where}} cannot be written: {{said}}. {_NOTHING}",
+        "Use the ledger that is named there; `agentq move --undo` opens this one again.",
     ),
     (
         (errors.QueryCanceled, errors.LockNotAvailable, errors.IdleInTransactionSessionTimeout),

@@ -17,6 +17,7 @@ from agentq.contracts.store import (
     Filter,
     HotRow,
     Lease,
+    LeavingRow,
     LogRow,
     NewRow,
     OutboxRow,
@@ -24,6 +25,7 @@ from agentq.contracts.store import (
     SpecRow,
     SpendingRow,
     TaskRow,
+    TermRow,
     TreeRow,
 )
 
@@ -189,6 +191,27 @@ class SqliteTx:
     def membership(self, ids: Iterable[str]) -> list[tuple[str, int]]:
         return self._all("membership", (_json(list(ids)),))
 
+    def leaving(self, lane: str, count: int) -> list[LeavingRow]:
+        rows = self._all("leaving", {"lane": lane, "now": self.now(), "count": count})
+        return [
+            LeavingRow(
+                OutboxRow(*row[:6]), TaskRow(HotRow(*row[6:15]), SpecRow(row[6], row[15], row[16]))
+            )
+            for row in rows
+        ]
+
+    def ready_counts(self) -> dict[str, int]:
+        return dict(self._all("ready_counts"))
+
+    def ready_after(
+        self, role: int, before: int, count: int, priority: int, key: int
+    ) -> list[TaskRow]:
+        wanted = {"role": role, "before": before, "priority": priority, "key": key, "count": count}
+        return self._task_rows(self._all("ready_after", wanted))
+
+    def terms(self) -> list[TermRow]:
+        return [TermRow(*row) for row in self._all("terms")]
+
     # -- tasks -----------------------------------------------------------------------------------
 
     def insert_one(self, row: NewRow, task_id: str, body: str) -> bool:
@@ -349,6 +372,20 @@ class SqliteTx:
 
     def ack_effects(self, sequences: Sequence[int]) -> None:
         self._many("ack_effect", [(sequence,) for sequence in sequences])
+
+    def postpone_effects(self, sequences: Sequence[int], until: int) -> None:
+        self._many("postpone_effect", [(until, sequence) for sequence in sequences])
+
+    def relax(self) -> None:
+        """Nothing to gain: a commit that is not synced is synced by the next."""
+
+    def lock_terms(self, names: Sequence[str]) -> list[TermRow]:
+        self._many("insert_term", [(name,) for name in names])
+        wanted = set(names)
+        return [row for row in self.terms() if row.name in wanted]
+
+    def set_terms(self, rows: Sequence[TermRow]) -> None:
+        self._many("set_term", [row._asdict() for row in rows])
 
     # -- the graph, roles and resources ----------------------------------------------------------
 

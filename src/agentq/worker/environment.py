@@ -33,6 +33,10 @@ def environment_for(desk: Desk, claim: Claim, job: Job, launch: Launch) -> dict[
         "AGENTQ_URL": settings.url,
         "AGENTQ_ARTIFACTS_ROOT": settings.artifacts_root,
         "AGENTQ_HOME": settings.home,
+        **{
+            f"AGENTQ_ARTIFACTS_{name.upper()}": value
+            for name, value in settings.artifacts_options.items()
+        },
     }
     if desk.agent.warm:
         return common  # it serves many tasks: each is told in words which one it is

@@ -36,6 +36,8 @@ POLL_SECONDS = 5.0
 #: The same where a broker says which tasks are there, and `agentq up` says it again if need be.
 LOOK_SECONDS = 60.0
 _BEAT_EVERY = 1.0
+#: After so long hints are tried again that the ledger was not there for.
+_AGAIN_SECONDS = 1.0
 
 
 @dataclass
@@ -80,7 +82,8 @@ class Worker:
         self._ended = ended
         self._wake, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._beat_at = 0.0
-        self._look_at = 0.0
+        self._look_at = self._eager_until = 0.0
+        self._hints: list[Hint] = []
         self._trouble = ""
 
     # -- from outside ------------------------------------------------------------------------------
@@ -136,7 +139,10 @@ class Worker:
             return True
         if now < self._look_at:
             return False
-        self._look_at = now + LOOK_SECONDS * _spread()
+        # A hint that was refused may have been about a task that only has to wait: for room, for
+        # a provider. Nobody hints at it again for a while, so we look more often for a while.
+        eager = now < self._eager_until
+        self._look_at = now + (POLL_SECONDS if eager else LOOK_SECONDS) * _spread()
         return True
 
     def _wanted(self) -> int:
@@ -174,7 +180,12 @@ class Worker:
             desk.role, hints, lease=desk.settings.lease, provider=desk.provider,
             gated=bool(desk.settings.verify),
         )  # fmt: skip
-        self.refused_hints += len(hints) - len(claims)
+        refused = len(hints) - len(claims)
+        if refused:
+            self.refused_hints += refused
+            now = time.monotonic()
+            self._eager_until = now + LOOK_SECONDS
+            self._look_at = min(self._look_at, now + POLL_SECONDS * _spread())
         return claims
 
     def _say_trouble(self, text: str) -> None:
@@ -209,16 +220,31 @@ class Worker:
         self._stir()
 
     def _nap(self, inbox: Inbox) -> None:
-        hints = inbox.take(self._wanted(), self._pause(inbox), self._wake)
+        held, self._hints = self._hints, []
+        pause = min(self._pause(inbox), _AGAIN_SECONDS) if held else self._pause(inbox)
+        hints = held or inbox.take(self._wanted(), pause, self._wake)
+        if held:
+            inbox.take(0, pause, self._wake)
         self._drain_pipe()
         now = time.monotonic()
         if inbox.stirred and self.running and now - self._beat_at >= _BEAT_EVERY:
             self._beat_at = now
             self.desk.queue.heartbeats.beat_now()
         if hints and inbox.names_tasks:
-            self._fill(lambda _: self._claim_hinted(hints))
-            # Also if the ledger was away: it will be said again, and better late than to everybody.
-            inbox.settle(hints)
+            self._follow(inbox, hints)
+
+    def _follow(self, inbox: Inbox, hints: list[Hint]) -> None:
+        """Claim what these hint at, and let go of them. Those that must wait, for the ledger or for
+        a slot, are others' if we die before."""
+        wanted = self._wanted()
+        now, later = hints[:wanted], hints[wanted:]
+        if now:
+            self._fill(lambda _: self._claim_hinted(now))
+            if self._trouble:
+                later = hints
+            else:
+                inbox.settle(now)
+        self._hints = later
 
     def _pause(self, inbox: Inbox) -> float:
         """Until the next timer of the ledger, but no longer than the safety poll."""

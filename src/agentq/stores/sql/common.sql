@@ -114,3 +114,10 @@ WHERE kind = :kind ORDER BY name, day;
 
 -- name: forget_spending
 DELETE FROM spending WHERE kind = :kind AND day < :before_day;
+
+-- name: ready_counts
+SELECT r.name, count(*) FROM tasks t JOIN roles r ON r.id = t.role
+WHERE t.state = 1 AND t.state < 5 GROUP BY r.name ORDER BY r.name;
+
+-- name: terms
+SELECT name, holder, term, expires_at FROM terms ORDER BY name;

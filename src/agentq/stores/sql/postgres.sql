@@ -532,12 +532,22 @@ DISCARD PLANS;
 -- name: settings
 SELECT current_setting('synchronous_commit'),
        floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
+       -- In milliseconds; 0 if there is none.
+       floor(extract(epoch FROM current_setting('statement_timeout')::interval) * 1000)::bigint,
+       floor(extract(epoch FROM current_setting('lock_timeout')::interval) * 1000)::bigint,
        -- These statements are planned once, not for each set of values: planning takes longer than
        -- running most of them.
        set_config('plan_cache_mode', 'force_generic_plan', false),
        set_config('tcp_keepalives_idle', '15', false),
        set_config('tcp_keepalives_interval', '5', false),
        set_config('tcp_keepalives_count', '3', false);
+
+-- How long a statement may run and wait for locks, where only transactions can be told: in a
+-- session of its own the opening packet has said it (see postgres_limits.py).
+
+-- name: limits
+SELECT set_config('statement_timeout', :statement_timeout::text, true),
+       set_config('lock_timeout', :lock_timeout::text, true);
 
 -- name: newest_migration
 SELECT coalesce(max(version), 0)::bigint FROM schema_migrations;
@@ -561,10 +571,91 @@ SELECT current_setting('server_version'), current_setting('synchronous_commit'),
        pg_database_size(current_database())::text,
        (SELECT count(*) FROM pg_stat_activity WHERE datname = current_database())::text,
        current_setting('max_connections'),
-       floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint;
+       floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
+       current_setting('autovacuum'), current_setting('statement_timeout'),
+       current_setting('lock_timeout'),
+       CASE WHEN pg_is_in_recovery() THEN 'standby' ELSE 'primary' END;
 
 -- name: dead_rows
-SELECT relname::text, n_dead_tup::bigint FROM pg_stat_user_tables
+SELECT relname::text, n_dead_tup::bigint, n_live_tup::bigint FROM pg_stat_user_tables
 WHERE relid IN ('tasks'::regclass, 'events'::regclass, 'specs'::regclass, 'outbox'::regclass,
                 'head'::regclass)
 ORDER BY 1;
+
+-- What keeps old versions of rows alive: the oldest transaction of a client, and of those that were
+-- prepared and forgotten. Of other users' sessions a plain user learns little.
+
+-- name: oldest_transaction
+SELECT floor(extract(epoch FROM clock_timestamp() - began))::bigint, who
+FROM (
+    SELECT xact_start AS began,
+           coalesce(nullif(application_name, ''), 'a client') || ', ' || coalesce(state, '')
+           || ', pid ' || pid AS who
+    FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid() AND xact_start IS NOT NULL
+      AND backend_type = 'client backend'
+    UNION ALL
+    SELECT prepared, 'prepared as ' || gid FROM pg_prepared_xacts
+    WHERE database = current_database()
+) AS open
+ORDER BY began LIMIT 1;
+
+-- Those that are there and whole: an index that was built badly is in the way only.
+
+-- name: sound_indexes
+SELECT c.relname::text FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+WHERE i.indisvalid AND c.relnamespace =
+    (SELECT relnamespace FROM pg_class WHERE oid = 'tasks'::regclass);
+
+-- What the loops of `agentq up` ask. Reading the outbox hides nothing: a loop that runs alone needs
+-- no commit before it may carry an effect out.
+
+-- name: leaving
+WITH due AS MATERIALIZED (
+    SELECT * FROM outbox WHERE lane = :lane::text AND due_at <=
+        coalesce(:now::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
+    ORDER BY sequence LIMIT :count::bigint
+)
+SELECT o.sequence, o.key || '.' || o.version || '.' || o.number, s.id, o.lane, o.payload, o.tries,
+       t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
+       s.submitted_at, s.body
+FROM due o
+CROSS JOIN LATERAL (SELECT * FROM tasks WHERE key = o.key LIMIT 1) AS t
+CROSS JOIN LATERAL (SELECT * FROM specs WHERE key = o.key LIMIT 1) AS s
+ORDER BY o.sequence;
+
+-- name: ready_after
+WITH ready AS MATERIALIZED (
+    SELECT * FROM tasks
+    WHERE role = :role::integer AND state = 1 AND state < 5 AND updated_at <= :before::bigint
+      AND (priority, key) > (:priority::smallint, :key::bigint)
+    ORDER BY priority, key LIMIT :count::bigint
+)
+SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
+       s.submitted_at, s.body
+FROM ready t
+CROSS JOIN LATERAL (SELECT submitted_at, body FROM specs WHERE key = t.key LIMIT 1) AS s
+ORDER BY t.priority, t.key;
+
+-- name: relax
+SELECT set_config('synchronous_commit', 'off', true);
+
+-- name: postpone_effects
+UPDATE outbox SET due_at = :until::bigint, tries = tries + 1 WHERE sequence IN (
+    SELECT sequence FROM outbox WHERE sequence = ANY (:sequences::bigint[])
+    ORDER BY sequence FOR UPDATE);
+
+-- name: insert_terms
+INSERT INTO terms (name, holder, term, expires_at)
+SELECT name, '', 0, 0 FROM unnest(:names::text[]) AS u (name) ORDER BY name
+ON CONFLICT (name) DO NOTHING;
+
+-- name: lock_terms
+SELECT name, holder, term, expires_at FROM terms WHERE name = ANY (:names::text[])
+ORDER BY name FOR UPDATE;
+
+-- name: set_terms
+UPDATE terms t SET holder = u.holder, term = u.term, expires_at = u.expires_at
+FROM unnest(:names::text[], :holders::text[], :numbers::bigint[], :expiries::bigint[])
+     AS u (name, holder, term, expires_at)
+WHERE t.name = u.name;

@@ -245,3 +245,27 @@ DELETE FROM tree_members WHERE key = ?;
 
 -- name: fell_trees
 DELETE FROM trees WHERE NOT EXISTS (SELECT 1 FROM tree_members m WHERE m.root = trees.root);
+
+-- name: leaving
+SELECT o.sequence, o.key || '.' || o.version || '.' || o.number, s.id, o.lane, o.payload, o.tries,
+       t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
+       s.submitted_at, s.body
+FROM outbox o CROSS JOIN tasks t ON t.key = o.key CROSS JOIN specs s ON s.key = o.key
+WHERE o.lane = :lane AND o.due_at <= :now ORDER BY o.sequence LIMIT :count;
+
+-- name: ready_after
+SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
+       t.last_event, s.submitted_at, s.body
+FROM tasks t INDEXED BY tasks_live CROSS JOIN specs s ON s.key = t.key
+WHERE t.role = :role AND t.state = 1 AND t.state < 5 AND t.updated_at <= :before
+  AND (t.priority, t.key) > (:priority, :key)
+ORDER BY t.priority, t.key LIMIT :count;
+
+-- name: postpone_effect
+UPDATE outbox SET due_at = ?, tries = tries + 1 WHERE sequence = ?;
+
+-- name: insert_term
+INSERT INTO terms (name, holder, term, expires_at) VALUES (?, '', 0, 0) ON CONFLICT DO NOTHING;
+
+-- name: set_term
+UPDATE terms SET holder = :holder, term = :term, expires_at = :expires_at WHERE name = :name;

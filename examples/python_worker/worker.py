@@ -1,0 +1,221 @@
+"""A worker for agentq that speaks AMQP and JSON, and knows nothing else of agentq.
+
+    pip install amqp
+    python worker.py amqp://user:password@host:5672/ counter -- wc -w
+
+It runs a command for each task of a role: the task's text goes to the command's standard input, and
+what it prints becomes the result. Put your agent where the command is. docs/protocol.md says why
+each step is as it is. When the broker goes away this program ends; let something start it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+from urllib.request import url2pathname
+
+import amqp
+
+ANSWER_SECONDS, ANSWER_TRIES = 10.0, 3
+#: An envelope has 64 KiB at most; what is longer would go into the artifact store.
+OUTPUT_CHARS_MAX = 8_000
+
+
+class NoAnswer(Exception):
+    """Nobody takes messages in: `agentq up` does not run, or the broker is cut off from it."""
+
+
+class Worker:
+    """One task at a time. Everything about the broker happens in the calling thread."""
+
+    def __init__(self, url: str, role: str, command: list[str]) -> None:
+        where = urlsplit(url)
+        self.role, self.command = role, command
+        self.name = f"python:{role}:{platform.node()}:{os.getpid()}"
+        self.connection = amqp.Connection(
+            f"{where.hostname}:{where.port or 5672}",
+            userid=unquote(where.username or "guest"),
+            password=unquote(where.password or "guest"),
+            virtual_host=unquote(where.path[1:]) or "/",
+            heartbeat=60,
+            connect_timeout=10,
+            confirm_publish=True,
+        )
+        self.connection.connect()
+        self.channel = self.connection.channel()
+        self.channel.basic_qos(0, 1, False)
+        # Answers and words to stop come to a queue of our own, which goes when we go.
+        self.own_queue = self.channel.queue_declare("", exclusive=True).queue
+        self.channel.queue_bind(self.own_queue, "agentq.control", f"stop.{self.name}")
+        self.channel.basic_consume(self.own_queue, no_ack=True, callback=self._hear)
+        self.answers: dict[str, dict[str, Any]] = {}
+        self.offered: list[Any] = []
+        self.holding: tuple[str, int] | None = None
+        self.lost = self.leaving = False
+
+    # -- listening ---------------------------------------------------------------------------------
+
+    def _hear(self, message: Any) -> None:
+        heard = json.loads(message.body)
+        if "in_reply_to" in heard:
+            self.answers[heard["in_reply_to"]] = heard
+        named = (heard.get("task_id"), heard.get("epoch"))
+        if named == self.holding and (heard.get("stop") or heard.get("code") == "stale"):
+            self.lost = True  # cancelled, or in other hands: whatever we still do is refused
+
+    def listen(self, seconds: float) -> None:
+        try:
+            self.connection.drain_events(timeout=seconds)
+        except TimeoutError:
+            self.connection.heartbeat_tick()
+
+    # -- speaking ----------------------------------------------------------------------------------
+
+    def envelope(self, status: str, task: dict[str, Any], epoch: int = 0) -> dict[str, Any]:
+        return {
+            "v": 1, "message_id": uuid.uuid4().hex, "task_id": task["task_id"], "from": self.name,
+            "status": status, "epoch": epoch,
+        }  # fmt: skip
+
+    def ask(self, status: str, task: dict[str, Any], epoch: int = 0, **fields: Any) -> Any:
+        """Publish until it is answered; the same message each time, so it counts once."""
+        message = {**self.envelope(status, task, epoch), **fields}
+        for _ in range(ANSWER_TRIES):
+            self.publish(message)
+            until = time.monotonic() + ANSWER_SECONDS
+            while time.monotonic() < until:
+                if message["message_id"] in self.answers:
+                    return self.answers.pop(message["message_id"])
+                self.listen(0.5)
+        raise NoAnswer(f"no answer about {task['task_id']}")
+
+    def publish(self, message: dict[str, Any]) -> None:
+        envelope = amqp.Message(
+            json.dumps(message), content_type="application/json", delivery_mode=2,
+            message_id=message["message_id"], reply_to=self.own_queue,
+        )  # fmt: skip
+        self.channel.basic_publish(envelope, "agentq.status", self.role)
+
+    # -- working -----------------------------------------------------------------------------------
+
+    def serve(self, idle_seconds: float) -> int:
+        """Work until nothing has come for a while; how many tasks were completed."""
+        done = 0
+        while not self.leaving:
+            offer = self._next_offer(idle_seconds)
+            if offer is None:
+                break
+            task = json.loads(offer.body)
+            answer = self.ask("started", task)
+            # In any case the hint has done its work. The ledger keeps the task ours, not the
+            # broker: a message that is held for hours is taken back and given to somebody else.
+            self.channel.basic_ack(offer.delivery_tag)
+            if answer["status"] == "accepted":
+                done += self._work(task, answer)
+            else:
+                print(f"{task['task_id']}: not ours: {answer['reason']}", flush=True)
+        return done
+
+    def _next_offer(self, idle_seconds: float) -> Any:
+        """Consume only while there is nothing to do: what we have no hands for is for others."""
+        until = time.monotonic() + idle_seconds
+        self.channel.basic_consume(
+            f"agentq.role.{self.role}", consumer_tag="tasks", callback=self.offered.append
+        )
+        while not self.offered and not self.leaving and time.monotonic() < until:
+            self.listen(min(1.0, max(until - time.monotonic(), 0.01)))
+        # With a prefetch of one there is at most one, and no next before it is acknowledged.
+        self.channel.basic_cancel("tasks")
+        return self.offered.pop() if self.offered else None
+
+    def _work(self, task: dict[str, Any], answer: dict[str, Any]) -> bool:
+        epoch, lease = answer["epoch"], answer["lease_seconds"]
+        self.holding, self.lost = (task["task_id"], epoch), False
+        with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as printed:
+            given.write(text_of(task, answer).encode())
+            given.seek(0)
+            child = subprocess.Popen(
+                self.command, stdin=given, stdout=printed, stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env={**os.environ, "TASK_ID": task["task_id"], "TASK_EPOCH": str(epoch)},
+            )  # fmt: skip
+            beat_at = 0.0
+            while child.poll() is None and not self.lost and not self.leaving:
+                if time.monotonic() >= beat_at:
+                    self.publish(self.envelope("heartbeat", task, epoch))
+                    beat_at = time.monotonic() + lease / 3
+                self.listen(0.1)
+            if child.poll() is None:
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
+            printed.seek(0)
+            output = printed.read().decode("utf-8", "replace")[:OUTPUT_CHARS_MAX]
+        return self._report(task, epoch, child.returncode, output.replace("\x00", ""))
+
+    def _report(self, task: dict[str, Any], epoch: int, status: int, output: str) -> bool:
+        self.holding = None
+        last = output.strip().rpartition("\n")[2]
+        if self.lost:
+            print(f"{task['task_id']}: lost", flush=True)
+            return False
+        if self.leaving:
+            answer = self.ask("released", task, epoch, summary="the worker was told to end")
+        elif status:
+            why = f"the command ended with {status}: {last}"
+            answer = self.ask("failed", task, epoch, summary=why)
+        else:
+            names = task.get("expected_output", {}).get("artifacts", [])
+            files = [{"name": f"{name}.txt", "content": output} for name in names]
+            answer = self.ask(
+                "completed", task, epoch, summary=last, result=output, artifacts=files
+            )
+        said = answer.get("reason", answer["about"])
+        print(f"{task['task_id']} attempt {epoch}: {said}", flush=True)
+        return bool(answer["status"] == "accepted" and answer["about"] == "completed")
+
+
+def text_of(task: dict[str, Any], answer: dict[str, Any]) -> str:
+    """All that is asked: the context file if there is one, and what was said since."""
+    text = str(task["instructions"])
+    where = urlsplit(task.get("context_ref") or "")
+    if where.scheme == "file":
+        text = Path(url2pathname(where.path)).read_text("utf-8")
+    notes = [f"{note['kind']} by {note['by']}: {note['text']}" for note in answer["notes"]]
+    return "\n\n".join([text, *notes])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Run a command for the tasks of a role.")
+    parser.add_argument("url", help="amqp://user:password@host:port/vhost")
+    parser.add_argument("role")
+    parser.add_argument("command", nargs="+", help="what to run; after --")
+    parser.add_argument("--idle", type=float, default=1e9, help="end after so many idle seconds")
+    options = parser.parse_args()
+    worker = Worker(options.url, options.role, options.command)
+
+    def leave(*_: object) -> None:
+        worker.leaving = True
+
+    signal.signal(signal.SIGTERM, leave)
+    print(f"ready: {worker.name}", flush=True)
+    try:
+        print(f"{worker.serve(options.idle)} done", flush=True)
+    except NoAnswer as trouble:
+        sys.exit(f"error: {trouble}")
+    finally:
+        worker.connection.close()
+
+
+if __name__ == "__main__":
+    main()

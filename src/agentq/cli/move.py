@@ -1,0 +1,141 @@
+"""`agentq move`: from one database to another, with everything in it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from agentq.cli.options import command
+from agentq.cli.screen import emit_json, note, paint, say, size_words
+from agentq.cli.session import Session, pass_session
+
+if TYPE_CHECKING:
+    from agentq.client.moving import Moved
+    from agentq.settings import Settings
+
+#: A new clock that is off by less than this is not worth a word.
+_CLOCK_MS = 2000
+
+
+@command()
+@click.option("--to", "to", metavar="URL", help="Where the ledger goes: an empty database.")
+@click.option("--artifacts", metavar="ROOT", help="Where files go.  [default: they stay]")
+@click.option("--endpoint", metavar="URL", help="The address of the object store, if not AWS.")
+@click.option("--region", metavar="NAME", help="The region of the object store.")
+@click.option("--force-release", is_flag=True, help="Give back what is in progress.")
+@click.option("--undo", is_flag=True, help="Open the ledger again that a move has closed.")
+@click.option("--yes", is_flag=True, help="With --undo: even if it was moved for good.")
+@pass_session
+def move(
+    session: Session,
+    to: str | None,
+    artifacts: str | None,
+    endpoint: str | None,
+    region: str | None,
+    force_release: bool,
+    undo: bool,
+    yes: bool,
+) -> None:
+    """Move the whole installation to another database.
+
+    Copies tasks, events, names that are taken, limits and budgets in one transaction, files if
+    --artifacts names a new place, compares both sides and proves every task from its log there.
+    Then agentq.toml names the new places, and the old ledger refuses every write with the new
+    address. It can be run again after any interruption.
+    """
+    settings = session.settings()
+    if undo:
+        if to:
+            raise click.UsageError("--undo opens the old ledger; --to names a new one.")
+        _undo(session, settings, yes)
+        return
+    if not to:
+        raise click.UsageError(
+            "Where to? --to names an empty database, for example postgresql://user@host/agentq."
+        )
+    from agentq.client.moving import move as move_all
+
+    wanted = _wanted(settings, to, artifacts, {"endpoint": endpoint, "region": region})
+    moved = move_all(session.parts(), wanted, force_release=force_release, tell=note)
+    _report(session, wanted, moved, _rewritten(settings, wanted))
+
+
+def _wanted(
+    settings: Settings, to: str, artifacts: str | None, options: dict[str, str | None]
+) -> Settings:
+    from agentq.settings import load_settings
+
+    root = artifacts or settings.artifacts_root
+    if "://" not in root:
+        root = str(Path(root).absolute())
+    given = {name: value for name, value in options.items() if value}
+    return replace(
+        settings,
+        url=load_settings(to).url,
+        artifacts_root=root,
+        artifacts_options={**settings.artifacts_options, **given},
+        local=settings.home,
+    )
+
+
+def _rewritten(settings: Settings, wanted: Settings) -> bool:
+    from agentq.client.moving_settings import rewrite
+
+    return rewrite(Path(settings.source), wanted)
+
+
+def _report(session: Session, wanted: Settings, moved: Moved, rewritten: bool) -> None:
+    settings = wanted.source if rewritten else ""
+    if session.json:
+        emit_json(
+            {
+                "source": moved.source,
+                "target": moved.target,
+                "artifacts_root": wanted.artifacts_root,
+                "tasks": moved.tasks,
+                "events": moved.events,
+                "files": moved.files,
+                "size_bytes": moved.size_bytes,
+                "released": list(moved.released),
+                "clock_ms": moved.clock_ms,
+                "settings": settings,
+            }
+        )
+        return
+    good = paint("✓", "green")
+    say(f"{good} ledger     {moved.tasks} tasks with {moved.events} events: {moved.target}")
+    if moved.files:
+        size = size_words(moved.size_bytes)
+        say(f"{good} artifacts  {moved.files} files, {size}: {wanted.artifacts_root}")
+    else:
+        say(f"{good} artifacts  stay in {wanted.artifacts_root}")
+    say(f"{good} proved     both sides are alike, and every state follows from the log")
+    if moved.released:
+        say(f"  given back: {', '.join(moved.released)}")
+    if abs(moved.clock_ms) > _CLOCK_MS:
+        ahead = "ahead of" if moved.clock_ms > 0 else "behind"
+        say(f"  the new ledger's clock is {abs(moved.clock_ms) / 1000:.0f} s {ahead} the old one's")
+    if rewritten:
+        say(f"{good} settings   {settings} names the new places")
+    else:
+        say(f"! settings   {wanted.source} still names the old ledger: change it to the new one")
+    say(f"  the old ledger refuses every write from now on: {moved.source}")
+
+
+def _undo(session: Session, settings: Settings, yes: bool) -> None:
+    from agentq.cli.session import refuse_missing
+    from agentq.client.moving import undo as open_again
+
+    refuse_missing(settings)
+    lifted = open_again(settings, even_if_moved=yes)
+    if session.json:
+        emit_json({"lifted": lifted._asdict() if lifted else None})
+    elif lifted is None:
+        say("nothing to undo: this ledger is open")
+    elif lifted.state == "filling":
+        say(f"what had been copied from {lifted.peer} was removed: this ledger is empty")
+    else:
+        say(f"this ledger can be written again; its move to {lifted.peer} is off")

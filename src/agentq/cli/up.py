@@ -1,0 +1,131 @@
+"""`agentq up`: keep an installation going."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from agentq.cli.options import Duration, command
+from agentq.cli.screen import is_terminal
+from agentq.cli.session import Session, pass_session
+
+if TYPE_CHECKING:
+    from agentq.daemon.up import Daemon
+
+
+@command()
+@click.option("--no-workers", is_flag=True, help="Run the loops only.")
+@click.option(
+    "--grace",
+    type=Duration(),
+    default="30s",
+    show_default=True,
+    help="After SIGTERM, agents may finish for so long; then their tasks are given back.",
+)
+@click.option(
+    "--keep",
+    type=Duration(),
+    help="Delete tasks that ended longer ago, with their files.  [default: keep them]",
+)
+@click.option(
+    "--term",
+    type=Duration(),
+    default="10s",
+    show_default=True,
+    help="Another process takes the loops over so long after this one was killed.",
+)
+@click.option(
+    "--health",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Touch this file every few seconds while no loop hangs.",
+)
+@click.option("--log-json", is_flag=True, help="Log lines as JSON.")
+@pass_session
+def up(
+    session: Session,
+    no_workers: bool,
+    grace: int,
+    keep: int | None,
+    term: int,
+    health: Path | None,
+    log_json: bool,
+) -> None:
+    """Run the loops that keep an installation going, and its workers.
+
+    The loops apply timers, publish results, delete what is old and, with a broker, announce ready
+    tasks, send replies and take in what foreign workers say. The workers are those of the
+    [roles.NAME] in agentq.toml that name an agent or a command; they are started again when they
+    end. Several may run, on one machine or on many: each loop runs in one of them, and in another
+    soon after that one is gone.
+
+    SIGTERM or Ctrl-C ends workers first, then the loops; a second one ends everything at once.
+    """
+    from agentq.daemon.up import Daemon, Options
+    from agentq.daemon.workers import worker_command
+
+    queue = session.queue()
+    as_json = log_json or session.json
+    _log_to_stderr(as_json=as_json)
+    with _output(quiet=no_workers) as output:
+        options = Options(float(term), keep or 0, not no_workers, grace, health, output=output)
+        daemon = Daemon(
+            queue,
+            options,
+            command=lambda role: worker_command(role, grace, as_json=as_json),
+        )
+        _heed_signals(daemon)
+        daemon.run()
+
+
+class _JsonLines(logging.Formatter):
+    """One object per line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        import json
+
+        plain = {
+            "at": round(record.created, 3),
+            "level": record.levelname.lower(),
+            "message": record.getMessage(),
+        }
+        return json.dumps(plain, ensure_ascii=False)
+
+
+def _log_to_stderr(*, as_json: bool) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JsonLines() if as_json else logging.Formatter("%(asctime)s  %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    logging.getLogger("agentq.daemon").setLevel(logging.INFO)
+
+
+@contextmanager
+def _output(*, quiet: bool) -> Iterator[int | None]:
+    """Where workers write. On a terminal each would draw a table over those of the others, so there
+    they write into a pipe; `cat` outlives us, so that none of them ever writes to nobody."""
+    if quiet or not is_terminal():
+        yield None
+        return
+    with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, process_group=0) as copying:
+        assert copying.stdin is not None
+        yield copying.stdin.fileno()
+
+
+def _heed_signals(daemon: Daemon) -> None:
+    """The first signal asks for a good end, the second for a quick one."""
+
+    def heard(number: int, frame: object) -> None:
+        if daemon.stopping:
+            daemon.hurry()
+        else:
+            daemon.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, heard)

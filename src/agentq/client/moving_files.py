@@ -1,0 +1,137 @@
+"""The files of a move: contexts, evidence and results, from one artifact store to another.
+
+Everything is checked as it is read, and read back where it was written. Putting the same file again
+is fine, so a move that was interrupted begins again from the front and finds most of it done.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from functools import partial
+
+from agentq.contracts.artifacts import ArtifactStore, Stored
+from agentq.contracts.store import ArtifactRow, Reader, Store
+from agentq.core.errors import Damaged
+from agentq.core.states import TERMINAL, State
+from agentq.core.task import Spec, Task
+from agentq.ledger.codec import decode_spec, to_task
+
+_PAGE = 500
+#: Object stores answer late and many at once.
+_THREADS = 8
+
+
+class Files:
+    """Copies what is not copied yet, as often as it is asked."""
+
+    def __init__(self, source: ArtifactStore, target: ArtifactStore) -> None:
+        self._source = source
+        self._target = target
+        self._guard = threading.Lock()
+        self._done: set[tuple[str, int, str]] = set()
+        self.count = 0
+        self.size = 0
+
+    def copy_all(self, store: Store) -> None:
+        """The files of every task that the ledger knows now."""
+        with ThreadPoolExecutor(_THREADS, thread_name_prefix="agentq-move") as pool:
+            running: set[Future[None]] = set()
+            try:
+                for task, rows in tasks_of(store):
+                    running.add(pool.submit(self._copy, task, rows))
+                    if len(running) >= 4 * _THREADS:
+                        ended, running = wait(running, return_when=FIRST_COMPLETED)
+                        for each in ended:
+                            each.result()
+                for each in running:
+                    each.result()
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+
+    def _copy(self, task: Task, rows: list[ArtifactRow]) -> None:
+        if task.spec.context_sha256:
+            self._copy_context(task.id, task.spec.context_sha256, publish=True)
+        if task.state not in TERMINAL:
+            for child in children(task.spec):
+                # Waits for its task: staged there as it is here, and not to be seen yet.
+                self._copy_context(child.id, child.context_sha256, publish=False)
+        for row in rows:
+            if self._is_new(task.id, row.epoch, row.name):
+                self._copy_evidence(task.id, row)
+        report = task.memo.report
+        if task.state is State.COMPLETE and report is not None and report.result:
+            self._target.publish_result(task.id, report.epoch, report.result, report.result_sha256)
+
+    def _is_new(self, task_id: str, epoch: int, name: str) -> bool:
+        return (task_id, epoch, name) not in self._done
+
+    def _copied(self, task_id: str, epoch: int, name: str, size: int) -> None:
+        with self._guard:
+            self._done.add((task_id, epoch, name))
+            self.count += 1
+            self.size += size
+
+    def _copy_context(self, task_id: str, sha256: str, *, publish: bool) -> None:
+        name = f"{sha256}{' published' if publish else ''}"
+        if not self._is_new(task_id, 0, name):
+            return
+        data = self._source.context(task_id, sha256)
+        stored = self._target.stage_context(task_id, data)
+        if stored.sha256 != sha256:
+            raise _altered(task_id, "its context")
+        if publish:
+            self._target.publish_context(task_id, sha256)
+            self._target.context(task_id, sha256)
+        self._copied(task_id, 0, name, len(data))
+
+    def _copy_evidence(self, task_id: str, row: ArtifactRow) -> None:
+        expected = Stored(row.name, row.size, row.sha256, row.media_type)
+        with self._source.open(task_id, row.epoch, row.name, expected) as file:
+            stored = self._target.put(task_id, row.epoch, row.name, file)
+        if (stored.sha256, stored.size) != (row.sha256, row.size):
+            raise _altered(task_id, row.name)
+        wrong = self._target.check(task_id, row.epoch, row.name, row.sha256, row.size)
+        if wrong:
+            raise Damaged(f"A file did not arrive as it was sent. {wrong}", "Move again.")
+        self._copied(task_id, row.epoch, row.name, row.size)
+
+
+def _altered(task_id: str, what: str) -> Damaged:
+    return Damaged(
+        f"Task {task_id}: {what} was altered while it was copied.",
+        "See that nobody writes to the files of the old ledger, then move again.",
+    )
+
+
+def children(spec: Spec) -> Iterator[Spec]:
+    """The tasks that this one will submit when it completes, which have a context of their own."""
+    for child in spec.next:
+        if child.context_sha256:
+            yield child
+        yield from children(child)
+
+
+def tasks_of(store: Store) -> Iterator[tuple[Task, list[ArtifactRow]]]:
+    """Every task with the records of its evidence."""
+    after = 0
+    while True:
+        page = store.read(partial(_page, after=after))
+        if not page:
+            return
+        for key, task, rows in page:
+            after = max(after, key)
+            yield task, rows
+
+
+def _page(reader: Reader, after: int) -> list[tuple[int, Task, list[ArtifactRow]]]:
+    return [
+        (
+            row.hot.key,
+            to_task(row.hot, decode_spec(row.spec.body), row.spec.submitted_at),
+            reader.artifacts_of(row.hot.key),
+        )
+        for row in reader.tasks(reader.keys_after(after, _PAGE))
+    ]

@@ -1,0 +1,79 @@
+"""agentq.toml after a move: two lines change, what people wrote around them stays.
+
+The new text is read back before it takes the old one's place; a file that is written in a way that
+this does not understand is left alone, and its owner is told what to change.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from agentq.core.errors import AgentqError
+from agentq.settings import FILE_NAME, Settings, read_file
+
+#: The file as it was before.
+KEPT = f"{FILE_NAME}.before-move"
+
+
+def rewrite(file: Path, wanted: Settings) -> bool:
+    """Let this agentq.toml name the new places; False if that must be done by hand."""
+    if file.name != FILE_NAME or not file.is_file():
+        return False
+    before = read_file(file)
+    text = file.read_text("utf-8")
+    if before.url != wanted.url:
+        text = replaced(text, "ledger", {"url": wanted.url})
+    if before.artifacts_root != wanted.artifacts_root:
+        text = replaced(
+            text, "artifacts", {"root": wanted.artifacts_root, **wanted.artifacts_options}
+        )
+    draft = file.with_name(f".{FILE_NAME}.{os.getpid()}")
+    private = "@" in wanted.url or file.stat().st_mode & 0o077 == 0
+    try:
+        draft.touch(mode=0o600 if private else 0o644, exist_ok=False)
+        draft.write_text(text, "utf-8")
+        if not _says(draft, wanted):
+            return False
+        file.with_name(KEPT).unlink(missing_ok=True)
+        file.with_name(KEPT).hardlink_to(file)
+        draft.replace(file)
+    finally:
+        draft.unlink(missing_ok=True)
+    return True
+
+
+def _says(file: Path, wanted: Settings) -> bool:
+    try:
+        found = read_file(file)
+    except AgentqError:
+        return False
+    return (found.url, found.artifacts_root) == (wanted.url, wanted.artifacts_root)
+
+
+def replaced(text: str, table: str, values: Mapping[str, str]) -> str:
+    """The text with these values in this table: in their old lines, else below its heading."""
+    lines = text.splitlines()
+    heading = f"[{table}]"
+    if heading not in [line.split("#")[0].strip() for line in lines]:
+        lines += ["", heading]
+    done: list[str] = []
+    missing, inside, at = dict(values), False, 0
+    for line in lines:
+        bare = line.split("#")[0].strip()
+        if bare.startswith("["):
+            inside = bare == heading
+            done.append(line)
+            if inside:
+                at = len(done)
+            continue
+        name = line.partition("=")[0].strip()
+        if inside and name in missing:
+            done.append(f"{name} = {json.dumps(missing.pop(name), ensure_ascii=False)}")
+        else:
+            done.append(line)
+    new = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in missing.items()]
+    done[at:at] = new
+    return "\n".join(done) + "\n"

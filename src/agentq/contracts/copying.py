@@ -1,0 +1,102 @@
+"""What a move needs from a database: to be read whole, filled whole, and closed to writers.
+
+A move touches two databases and no transaction spans both, so each side can be fenced: it answers
+every write with the reason, whoever writes, from processes that never heard of the move too. The
+old side is fenced before anything is copied, the new one until the copy has been proved. Whatever
+dies in between, at most one of the two can be written, and the move can be run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Literal, NamedTuple, Protocol
+
+FenceState = Literal["moving", "moved", "filling"]
+
+
+class Fence(NamedTuple):
+    """Why a ledger cannot be written, and which ledger is at the other end of the move."""
+
+    state: FenceState
+    peer: str
+
+    @property
+    def words(self) -> str:
+        """What a writer is told."""
+        if self.state == "filling":
+            return f"this ledger is being filled from {self.peer} and cannot be changed yet"
+        if self.state == "moving":
+            return f"this ledger is being moved to {self.peer} and cannot be changed"
+        return f"this ledger was moved to {self.peer}: point agentq there"
+
+
+class Holding(NamedTuple):
+    """An attempt that is under way."""
+
+    key: int
+    task_id: str
+    epoch: int
+    holder: str
+    state: int
+
+
+class Head(NamedTuple):
+    """What was handed out last. None of it is ever handed out again, even after pruning."""
+
+    position: int
+    key: int
+    #: Of the outbox.
+    sequence: int
+    lanes: frozenset[str]
+
+
+class Fingerprint(NamedTuple):
+    """Equal for the same rows in any order, and practically never for others."""
+
+    rows: int
+    digest: int
+
+
+class Snapshot(Protocol):
+    """One committed state of a ledger, to be read from end to end."""
+
+    def tables(self) -> dict[str, tuple[str, ...]]:
+        """Every table that is copied, and its columns by name."""
+
+    def head(self) -> Head: ...
+    def rows(self, table: str, columns: Sequence[str]) -> Iterator[list[tuple[Any, ...]]]:
+        """All rows, in batches."""
+
+
+class LedgerCopy(Protocol):
+    """One end of a move. It has a connection of its own; used by one thread."""
+
+    #: How to call the ledger in messages: without a password.
+    where: str
+
+    def fence(self) -> Fence | None: ...
+    def set_fence(self, fence: Fence) -> list[Holding]:
+        """Answer every write with these words from now on.
+
+        Unless attempts are under way: then nothing is changed, and some of them are the answer.
+        """
+
+    def lift_fence(self) -> None: ...
+    def check_fillable(self, fence: Fence) -> None:
+        """Raise `Conflict` if there is anything here but what this very move has left before."""
+
+    def fingerprints(self) -> dict[str, Fingerprint]:
+        """Of all that is copied, by table."""
+
+    def snapshot(self) -> AbstractContextManager[Snapshot]: ...
+    def fill(self, source: Snapshot, fence: Fence) -> dict[str, Fingerprint]:
+        """Copy everything in one transaction, all or none, and leave the ledger fenced.
+
+        Checks first that it may be filled. Returns what was written, as it came from the source.
+        """
+
+    def clear(self) -> None:
+        """Take back what was filled, with its fence. Only under a fence of state "filling"."""
+
+    def close(self) -> None: ...

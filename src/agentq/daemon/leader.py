@@ -1,0 +1,96 @@
+"""Which loops this process may run: it holds their terms, and knows until when.
+
+Terms are renewed together, in one transaction, three times in the length of one. Between that,
+`holds` answers from memory by this machine's own clock, counted from before the question was sent:
+so it never says yes for longer than the database does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from agentq.daemon.loop import Loop, log
+from agentq.ledger.terms import TERMS_TOPIC, Standing
+
+if TYPE_CHECKING:
+    from agentq.ledger.terms import Terms
+
+TERM_SECONDS = 10.0
+#: Two clocks need not run alike.
+_DRIFT = 0.05
+#: After the end of somebody else's term, by which its row is surely out of date.
+_AFTER_SECONDS = 0.01
+
+#: Unlike the other it goes on while the machine sleeps.
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+class Leader(Loop):
+    """Renews the terms of this process and takes those that are nobody's."""
+
+    name = "terms"
+
+    def __init__(
+        self,
+        terms: Terms,
+        names: Sequence[str],
+        holder: str,
+        seconds: float = TERM_SECONDS,
+        gained: Callable[[str], None] = lambda name: None,
+    ) -> None:
+        super().__init__()
+        self.holder = holder
+        self._terms = terms
+        self._names = sorted(set(names))
+        self._seconds = seconds
+        self._gained = gained
+        self._until: dict[str, float] = {}
+        self._numbers: dict[str, int] = {}
+
+    def topics(self) -> frozenset[str]:
+        return frozenset((TERMS_TOPIC,))
+
+    def holds(self, name: str) -> bool:
+        """Whether the term is ours at this moment. Asks nobody."""
+        return time.clock_gettime(_CLOCK) < self._until.get(name, 0.0)
+
+    @property
+    def held(self) -> dict[str, int]:
+        """The terms that are ours at this moment, and their numbers."""
+        return {name: self._numbers[name] for name in self._names if self.holds(name)}
+
+    def run_once(self) -> float:
+        if not self._names:
+            return 3600.0
+        asked_at = time.clock_gettime(_CLOCK)
+        standing = self._terms.hold(self._names, self.holder, int(self._seconds * 1000))
+        pause = self._seconds / 3
+        for each in standing.values():
+            if each.holder == self.holder:
+                self._note_ours(each, asked_at)
+            else:
+                self._note_theirs(each)
+                # The last one that renewed it may have died just after.
+                pause = min(pause, each.left_ms / 1000 + _AFTER_SECONDS)
+        return pause
+
+    def _note_ours(self, term: Standing, asked_at: float) -> None:
+        self._until[term.name] = asked_at + self._seconds * (1 - _DRIFT)
+        if self._numbers.get(term.name) != term.number:
+            self._numbers[term.name] = term.number
+            log.info("%s: runs here now, term %d", term.name, term.number)
+            self.tally.add("taken")
+            self._gained(term.name)
+
+    def _note_theirs(self, term: Standing) -> None:
+        if self._until.pop(term.name, None) is not None:
+            log.info("%s: runs at %s now, term %d", term.name, term.holder, term.number)
+            self.tally.add("lost")
+
+    def give_up(self) -> None:
+        """Let others have them at once."""
+        self._until.clear()
+        if self._names:
+            self._terms.give_up(self._names, self.holder)

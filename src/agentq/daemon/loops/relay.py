@@ -1,0 +1,114 @@
+"""The relay: tasks that became ready are announced to the broker, holders are told to stop.
+
+It stands between a commit and a worker that starts, so it is quick: the doorbell rings as a submit
+commits, one read finds what to say, and nothing is written before it is said. Nothing is forgotten
+before the broker has confirmed it. What a message hints at may be over when it leaves; then it need
+not leave.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from agentq.contracts.delivery import Message
+from agentq.contracts.doorbell import role_topic
+from agentq.core.effects import Announce, StopHolder
+from agentq.daemon.letters import announcement, message_id, stop_word
+from agentq.daemon.loop import Loop, log
+
+if TYPE_CHECKING:
+    from agentq.daemon.outbox import Leaving, Outbox
+    from agentq.daemon.post import Post
+    from agentq.wiring import Parts
+
+LANE = Announce.lane
+#: Effects of one round: enough to keep many in flight, few enough to stay quick.
+BATCH = 200
+#: The net under a doorbell that did not ring.
+_POLL_SECONDS = 5.0
+#: Roles are created now and then, and their topics must be listened for.
+_ROLES_SECONDS = 30.0
+#: The same complaint is not made again for so long.
+_COMPLAIN_SECONDS = 60.0
+
+
+class Relay(Loop):
+    """Carries out the lane `delivery`."""
+
+    name = "relay"
+    term = "relay"
+
+    def __init__(self, parts: Parts, outbox: Outbox, post: Post) -> None:
+        super().__init__()
+        self._parts = parts
+        self._outbox = outbox
+        self._post = post
+        self._topics: frozenset[str] = frozenset()
+        self._roles_at = -_ROLES_SECONDS
+        self._complained: dict[str, float] = {}
+
+    def topics(self) -> frozenset[str]:
+        return self._topics
+
+    def run_once(self) -> float:
+        self._learn_roles()
+        effects = self._outbox.look(LANE, BATCH)
+        if not effects:
+            return _POLL_SECONDS
+        self._topics |= {role_topic(effect.task.to) for effect in effects}
+        now = self._parts.store.now()
+        letters: list[tuple[Leaving, Message]] = []
+        over: list[Leaving] = []
+        for effect in effects:
+            letter = self._letter(effect, now)
+            if letter is None:
+                over.append(effect)
+            else:
+                letters.append((effect, letter))
+        said, unsaid = self._send(letters)
+        self._outbox.settle([*over, *said], unsaid)
+        self.tally.add("announced", sum(each.kind == Announce.__name__ for each in said))
+        self.tally.add("told to stop", sum(each.kind == StopHolder.__name__ for each in said))
+        self.tally.add("not worth saying any more", len(over))
+        self.tally.add("not taken by the broker", len(unsaid))
+        return 0.0 if len(effects) == BATCH else _POLL_SECONDS
+
+    def _letter(self, effect: Leaving, now: int) -> Message | None:
+        if effect.kind == StopHolder.__name__:
+            return stop_word(effect)
+        return announcement(effect.task, message_id(effect.id), now, self._parts.artifacts)
+
+    def _send(
+        self, letters: Sequence[tuple[Leaving, Message]]
+    ) -> tuple[list[Leaving], list[Leaving]]:
+        reasons = self._post.publish([message for _, message in letters])
+        said, unsaid = [], []
+        for (effect, message), reason in zip(letters, reasons, strict=True):
+            if reason:
+                unsaid.append(effect)
+                self._complain(message.routing_key, reason)
+            else:
+                said.append(effect)
+        return said, unsaid
+
+    def _complain(self, where: str, reason: str) -> None:
+        now = time.monotonic()
+        if now - self._complained.get(where, -_COMPLAIN_SECONDS) < _COMPLAIN_SECONDS:
+            return
+        if len(self._complained) > 1000:
+            self._complained.clear()
+        self._complained[where] = now
+        log.error(
+            "relay: the broker did not take messages for %s: %s. They are tried again; `agentq init"
+            " --broker` declares queues that are missing.", where, reason,
+        )  # fmt: skip
+
+    def _learn_roles(self) -> None:
+        now = time.monotonic()
+        if now - self._roles_at < _ROLES_SECONDS and self._topics:
+            return
+        roles = self._parts.store.read(lambda reader: reader.roles())
+        self._roles_at = now
+        self._topics = frozenset(role_topic(row.name) for row in roles)

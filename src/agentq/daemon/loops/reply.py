@@ -1,0 +1,79 @@
+"""Replies: the outcome of a task goes to the queue of the coordinator that asked for it.
+
+It hears of everything that is committed, so it also looks after what the relay does not hear: words
+to holders, and the first task of a role that is new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from agentq.contracts.delivery import RESULTS_PREFIX
+from agentq.contracts.doorbell import EVENTS_TOPIC
+from agentq.core.effects import Reply as ReplyEffect
+from agentq.daemon.letters import reply
+from agentq.daemon.loop import Loop, log
+
+if TYPE_CHECKING:
+    from agentq.contracts.delivery import Message
+    from agentq.daemon.outbox import Leaving, Outbox
+    from agentq.daemon.post import Post
+    from agentq.wiring import Parts
+
+LANE = ReplyEffect.lane
+BATCH = 200
+_POLL_SECONDS = 5.0
+
+
+class Replies(Loop):
+    """Carries out the lane `reply`."""
+
+    name = "reply"
+    #: The relay's: the two are one and the same process.
+    term = "relay"
+    spacing = 0.1
+
+    def __init__(
+        self, parts: Parts, outbox: Outbox, post: Post, nudge_relay: Callable[[], None]
+    ) -> None:
+        super().__init__()
+        self._parts = parts
+        self._outbox = outbox
+        self._post = post
+        self._nudge_relay = nudge_relay
+
+    def topics(self) -> frozenset[str]:
+        return frozenset((EVENTS_TOPIC,))
+
+    def run_once(self) -> float:
+        self._nudge_relay()
+        effects = self._outbox.look(LANE, BATCH, evidence=True)
+        if not effects:
+            return _POLL_SECONDS
+        letters: list[tuple[Leaving, Message]] = []
+        nowhere: list[Leaving] = []
+        for effect in effects:
+            letter = reply(effect, self._parts.artifacts)
+            if letter is None:
+                nowhere.append(effect)
+                log.error(
+                    "reply: %s asks for its result at %r, which is no queue for results (they are"
+                    " called %sNAME). It is not sent; `agentq result` has it.",
+                    effect.task.id, str(effect.said["reply_to"])[:80], RESULTS_PREFIX,
+                )  # fmt: skip
+            else:
+                letters.append((effect, letter))
+        reasons = self._post.publish([letter for _, letter in letters])
+        said: list[Leaving] = []
+        unsaid: list[Leaving] = []
+        for (effect, letter), reason in zip(letters, reasons, strict=True):
+            (unsaid if reason else said).append(effect)
+            if reason:
+                log.error("reply: the broker did not take one for %s: %s.", letter.routing_key,
+                          reason)  # fmt: skip
+        self._outbox.settle([*nowhere, *said], unsaid)
+        self.tally.add("sent", len(said))
+        self.tally.add("for nobody", len(nowhere))
+        self.tally.add("not taken by the broker", len(unsaid))
+        return 0.0 if len(effects) == BATCH else _POLL_SECONDS

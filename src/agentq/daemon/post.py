@@ -1,0 +1,51 @@
+"""The broker as the loops of one process share it: one publisher, one batch at a time.
+
+Several loops publish, each in its own thread, and a publisher is for one thread at a time. Here is
+also noticed that the connection is a new one: what the broker had may be gone then, and somebody
+must say it again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from agentq.contracts.delivery import Message, Publisher
+from agentq.core.errors import Unavailable
+
+T = TypeVar("T")
+
+
+class Post:
+    """Publishes for all loops of this process."""
+
+    def __init__(self, publisher: Publisher, returned: Callable[[], None] = lambda: None) -> None:
+        self._publisher = publisher
+        self._returned = returned
+        self._guard = threading.Lock()
+        self._away = False
+        self._connections = 0
+
+    def publish(self, messages: Sequence[Message]) -> list[str]:
+        """Send all; per message "" once the broker has it, else why not."""
+        return self._minding(lambda: self._publisher.publish(messages)) if messages else []
+
+    def depth(self, role: str) -> int:
+        """How many hints wait in the queue of a role."""
+        return self._minding(lambda: self._publisher.depth(role))
+
+    def _minding(self, call: Callable[[], T]) -> T:
+        with self._guard:
+            try:
+                answer = call()
+            except Unavailable:
+                self._away = True
+                raise
+            # A publisher that counts its connections also tells of those that broke in between.
+            connections = int(getattr(self._publisher, "connections", 0))
+            back = self._away or 0 < self._connections < connections
+            self._away, self._connections = False, connections
+        if back:
+            self._returned()
+        return answer

@@ -1,0 +1,254 @@
+"""`agentq up`: starts the loops and the workers of this machine in order, ends them in reverse.
+
+Any part may be killed at any moment, this process too: what they do is in the ledger or is done
+again. Several may run for safety, on one machine or on many; loops that should run once run where
+their term is (see `ledger.terms`), workers run everywhere.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import select
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agentq.core.errors import AgentqError
+from agentq.daemon.leader import TERM_SECONDS, Leader
+from agentq.daemon.loop import Alarm, Loop, Runner, log
+from agentq.daemon.loops.due import Due
+from agentq.daemon.loops.ingest import Ingest
+from agentq.daemon.loops.prune import Prune
+from agentq.daemon.loops.reconcile import Reconcile
+from agentq.daemon.loops.relay import Relay
+from agentq.daemon.loops.reply import Replies
+from agentq.daemon.loops.results import Results
+from agentq.daemon.outbox import Outbox
+from agentq.daemon.post import Post
+from agentq.daemon.workers import Workers, worker_command
+from agentq.ledger.terms import Terms
+
+if TYPE_CHECKING:
+    from agentq.client.queue import Queue
+
+#: What goes to the broker, and is stored in the outbox for it.
+BROKER_LANES = frozenset({"delivery", "reply"})
+#: How long a loop may take to finish its round when all ends.
+_LOOP_SECONDS = 5.0
+#: After its own grace a worker has so long to stop its agents; after a second signal only this.
+_WORKER_SECONDS = 30.0
+_KILL_SECONDS = 5.0
+_HEALTH_SECONDS = 2.0
+#: A round that takes longer than this hangs.
+_ROUND_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What `agentq up` was told. Durations are seconds."""
+
+    term: float = TERM_SECONDS
+    #: Delete tasks that ended longer ago; 0: never.
+    keep: int = 0
+    workers: bool = True
+    #: What agents get to finish when all ends.
+    grace: int = 30
+    health: Path | None = None
+    reconcile: float = 30.0
+    #: The file that workers write to; None: where this process does.
+    output: int | None = None
+
+
+class Daemon:
+    """Everything that runs. `stop` and `hurry` may be called from signal handlers."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        options: Options | None = None,
+        *,
+        command: Callable[[str], list[str]] | None = None,
+    ) -> None:
+        self.options = options or Options()
+        self._queue = queue
+        self._parts = queue.parts
+        self._alarm = Alarm()
+        self._stopping = self._hurry = False
+        self._health_at = 0.0
+        loops = self._make_loops()
+        self.leader = Leader(
+            Terms(self._parts.store),
+            sorted({loop.term for loop, _ in loops if loop.term}),
+            f"{queue.holder}:{secrets.token_hex(3)}",
+            self.options.term,
+            self._gained,
+        )
+        self.runners = [
+            Runner(loop, self._parts.bell, self.leader.holds, alarm=alarm, ended=self._alarm.ring)
+            for loop, alarm in [(self.leader, None), *loops]
+        ]
+        grace = self.options.grace
+        self.workers = Workers(
+            self._roles(),
+            command or (lambda role: worker_command(role, grace)),
+            output=self.options.output,
+        )
+
+    def _roles(self) -> list[str]:
+        if not self.options.workers:
+            return []
+        listed = self._parts.settings.workers.items()
+        return [role for role, settings in listed if settings.agent or settings.command]
+
+    def _make_loops(self) -> list[tuple[Loop, Alarm | None]]:
+        parts, outbox = self._parts, Outbox(self._parts.store)
+        loops: list[tuple[Loop, Alarm | None]] = [
+            (Due(parts), None),
+            (Results(parts, outbox), None),
+            (Prune(self._queue, self.options.keep), None),
+        ]
+        if parts.publisher is None:
+            return loops
+        post = Post(parts.publisher, lambda: self.nudge("reconcile"))
+        alarm = Alarm()
+        return [
+            *loops,
+            (Relay(parts, outbox, post), None),
+            (Replies(parts, outbox, post, lambda: self.nudge("relay")), None),
+            (Reconcile(parts, post, every=self.options.reconcile), None),
+            (Ingest(parts, post, alarm), alarm),
+        ]
+
+    # -- from outside ------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """End in good order: workers first, then the loops."""
+        self._stopping = True
+        self._alarm.ring()
+
+    def hurry(self) -> None:
+        """End at once."""
+        self._stopping = self._hurry = True
+        self._alarm.ring()
+
+    @property
+    def stopping(self) -> bool:
+        return self._stopping
+
+    def nudge(self, name: str) -> None:
+        """Let the loop of this name do a round soon."""
+        for runner in self.runners:
+            if runner.name == name:
+                runner.nudge()
+
+    def _gained(self, term: str) -> None:
+        for runner in self.runners:
+            if runner.loop.term == term:
+                runner.nudge()
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """What each loop has done since the start."""
+        return {runner.name: dict(runner.loop.tally.counts) for runner in self.runners}
+
+    # -- running -----------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Run until told to stop. The calling thread stays here: the workers' lives hang on it."""
+        self._check_lanes()
+        names = ", ".join(runner.name for runner in self.runners)
+        roles = ", ".join(child.role for child in self.workers.children) or "none"
+        log.info("up: as %s; loops: %s; workers: %s", self.leader.holder, names, roles)
+        try:
+            for runner in self.runners:
+                runner.start()
+            while not self._stopping:
+                pause = min(self.workers.tend(), self._mind_loops(), self._mind_health())
+                self._sleep(pause)
+        finally:
+            self._end_workers()
+            self._end_loops()
+            self._alarm.close()
+        log.info("up: ended")
+
+    def _check_lanes(self) -> None:
+        missing = BROKER_LANES - self._parts.store.known_lanes()
+        if self._parts.publisher is None and len(missing) < len(BROKER_LANES):
+            log.warning("up: messages for a broker are stored, and the settings here name none."
+                        " They wait for an `agentq up` that knows it.")  # fmt: skip
+        elif self._parts.publisher is not None and missing:
+            log.warning("up: tasks are not announced to the broker yet; `agentq init --broker URL`"
+                        " prepares it.")  # fmt: skip
+
+    def _sleep(self, seconds: float) -> None:
+        ear = select.poll()
+        ear.register(self._alarm.fd, select.POLLIN)
+        for child in self.workers.running:
+            ear.register(child.pidfd, select.POLLIN)
+        ear.poll(max(seconds, 0) * 1000)
+        self._alarm.clear()
+
+    def _mind_loops(self) -> float:
+        """A loop that died of something nobody thought of is started again, after a moment."""
+        dead = [runner for runner in self.runners if not runner.alive]
+        if not dead or self._stopping:
+            return 3600.0
+        if any(time.monotonic() - runner.began_at < 1.0 for runner in dead):
+            return 1.0
+        for runner in dead:
+            log.error("%s: died, and is started again", runner.name)
+            runner.start()
+        return 1.0
+
+    def _mind_health(self) -> float:
+        if self.options.health is None:
+            return 3600.0
+        now = time.monotonic()
+        if now >= self._health_at:
+            self._health_at = now + _HEALTH_SECONDS
+            if all(r.alive and r.busy_seconds < _ROUND_SECONDS for r in self.runners):
+                self.options.health.touch()
+        return self._health_at - now
+
+    # -- ending ------------------------------------------------------------------------------------
+
+    def _end_workers(self) -> None:
+        self.workers.send(signal.SIGTERM)
+        deadline = time.monotonic() + self.options.grace + _WORKER_SECONDS
+        hurried = False
+        while not self.workers.gone():
+            now = time.monotonic()
+            if self._hurry and not hurried:
+                hurried, deadline = True, min(deadline, now + _KILL_SECONDS)
+                self.workers.send(signal.SIGTERM)  # its second: it ends at once
+            if now >= deadline:
+                log.warning("up: workers that did not end are killed; leases end by themselves")
+                self.workers.send(signal.SIGKILL)
+                deadline = now + 3600
+            self._sleep(min(deadline - now, 1.0))
+
+    def _end_loops(self) -> None:
+        deadline = time.monotonic() + (0.2 if self._hurry else _LOOP_SECONDS)
+        leading, *others = self.runners
+        for runner in reversed(others):
+            runner.stop()
+        hanging = [r.name for r in reversed(others) if not r.join(deadline - time.monotonic())]
+        leading.stop()
+        if leading.join(max(deadline - time.monotonic(), 0.2)):
+            self._give_up_terms()
+        else:
+            hanging.append(leading.name)
+        if hanging:
+            log.warning("up: %s did not end in time; what they had begun is done again by others",
+                        ", ".join(hanging))  # fmt: skip
+
+    def _give_up_terms(self) -> None:
+        if self._hurry:
+            return  # they end by themselves
+        try:
+            self.leader.give_up()
+        except AgentqError as error:
+            log.log(logging.WARNING, "up: terms end by themselves: %s", error)

@@ -1,0 +1,123 @@
+"""The workers of this machine: child processes, started again when they end, each time later."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentq.daemon.loop import log
+
+_LEASH = Path(__file__).with_name("leash.py")
+_RESTART_SECONDS, _RESTART_SECONDS_MAX = 0.5, 60.0
+#: Whoever ran for so long is not in trouble: its next end is its first again.
+_STEADY_SECONDS = 60.0
+
+
+def worker_command(role: str, grace: int, *, as_json: bool = False) -> list[str]:
+    """How a worker of a role is started; its settings are those of the same folder."""
+    words = [sys.executable, "-m", "agentq", "worker", role, "--grace", f"{grace}s"]
+    return [*words, "--log-json"] if as_json else words
+
+
+@dataclass
+class Child:
+    """A worker, or the place of one that ended."""
+
+    role: str
+    process: subprocess.Popen[bytes] | None = None
+    #: Readable when it has ended.
+    pidfd: int = -1
+    started_at: float = 0.0
+    ends: int = 0
+    start_at: float = 0.0
+
+
+class Workers:
+    """Starts one worker per role. All of it belongs to one thread, which stays to the end."""
+
+    def __init__(
+        self,
+        roles: Sequence[str],
+        command: Callable[[str], list[str]],
+        *,
+        output: int | None = None,
+    ) -> None:
+        self.children = [Child(role) for role in roles]
+        self._command = command
+        #: Where they write; None: where this process does.
+        self._output = output
+
+    @property
+    def running(self) -> list[Child]:
+        return [child for child in self.children if child.process is not None]
+
+    def tend(self) -> float:
+        """Start whoever should run and does not; seconds until somebody is to be started again."""
+        now = time.monotonic()
+        pause = 3600.0
+        for child in self.children:
+            self._reap(child)
+            if child.process is None:
+                left = child.start_at - now
+                if left > 0:
+                    pause = min(pause, left)
+                else:
+                    self._start(child)
+        return pause
+
+    def _start(self, child: Child) -> None:
+        leash = [sys.executable, "-I", "-S", str(_LEASH), str(os.getpid())]
+        child.started_at = time.monotonic()
+        try:
+            child.process = subprocess.Popen(
+                [*leash, *self._command(child.role)],
+                stdin=subprocess.DEVNULL,
+                stdout=self._output,
+                stderr=self._output,
+                # Ctrl-C is for us; they are told in their turn, once.
+                process_group=0,
+            )
+            child.pidfd = os.pidfd_open(child.process.pid)
+        except OSError as error:
+            log.error("worker %s: could not be started: %s", child.role, error)
+            self._put_off(child)
+            return
+        log.info("worker %s: started, process %d", child.role, child.process.pid)
+
+    def gone(self) -> bool:
+        """Whether none of them runs any more."""
+        for child in self.children:
+            self._reap(child)
+        return not self.running
+
+    def _reap(self, child: Child) -> None:
+        """Take note of its end, if it has."""
+        status = None if child.process is None else child.process.poll()
+        if status is None:
+            return
+        how = f"exit status {status}" if status >= 0 else signal.Signals(-status).name
+        log.log(20 if status == 0 else 30, "worker %s: ended (%s)", child.role, how)
+        if time.monotonic() - child.started_at >= _STEADY_SECONDS:
+            child.ends = 0
+        child.process = None
+        if child.pidfd >= 0:
+            os.close(child.pidfd)
+            child.pidfd = -1
+        self._put_off(child)
+
+    @staticmethod
+    def _put_off(child: Child) -> None:
+        pause = min(_RESTART_SECONDS * 2.0**child.ends, _RESTART_SECONDS_MAX)
+        child.ends = min(child.ends + 1, 16)
+        child.start_at = time.monotonic() + pause
+
+    def send(self, number: signal.Signals) -> None:
+        for child in self.running:
+            assert child.process is not None
+            child.process.send_signal(number)

@@ -1,0 +1,23 @@
+"""RabbitMQ: hints, words to holders, results and reports between machines."""
+
+from agentq.delivery.rabbitmq.consumer import RabbitConsumer, Received
+from agentq.delivery.rabbitmq.dead import dead_messages, purge, requeue
+from agentq.delivery.rabbitmq.facts import BrokerFacts, alarms, facts
+from agentq.delivery.rabbitmq.inbox import RabbitInbox
+from agentq.delivery.rabbitmq.publisher import RabbitPublisher
+from agentq.delivery.rabbitmq.topology import declare, user_commands
+
+__all__ = [
+    "BrokerFacts",
+    "RabbitConsumer",
+    "RabbitInbox",
+    "RabbitPublisher",
+    "Received",
+    "alarms",
+    "dead_messages",
+    "declare",
+    "facts",
+    "purge",
+    "requeue",
+    "user_commands",
+]

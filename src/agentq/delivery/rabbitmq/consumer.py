@@ -1,0 +1,84 @@
+"""Whole messages from one queue: what workers report, and results for a coordinator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentq.delivery.rabbitmq.tap import Tap
+from agentq.delivery.rabbitmq.wire import Delivery
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A message. `tag` is the receipt that `ack` and `reject` need."""
+
+    id: str
+    body: bytes
+    tag: int
+    headers: Mapping[str, Any] = field(default_factory=dict)
+    redelivered: bool = False
+    routing_key: str = ""
+    #: Where the sender waits for an answer, and by which word it knows what it is an answer to.
+    reply_to: str = ""
+    correlation_id: str = ""
+
+
+class RabbitConsumer:
+    """Messages of one queue, taken by as many as are wanted. Used by one thread.
+
+    During an outage `take` gives nothing and `trouble` says why; it connects again by itself, and
+    what was not acknowledged comes again.
+    """
+
+    def __init__(self, url: str, queue: str) -> None:
+        self._tap = Tap(url, queue, f"consumer {queue}")
+
+    @property
+    def trouble(self) -> str:
+        """Why there is no broker; "" if there is one."""
+        return self._tap.trouble
+
+    def take(self, count: int, timeout: float, also: int = -1) -> list[Received]:
+        """Up to `count` as soon as there are any; none after `timeout` seconds, or when the file
+        `also` can be read. What is too long to be an envelope goes to the dead letters by itself.
+        """
+        taken = []
+        for delivery in self._tap.take(count, timeout, also):
+            if delivery.body is None:
+                self._tap.reject(delivery.tag, f"it has {delivery.size} bytes")
+                continue
+            taken.append(_received(delivery, delivery.body))
+        return taken
+
+    def ack(self, tags: Iterable[int]) -> None:
+        """These have been seen to and may be forgotten; one word to the broker if that can be."""
+        self._tap.ack(tags)
+
+    def reject(self, tag: int, reason: str) -> None:
+        """Nobody can read this: to the dead letters with it, and the reason."""
+        self._tap.reject(tag, reason)
+
+    def give_back(self, tags: Iterable[int]) -> None:
+        """These cannot be seen to now; they come again, to whoever takes next."""
+        self._tap.give_back(tags)
+
+    def close(self) -> None:
+        """What was not acknowledged comes again, to whoever takes next."""
+        self._tap.close()
+
+
+def _received(delivery: Delivery, body: bytes) -> Received:
+    properties = delivery.properties()
+    headers = properties.get("application_headers")
+    return Received(
+        id=str(properties.get("message_id", "")),
+        body=body,
+        tag=delivery.tag,
+        headers=headers if isinstance(headers, dict) else {},
+        redelivered=delivery.redelivered,
+        routing_key=delivery.routing_key,
+        reply_to=str(properties.get("reply_to", "")),
+        correlation_id=str(properties.get("correlation_id", "")),
+    )

@@ -1,0 +1,100 @@
+"""A worker's hints from the broker: each names a task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from agentq.contracts.delivery import Hint
+from agentq.core.envelope import ENVELOPE_VERSION
+from agentq.core.limits import ENVELOPE_BYTES_MAX, NAME_CHARS_MAX
+from agentq.core.validate import check_role
+from agentq.delivery.rabbitmq.connection import Link
+from agentq.delivery.rabbitmq.tap import Tap
+from agentq.delivery.rabbitmq.topology import CONTROL, role_queue, stop_key
+from agentq.delivery.rabbitmq.wire import Delivery
+
+
+class _Hinted(msgspec.Struct):
+    """All a hint needs of the envelope; the ledger knows the rest, and knows it better."""
+
+    task_id: str
+    v: int = ENVELOPE_VERSION
+
+
+_decode = msgspec.json.Decoder(_Hinted).decode
+
+
+class RabbitInbox:
+    """Keeps `contracts.delivery.Inbox` on RabbitMQ. Used by one thread.
+
+    During an outage `take` gives nothing and `trouble` says why; it connects again by itself.
+    """
+
+    names_tasks = True
+
+    def __init__(self, url: str, role: str, holder: str) -> None:
+        self._holder = holder
+        self._tap = Tap(url, role_queue(check_role(role)), f"inbox {role}", self._listen)
+        self._stirred = False
+        self._calls = 0
+        self._connected = False
+        #: How many messages nobody could read, so far.
+        self.unreadable = 0
+
+    @property
+    def trouble(self) -> str:
+        """Why there is no broker; "" if there is one."""
+        return self._tap.trouble
+
+    def _listen(self, link: Link) -> None:
+        """Hear who wants this holder to look, on a channel and a queue of its own."""
+        channel = link.channel()
+        queue = channel.private_queue()
+        channel.bind(queue, CONTROL, stop_key(self._holder))
+        channel.consume(queue, self._stir, ack=False)
+        if self._connected:
+            self._stir()  # nobody knows what was said while the line was dead
+        self._connected = True
+
+    def _stir(self, _delivery: Delivery | None = None) -> None:
+        self._stirred = True
+        self._calls += 1
+
+    @property
+    def stirred(self) -> bool:
+        stirred, self._stirred = self._stirred, False
+        return stirred
+
+    def take(self, count: int, timeout: float, also: int = -1) -> list[Hint]:
+        hints, calls = [], self._calls  # one that nobody cares to read ends one wait, not all
+        for delivery in self._tap.take(count, timeout, also, lambda: self._calls != calls):
+            task_id, problem = _read(delivery)
+            if problem:
+                self.unreadable += 1
+                self._tap.reject(delivery.tag, problem)
+            else:
+                hints.append(Hint(task_id, delivery.tag))
+        return hints
+
+    def settle(self, hints: Sequence[Hint]) -> None:
+        self._tap.ack(hint.tag for hint in hints)
+
+    def close(self) -> None:
+        self._tap.close()
+
+
+def _read(delivery: Delivery) -> tuple[str, str]:
+    """The task it is about, or why that cannot be known."""
+    if delivery.body is None or delivery.size > ENVELOPE_BYTES_MAX:
+        return "", f"it has {delivery.size} bytes; an envelope has at most {ENVELOPE_BYTES_MAX}"
+    try:
+        hinted = _decode(delivery.body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return "", f"it is not a task envelope: {error}"
+    if hinted.v != ENVELOPE_VERSION:
+        return "", f"it has version {hinted.v}; version {ENVELOPE_VERSION} was expected"
+    if not 0 < len(hinted.task_id) <= NAME_CHARS_MAX:
+        return "", f"its task_id has {len(hinted.task_id)} characters"
+    return hinted.task_id, ""

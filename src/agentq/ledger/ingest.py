@@ -1,0 +1,308 @@
+"""What programs that speak only messages say about their attempts, taken into the ledger.
+
+A batch of messages becomes triggers in one transaction. Each message is taken once, by its id, and
+under the same fence as everything else: only the attempt that holds a task is listened to. What it
+said and what became of that are remembered together, so a message that comes again gets the answer
+that it got, whatever has happened since.
+
+Heartbeats are not remembered: to hear one twice changes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from agentq.contracts.store import ArtifactRow, DedupRow, Lease, Tx
+from agentq.core import triggers as t
+from agentq.core.errors import AgentqError, Invalid, NotFound, Refused, Stale
+from agentq.core.limits import PROGRESS_CHARS_MAX, SUMMARY_CHARS_MAX, shorten
+from agentq.core.messages import Said, Status, read_message
+from agentq.core.secrets import redact
+from agentq.core.states import State
+from agentq.core.steps import fenced_out
+from agentq.core.task import NOTHING, Task
+from agentq.core.words import check_trigger
+from agentq.ledger import claims
+from agentq.ledger.letters import (
+    REFUSALS,
+    Incoming,
+    Letter,
+    Outcome,
+    Refusal,
+    Verdict,
+    accepted,
+    again,
+    bring_files,
+    discard_unrecorded,
+    is_under_way,
+    refused,
+    taken,
+    wrong_role,
+)
+from agentq.ledger.work import Work
+
+if TYPE_CHECKING:
+    from agentq.contracts.artifacts import ArtifactStore
+    from agentq.ledger.ledger import Ledger
+
+__all__ = ["Incoming", "Outcome", "Verdict", "ingest"]
+
+#: How long a message is remembered: longer than any broker keeps one that nobody acknowledged.
+REMEMBERED_MS = 7 * 24 * 3600 * 1000
+
+
+def ingest(
+    ledger: Ledger, messages: Sequence[Incoming], artifacts: ArtifactStore | None = None
+) -> list[Verdict]:
+    """Take messages in, in their order; the verdict on each.
+
+    `artifacts` is where files go that come with a message. Raises `Unavailable` if the ledger or
+    that store cannot serve: some of the messages may have been taken then, and all of them may be
+    given here again.
+    """
+    verdicts: dict[int, Verdict] = {}
+    letters: dict[int, Letter] = {}
+    for number, incoming in enumerate(messages):
+        try:
+            said = read_message(incoming.body, incoming.id)
+        except Invalid as error:
+            verdicts[number] = Verdict(Outcome.UNREADABLE, str(error))
+        else:
+            digest = hashlib.sha256(incoming.body).hexdigest()
+            letters[number] = Letter(incoming, said, digest)
+    waiting = list(letters.items())
+    while waiting:
+        bring_files(ledger, artifacts, [each for _, each in waiting])
+        done = ledger.store.write(partial(_take_round, ledger, [each for _, each in waiting]))
+        for (number, letter), verdict in zip(waiting, done, strict=False):
+            verdicts[number] = verdict
+            if artifacts is not None and letter.stored and verdict.outcome is not Outcome.ACCEPTED:
+                discard_unrecorded(ledger, artifacts, letter)
+        waiting = waiting[len(done) :]
+    return [verdicts[number] for number in range(len(messages))]
+
+
+def _take_round(ledger: Ledger, letters: Sequence[Letter], tx: Tx) -> list[Verdict]:
+    """As many of them as one transaction can decide."""
+    taking = _Round(tx, _Batch.of(ledger, tx), letters)
+    verdicts: list[Verdict] = []
+    for letter in letters:
+        if taking.lacks_its_files(letter) or (verdicts and taking.must_see_the_others(letter)):
+            break
+        verdicts.append(taking.judge(letter))
+    taking.save()
+    return verdicts
+
+
+class _Batch(Work):
+    """Work that is finished once, for all the messages of a transaction."""
+
+    @classmethod
+    def of(cls, ledger: Ledger, tx: Tx) -> _Batch:
+        plain = ledger._work(tx)  # noqa: SLF001 - this module is a part of the ledger's room
+        batch = cls.__new__(cls)
+        batch.__dict__.update(plain.__dict__)
+        return batch
+
+    def finish(self) -> None:
+        """Not yet: more may come."""
+
+    def save(self) -> None:
+        super().finish()
+
+
+class _Round:
+    """The messages of one transaction."""
+
+    def __init__(self, tx: Tx, batch: _Batch, letters: Sequence[Letter]) -> None:
+        self._tx = tx
+        self._batch = batch
+        self._keys = tx.keys({letter.said.task_id for letter in letters})
+        batch.load(sorted(self._keys.values()))
+        names = [letter.name for letter in letters if letter.said.status is not Status.HEARTBEAT]
+        recalled = tx.recall(names) if names else {}
+        self._known = {
+            name: row for name, row in recalled.items() if row.expires_at > batch.now
+        }  # fmt: skip
+        self._new: dict[str, DedupRow] = {}
+        self._leases: dict[int, Lease] = {}
+
+    def must_see_the_others(self, letter: Letter) -> bool:
+        """Whether what was decided so far must be saved first: room in a role and exclusive
+        resources are counted from what is saved."""
+        key = self._keys.get(letter.said.task_id)
+        task = None if key is None else self._batch.tasks.get(key)
+        if letter.said.status is not Status.STARTED or task is None or not self._batch.events:
+            return False
+        if task.spec.resources:
+            return True
+        return self._tx.role(self._batch.role_id(task.to)).is_limited
+
+    def lacks_its_files(self, letter: Letter) -> bool:
+        """Whether it holds the task by now, and did not when its files should have been stored."""
+        key = self._keys.get(letter.said.task_id)
+        task = None if key is None else self._batch.tasks.get(key)
+        if task is None or letter.brought or not letter.brings:
+            return False
+        if letter.incoming.routing_key != task.to or letter.name in self._known:
+            return False
+        return is_under_way(task, letter.said.sender, letter.said.epoch or task.epoch)
+
+    def judge(self, letter: Letter) -> Verdict:
+        said = letter.said
+        key = self._keys.get(said.task_id)
+        task = None if key is None else self._batch.tasks.get(key)
+        if key is None or task is None:
+            return refused(
+                letter, NotFound(f"There is no task {said.task_id!r}.", "Drop it.")
+            )  # fmt: skip
+        if letter.incoming.routing_key != task.to:
+            return refused(letter, wrong_role(task, letter))
+        earlier = self._known.get(letter.name)
+        if earlier is not None:
+            return again(letter, earlier, task)
+        epoch, refusal = 0, None
+        try:
+            epoch = self._take(key, task, letter)
+        except REFUSALS as error:
+            refusal = error
+        self._note(letter, epoch, refusal)
+        if refusal is not None:
+            return refused(letter, refusal)
+        return accepted(letter, epoch, self._batch.task(key))
+
+    def save(self) -> None:
+        """Everything that was decided. Leases come last: what is saved before would undo them."""
+        if self._new:
+            self._tx.remember(list(self._new.values()))
+        self._batch.save()
+        leases = [
+            lease for key, lease in self._leases.items() if _holds(self._batch.tasks[key], lease)
+        ]
+        if leases:
+            self._tx.renew(leases)
+
+    def _note(self, letter: Letter, epoch: int, refusal: Refusal | None) -> None:
+        if letter.said.status is Status.HEARTBEAT:
+            return
+        code = "" if refusal is None else refusal.code
+        row = DedupRow(
+            letter.name,
+            letter.said.task_id,
+            f"{letter.digest}:{epoch}:{code}",
+            0,
+            self._batch.now + REMEMBERED_MS,
+        )
+        self._new[letter.name] = self._known[letter.name] = row
+
+    # -- what is said ----------------------------------------------------------------------------
+
+    def _take(self, key: int, task: Task, letter: Letter) -> int:
+        """Do what the message says; the attempt that it speaks for."""
+        said = letter.said
+        if said.status is Status.STARTED:
+            return self._start(key, task, said)
+        epoch = _epoch_of(task, said)
+        if task.holder and task.epoch == epoch and task.holder != said.sender:
+            raise Stale(
+                f"Attempt {epoch} of {task.id} is {task.holder}'s, and {said.sender} speaks."
+                " Nothing was recorded.",
+                "Speak under the name that started it, and only for what you started.",
+            )
+        if said.status is Status.HEARTBEAT:
+            fenced_out(task, epoch)
+            self._renew(key, task, epoch, said)
+        elif said.status is Status.PROGRESS:
+            note = shorten(redact(said.note), PROGRESS_CHARS_MAX)
+            self._tell(key, t.Progress(epoch, said.percent, note))
+            if said.cost is not NOTHING:
+                self._tell(key, t.Spend(epoch, said.cost))
+            self._renew(key, task, epoch, said)
+        else:
+            held = task.state is State.IN_PROGRESS and task.epoch == epoch
+            if held and letter.trouble is not None:
+                raise letter.trouble
+            files = [each for each in letter.files if held and each.epoch == epoch]
+            if files:
+                self._record(key, files)
+            self._tell(key, _ending(epoch, letter))
+        return epoch
+
+    def _start(self, key: int, task: Task, said: Said) -> int:
+        claim = t.Claim(said.sender, said.lease_seconds * 1000)
+        check_trigger(claim)
+        try:
+            return claims.claim_one(self._tx, self._batch, key, claim).task.epoch
+        except Refused:
+            if task.state is State.READY and task.spec.resources:
+                self._tx.unhold([key])  # taken before the claim was refused; others go on here
+            raise
+
+    def _renew(self, key: int, task: Task, epoch: int, said: Said) -> None:
+        lease_ms = (said.lease_seconds or task.spec.lease_seconds) * 1000
+        before = self._leases.get(key)
+        if before is None or before.epoch != epoch or before.lease_ms < lease_ms:
+            self._leases[key] = Lease(key, epoch, lease_ms)
+
+    def _tell(self, key: int, trigger: t.Trigger) -> None:
+        outcome = claims.tell(self._tx, self._batch, [(key, trigger)])[0]
+        if isinstance(outcome, AgentqError):
+            raise outcome
+
+    def _record(self, key: int, files: Sequence[t.AddArtifact]) -> None:
+        """Make the files visible that came with a message. Evidence is never overwritten."""
+        recorded = {(row.epoch, row.name): row.sha256 for row in self._tx.artifacts_of(key)}
+        new = []
+        for file in files:
+            check_trigger(file)
+            there = recorded.get((file.epoch, file.name))
+            if there is not None and there != file.sha256:
+                raise taken(file.name, file.epoch)
+            if there is None:
+                new.append(file)
+        for file in new:
+            self._batch.apply(key, file)
+        self._tx.add_artifacts(
+            [
+                ArtifactRow(key, f.epoch, f.name, f.size, f.sha256, f.media_type, self._batch.now)
+                for f in new
+            ]
+        )
+
+
+def _ending(epoch: int, letter: Letter) -> t.Trigger:
+    said = letter.said
+    text = shorten(redact(said.summary), SUMMARY_CHARS_MAX)
+    if said.status is Status.COMPLETED:
+        result = letter.result
+        name, sha256 = (result.name, result.sha256) if result is not None else ("", "")
+        return t.Report(epoch, text, name, sha256, cost=said.cost)
+    if said.status is Status.FAILED:
+        # Chance that anybody can repeat: the digest of a message is as good as a dice.
+        jitter = int(letter.digest[:8], 16) / 2**32
+        return t.Fail(epoch, text, said.kind, said.cost, jitter)
+    if said.status is Status.BLOCKED:
+        return t.Block(epoch, text)
+    return t.Release(epoch, text)
+
+
+def _epoch_of(task: Task, said: Said) -> int:
+    """The attempt that speaks. It may be left out only while there has been one: then it cannot be
+    mistaken."""
+    if said.epoch:
+        return said.epoch
+    if task.epoch <= 1:
+        return task.epoch
+    raise Stale(
+        f"{task.id} has had {task.epoch} attempts, so it matters which one speaks."
+        " Nothing was recorded.",
+        "Send the epoch that the answer to `started` gave.",
+        code="epoch_needed",
+    )
+
+
+def _holds(task: Task, lease: Lease) -> bool:
+    return task.state is State.IN_PROGRESS and task.epoch == lease.epoch

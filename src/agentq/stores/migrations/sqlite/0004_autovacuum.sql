@@ -1,0 +1,2 @@
+-- Nothing to do here: old versions of rows are a matter of PostgreSQL. The number is taken so that
+-- a number means the same on both databases.

@@ -1,0 +1,34 @@
+"""A ledger on each database, and a broker of its own virtual host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agentq.client.queue import Queue
+from agentq.settings import Settings
+from agentq.wiring import Parts
+from tests.servers.rabbitmq import RabbitServer
+
+
+@pytest.fixture
+def broker_url(rabbitmq_server: RabbitServer) -> Iterator[str]:
+    with rabbitmq_server.fresh_host() as url:
+        yield url
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def ledger_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of an empty ledger, on each database."""
+    if request.param == "postgres":
+        return str(request.getfixturevalue("fresh_postgres_url"))
+    return f"sqlite:///{tmp_path}/ledger.db"
+
+
+@pytest.fixture
+def queue(ledger_url: str, tmp_path: Path) -> Iterator[Queue]:
+    settings = Settings(ledger_url, str(tmp_path / "files"), "the test")
+    with Queue(parts=Parts(settings)) as opened:
+        yield opened

@@ -1,0 +1,171 @@
+"""`agentq up` as real processes: several at once, killed, told to end; its workers killed too."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agentq.client.queue import Queue
+from agentq.core.states import State
+from agentq.ledger.terms import Standing, Terms
+from agentq.settings import Settings
+from agentq.wiring import Parts
+from tests.daemon.ups import Ups, runs, several_ups
+from tests.daemon.watching import until
+from tests.servers.postgres import PostgresServer
+
+#: The loops of an installation without a broker.
+NAMES = {"due", "prune", "results"}
+
+
+#: Where the database makes no difference.
+ONE_STORE = pytest.mark.parametrize("ledger_url", ["sqlite"], indirect=True)
+
+
+@pytest.fixture
+def queue(ledger_url: str, tmp_path: Path) -> Iterator[Queue]:
+    (tmp_path / "agentq.toml").write_text(
+        f'[ledger]\nurl = "{ledger_url}"\n[artifacts]\nroot = "files"\n'
+    )
+    settings = Settings(ledger_url, str(tmp_path / "files"), "the test")
+    with Queue(parts=Parts(settings)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def ups(tmp_path: Path) -> Iterator[Ups]:
+    with several_ups(tmp_path) as made:
+        yield made
+
+
+def with_worker(folder: Path, *lines: str) -> None:
+    """Let the installation have a worker `w` that runs these lines of Python."""
+    program = folder / "agent.py"
+    program.write_text("\n".join(lines) + "\n")
+    with (folder / "agentq.toml").open("a") as settings:
+        settings.write(f'[roles.w]\ncommand = ["{sys.executable}", "{program}"]\nlease = "3s"\n')
+
+
+def leaders(queue: Queue) -> dict[str, Standing]:
+    standing = Terms(queue.store).standing()
+    return {name: each for name, each in standing.items() if each.holder}
+
+
+def all_led_by(queue: Queue, pid: int) -> bool:
+    held = leaders(queue)
+    return held.keys() == NAMES and all(f":{pid}:" in each.holder for each in held.values())
+
+
+class TestSeveral:
+    def test_each_loop_runs_in_one_and_moves_on_when_that_is_killed(
+        self, queue: Queue, ups: Ups
+    ) -> None:
+        term = 2.0
+        first = ups.start("--term", "2s")
+        until(lambda: all_led_by(queue, first.process.pid), what="the first leading")
+        second = ups.start("--term", "2s")
+        until(lambda: "up: as" in second.said, what="the second being up")
+        started = time.monotonic()
+        # It asks for them all the while, and does not get them: longer than one term.
+        until(lambda: time.monotonic() - started > term * 1.2)
+        assert all_led_by(queue, first.process.pid)
+        assert {each.number for each in leaders(queue).values()} == {1}
+        assert second.said_of("runs here now") == []
+        first.kill()
+        killed = time.monotonic()
+        until(lambda: all_led_by(queue, second.process.pid), what="the other taking over")
+        assert time.monotonic() - killed < term + 0.5
+        assert {each.number for each in leaders(queue).values()} == {2}
+        # And it works: a lease that somebody left behind ends.
+        task = queue.submit(to="w", instructions="x")
+        queue.ledger.claim("w", 1, "a holder that died", 100)
+        until(lambda: queue.task(task.id).state is not State.IN_PROGRESS, what="the lease's end")
+        assert second.end() == 0
+
+    @ONE_STORE
+    def test_one_that_ends_in_good_order_leaves_at_once(self, queue: Queue, ups: Ups) -> None:
+        first = ups.start("--term", "60s")
+        until(lambda: all_led_by(queue, first.process.pid), what="the first leading")
+        second = ups.start("--term", "60s")
+        until(lambda: "up: as" in second.said, what="the second being up")
+        assert first.end() == 0
+        ended = time.monotonic()
+        assert first.said_of("up: ended")
+        until(lambda: all_led_by(queue, second.process.pid), what="the other taking over")
+        assert time.monotonic() - ended < 15
+        assert second.end() == 0
+        assert leaders(queue) == {}
+
+    @ONE_STORE
+    def test_one_that_was_stopped_for_long_notices(self, queue: Queue, ups: Ups) -> None:
+        first = ups.start("--term", "1s")
+        until(lambda: all_led_by(queue, first.process.pid), what="the first leading")
+        first.process.send_signal(signal.SIGSTOP)
+        second = ups.start("--term", "1s")
+        until(lambda: all_led_by(queue, second.process.pid), what="the other taking over")
+        first.process.send_signal(signal.SIGCONT)
+        until(lambda: len(first.said_of("runs at")) == len(NAMES), what="the first noticing")
+        assert all_led_by(queue, second.process.pid)
+        assert (first.end(), second.end()) == (0, 0)
+
+
+@pytest.mark.parametrize("ledger_url", ["postgres"], indirect=True)
+def test_it_outlives_a_crash_of_the_database(
+    queue: Queue, ups: Ups, postgres_server: PostgresServer
+) -> None:
+    up = ups.start("--term", "2s")
+    until(lambda: all_led_by(queue, up.process.pid), what="it leading")
+    late = queue.submit(to="w", instructions="later", delay="1s")
+    postgres_server.restart("immediate")
+    until(lambda: queue.task(late.id).state is State.READY, 20, "the end of the delay")
+    assert up.end() == 0
+    assert up.said_of("died") == [] and "Traceback" not in up.said
+
+
+@ONE_STORE
+class TestWorkers:
+    def test_workers_work_and_are_started_again(
+        self, queue: Queue, ups: Ups, tmp_path: Path
+    ) -> None:
+        with_worker(tmp_path, "print('done')")
+        up = ups.start("--grace", "1s")
+        first = queue.submit(to="w", instructions="one")
+        assert queue.wait(first.id, timeout=20).state is State.COMPLETE
+        os.kill(up.worker_pids("w")[0], signal.SIGKILL)
+        until(lambda: len(up.worker_pids("w")) == 2, what="a worker in its place")
+        second = queue.submit(to="w", instructions="two")
+        assert queue.wait(second.id, timeout=20).state is State.COMPLETE
+        assert up.end() == 0
+        assert not any(runs(pid) for pid in up.worker_pids("w"))
+        order = [up.said.index(words) for words in ("worker w: ended (exit", "up: ended")]
+        assert order == sorted(order)
+
+    def test_no_worker_outlives_it(self, queue: Queue, ups: Ups, tmp_path: Path) -> None:
+        with_worker(tmp_path, "import time", "time.sleep(600)")
+        up = ups.start("--grace", "1s")
+        task = queue.submit(to="w", instructions="long")
+        queue.wait(task.id, timeout=20, until={State.IN_PROGRESS})
+        (pid,) = up.worker_pids("w")
+        up.kill()
+        # It gives its task back: nobody has to wait for the end of a lease.
+        until(lambda: not runs(pid), 20, "the end of the worker")
+        given_back = queue.task(task.id)
+        assert given_back.holder == "" and given_back.memo.crashes == 0
+
+    def test_a_second_signal_ends_it_at_once(self, queue: Queue, ups: Ups, tmp_path: Path) -> None:
+        with_worker(tmp_path, "import time", "time.sleep(600)")
+        up = ups.start("--grace", "10m")
+        task = queue.submit(to="w", instructions="long")
+        queue.wait(task.id, timeout=20, until={State.IN_PROGRESS})
+        up.process.send_signal(signal.SIGTERM)
+        beat = time.monotonic()
+        until(lambda: time.monotonic() - beat > 0.3)
+        assert up.process.poll() is None
+        assert up.end(20) == 0
+        assert queue.task(task.id).holder == ""

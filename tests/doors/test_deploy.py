@@ -1,0 +1,62 @@
+"""The files in deploy/ say what agentq understands."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Any
+
+import click
+import pytest
+
+from agentq.cli.main import cli
+from tests.house.files import ROOT
+
+yaml = pytest.importorskip("yaml")
+DEPLOY = ROOT / "deploy"
+UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
+SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())[
+    "services"
+]
+OURS = {name: service for name, service in SERVICES.items() if "build" in service}
+
+
+def check_words(words: list[str]) -> None:
+    """There is such a command, and it takes these options."""
+    context = click.Context(cli)
+    command = cli.get_command(context, words[0])
+    assert command is not None, words[0]
+    command.make_context(words[0], list(words[1:]), parent=context, resilient_parsing=True)
+    known = {name for option in command.params for name in option.opts}
+    assert {word for word in words[1:] if word.startswith("--")} <= known
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_containers_are_started_with_words_that_exist(name: str) -> None:
+    check_words(OURS[name]["command"])
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_containers_are_given_settings_that_exist(name: str) -> None:
+    known = set(re.findall(r"`(AGENTQ_\w+)`", (ROOT / "docs/reference/settings.md").read_text()))
+    given = {each for each in OURS[name]["environment"] if each.startswith("AGENTQ_")}
+    assert given <= known
+
+
+def test_what_a_container_waits_for_is_there() -> None:
+    for service in SERVICES.values():
+        assert set(service.get("depends_on", {})) <= set(SERVICES)
+
+
+def test_no_password_is_written_down() -> None:
+    text = (DEPLOY / "compose.yaml").read_text() + (DEPLOY / "example.env").read_text()
+    for name, value in re.findall(r"^ *(\w*PASSWORD)[:=][ ]*(\S*)", text, re.MULTILINE):
+        assert not value or value.startswith("${"), name
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_units_start_what_exists(unit: Any) -> None:
+    (line,) = re.findall(r"^ExecStart=(.+)$", unit.read_text(), re.MULTILINE)
+    program, *words = shlex.split(line.replace("%i", "builder"))
+    assert program.endswith("/agentq")
+    check_words(words)

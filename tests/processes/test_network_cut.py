@@ -1,0 +1,104 @@
+"""A worker on a machine whose network is cut: others take over, and it may say nothing more."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from agentq.client.queue import Queue
+from agentq.core.states import State
+from agentq.settings import read_file
+from agentq.wiring import Parts
+from tests.servers.island import Island, IslandUnavailable
+from tests.servers.postgres import PostgresServer
+from tests.servers.rabbitmq import RabbitServer
+
+#: The first attempt never ends by itself; its process shows where it runs.
+PROGRAM = 'echo $$ > "$PIDS/$AGENTQ_EPOCH"; [ "$AGENTQ_EPOCH" = 1 ] && sleep 600; echo done'
+
+
+@pytest.fixture
+def island() -> Iterator[Island]:
+    try:
+        with Island() as made:
+            yield made
+    except IslandUnavailable as reason:
+        pytest.skip(f"NO NETWORK NAMESPACES: a cut network is untested in this run. {reason}")
+
+
+def until(true: Callable[[], object], seconds: float, what: str) -> None:
+    deadline, breath = time.monotonic() + seconds, threading.Event()
+    while not true():
+        assert time.monotonic() < deadline, f"{what} did not happen in {seconds} s"
+        breath.wait(0.05)
+
+
+class Place:
+    """One machine's installation of what both share."""
+
+    def __init__(self, folder: Path, shared: Path, url: str, broker: str) -> None:
+        self.folder = folder
+        folder.mkdir()
+        (folder / "agentq.toml").write_text(
+            f'[ledger]\nurl = "{url}"\n[broker]\nurl = "{broker}"\n[artifacts]\nroot = "{shared}"\n'
+            f"[roles.w]\ncommand = ['/bin/sh', '-c', '{PROGRAM}']\nlease = \"4s\"\ngrace = \"1s\"\n"
+            'environment = ["PIDS"]\n'
+        )
+        self.environment = {
+            **{k: v for k, v in os.environ.items() if not k.startswith("AGENTQ_")},
+            "PIDS": str(shared.parent / "pids"),
+        }
+
+    def run(self, *words: str, island: Island | None = None) -> subprocess.Popen[bytes]:
+        argv = [sys.executable, "-m", "agentq", *words]
+        with (self.folder / f"{words[0]}.log").open("ab") as said:
+            return subprocess.Popen(
+                island.words(argv) if island else argv, cwd=self.folder, env=self.environment,
+                stdin=subprocess.DEVNULL, stdout=said, stderr=said,
+            )  # fmt: skip
+
+
+def test_a_cut_worker_is_replaced_and_fenced_out(
+    tmp_path: Path, postgres_server: PostgresServer, rabbitmq_server: RabbitServer, island: Island
+) -> None:
+    pids = tmp_path / "pids"
+    pids.mkdir()
+    with postgres_server.fresh_database() as url, rabbitmq_server.fresh_host() as broker:
+        database, host = urlsplit(url).path, urlsplit(broker).path
+        far_database = island.forward(f"{postgres_server.folder}/.s.PGSQL.5432")
+        far_broker = island.forward(("127.0.0.1", rabbitmq_server.port))
+        here = Place(tmp_path / "here", tmp_path / "shared", url, broker)
+        there = Place(
+            tmp_path / "there", tmp_path / "shared",
+            f"postgresql://postgres@{island.host}:{far_database}{database}",
+            f"amqp://guest:guest@{island.host}:{far_broker}{host}",
+        )  # fmt: skip
+        assert here.run("init").wait(30) == 0, (here.folder / "init.log").read_text()
+        queue = Queue(parts=Parts(read_file(here.folder / "agentq.toml")))
+        running = [here.run("up", "--no-workers"), there.run("worker", "w", island=island)]
+        try:
+            task = queue.submit(to="w", instructions="work")
+            until((pids / "1").exists, 30, "the first attempt")
+            island.cut()
+            running.append(here.run("worker", "w"))
+            until(lambda: queue.task(task.id).state is State.COMPLETE, 60, "the second attempt")
+            agent = Path("/proc") / (pids / "1").read_text().strip()
+            island.mend()
+            until(lambda: not agent.exists(), 60, "the end of the agent that was cut off")
+            kinds = [entry.event.kind for entry in queue.history(task.id)]
+            assert kinds.count("completed") == 1 and queue.task(task.id).epoch == 2
+            assert [problems for _, problems in queue.verify() if problems] == []
+        finally:
+            for process in running:
+                process.terminate()
+            for process in running:
+                process.wait(30)
+            queue.close()

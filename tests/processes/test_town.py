@@ -1,0 +1,25 @@
+"""Three servers, daemons and workers; kills, restarts, a lost disk: nothing lost, nothing twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.processes.town import Plan, founded, run_town
+from tests.servers.postgres import PostgresServer
+from tests.servers.rabbitmq import RabbitServer
+from tests.servers.seaweed import SeaweedServer
+
+
+def test_everything_happens_and_nothing_is_lost(
+    tmp_path: Path,
+    postgres_server: PostgresServer,
+    rabbitmq_server: RabbitServer,
+    s3_server: SeaweedServer,
+    session_seed: int,
+) -> None:
+    """The long form is `make chaos`."""
+    plan = Plan(kills=20, seed=session_seed)
+    with founded(tmp_path, postgres_server, rabbitmq_server, s3_server) as town:
+        verdict = run_town(town, plan)
+    assert verdict.acknowledged >= plan.kills and verdict.unfinished == 0, str(verdict)
+    assert not (verdict.lost or verdict.twice or verdict.problems), str(verdict)

@@ -1,0 +1,118 @@
+"""A machine of its own, as far as the network can tell: a network namespace with one bridge to us.
+
+Servers of tests listen on the loopback of this machine, where a namespace cannot reach them; so
+each is forwarded at our end of the bridge. `cut` takes the bridge down: nothing arrives any more,
+and nobody is told, as when a cable is pulled.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Self
+
+Address = tuple[str, int] | str
+
+
+class IslandUnavailable(Exception):
+    """This machine cannot make network namespaces; the message says why."""
+
+
+class Island:
+    """One namespace. Use it as `with`."""
+
+    def __init__(self) -> None:
+        if os.geteuid() != 0 or shutil.which("ip") is None:
+            raise IslandUnavailable("network namespaces need root and the program ip")
+        mark = secrets.token_hex(3)
+        self.name = f"aq-{mark}"
+        self._ours, self._theirs = f"aqh{mark}", f"aqn{mark}"
+        number = secrets.randbelow(250) + 1
+        self.host, self._guest = f"10.213.{number}.1", f"10.213.{number}.2"
+        self._doors: list[socket.socket] = []
+        self._lines: list[socket.socket] = []
+
+    def __enter__(self) -> Self:
+        try:
+            _ip("netns", "add", self.name)
+            _ip("link", "add", self._ours, "type", "veth", "peer", "name", self._theirs)
+            _ip("link", "set", self._theirs, "netns", self.name)
+            _ip("addr", "add", f"{self.host}/30", "dev", self._ours)
+            _ip("link", "set", self._ours, "up")
+            for words in (
+                ("addr", "add", f"{self._guest}/30", "dev", self._theirs),
+                ("link", "set", self._theirs, "up"),
+                ("link", "set", "lo", "up"),
+            ):
+                _ip("-n", self.name, *words)
+        except subprocess.CalledProcessError as error:
+            self.__exit__()
+            raise IslandUnavailable(error.stderr.decode(errors="replace").strip()) from error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each in (*self._doors, *self._lines):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+        for words in (("link", "del", self._ours), ("netns", "del", self.name)):
+            subprocess.run(["ip", *words], capture_output=True, check=False)
+
+    def words(self, argv: Sequence[str]) -> list[str]:
+        """The command that runs this one on the island."""
+        return ["ip", "netns", "exec", self.name, *argv]
+
+    def cut(self) -> None:
+        _ip("link", "set", self._ours, "down")
+
+    def mend(self) -> None:
+        _ip("link", "set", self._ours, "up")
+
+    def forward(self, target: Address) -> int:
+        """Let the island reach this address of ours; the port it finds it at."""
+        door = socket.create_server((self.host, 0))
+        self._doors.append(door)
+        threading.Thread(target=self._serve, args=(door, target), daemon=True).start()
+        return int(door.getsockname()[1])
+
+    def _serve(self, door: socket.socket, target: Address) -> None:
+        while True:
+            try:
+                guest, _ = door.accept()
+            except OSError:
+                return  # the island is gone
+            try:
+                host = _connect(target)
+            except OSError:
+                guest.close()
+                continue
+            self._lines += [guest, host]
+            for source, sink in ((guest, host), (host, guest)):
+                threading.Thread(target=_pump, args=(source, sink), daemon=True).start()
+
+
+def _ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True)
+
+
+def _connect(target: Address) -> socket.socket:
+    if isinstance(target, str):
+        line = socket.socket(socket.AF_UNIX)
+        line.connect(target)
+        return line
+    return socket.create_connection(target, 5)
+
+
+def _pump(source: socket.socket, sink: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(1 << 16):
+            sink.sendall(data)
+    for each in (source, sink):
+        with suppress(OSError):
+            each.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,336 @@
+"""A private, real RabbitMQ for tests, from the distribution's package.
+
+Its programs are called directly (the wrapper in the path switches users). Every port is free and on
+the loopback; node, cookie and data live in a temporary folder, so nothing of it can collide with
+another broker or another test run. Its settings are Erlang terms: read in no time, where the usual
+file takes seconds to be parsed. Tests get a virtual host each, which takes a tenth of a second;
+starting the broker takes some seconds, so there is one for the whole run.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+PROGRAMS = Path("/usr/lib/rabbitmq/bin")
+START_SECONDS_MAX = 60
+STOP_SECONDS_MAX = 20
+
+CONFIGURATION = """[
+ {{rabbit, [
+   {{tcp_listeners, [{{"127.0.0.1", {port}}}]}},
+   {{vm_memory_high_watermark, {{absolute, 1073741824}}}},
+   {{disk_free_limit, 50000000}},
+   {{collect_statistics_interval, 60000}}
+ ]}}
+].
+"""
+
+# The test run holds this guard's standard input open. When the run dies, however it dies, the guard
+# reads end of file, takes the broker down and removes its folder, even after a kill -9.
+GUARD = """
+cat > /dev/null
+for name in broker epmd; do
+  [ -e "$1/$name.pid" ] && read -r pid < "$1/$name.pid" && kill -9 "$pid"
+done
+tries=0
+while ! rm -rf "$1" && [ $tries -lt 40 ]; do sleep 0.05; tries=$((tries + 1)); done
+"""
+
+
+class RabbitUnavailable(Exception):
+    """This machine cannot run the test broker; the message says why."""
+
+
+class RabbitServer:
+    """One private broker: started on construction, usable until `stop`."""
+
+    def __init__(self) -> None:
+        missing = [
+            str(each)
+            for each in (PROGRAMS / "rabbitmq-server", *map(_found, ("epmd", "erl_call")))
+            if not each.exists()
+        ]
+        if missing:
+            raise RabbitUnavailable(f"{', '.join(missing)}: not there; apt install rabbitmq-server")
+        self.folder = Path(tempfile.mkdtemp(prefix="agentq-mq-"))
+        self.port, self._epmd_port, self._node_port = _free_ports(3)
+        self._cookie = uuid.uuid4().hex.upper()
+        #: Virtual hosts that exist; a wiped broker gets them back, empty.
+        self._hosts: list[str] = []
+        self._process: subprocess.Popen[bytes] | None = None
+        self._epmd: subprocess.Popen[bytes] | None = None
+        self._guard = subprocess.Popen(
+            ["/bin/sh", "-c", GUARD, "rabbitmq-guard", str(self.folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            self._prepare()
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    @property
+    def url(self) -> str:
+        """The address of the broker's own virtual host, which all tests share."""
+        return self.url_of("/")
+
+    def url_of(self, host: str, user: str = "guest", password: str = "guest") -> str:
+        """The address of one virtual host on this broker."""
+        return f"amqp://{user}:{password}@127.0.0.1:{self.port}/{host.replace('/', '%2F')}"
+
+    @property
+    def log(self) -> str:
+        """What the broker has said so far."""
+        path = self.folder / "said"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    @property
+    def running(self) -> bool:
+        """Whether the broker's process is there."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """The broker's process, for tests that stop or kill it by hand."""
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start again after `halt`; returns when connections are accepted."""
+        self._start_epmd()
+        with (self.folder / "said").open("ab") as said:
+            process = self._process = subprocess.Popen(
+                [str(PROGRAMS / "rabbitmq-server")],
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                cwd=self.folder,
+                env=self._environment(),
+                # Ctrl-C is for the tests; they stop the broker themselves.
+                start_new_session=True,
+            )
+        (self.folder / "broker.pid").write_text(f"{process.pid}\n")
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while not _answers(self.port):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RabbitUnavailable(f"RabbitMQ did not start:\n{self.log[-2000:]}")
+            threading.Event().wait(0.03)
+
+    def halt(self) -> None:
+        """Kill the broker as a power cut would, and keep its disk."""
+        assert self._process is not None
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait(STOP_SECONDS_MAX)
+
+    def restart(self) -> None:
+        """Every connection breaks, the address stays, what is durable is there again."""
+        self.halt()
+        self.start()
+
+    def wipe(self) -> None:
+        """Kill it, lose its disk, start it: the virtual hosts are there, and nothing in them."""
+        if self.running:
+            self.halt()
+        shutil.rmtree(self.folder / "data")
+        self.start()
+        self._make_hosts(self._hosts)
+
+    def stop(self) -> None:
+        """End the broker and remove its folder; stopping twice is safe."""
+        for process in (self._process, self._epmd):
+            if process is not None and process.poll() is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait(STOP_SECONDS_MAX)
+        if self._guard.stdin is not None and not self._guard.stdin.closed:
+            self._guard.stdin.close()
+        self._guard.wait(timeout=STOP_SECONDS_MAX)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @contextmanager
+    def fresh_host(self) -> Iterator[str]:
+        """The address of an empty virtual host. At the end all its connections are closed."""
+        name = f"test-{uuid.uuid4().hex[:12]}"
+        self._make_hosts([name])
+        self._hosts.append(name)
+        try:
+            yield self.url_of(name)
+        finally:
+            self._hosts.remove(name)
+            if not self.running:  # a test that failed between halting and starting
+                self.start()
+            self.call(f'rabbit_vhost:delete(<<"{name}">>, <<"tests">>)')
+
+    def call(self, *expressions: str) -> str:
+        """Let the broker evaluate Erlang: what an operator does with `rabbitmqctl`, in no time."""
+        # -r: a name of its own. Two calls of one name in a row look like one node that fell ill.
+        caller = [str(_found("erl_call")), "-r", "-c", self._cookie, "-n", self._node]
+        finished = subprocess.run(
+            [*caller, "-timeout", "30", "-e"],
+            input=(", ".join(expressions) + ".\n").encode(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=self._environment(),
+            timeout=START_SECONDS_MAX,
+            check=False,
+        )
+        said = finished.stdout.decode(errors="replace")
+        if finished.returncode or "{error" in said:
+            raise RabbitUnavailable(f"{expressions} ended with {finished.returncode}: {said}")
+        return said.removeprefix("{ok, ").removesuffix("}")
+
+    def listen_by_tls(self, folder: Path) -> int:
+        """Answer by TLS too, under a certificate for localhost made in this folder; which port."""
+        words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
+        subprocess.run(
+            [
+                "openssl",
+                *words.split(),
+                "-subj",
+                "/CN=localhost",
+                "-addext",
+                "subjectAltName=DNS:localhost",
+                "-keyout",
+                "key.pem",
+                "-out",
+                "cert.pem",
+            ],
+            cwd=folder,
+            check=True,
+            capture_output=True,
+        )
+        [port] = _free_ports(1)
+        self.call(
+            f'rabbit_networking:start_ssl_listener({{"127.0.0.1", {port}}},'
+            f' [{{certfile, "{folder}/cert.pem"}}, {{keyfile, "{folder}/key.pem"}}], 2)'
+        )
+        return port
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def _node(self) -> str:
+        return f"agentq-{self.port}@localhost"
+
+    def _prepare(self) -> None:
+        (self.folder / "home").mkdir()
+        cookie = self.folder / "home" / ".erlang.cookie"
+        cookie.write_text(self._cookie)
+        cookie.chmod(0o400)
+        (self.folder / "advanced.config").write_text(CONFIGURATION.format(port=self.port))
+        (self.folder / "rabbitmq.conf").write_text("")
+        (self.folder / "enabled_plugins").write_text("[].")
+
+    def _environment(self) -> dict[str, str]:
+        return {
+            "PATH": f"{os.defpath}:/usr/sbin:/sbin",
+            "LC_ALL": "C.UTF-8",
+            "HOME": str(self.folder / "home"),
+            "RABBITMQ_NODENAME": self._node,
+            "RABBITMQ_MNESIA_BASE": str(self.folder / "data"),
+            "RABBITMQ_LOG_BASE": str(self.folder / "log"),
+            "RABBITMQ_LOGS": "-",
+            "RABBITMQ_CONFIG_FILE": str(self.folder / "rabbitmq.conf"),
+            "RABBITMQ_ADVANCED_CONFIG_FILE": str(self.folder / "advanced.config"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.folder / "enabled_plugins"),
+            "RABBITMQ_CONF_ENV_FILE": "/dev/null",
+            "RABBITMQ_PID_FILE": str(self.folder / "erlang.pid"),
+            "RABBITMQ_DIST_PORT": str(self._node_port),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": (
+                "-kernel inet_dist_use_interface {127,0,0,1}"
+                " +sbwt none +sbwtdcpu none +sbwtdio none"
+            ),
+            "ERL_EPMD_PORT": str(self._epmd_port),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            # The script becomes the broker instead of standing in front of it.
+            "RUNNING_UNDER_SYSTEMD": "yes",
+        }
+
+    def _start_epmd(self) -> None:
+        """Erlang's register of names. Its own would outlive the broker; this one is our child."""
+        if self._epmd is not None and self._epmd.poll() is None:
+            return
+        self._epmd = subprocess.Popen(
+            [str(_found("epmd")), "-port", str(self._epmd_port), "-address", "127.0.0.1"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        (self.folder / "epmd.pid").write_text(f"{self._epmd.pid}\n")
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while not _answers(self._epmd_port):
+            if time.monotonic() > deadline:
+                raise RabbitUnavailable("epmd did not start")
+            threading.Event().wait(0.01)
+
+    def _make_hosts(self, names: list[str]) -> None:
+        for name in names:
+            self.call(
+                f'rabbit_vhost:add(<<"{name}">>, <<"tests">>)',
+                f'rabbit_auth_backend_internal:set_permissions(<<"guest">>, <<"{name}">>,'
+                ' <<".*">>, <<".*">>, <<".*">>, <<"tests">>)',
+            )
+
+
+def _found(program: str) -> Path:
+    return Path(shutil.which(program) or program)
+
+
+def _answers(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
+
+
+def _free_ports(count: int) -> list[int]:
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports: list[int] = [each.getsockname()[1] for each in held]
+    for each in held:
+        each.close()
+    return ports
+
+
+@pytest.fixture(scope="session")
+def rabbitmq_server() -> Iterator[RabbitServer]:
+    """A private RabbitMQ, one for the whole run; tests may restart it, and leave it running."""
+    try:
+        server = RabbitServer()
+    except RabbitUnavailable as reason:
+        if os.environ.get("CI", "").lower() in {"1", "true", "yes"}:
+            pytest.fail(f"no RabbitMQ, and CI may not go without: {reason}", pytrace=False)
+        pytest.skip(f"NO RABBITMQ: everything about it is untested in this run. {reason}")
+    with server:
+        yield server
+
+
+@pytest.fixture
+def rabbitmq_url(rabbitmq_server: RabbitServer) -> Iterator[str]:
+    """The address of an empty virtual host that belongs to one test."""
+    with rabbitmq_server.fresh_host() as url:
+        yield url
