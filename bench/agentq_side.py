@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -17,8 +16,13 @@ import psycopg
 from agentq import Queue
 from agentq.client.claim import Claim
 from agentq.contracts.delivery import Publisher
+from agentq.role_settings import RoleSettings
 from agentq.settings import read_file
 from agentq.wiring import open_parts
+from agentq.worker.attempt import Desk
+from agentq.worker.processes import Nanny
+from agentq.worker.worker import LOOK_SECONDS, Worker
+from agentq.worker.workspaces import Workspaces
 from bench.body import instructions_for, number_in
 from bench.history import PATTERN_TASKS, multiply_postgres, multiply_sqlite
 from bench.servers import broker_of
@@ -28,8 +32,7 @@ from bench.startup import clean_environment
 WAIT_SECONDS = 30.0
 SUMMARY = "appended"
 PR_SET_PDEATHSIG = 1
-#: Simulated idle workers in one process.
-CONSUMERS = 125
+IDLE_PER_PROCESS = 125
 
 
 class AgentqSide(Side):
@@ -215,6 +218,39 @@ class AgentqRabbitSide(AgentqSide):
             for claim in claims:
                 self.body.run(number_in(claim.task.spec.instructions))
                 claim.complete(summary=SUMMARY)
+
+
+class IdleWorkers(AgentqRabbitSide):
+    """Many workers with nothing to do, as threads.
+
+    Each is a worker in full, with a queue and a connection to the broker of its own. Only what
+    holds the database's connections is shared: an idle worker has no use for one.
+    """
+
+    def create(self) -> None:
+        self.connect()
+
+    def serve(self) -> None:
+        threads = [
+            threading.Thread(target=self._idle_worker(number).run, daemon=True)
+            for number in range(IDLE_PER_PROCESS)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _idle_worker(self, number: int) -> Worker:
+        queue = Queue(parts=self._queue.parts)
+        queue.holder = f"{queue.holder}:{number}"
+        desk = Desk(
+            queue, Nanny(), Workspaces(self.place.folder / "workspaces"), ROLE, RoleSettings(),
+            queue.parts.agent("command"), {}, lambda *_: None,
+        )  # fmt: skip
+        worker = Worker(desk)
+        # A fleet that has run for hours looks at the ledger at all times, not all at one.
+        worker._look_at = time.monotonic() + random.uniform(0, LOOK_SECONDS)  # noqa: SLF001
+        return worker
 
 
 def _program() -> str:

@@ -23,6 +23,11 @@ class Options:
     lease_seconds: int = 60
     trivial_tasks: int = 40
     quiet_agents: int = 200
+    broker_rounds: int = 3
+    broker_latency_tasks: int = 100
+    #: In processes of 125.
+    idle_workers: int = 500
+    watch_seconds: float = 30.0
 
     @classmethod
     def quick(cls) -> Options:
@@ -41,6 +46,10 @@ class Options:
             lease_seconds=6,
             trivial_tasks=10,
             quiet_agents=20,
+            broker_rounds=1,
+            broker_latency_tasks=20,
+            idle_workers=125,
+            watch_seconds=10.0,
         )
 
 

@@ -22,8 +22,11 @@ sys.path[0] = str(Path(__file__).resolve().parent.parent)
 from bench.options import Options  # noqa: E402
 from bench.report import Report, progress  # noqa: E402
 
-SUBJECTS = ["sqlite", "postgres", "latency", "growth", "startup", "leases", "workers"]
-PACKAGES = ["apsw", "psycopg", "huey", "pgqueuer", "procrastinate", "dbos"]
+SUBJECTS = ["sqlite", "postgres", "rabbit", "latency", "growth", "startup", "leases", "workers"]
+PACKAGES = [
+    *("apsw", "psycopg", "amqp", "huey", "pgqueuer", "procrastinate", "dbos"),
+    *("celery", "dramatiq", "taskiq"),
+]
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -35,7 +38,7 @@ def parse_arguments() -> argparse.Namespace:
                         help=f"which subjects: {', '.join(SUBJECTS)}")  # fmt: skip
     parser.add_argument("--quick", action="store_true",
                         help="a small pass of a minute or two: does everything run?")  # fmt: skip
-    parser.add_argument("--rounds", type=int, help="rounds of each subject (default 5)")
+    parser.add_argument("--rounds", type=int, help="rounds of each subject (default 5, rabbit 3)")
     parser.add_argument("--backlog", type=int, help="tasks waiting before the PostgreSQL drain")
     parser.add_argument("--history", type=int, help="finished tasks kept in the growth subject")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything here")
@@ -52,6 +55,8 @@ def chosen_options(arguments: argparse.Namespace) -> Options:
     for name, value in given.items():
         if value < 1:
             sys.exit(f"--{name}: expected a number of at least 1, got {value}")
+    if "rounds" in given:
+        given["broker_rounds"] = given["rounds"]
     return replace(options, **given)
 
 

@@ -39,7 +39,7 @@ _MASKS = [
         (r"\btask-[0-9a-hjkmnp-tv-z]{12}\b", "task-<id>"),
         (r"\b[\w.-]+:\d{2,}\b", "<process>"),
         (r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{8,64}\b", "<digest>"),
-        (r"\b\d+(?:\.\d+)? ?(?:ms|s|m|h)(?:\d+s)?\b", "<span>"),
+        (r"\b\d+(?:\.\d+)? ?(?:ms|s|m|h|d)(?:\d+[hms])*\b", "<span>"),
         (r"<span> ago|\bnow\b", "<when>"),
         (r"(?<=_seconds\": )\d+\.\d+", "<seconds>"),
         (r"\b\d+\.\d+\.\d+(?:\.\d+)?\b", "<version>"),

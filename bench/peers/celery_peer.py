@@ -113,5 +113,6 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-#: What the program `celery` is pointed at.
-worker_app = make_app(Place(Path(os.environ[FOLDER]), os.environ[URL])) if FOLDER in os.environ else None
+if FOLDER in os.environ:
+    #: What the program `celery` is pointed at.
+    worker_app = make_app(Place(Path(os.environ[FOLDER]), os.environ[URL]))

