@@ -7,6 +7,7 @@ set -u
 missing=""
 command -v bwrap >/dev/null || missing="$missing bubblewrap"
 [ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || missing="$missing rabbitmq-server"
+[ -x /usr/sbin/pgbouncer ] || missing="$missing pgbouncer"
 command -v ip >/dev/null || missing="$missing iproute2"
 [ -n "$missing" ] || exit 0
 
