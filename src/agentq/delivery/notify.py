@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable
 
 import psycopg
+from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 CHANNEL = "agentq"
@@ -21,6 +22,8 @@ _LISTEN, _UNLISTEN = f"LISTEN {CHANNEL}".encode(), f"UNLISTEN {CHANNEL}".encode(
 EVERYTHING = "*"
 _PAYLOAD_BYTES_MAX = 7000
 _RECONNECT_SECONDS_MAX = 5.0
+#: A server that does not answer within this time to so little is not there any more.
+_ANSWER_SECONDS = 10.0
 
 _PATIENCE: dict[str, str | int | None] = {
     "connect_timeout": 5,
@@ -42,6 +45,30 @@ def _connect(conninfo: str) -> psycopg.Connection | None:
         return None
 
 
+def _say(connection: psycopg.Connection, command: bytes) -> None:
+    """Say it and wait for the answer, but not for ever: psycopg itself would."""
+    connection.pgconn.send_query(command)
+    _hear_out(connection)
+
+
+def _hear_out(connection: psycopg.Connection) -> None:
+    """Read the answers to what was said. Raises OperationalError if they do not come."""
+    wire, line = connection.pgconn, select.poll()
+    line.register(wire.socket, select.POLLIN)
+    failed = ""
+    while True:
+        while wire.is_busy():
+            if not line.poll(_ANSWER_SECONDS * 1000):
+                raise psycopg.OperationalError("the server does not answer")
+            wire.consume_input()
+        result = wire.get_result()
+        if result is None:
+            break
+        failed = failed or result.error_message.decode(errors="replace")
+    if failed:
+        raise psycopg.OperationalError(failed)
+
+
 class Ears:
     """Connections to listen on. One is kept between waiters: to close it takes as long as to claim
     a task, and whoever has been woken has no time for that."""
@@ -55,16 +82,15 @@ class Ears:
         """One that listens from now on; None while the server cannot be reached."""
         while (connection := self._pop()) is not None:
             try:
-                while connection.pgconn.get_result() is not None:  # of what `give` has said
-                    continue
-                connection.execute(_LISTEN)
+                _hear_out(connection)  # of what `give` has said
+                _say(connection, _LISTEN)
                 return connection
             except psycopg.Error:
                 connection.close()
         connection = _connect(self._conninfo)
         if connection is not None:
             try:
-                connection.execute(_LISTEN)
+                _say(connection, _LISTEN)
             except psycopg.OperationalError:
                 connection.close()
                 return None
@@ -113,7 +139,8 @@ class NotifyBell:
         if self._connection is None:
             return
         try:
-            self._connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, payload))
+            words = sql.SQL("SELECT pg_notify({}, {})").format(CHANNEL, payload)
+            _say(self._connection, words.as_bytes(self._connection))
         except psycopg.OperationalError:
             self._hang_up()
 
