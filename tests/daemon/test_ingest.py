@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from agentq.client.queue import Queue
-from agentq.contracts.delivery import Message
+from agentq.contracts.delivery import STATUS, Message, role_queue
 from agentq.core.states import State
 from agentq.daemon.loop import Alarm
 from agentq.daemon.loops.ingest import Ingest
 from agentq.daemon.post import Post
-from agentq.delivery.rabbitmq import dead_messages, topology
+from agentq.delivery.rabbitmq import dead_messages
 from agentq.delivery.rabbitmq.consumer import RabbitConsumer
 from agentq.delivery.rabbitmq.publisher import RabbitPublisher
 from agentq.settings import Settings
@@ -43,7 +43,7 @@ def queue(ledger_url: str, broker_url: str, tmp_path: Path) -> Iterator[Queue]:
 
 def say(publisher: RabbitPublisher, number: int, **fields: Any) -> None:
     said = {"v": 1, "from": "stranger", "message_id": f"m-{number}", **fields}
-    message = Message(f"m-{number}", topology.STATUS, "w", json.dumps(said).encode())
+    message = Message(f"m-{number}", STATUS, "w", json.dumps(said).encode())
     assert publisher.publish([message]) == [""]
 
 
@@ -66,7 +66,7 @@ def test_what_is_said_is_taken_in_and_what_nobody_can_read_is_kept(
     loop = Ingest(queue.parts, Post(publisher), alarm)
     say(publisher, 1, task_id=task.id, status="started")
     say(publisher, 1, task_id=task.id, status="started")
-    assert publisher.publish([Message("bad", topology.STATUS, "w", b"{")]) == [""]
+    assert publisher.publish([Message("bad", STATUS, "w", b"{")]) == [""]
     until(lambda: loop.run_once() == 0 and sum(loop.tally.counts.values()) >= 3)
     assert loop.tally.counts == {"accepted": 1, "duplicate": 1, "unreadable": 1}
     assert queue.task(task.id).holder == "stranger"
@@ -88,7 +88,7 @@ def test_the_whole_way_through_up_and_through_a_broker_that_lost_its_disk(
     with several_ups(tmp_path) as ups:
         up = ups.start("--no-workers")
         task = queue.submit(to="w", instructions="do it", reply_to="results.boss")
-        hints = RabbitConsumer(broker_url, topology.role_queue("w"))
+        hints = RabbitConsumer(broker_url, role_queue("w"))
         publisher = RabbitPublisher(broker_url)
         assert next_of(hints)["task_id"] == task.id
         say(publisher, 1, task_id=task.id, status="started")
@@ -100,7 +100,7 @@ def test_the_whole_way_through_up_and_through_a_broker_that_lost_its_disk(
             each.close()
         rabbitmq_server.wipe()
         later = queue.submit(to="w", instructions="again")
-        fresh = RabbitConsumer(broker_url, topology.role_queue("w"))
+        fresh = RabbitConsumer(broker_url, role_queue("w"))
         assert next_of(fresh)["task_id"] == later.id
         fresh.close()
         assert up.end() == 0

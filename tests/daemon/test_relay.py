@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agentq.client.queue import Queue
-from agentq.contracts.delivery import Message, Publisher, is_results_queue, stop_key
+from agentq.contracts.delivery import Message, Publisher, is_results_queue, role_queue
 from agentq.core.errors import Unavailable
 from agentq.daemon.loop import Runner
 from agentq.daemon.loops.reconcile import Reconcile
@@ -20,7 +20,6 @@ from agentq.daemon.loops.relay import Relay
 from agentq.daemon.loops.reply import Replies
 from agentq.daemon.outbox import Outbox
 from agentq.daemon.post import Post
-from agentq.delivery.rabbitmq import topology
 from agentq.delivery.rabbitmq.consumer import RabbitConsumer
 from agentq.delivery.rabbitmq.publisher import RabbitPublisher
 from tests.daemon.watching import until
@@ -106,7 +105,7 @@ class TestRelay:
         loop = relay(queue, publisher)
         loop.run_once()
         assert publisher.depth("w") == 3
-        received = take(topology.role_queue("w"), 3)
+        received = take(role_queue("w"), 3)
         assert [envelope["task_id"] for _, envelope in received] == ["task-b", "task-c", "task-a"]
         ids = [each for each, _ in received]
         assert len(set(ids)) == 3 and all(each.startswith("agentq-") for each in ids)
@@ -228,10 +227,6 @@ class TestReplies:
         assert not is_results_queue(name)
         assert is_results_queue("results.boss")
 
-    def test_words_to_holders_go_where_their_inbox_listens(self) -> None:
-        for holder in ("host:1", "ü" * 200):
-            assert stop_key(holder) == topology.stop_key(holder)
-
 
 class TestReconcile:
     def test_what_the_broker_lost_is_said_again(
@@ -242,17 +237,17 @@ class TestReconcile:
         loop = Reconcile(queue.parts, Post(publisher), every=9.0, young_ms=0)
         assert loop.run_once() == 9.0
         assert loop.tally.counts == {}
-        take(topology.role_queue("w"), 7)  # as a purge does
+        take(role_queue("w"), 7)  # as a purge does
         loop.run_once()
         assert publisher.depth("w") == 7
         assert loop.tally.counts == {"announced again": 7}
         loop.run_once()
         assert loop.tally.counts == {"announced again": 7}
         # Two hints get lost: two that were not said again lately would be; there are none.
-        take(topology.role_queue("w"), 2)
+        take(role_queue("w"), 2)
         loop.run_once()
         assert publisher.depth("w") == 5
-        take(topology.role_queue("w"), 5)
+        take(role_queue("w"), 5)
         loop.run_once()
         assert publisher.depth("w") == 7
 

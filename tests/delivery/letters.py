@@ -11,10 +11,9 @@ from typing import Any
 
 import amqp
 
-from agentq.contracts.delivery import Hint, Message
+from agentq.contracts.delivery import TASKS, Hint, Message
 from agentq.delivery.rabbitmq import RabbitInbox
 from agentq.delivery.rabbitmq.connection import read_url
-from agentq.delivery.rabbitmq.topology import TASKS
 
 ROLE = "implementation-worker"
 

@@ -8,6 +8,7 @@ from contextlib import closing
 
 import pytest
 
+from agentq.contracts.delivery import fitting_key
 from agentq.core.errors import Conflict, Invalid, Refused, Unavailable
 from agentq.delivery.rabbitmq import (
     RabbitConsumer,
@@ -19,7 +20,6 @@ from agentq.delivery.rabbitmq import (
     user_commands,
 )
 from agentq.delivery.rabbitmq.connection import read_url
-from agentq.delivery.rabbitmq.topology import fitting_key
 from tests.delivery.letters import ROLE, hint, names, stranger
 from tests.servers.rabbitmq import RabbitServer
 

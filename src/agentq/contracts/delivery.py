@@ -36,8 +36,12 @@ def role_queue(role: str) -> str:
 
 
 def stop_key(holder: str) -> str:
-    """Where a word for this holder is sent to: its name, or one that stands for it."""
-    key = f"stop.{holder}"
+    """Where a word for this holder is sent to."""
+    return fitting_key(f"stop.{holder}")
+
+
+def fitting_key(key: str) -> str:
+    """The key itself, or a short one that stands for it alone."""
     data = key.encode()
     if len(data) <= KEY_BYTES_MAX:
         return key

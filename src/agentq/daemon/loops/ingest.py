@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from agentq.contracts.delivery import INGEST, Message
+from agentq.contracts.delivery import INGEST, RESULTS_PREFIX, Message
 from agentq.core.errors import Unavailable
 from agentq.daemon.letters import message_id
 from agentq.daemon.loop import Loop, log
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from agentq.wiring import Parts
 
 BATCH = 100
+#: Nobody has our answers put where we read, or where coordinators do.
+_OUR_QUEUES = ("agentq.", RESULTS_PREFIX)
 _WAIT_SECONDS = 5.0
 _REASON_CHARS_MAX = 500
 
@@ -63,7 +65,7 @@ class Ingest(Loop):
                 Message(message_id(f"answer-{each.id}"), "", each.reply_to, verdict.answer,
                         mandatory=False)
                 for each, verdict in zip(received, verdicts, strict=True)
-                if verdict.answer
+                if verdict.answer and not each.reply_to.startswith(_OUR_QUEUES)
             ]
         )  # fmt: skip
         done = []

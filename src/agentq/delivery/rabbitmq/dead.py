@@ -12,11 +12,10 @@ from collections.abc import Collection, Iterator
 from contextlib import closing
 from typing import Any
 
-from agentq.contracts.delivery import DeadMessage, Message
+from agentq.contracts.delivery import DEAD, DeadMessage, Message
 from agentq.core.errors import NotFound, Refused, Unavailable
 from agentq.delivery.rabbitmq.publisher import RabbitPublisher
 from agentq.delivery.rabbitmq.tap import Tap
-from agentq.delivery.rabbitmq.topology import DEAD
 from agentq.delivery.rabbitmq.wire import Delivery
 
 #: How many are looked through at most to find the ones that are named.

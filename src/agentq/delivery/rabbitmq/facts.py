@@ -6,11 +6,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agentq.contracts.delivery import Message
+from agentq.contracts.delivery import DEAD, INGEST, Message, role_queue
 from agentq.core.errors import AgentqError, NotFound, Unavailable
 from agentq.delivery.rabbitmq.connection import Link, QueueFacts, read_url
 from agentq.delivery.rabbitmq.sending import Sender
-from agentq.delivery.rabbitmq.topology import DEAD, INGEST, role_queue
 
 
 @dataclass(frozen=True, slots=True)

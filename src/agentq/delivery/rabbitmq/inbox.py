@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from agentq.contracts.delivery import Hint
+from agentq.contracts.delivery import CONTROL, Hint, role_queue, stop_key
 from agentq.core.envelope import ENVELOPE_VERSION
 from agentq.core.limits import ENVELOPE_BYTES_MAX, NAME_CHARS_MAX
 from agentq.core.validate import check_role
 from agentq.delivery.rabbitmq.connection import Link
 from agentq.delivery.rabbitmq.tap import Tap
-from agentq.delivery.rabbitmq.topology import CONTROL, role_queue, stop_key
 from agentq.delivery.rabbitmq.wire import Delivery
 
 

@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from agentq.contracts.delivery import Message
+from agentq.contracts.delivery import RESULTS, TASKS, Message, role_queue
 from agentq.core.errors import AgentqError, NotFound, Refused, Unavailable
 from agentq.delivery.rabbitmq.connection import Channel, Link, read_url
 from agentq.delivery.rabbitmq.sending import Sender
 from agentq.delivery.rabbitmq.topology import (
-    RESULTS,
-    TASKS,
     check_results_queue,
     declare_base,
     declare_results,
     declare_role,
-    role_queue,
 )
 
 

@@ -6,11 +6,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from agentq.contracts.delivery import Message
+from agentq.contracts.delivery import KEY_BYTES_MAX, Message, fitting_key
 from agentq.core.errors import Unavailable
 from agentq.core.limits import ENVELOPE_BYTES_MAX
 from agentq.delivery.rabbitmq.connection import ANSWER_SECONDS, Link
-from agentq.delivery.rabbitmq.topology import KEY_BYTES_MAX, fitting_key
 from agentq.delivery.rabbitmq.wire import BODY_BYTES_MAX, publishing
 
 #: How many messages may wait for their confirm, and how many leave in one write.

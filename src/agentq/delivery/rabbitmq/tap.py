@@ -17,11 +17,11 @@ import select
 import time
 from collections.abc import Callable, Iterable
 
-from agentq.contracts.delivery import Message
+from agentq.contracts.delivery import DEAD, Message
 from agentq.core.errors import AgentqError, NotFound, Refused, Unavailable
 from agentq.delivery.rabbitmq.connection import COUNT_MAX, HEARTBEAT_SECONDS, Link, read_url
 from agentq.delivery.rabbitmq.sending import Sender
-from agentq.delivery.rabbitmq.topology import DEAD, declare_named
+from agentq.delivery.rabbitmq.topology import declare_named
 from agentq.delivery.rabbitmq.wire import Delivery
 
 _NAP_SECONDS, _NAP_SECONDS_MAX = 0.1, 10.0

@@ -17,23 +17,25 @@ quorum queues know no ten priorities, and what is lost with a broker is said aga
 
 from __future__ import annotations
 
-import hashlib
 import re
 import shlex
 from collections.abc import Iterable, Sequence
 
+from agentq.contracts.delivery import (
+    CONTROL,
+    DEAD,
+    INGEST,
+    RESULTS,
+    RESULTS_PREFIX,
+    ROLE_PREFIX,
+    STATUS,
+    TASKS,
+    is_results_queue,
+    role_queue,
+)
 from agentq.core.errors import Invalid
 from agentq.core.validate import check_role
 from agentq.delivery.rabbitmq.connection import Address, Channel, Link, read_url
-
-TASKS = "agentq.tasks"
-CONTROL = "agentq.control"
-RESULTS = "agentq.results"
-STATUS = "agentq.status"
-DEAD = "agentq.dead"
-INGEST = "agentq.ingest"
-ROLE_PREFIX = "agentq.role."
-RESULTS_PREFIX = "results."
 
 _EXCHANGES = {
     TASKS: "topic", CONTROL: "direct", RESULTS: "topic", STATUS: "topic", DEAD: "fanout",
@@ -42,33 +44,11 @@ _ROLE_ARGUMENTS: dict[str, str | int] = {"x-max-priority": 10, "x-dead-letter-ex
 _INGEST_ARGUMENTS: dict[str, str | int] = {"x-dead-letter-exchange": DEAD}
 #: The oldest go first, should somebody send rubbish without end.
 _DEAD_ARGUMENTS: dict[str, str | int] = {"x-max-length": 100_000}
-_COORDINATOR = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,199}\Z")
-#: What AMQP allows a routing key.
-KEY_BYTES_MAX = 255
-
-
-def role_queue(role: str) -> str:
-    """The queue that holds a role's hints."""
-    return f"{ROLE_PREFIX}{role}"
-
-
-def stop_key(holder: str) -> str:
-    """Where a word for this holder is sent to."""
-    return fitting_key(f"stop.{holder}")
-
-
-def fitting_key(key: str) -> str:
-    """The key itself, or a short one that stands for it alone."""
-    data = key.encode()
-    if len(data) <= KEY_BYTES_MAX:
-        return key
-    return f"{data[:150].decode(errors='ignore')}~{hashlib.sha256(data).hexdigest()}"
 
 
 def check_results_queue(queue: str) -> str:
     """A `reply_to` that can be served: `results.<coordinator>`."""
-    name = queue.removeprefix(RESULTS_PREFIX)
-    if name == queue or not _COORDINATOR.match(name):
+    if not is_results_queue(queue):
         raise Invalid(
             f"Results go to a queue called {RESULTS_PREFIX}<coordinator>, of letters, digits, '.',"
             f" '_', ':', '/', '@' or '-'; got {queue[:80]!r}.",
