@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agentq.core.durations import parse_duration
 from agentq.core.errors import Invalid, NotFound
 from agentq.core.limits import RoleLimits
 
@@ -65,6 +66,8 @@ class Settings:
     artifacts_options: Mapping[str, str] = field(default_factory=dict)
     #: A folder of this machine, where artifacts are elsewhere.
     local: str = ""
+    #: How many seconds a task is kept after it ended, with its files; 0: for ever.
+    keep: int = 0
 
     @property
     def remote_artifacts(self) -> bool:
@@ -157,7 +160,7 @@ def read_file(file: Path) -> Settings:
         plain = tomllib.loads(file.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise Invalid(f"{file} cannot be read as TOML: {error}.", "Mend the file.") from error
-    _only_known(plain, ("ledger", "artifacts", "broker", "roles"), str(file))
+    _only_known(plain, ("ledger", "artifacts", "broker", "retention", "roles"), str(file))
     ledger, artifacts = plain.get("ledger", {}), plain.get("artifacts", {})
     _only_known(ledger, ("url",), f"[ledger] in {file}")
     _only_known(artifacts, ("root", *ARTIFACTS_OPTIONS), f"[artifacts] in {file}")
@@ -166,6 +169,9 @@ def read_file(file: Path) -> Settings:
     broker = plain.get("broker", {})
     _only_known(broker, ("url",), f"[broker] in {file}")
     broker_url = _text(broker, "url", "", file) if broker else ""
+    retention = plain.get("retention", {})
+    _only_known(retention, ("keep",), f"[retention] in {file}")
+    keep = _text(retention, "keep", "", file) if retention else ""
     url = _text(ledger, "url", "sqlite:///.agentq/ledger.db", file)
     root = _text(artifacts, "root", ".agentq", file)
     tables = plain.get("roles", {})
@@ -184,6 +190,7 @@ def read_file(file: Path) -> Settings:
     return Settings(
         url, root, str(file), roles, workers, _broker(broker_url), options,
         os.environ.get("AGENTQ_HOME") or str(file.parent / ".agentq"),
+        parse_duration(keep, field=f"keep in {file}") if keep else 0,
     )  # fmt: skip
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @click.option(
     "--keep",
     type=Duration(),
-    help="Delete tasks that ended longer ago, with their files.  [default: keep them]",
+    help="Delete tasks that ended longer ago, with their files.  [default: [retention] keep]",
 )
 @click.option(
     "--term",
@@ -75,7 +75,8 @@ def up(
     as_json = log_json or session.json
     _log_to_stderr(as_json=as_json)
     with _output(quiet=no_workers) as output:
-        options = Options(float(term), keep or 0, not no_workers, grace, health, output=output)
+        keep = keep or queue.parts.settings.keep
+        options = Options(float(term), keep, not no_workers, grace, health, output=output)
         daemon = Daemon(
             queue,
             options,

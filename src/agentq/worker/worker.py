@@ -10,6 +10,7 @@ messages. A thousand idle workers ask the database for nothing, but for a look n
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import threading
@@ -130,7 +131,9 @@ class Worker:
     def _move(self) -> None:
         self.moved_at = time.monotonic()
         if self._health is not None:
-            self._health.touch()
+            counts = {"running": len(self.running), "completed": self.completed,
+                      "failed": self.failed, "refused_hints": self.refused_hints}  # fmt: skip
+            self._health.write_text(json.dumps(counts) + "\n", "utf-8")
 
     def _may_look(self, inbox: Inbox) -> bool:
         """Whether to ask the ledger for any task of the role, unasked."""
