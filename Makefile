@@ -76,7 +76,7 @@ servers:
 
 .PHONY: test
 test: $(STAMP) servers ## Run every test, fastest first; starts the servers it needs (ARGS="-k word" narrows)
-	@$(BIN)/python -m pytest $(ALL_TESTS) $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ALL_TESTS) $(ARGS)
 
 .PHONY: test-fast
 test-fast: $(STAMP) ## Run the tests that need no server and no fault injection

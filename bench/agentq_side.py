@@ -10,24 +10,23 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psycopg
 
 from agentq import Queue
 from agentq.client.claim import Claim
 from agentq.contracts.delivery import Publisher
-from agentq.role_settings import RoleSettings
 from agentq.settings import read_file
 from agentq.wiring import open_parts
-from agentq.worker.attempt import Desk
-from agentq.worker.processes import Nanny
-from agentq.worker.worker import LOOK_SECONDS, Worker
-from agentq.worker.workspaces import Workspaces
 from bench.body import instructions_for, number_in
 from bench.history import PATTERN_TASKS, multiply_postgres, multiply_sqlite
 from bench.servers import broker_of
 from bench.side import GIVE_UP_SECONDS, ROLE, Side
 from bench.startup import clean_environment
+
+if TYPE_CHECKING:
+    from agentq.worker.worker import Worker
 
 WAIT_SECONDS = 30.0
 SUMMARY = "appended"
@@ -241,6 +240,12 @@ class IdleWorkers(AgentqRabbitSide):
             thread.join()
 
     def _idle_worker(self, number: int) -> Worker:
+        from agentq.role_settings import RoleSettings
+        from agentq.worker.attempt import Desk
+        from agentq.worker.processes import Nanny
+        from agentq.worker.worker import LOOK_SECONDS, Worker
+        from agentq.worker.workspaces import Workspaces
+
         queue = Queue(parts=self._queue.parts)
         queue.holder = f"{queue.holder}:{number}"
         desk = Desk(

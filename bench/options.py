@@ -24,7 +24,8 @@ class Options:
     trivial_tasks: int = 40
     quiet_agents: int = 200
     broker_rounds: int = 3
-    broker_latency_tasks: int = 100
+    broker_singles: int = 1_000
+    broker_latency_tasks: int = 80
     #: In processes of 125.
     idle_workers: int = 500
     watch_seconds: float = 30.0
@@ -47,6 +48,7 @@ class Options:
             trivial_tasks=10,
             quiet_agents=20,
             broker_rounds=1,
+            broker_singles=300,
             broker_latency_tasks=20,
             idle_workers=125,
             watch_seconds=10.0,

@@ -69,7 +69,7 @@ def describe_conditions(options: Options) -> dict[str, str]:
         "Python": platform.python_version(),
         "SQLite": f"{apsw.sqlite_lib_version()} (apsw)",
         "packages": ", ".join(versions),
-        "rounds": str(options.rounds),
+        "rounds": f"{options.rounds} (rabbit {options.broker_rounds})",
     }
 
 

@@ -22,7 +22,9 @@ IN_CI = os.environ.get("CI", "").lower() in {"1", "true", "yes"}
 #: In CI it is always the same, so that a change is judged by what it changed; every other run, and
 #: `make sim`, looks further.
 _CHANCE = 20_261_115 if IN_CI else random.SystemRandom().randrange(2**32)
-SEED = int(os.environ.get("AGENTQ_SEED") or _CHANCE)
+SEED = int(os.environ.get("AGENTQ_SEED") or os.environ.get("SEED_OF_THE_RUN") or _CHANCE)
+#: Tests run in several processes, which the first one starts.
+os.environ["SEED_OF_THE_RUN"] = str(SEED)
 
 TESTS = Path(__file__).parent
 
