@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import unquote, urlsplit
 
-import amqp  # type: ignore[import-untyped]
+import amqp
 import apsw
 import psycopg
 

@@ -12,7 +12,7 @@ import time
 from contextlib import ExitStack
 from urllib.parse import unquote, urlsplit
 
-import amqp  # type: ignore[import-untyped]
+import amqp
 
 from bench.agentq_side import IDLE_PER_PROCESS
 from bench.host import ROOT, SideFailed, SideProcess
@@ -218,11 +218,13 @@ class Meter:
     """Counts the transactions of one database from now on."""
 
     def __init__(self, postgres: PrivatePostgres, place: Place) -> None:
-        self._count = lambda: postgres.transactions(place.url)
-        self._before, self._started = self._count(), time.monotonic()
+        self._postgres = postgres
+        self._url = place.url
+        self._before, self._started = postgres.transactions(place.url), time.monotonic()
 
     def per_second(self) -> float:
-        return (self._count() - self._before) / (time.monotonic() - self._started)
+        counted = self._postgres.transactions(self._url) - self._before
+        return counted / (time.monotonic() - self._started)
 
 
 def run(options: Options, report: Report) -> None:

@@ -205,7 +205,11 @@ def _plain_folder(root: str) -> str:
 
 
 def _broker(url: str = "") -> str:
-    url = os.environ.get("AGENTQ_BROKER") or url
+    return check_broker(os.environ.get("AGENTQ_BROKER") or url)
+
+
+def check_broker(url: str) -> str:
+    """The address of a broker, or none; raises `Invalid` for anything else."""
     if url and not url.startswith(("amqp://", "amqps://")):
         shown = url.rsplit("@", 1)[-1][:80]
         raise Invalid(

@@ -39,6 +39,12 @@ def test_a_broker_that_is_not_there_changes_nothing(in_folder: Path) -> None:
     assert refused.status == 7 and "secret" not in refused.err + refused.out
     assert not (in_folder / "agentq.toml").exists()
     assert run_here("init", "--broker", "http://broker").status == 2
+    assert not (in_folder / "agentq.toml").exists()
+    run_here("init").ok()
+    before = (in_folder / "agentq.toml").read_text()
+    assert run_here("init", "--broker", "--broker").status == 2
+    assert run_here("init", "--broker", "amqp://guest:secret@127.0.0.1:9/").status == 7
+    assert (in_folder / "agentq.toml").read_text() == before
 
 
 def test_unreadable_messages_are_dead_letters(rabbitmq_url: str) -> None:

@@ -111,8 +111,9 @@ def _settings(
     session: Session, broker: str | None, artifacts: str | None
 ) -> tuple[Settings, list[str], Callable[[], None]]:
     """The settings that hold here from now on, what was written for that, and how to undo it."""
-    from agentq.settings import FILE_NAME, load_settings, read_file
+    from agentq.settings import FILE_NAME, check_broker, load_settings, read_file
 
+    check_broker(broker or "")
     file = Path.cwd() / FILE_NAME
     if file.is_file():
         _check_same(session, file, read_file(file), artifacts)
