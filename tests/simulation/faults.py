@@ -101,11 +101,14 @@ class FaultyStore:
         words: Sequence[tuple[str, str]],
         lanes: frozenset[str],
         topics: Iterable[str],
+        effects: Sequence[tuple[str, Sequence[str]]] = (),
     ) -> bool:
         fault = self._draw()
         if fault == "run_again":
             raise RunAgain
-        return self._with(fault, lambda: self.inner.submit_alike(row, words, lanes, topics))
+        return self._with(
+            fault, lambda: self.inner.submit_alike(row, words, lanes, topics, effects)
+        )
 
     def _with(self, fault: str, call: Callable[[], T]) -> T:
         if fault == "unreachable":

@@ -298,6 +298,12 @@ class Tx(Reader, Protocol):
         """The role; until when the provider's circuit is open (0: it is not); and, if the role is
         neither paused nor limited and the circuit not open, what `pick` gives; else nothing."""
 
+    def pick_named(
+        self, role: int, ids: Sequence[str], provider: str = ""
+    ) -> tuple[RoleRow, int, list[TaskRow]]:
+        """The same of these very tasks, in this order: those of the role that are ready and that
+        nobody else has locked. What a role may have at once is for the caller to look at."""
+
     def foresee(self, role: int, count: int, provider: str = "") -> None:
         """`pick_freely` will be asked for this, after the next `lock`: a store may begin it then,
         while the caller is busy with what was locked."""
@@ -400,9 +406,11 @@ class Store(Protocol):
         words: Sequence[tuple[str, str]],
         lanes: frozenset[str],
         topics: Iterable[str],
+        effects: Sequence[tuple[str, Sequence[str]]] = (),
     ) -> bool:
         """The same for tasks that differ in nothing but id and body, as most of one batch do:
-        `words` has those, `row` the rest. They have no effects. False if an id is taken."""
+        `words` has those, `row` the rest. Each effect is a lane, and what it says of each task.
+        False if an id is taken."""
 
     def write(self, change: Callable[[Tx], T]) -> T:
         """Run `change` in one durable transaction, again if the database asks for it."""

@@ -180,45 +180,27 @@ def claim_named(
 ) -> tuple[list[Task | AgentqError], list[Held]]:
     """Take those of these tasks that can be taken now, by the rules of `claim_ready`; others are
     left out. First, in the same transaction, end the attempts of `items`."""
-    keys = tx.keys(ids) if ids else {}
-    work.load(sorted({*keys.values(), *(key for key, _ in items)}))
-    outcomes = _tell_all(tx, work, items)
-    ready = [
-        keys[each]
-        for each in dict.fromkeys(ids)
-        if each in keys
-        and (task := work.tasks.get(keys[each])) is not None
-        and task.state is State.READY
-        and work.role_id(task.to) == role
-    ]
-    row = tx.role(role)
+    outcomes = _tell_all(tx, work, items) if items else []
+    row, open_until, picked = tx.pick_named(role, list(dict.fromkeys(ids)), provider)
     work.note_limits(row.name, row.is_limited)
-    if provider and open_circuit(tx.circuits(), provider, work.now) is not None:
-        ready = []
-    if ready and row.is_limited:
-        ready = _within_limits(tx, work, tx.lock_role(role), ready)
     _note_asked(tx, work, row, provider)
-    in_trees = [key for key in ready if work.flags[key] & IN_TREE]
-    if in_trees:
-        trees.load_trees(work, in_trees)
-    fitting = [
-        (key, work.tasks[key])
-        for key in ready
-        if not any(work.trees[root].used_up for root in work.roots.get(key, ()))
-    ]
-    held = _take_these(tx, work, fitting, claim)
+    # A ready one that was spoken of here (by a late report, say) has changed since it was saved.
+    ready = [each for each in picked if each.hot.key not in work.tasks]
+    if ready and row.is_limited and not open_until:
+        ready = _within_limits(tx, work, tx.lock_role(role), ready)
+    held = _take_all(tx, work, ready, claim)
     work.finish()
     return outcomes, held
 
 
-def _within_limits(tx: Tx, work: Work, row: RoleRow, ready: list[int]) -> list[int]:
+def _within_limits(tx: Tx, work: Work, row: RoleRow, ready: list[TaskRow]) -> list[TaskRow]:
     limits = limits_of(row)
     room, _ = limits.room(*tx.occupancy(row.id))
     if limits.daily != NOTHING:
         today = spent_today(tx, row.name, work.now)
         if limits.used_up(today):
             return []
-        ready = [key for key in ready if not limits.too_small_for(work.tasks[key], today)]
+        ready = [each for each in ready if not limits.too_small_for(work.adopt(each), today)]
     return ready if room < 0 else ready[:room]
 
 

@@ -115,7 +115,9 @@ class Submitter:
         spec, now = stamp.make(task_id, instructions), self._store.now()
         words = ((task_id, stamp.body(spec)),)
         try:
-            inserted = self._store.submit_alike(stamp.row(now), words, lanes, stamp.topics)
+            inserted = self._store.submit_alike(
+                stamp.row(now), words, lanes, stamp.topics, stamp.effects((task_id,))
+            )
         except RunAgain:
             return None
         return stamp.task(spec, now) if inserted else None
@@ -135,6 +137,9 @@ class Submitter:
                 tasks.append(Submitted(stamp.task(spec, now), True))
                 rows.append(stamp.row(now)._replace(id=spec.id, body=stamp.body(spec)))
                 topics |= stamp.topics
+                leaving = [(lane, said) for lane, (said,) in stamp.effects((spec.id,))]
+                if leaving:
+                    effects[spec.id] = leaving
                 continue
             check_spec(spec)
             decision = transition(None, Submit(spec), now)
@@ -143,11 +148,15 @@ class Submitter:
             rows.append(_new_row(decision, self._role_ids((spec.to,)), 0))
             if task.state is State.READY:
                 topics.add(role_topic(spec.to))
-            leaving = [each for each in decision.effects if each.lane in lanes]
+            leaving = [
+                (each.lane, encode_effect(each, task))
+                for each in decision.effects
+                if each.lane in lanes
+            ]
             if leaving:
-                effects[spec.id] = [(each.lane, encode_effect(each, task)) for each in leaving]
-            elif task.state is State.READY and not task.wake_at:
-                self._stamp = stamp = Stamp(task, rows[-1], lanes)
+                effects[spec.id] = leaving
+            if task.state is State.READY and not task.wake_at:
+                self._stamp = stamp = Stamp(task, rows[-1], lanes, leaving)
         try:
             inserted = self._store.submit(rows, effects, lanes, topics)
         except RunAgain:
@@ -162,8 +171,9 @@ class Submitter:
     ) -> list[Submitted] | None:
         """All of them differ from the last one in their words only."""
         words = [(spec.id, stamp.body(spec)) for spec in specs]
+        effects = stamp.effects([spec.id for spec in specs])
         try:
-            inserted = self._store.submit_alike(stamp.row(now), words, lanes, stamp.topics)
+            inserted = self._store.submit_alike(stamp.row(now), words, lanes, stamp.topics, effects)
         except RunAgain:
             return None
         return [Submitted(stamp.task(spec, now), True) for spec in specs] if inserted else None
@@ -379,13 +389,16 @@ class Stamp:
     checked, decided and encoded for one that is ready at once holds for those that follow: no rule
     looks at the two, and without a time to live none looks at the clock."""
 
-    def __init__(self, task: Task, row: NewRow, lanes: frozenset[str]) -> None:
+    def __init__(
+        self, task: Task, row: NewRow, lanes: frozenset[str], leaving: Sequence[tuple[str, str]]
+    ) -> None:
         self.topics = {EVENTS_TOPIC, role_topic(task.to)}
         self.make = rewording(task.spec)
         self._row = row
         self._lanes = lanes
         self._rest = all_but_words(task.spec)
         self._plain = decode_plain(row.body)
+        self._leaving = [(lane, *_around(said, task.id)) for lane, said in leaving]
         #: To whom, if it says nothing else.
         self.bare_to = task.to if self._rest == all_but_words(Spec("", task.to)) else ""
 
@@ -403,9 +416,24 @@ class Stamp:
         plain = {**self._plain, "id": spec.id, "instructions": spec.instructions}
         return encode(plain).decode()
 
+    def effects(self, ids: Sequence[str]) -> list[tuple[str, list[str]]]:
+        """By lane, what leaves for each of these: it differs in the task's id only."""
+        return [
+            (lane, [before + encode(each).decode() + after for each in ids])
+            for lane, before, after in self._leaving
+        ]
+
     def row(self, now: int) -> NewRow:
         """All but the words."""
         return self._row._replace(id="", at=now, body="")
+
+
+def _around(said: str, task_id: str) -> tuple[str, str]:
+    """What stands before and after the task's id, in the JSON of an effect."""
+    mark = '"task_id":'
+    before, found, after = said.partition(mark + encode(task_id).decode())
+    assert found, said
+    return before + mark, after
 
 
 def _roles_of(specs: Iterable[Spec]) -> set[str]:

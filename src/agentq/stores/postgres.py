@@ -29,6 +29,7 @@ from agentq.stores.postgres_rows import PostgresTx, payload, submission
 from agentq.stores.postgres_wire import Call, Lost, Statement, Values, Wire
 from agentq.stores.postgres_words import PASSING, POOLED, in_words, parse_url
 from agentq.stores.statements import statements
+from agentq.stores.submission import spelled_out
 
 #: How long a server that went away is waited for.
 PATIENCE_SECONDS = 30.0
@@ -288,11 +289,19 @@ class PostgresStore:
         words: Sequence[tuple[str, str]],
         lanes: frozenset[str],
         topics: Iterable[str],
+        effects: Sequence[tuple[str, Sequence[str]]] = (),
     ) -> bool:
+        if effects and len(words) > 1:
+            return bool(self.submit(*spelled_out(row, words, effects), lanes, topics))
         values = _common(lanes, topics) | row._asdict()
         if len(words) == 1:
             values["id"], values["body"] = words[0]
-            inserted, moment, _ = self._ask("submit_one", values)[0]
+            name = "submit_one"
+            if effects:
+                name = "submit_one_saying"
+                values["lanes"] = [lane for lane, _ in effects]
+                values["payloads"] = [said[0] for _, said in effects]
+            inserted, moment, _ = self._ask(name, values)[0]
             self._server_clock.note(moment)
             return bool(inserted)
         ids, bodies = zip(*words, strict=True)

@@ -228,9 +228,7 @@ class PostgresTx(PostgresLoops):
 
     def pick(self, role: int, count: int) -> list[TaskRow]:
         values = {"role": role, "count": count, "freely": False, "provider": "", "now": 0}
-        rows = self._ask("pick", values, self._task_row)
-        assert len(rows) <= count
-        return rows
+        return self._ask("pick", values, self._task_row)
 
     def pick_after(self, role: int, count: int, priority: int, key: int) -> list[TaskRow]:
         values = {"role": role, "count": count, "priority": priority, "key": key}
@@ -242,29 +240,31 @@ class PostgresTx(PostgresLoops):
     def pick_freely(
         self, role: int, count: int, provider: str = ""
     ) -> tuple[RoleRow, int, list[TaskRow]]:
-        if self._picking:
-            self._picking = False
-            answers = self._wire.collect()
-        else:
-            answers = self._ask_all(self._free_pick(role, count, provider))
-        *circuits, (row,), picked = answers
-        open_until = next((int(found[0][0]) for found in circuits if found), 0)
-        return row, open_until, [] if open_until else picked
+        if not self._picking:
+            return _picked(self._ask_all(self._free_pick(role, count, provider)))
+        self._picking = False
+        return _picked(self._wire.collect())
 
-    def _free_pick(self, role: int, count: int, provider: str) -> list[Call]:
+    def pick_named(
+        self, role: int, ids: Sequence[str], provider: str = ""
+    ) -> tuple[RoleRow, int, list[TaskRow]]:
+        return _picked(self._ask_all(self._free_pick(role, 0, provider, ids)))
+
+    def _free_pick(
+        self, role: int, count: int, provider: str, ids: Sequence[str] | None = None
+    ) -> list[Call]:
         now = None if self._clock is None else self._clock()
         values = {"role": role, "count": count, "freely": True, "provider": provider, "now": now}
+        pick = "pick" if ids is None else "pick_named"
         calls = [
             Call(self._sql["role"], values, RoleRow._make),
-            Call(self._sql["pick"], values, self._task_row),
+            Call(self._sql[pick], values | {"ids": ids}, self._task_row),
         ]
         # Asked before the pick: what was closed then cannot keep the pick from giving anything.
         return [Call(self._sql["open_circuit"], values), *calls] if provider else calls
 
     def due(self, now: int, count: int) -> list[TaskRow]:
-        rows = self._ask("due", {"now": now, "count": count}, self._task_row)
-        assert len(rows) <= count
-        return rows
+        return self._ask("due", {"now": now, "count": count}, self._task_row)
 
     def save(
         self, hot: Sequence[HotRow], events: Sequence[EventRow], effects: Sequence[EffectRow]
@@ -458,6 +458,12 @@ _DEDUP = ("names", "ids", "digests", "states", "expiries")
 _SPENDING = ("kinds", "names", "days", "usds", "tokens", "turns", "seconds")
 _TREES = ("roots", "names", "budgets", "extras", "spents", "used_ups")
 _ARTIFACTS = ("keys", "epochs", "names", "sizes", "digests", "media_types", "ats")
+
+
+def _picked(answers: list[list[Any]]) -> tuple[RoleRow, int, list[TaskRow]]:
+    *circuits, (row,), picked = answers
+    open_until = next((int(found[0][0]) for found in circuits if found), 0)
+    return row, open_until, [] if open_until else picked
 
 
 def _shared(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from agentq.core.errors import AgentqError, Conflict, Invalid, Unavailable
 from agentq.stores.migrate import check_version, migrations
 from agentq.stores.sqlite_rows import SqliteTx
 from agentq.stores.statements import statements
+from agentq.stores.submission import spelled_out
 
 BUSY_SECONDS = 60.0
 _RUNS = 20
@@ -175,7 +176,11 @@ class SqliteStore:
         words: Sequence[tuple[str, str]],
         lanes: frozenset[str],
         topics: Iterable[str],
+        effects: Sequence[tuple[str, Sequence[str]]] = (),
     ) -> bool:
+        if effects:
+            return bool(self.submit(*spelled_out(row, words, effects), lanes, topics))
+
         def change(tx: Tx) -> None:
             assert isinstance(tx, SqliteTx)
             if not (

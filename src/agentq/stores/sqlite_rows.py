@@ -330,6 +330,14 @@ class SqliteTx:
         open_until = self._open_until(provider) if provider else 0
         return row, open_until, [] if row.is_limited or open_until else self.pick(role, count)
 
+    def pick_named(
+        self, role: int, ids: Sequence[str], provider: str = ""
+    ) -> tuple[RoleRow, int, list[TaskRow]]:
+        open_until = self._open_until(provider) if provider else 0
+        asked = {"ids": _json(list(ids)), "role": role}
+        picked = [] if open_until else self._task_rows(self._all("pick_named", asked))
+        return self.role(role), open_until, picked
+
     def _open_until(self, provider: str) -> int:
         rows = self._all("circuit", {"provider": provider})
         open_until = int(rows[0][1]) if rows else 0

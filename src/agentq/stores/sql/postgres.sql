@@ -92,6 +92,34 @@ WITH s AS (
 SELECT (SELECT count(*) FROM s), floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
        CASE WHEN :topics::text <> '' THEN pg_notify('agentq', :topics::text) END;
 
+-- name: submit_one_saying
+WITH s AS (
+    INSERT INTO specs (key, id, submitted_at, body)
+    VALUES (nextval('task_keys'), :id::text, :at::bigint, :body::text)
+    ON CONFLICT (id) DO NOTHING RETURNING key
+), h AS (
+    UPDATE head SET position = position + (SELECT count(*) FROM s)
+    WHERE lanes = :known_lanes::text RETURNING position
+), t AS (
+    INSERT INTO tasks (key, role, priority, state, version, epoch, wake_at, updated_at, holder,
+                       memo, flags, last_event)
+    SELECT key, :role::integer, :priority::smallint, :state::smallint, 1, 0, :wake_at::bigint,
+           :at::bigint, '', :memo::text, :flags::smallint, (SELECT position FROM h)
+    FROM s
+), e AS (
+    INSERT INTO events (position, previous, key, version, at, kind, trigger, state, epoch, data)
+    SELECT (SELECT position FROM h), 0, key, 1, :at::bigint, :kind::text, 'Submit', :state::smallint,
+           0, :data::text
+    FROM s
+), o AS (
+    INSERT INTO outbox (key, version, number, lane, payload)
+    SELECT s.key, 1, u.nth - 1, u.lane, u.payload
+    FROM s, unnest(:lanes::text[], :payloads::text[]) WITH ORDINALITY AS u (lane, payload, nth)
+    ORDER BY u.nth
+)
+SELECT (SELECT count(*) FROM s), floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
+       CASE WHEN :topics::text <> '' THEN pg_notify('agentq', :topics::text) END;
+
 -- name: submit_many
 WITH new AS MATERIALIZED (
     SELECT nextval('task_keys') AS key, u.*
@@ -225,6 +253,25 @@ SELECT p.key, p.state, p.version, p.epoch, p.wake_at, p.updated_at, p.holder, p.
 FROM picked p
 CROSS JOIN LATERAL (SELECT submitted_at, body FROM specs WHERE key = p.key LIMIT 1) AS s
 ORDER BY p.priority, p.key;
+
+-- name: pick_named
+WITH picked AS MATERIALIZED (
+    SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
+           t.last_event, s.submitted_at, s.body, w.nth
+    FROM unnest(:ids::text[]) WITH ORDINALITY AS w (id, nth)
+    CROSS JOIN LATERAL (SELECT key, submitted_at, body FROM specs WHERE id = w.id LIMIT 1) AS s
+    JOIN tasks t ON t.key = s.key
+    WHERE t.role = :role::integer AND t.state = 1
+      AND (t.flags & 6 = 0 OR NOT EXISTS (
+          SELECT 1 FROM wants w JOIN holds h ON h.resource = w.resource WHERE w.key = t.key)
+        AND NOT EXISTS (
+          SELECT 1 FROM tree_members m JOIN trees r ON r.root = m.root
+          WHERE m.key = t.key AND r.used_up = 1))
+    ORDER BY t.key FOR UPDATE OF t SKIP LOCKED
+)
+SELECT key, state, version, epoch, wake_at, updated_at, holder, memo, flags, last_event,
+       submitted_at, body
+FROM picked ORDER BY nth;
 
 -- name: pick_after
 WITH picked AS MATERIALIZED (

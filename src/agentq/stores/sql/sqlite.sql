@@ -94,6 +94,18 @@ WHERE t.role = ? AND t.state = 1 AND t.state < 5
       WHERE m.key = t.key AND r.used_up = 1))
 ORDER BY t.priority, t.key LIMIT ?;
 
+-- name: pick_named
+SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
+       t.last_event, s.submitted_at, s.body
+FROM json_each(:ids) w CROSS JOIN specs s ON s.id = w.value CROSS JOIN tasks t ON t.key = s.key
+WHERE t.role = :role AND t.state = 1
+  AND (t.flags & 6 = 0 OR NOT EXISTS (
+      SELECT 1 FROM wants w JOIN holds h ON h.resource = w.resource WHERE w.key = t.key)
+    AND NOT EXISTS (
+      SELECT 1 FROM tree_members m JOIN trees r ON r.root = m.root
+      WHERE m.key = t.key AND r.used_up = 1))
+ORDER BY w.key;
+
 -- name: pick_after
 SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
        t.last_event, s.submitted_at, s.body
