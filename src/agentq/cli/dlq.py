@@ -28,7 +28,7 @@ _SAID = "unreadable"
 @click.pass_context
 @pass_session
 def dlq(session: Session, ctx: click.Context, role: str, limit: int, cursor: int) -> None:
-    """List dead letters: tasks that failed or expired, and unreadable messages.
+    """List dead letters: failed tasks, unreadable messages.
 
     `agentq requeue ID` opens a task again; `agentq dlq requeue` does so for both. Messages are
     those of the broker, if there is one, that no reader could make sense of.
