@@ -16,6 +16,7 @@ import click
 from agentq.cli.options import Duration, command
 from agentq.cli.screen import is_terminal
 from agentq.cli.session import Session, pass_session
+from agentq.cli.signals import wake_for_signals
 
 if TYPE_CHECKING:
     from agentq.daemon.up import Daemon
@@ -128,5 +129,6 @@ def _heed_signals(daemon: Daemon) -> None:
         else:
             daemon.stop()
 
+    wake_for_signals(daemon.ringer())
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, heard)

@@ -15,6 +15,7 @@ import click
 from agentq.cli.options import Duration, command
 from agentq.cli.screen import is_terminal, note
 from agentq.cli.session import Session, pass_session
+from agentq.cli.signals import wake_for_signals
 
 if TYPE_CHECKING:
     from agentq.client.queue import Queue
@@ -155,5 +156,6 @@ def _heed_signals(made: Worker) -> None:
         else:
             made.drain()
 
+    wake_for_signals(made.ringer())
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, heard)

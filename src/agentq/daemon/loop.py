@@ -44,6 +44,10 @@ class Alarm:
             with contextlib.suppress(OSError):  # full: it has been rung already
                 os.write(self._ringer, b"!")
 
+    def ringer(self) -> int:
+        """A file of the caller's own: whatever is written to it rings."""
+        return os.dup(self._ringer)
+
     def clear(self) -> None:
         with contextlib.suppress(BlockingIOError):
             os.read(self.fd, 4096)

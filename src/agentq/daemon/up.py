@@ -130,6 +130,10 @@ class Daemon:
         self._stopping = True
         self._alarm.ring()
 
+    def ringer(self) -> int:
+        """A file that wakes the main thread; the caller closes it."""
+        return self._alarm.ringer()
+
     def hurry(self) -> None:
         """End at once."""
         self._stopping = self._hurry = True

@@ -99,6 +99,10 @@ class Worker:
         self.draining = self._hurry = True
         self._stir()
 
+    def ringer(self) -> int:
+        """A file that wakes the claim loop when it is written to; the caller closes it."""
+        return os.dup(self._waker)
+
     def _stir(self) -> None:
         try:
             os.write(self._waker, b"!")
