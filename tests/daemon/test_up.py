@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import apsw
 import pytest
 
 from agentq.client.queue import Queue
@@ -106,13 +108,27 @@ class TestSeveral:
     def test_one_that_was_stopped_for_long_notices(self, queue: Queue, ups: Ups) -> None:
         first = ups.start("--term", "1s")
         until(lambda: all_led_by(queue, first.process.pid), what="the first leading")
-        first.process.send_signal(signal.SIGSTOP)
+        until(lambda: stopped_outside_a_write(queue, first.process), what="a good moment")
         second = ups.start("--term", "1s")
-        until(lambda: all_led_by(queue, second.process.pid), what="the other taking over")
+        until(lambda: all_led_by(queue, second.process.pid), 30, "the other taking over")
         first.process.send_signal(signal.SIGCONT)
         until(lambda: len(first.said_of("runs at")) == len(NAMES), what="the first noticing")
         assert all_led_by(queue, second.process.pid)
         assert (first.end(), second.end()) == (0, 0)
+
+
+def stopped_outside_a_write(queue: Queue, process: subprocess.Popen[bytes]) -> bool:
+    """Stop it, unless it is just writing: nobody else can write to a file that is locked."""
+    process.send_signal(signal.SIGSTOP)
+    looking = apsw.Connection(queue.parts.settings.sqlite_path)
+    try:
+        looking.execute("BEGIN IMMEDIATE; ROLLBACK")
+    except apsw.BusyError:
+        process.send_signal(signal.SIGCONT)
+        return False
+    finally:
+        looking.close()
+    return True
 
 
 @pytest.mark.parametrize("ledger_url", ["postgres"], indirect=True)
