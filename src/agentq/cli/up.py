@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,10 +15,10 @@ import click
 from agentq.cli.options import Duration, command
 from agentq.cli.screen import is_terminal
 from agentq.cli.session import Session, pass_session
-from agentq.cli.signals import wake_for_signals
+from agentq.cli.signals import heed_signals
 
 if TYPE_CHECKING:
-    from agentq.daemon.up import Daemon
+    pass
 
 
 @command()
@@ -83,7 +82,7 @@ def up(
             options,
             command=lambda role: worker_command(role, grace, as_json=as_json),
         )
-        _heed_signals(daemon)
+        heed_signals(daemon.stop, daemon.hurry, daemon.ringer())
         daemon.run()
 
 
@@ -118,17 +117,3 @@ def _output(*, quiet: bool) -> Iterator[int | None]:
     with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, process_group=0) as copying:
         assert copying.stdin is not None
         yield copying.stdin.fileno()
-
-
-def _heed_signals(daemon: Daemon) -> None:
-    """The first signal asks for a good end, the second for a quick one."""
-
-    def heard(number: int, frame: object) -> None:
-        if daemon.stopping:
-            daemon.hurry()
-        else:
-            daemon.stop()
-
-    wake_for_signals(daemon.ringer())
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, heard)

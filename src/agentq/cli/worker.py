@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import signal
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
@@ -15,12 +14,11 @@ import click
 from agentq.cli.options import Duration, command
 from agentq.cli.screen import is_terminal, note
 from agentq.cli.session import Session, pass_session
-from agentq.cli.signals import wake_for_signals
+from agentq.cli.signals import heed_signals
 
 if TYPE_CHECKING:
     from agentq.client.queue import Queue
     from agentq.role_settings import RoleSettings
-    from agentq.worker.worker import Worker
 
 
 @command()
@@ -117,7 +115,7 @@ def _serve(
         )  # fmt: skip
         slots = _warm_slots(queue, settings, warm=agent.warm)
         made = Worker(desk, slots, grace=grace, health=health, limit=tasks, ended=view.ended)
-        _heed_signals(made)
+        heed_signals(made.drain, made.hurry, made.ringer())
         if isinstance(view, Table):
             view.show(made)
             stack.callback(view.close)
@@ -145,17 +143,3 @@ def _allow_files(slots: int) -> None:
     if soft < wanted:
         most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-
-
-def _heed_signals(made: Worker) -> None:
-    """The first signal asks for a drain, the second for an end."""
-
-    def heard(number: int, frame: object) -> None:
-        if made.draining:
-            made.hurry()
-        else:
-            made.drain()
-
-    wake_for_signals(made.ringer())
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, heard)
