@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -16,9 +15,6 @@ from agentq.cli.options import Duration, command
 from agentq.cli.screen import is_terminal
 from agentq.cli.session import Session, pass_session
 from agentq.cli.signals import heed_signals
-
-if TYPE_CHECKING:
-    pass
 
 
 @command()
