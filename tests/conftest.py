@@ -10,13 +10,12 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from tests.servers.missing import IN_CI, go_without
 from tests.servers.postgres import PostgresServer, PostgresUnavailable
 from tests.servers.rabbitmq import rabbitmq_server, rabbitmq_url
 from tests.servers.seaweed import s3_server
 
 __all__ = ["rabbitmq_server", "rabbitmq_url", "s3_server"]
-
-IN_CI = os.environ.get("CI", "").lower() in {"1", "true", "yes"}
 
 #: One number decides all chance of a run. It is printed, and repeats the run when given again.
 #: In CI it is always the same, so that a change is judged by what it changed; every other run, and
@@ -68,9 +67,7 @@ def postgres_server() -> Iterator[PostgresServer]:
     try:
         server = PostgresServer()
     except PostgresUnavailable as reason:
-        if IN_CI:
-            pytest.fail(f"no PostgreSQL, and CI may not go without: {reason}", pytrace=False)
-        pytest.skip(f"NO POSTGRESQL: everything about it is untested in this run. {reason}")
+        go_without("PostgreSQL", reason)
     with server:
         yield server
 

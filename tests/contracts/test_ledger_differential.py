@@ -34,9 +34,9 @@ from agentq.core.triggers import (
 )
 from agentq.stores.postgres import PostgresStore
 from agentq.stores.sqlite import SqliteStore
-from tests.conftest import IN_CI
 from tests.contracts.rows import Clock
 from tests.contracts.twins import Move, Sayings, Side, Twins
+from tests.servers.missing import IN_CI
 
 SECOND = 1000
 IDS = tuple(f"t{n}" for n in range(24))

@@ -26,6 +26,7 @@ from agentq.delivery.rabbitmq import (
     tap,
 )
 from tests.delivery.letters import ROLE, all_hints, eventually, hint, names, publish_raw, stranger
+from tests.servers.missing import go_without
 from tests.servers.rabbitmq import RabbitServer
 
 QUEUE = f"agentq.role.{ROLE}"
@@ -287,7 +288,7 @@ def test_by_tls(
     rabbitmq_server: RabbitServer, rabbitmq_url: str, publisher: RabbitPublisher, tmp_path: Path
 ) -> None:
     if shutil.which("openssl") is None:
-        pytest.skip("NO OPENSSL: a broker behind TLS is untested in this run.")
+        go_without("openssl", "apt install openssl")
     port = rabbitmq_server.listen_by_tls(tmp_path)
     secure = rabbitmq_url.replace("amqp:", "amqps:").replace(
         f"127.0.0.1:{rabbitmq_server.port}", f"localhost:{port}"

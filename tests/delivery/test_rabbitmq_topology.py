@@ -14,7 +14,6 @@ from agentq.delivery.rabbitmq import (
     RabbitConsumer,
     RabbitInbox,
     RabbitPublisher,
-    alarms,
     declare,
     facts,
     user_commands,
@@ -93,7 +92,8 @@ def test_nobody_there_a_wrong_password_and_no_such_host_are_told_apart(
     assert "secret" not in str(told.value)
     with pytest.raises(Refused, match="not found"):
         declare(rabbitmq_server.url_of("nowhere"), [])
-    assert alarms(rabbitmq_server.url_of("nowhere"))
+    with pytest.raises(Refused, match="not found"):
+        facts(rabbitmq_server.url_of("nowhere"))
 
 
 # -- least privilege -------------------------------------------------------------------------------

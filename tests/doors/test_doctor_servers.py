@@ -136,7 +136,6 @@ class TestBroker:
             assert "guest:guest" not in str(checks)
             assert checks["queues"]["status"] == "warning"
             assert "agentq.ingest" in checks["queues"]["detail"]
-            assert "consumer_timeout" in checks["ack timeout"]["detail"]
             # Short of memory it takes no messages.
             alarm = "{{resource_limit, memory, node()}, []}"
             rabbitmq_server.call(f"rabbit_alarm:set_alarm({alarm})")
@@ -145,6 +144,33 @@ class TestBroker:
             finally:
                 rabbitmq_server.call("rabbit_alarm:clear_alarm({resource_limit, memory, node()})")
             assert found["status"] == "failed" and "memory or disk" in found["detail"]
+
+    def test_how_long_it_lets_a_message_be_held(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch, rabbitmq_server: RabbitServer
+    ) -> None:
+        monkeypatch.setenv("AGENTQ_BROKER", rabbitmq_server.url)
+        monkeypatch.setenv("PATH", str(home))
+        found = told()["ack timeout"]
+        assert found["status"] == "ok" and "no rabbitmqctl here" in found["detail"]
+        assert "rabbitmqctl eval" in found["detail"]
+        # The command line that may ask this broker: its own programs, with its cookie.
+        for name, value in rabbitmq_server.operator().items():
+            monkeypatch.setenv(name, value)
+        found = told()["ack timeout"]
+        assert found["status"] == "ok" and "consumer_timeout is 30m" in found["detail"]
+        before = "application:set_env(rabbit, consumer_timeout, 1800000)"
+        try:
+            rabbitmq_server.call("application:set_env(rabbit, consumer_timeout, 20000)")
+            found = told()["ack timeout"]
+            assert found["status"] == "warning" and "consumer_timeout is 20s" in found["detail"]
+            rabbitmq_server.call("application:unset_env(rabbit, consumer_timeout)")
+            assert "no consumer_timeout" in told()["ack timeout"]["detail"]
+        finally:
+            rabbitmq_server.call(before)
+        # Two brokers on one machine: what one says is not taken for the other's.
+        with RabbitServer() as other:
+            monkeypatch.setenv("AGENTQ_BROKER", other.url)
+            assert "another broker" in told()["ack timeout"]["detail"]
 
     def test_one_that_is_not_there(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("AGENTQ_BROKER", "amqp://guest:hunter2@127.0.0.1:9/")

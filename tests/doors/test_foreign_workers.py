@@ -26,9 +26,9 @@ from agentq.core.errors import AgentqError
 from agentq.delivery.rabbitmq import RabbitPublisher
 from agentq.settings import read_file
 from agentq.wiring import Parts
-from tests.conftest import IN_CI
 from tests.doors.conftest import PROGRAM, clean_environment, run_program
 from tests.house.files import ROOT
+from tests.servers.missing import go_without
 from tests.servers.rabbitmq import RabbitServer
 
 EXAMPLES = ROOT / "examples"
@@ -51,18 +51,15 @@ def node_worker(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     folder = tmp_path_factory.mktemp("js") / "js_worker"
     shutil.copytree(EXAMPLES / "js_worker", folder, ignore=shutil.ignore_patterns("node_modules"))
     node, npm = shutil.which("node"), shutil.which("npm")
-    trouble = "node and npm are not installed"
-    if node and npm:
-        words = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
-        done = subprocess.run(
-            words, cwd=folder, capture_output=True, text=True, timeout=120, check=False
-        )  # fmt: skip
-        if done.returncode == 0:
-            return [node, str(folder / "worker.js")]
-        trouble = f"npm ci ended with {done.returncode}: {done.stderr[-500:]}"
-    if IN_CI:
-        pytest.fail(f"no worker in JavaScript, and CI may not go without: {trouble}", pytrace=False)
-    pytest.skip(f"NO JAVASCRIPT: the worker in it is untested in this run. {trouble}")
+    if not (node and npm):
+        go_without("JavaScript", "node and npm are not installed")
+    words = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
+    done = subprocess.run(
+        words, cwd=folder, capture_output=True, text=True, timeout=120, check=False
+    )  # fmt: skip
+    if done.returncode:
+        go_without("JavaScript", f"npm ci ended with {done.returncode}: {done.stderr[-500:]}")
+    return [node, str(folder / "worker.js")]
 
 
 @pytest.fixture(params=["python", "js"])

@@ -9,6 +9,8 @@ command -v bwrap >/dev/null || missing="$missing bubblewrap"
 [ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || missing="$missing rabbitmq-server"
 [ -x /usr/sbin/pgbouncer ] || missing="$missing pgbouncer"
 command -v ip >/dev/null || missing="$missing iproute2"
+command -v openssl >/dev/null || missing="$missing openssl"
+command -v npm >/dev/null || missing="$missing nodejs npm"
 [ -n "$missing" ] || exit 0
 
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Self
 
 import psycopg
-import pytest
 
+from tests.servers.missing import go_without
 from tests.servers.postgres import UNPRIVILEGED_USER, PostgresServer
 
 START_SECONDS_MAX = 20
@@ -53,9 +53,7 @@ def pooler_or_skip(server: PostgresServer, *, ignores_options: bool) -> Pooler:
     try:
         return Pooler(server, ignores_options=ignores_options)
     except PoolerUnavailable as reason:
-        if os.environ.get("CI", "").lower() in {"1", "true", "yes"}:
-            pytest.fail(f"no pooler, and CI may not go without: {reason}", pytrace=False)
-        pytest.skip(f"NO PGBOUNCER: poolers are untested in this run. {reason}")
+        go_without("pgbouncer", reason)
 
 
 class Pooler:

@@ -6,10 +6,15 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from agentq.cli.doctor_checks import Check
+from agentq.core.durations import format_duration
 from agentq.core.errors import AgentqError
 
 if TYPE_CHECKING:
     from agentq.wiring import Parts
+
+ASK = "rabbitmqctl eval 'application:get_env(rabbit, consumer_timeout).'"
+#: A claim ends, one way or the other, well within this.
+CLAIM_SECONDS_MAX = 60
 
 
 def broker_checks(parts: Parts) -> Iterator[Check]:
@@ -39,8 +44,26 @@ def broker_checks(parts: Parts) -> Iterator[Check]:
     else:
         depth = sum(queue.messages for queue in facts.queues)
         yield Check("queues", "ok", f"{len(facts.queues)} there, {depth} messages wait")
-    # AMQP does not tell the broker's own limit on late acknowledgements; nothing here needs it.
-    yield Check(
-        "ack timeout", "ok", "messages are acked once the claim has committed: consumer_timeout"
-        " concerns only foreign workers who ack later",
-    )  # fmt: skip
+    yield _ack_limit(facts.ack_limit.seconds, facts.ack_limit.why)
+
+
+def _ack_limit(seconds: int | None, why: str) -> Check:
+    """`consumer_timeout`: matters to whoever holds messages, so to foreign workers at most."""
+    acks = "agentq's workers ack once the claim has committed"
+    if why:
+        return Check(
+            "ack timeout", "ok", f"consumer_timeout is not known from here ({why}); {acks},"
+            f" so only foreign workers who ack late depend on it. On the broker's machine: {ASK}",
+        )  # fmt: skip
+    if seconds is None:
+        return Check("ack timeout", "ok", f"the broker sets no consumer_timeout; {acks}")
+    said = f"consumer_timeout is {format_duration(seconds)}"
+    if seconds < CLAIM_SECONDS_MAX:
+        return Check(
+            "ack timeout", "warning", f"{said}: a worker whose claim takes longer (a slow or"
+            " restarting database) loses its channel, and its hints go to others",
+            f"Give it {format_duration(CLAIM_SECONDS_MAX)} at least; 30m is RabbitMQ's default.",
+        )  # fmt: skip
+    return Check(
+        "ack timeout", "ok", f"{said}; {acks}, so it concerns only foreign workers who ack later"
+    )

@@ -2,7 +2,7 @@
 
 from agentq.delivery.rabbitmq.consumer import RabbitConsumer, Received
 from agentq.delivery.rabbitmq.dead import dead_messages, purge, requeue
-from agentq.delivery.rabbitmq.facts import BrokerFacts, alarms, facts
+from agentq.delivery.rabbitmq.facts import BrokerFacts, facts
 from agentq.delivery.rabbitmq.inbox import RabbitInbox
 from agentq.delivery.rabbitmq.publisher import RabbitPublisher
 from agentq.delivery.rabbitmq.topology import declare, user_commands
@@ -13,7 +13,6 @@ __all__ = [
     "RabbitInbox",
     "RabbitPublisher",
     "Received",
-    "alarms",
     "dead_messages",
     "declare",
     "facts",

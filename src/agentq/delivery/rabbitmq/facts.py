@@ -1,4 +1,4 @@
-"""What a broker tells of itself by AMQP alone, for `agentq doctor`."""
+"""What a broker tells of itself, for `agentq doctor`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agentq.contracts.delivery import DEAD, INGEST, Message, role_queue
-from agentq.core.errors import AgentqError, NotFound, Unavailable
+from agentq.core.errors import NotFound, Unavailable
+from agentq.delivery.rabbitmq.ack_limit import AckLimit, ack_limit
 from agentq.delivery.rabbitmq.connection import Link, QueueFacts, read_url
 from agentq.delivery.rabbitmq.sending import Sender
 
@@ -27,14 +28,12 @@ class BrokerFacts:
     queues: tuple[QueueFacts, ...]
     #: Queues that should be there and are not.
     missing: tuple[str, ...]
+    #: How long a consumer may hold a message, where that can be learned.
+    ack_limit: AckLimit
 
 
 def facts(url: str, roles: Sequence[str] = ()) -> BrokerFacts:
-    """Ask the broker. Raises `Unavailable` or `Refused` if it cannot be asked.
-
-    AMQP does not tell `consumer_timeout`: agentq never holds a message for long, so it only matters
-    to foreign workers who acknowledge late.
-    """
+    """Ask the broker. Raises `Unavailable` or `Refused` if it cannot be asked."""
     link = Link(read_url(url), "doctor")
     try:
         queues, missing = [], []
@@ -51,23 +50,10 @@ def facts(url: str, roles: Sequence[str] = ()) -> BrokerFacts:
             str(link.address), said["product"], said["version"],
             str(link.server.get("cluster_name", "")), takes,
             (time.monotonic() - started) * 1000, tuple(queues), tuple(missing),
+            ack_limit(link.address),
         )  # fmt: skip
     finally:
         link.close()
-
-
-def alarms(url: str) -> list[str]:
-    """What is wrong with the broker, in words; nothing if all is well."""
-    try:
-        known = facts(url)
-    except AgentqError as error:
-        return [str(error)]
-    said = []
-    if not known.takes_messages:
-        said.append("it takes no messages at the moment: it is short of memory or disk")
-    if known.missing:
-        said.append(f"it lacks {', '.join(known.missing)}; `agentq init --broker` declares them")
-    return said
 
 
 def _takes_messages(link: Link) -> bool:
