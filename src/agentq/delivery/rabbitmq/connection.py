@@ -330,8 +330,10 @@ class Channel:
         name: str = self._channel.queue_declare("", exclusive=True, auto_delete=True)[0]
         return name
 
-    def bind(self, queue: str, exchange: str, key: str) -> None:
-        self._channel.queue_bind(queue, exchange, key)
+    def bind(
+        self, queue: str, exchange: str, key: str, arguments: Mapping[str, str | None] | None = None
+    ) -> None:
+        self._channel.queue_bind(queue, exchange, key, arguments=dict(arguments or {}))
 
     def look(self, name: str) -> QueueFacts:
         """How a queue stands."""

@@ -1,8 +1,7 @@
 """Messages that nobody could read: looking at them, sending them again, throwing them away.
 
 Looking takes them off the queue and puts them back, so two who look at once see half each: these
-are for a person, not for a loop. Hints that merely grew old end here too (the broker knows no other
-place for what expires); they say nothing that the ledger does not know, and are dropped on sight.
+are for a person, not for a loop.
 """
 
 from __future__ import annotations
@@ -83,17 +82,8 @@ def _through(tap: Tap) -> Iterator[tuple[int, DeadMessage]]:
         for delivery in taken:
             properties = delivery.properties()
             headers = properties.get("application_headers") or {}
-            if _only_old(headers):
-                tap.ack([delivery.tag])
-            else:
-                yield (
-                    delivery.tag,
-                    _described(delivery, str(properties.get("message_id", "")), headers),
-                )
-
-
-def _only_old(headers: dict[str, Any]) -> bool:
-    return headers.get("x-first-death-reason") == "expired" and "x-agentq-reason" not in headers
+            identity = str(properties.get("message_id", ""))
+            yield delivery.tag, _described(delivery, identity, headers)
 
 
 def _described(delivery: Delivery, identity: str, headers: dict[str, Any]) -> DeadMessage:

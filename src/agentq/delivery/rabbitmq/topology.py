@@ -9,7 +9,7 @@
 | queue `results.<coordinator>` | outcomes for one coordinator |
 | exchange `agentq.status` (topic) | what foreign workers report; the routing key is their role |
 | queue `agentq.ingest` | all of that, for `agentq up` |
-| exchange and queue `agentq.dead` (fanout) | messages that nobody could read |
+| exchange and queue `agentq.dead` (headers) | messages that nobody could read |
 
 Everything is durable, and declaring it again changes nothing. Role queues are classic queues:
 quorum queues know no ten priorities, and what is lost with a broker is said again.
@@ -38,12 +38,17 @@ from agentq.core.validate import check_role
 from agentq.delivery.rabbitmq.connection import Address, Channel, Link, read_url
 
 _EXCHANGES = {
-    TASKS: "topic", CONTROL: "direct", RESULTS: "topic", STATUS: "topic", DEAD: "fanout",
+    TASKS: "topic", CONTROL: "direct", RESULTS: "topic", STATUS: "topic", DEAD: "headers",
 }  # fmt: skip
 _ROLE_ARGUMENTS: dict[str, str | int] = {"x-max-priority": 10, "x-dead-letter-exchange": DEAD}
 _INGEST_ARGUMENTS: dict[str, str | int] = {"x-dead-letter-exchange": DEAD}
 #: The oldest go first, should somebody send rubbish without end.
 _DEAD_ARGUMENTS: dict[str, str | int] = {"x-max-length": 100_000}
+#: What a reader refused, or sent here itself with its reason. A hint that merely grew old comes
+#: this way too, for want of another; it says nothing that the ledger does not know: dropped.
+_DEAD_BINDING: dict[str, str | None] = {
+    "x-match": "any-with-x", "x-first-death-reason": "rejected", "x-agentq-reason": None,
+}  # fmt: skip
 
 
 def check_results_queue(queue: str) -> str:
@@ -83,7 +88,7 @@ def declare_base(channel: Channel) -> list[str]:
     for name, kind in _EXCHANGES.items():
         channel.exchange(name, kind)
     channel.queue(DEAD, _DEAD_ARGUMENTS)
-    channel.bind(DEAD, DEAD, "")
+    channel.bind(DEAD, DEAD, "", _DEAD_BINDING)
     channel.queue(INGEST, _INGEST_ARGUMENTS)
     channel.bind(INGEST, STATUS, "#")
     said = [f"exchange {name} ({kind})" for name, kind in _EXCHANGES.items()]
