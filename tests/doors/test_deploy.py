@@ -18,7 +18,7 @@ UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())[
     "services"
 ]
-OURS = {name: service for name, service in SERVICES.items() if "build" in service}
+OURS = {name: service for name, service in SERVICES.items() if service["image"] == "agentq"}
 
 
 def check_words(words: list[str]) -> None:
@@ -46,6 +46,34 @@ def test_containers_are_given_settings_that_exist(name: str) -> None:
 def test_what_a_container_waits_for_is_there() -> None:
     for service in SERVICES.values():
         assert set(service.get("depends_on", {})) <= set(SERVICES)
+
+
+def test_one_service_builds_the_image() -> None:
+    """Built by several it differs by their labels, and the next `up` replaces what runs."""
+    assert [name for name, service in SERVICES.items() if "build" in service] == ["init"]
+
+
+def test_volumes_of_containers_can_be_written() -> None:
+    """A new volume belongs to root, unless the image has its folder."""
+    made = re.search(r"install -d -o agentq (.+)", (DEPLOY / "Dockerfile").read_text())
+    mounts = [mount for service in OURS.values() for mount in service.get("volumes", ())]
+    named = [mount for mount in mounts if isinstance(mount, str)]
+    assert made and named
+    assert {mount.split(":")[1] for mount in named} <= set(made[1].split())
+
+
+def test_files_that_are_missing_are_not_made_as_folders() -> None:
+    mounts = [mount for service in SERVICES.values() for mount in service.get("volumes", ())]
+    for mount in mounts:
+        if isinstance(mount, str):
+            assert not mount.startswith((".", "/")), mount
+        else:
+            assert mount["bind"]["create_host_path"] is False, mount
+
+
+def test_what_is_filled_in_stays_out_of_the_repository() -> None:
+    ignored = (DEPLOY / ".gitignore").read_text().splitlines()
+    assert {"/.env", "/agentq.toml"} <= set(ignored)
 
 
 def test_no_password_is_written_down() -> None:
