@@ -79,8 +79,8 @@ test: $(STAMP) servers ## Run every test, fastest first; starts the servers it n
 	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ALL_TESTS) $(ARGS)
 
 .PHONY: test-fast
-test-fast: $(STAMP) ## Run the tests that need no server and no fault injection
-	@$(BIN)/python -m pytest $(FAST_TESTS) tests/doors $(ARGS)
+test-fast: $(STAMP) ## Run all but the long contracts, the simulation and the process tests
+	@$(BIN)/python -m pytest $(FAST_TESTS) tests/contracts/artifacts tests/doors $(ARGS)
 
 .PHONY: check
 check: $(STAMP) ## Style, types, import contracts and house rules

@@ -20,3 +20,14 @@ def alter(path: Path, content: bytes) -> None:
     path.chmod(0o644)
     path.write_bytes(content)
     path.chmod(0o444)
+
+
+def later_ms(folder: Path) -> int:
+    """A time after everything that was written; what is written next is younger than it."""
+    clock = folder / "clock"
+    clock.write_bytes(b"")
+    before_ms = clock.stat().st_ctime_ns // 1_000_000 + 1
+    while clock.write_bytes(b"") or clock.stat().st_ctime_ns < before_ms * 1_000_000:
+        continue  # the disk's clock moves every few milliseconds
+    clock.unlink()
+    return before_ms

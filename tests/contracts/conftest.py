@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from agentq.client.queue import Queue
 from agentq.contracts.store import Store
 from agentq.stores.sqlite import SqliteStore
 from tests.contracts.rows import Clock
@@ -82,3 +83,12 @@ def store(backend: Backend) -> Store:
 @pytest.fixture
 def clock(backend: Backend) -> Clock:
     return backend.clock
+
+
+@pytest.fixture
+def queue(shared: Backend) -> Iterator[Queue]:
+    """A client of every such database; at the end its log still tells what its rows say."""
+    address = shared.address
+    with Queue(address if shared.name == "postgres" else f"sqlite:///{address}") as made:
+        yield made
+        assert [problems for _, problems in made.verify() if problems] == []

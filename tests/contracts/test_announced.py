@@ -3,24 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 
 from agentq.client.queue import Queue
 from agentq.core.states import State
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def queue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Queue]:
-    if request.param == "sqlite":
-        url = f"sqlite:///{tmp_path}/work.db"
-    else:
-        url = str(request.getfixturevalue("fresh_postgres_url"))
-    with Queue(url) as made:
-        yield made
-        assert [problems for _, problems in made.verify() if problems] == []
 
 
 def announced(queue: Queue) -> dict[str, str]:

@@ -2,27 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
 from agentq.client.claim import Claim
 from agentq.client.queue import Queue
 from agentq.contracts.delivery import Hint
 from agentq.core.limits import RoleLimits
 from agentq.core.states import State
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def queue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Queue]:
-    if request.param == "sqlite":
-        url = f"sqlite:///{tmp_path}/work.db"
-    else:
-        url = str(request.getfixturevalue("fresh_postgres_url"))
-    with Queue(url) as made:
-        yield made
-        assert [problems for _, problems in made.verify() if problems] == []
 
 
 def hinted(queue: Queue, *ids: str, role: str = "w", provider: str = "") -> list[Claim]:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import psycopg
 import pytest
 
 from agentq.contracts.store import COMPLETE, IN_PROGRESS, Lease, Tx
@@ -19,31 +17,11 @@ from agentq.stores import postgres_pool
 from agentq.stores.postgres import PostgresStore
 from agentq.stores.postgres_pool import Pool
 from agentq.stores.postgres_wire import Call, Statement, Wire
+from tests.contracts.postgres_only import run_sql, store
 from tests.contracts.rows import LANES, add, hot, log, move, new_row, role_id
 from tests.servers.postgres import PostgresServer
 
-Exchange = Callable[[Wire, Sequence[Call]], list[list[Any]]]
-
-
-@pytest.fixture
-def store(fresh_postgres_url: str) -> Iterator[PostgresStore]:
-    store = PostgresStore(fresh_postgres_url)
-    yield store
-    store.close()
-
-
-def run_sql(url: str, sql: str) -> list[tuple[Any, ...]]:
-    with psycopg.connect(url, autocommit=True) as connection:
-        cursor = connection.execute(sql.encode())
-        return cursor.fetchall() if cursor.description else []
-
-
-def cut_everybody_off(url: str) -> None:
-    run_sql(
-        url,
-        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
-        " WHERE datname = current_database() AND pid <> pg_backend_pid()",
-    )
+__all__ = ["store"]
 
 
 class TestTheServersClock:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import psycopg
 import pytest
 
 from agentq.contracts.store import COMPLETE, Tx
@@ -18,23 +17,13 @@ from agentq.ledger.ledger import Ledger
 from agentq.stores.postgres import PostgresStore
 from agentq.stores.postgres_rows import PostgresTx
 from agentq.stores.postgres_wire import Call, Lost, Statement, Wire
+from tests.contracts.postgres_only import run_sql, store
 from tests.contracts.rows import LANES, add, event_of, hot, log, move, moved, new_row, role_id
 from tests.servers.postgres import PostgresServer
 
+__all__ = ["store"]
+
 Exchange = Callable[..., list[list[Any]]]
-
-
-@pytest.fixture
-def store(fresh_postgres_url: str) -> Iterator[PostgresStore]:
-    store = PostgresStore(fresh_postgres_url)
-    yield store
-    store.close()
-
-
-def run_sql(url: str, sql: str) -> list[tuple[Any, ...]]:
-    with psycopg.connect(url, autocommit=True) as connection:
-        cursor = connection.execute(sql.encode())
-        return cursor.fetchall() if cursor.description else []
 
 
 def cut_everybody_off(url: str) -> None:

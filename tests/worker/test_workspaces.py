@@ -12,33 +12,11 @@ import pytest
 from agentq.core.errors import Conflict, Invalid
 from agentq.core.states import TERMINAL, State
 from agentq.worker.workspaces import Kept, Workspaces, WorkspaceSettings
-from tests.worker.repositories import Repo, new_repo
-from tests.worker.spaces import (
-    DONE,
-    Open,
-    assert_goes,
-    assert_stays,
-    folder,
-    new_spaces,
-    only,
-    opener,
-    why_not,
-)
+from tests.worker.repositories import Repo
+from tests.worker.spaces import DONE, Open, assert_goes, assert_stays, folder, only, why_not
+from tests.worker.workspace_fixtures import git_space, known, repo
 
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Repo:
-    return new_repo(tmp_path)
-
-
-@pytest.fixture
-def known(repo: Repo, tmp_path: Path) -> Workspaces:
-    return new_spaces(repo, tmp_path / "spaces")
-
-
-@pytest.fixture
-def git_space(repo: Repo, known: Workspaces) -> Open:
-    return opener(repo, known)
+__all__ = ["git_space", "known", "repo"]
 
 
 # -- plain folders ---------------------------------------------------------------------------------

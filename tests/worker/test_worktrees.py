@@ -13,31 +13,10 @@ import pytest
 from agentq.core.errors import Conflict, Invalid
 from agentq.worker.workspaces import Workspace, Workspaces, WorkspaceSettings
 from tests.worker.repositories import Repo, new_repo
-from tests.worker.spaces import (
-    DONE,
-    Open,
-    assert_goes,
-    assert_stays,
-    content,
-    new_spaces,
-    only,
-    opener,
-)
+from tests.worker.spaces import DONE, Open, assert_goes, assert_stays, content, only
+from tests.worker.workspace_fixtures import git_space, known, repo
 
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Repo:
-    return new_repo(tmp_path)
-
-
-@pytest.fixture
-def known(repo: Repo, tmp_path: Path) -> Workspaces:
-    return new_spaces(repo, tmp_path / "spaces")
-
-
-@pytest.fixture
-def git_space(repo: Repo, known: Workspaces) -> Open:
-    return opener(repo, known)
+__all__ = ["git_space", "known", "repo"]
 
 
 # -- making a worktree -----------------------------------------------------------------------------

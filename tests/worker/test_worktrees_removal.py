@@ -7,35 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 from agentq.worker.workspaces import Workspaces
 from tests.worker.repositories import Repo, new_repo
-from tests.worker.spaces import (
-    DONE,
-    Open,
-    assert_goes,
-    assert_stays,
-    folder,
-    new_spaces,
-    opener,
-    why_not,
-)
+from tests.worker.spaces import DONE, Open, assert_goes, assert_stays, folder, why_not
+from tests.worker.workspace_fixtures import git_space, known, repo
 
-
-@pytest.fixture
-def repo(tmp_path: Path) -> Repo:
-    return new_repo(tmp_path)
-
-
-@pytest.fixture
-def known(repo: Repo, tmp_path: Path) -> Workspaces:
-    return new_spaces(repo, tmp_path / "spaces")
-
-
-@pytest.fixture
-def git_space(repo: Repo, known: Workspaces) -> Open:
-    return opener(repo, known)
+__all__ = ["git_space", "known", "repo"]
 
 
 def test_a_dirty_tree_stays(repo: Repo, known: Workspaces, git_space: Open) -> None:

@@ -15,7 +15,7 @@ from tests.servers.seaweed import SeaweedServer
 def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Shelf:
     """An empty place of every kind."""
     if request.param == "files":
-        return FileShelf(tmp_path / "shared")
+        return FileShelf(tmp_path / "shared files #1 – ü")
     server: SeaweedServer = request.getfixturevalue("s3_server")
     return ObjectShelf(server.fresh_root(), server.options)
 

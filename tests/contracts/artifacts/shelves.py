@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import unquote, urlsplit
 
 import obstore
 from obstore.store import S3Store
 
 from agentq.artifacts.files import FileArtifacts
 from agentq.artifacts.objects import ObjectArtifacts
-from agentq.contracts.artifacts import ArtifactStore
-
-
-def sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+from agentq.contracts.artifacts import ArtifactStore, Stored
+from agentq.core.errors import Conflict
+from tests.artifacts.trees import files_below, later_ms
 
 
 class Shelf(Protocol):
@@ -30,6 +29,14 @@ class Shelf(Protocol):
         ...
 
     def content(self, name: str) -> bytes: ...
+
+    def touched(self, name: str = "") -> bool:
+        """Whether there is anything at this path or below it, be it only an empty folder."""
+        ...
+
+    def at(self, address: str) -> bytes:
+        """What an address leads to."""
+        ...
 
     def plant(self, name: str, content: bytes) -> None:
         """Write a file, replacing what is there, behind the store's back."""
@@ -56,10 +63,18 @@ class FileShelf:
         return FileArtifacts(self.root)
 
     def names(self) -> set[str]:
-        return {p.relative_to(self.root).as_posix() for p in self.root.rglob("*") if p.is_file()}
+        return files_below(self.root)
 
     def content(self, name: str) -> bytes:
         return (self.root / name).read_bytes()
+
+    def touched(self, name: str = "") -> bool:
+        return (self.root / name).exists()
+
+    def at(self, address: str) -> bytes:
+        split = urlsplit(address)
+        assert (split.scheme, split.netloc) == ("file", "")
+        return Path(unquote(split.path)).read_bytes()
 
     def plant(self, name: str, content: bytes) -> None:
         path = self.root / name
@@ -74,13 +89,7 @@ class FileShelf:
         return f"tasks/.staged/{task_id}.{digest}.{os.urandom(8).hex()}"
 
     def later_ms(self) -> int:
-        clock = self.root / "clock"
-        clock.write_bytes(b"")
-        before_ms = clock.stat().st_ctime_ns // 1_000_000 + 1
-        while clock.write_bytes(b"") or clock.stat().st_ctime_ns < before_ms * 1_000_000:
-            continue  # the disk's clock moves every few milliseconds
-        clock.unlink()
-        return before_ms
+        return later_ms(self.root)
 
 
 class ObjectShelf:
@@ -104,6 +113,13 @@ class ObjectShelf:
 
     def content(self, name: str) -> bytes:
         return bytes(obstore.get(self.raw, name).bytes())
+
+    def touched(self, name: str = "") -> bool:
+        return any(f"{each}/".startswith(f"{name}/" if name else "") for each in self.names())
+
+    def at(self, address: str) -> bytes:
+        assert address.startswith(f"{self.url}/")
+        return self.content(unquote(address.removeprefix(f"{self.url}/")))
 
     def plant(self, name: str, content: bytes) -> None:
         obstore.put(self.raw, name, content)
@@ -129,3 +145,35 @@ class ObjectShelf:
     def _metas(self) -> Iterator[obstore.ObjectMeta]:
         for batch in obstore.list(self.raw):
             yield from batch
+
+
+def race(shelf: Shelf, count: int, run: Callable[[int, ArtifactStore], None]) -> None:
+    """Run it in threads that start together, each with a store of its own."""
+    start = threading.Barrier(count)
+
+    def begin(number: int) -> None:
+        mine = shelf.open()
+        start.wait(timeout=30)
+        run(number, mine)
+
+    threads = [threading.Thread(target=begin, args=(n,)) for n in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+
+
+def race_to_put(shelf: Shelf, name: str, contents: Sequence[bytes]) -> Stored:
+    """Store all of them at once, as one file of task-1; the one that won, and all others know."""
+    outcomes: list[Stored | Conflict] = []
+
+    def put(number: int, mine: ArtifactStore) -> None:
+        try:
+            outcomes.append(mine.put("task-1", 1, name, contents[number]))
+        except Conflict as conflict:
+            outcomes.append(conflict)
+
+    race(shelf, len(contents), put)
+    [winner] = [outcome for outcome in outcomes if isinstance(outcome, Stored)]
+    assert len(outcomes) == len(contents)
+    return winner

@@ -4,27 +4,15 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
+from itertools import pairwise
 
 import pytest
 
 from agentq.contracts.artifacts import ArtifactStore, LivePart, left_out
 from agentq.core.errors import Invalid, NotFound
+from tests.artifacts.logs import KEEP, TASK, numbered, read_all
+from tests.artifacts.test_escapes import BAD_EPOCHS, BAD_IDS
 from tests.contracts.artifacts.shelves import Shelf
-
-TASK, KEEP = "task-1", 4096
-
-
-def read_all(store: ArtifactStore, limit: int = 1000) -> list[LivePart]:
-    """Everything from the beginning, as a reader gets it."""
-    parts, position = [], 0
-    while (part := store.live_read(TASK, 1, position, limit)).data:
-        parts.append(part)
-        position = part.position
-    return parts
-
-
-def numbered(count: int) -> list[bytes]:
-    return [b"line %06d\n" % number for number in range(count)]
 
 
 def test_a_reader_follows_a_writer(store: ArtifactStore) -> None:
@@ -99,8 +87,9 @@ def test_the_beginning_and_the_end_are_kept(store: ArtifactStore, shelf: Shelf) 
 
 def test_a_reader_that_keeps_up_misses_nothing(store: ArtifactStore) -> None:
     lines, position, seen = numbered(1000), 0, b""
-    for start in range(0, len(lines), 5):
-        store.live_append(TASK, 1, b"".join(lines[start : start + 5]), keep_bytes=KEEP)
+    # Line by line into the third file, then some at a time.
+    for start, end in pairwise([*range(300), *range(300, len(lines) + 1, 5)]):
+        store.live_append(TASK, 1, b"".join(lines[start:end]), keep_bytes=KEEP)
         part = store.live_read(TASK, 1, position, 1000)
         assert part.dropped == 0
         position, seen = part.position, seen + part.data
@@ -148,19 +137,26 @@ def test_a_line_longer_than_all_that_is_kept(store: ArtifactStore) -> None:
 
 
 def test_bad_words_are_refused(store: ArtifactStore, shelf: Shelf) -> None:
-    for bad in ("", "..", "a/b", None):
+    for bad in BAD_IDS:
         with pytest.raises(Invalid, match="A task id is"):
             store.live_append(bad, 1, b"x")  # type: ignore[arg-type]
         with pytest.raises(Invalid, match="A task id is"):
+            store.live_read(bad, 1, 0, 1)  # type: ignore[arg-type]
+        with pytest.raises(Invalid, match="A task id is"):
             store.live_end(bad, 1)  # type: ignore[arg-type]
-    with pytest.raises(Invalid, match="An epoch is"):
-        store.live_read(TASK, -1, 0, 1)
+    for epoch in BAD_EPOCHS:
+        with pytest.raises(Invalid, match="An epoch is"):
+            store.live_append(TASK, epoch, b"x")  # type: ignore[arg-type]
+        with pytest.raises(Invalid, match="An epoch is"):
+            store.live_read(TASK, epoch, 0, 1)  # type: ignore[arg-type]
+        with pytest.raises(Invalid, match="An epoch is"):
+            store.live_end(TASK, epoch)  # type: ignore[arg-type]
     with pytest.raises(Invalid, match="at least 1024 bytes"):
         store.live_append(TASK, 1, b"x", keep_bytes=10)
     for position, limit in ((-1, 1), (0, 0), (0, 1 << 30)):
         with pytest.raises(Invalid, match="is read from a position"):
             store.live_read(TASK, 1, position, limit)
-    assert shelf.names() == set()
+    assert not shelf.touched()
 
 
 def test_removing_a_task_removes_its_live_logs(store: ArtifactStore, shelf: Shelf) -> None:
@@ -170,3 +166,4 @@ def test_removing_a_task_removes_its_live_logs(store: ArtifactStore, shelf: Shel
     store.remove(TASK)
     [left] = shelf.names()
     assert left.startswith("live/task-2/1/head")
+    assert store.live_read("task-2", 1, 0, 100) == LivePart(b"stays\n", 6)

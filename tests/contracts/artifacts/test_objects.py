@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -16,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from agentq.artifacts.objects import ObjectArtifacts
-from agentq.contracts.artifacts import Stored
 from agentq.core.errors import Conflict, Damaged, Invalid, Unavailable
-from tests.contracts.artifacts.shelves import ObjectShelf, sha256
+from tests.artifacts.trees import sha256
+from tests.contracts.artifacts.shelves import ObjectShelf, race_to_put
 from tests.servers.seaweed import SeaweedServer
 
 #: `LARGE_FILE_BYTES=5000000000 … -o timeout=1800` sends nearly as much as one object may have.
@@ -102,25 +101,8 @@ def test_a_large_file_is_never_overwritten(objects: ObjectShelf) -> None:
 
 def test_of_many_large_writers_one_wins(objects: ObjectShelf) -> None:
     """Large and small at once: the parts of an upload have no condition, the name has."""
-    start = threading.Barrier(6)
-    outcomes: list[Stored | Conflict] = []
-
-    def run(number: int) -> None:
-        content = b"%d" % number * ((9 if number % 3 else 1) * MEGABYTE)
-        mine = objects.open()
-        start.wait(timeout=30)
-        try:
-            outcomes.append(mine.put("task-1", 1, "a.bin", content))
-        except Conflict as conflict:
-            outcomes.append(conflict)
-
-    threads = [threading.Thread(target=run, args=(n,)) for n in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=60)
-    [winner] = [outcome for outcome in outcomes if isinstance(outcome, Stored)]
-    assert len(outcomes) == 6
+    contents = [b"%d" % number * ((9 if number % 3 else 1) * MEGABYTE) for number in range(6)]
+    winner = race_to_put(objects, "a.bin", contents)
     assert sha256(objects.content("artifacts/task-1/1/a.bin")) == winner.sha256
     assert objects.names() == {"artifacts/task-1/1/a.bin"}
 

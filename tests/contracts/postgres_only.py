@@ -1,0 +1,24 @@
+"""For tests that no other store can pass: a store in PostgreSQL, and a way past it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from agentq.stores.postgres import PostgresStore
+
+
+@pytest.fixture
+def store(fresh_postgres_url: str) -> Iterator[PostgresStore]:
+    store = PostgresStore(fresh_postgres_url)
+    yield store
+    store.close()
+
+
+def run_sql(url: str, sql: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        cursor = connection.execute(sql.encode())
+        return cursor.fetchall() if cursor.description else []
