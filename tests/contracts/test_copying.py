@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -23,11 +26,13 @@ from agentq.contracts.store import (
 )
 from agentq.core.errors import Conflict, Unavailable
 from agentq.stores.copying import open_copy
+from agentq.stores.copying_postgres import PostgresCopy
 from tests.contracts.conftest import open_store
 from tests.contracts.rows import Clock, add, event_of, hot, log, move, moved, role_id
 from tests.servers.postgres import PostgresServer
 
-FILLING, MOVING = Fence("filling", "the old one"), Fence("moving", "the new one")
+FILLING, MOVING = Fence("filling", "the old one", "1"), Fence("moving", "the new one", "1")
+MOVED = Fence("moved", "it's there", "1")
 
 
 class End:
@@ -35,6 +40,7 @@ class End:
 
     def __init__(self, address: str) -> None:
         self.store: Store = open_store(address, Clock())
+        self.address = address
         path = "" if address.startswith("postgresql:") else address
         self.copy: LedgerCopy = open_copy(address, path)
 
@@ -125,7 +131,7 @@ class TestFilling:
     def test_everything_arrives(self, source: End, target: End) -> None:
         work(source.store)
         fill(source, target)
-        target.copy.lift_fence()
+        assert target.copy.lift_fence(FILLING)
         assert log(target.store) == log(source.store)
         with source.copy.snapshot() as here, target.copy.snapshot() as there:
             assert here.head() == there.head()
@@ -135,7 +141,7 @@ class TestFilling:
     def test_numbers_go_on_where_they_ended(self, source: End, target: End) -> None:
         work(source.store)
         fill(source, target)
-        target.copy.lift_fence()
+        assert target.copy.lift_fence(FILLING)
         for store in (source.store, target.store):
             store.role_ids(["another"])
             assert add(store, "next") == {"next": 5}, "the key of what was pruned is not used again"
@@ -149,15 +155,14 @@ class TestFilling:
         fill(source, target)
         add(source.store, "since")
         fill(source, target)
-        target.copy.lift_fence()
+        assert target.copy.lift_fence(FILLING)
         assert log(target.store) == log(source.store)
 
     def test_never_over_something_else(self, source: End, target: End) -> None:
         add(target.store, "theirs")
         with source.copy.snapshot() as snapshot, pytest.raises(Conflict, match="1 in tasks"):
             target.copy.fill(snapshot, FILLING)
-        with pytest.raises(Conflict, match="in use"):
-            target.copy.clear()
+        assert not target.copy.clear(FILLING)
         assert [entry.task_id for entry in log(target.store)] == ["theirs"]
 
     def test_nor_over_one_that_was_emptied(self, source: End, target: End) -> None:
@@ -169,7 +174,7 @@ class TestFilling:
     def test_it_can_be_taken_back(self, source: End, target: End) -> None:
         work(source.store)
         fill(source, target)
-        target.copy.clear()
+        assert target.copy.clear(FILLING)
         target.copy.check_fillable(FILLING)
         assert target.copy.fence() is None and log(target.store) == []
         add(target.store, "mine")
@@ -198,10 +203,10 @@ class TestTheFence:
         assert source.copy.fingerprints() == before
         # Looking is fine; and it can be changed and lifted.
         assert hot(store, key).version == 1
-        assert source.copy.set_fence(Fence("moved", "it's there")) == []
+        assert source.copy.change_fence(MOVING, MOVED)
         with pytest.raises(Unavailable, match="moved to it's there"):
             add(store, "late")
-        source.copy.lift_fence()
+        assert source.copy.lift_fence(MOVED)
         assert add(store, "late")
 
     def test_is_not_raised_while_somebody_works(self, source: End) -> None:
@@ -216,3 +221,101 @@ class TestTheFence:
         assert (held.task_id, held.holder, held.state) == ("b", "ada", IN_PROGRESS)
         assert source.copy.fence() is None
         assert add(source.store, "goes on")
+
+
+class TestWhoseFence:
+    def test_only_a_run_s_own_is_changed_or_lifted(self, source: End) -> None:
+        other = MOVING._replace(token="2")
+        assert not source.copy.change_fence(MOVING, MOVED), "there is none"
+        assert source.copy.set_fence(MOVING) == []
+        assert not source.copy.change_fence(other, MOVED)
+        assert not source.copy.lift_fence(other)
+        assert not source.copy.clear(MOVING), "this one counts"
+        assert source.copy.fence() == MOVING
+        # A run that may be dead is replaced, and then has nothing to say any more,
+        assert source.copy.set_fence(other) == []
+        assert not source.copy.lift_fence(MOVING) and not source.copy.change_fence(MOVING, MOVED)
+        assert source.copy.fence() == other
+        # unless it went elsewhere,
+        with pytest.raises(Conflict, match="being moved to the new one"):
+            source.copy.set_fence(Fence("moving", "elsewhere", "3"))
+        # or got to its end.
+        assert source.copy.change_fence(other, MOVED)
+        with pytest.raises(Conflict, match="was moved to it's there"):
+            source.copy.set_fence(MOVED._replace(state="moving", token="3"))
+        assert source.copy.fence() == MOVED
+
+    def test_a_whole_copy_is_not_filled_again(self, source: End, target: End) -> None:
+        work(source.store)
+        fill(source, target)
+        filled = FILLING._replace(state="filled")
+        assert target.copy.change_fence(FILLING, filled)
+        with pytest.raises(Unavailable, match="was filled from the old one"):
+            add(target.store, "early")
+        with source.copy.snapshot() as snapshot, pytest.raises(Conflict, match="was filled"):
+            target.copy.fill(snapshot, FILLING._replace(token="2"))
+        assert not target.copy.clear(FILLING) and not target.copy.lift_fence(FILLING)
+        assert target.copy.lift_fence(filled)
+        assert log(target.store) == log(source.store)
+
+    def test_runs_at_once_take_turns(self, source: End) -> None:
+        """Each of many raises its own; one stands at the end, whole, and it is the one it says."""
+        ends = [End(source.address) for _ in range(4)]
+        fences = [MOVING._replace(token=str(number)) for number in range(4)]
+
+        def close_and_go_on(end: End, fence: Fence) -> bool:
+            assert end.copy.set_fence(fence) == []
+            return end.copy.change_fence(fence, fence._replace(state="moved"))
+
+        def run(end: End, fence: Fence) -> bool:
+            try:
+                return close_and_go_on(end, fence)
+            except Conflict:
+                return False  # another got to its end
+
+        try:
+            with ThreadPoolExecutor(4) as pool:
+                won = list(pool.map(run, ends, fences))
+        finally:
+            for end in ends:
+                end.close()
+        assert won.count(True) == 1
+        assert source.copy.fence() == fences[won.index(True)]._replace(state="moved")
+        with pytest.raises(Unavailable, match="was moved to"):
+            add(source.store, "late")
+
+
+def ask(copy: PostgresCopy, freeze: Callable[[], None], what: str) -> None:
+    """Ask for something after the server's side of it was stopped."""
+    if what == "fence":
+        freeze()
+        copy.fence()
+        return
+    with copy.snapshot() as snapshot:
+        freeze()
+        if what == "rows":
+            next(snapshot.rows("tasks", ["key"]))
+        else:
+            getattr(snapshot, what)()
+
+
+@pytest.mark.parametrize("what", ["fence", "tables", "head", "rows"])
+def test_a_session_that_falls_silent_is_hung_up_on(
+    postgres_server: PostgresServer, what: str
+) -> None:
+    with postgres_server.fresh_database() as url:
+        open_store(url, Clock()).close()
+        copy = PostgresCopy(url, step_seconds=0.5)
+        pid = copy._connection.info.backend_pid
+
+        def freeze() -> None:
+            os.kill(pid, signal.SIGSTOP)
+
+        try:
+            with pytest.raises(Unavailable, match="broke"):
+                ask(copy, freeze, what)
+            # And it goes on with another one.
+            assert copy.fence() is None
+        finally:
+            os.kill(pid, signal.SIGCONT)
+            copy.close()

@@ -330,7 +330,7 @@ class TestKilledInTheMiddle:
         run_here("submit", "--to", "b", "--instructions", "x").refused(7, "moved to")
         with Queue(fresh_postgres_url) as target:
             if where not in {"move._fill", "new._raise_fence"}:
-                with pytest.raises(Unavailable, match="being filled"):
+                with pytest.raises(Unavailable, match="filled from"):
                     target.submit(to="b", instructions="too early")
         run_here("move", *words).ok()
         assert picture() == before

@@ -57,10 +57,13 @@ def move(
             "Where to? --to names an empty database, for example postgresql://user@host/agentq."
         )
     from agentq.client.moving import move as move_all
+    from agentq.client.moving_settings import rewrite
 
     wanted = _wanted(settings, to, artifacts, {"endpoint": endpoint, "region": region})
     moved = move_all(session.parts(), wanted, force_release=force_release, tell=note)
-    _report(session, wanted, moved, _rewritten(settings, wanted))
+    rewritten = rewrite(Path(settings.source), wanted)
+    left = _workspaces_left(settings, wanted, rewritten=rewritten)
+    _report(session, wanted, moved, wanted.source if rewritten else "", left)
 
 
 def _wanted(
@@ -69,6 +72,8 @@ def _wanted(
     from agentq.settings import load_settings
 
     root = artifacts or settings.artifacts_root
+    if root.startswith("file:///"):
+        root = root.removeprefix("file://")
     if "://" not in root:
         root = str(Path(root).absolute())
     given = {name: value for name, value in options.items() if value}
@@ -81,14 +86,19 @@ def _wanted(
     )
 
 
-def _rewritten(settings: Settings, wanted: Settings) -> bool:
-    from agentq.client.moving_settings import rewrite
+def _workspaces_left(settings: Settings, wanted: Settings, *, rewritten: bool) -> str:
+    """The folder where attempts worked, if nobody looks there any more."""
+    from agentq.settings import read_file
 
-    return rewrite(Path(settings.source), wanted)
+    here = Path(settings.workspaces_root)
+    there = read_file(Path(wanted.source)) if rewritten else wanted
+    if here == Path(there.workspaces_root) or not here.is_dir():
+        return ""
+    return str(here) if any(here.iterdir()) else ""
 
 
-def _report(session: Session, wanted: Settings, moved: Moved, rewritten: bool) -> None:
-    settings = wanted.source if rewritten else ""
+def _report(session: Session, wanted: Settings, moved: Moved, settings: str, left: str) -> None:
+    """Tell what was done. `settings` is the file that names the new places now, if any."""
     if session.json:
         emit_json(
             {
@@ -102,6 +112,7 @@ def _report(session: Session, wanted: Settings, moved: Moved, rewritten: bool) -
                 "released": list(moved.released),
                 "clock_ms": moved.clock_ms,
                 "settings": settings,
+                "workspaces_left": left,
             }
         )
         return
@@ -112,30 +123,35 @@ def _report(session: Session, wanted: Settings, moved: Moved, rewritten: bool) -
         say(f"{good} artifacts  {moved.files} files, {size}: {wanted.artifacts_root}")
     else:
         say(f"{good} artifacts  stay in {wanted.artifacts_root}")
-    say(f"{good} proved     both sides are alike, and every state follows from the log")
+    if moved.earlier:
+        say(f"{good} proved     by an earlier run, which this one completes")
+    else:
+        say(f"{good} proved     both sides are alike, and every state follows from the log")
     if moved.released:
         say(f"  given back: {', '.join(moved.released)}")
     if abs(moved.clock_ms) > _CLOCK_MS:
         ahead = "ahead of" if moved.clock_ms > 0 else "behind"
         say(f"  the new ledger's clock is {abs(moved.clock_ms) / 1000:.0f} s {ahead} the old one's")
-    if rewritten:
+    if settings:
         say(f"{good} settings   {settings} names the new places")
     else:
         say(f"! settings   {wanted.source} still names the old ledger: change it to the new one")
+    if left:
+        say(f"! workspaces {left} stays; to see them: agentq --url {moved.source} workspaces")
     say(f"  the old ledger refuses every write from now on: {moved.source}")
 
 
 def _undo(session: Session, settings: Settings, yes: bool) -> None:
     from agentq.cli.session import refuse_missing
-    from agentq.client.moving import undo as open_again
+    from agentq.client.moving_undo import undo as open_again
 
     refuse_missing(settings)
     lifted = open_again(settings, even_if_moved=yes)
     if session.json:
-        emit_json({"lifted": lifted._asdict() if lifted else None})
+        emit_json({"lifted": {"state": lifted.state, "peer": lifted.peer} if lifted else None})
     elif lifted is None:
         say("nothing to undo: this ledger is open")
-    elif lifted.state == "filling":
+    elif lifted.state in {"filling", "filled"}:
         say(f"what had been copied from {lifted.peer} was removed: this ledger is empty")
     else:
         say(f"this ledger can be written again; its move to {lifted.peer} is off")

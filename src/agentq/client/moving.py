@@ -6,19 +6,25 @@
 
 Files go first, while work goes on, and again for what came since: the ledger is closed only for as
 long as its rows take. Whatever fails, the old ledger is opened again and the new one emptied. After
-a kill -9 the fences stand; running the same move again completes it, `undo` gives it up.
+a kill -9 the fences stand; running the same move again completes it, `moving_undo` gives it up.
+
+Nobody is trusted to be alone: another run, or somebody who gives it up, may come at any moment. A
+fence is changed only where this run's own one stands (see `contracts.copying`), so of two runs at
+most one gets to the end, and none does that was given up.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from agentq.client.moving_settings import files_place
 from agentq.contracts.copying import Fence, Fingerprint, Holding
 from agentq.contracts.store import IN_PROGRESS
-from agentq.core.errors import AgentqError, Conflict, Damaged, Invalid, Refused
+from agentq.core.errors import AgentqError, Conflict, Damaged, Invalid, Refused, Unavailable
 from agentq.settings import MEMORY, Settings
 from agentq.wiring import open_copy, open_parts
 
@@ -29,11 +35,14 @@ if TYPE_CHECKING:
 
 #: How often attempts are released before somebody has to stop the workers.
 _ROUNDS = 5
+#: What a move has done, in order: each of these is told to `step`.
+STEPS = ("checked", "files", "closed", "copied", "files again", "proved", "sealed", "moved", "open")
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What a move did. `clock_ms` is how far the new ledger's clock is ahead of the old one's."""
+    """What a move did. `clock_ms` is how far the new ledger's clock is ahead of the old one's;
+    `earlier`: a run before this one did, and proved it, and did not get to say so."""
 
     source: str
     target: str
@@ -43,6 +52,7 @@ class Moved:
     size_bytes: int
     released: tuple[str, ...]
     clock_ms: int
+    earlier: bool = False
 
 
 def move(
@@ -51,8 +61,10 @@ def move(
     *,
     force_release: bool = False,
     tell: Callable[[str], None] = lambda words: None,
+    step: Callable[[str], None] = lambda done: None,
 ) -> Moved:
-    """Move the installation `source` to where `settings` say; `tell` hears what is going on.
+    """Move the installation `source` to where `settings` say; `tell` hears what is going on, and
+    `step` which of the `STEPS` was done.
 
     Refused while attempts are under way, unless they are to be released: then they go back to the
     queue, and whoever worked on them is fenced out.
@@ -67,33 +79,7 @@ def move(
         stack.callback(old.close)
         new = open_copy(settings)
         stack.callback(new.close)
-        return _Move(source, target, old, new, tell).run(force_release)
-
-
-def undo(settings: Settings, *, even_if_moved: bool = False) -> Fence | None:
-    """Open a ledger again that a move has closed; which fence was lifted, None if there was none.
-
-    One that was moved for good is opened only by those who know that the new one may have gone on.
-    """
-    copy = open_copy(settings)
-    try:
-        found = copy.fence()
-        if found is None:
-            return None
-        if found.state == "filling":
-            copy.clear()
-            return found
-        if found.state == "moved" and not even_if_moved:
-            raise Refused(
-                f"The ledger {copy.where} was moved to {found.peer}, where work may have gone on."
-                " Nothing was changed.",
-                "With --yes it is opened all the same: then there are two, and they will differ.",
-                code="moved",
-            )
-        copy.lift_fence()
-        return found
-    finally:
-        copy.close()
+        return _Move(source, target, old, new, tell, step).run(force_release)
 
 
 class _Move:
@@ -104,32 +90,58 @@ class _Move:
         old: LedgerCopy,
         new: LedgerCopy,
         tell: Callable[[str], None],
+        step: Callable[[str], None],
     ) -> None:
         self._source, self._target = source, target
         self._old, self._new = old, new
-        self._tell = tell
-        self._moving = Fence("moving", new.where)
-        self._filling = Fence("filling", old.where)
+        self._tell, self._step = tell, step
+        token = secrets.token_hex(16)
+        self._moving = Fence("moving", new.where, token)
+        self._moved = self._moving._replace(state="moved")
+        self._filling = Fence("filling", old.where, token)
+        self._filled = self._filling._replace(state="filled")
 
     def run(self, force_release: bool) -> Moved:
-        self._check_ends()
+        if self._old.where == self._new.where:
+            raise Conflict(
+                f"{self._new.where} is where the ledger is already. Nothing was copied.",
+                "Name the database it shall move to.",
+            )
         files = self._files()
-        if files is not None:
-            self._tell("copying files")
-            files.copy_all(self._source.store)
-        released = self._close_source(force_release)
+        decided = self._decided()
+        if decided is not None:
+            return self._complete(decided, files)
+        self._check_ends()
+        self._step("checked")
+        self._copy_files(files, "copying files")
+        self._step("files")
+        decided = self._decided()  # that took long: another run may have been faster
+        if decided is not None:
+            return self._complete(decided, files)
         try:
+            released = self._close_source(force_release)
+            self._step("closed")
             written = self._fill()
-            if files is not None:
-                self._tell("copying files that came since")
-                files.copy_all(self._source.store)
+            self._step("copied")
+            self._copy_files(files, "copying files that came since")
+            self._step("files again")
             self._prove(written)
+            self._step("proved")
+            self._seal()
+            self._step("sealed")
+            # This decides: from here on the new one counts.
+            if not self._old.change_fence(self._moving, self._moved):
+                raise self._lost()
         except BaseException:
             self._give_up()
             raise
-        # From here on the new one counts: first nobody can write to either, then to the new one.
-        self._old.set_fence(Fence("moved", self._new.where))
-        self._new.lift_fence()
+        self._step("moved")
+        self._open(self._filled)
+        return self._report(written, files, released)
+
+    def _report(
+        self, written: dict[str, Fingerprint], files: Files | None, released: list[str]
+    ) -> Moved:
         return Moved(
             self._old.where,
             self._new.where,
@@ -141,35 +153,93 @@ class _Move:
             self._target.store.now() - self._source.store.now(),
         )
 
+    # -- what is there ---------------------------------------------------------------------------
+
+    def _decided(self) -> Fence | None:
+        """The fence of an earlier run that came as far as to make the new ledger the one."""
+        found = self._old.fence()
+        is_it = found is not None and found.state == "moved" and found.peer == self._new.where
+        return found if is_it else None
+
+    def _complete(self, decided: Fence, files: Files | None) -> Moved:
+        """Do what an earlier run did not get to; all of it may be done."""
+        filled = Fence("filled", self._old.where, decided.token)
+        there = self._new.fence()
+        if there != filled and not (there is None and self._has_arrived()):
+            what = there.words if there else "it does not hold what was moved there"
+            raise Conflict(
+                f"The ledger {self._old.where} was moved to {self._new.where}, but that one cannot"
+                f" be used: {what}. Nothing was changed.",
+                "Find out what became of it; or `agentq move --undo --yes` opens the old ledger"
+                " as it was, to be moved again.",
+                code="moved",
+            )
+        self._copy_files(files, "copying files")
+        if there is not None:
+            self._open(filled)
+        return replace(self._report(self._old.fingerprints(), files, []), earlier=True)
+
+    def _has_arrived(self) -> bool:
+        """Whether the new ledger goes on where the old one ended. What is handed out, positions and
+        keys, never goes back; rows may have been pruned since."""
+        with self._old.snapshot() as here, self._new.snapshot() as there:
+            old, new = here.head(), there.head()
+        return new.position >= old.position and new.key >= old.key
+
     def _check_ends(self) -> None:
         found = self._old.fence()
-        if found is not None and (found.state == "filling" or found.peer != self._new.where):
+        if found is not None and (found.state != "moving" or found.peer != self._new.where):
             raise Conflict(
                 f"The ledger {self._old.where} cannot be moved: {found.words}. Nothing was copied.",
                 "Move it from where it is now, or run `agentq move --undo` first.",
                 code="moved",
             )
-        if self._old.where == self._new.where:
-            raise Conflict(
-                f"{self._new.where} is where the ledger is already. Nothing was copied.",
-                "Name the database it shall move to.",
-            )
-        self._new.check_fillable(self._filling)
+        if self._earlier_copy() is None:
+            self._new.check_fillable(self._filling)
+
+    def _earlier_copy(self) -> Fence | None:
+        """The fence of a whole copy that an earlier run left, if it may be replaced.
+
+        Another ledger may have the same name, on another machine, and may be marked as moved: then
+        its tasks are in this copy only. What is equal to our own is ours, or no loss.
+        """
+        found = self._new.fence()
+        if found is None or (found.state, found.peer) != ("filled", self._old.where):
+            return None
+        if self._new.fingerprints() == self._old.fingerprints():
+            return found
+        raise Conflict(
+            f"The ledger {self._new.where} holds a whole copy of {found.peer}, and not of what is"
+            " there now. Nothing was copied.",
+            "If you gave that move up, delete the copy and move again:"
+            f" `agentq --url {self._new.where} move --undo --yes`.",
+            code="not_empty",
+        )
+
+    # -- files -----------------------------------------------------------------------------------
 
     def _files(self) -> Files | None:
         """None if they stay where they are."""
-        here, there = self._source.settings, self._target.settings
-        if here.artifacts_root == there.artifacts_root:
+        if files_place(self._source.settings) == files_place(self._target.settings):
             return None
         from agentq.client.moving_files import Files
 
         self._target.artifacts.probe()
         return Files(self._source.artifacts, self._target.artifacts)
 
+    def _copy_files(self, files: Files | None, words: str) -> None:
+        if files is not None:
+            self._tell(words)
+            files.copy_all(self._source.store)
+
+    # -- the old ledger --------------------------------------------------------------------------
+
     def _close_source(self, force_release: bool) -> list[str]:
         released: list[str] = []
         held = self._old.set_fence(self._moving)
         for _ in range(_ROUNDS if force_release else 0):
+            if not held:
+                break
             released += [each.task_id for each in held if self._release(each)]
             held = self._old.set_fence(self._moving)
         if not held:
@@ -195,8 +265,29 @@ class _Move:
             return False
         return True
 
+    def _lost(self) -> Conflict:
+        """What to say when this run's fence is gone."""
+        found = self._old.fence()
+        if found is None:
+            what = f"{self._old.where} was opened again (`agentq move --undo`)"
+        elif found.state == "moved":
+            what = f"another run has moved {self._old.where} to {found.peer}"
+        else:
+            what = f"another `agentq move` of {self._old.where} runs"
+        return Conflict(
+            f"This move was given up: {what}. This run has changed nothing.",
+            "See that nobody else moves this ledger, then run it again.",
+        )
+
+    # -- the new ledger --------------------------------------------------------------------------
+
     def _fill(self) -> dict[str, Fingerprint]:
         self._tell("copying tasks and events")
+        earlier = self._earlier_copy()
+        if self._old.fence() != self._moving:
+            raise self._lost()
+        if earlier is not None:
+            self._new.change_fence(earlier, self._filling)
         with self._old.snapshot() as snapshot:
             return self._new.fill(snapshot, self._filling)
 
@@ -204,6 +295,8 @@ class _Move:
         """What arrived is what was sent; and it is a ledger whose every state the log proves."""
         self._tell("proving the copy")
         arrived = self._new.fingerprints()
+        if self._new.fence() != self._filling:
+            raise self._taken()
         differ = sorted(name for name in written if written[name] != arrived.get(name))
         if differ:
             raise Damaged(
@@ -220,17 +313,57 @@ class _Move:
                 "`agentq verify` on the old ledger lists them; mend it, then move again.",
             )
 
-    def _give_up(self) -> None:
-        """Leave both ends as they were; the fences of what cannot be reached now stay, and say so.
+    def _seal(self) -> None:
+        """Nobody throws the copy away unasked any more: soon it is all that can be written."""
+        if not self._new.change_fence(self._filling, self._filled):
+            raise self._taken()
 
+    def _taken(self) -> Conflict:
+        return Conflict(
+            f"This move was given up: somebody emptied or filled {self._new.where} meanwhile."
+            " This run has changed nothing.",
+            "See that nobody else moves a ledger there, then run it again.",
+        )
+
+    def _open(self, filled: Fence) -> None:
+        """The last step. The old ledger stays closed whatever happens here."""
+        again = "Run the same `agentq move` again: it completes it."
+        try:
+            decided = self._decided()
+            if decided is None or decided.token != filled.token:
+                raise Conflict(
+                    f"{self._old.where} was opened again before {self._new.where} was, and is the"
+                    " one that counts. The new one stays closed.",
+                    f"Delete the copy: `agentq --url {self._new.where} move --undo --yes`.",
+                )
+            if not self._new.lift_fence(filled) and not self._has_arrived():
+                raise Conflict(
+                    f"{self._old.where} was moved to {self._new.where}, and somebody emptied that"
+                    " one. The old ledger has everything and stays closed.",
+                    "`agentq move --undo --yes` opens it, to be moved again.",
+                )
+        except Unavailable as error:
+            raise Unavailable(
+                f"The ledger was moved to {self._new.where}, which could not be opened yet:"
+                f" {error.cause}",
+                again,
+            ) from error
+        self._step("open")
+
+    # -- the way back ----------------------------------------------------------------------------
+
+    def _give_up(self) -> None:
+        """Leave both ends as they were, as far as they are this run's; say so if that fails.
+
+        The old one first: if nobody can tell whether it is marked as moved, the copy must stay.
         Whatever went wrong before is what is raised.
         """
-        for put_back in (self._clear_target, self._old.lift_fence):
-            try:
-                put_back()
-            except AgentqError as error:
-                self._tell(f"not put back: {error.cause}")
-
-    def _clear_target(self) -> None:
-        if self._new.fence() == self._filling:
-            self._new.clear()
+        try:
+            self._old.lift_fence(self._moving)
+            if self._old.fence() == self._moved:
+                self._tell("the old ledger is closed already: run the same move again")
+                return
+            for fence in (self._filling, self._filled):
+                self._new.clear(fence)
+        except AgentqError as error:
+            self._tell(f"not put back: {error.cause} Run the move again, or `agentq move --undo`.")

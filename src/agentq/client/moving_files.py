@@ -1,4 +1,4 @@
-"""The files of a move: contexts, evidence and results, from one artifact store to another.
+"""The files of a move: contexts, evidence, results and logs, from one artifact store to another.
 
 Everything is checked as it is read, and read back where it was written. Putting the same file again
 is fine, so a move that was interrupted begins again from the front and finds most of it done.
@@ -13,7 +13,7 @@ from functools import partial
 
 from agentq.contracts.artifacts import ArtifactStore, Stored
 from agentq.contracts.store import ArtifactRow, Reader, Store
-from agentq.core.errors import Damaged
+from agentq.core.errors import Damaged, NotFound
 from agentq.core.states import TERMINAL, State
 from agentq.core.task import Spec, Task
 from agentq.ledger.codec import decode_spec, to_task
@@ -21,6 +21,9 @@ from agentq.ledger.codec import decode_spec, to_task
 _PAGE = 500
 #: Object stores answer late and many at once.
 _THREADS = 8
+_LOG_BYTES = 1 << 20
+#: More than any live log: what was kept of one is kept whole.
+_LOG_KEEP_BYTES = 1 << 30
 
 
 class Files:
@@ -31,6 +34,9 @@ class Files:
         self._target = target
         self._guard = threading.Lock()
         self._done: set[tuple[str, int, str]] = set()
+        #: Tasks whose files are all there, as they were then: version and number of records. While
+        #: the ledger is closed only the others are looked at.
+        self._complete: dict[str, tuple[int, int]] = {}
         self.count = 0
         self.size = 0
 
@@ -52,6 +58,9 @@ class Files:
                 raise
 
     def _copy(self, task: Task, rows: list[ArtifactRow]) -> None:
+        seen = (task.version, len(rows))
+        if self._complete.get(task.id) == seen:
+            return
         if task.spec.context_sha256:
             self._copy_context(task.id, task.spec.context_sha256, publish=True)
         if task.state not in TERMINAL:
@@ -64,6 +73,30 @@ class Files:
         report = task.memo.report
         if task.state is State.COMPLETE and report is not None and report.result:
             self._target.publish_result(task.id, report.epoch, report.result, report.result_sha256)
+        self._copy_logs(task)
+        with self._guard:
+            self._complete[task.id] = seen
+
+    def _copy_logs(self, task: Task) -> None:
+        """Of attempts that died before their output became evidence: it is all there is of them."""
+        for epoch in range(1, task.epoch + 1):
+            # Who holds the task makes evidence of it, and that is a new version.
+            if not task.holder or epoch < task.epoch:
+                self._copy_log(task.id, epoch)
+
+    def _copy_log(self, task_id: str, epoch: int) -> None:
+        position = 0
+        while True:
+            try:
+                part = self._source.live_read(task_id, epoch, position, _LOG_BYTES)
+            except NotFound:
+                return
+            if not part.data:
+                return
+            if not position:
+                self._target.live_end(task_id, epoch)  # of a move that did not get to its end
+            self._target.live_append(task_id, epoch, part.text, keep_bytes=_LOG_KEEP_BYTES)
+            position = part.position
 
     def _is_new(self, task_id: str, epoch: int, name: str) -> bool:
         return (task_id, epoch, name) not in self._done

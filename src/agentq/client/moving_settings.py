@@ -8,14 +8,23 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from agentq.core.errors import AgentqError
-from agentq.settings import FILE_NAME, Settings, read_file
+from agentq.settings import FILE_NAME, Settings, read_file, without_password
 
 #: The file as it was before.
 KEPT = f"{FILE_NAME}.before-move"
+
+
+def files_place(settings: Settings) -> tuple[str, str]:
+    """Where artifacts are: a folder, or a bucket and the server that has it."""
+    if not settings.remote_artifacts:
+        return settings.artifacts_root, ""
+    endpoint = settings.artifacts_options.get("endpoint", "").rstrip("/")
+    return settings.artifacts_root.rstrip("/"), endpoint
 
 
 def rewrite(file: Path, wanted: Settings) -> bool:
@@ -26,19 +35,30 @@ def rewrite(file: Path, wanted: Settings) -> bool:
     text = file.read_text("utf-8")
     if before.url != wanted.url:
         text = replaced(text, "ledger", {"url": wanted.url})
-    if before.artifacts_root != wanted.artifacts_root:
+    if files_place(before) != files_place(wanted):
         text = replaced(
             text, "artifacts", {"root": wanted.artifacts_root, **wanted.artifacts_options}
         )
-    draft = file.with_name(f".{FILE_NAME}.{os.getpid()}")
-    private = "@" in wanted.url or file.stat().st_mode & 0o077 == 0
     try:
-        draft.touch(mode=0o600 if private else 0o644, exist_ok=False)
-        draft.write_text(text, "utf-8")
+        return _replace(file, text, wanted)
+    except OSError:
+        return False  # a mount of its own, or not ours to change
+
+
+def _replace(file: Path, text: str, wanted: Settings) -> bool:
+    handle, name = tempfile.mkstemp(prefix=f".{FILE_NAME}.", dir=file.parent)
+    draft, kept = Path(name), file.with_name(KEPT)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as written:
+            written.write(text)
         if not _says(draft, wanted):
             return False
-        file.with_name(KEPT).unlink(missing_ok=True)
-        file.with_name(KEPT).hardlink_to(file)
+        kept.unlink(missing_ok=True)
+        kept.hardlink_to(file)
+        # A password may be in it now.
+        secret = "@" in wanted.url or without_password(wanted.url) != wanted.url
+        private = secret or file.stat().st_mode & 0o077 == 0
+        draft.chmod(0o600 if private else 0o644)
         draft.replace(file)
     finally:
         draft.unlink(missing_ok=True)
@@ -50,7 +70,7 @@ def _says(file: Path, wanted: Settings) -> bool:
         found = read_file(file)
     except AgentqError:
         return False
-    return (found.url, found.artifacts_root) == (wanted.url, wanted.artifacts_root)
+    return (found.url, files_place(found)) == (wanted.url, files_place(wanted))
 
 
 def replaced(text: str, table: str, values: Mapping[str, str]) -> str:

@@ -4,6 +4,13 @@ A move touches two databases and no transaction spans both, so each side can be 
 every write with the reason, whoever writes, from processes that never heard of the move too. The
 old side is fenced before anything is copied, the new one until the copy has been proved. Whatever
 dies in between, at most one of the two can be written, and the move can be run again.
+
+    old    open ──> moving ──────────────────────> moved
+    new    empty ────────────> filling ──> filled ────────> open
+
+Every fence carries the token of the run that raised it, and a run changes or lifts only its own: it
+learns at its next step that somebody gave the move up, or began it anew, and puts back what is its.
+The step from moving to moved decides. Before it, undoing loses nothing; after it, going on does.
 """
 
 from __future__ import annotations
@@ -12,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Literal, NamedTuple, Protocol
 
-FenceState = Literal["moving", "moved", "filling"]
+FenceState = Literal["moving", "moved", "filling", "filled"]
 
 
 class Fence(NamedTuple):
@@ -20,15 +27,21 @@ class Fence(NamedTuple):
 
     state: FenceState
     peer: str
+    #: Which run of which move raised it.
+    token: str = ""
 
     @property
     def words(self) -> str:
         """What a writer is told."""
-        if self.state == "filling":
-            return f"this ledger is being filled from {self.peer} and cannot be changed yet"
+        if self.state == "moved":
+            return f"this ledger was moved to {self.peer}: point agentq there"
         if self.state == "moving":
-            return f"this ledger is being moved to {self.peer} and cannot be changed"
-        return f"this ledger was moved to {self.peer}: point agentq there"
+            return (
+                f"this ledger is being moved to {self.peer} and cannot be changed"
+                " (if that was interrupted, the same move run again completes it)"
+            )
+        said = "is being filled" if self.state == "filling" else "was filled"
+        return f"this ledger {said} from {self.peer} and cannot be changed before that move is over"
 
 
 class Holding(NamedTuple):
@@ -79,12 +92,22 @@ class LedgerCopy(Protocol):
     def set_fence(self, fence: Fence) -> list[Holding]:
         """Answer every write with these words from now on.
 
-        Unless attempts are under way: then nothing is changed, and some of them are the answer.
+        Unless attempts are under way: then nothing is changed, and some of them are the answer. A
+        `moving` fence towards the same peer is replaced, as its run may be dead; `Conflict` under
+        any other.
         """
 
-    def lift_fence(self) -> None: ...
+    def change_fence(self, found: Fence, wanted: Fence) -> bool:
+        """Replace exactly this fence, in one transaction; the ledger is closed all the while.
+
+        False if another one stands, or none, or if somebody holds a task; then nothing is changed.
+        """
+
+    def lift_fence(self, fence: Fence) -> bool:
+        """Open the ledger, if exactly this fence stands."""
+
     def check_fillable(self, fence: Fence) -> None:
-        """Raise `Conflict` if there is anything here but what this very move has left before."""
+        """Raise `Conflict` if anything is here but what an unfinished run of this move left."""
 
     def fingerprints(self) -> dict[str, Fingerprint]:
         """Of all that is copied, by table."""
@@ -96,7 +119,7 @@ class LedgerCopy(Protocol):
         Checks first that it may be filled. Returns what was written, as it came from the source.
         """
 
-    def clear(self) -> None:
-        """Take back what was filled, with its fence. Only under a fence of state "filling"."""
+    def clear(self, fence: Fence) -> bool:
+        """Take back what was filled, with its fence, if exactly this one stands."""
 
     def close(self) -> None: ...

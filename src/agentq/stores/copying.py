@@ -98,13 +98,29 @@ def check_same_tables(
         )
 
 
+def check_closable(where: str, found: Fence | None, wanted: Fence) -> None:
+    """What an unfinished run left is replaced, if it went to the same place; nothing else is."""
+    if found is None or (found.state == "moving" and found.peer == wanted.peer):
+        return
+    raise Conflict(
+        f"The ledger {where} cannot be moved: {found.words}. Nothing was moved.",
+        "Move it from where it is now, or run `agentq move --undo` first.",
+        code="moved",
+    )
+
+
+def is_copy(found: Fence | None, fence: Fence) -> bool:
+    """Whether this very fence stands, and what is behind it counts for nobody yet."""
+    return found == fence and fence.state in {"filling", "filled"}
+
+
 def check_fillable(
     where: str, contents: Mapping[str, int], found: Fence | None, wanted: Fence
 ) -> None:
     """Nothing is ever poured into a ledger that holds something else."""
-    if found == wanted:
-        return  # left by the same move, which did not get to its end
     if found is not None:
+        if (found.state, found.peer) == ("filling", wanted.peer):
+            return  # left by the same move, which did not get to its end
         raise Conflict(
             f"The ledger {where} cannot be filled: {found.words}. Nothing was copied.",
             "Name another database, or end that move first (`agentq move --undo` there).",

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import chain, islice
+from types import TracebackType
 from typing import Any, LiteralString, cast
 
 import psycopg
 from psycopg import errors, sql
 
 from agentq.contracts.copying import Fence, Fingerprint, Head, Holding, Snapshot
-from agentq.core.errors import Conflict, Invalid, Unavailable
+from agentq.core.errors import Invalid, Unavailable
 from agentq.stores import copying
 from agentq.stores.copying import BATCH, FENCE_TABLE, Passing
 from agentq.stores.postgres_limits import Limits, hung_up_after, is_unwanted
@@ -43,37 +44,91 @@ SELECT a.attrelid::regclass::text, a.attname::text FROM pg_attribute a
 WHERE a.attrelid = ANY (%s::regclass[]) AND a.attidentity <> ''
 """
 _FENCE_WORDS = """
-CREATE FUNCTION agentq_fence() RETURNS trigger LANGUAGE plpgsql AS {body}
+CREATE OR REPLACE FUNCTION agentq_fence() RETURNS trigger LANGUAGE plpgsql AS {body}
 """
 _FENCE_BODY = "BEGIN RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = {words}; END"
 
 
+#: Those who change a fence take turns, though no table of it may be there yet.
+_TURN = 0x61676E7471666E63
+
+
 def _connect(conninfo: str) -> psycopg.Connection:
     # Nothing is prepared: behind a pooler the next transaction may run on another session.
-    return psycopg.connect(conninfo, prepare_threshold=None)
+    connection = psycopg.connect(conninfo, prepare_threshold=None)
+    # Whoever has waited for their turn sees what the one before did, whatever the server's default.
+    connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+    return connection
+
+
+@contextmanager
+def _within(connection: psycopg.Connection, seconds: float) -> Iterator[None]:
+    """One step that ends in this time, if only because the connection does."""
+    if connection.closed:
+        yield  # psycopg says so
+        return
+    with hung_up_after(connection, seconds):
+        yield
+
+
+class _Transaction:
+    """Like psycopg's, and neither its beginning nor its end is waited for without limit."""
+
+    def __init__(self, connection: psycopg.Connection, seconds: float) -> None:
+        self._connection = connection
+        self._seconds = seconds
+        self._transaction = connection.transaction()
+
+    def __enter__(self) -> None:
+        with _within(self._connection, self._seconds):
+            self._transaction.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        with _within(self._connection, self._seconds):
+            return bool(self._transaction.__exit__(kind, error, trace))
 
 
 class PostgresCopy:
     """Keeps `contracts.copying.LedgerCopy` on one PostgreSQL database."""
 
-    def __init__(self, url: str, limits: Limits | None = None) -> None:
-        conninfo, self.where = parse_url(url, limits or Limits())
+    def __init__(
+        self, url: str, limits: Limits | None = None, step_seconds: float = _STEP_SECONDS
+    ) -> None:
+        self._url, self._limits, self._step_seconds = url, limits or Limits(), step_seconds
+        self.where = parse_url(url)[1]
         self._tables = copying.copied_tables("postgres")
+        self._connection = self._connected()
+
+    def _connected(self) -> psycopg.Connection:
         try:
-            self._connection = _connect(conninfo)
+            return _connect(parse_url(self._url, self._limits)[0])
         except psycopg.OperationalError as error:
             if not is_unwanted(error):
                 raise cannot_connect(error, self.where) from error
-            self._connection = _connect(parse_url(url)[0])  # through a pooler
+            return _connect(parse_url(self._url)[0])  # through a pooler
 
     def close(self) -> None:
         self._connection.close()
 
     @contextmanager
     def _transaction(self) -> Iterator[psycopg.Connection]:
+        with self._in_words(), self._plain_transaction():
+            yield self._connection
+
+    def _plain_transaction(self) -> _Transaction:
+        if self._connection.closed:  # what has to be put back is put back, if the server is back
+            self._connection = self._connected()
+        return _Transaction(self._connection, self._step_seconds)
+
+    @contextmanager
+    def _in_words(self) -> Iterator[None]:
         try:
-            with self._connection.transaction():
-                yield self._connection
+            yield
         except (errors.DataError, UnicodeEncodeError) as error:
             raise Invalid(
                 f"A row does not fit into {self.where}: {' '.join(str(error).split())}."
@@ -85,66 +140,93 @@ class PostgresCopy:
                 raise in_words(error, self.where) from error
             said = " ".join(str(error).split())
             raise Unavailable(
-                f"The connection to {self.where} broke: {said}. Nothing was copied.",
+                f"The connection to {self.where} broke: {said}.",
                 "Check that the server runs, then move again.",
             ) from error
         except psycopg.Error as error:
             raise in_words(error, self.where) from error
 
     def _rows(self, query: LiteralString | sql.Composed, *values: object) -> list[tuple[Any, ...]]:
-        with hung_up_after(self._connection, _STEP_SECONDS):
+        with _within(self._connection, self._step_seconds):
             cursor = self._connection.execute(query, values or None)
             return cursor.fetchall() if cursor.description else []
 
     # -- the fence -------------------------------------------------------------------------------
 
     def fence(self) -> Fence | None:
-        with self._transaction():
-            return self._fence()
+        found = None
+        # It may be lifted between two looks.
+        with self._in_words(), suppress(errors.UndefinedTable), self._plain_transaction():
+            found = self._fence()
+        return found
 
     def _fence(self) -> Fence | None:
         if not self._rows("SELECT to_regclass(%s)", FENCE_TABLE)[0][0]:
             return None
-        rows = self._rows("SELECT state, peer FROM agentq_fence")
+        rows = self._rows("SELECT * FROM agentq_fence")
         return Fence(*rows[0]) if rows else None
 
+    def _fence_in_turn(self) -> Fence | None:
+        """The fence, which nobody else changes in this transaction."""
+        self._rows("SELECT pg_advisory_xact_lock(%s)", _TURN)
+        return self._fence()
+
     def set_fence(self, fence: Fence) -> list[Holding]:
-        for tries in range(1, _TRIES + 1):
-            try:
-                with self._connection.transaction():
-                    # Each trigger waits for those who write: after the last one nobody does.
-                    self._raise_fence(fence)
-                    held = [Holding(*row) for row in self._rows(_HOLDING)]
-                    if held:
-                        raise psycopg.Rollback
-                return held
-            except errors.DeadlockDetected as error:
-                if tries == _TRIES:
-                    raise in_words(error, self.where) from error
-            except psycopg.Error as error:
-                raise in_words(error, self.where) from error
-        return []
+        with self._in_words():
+            for _ in range(_TRIES - 1):
+                with suppress(errors.DeadlockDetected):
+                    return self._set_fence(fence)
+            return self._set_fence(fence)
+
+    def _set_fence(self, fence: Fence) -> list[Holding]:
+        held: list[Holding] = []
+        with self._plain_transaction():
+            copying.check_closable(self.where, self._fence_in_turn(), fence)
+            # Each trigger waits for those who write: after the last one nobody does.
+            self._raise_fence(fence)
+            held = self._held()
+            if held:
+                raise psycopg.Rollback
+        return held
+
+    def _held(self) -> list[Holding]:
+        return [Holding(*row) for row in self._rows(_HOLDING)]
+
+    def change_fence(self, found: Fence, wanted: Fence) -> bool:
+        with self._transaction():
+            if self._fence_in_turn() != found or self._held():
+                return False
+            # The triggers stay where they are, so there is no moment without them.
+            self._write_words(wanted)
+            self._rows("UPDATE agentq_fence SET (state, peer, token) = (%s, %s, %s)", *wanted)
+        return True
+
+    def _write_words(self, fence: Fence) -> None:
+        body = sql.SQL(_FENCE_BODY).format(words=sql.Literal(fence.words)).as_string()
+        self._rows(sql.SQL(_FENCE_WORDS).format(body=sql.Literal(body)))
 
     def _raise_fence(self, fence: Fence) -> None:
         self._drop_fence()
-        body = sql.SQL(_FENCE_BODY).format(words=sql.Literal(fence.words)).as_string()
-        self._rows(sql.SQL(_FENCE_WORDS).format(body=sql.Literal(body)))
+        self._write_words(fence)
         for table in copying.all_tables("postgres"):
             trigger = sql.SQL(
                 "CREATE TRIGGER agentq_fence BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON {}"
                 " FOR EACH STATEMENT EXECUTE FUNCTION agentq_fence()"
             )
             self._rows(trigger.format(sql.Identifier(table)))
-        self._rows("CREATE TABLE agentq_fence (state text, peer text)")
-        self._rows("INSERT INTO agentq_fence VALUES (%s, %s)", *fence)
+        self._rows("CREATE TABLE agentq_fence (state text, peer text, token text)")
+        self._rows("INSERT INTO agentq_fence VALUES (%s, %s, %s)", *fence)
 
     def _drop_fence(self) -> None:
         self._rows("DROP FUNCTION IF EXISTS agentq_fence() CASCADE")
         self._rows("DROP TABLE IF EXISTS agentq_fence")
 
-    def lift_fence(self) -> None:
+    def lift_fence(self, fence: Fence) -> bool:
         with self._transaction():
+            if self._fence_in_turn() != fence:
+                return False
             self._drop_fence()
+        return True
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -168,7 +250,7 @@ class PostgresCopy:
     def snapshot(self) -> Iterator[Snapshot]:
         with self._transaction() as connection:
             self._rows("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            yield _PostgresSnapshot(connection, self._tables)
+            yield _PostgresSnapshot(connection, self._tables, self._step_seconds)
 
     def fingerprints(self) -> dict[str, Fingerprint]:
         with self.snapshot() as snapshot:
@@ -179,11 +261,12 @@ class PostgresCopy:
     def fill(self, source: Snapshot, fence: Fence) -> dict[str, Fingerprint]:
         written: dict[str, Fingerprint] = {}
         with self._transaction() as connection:
+            self._fence_in_turn()
             # Nobody begins to write here between the look and the fence.
             self._rows("LOCK TABLE head IN SHARE ROW EXCLUSIVE MODE")
             self._check_fillable(fence)
             columns_of = source.tables()
-            here = _PostgresSnapshot(connection, self._tables).tables()
+            here = _PostgresSnapshot(connection, self._tables, self._step_seconds).tables()
             copying.check_same_tables(columns_of, here, self.where)
             self._empty()
             for table, columns in columns_of.items():
@@ -202,7 +285,7 @@ class PostgresCopy:
         )
         for first in batches:
             with (
-                hung_up_after(self._connection, _STEP_SECONDS),
+                _within(self._connection, self._step_seconds),
                 self._connection.cursor() as cursor,
                 cursor.copy(into) as copy,
             ):
@@ -233,27 +316,36 @@ class PostgresCopy:
             self._rows(sql.SQL("DELETE FROM {}").format(sql.Identifier(table)))
         self._rows("UPDATE head SET position = 0")
 
-    def clear(self) -> None:
+    def clear(self, fence: Fence) -> bool:
         with self._transaction():
-            found = self._fence()
-            if found is None or found.state != "filling":
-                raise Conflict(f"The ledger {self.where} is in use. Nothing was deleted.")
+            if not copying.is_copy(self._fence_in_turn(), fence):
+                return False
             self._empty()
+        return True
 
 
 class _PostgresSnapshot:
-    def __init__(self, connection: psycopg.Connection, tables: Sequence[str]) -> None:
+    def __init__(
+        self, connection: psycopg.Connection, tables: Sequence[str], step_seconds: float
+    ) -> None:
         self._connection = connection
         self._tables = list(tables)
+        self._step_seconds = step_seconds
+
+    def _within(self) -> AbstractContextManager[None]:
+        return _within(self._connection, self._step_seconds)
 
     def tables(self) -> dict[str, tuple[str, ...]]:
         found: dict[str, list[str]] = {table: [] for table in self._tables}
-        for table, column in self._connection.execute(_COLUMNS, [self._tables]):
+        with self._within():
+            columns = self._connection.execute(_COLUMNS, [self._tables]).fetchall()
+        for table, column in columns:
             found[table].append(column)
         return {table: tuple(columns) for table, columns in found.items()}
 
     def head(self) -> Head:
-        row = self._connection.execute(_HEAD).fetchone()
+        with self._within():
+            row = self._connection.execute(_HEAD).fetchone()
         assert row is not None
         position, key, sequence, lanes = cast("tuple[int, int, int, str]", row)
         return Head(position, key, sequence, frozenset(lanes.split()))
@@ -262,11 +354,16 @@ class _PostgresSnapshot:
         query = sql.SQL("SELECT {} FROM {}").format(
             sql.SQL(", ").join(map(sql.Identifier, columns)), sql.Identifier(table)
         )
-        with self._connection.cursor(name="agentq_copy") as cursor:
-            cursor.execute(query)
+        cursor = self._connection.cursor(name="agentq_copy")
+        try:
+            with self._within():
+                cursor.execute(query)
             while True:
-                with hung_up_after(self._connection, _STEP_SECONDS):
+                with self._within():
                     batch = cursor.fetchmany(BATCH)
                 if not batch:
                     return
                 yield batch
+        finally:
+            with self._within():
+                cursor.close()

@@ -9,7 +9,7 @@ from typing import Any
 import apsw
 
 from agentq.contracts.copying import Fence, Fingerprint, Head, Holding, Snapshot
-from agentq.core.errors import Conflict, Unavailable
+from agentq.core.errors import Unavailable
 from agentq.stores import copying
 from agentq.stores.copying import BATCH, FENCE_TABLE, Passing, quoted
 from agentq.stores.sqlite import BUSY_SECONDS
@@ -53,29 +53,53 @@ class SqliteCopy:
                     self._connection.execute("ROLLBACK")
                 raise
 
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """One state of the ledger, whoever changes it meanwhile."""
+        with self._in_words():
+            self._connection.execute("BEGIN")
+            try:
+                yield
+            finally:
+                self._connection.execute("COMMIT")
+
     def _one(self, sql: str, values: Sequence[Any] = ()) -> tuple[Any, ...] | None:
         return next(iter(self._connection.execute(sql, values)), None)
 
     # -- the fence -------------------------------------------------------------------------------
 
     def fence(self) -> Fence | None:
-        with self._in_words():
-            known = self._one("SELECT 1 FROM sqlite_schema WHERE name = ?", (FENCE_TABLE,))
-            row = self._one("SELECT state, peer FROM agentq_fence") if known else None
+        with self._reading():
+            return self._fence()
+
+    def _fence(self) -> Fence | None:
+        known = self._one("SELECT 1 FROM sqlite_schema WHERE name = ?", (FENCE_TABLE,))
+        row = self._one("SELECT * FROM agentq_fence") if known else None
         return Fence(*row) if row else None
 
     def set_fence(self, fence: Fence) -> list[Holding]:
         with self._writing():
-            held = [
-                Holding(*row)
-                for row in self._connection.execute(
-                    "SELECT t.key, s.id, t.epoch, t.holder, t.state FROM tasks t"
-                    " JOIN specs s ON s.key = t.key WHERE t.holder <> '' ORDER BY t.key LIMIT 1000"
-                )
-            ]
+            copying.check_closable(self.where, self._fence(), fence)
+            held = self._held()
             if not held:
                 self._raise_fence(fence)
         return held
+
+    def _held(self) -> list[Holding]:
+        return [
+            Holding(*row)
+            for row in self._connection.execute(
+                "SELECT t.key, s.id, t.epoch, t.holder, t.state FROM tasks t"
+                " JOIN specs s ON s.key = t.key WHERE t.holder <> '' ORDER BY t.key LIMIT 1000"
+            )
+        ]
+
+    def change_fence(self, found: Fence, wanted: Fence) -> bool:
+        with self._writing():
+            if self._fence() != found or self._held():
+                return False
+            self._raise_fence(wanted)
+        return True
 
     def _raise_fence(self, fence: Fence) -> None:
         self._drop_fence()
@@ -86,8 +110,8 @@ class SqliteCopy:
                     f"CREATE TRIGGER {FENCE_TABLE}_{table}_{verb} BEFORE {verb} ON {table}"
                     f" BEGIN SELECT RAISE(ABORT, {said}); END"
                 )
-        self._connection.execute(f"CREATE TABLE {FENCE_TABLE} (state TEXT, peer TEXT)")
-        self._connection.execute("INSERT INTO agentq_fence VALUES (?, ?)", fence)
+        self._connection.execute(f"CREATE TABLE {FENCE_TABLE} (state TEXT, peer TEXT, token TEXT)")
+        self._connection.execute("INSERT INTO agentq_fence VALUES (?, ?, ?)", fence)
 
     def _drop_fence(self) -> None:
         for table in copying.all_tables("sqlite"):
@@ -95,18 +119,21 @@ class SqliteCopy:
                 self._connection.execute(f"DROP TRIGGER IF EXISTS {FENCE_TABLE}_{table}_{verb}")
         self._connection.execute(f"DROP TABLE IF EXISTS {FENCE_TABLE}")
 
-    def lift_fence(self) -> None:
+    def lift_fence(self, fence: Fence) -> bool:
         with self._writing():
+            if self._fence() != fence:
+                return False
             self._drop_fence()
+        return True
 
     # -- reading ---------------------------------------------------------------------------------
 
     def check_fillable(self, fence: Fence) -> None:
-        with self._in_words():
+        with self._reading():
             self._check_fillable(fence)
 
     def _check_fillable(self, fence: Fence) -> None:
-        copying.check_fillable(self.where, self._contents(), self.fence(), fence)
+        copying.check_fillable(self.where, self._contents(), self._fence(), fence)
 
     def _contents(self) -> dict[str, int]:
         counts = {table: self._count(table) for table in self._tables}
@@ -121,12 +148,8 @@ class SqliteCopy:
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
-        with self._in_words():
-            self._connection.execute("BEGIN")
-            try:
-                yield _SqliteSnapshot(self._connection, self._tables, self._one)
-            finally:
-                self._connection.execute("COMMIT")
+        with self._reading():
+            yield _SqliteSnapshot(self._connection, self._tables, self._one)
 
     def fingerprints(self) -> dict[str, Fingerprint]:
         with self.snapshot() as snapshot:
@@ -171,12 +194,12 @@ class SqliteCopy:
             self._connection.execute(f"DELETE FROM {table}")  # noqa: S608
         self._connection.execute("UPDATE head SET floor = 0, key_floor = 0")
 
-    def clear(self) -> None:
+    def clear(self, fence: Fence) -> bool:
         with self._writing():
-            found = self.fence()
-            if found is None or found.state != "filling":
-                raise Conflict(f"The ledger {self.where} is in use. Nothing was deleted.")
+            if not copying.is_copy(self._fence(), fence):
+                return False
             self._empty()
+        return True
 
 
 class _SqliteSnapshot:
