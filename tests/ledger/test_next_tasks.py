@@ -148,11 +148,11 @@ def test_a_name_that_was_taken_meanwhile_is_noted_and_nothing_is_lost(desk: Desk
 
 
 def test_a_dependency_that_is_not_there_is_noted_and_nothing_is_lost(desk: Desk) -> None:
-    # Given a follow-up that comes after a task which was cleaned away meanwhile,
+    # Given a follow-up that comes after a task which was cleaned away before,
     desk.submit("old")
-    chained(desk, Spec("build.1", "worker", after=("old",)), Spec("build.2", "worker"))
     desk.complete("old")
     desk.ledger.prune(desk.clock.now + 1, lambda _: None)
+    chained(desk, Spec("build.1", "worker", after=("old",)), Spec("build.2", "worker"))
     # when the task completes, then it does, and says what could not follow.
     desk.complete("build")
     assert desk.state("build") is State.COMPLETE

@@ -61,7 +61,8 @@ _EVENTS = (
     " WHERE position > ? ORDER BY position"
 )
 _TASKS = "SELECT key, state, version, epoch, wake_at, updated_at, holder, memo, flags FROM tasks"
-_OUTBOX = "SELECT sequence, key, version, number, lane, payload FROM outbox"
+#: That files are to be removed is the pruner's own affair: `services.pruner` looks at the files.
+_OUTBOX = "SELECT sequence, key, version, number, lane, payload FROM outbox WHERE lane <> 'forget'"
 _TELLS = {"Announce": "role", "PublishResult": "name", "Reply": "status", "Notify": "kind"}
 
 
@@ -341,6 +342,10 @@ class Checker:
             if not may_go:
                 raise Violation(LOST, f"{shadow.id} ({shadow.state}) is gone after {call}")
             facts.vanished.append(key)
+        wanted = self.model.wanted()
+        for key in facts.vanished:
+            if self.model.shadows[key].id in wanted:
+                raise Violation(LOST, f"{self.model.shadows[key].id} is gone, which others need")
             self.model.forget(key)
         kept = {shadow.id: shadow.version for shadow in self.model.by_id.values()}
         count = self._all("SELECT count(*) FROM events")[0][0]

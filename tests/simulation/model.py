@@ -45,6 +45,8 @@ class Model:
         self.shadows: dict[int, Shadow] = {}
         self.by_id: dict[str, Shadow] = {}
         self.pruned: dict[str, State] = {}
+        #: Tasks of which there are files.
+        self.files: set[str] = set()
         self.children: defaultdict[str, list[Shadow]] = defaultdict(list)
         self.limits: dict[str, RoleLimits] = {}
         #: Until when each provider is out of quota.
@@ -69,11 +71,24 @@ class Model:
         shadow = self.by_id.get(task_id)
         return shadow.state if shadow else self.pruned[task_id]
 
+    def wanted(self) -> set[str]:
+        """What tasks that are not over refer to."""
+        found: set[str] = set()
+        for shadow in self.shadows.values():
+            if not shadow.over or shadow.holder:
+                found.update(shadow.spec.after)
+            if not shadow.over:
+                found.add(shadow.spec.parent)
+                for child in shadow.spec.next:
+                    found.update((child.id, *child.after))
+        return found
+
     # -- changes ---------------------------------------------------------------------------------
 
     def born(self, shadow: Shadow) -> None:
         self.shadows[shadow.key] = self.by_id[shadow.id] = shadow
         self.last_key = shadow.key
+        self.files.add(shadow.id)
         self.uses_resources = self.uses_resources or bool(shadow.spec.resources)
         for parent in shadow.spec.after:
             self.children[parent].append(shadow)

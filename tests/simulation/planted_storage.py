@@ -15,7 +15,9 @@ from agentq.core.limits import RoleLimits
 from agentq.core.states import State
 from agentq.core.task import Memo, Spec, Task
 from agentq.ledger import claims, submit
+from agentq.ledger.codec import decode_plain
 from agentq.ledger.ledger import Ledger
+from agentq.ledger.pruning import Pruner
 from agentq.ledger.submit import Submitted, Submitter
 from agentq.ledger.work import Work
 from agentq.stores.sqlite import SqliteStore
@@ -32,6 +34,14 @@ from tests.simulation.violation import (
     REPLAY,
     TIMERS,
 )
+
+
+def _as_if_all_went_well(self: Pruner, row: OutboxRow) -> None:
+    for task_id in decode_plain(row.payload)["task_ids"]:
+        self._remove(task_id)
+    self._store.write(lambda tx: tx.ack_effects([row.sequence]))
+    self._failed.clear()
+
 
 # -- limits ----------------------------------------------------------------------------------------
 
@@ -358,6 +368,16 @@ def a_second_run_keeps_what_the_first_one_did() -> AbstractContextManager[Any]:
 @breaks(LOST)
 def pruning_takes_what_is_not_over() -> AbstractContextManager[Any]:
     return sql("prunable", "t.state >= 5 AND", "")
+
+
+@breaks(LOST)
+def pruning_takes_what_others_come_after() -> AbstractContextManager[Any]:
+    return sql("prunable", "WHERE e.parent = t.key AND", "WHERE 0 AND")
+
+
+@breaks(LOST)
+def files_that_could_not_be_removed_are_left() -> AbstractContextManager[Any]:
+    return patch.object(Pruner, "_carry_out", _as_if_all_went_well)
 
 
 @breaks(LOST, EFFECTS)

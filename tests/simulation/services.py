@@ -7,6 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from agentq.core.effects import LANES
+from agentq.core.errors import Unavailable
 from agentq.core.limits import RoleLimits
 from agentq.core.triggers import Entry
 from tests.simulation.calls import Call
@@ -15,6 +16,7 @@ from tests.simulation.violation import EFFECTS, INPUT, LIMITS, LOG, LOST, Violat
 
 if TYPE_CHECKING:
     from agentq.contracts.store import OutboxRow
+    from agentq.ledger.ledger import Ledger
     from tests.simulation.world import Script, World
 
 
@@ -58,13 +60,30 @@ def pruner(world: World) -> Script:
         yield world.rarely(6)
         ledger, before = world.ledger(), world.store_ms - rng.choice((-1, 60_000, 3_600_000))
         limit = rng.choice((1, 2, 500))
-        call = Call("pruner", "prune", lambda: None, before=before)
-        call.run = lambda: ledger.prune(before, call.forgotten.append, limit)  # noqa: B023
-        gone_before = set(world.model.pruned)
-        outcome = world.do(call)
-        gone = set(world.model.pruned) - gone_before
-        if outcome.ok and not gone <= set(call.forgotten):
-            raise Violation(LOST, f"pruned {gone}, told the files of {call.forgotten}")
+        prune(world, ledger, before, limit)
+
+
+def prune(world: World, ledger: Ledger, before: int, limit: int) -> None:
+    """Prune on files that cannot always be removed; those of every pruned task go in the end."""
+    call = Call("pruner", "prune", lambda: None, before=before)
+    files, model = world.model.files, world.model
+
+    def forget(task_id: str) -> None:
+        if world.fault(0.05):
+            raise Unavailable(f"The files of {task_id} are out of reach.", "Wait.")
+        call.forgotten.append(task_id)
+
+    call.run = lambda: ledger.prune(before, forget, limit)
+    outcome = world.do(call)
+    for task_id in call.forgotten:
+        if task_id in model.by_id:
+            raise Violation(LOST, f"the files of {task_id} are gone, and it is there")
+        files.discard(task_id)
+    live = [shadow.spec for shadow in model.shadows.values() if not shadow.over]
+    coming = {child.id for spec in live for child in spec.next}
+    left = files - model.by_id.keys() - coming
+    if outcome.ok and left:
+        raise Violation(LOST, f"{left} are pruned, and their files are there")
 
 
 def follower(world: World) -> Script:

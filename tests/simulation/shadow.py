@@ -128,6 +128,10 @@ class Shadow(Standing):
         self.waiting = tuple(each for each in self.spec.after if each in waiting)
         if self.spec.delay_seconds:
             self.not_before = at + self.spec.delay_seconds * 1000
+        for each, outcome in trigger.ended:
+            if each not in states and outcome is COMPLETE is not self.peers.outcome(each):
+                raise Violation(GRAPH, f"{self.id} was told that {each}, which is gone, completed")
+            states[each] = outcome
         if any(state in OVER and state is not COMPLETE for state in states.values()):
             verdict = self._dependency_failed()
             if verdict:

@@ -377,6 +377,7 @@ class World:
         missing = self.checker.effects_seen - self.model.delivered.keys()
         if missing:
             raise Violation(EFFECTS, f"never delivered: {sorted(missing)}")
+        services.prune(self, self._ledgers[0], 0, 500)
         cursor = 0
         while (
             cursor < len(self.model.log) and (after := services.follow(self, cursor, 100)) > cursor

@@ -19,6 +19,9 @@ from agentq.core.durations import format_duration
 def prune(session: Session, older_than: int, yes: bool) -> None:
     """Delete tasks that ended long ago, with their files.
 
+    What a task that is not over refers to stays: the tasks it comes after, its parent, the root of
+    its tree, and what it names as next.
+
     Their ids and idempotency keys stay known for 30 days after submission, so nothing that was
     sent twice is done twice.
     """

@@ -234,6 +234,10 @@ class Reader(Protocol):
     def occupancy(self, role: int) -> tuple[int, int]: ...
     def holders_of(self, resources: Sequence[str]) -> dict[str, str]: ...
     def outbox_counts(self) -> dict[str, int]: ...
+    def outbox_after(self, lane: str, sequence: int, limit: int) -> list[OutboxRow]:
+        """Effects of a lane after this one, due or not, whether or not their task is there still;
+        `task_id` is empty. Hides nothing from others."""
+
     def parents_of(self, key: int) -> list[int]: ...
     def ahead(self, role: int, priority: int, key: int) -> int:
         """How many ready tasks of a role would be picked before this one."""
@@ -246,7 +250,11 @@ class Reader(Protocol):
         """The earliest `wake_at` of all tasks; 0 if there is none."""
 
     def prunable(self, before: int, after_key: int, limit: int) -> list[int]:
-        """Keys of tasks that ended before that moment, with no holder and no effect under way."""
+        """Keys of tasks that ended before that moment, with no holder and no effect under way, and
+        of which no task that is not over comes after or belongs to the tree."""
+
+    def naming(self, after_key: int, limit: int) -> list[SpecRow]:
+        """Specs of tasks that are not over and name a parent or what comes next, by key."""
 
     def circuits(self) -> list[CircuitRow]:
         """By provider; those that have closed by themselves may be among them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
-from agentq.contracts.doorbell import role_topic
+from agentq.contracts.doorbell import ROOM_TOPIC, role_topic
 from agentq.contracts.store import (
     ArtifactRow,
     CircuitRow,
@@ -53,7 +53,7 @@ from agentq.core.words import check_trigger
 from agentq.ledger import claims, trees
 from agentq.ledger.claims import Held
 from agentq.ledger.codec import STATES, SpecCache, encode_amounts
-from agentq.ledger.costs import LABEL, day_of
+from agentq.ledger.pruning import Pruner
 from agentq.ledger.submit import DEDUP_MS, Submitted, Submitter
 from agentq.ledger.views import Views
 from agentq.ledger.work import Work
@@ -384,7 +384,8 @@ class Ledger:
         def change(tx: Tx) -> bool:
             closed = tx.close_circuit(provider, tx.now(), f"closed by {by}")
             if closed:
-                tx.ring(role_topic(row.name) for row in tx.roles() if row.provider == provider)
+                waiting = (role_topic(row.name) for row in tx.roles() if row.provider == provider)
+                tx.ring((ROOM_TOPIC, *waiting))
             return closed
 
         return self.store.write(change)
@@ -426,7 +427,7 @@ class Ledger:
 
         def change(tx: Tx) -> None:
             row = tx.lock_role(role_id)
-            tx.ring((role_topic(role),))  # there may be room now for whoever waits
+            tx.ring((role_topic(role), ROOM_TOPIC))  # there may be room now for whoever waits
             tx.set_role(
                 row._replace(
                     max_running=limits.max_running,
@@ -439,34 +440,14 @@ class Ledger:
         self.store.write(change)
 
     def prune(self, before: int, forget: Callable[[str], None], limit: int = 500) -> int:
-        """Delete tasks that ended before that moment, and their evidence through `forget`.
+        """Delete tasks that ended before that moment, and their files through `forget`; how many.
 
-        Dedup records outlive them: the same idempotency key still gives the same answer.
+        What a live task refers to stays: those it comes after, its parent, the root of its tree,
+        and whatever it names as next. Files that cannot be removed now are, by the next call:
+        `FilesLeft` says so. Dedup records outlive tasks: the same idempotency key still gives the
+        same answer.
         """
-        pruned, after_key = 0, 0
-        while True:
-            once = partial(self._prune_once, before=before, after_key=after_key, limit=limit)
-            keys, ids = self.store.write(once)
-            for task_id in ids:
-                forget(task_id)
-            pruned += len(ids)
-            if len(keys) < limit:
-                self.store.write(lambda tx: tx.forget_dedup(tx.now()))
-                # What roles spent is kept, a row a day; of labels there may be as many as tasks.
-                self.store.write(lambda tx: tx.forget_spending(LABEL, day_of(before)))
-                return pruned
-            after_key = keys[-1]
-
-    def _prune_once(
-        self, tx: Tx, before: int, after_key: int, limit: int
-    ) -> tuple[list[int], list[str]]:
-        keys = tx.prunable(before, after_key, limit)
-        tx.lock(keys)
-        keys = [key for key in tx.prunable(before, after_key, limit) if key in set(keys)]
-        ids = [self._specs.put(row.spec)[0].id for row in tx.tasks(keys)]
-        tx.delete(keys)
-        self._specs.drop(keys)
-        return keys, ids
+        return Pruner(self.store, self._specs, forget).prune(before, limit)
 
 
 def _checked_claim(holder: str, lease_ms: int, *, gated: bool = False) -> Claim:

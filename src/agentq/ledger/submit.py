@@ -7,7 +7,7 @@ under lock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from agentq.contracts.doorbell import EVENTS_TOPIC, role_topic
@@ -42,6 +42,7 @@ from agentq.ledger.codec import (
     encode_spec,
 )
 from agentq.ledger.log_codec import encode_effect, encode_trigger
+from agentq.ledger.pruning import NOTHING_GONE, Gone, gone_dependencies
 from agentq.ledger.trees import plant, roots_of_new
 from agentq.ledger.work import Work
 
@@ -289,9 +290,14 @@ class Submitter:
             tx.remember(rows)
 
     def _give_birth(
-        self, work: Work, specs: Sequence[Spec], roles: dict[str, int]
+        self,
+        work: Work,
+        specs: Sequence[Spec],
+        roles: dict[str, int],
+        gone: Mapping[str, Gone] | None = None,
     ) -> dict[str, Task]:
-        """Insert specs, parents first, each knowing how its dependencies stand at this moment."""
+        """Insert specs, parents first, each knowing how its dependencies stand at this moment;
+        `gone` says it, by id, of those that are not there any more."""
         keys = self._dependency_keys(work, specs)
         roots = roots_of_new(work, specs)
         flags = {
@@ -307,6 +313,8 @@ class Submitter:
             }
             waiting_on = tuple(each for each, state in stand.items() if state not in TERMINAL)
             ended = tuple((each, state) for each, state in stand.items() if state in TERMINAL)
+            if gone and spec.id in gone:
+                ended += gone[spec.id].ended
             decision = transition(None, Submit(spec, waiting_on, ended), work.now)
             born[spec.id] = decision
             rows.append(_new_row(decision, roles, flags[spec.id]))
@@ -363,19 +371,18 @@ class Submitter:
             del family[taken]
             text = f"the next task {taken} was not submitted: that id is taken"
             work.apply(key, Comment("agentq", text))
-        asked = {each for child in family.values() for each in child.after} - family.keys()
-        there = family.keys() | (work.tx.keys(asked).keys() if asked else set())
+        gone = gone_dependencies(work.tx, family)
         for child in family.values():
-            # A dependency that was pruned meanwhile cannot be waited for; that it is gone must not
-            # keep the parent from completing.
-            gone = [each for each in child.after if each not in there]
-            if gone:
-                text = f"the next task {child.id} does not wait for {', '.join(gone)}: gone"
+            # A dependency that is not there cannot be waited for; that must not keep the parent
+            # from completing. How it ended counts as ever.
+            lost = gone.get(child.id, NOTHING_GONE)
+            if lost.ended:
+                text = f"the next task {child.id} does not wait for {lost.words}: gone"
                 work.apply(key, Comment("agentq", text))
-            after = tuple(each for each in child.after if each in there)
+            after = tuple(each for each in child.after if each not in dict(lost.ended))
             family[child.id] = replace(child, parent=parent.id, after=after)
         specs = parents_first(list(family.values()))
-        born = self._give_birth(work, specs, self._role_ids({spec.to for spec in specs}))
+        born = self._give_birth(work, specs, self._role_ids({spec.to for spec in specs}), gone)
         keyed = {f"key:{spec.idempotency_key}": spec for spec in specs if spec.idempotency_key}
         if keyed:
             # A key that stands for another task already goes on to do so.

@@ -147,6 +147,14 @@ class PostgresReader:
         values = {"before": before, "after_key": after_key, "count": limit}
         return [row[0] for row in self._ask("prunable", values)]
 
+    def outbox_after(self, lane: str, sequence: int, limit: int) -> list[OutboxRow]:
+        values = {"lane": lane, "sequence": sequence, "count": limit}
+        return self._ask("outbox_after", values, OutboxRow._make)
+
+    def naming(self, after_key: int, limit: int) -> list[SpecRow]:
+        values = {"after_key": after_key, "count": limit}
+        return self._ask("naming", values, SpecRow._make)
+
     def circuits(self) -> list[CircuitRow]:
         return self._ask("circuits", make_row=CircuitRow._make)
 

@@ -175,6 +175,14 @@ class SqliteTx:
         bindings = {"before": before, "after_key": after_key, "count": limit}
         return [row[0] for row in self._all("prunable", bindings)]
 
+    def outbox_after(self, lane: str, sequence: int, limit: int) -> list[OutboxRow]:
+        rows = self._all("outbox_after", {"lane": lane, "sequence": sequence, "count": limit})
+        return [OutboxRow(*row) for row in rows]
+
+    def naming(self, after_key: int, limit: int) -> list[SpecRow]:
+        rows = self._all("naming", {"after_key": after_key, "count": limit})
+        return [SpecRow(*row) for row in rows]
+
     def circuits(self) -> list[CircuitRow]:
         return [CircuitRow(*row) for row in self._all("circuits")]
 

@@ -65,6 +65,10 @@ LIMIT :count;
 -- name: outbox_counts
 SELECT lane, count(*) FROM outbox GROUP BY lane ORDER BY lane;
 
+-- name: outbox_after
+SELECT o.sequence, o.key || '.' || o.version || '.' || o.number, '', o.lane, o.payload, o.tries
+FROM outbox o WHERE o.lane = :lane AND o.sequence > :sequence ORDER BY o.sequence LIMIT :count;
+
 -- name: set_role
 UPDATE roles SET max_running = :max_running, max_review = :max_review, paused = :paused,
     seen_at = :seen_at, provider = :provider, daily = :daily WHERE id = :id;
@@ -78,10 +82,18 @@ SELECT id, name, max_running, max_review, paused, seen_at, provider, daily FROM 
 -- name: next_wake
 SELECT coalesce(min(wake_at), 0) FROM tasks WHERE wake_at > 0;
 
+-- What is not over keeps the tasks it comes after, and the root of its tree: whoever works on it
+-- reads their results, and its budget is raised there. OFFSET 0 keeps PostgreSQL from joining all
+-- edges first: a few are looked up, of as many tasks as are wanted.
+
 -- name: prunable
 SELECT t.key FROM tasks t
 WHERE t.key > :after_key AND t.state >= 5 AND t.updated_at < :before AND t.holder = ''
   AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.key = t.key)
+  AND NOT EXISTS (SELECT 1 FROM edges e JOIN tasks c ON c.key = e.child
+                  WHERE e.parent = t.key AND (c.state < 5 OR c.holder <> '') LIMIT 1 OFFSET 0)
+  AND NOT EXISTS (SELECT 1 FROM tree_members m JOIN tasks c ON c.key = m.key
+                  WHERE m.root = t.key AND (c.state < 5 OR c.holder <> '') LIMIT 1 OFFSET 0)
 ORDER BY t.key LIMIT :count;
 
 -- name: circuits

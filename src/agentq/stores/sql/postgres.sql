@@ -427,7 +427,11 @@ UPDATE tasks SET flags = flags | 1 WHERE key IN (
 SELECT parent, child FROM edges WHERE parent = ANY (:keys::bigint[]) ORDER BY child, parent;
 
 -- name: insert_roles
-INSERT INTO roles (name) SELECT * FROM unnest(:names::text[]) ON CONFLICT (name) DO NOTHING;
+WITH new AS (
+    INSERT INTO roles (name) SELECT * FROM unnest(:names::text[]) ON CONFLICT (name) DO NOTHING
+    RETURNING name
+)
+SELECT pg_notify('agentq', :topics::text) FROM new LIMIT 1;
 
 -- name: open_circuit
 SELECT open_until FROM circuits WHERE provider = :provider::text AND open_until >
@@ -497,6 +501,16 @@ RETURNING o.sequence, o.key || '.' || o.version || '.' || o.number,
 DELETE FROM outbox WHERE sequence IN (
     SELECT sequence FROM outbox WHERE sequence = ANY (:sequences::bigint[])
     ORDER BY sequence FOR UPDATE);
+
+-- Who names others in its own words. A quote inside a text is escaped: only a field looks like this.
+-- OFFSET 0: live tasks are few, and their words are looked up; those of all tasks are not read.
+
+-- name: naming
+SELECT t.key, s.submitted_at, s.body
+FROM (SELECT key FROM tasks WHERE state < 5 AND key > :after_key::bigint OFFSET 0) AS t
+CROSS JOIN LATERAL (SELECT * FROM specs WHERE specs.key = t.key OFFSET 0) AS s
+WHERE s.body LIKE '%"next":%' OR s.body LIKE '%"parent":%'
+ORDER BY t.key LIMIT :count::bigint;
 
 -- name: forget_dedup
 WITH gone AS (DELETE FROM dedup WHERE expires_at <= :now::bigint RETURNING 1)
@@ -578,6 +592,7 @@ DISCARD PLANS;
 
 -- name: settings
 SELECT current_setting('synchronous_commit'),
+       current_setting('transaction_read_only'),
        floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
        -- In milliseconds; 0 if there is none.
        floor(extract(epoch FROM current_setting('statement_timeout')::interval) * 1000)::bigint,
@@ -621,7 +636,12 @@ SELECT current_setting('server_version'), current_setting('synchronous_commit'),
        floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
        current_setting('autovacuum'), current_setting('statement_timeout'),
        current_setting('lock_timeout'),
-       CASE WHEN pg_is_in_recovery() THEN 'standby' ELSE 'primary' END;
+       CASE WHEN pg_is_in_recovery() THEN 'standby' ELSE 'primary' END,
+       current_setting('transaction_read_only'),
+       (SELECT source FROM pg_settings WHERE name = 'default_transaction_read_only'),
+       -- Of sessions of other users a plain user learns that they are there, and no more.
+       (SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND usesysid IS NOT NULL AND backend_type IS NULL);
 
 -- name: dead_rows
 SELECT relname::text, n_dead_tup::bigint, n_live_tup::bigint FROM pg_stat_user_tables
@@ -630,7 +650,7 @@ WHERE relid IN ('tasks'::regclass, 'events'::regclass, 'specs'::regclass, 'outbo
 ORDER BY 1;
 
 -- What keeps old versions of rows alive: the oldest transaction of a client, and of those that were
--- prepared and forgotten. Of other users' sessions a plain user learns little.
+-- prepared and forgotten.
 
 -- name: oldest_transaction
 SELECT floor(extract(epoch FROM clock_timestamp() - began))::bigint, who
@@ -647,12 +667,12 @@ FROM (
 ) AS open
 ORDER BY began LIMIT 1;
 
--- Those that are there and whole: an index that was built badly is in the way only.
+-- An index that was built badly is in the way only.
 
--- name: sound_indexes
-SELECT c.relname::text FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
-WHERE i.indisvalid AND c.relnamespace =
-    (SELECT relnamespace FROM pg_class WHERE oid = 'tasks'::regclass);
+-- name: indexes
+SELECT c.relname::text, i.indisvalid AND i.indisready AND i.indislive
+FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+WHERE c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'tasks'::regclass);
 
 -- What the loops of `agentq up` ask. Reading the outbox hides nothing: a loop that runs alone needs
 -- no commit before it may carry an effect out.

@@ -281,3 +281,11 @@ INSERT INTO terms (name, holder, term, expires_at) VALUES (?, '', 0, 0) ON CONFL
 
 -- name: set_term
 UPDATE terms SET holder = :holder, term = :term, expires_at = :expires_at WHERE name = :name;
+
+-- Who names others in its own words. A quote inside a text is escaped: only a field looks like this.
+
+-- name: naming
+SELECT t.key, s.submitted_at, s.body FROM tasks t CROSS JOIN specs s ON s.key = t.key
+WHERE t.key > :after_key AND t.state < 5
+  AND (s.body LIKE '%"next":%' OR s.body LIKE '%"parent":%')
+ORDER BY t.key LIMIT :count;

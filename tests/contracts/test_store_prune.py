@@ -1,0 +1,158 @@
+"""The store contract: what may be pruned, who names others, and what is left to do about files."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentq.contracts.store import (
+    BLOCKED,
+    CANCELLED,
+    COMPLETE,
+    FAILED,
+    READY,
+    EffectRow,
+    Store,
+    TreeRow,
+    Tx,
+)
+from agentq.core.errors import Unavailable
+from agentq.core.states import State
+from agentq.core.task import OnDependencyFailure, Spec
+from agentq.core.triggers import FailureKind
+from agentq.ledger.codec import SpecCache
+from agentq.ledger.ledger import Ledger
+from agentq.ledger.pruning import FilesLeft, Pruner
+from tests.contracts.conftest import Backend
+from tests.contracts.rows import add, move, new_row, role_id
+
+LATER = 3_000_000
+
+
+def prunable(store: Store) -> list[int]:
+    return store.read(lambda reader: reader.prunable(LATER, 0, 10))
+
+
+class TestPrunable:
+    @pytest.mark.parametrize(
+        ("state", "holder", "kept"),
+        [(READY, "", True), (BLOCKED, "", True), (CANCELLED, "w", True), (FAILED, "", False)],
+    )
+    def test_what_others_come_after(
+        self, store: Store, state: int, holder: str, kept: bool
+    ) -> None:
+        keys = add(store, "parent", "over", "child")
+        store.write(lambda tx: tx.link([(keys["parent"], keys["over"])]))
+        store.write(lambda tx: tx.link([(keys["parent"], keys["child"])]))
+        move(store, [keys["parent"], keys["over"]], COMPLETE)
+        move(store, [keys["child"]], state, holder=holder, wake_at=5 if holder else 0)
+        found = prunable(store)
+        assert (keys["parent"] not in found) is kept
+        assert keys["over"] in found
+
+    def test_the_root_of_a_tree(self, store: Store) -> None:
+        keys = add(store, "root", "child", "grandchild")
+        root = keys["root"]
+
+        def grow(tx: Tx) -> None:
+            tx.set_trees([TreeRow(root, "root", "", "", "", 0)])
+            tx.join_trees([(key, root) for key in keys.values()])
+
+        store.write(grow)
+        move(store, [root, keys["child"]], COMPLETE)
+        assert prunable(store) == [keys["child"]]
+        move(store, [keys["grandchild"]], COMPLETE)
+        assert prunable(store) == sorted(keys.values())
+
+
+class TestNaming:
+    def test_live_tasks_that_name_others_page_by_page(self, store: Store) -> None:
+        role = role_id(store)
+        rows = [
+            new_row("a", role, body={"parent": "x"}),
+            new_row("b", role, body={"instructions": 'say {"parent": "x"}'}),
+            new_row("c", role, body={"next": [{"id": "c.1", "after": ["y"]}]}),
+            new_row("d", role, body={"parent": "x"}),
+        ]
+        keys = store.write(lambda tx: tx.insert(rows))
+        move(store, [keys["d"]], COMPLETE)
+
+        def naming(after_key: int, limit: int) -> list[int]:
+            return [row.key for row in store.read(lambda reader: reader.naming(after_key, limit))]
+
+        assert naming(0, 10) == [keys["a"], keys["c"]]
+        assert naming(0, 1) == [keys["a"]]
+        assert naming(keys["a"], 10) == [keys["c"]]
+        assert naming(keys["c"], 10) == []
+
+
+class TestOutboxAfter:
+    def test_effects_of_a_lane_whether_or_not_due_and_without_their_tasks(
+        self, store: Store
+    ) -> None:
+        effects = [
+            EffectRow(7, 0, 0, "forget", "one"),
+            EffectRow(8, 0, 0, "results", "other"),
+            EffectRow(9, 0, 1, "forget", "two"),
+        ]
+        store.write(lambda tx: tx.save([], [], effects))
+        store.write(lambda tx: tx.take_effects("forget", tx.now(), 1, tx.now() + 10**9))
+        rows = store.read(lambda reader: reader.outbox_after("forget", 0, 10))
+        assert [(row.effect_id, row.payload) for row in rows] == [
+            ("7.0.0", "one"),
+            ("9.0.1", "two"),
+        ]
+        first = rows[0].sequence
+        (left,) = store.read(lambda reader: reader.outbox_after("forget", first, 10))
+        assert left.payload == "two"
+        assert store.read(lambda reader: reader.outbox_after("forget", 0, 1)) == rows[:1]
+
+
+def fail(ledger: Ledger, task_id: str) -> int:
+    key = ledger.views.find(task_id)[0]
+    held = ledger.claim_task(key, "w")
+    ledger.fail(key, held.task.epoch, "no", FailureKind.INVALID)
+    return key
+
+
+class TestPruning:
+    def test_files_that_could_not_be_removed_are_removed_by_another_process(
+        self, shared: Backend
+    ) -> None:
+        ledger = Ledger(shared.open(), lambda: 0.5)
+        names = [f"task-{number}" for number in range(7)]
+        ledger.submit([Spec(name, "w") for name in names])
+        for name in names:
+            fail(ledger, name)
+
+        def away(task_id: str) -> None:
+            raise Unavailable("It is away.", "Wait.")
+
+        with pytest.raises(FilesLeft, match="3 tasks were deleted"):
+            ledger.prune(shared.clock.now + 1, away, limit=3)
+        gone: list[str] = []
+        other = Ledger(shared.open(), lambda: 0.5)
+        assert other.prune(shared.clock.now + 1, gone.append, limit=3) == 4
+        assert gone == names
+        assert other.views.stats().outbox == {}
+
+    def test_what_was_opened_again_or_is_waited_for_since_it_was_found_stays(
+        self, shared: Backend
+    ) -> None:
+        store = shared.open()
+        ledger = Ledger(store, lambda: 0.5)
+        ledger.submit([Spec(name, "w") for name in ("a", "b", "c", "d")])
+        keys = [fail(ledger, name) for name in ("a", "b", "c", "d")]
+        # Somebody else says so after they were found, and before they are locked.
+        other = Ledger(shared.open(), lambda: 0.5)
+        other.requeue(keys[0], "boss")
+        other.submit(
+            [Spec("child", "w", after=("b",), on_dependency_failure=OnDependencyFailure.RUN)]
+        )
+        other.submit([Spec("build", "w", next=(Spec("build.1", "w", after=("c",)),))])
+        pruner = Pruner(store, SpecCache(), lambda _: None)
+        before = shared.clock.now + 1
+        assert store.write(lambda tx: pruner._delete(tx, before, keys)) == 1
+        there = ledger.views.by_id(["a", "b", "c", "d"])
+        assert {name: task.state for name, task in there.items()} == {
+            "a": State.READY, "b": State.FAILED, "c": State.FAILED,
+        }  # fmt: skip

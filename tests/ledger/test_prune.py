@@ -1,0 +1,309 @@
+"""Cleaning up: nothing goes that a live task refers to, and no file stays that nobody knows of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from agentq.core.errors import Unavailable
+from agentq.core.states import State
+from agentq.core.task import Amounts, OnDependencyFailure, Spec
+from agentq.core.triggers import Comment, Ruling
+from agentq.ledger.pruning import FilesLeft
+from tests.ledger.conftest import Desk
+
+
+def prune(desk: Desk, limit: int = 500) -> list[str]:
+    """Clean up everything that may go; whose files went."""
+    gone: list[str] = []
+    desk.ledger.prune(desk.clock.now + 1, gone.append, limit)
+    return gone
+
+
+# -- what live tasks refer to ----------------------------------------------------------------------
+
+
+def test_a_failed_task_that_a_next_task_comes_after_is_kept_until_that_was_told(desk: Desk) -> None:
+    desk.submit("first")
+    desk.fail("first")
+    desk.submit("build", next=(Spec("build.1", "worker", after=("first",)),))
+    assert prune(desk) == []
+    desk.complete("build")
+    assert desk.state("build.1") is State.FAILED
+    assert sorted(prune(desk)) == ["build", "build.1", "first"]
+
+
+def _waits(desk: Desk) -> None:
+    desk.submit("other")
+    desk.submit("child", after=("parent", "other"))
+
+
+def _is_blocked(desk: Desk) -> None:
+    desk.submit("child", after=("parent",))
+    held = desk.start("child")
+    desk.ledger.block(held.key, held.task.epoch, "which one?")
+
+
+def _is_in_review(desk: Desk) -> None:
+    desk.submit("child", after=("parent",), review=True)
+    desk.start("child")
+    desk.report("child")
+    assert desk.state("child") is State.REVIEW
+
+
+def _is_being_stopped(desk: Desk) -> None:
+    desk.submit("child", after=("parent",))
+    desk.start("child")
+    desk.ledger.cancel(desk.key("child"), "boss")
+
+
+@pytest.mark.parametrize("stands", [_waits, _is_blocked, _is_in_review, _is_being_stopped])
+def test_what_a_live_task_comes_after_is_kept(desk: Desk, stands: Callable[[Desk], None]) -> None:
+    desk.submit("parent")
+    desk.complete("parent")
+    stands(desk)
+    assert prune(desk) == []
+    assert desk.state("parent") is State.COMPLETE
+
+
+def test_it_goes_with_the_last_that_came_after_it(desk: Desk) -> None:
+    desk.submit("parent")
+    desk.complete("parent")
+    desk.submit("one", after=("parent",))
+    desk.submit("two", after=("parent",), review=True)
+    desk.complete("one", "two")
+    assert prune(desk) == ["one"]
+    desk.ledger.verdict(desk.key("two"), "boss", Ruling.ACCEPT)
+    assert sorted(prune(desk)) == ["parent", "two"]
+
+
+def test_of_a_chain_the_last_link_is_kept(desk: Desk) -> None:
+    desk.submit("grandparent")
+    desk.submit("parent", after=("grandparent",))
+    desk.complete("grandparent", "parent")
+    desk.submit("child", after=("parent",))
+    assert prune(desk) == ["grandparent"]
+    assert desk.state("parent") is State.COMPLETE
+
+
+def test_the_parent_of_a_live_task_is_kept(desk: Desk) -> None:
+    desk.submit("build", next=(Spec("build.1", "worker"),))
+    desk.complete("build")
+    assert prune(desk) == []
+    desk.complete("build.1")
+    assert sorted(prune(desk)) == ["build", "build.1"]
+
+
+def test_a_task_whose_name_is_to_be_given_again_is_kept_with_its_files(desk: Desk) -> None:
+    later = Spec("later", "worker", next=(Spec("latest", "worker"),))
+    desk.submit("build", next=(later,))
+    desk.submit("later", to="somebody-else")
+    desk.submit("latest", to="somebody-else")
+    desk.complete("later", "latest")
+    assert prune(desk) == []
+
+
+def test_the_budget_of_a_tree_can_be_raised_while_somebody_is_in_it(desk: Desk) -> None:
+    desk.submit("root", tree_budget=Amounts(usd=5.0))
+    desk.submit("child", parent="root")
+    desk.submit("grandchild", parent="child")
+    desk.complete("root", "child")
+    assert prune(desk) == []
+    desk.ledger.raise_tree(desk.key("root"), "boss", Amounts(usd=1.0))
+    desk.complete("grandchild")
+    assert sorted(prune(desk)) == ["child", "grandchild", "root"]
+
+
+def test_words_that_look_like_a_field_keep_nothing(desk: Desk) -> None:
+    desk.submit("done")
+    desk.complete("done")
+    desk.submit("live", instructions='say {"parent": "done", "next": []}', labels={"next": "done"})
+    assert prune(desk) == ["done"]
+
+
+def test_what_is_submitted_meanwhile_counts(desk: Desk) -> None:
+    for name in ("a", "b", "c"):
+        desk.submit(name)
+        desk.fail(name)
+    gone: list[str] = []
+
+    def forget(task_id: str) -> None:
+        gone.append(task_id)
+        if task_id == "a":
+            desk.submit("build", next=(Spec("build.1", "worker", after=("b",)),))
+
+    desk.ledger.prune(desk.clock.now + 1, forget, limit=1)
+    assert gone == ["a", "c"]
+    assert desk.state("b") is State.FAILED
+
+
+# -- dependencies that are gone --------------------------------------------------------------------
+
+
+def family(desk: Desk, **fields: Any) -> State:
+    """A task whose next comes after `old`, which is gone: how that next one begins."""
+    desk.submit("build", next=(Spec("build.1", "worker", after=("old",), **fields),))
+    desk.complete("build")
+    assert desk.state("build") is State.COMPLETE
+    return desk.state("build.1")
+
+
+def last_comment(desk: Desk) -> str:
+    (*_, last) = desk.ledger.views.history(desk.key("build"))
+    assert isinstance(last.event.trigger, Comment)
+    return last.event.trigger.text
+
+
+def test_a_dependency_that_was_complete_and_is_gone_is_fine(desk: Desk) -> None:
+    desk.submit("old")
+    desk.complete("old")
+    assert prune(desk) == ["old"]
+    assert family(desk) is State.READY
+    assert last_comment(desk) == "the next task build.1 does not wait for old (complete): gone"
+    assert desk.problems() == []
+
+
+@pytest.mark.parametrize(
+    ("policy", "state"),
+    [
+        (OnDependencyFailure.FAIL, State.FAILED),
+        (OnDependencyFailure.SKIP, State.CANCELLED),
+        (OnDependencyFailure.RUN, State.READY),
+    ],
+)
+def test_a_dependency_that_failed_and_is_gone_has_failed(
+    desk: Desk, policy: OnDependencyFailure, state: State
+) -> None:
+    desk.submit("old")
+    desk.fail("old")
+    assert prune(desk) == ["old"]
+    assert family(desk, on_dependency_failure=policy) is state
+    assert "old (failed)" in last_comment(desk)
+    assert desk.problems() == []
+
+
+def test_a_dependency_that_nobody_remembers_is_not_taken_for_complete(desk: Desk) -> None:
+    assert family(desk) is State.FAILED
+    assert "old (unknown)" in last_comment(desk)
+    assert desk.task("build.1").spec.after == ()
+
+
+def test_a_dependency_of_a_made_up_name_leaves_no_outcome(desk: Desk) -> None:
+    desk.ledger.submit([Spec("old", "worker")], {"old"})
+    desk.complete("old")
+    assert prune(desk) == ["old"]
+    assert family(desk, on_dependency_failure=OnDependencyFailure.RUN) is State.READY
+    assert "old (unknown)" in last_comment(desk)
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+class Files:
+    """The files of every task, on a store that may be away."""
+
+    def __init__(self, *ids: str) -> None:
+        self.there = set(ids)
+        self.broken: set[str] = set()
+        self.tried: list[str] = []
+
+    def remove(self, task_id: str) -> None:
+        self.tried.append(task_id)
+        if task_id in self.broken:
+            raise Unavailable(f"Cannot remove the files of {task_id}.", "Mend it.")
+        self.there.discard(task_id)
+
+
+def finished(desk: Desk, count: int) -> Files:
+    names = [f"task-{number}" for number in range(count)]
+    desk.submit_many(*(Spec(name, "worker") for name in names))
+    desk.complete(*names)
+    return Files(*names)
+
+
+def test_one_that_cannot_be_removed_keeps_none_of_the_others(desk: Desk) -> None:
+    files = finished(desk, 5)
+    files.broken = {"task-1"}
+    with pytest.raises(FilesLeft, match=r"5 tasks were deleted.*files of task-1") as left:
+        desk.ledger.prune(desk.clock.now + 1, files.remove, limit=2)
+    assert left.value.deleted == 5
+    assert files.there == {"task-1"}
+    assert files.tried.count("task-1") == 1
+    # The next one removes what is left, and nothing else is asked for again.
+    files.broken, files.tried = set(), []
+    assert desk.ledger.prune(desk.clock.now + 1, files.remove) == 0
+    assert (files.there, files.tried) == (set(), ["task-1"])
+    assert desk.sql("SELECT * FROM outbox") == []
+
+
+def test_a_store_that_is_away_is_not_asked_for_every_task(desk: Desk) -> None:
+    files = finished(desk, 60)
+    files.broken = set(files.there)
+    with pytest.raises(FilesLeft):
+        desk.ledger.prune(desk.clock.now + 1, files.remove, limit=10)
+    assert len(files.tried) == 3
+    # It stops deleting, and does not begin again before what is left is gone.
+    for _ in range(3):
+        with pytest.raises(FilesLeft, match="0 tasks were deleted"):
+            desk.ledger.prune(desk.clock.now + 1, files.remove, limit=10)
+    assert desk.sql("SELECT count(*) FROM tasks") == [(50,)]
+    files.broken = set()
+    assert desk.ledger.prune(desk.clock.now + 1, files.remove, limit=10) == 50
+    assert files.there == set()
+
+
+@pytest.mark.parametrize("dies_at", range(1, 6))
+def test_a_pruner_that_dies_leaves_the_rest_to_the_next(desk: Desk, dies_at: int) -> None:
+    files = finished(desk, 5)
+
+    def forget(task_id: str) -> None:
+        if len(files.tried) == dies_at - 1:
+            raise SystemExit
+        files.remove(task_id)
+
+    with pytest.raises(SystemExit):
+        desk.ledger.prune(desk.clock.now + 1, forget, limit=3)
+    desk.ledger.prune(desk.clock.now + 1, files.remove)
+    assert files.there == set()
+    assert desk.sql("SELECT * FROM outbox") == []
+
+
+def test_files_of_a_new_task_of_the_same_name_are_not_removed(desk: Desk) -> None:
+    files = finished(desk, 1)
+    files.broken = {"task-0"}
+    with pytest.raises(FilesLeft):
+        desk.ledger.prune(desk.clock.now + 1, files.remove)
+    desk.clock.forward(31 * 24 * 3600)
+    desk.submit("task-0", title="Something else")
+    files.broken, files.tried = set(), []
+    assert desk.ledger.prune(desk.clock.now + 1, files.remove) == 0
+    assert files.tried == []
+    desk.complete("task-0")
+    assert desk.ledger.prune(desk.clock.now + 1, files.remove) == 1
+    assert files.there == set()
+
+
+def test_files_of_a_name_that_is_to_be_given_again_wait(desk: Desk) -> None:
+    files = finished(desk, 1)
+    files.broken = {"task-0"}
+    with pytest.raises(FilesLeft):
+        desk.ledger.prune(desk.clock.now + 1, files.remove)
+    desk.submit("build", next=(Spec("task-0", "worker"),))
+    files.broken, files.tried = set(), []
+    assert desk.ledger.prune(desk.clock.now + 1, files.remove) == 0
+    assert files.tried == []
+    desk.fail("build")
+    assert desk.ledger.prune(desk.clock.now + 1, files.remove) == 1
+    assert files.there == set()
+
+
+def test_what_is_left_is_counted_and_is_nobody_elses_business(desk: Desk) -> None:
+    files = finished(desk, 2)
+    files.broken = set(files.there)
+    with pytest.raises(FilesLeft):
+        desk.ledger.prune(desk.clock.now + 1, files.remove)
+    assert desk.ledger.views.stats().outbox == {"forget": 1}
+    assert desk.problems() == []
+    assert desk.store.read(lambda reader: reader.leaving("forget", 10)) == []
