@@ -145,6 +145,12 @@ def load_settings(url: str | None = None, start: str | os.PathLike[str] | None =
         file = candidate / FILE_NAME
         if file.is_file():
             return read_file(file)
+        if file.is_dir():
+            raise Invalid(
+                f"{file} is a folder, and a file with settings was expected there.",
+                "Remove it and run `agentq init`. Docker makes such a folder if the file that it"
+                " shall mount is missing.",
+            )
     raise NotFound(
         f"No {FILE_NAME} in {folder} or any folder above it, and AGENTQ_URL is not set.",
         "Run `agentq init` here, or set AGENTQ_URL.",
@@ -211,12 +217,32 @@ def _broker(url: str = "") -> str:
 def check_broker(url: str) -> str:
     """The address of a broker, or none; raises `Invalid` for anything else."""
     if url and not url.startswith(("amqp://", "amqps://")):
-        shown = url.rsplit("@", 1)[-1][:80]
+        shown = without_password(url).rsplit("@", 1)[-1][:80]
         raise Invalid(
             f"The address of a broker starts with amqp:// or amqps://; got {shown!r}.",
             "For example amqp://user:password@host:5672/vhost.",
         )
     return url
+
+
+def without_password(url: str) -> str:
+    """A URL as others may see it. Where a password may hide that cannot be told from the rest (its
+    @ or / is not written as %XX), only the scheme is left."""
+    scheme, mark, rest = url.partition("://")
+    if not mark or scheme == "sqlite":
+        return url
+    user, at, place = rest.rpartition("@")
+    place, _, query = place.partition("?")
+    hosts = place.partition("/")[0].split(",")
+    ports = [host.rpartition("]")[2].partition(":")[2] for host in hosts]
+    if any(sign in user for sign in "@/?") or any(port and not port.isdigit() for port in ports):
+        return f"{scheme}://…"
+    shown = "&".join(each for each in query.split("&") if each.partition("=")[0] in _SHOWN)
+    return f"{scheme}://{user.partition(':')[0]}{at}{place}{'?' if shown else ''}{shown}"
+
+
+#: What an address may say after its question mark that is no secret and tells where it leads.
+_SHOWN = ("host", "hostaddr", "port", "dbname", "user", "service", "sslmode")
 
 
 def _workers(tables: Mapping[str, Any], file: Path) -> dict[str, RoleSettings]:
@@ -271,7 +297,7 @@ def sqlite_path(url: str) -> str:
 
 
 def _unknown_url(url: str) -> Invalid:
-    shown = url.rsplit("@", 1)[-1][:80]
+    shown = without_password(url).rsplit("@", 1)[-1][:80]
     if url.startswith(("http://", "https://", "amqp://", "s3://")):
         return Invalid(
             f"A ledger at {url.split(':', 1)[0]}:// is not something this version can open.",

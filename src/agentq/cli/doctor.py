@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import secrets
 import shutil
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -65,7 +68,7 @@ def _checks(session: Session) -> Iterator[Check]:
     except AgentqError as error:
         yield Check("ledger", "failed", error.cause, error.remedy)
     if store is not None:
-        yield from _ledger(store)
+        yield from _ledger(settings, store)
         schema = guarded("schema", lambda: _schema(settings, store))
         yield schema
         if schema.status == "ok":
@@ -76,10 +79,11 @@ def _checks(session: Session) -> Iterator[Check]:
                 from agentq.cli.doctor_broker import broker_checks
 
                 yield from broker_checks(session.parts())
+    yield guarded("workspaces", lambda: _workspaces(settings))
     yield guarded("disk", lambda: _disk(settings))
 
 
-def _ledger(store: Store) -> Iterator[Check]:
+def _ledger(settings: Settings, store: Store) -> Iterator[Check]:
     try:
         facts = store.facts()
     except AgentqError as error:
@@ -107,6 +111,35 @@ def _ledger(store: Store) -> Iterator[Check]:
         from agentq.cli.doctor_postgres import postgres_checks
 
         yield from postgres_checks(facts)
+    yield guarded("writable", lambda: _writable(settings, store, facts))
+
+
+def _writable(settings: Settings, store: Store, facts: Mapping[str, str]) -> Check:
+    from agentq.cli.doctor_postgres import read_only
+    from agentq.wiring import open_copy
+
+    copy = open_copy(settings)
+    try:
+        fence = copy.fence()
+    finally:
+        copy.close()
+    if fence is not None:
+        return Check("writable", "failed", fence.words, _FENCED.get(fence.state, _FILLED))
+    store.write(lambda tx: None)  # SQLite takes its write lock even for this
+    return read_only(facts) or Check("writable", "ok", "yes")
+
+
+#: What to do about a ledger that a move has closed.
+_FENCED = {
+    "moved": "Use the ledger that is named there. If nothing has happened in that one yet,"
+    " `agentq move --undo --yes` opens this one again.",
+    "moving": "If no move is running any more: run the same `agentq move` again to complete it, or"
+    " `agentq move --undo` to give it up.",
+}
+_FILLED = (
+    "Wait for the move. If none is running any more, run it again from that ledger, or give it up"
+    " with `agentq move --undo` there."
+)
 
 
 def _sqlite_version(engine: str) -> Check:
@@ -147,6 +180,31 @@ def _artifacts(settings: Settings, session: Session) -> Check:
     took = f", round trip {(time.monotonic() - started) * 1000:.0f} ms"
     words = f"{settings.artifacts_root} can be written and read"
     return Check("artifacts", "ok", words + (took if settings.remote_artifacts else ""))
+
+
+def _workspaces(settings: Settings) -> Check:
+    """Workers of this installation make a folder in it for each attempt."""
+    root = Path(settings.workspaces_root)
+    place = root
+    while not place.exists():
+        place = place.parent
+    try:
+        if place == root:
+            tempfile.TemporaryFile(dir=place).close()
+        elif not place.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        elif not os.access(place, os.W_OK | os.X_OK, effective_ids=True):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        found = place.stat()
+        return Check(
+            "workspaces", "failed",
+            f"{place} cannot be written ({error.strerror}; it belongs to user {found.st_uid}, this"
+            f" is user {os.geteuid()}): a worker that runs as this user fails every task",
+            "Run it as the other user, or let an administrator give it the folder:"
+            f" mkdir -p {root} && chown -R {os.geteuid()} {root}",
+        )  # fmt: skip
+    return Check("workspaces", "ok", f"{root} can be {'written' if place == root else 'made'}")
 
 
 def _disk(settings: Settings) -> Check:

@@ -63,6 +63,21 @@ def _role(facts: Mapping[str, str]) -> Check:
     return Check("server", "ok", "primary, autovacuum on")
 
 
+def read_only(facts: Mapping[str, str]) -> Check | None:
+    """What keeps a server from being written; None if nothing is known to."""
+    if facts.get("role") == "standby":
+        return Check("writable", "failed", "the server is a standby", "See above.")
+    told = facts.get("read_only", "")
+    if not told:
+        return None
+    name, _, source = told.partition(": ")
+    return Check(
+        "writable", "failed", f"{name} is on (set by: {source}), so submits and more are refused",
+        f"Take it back where it was set: ALTER DATABASE … RESET {name}, ALTER ROLE … RESET {name},"
+        " or postgresql.conf.",
+    )  # fmt: skip
+
+
 def _timeouts(facts: Mapping[str, str]) -> Check:
     shown = {name: facts.get(f"{name}_timeout", "0") for name in ("statement", "lock")}
     if "0" in shown.values():
@@ -102,15 +117,22 @@ def _dead_rows(facts: Mapping[str, str]) -> Check:
 def _oldest_transaction(facts: Mapping[str, str]) -> Check:
     told = facts.get("oldest_transaction", "")
     seconds, _, who = told.partition(" s ")
-    if not seconds:
-        return Check("transactions", "ok", "none is open")
-    span = format_duration(max(int(seconds), 1))
-    if int(seconds) > TRANSACTION_SECONDS_LONG:
+    span = format_duration(max(int(seconds), 1)) if seconds else ""
+    if seconds and int(seconds) > TRANSACTION_SECONDS_LONG:
         return Check(
             "transactions", "warning", f"one is open for {span} {who}",
             "While it is, nothing newer can be cleaned up: end it, or pg_terminate_backend(pid).",
         )  # fmt: skip
-    return Check("transactions", "ok", f"the oldest is open for {span}")
+    hidden = int(facts.get("hidden_sessions", "0"))
+    words = f"the oldest is open for {span}" if span else "none is open"
+    if hidden:
+        sessions = "1 session" if hidden == 1 else f"{hidden} sessions"
+        return Check(
+            "transactions", "warning",
+            f"{words} that can be seen; {sessions} of other users cannot be seen",
+            "GRANT pg_read_all_stats to the user of agentq, and they can.",
+        )  # fmt: skip
+    return Check("transactions", "ok", words)
 
 
 def _indexes(facts: Mapping[str, str]) -> Check:
@@ -118,8 +140,7 @@ def _indexes(facts: Mapping[str, str]) -> Check:
     if missing:
         return Check(
             "indexes", "failed", f"missing or invalid: {missing}",
-            "REINDEX INDEX CONCURRENTLY mends an invalid one; one that was dropped is made again"
-            " by its line in stores/migrations.",
+            facts.get("index_repair", ""),
         )  # fmt: skip
     return Check("indexes", "ok", "all there")
 

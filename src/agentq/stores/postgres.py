@@ -18,6 +18,7 @@ from typing import Any
 import psycopg
 from psycopg import errors
 
+from agentq.contracts.doorbell import ROLES_TOPIC
 from agentq.contracts.store import EventRow, NewRow, Reader, RunAgain, T, Tx
 from agentq.core.errors import AgentqError, Invalid, Unavailable
 from agentq.stores import postgres_care as care
@@ -27,7 +28,7 @@ from agentq.stores.postgres_pool import Away, Pool
 from agentq.stores.postgres_reader import NO_VALUES, PostgresReader
 from agentq.stores.postgres_rows import PostgresTx, payload, submission
 from agentq.stores.postgres_wire import Call, Lost, Statement, Values, Wire
-from agentq.stores.postgres_words import PASSING, POOLED, in_words, parse_url
+from agentq.stores.postgres_words import DEMOTED, PASSING, POOLED, in_words, parse_url
 from agentq.stores.statements import statements
 from agentq.stores.submission import spelled_out
 
@@ -102,6 +103,8 @@ class PostgresStore:
         self._sql = _statements()
         self._roles: dict[str, int] = {}
         self._lanes: str | None = None
+        #: Whether the address has led to a server that could be written.
+        self._had_primary = False
         self._pool = Pool(url, self._limits, self._greet, self._sql["replan"])
         try:
             # Whoever has just typed an address wants to know at once that nobody is there.
@@ -118,7 +121,7 @@ class PostgresStore:
     def _greet(self, wire: Wire) -> None:
         """What a new connection must show before it is used."""
         asked = [Call(self._sql["settings"], NO_VALUES)]
-        durable, moment, statement_ms, lock_ms, *_ = wire.exchange(asked)[0][0]
+        durable, read_only, moment, statement_ms, lock_ms, *_ = wire.exchange(asked)[0][0]
         if durable == "off":
             raise Unavailable(
                 f"The ledger {self.where} runs with synchronous_commit=off: what it acknowledges"
@@ -126,6 +129,8 @@ class PostgresStore:
                 "Set synchronous_commit=on for this database, user or server.",
                 code="not_durable",
             )
+        if read_only == "off":
+            self._had_primary = True
         self._server_clock.note(moment)
         wire.silence = self._limits.silence(statement_ms)
         if not statement_ms or not lock_ms:
@@ -150,6 +155,12 @@ class PostgresStore:
                 raise RunAgain from error  # lanes were opened or closed meanwhile
             except PASSING as error:
                 reason = in_words(error, self.where)
+            except DEMOTED as error:
+                # Another server is the primary now, or will be soon: new connections lead there.
+                self._pool.forget_idle()
+                reason = in_words(error, self.where)
+                if not self._had_primary:
+                    raise reason from error  # nobody has said that there is one
             except Lost as lost:
                 self._pool.forget_idle()
                 reason = self._lost_in_words(lost)
@@ -341,7 +352,7 @@ class PostgresStore:
             known = self.read(lambda reader: {row.name: row.id for row in reader.roles()})
             missing = sorted(wanted - known.keys())
             if missing:
-                self._ask("insert_roles", {"names": missing})
+                self._ask("insert_roles", {"names": missing, "topics": ROLES_TOPIC})
                 known = self.read(lambda reader: {row.name: row.id for row in reader.roles()})
             self._roles = known
         return {name: self._roles[name] for name in wanted}
@@ -380,7 +391,9 @@ class PostgresStore:
 
     def backup(self, target: str) -> None:
         """Dump the whole database, consistent, while others go on writing."""
-        care.backup(parse_url(self._url)[0], self.where, target)
+        from agentq.stores.postgres_backup import backup
+
+        backup(parse_url(self._url)[0], self.where, target)
 
     def close(self) -> None:
         self._pool.close()

@@ -1,20 +1,13 @@
-"""Looking after a PostgreSQL ledger: its schema, what `agentq doctor` asks, and backups."""
+"""Looking after a PostgreSQL ledger: its schema, and what `agentq doctor` asks."""
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import subprocess
-import tempfile
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from agentq.core.errors import Conflict, Unavailable
 from agentq.stores.migrate import check_version, migrations
 from agentq.stores.postgres_limits import hung_up_after
 from agentq.stores.statements import statements
@@ -53,18 +46,54 @@ def migrate(conninfo: str, where: str) -> list[str]:
 
 
 #: What is asked for `facts`, in this order; the time is asked first.
-ASKED = ("server_facts", "dead_rows", "oldest_transaction", "sound_indexes")
-_INDEX = re.compile(r"^CREATE (?:UNIQUE )?INDEX (\w+)", re.MULTILINE)
+ASKED = ("server_facts", "dead_rows", "oldest_transaction", "indexes")
+
+_COMMENT = re.compile(r"--.*$", re.MULTILINE)
+_INDEX = re.compile(r"^CREATE (?:UNIQUE )?INDEX (\w+)[^;]*", re.MULTILINE)
+_TABLE = re.compile(r"^CREATE TABLE (?:IF NOT EXISTS )?(\w+) \((.*?)^\)", re.MULTILINE | re.DOTALL)
+_KEY = re.compile(r"^\s*(?:(\w+) .*)?\b(PRIMARY KEY|UNIQUE)\b(?: \((.*)\))?")
+_KEY_NAMES = {"PRIMARY KEY": "{table}_pkey", "UNIQUE": "{table}_{column}_key"}
+
+
+def wanted_indexes() -> dict[str, str]:
+    """The indexes that the migrations make, keys of tables too, each with what makes it again."""
+    wanted = {}
+    scripts = [sql for _, _, sql in migrations("postgres")]
+    for script in (*scripts, statements("postgres")["migration_table"]):
+        plain = _COMMENT.sub("", script)
+        for found in _INDEX.finditer(plain):
+            wanted[found[1]] = " ".join(found[0].split())
+        for table, columns in _TABLE.findall(plain):
+            wanted.update(_keys(table, columns))
+    return wanted
+
+
+def _keys(table: str, columns: str) -> Iterator[tuple[str, str]]:
+    for line in columns.splitlines():
+        found = _KEY.match(line)
+        if found:
+            column, kind, listed = found.groups()
+            named = listed or column
+            name = _KEY_NAMES[kind].format(table=table, column=named.replace(", ", "_"))
+            yield name, f"ALTER TABLE {table} ADD CONSTRAINT {name} {kind} ({named})"
+
+
+def _mending(found: Mapping[str, bool]) -> dict[str, str]:
+    """What is wrong with the indexes, by name, and the statement that mends it."""
+    return {
+        name: f"REINDEX INDEX CONCURRENTLY {name}" if name in found else statement
+        for name, statement in sorted(wanted_indexes().items())
+        if not found.get(name)
+    }
 
 
 def facts(
     where: str, answers: Sequence[Sequence[Any]], asked_between: tuple[int, int]
 ) -> dict[str, str]:
-    (server,), dead, oldest, sound = answers
-    (version, durable, fsync, pages, size, connections, allowed, moment,
-     autovacuum, statement, lock, role) = server  # fmt: skip
-    missing = {name for _, _, sql in migrations("postgres") for name in _INDEX.findall(sql)}
-    missing -= {name for (name,) in sound}
+    (server,), dead, oldest, indexes = answers
+    (version, durable, fsync, pages, size, connections, allowed, moment, autovacuum, statement,
+     lock, role, read_only, set_by, hidden) = server  # fmt: skip
+    mending = _mending(dict(indexes))
     # Between question and answer; nobody knows when.
     local = sum(asked_between) // 2_000_000
     told = {
@@ -76,56 +105,16 @@ def facts(
         "size_bytes": size,
         "connections": f"{connections} of {allowed}",
         "role": role,
+        "read_only": f"default_transaction_read_only: {set_by}" if read_only == "on" else "",
         "autovacuum": autovacuum,
         "statement_timeout": statement,
         "lock_timeout": lock,
         "dead_rows": ", ".join(f"{table} {count} of {count + live}" for table, count, live in dead),
         "oldest_transaction": f"{oldest[0][0]} s ({oldest[0][1]})" if oldest else "",
-        "missing_indexes": ", ".join(sorted(missing)),
+        "hidden_sessions": str(hidden or ""),
+        "missing_indexes": ", ".join(mending),
+        "index_repair": "; ".join(mending.values()),
         # Only for the eye: nothing depends on the clock of this machine.
         "clock_skew_ms": str(local - moment),
     }
     return {name: value for name, value in told.items() if value}
-
-
-def backup(conninfo: str, where: str, target: str) -> None:
-    if Path(target).exists():
-        raise Conflict(
-            f"{target} is there already and a backup never overwrites. Nothing was written.",
-            "Name another file.",
-        )
-    program = shutil.which("pg_dump")
-    if program is None:
-        raise Unavailable(
-            "pg_dump is not installed here, and a PostgreSQL ledger is backed up with it.",
-            f"Install the PostgreSQL client tools, or run on the server:"
-            f" pg_dump --format=custom --file={target} {where}",
-        )
-    with tempfile.TemporaryDirectory() as folder:
-        safe = _without_password(conninfo, Path(folder) / "password")
-        finished = subprocess.run(
-            [program, "--format=custom", f"--file={target}", f"--dbname={safe}", "--no-password"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    if finished.returncode != 0:
-        Path(target).unlink(missing_ok=True)
-        raise Unavailable(
-            f"pg_dump could not back up {where}: {' '.join(finished.stderr.split())}."
-            " No backup was written.",
-            "Its version must not be older than the server's.",
-        )
-
-
-def _without_password(conninfo: str, file: Path) -> str:
-    """The same address with the password in a file of its own: command lines are public."""
-    parts = conninfo_to_dict(conninfo)
-    password = parts.pop("password", None)
-    if password:
-        escaped = str(password).replace("\\", "\\\\").replace(":", "\\:")
-        with open(os.open(file, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600), "w") as out:  # noqa: PTH123
-            out.write(f"*:*:*:*:{escaped}\n")
-        parts["passfile"] = str(file)
-    return make_conninfo("", **parts)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import psycopg
 from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -14,6 +17,9 @@ from agentq.stores.postgres_wire import PATIENCE
 PASSING = (errors.DeadlockDetected, errors.SerializationFailure)
 #: A pooler gave this session a connection on which others prepare statements.
 POOLED = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
+#: This server does not take writes. It is not, or no longer, the primary; or it was told not to.
+#: (A standby refuses BEGIN READ WRITE as a feature that it does not have.)
+DEMOTED = (errors.ReadOnlySqlTransaction, errors.FeatureNotSupported)
 
 _NOTHING = "Nothing was changed."
 
@@ -34,15 +40,35 @@ def parse_url(url: str, limits: Limits | None = None) -> tuple[str, str]:
         conninfo = make_conninfo("", **said)
     except psycopg.Error:
         # The reason libpq gives repeats parts of the address, perhaps the password.
-        raise Invalid(
-            "The address of the PostgreSQL ledger cannot be read.",
-            "It has the form postgresql://user:password@host:5432/database?sslmode=require;"
-            " special characters in a password are written as %XX.",
-        ) from None
+        raise _unreadable() from None
+    if _is_torn(url, parts):
+        raise _unreadable()
     host = str(parts.get("host") or "localhost")
     port = f":{parts['port']}" if parts.get("port") else ""
     user = f"{parts['user']}@" if parts.get("user") else ""
     return conninfo, f"postgresql://{user}{host}{port}/{parts.get('dbname') or ''}"
+
+
+def _unreadable() -> Invalid:
+    return Invalid(
+        "The address of the PostgreSQL ledger cannot be read.",
+        "It has the form postgresql://user:password@host:5432/database?sslmode=require;"
+        " special characters in a password (@ / : ? #) are written as %XX.",
+    )
+
+
+def _is_torn(url: str, parts: Mapping[str, Any]) -> bool:
+    """Whether a character of the password has cut it in two: libpq takes the rest for a host, a
+    port or a database, and messages would show it."""
+    ports = str(parts.get("port") or "").split(",")
+    if any(port and not port.isdigit() for port in ports) or "?" in str(parts.get("user") or ""):
+        return True
+    hosts = str(parts.get("host") or "").split(",")
+    if any("@" in host and not host.startswith("/") for host in hosts):
+        return True
+    # A database may have such a name, but then its @ is written as %40.
+    path = url.partition("://")[2].partition("/")[2].partition("?")[0]
+    return "@" in path and "@" in str(parts.get("dbname") or "")
 
 
 def cannot_connect(error: psycopg.Error, where: str) -> AgentqError:
@@ -93,6 +119,8 @@ def may_pass(error: psycopg.Error) -> bool:
 def in_words(error: psycopg.Error, where: str) -> AgentqError:
     """A statement that failed."""
     said = " ".join((error.diag.message_primary or str(error)).split())
+    if isinstance(error, errors.FeatureNotSupported) and "recovery" in said:
+        error = errors.ReadOnlySqlTransaction(said)
     for kinds, make, cause, remedy in _FAILURES:
         if isinstance(error, kinds):
             return make(cause.format(where=where, said=said), remedy)

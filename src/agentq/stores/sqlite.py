@@ -16,8 +16,9 @@ from pathlib import Path
 
 import apsw
 
+from agentq.contracts.doorbell import ROLES_TOPIC
 from agentq.contracts.store import NewRow, Reader, RunAgain, T, Tx
-from agentq.core.errors import AgentqError, Conflict, Invalid, Unavailable
+from agentq.core.errors import AgentqError, Invalid, Unavailable
 from agentq.stores.migrate import check_version, migrations
 from agentq.stores.sqlite_rows import SqliteTx
 from agentq.stores.statements import statements
@@ -235,6 +236,7 @@ class SqliteStore:
 
                 def create(tx: Tx) -> dict[str, int]:
                     assert isinstance(tx, SqliteTx)
+                    tx.ring((ROLES_TOPIC,))
                     return {name: tx.create_role(name) for name in missing}
 
                 found |= self.write(create)
@@ -259,19 +261,10 @@ class SqliteStore:
 
     def backup(self, target: str) -> None:
         """Copy the whole ledger, consistent, while others go on writing."""
-        if Path(target).exists():
-            raise Conflict(
-                f"{target} is there already and a backup never overwrites. Nothing was written.",
-                "Name another file.",
-            )
+        from agentq.stores.sqlite_backup import back_up
+
         with self._guard, self._translated():
-            destination = apsw.Connection(target)
-            try:
-                with destination.backup("main", self._writer, "main") as copy:
-                    while not copy.done:
-                        copy.step(1000)
-            finally:
-                destination.close()
+            back_up(self._writer, target)
 
     def close(self) -> None:
         with self._guard:

@@ -1,0 +1,100 @@
+"""Dumps of a PostgreSQL ledger, by pg_dump; one that gets nowhere ends, in words."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from agentq.core.errors import Unavailable
+from agentq.stores.backups import new_file, not_written
+
+#: How long a table is waited for that somebody keeps locked (ALTER TABLE, VACUUM FULL).
+LOCK_SECONDS = 25.0
+#: A dump may take hours, but it grows meanwhile. One that has not for so long will not any more.
+SILENT_SECONDS = 300.0
+_LOOK_SECONDS = 0.5
+
+_LOCKED = ("statement timeout", "lock timeout", "LOCK TABLE")
+
+
+def backup(conninfo: str, where: str, target: str) -> None:
+    """Dump the whole database into a new file."""
+    with new_file(target) as file:
+        program = shutil.which("pg_dump")
+        if program is None:
+            raise Unavailable(
+                "pg_dump is not installed here, and a PostgreSQL ledger is backed up with it.",
+                f"Install the PostgreSQL client tools, or run on the server:"
+                f" pg_dump --format=custom --file={target} {where}",
+            )
+        with tempfile.TemporaryDirectory() as folder:
+            safe = _without_password(conninfo, Path(folder) / "password")
+            words = [program, "--format=custom", f"--file={file}", f"--dbname={safe}",
+                     "--no-password", f"--lock-wait-timeout={LOCK_SECONDS * 1000:.0f}"]  # fmt: skip
+            status, said = _run(words, file, Path(folder) / "said")
+        if status is None:
+            raise Unavailable(
+                f"pg_dump has written nothing for {SILENT_SECONDS:g} s and was stopped: the server"
+                f" of {where} does not go on. No backup was written.",
+                "Check the server and the network between, then try again.",
+            )
+        if status != 0:
+            raise _failure(where, target, said)
+
+
+def _run(words: list[str], file: Path, said: Path) -> tuple[int | None, str]:
+    """How it ended and what it said; None for one that had to be stopped."""
+    with (
+        said.open("wb") as err,
+        subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=err
+        ) as dump,
+    ):
+        try:
+            status = _wait(dump, file)
+        finally:
+            if dump.poll() is None:  # silent, or we were interrupted
+                dump.kill()
+    return status, " ".join(said.read_text(errors="replace").split())
+
+
+def _wait(dump: subprocess.Popen[bytes], file: Path) -> int | None:
+    size, grown_at = -1, time.monotonic()
+    while time.monotonic() - grown_at < SILENT_SECONDS:
+        try:
+            return dump.wait(min(_LOOK_SECONDS, SILENT_SECONDS))
+        except subprocess.TimeoutExpired:
+            found = file.stat().st_size if file.exists() else -1
+            if found != size:
+                size, grown_at = found, time.monotonic()
+    return None
+
+
+def _failure(where: str, target: str, said: str) -> Unavailable:
+    if "No space left" in said or "Read-only file system" in said:
+        return not_written(target, said)
+    remedy = "Its version must not be older than the server's."
+    if any(words in said for words in _LOCKED):
+        remedy = "Somebody keeps a table locked: pg_locks tells who. Try again later."
+    reason = said or "it did not say why"
+    return Unavailable(
+        f"pg_dump could not back up {where}: {reason}. No backup was written.", remedy
+    )
+
+
+def _without_password(conninfo: str, file: Path) -> str:
+    """The same address with the password in a file of its own: command lines are public."""
+    parts = conninfo_to_dict(conninfo)
+    password = parts.pop("password", None)
+    if password:
+        escaped = str(password).replace("\\", "\\\\").replace(":", "\\:")
+        with open(os.open(file, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600), "w") as out:  # noqa: PTH123
+            out.write(f"*:*:*:*:{escaped}\n")
+        parts["passfile"] = str(file)
+    return make_conninfo("", **parts)

@@ -1,0 +1,153 @@
+"""`agentq doctor` names what keeps a ledger, or a worker, from doing its part."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from agentq.contracts.copying import Fence
+from agentq.settings import load_settings
+from agentq.wiring import open_copy
+from tests.doors.conftest import run_here
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def on_postgres(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh_postgres_url: str) -> str:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    run_here("init", "--url", fresh_postgres_url).ok()
+    return fresh_postgres_url
+
+
+def told(status: int = 0) -> dict[str, Any]:
+    answer = run_here("doctor", "--json")
+    assert answer.status == status, answer.out + answer.err
+    return {check["name"]: check for check in answer.json()["checks"]}
+
+
+def alter(url: str, sql: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(sql.encode())
+
+
+class TestWritable:
+    def test_a_ledger_that_was_moved(self, home: Path) -> None:
+        assert told()["writable"]["status"] == "ok"
+        elsewhere = home / "elsewhere" / "ledger.db"
+        elsewhere.parent.mkdir()
+        run_here("move", "--to", f"sqlite:///{elsewhere}").ok()
+        # Given the old one, as a process sees it whose settings were not changed,
+        run = run_here("--url", f"sqlite:///{home}/.agentq/ledger.db", "--json", "doctor")
+        # then it is said that it takes no writes, and where to.
+        (found,) = [each for each in run.json()["checks"] if each["name"] == "writable"]
+        assert run.status == 7 and found["status"] == "failed"
+        assert str(elsewhere) in found["detail"] and "--undo" in found["remedy"]
+        assert told()["writable"]["status"] == "ok", "the new one"
+
+    @pytest.mark.parametrize("place", ["home", "on_postgres"])
+    def test_a_fence_that_a_killed_move_left(
+        self, request: pytest.FixtureRequest, place: str
+    ) -> None:
+        request.getfixturevalue(place)
+        copy = open_copy(load_settings())
+        copy.set_fence(Fence("moving", "postgresql://somewhere/else"))
+        copy.close()
+        found = told(status=7)["writable"]
+        assert found["status"] == "failed" and "somewhere/else" in found["detail"]
+        run_here("submit", "--to", "w", "--instructions", "x").refused(7)
+        run_here("move", "--undo").ok()
+        assert told()["writable"]["status"] == "ok"
+
+    def test_a_database_that_is_set_read_only(self, on_postgres: str) -> None:
+        name = on_postgres.split("@/")[1].split("?", maxsplit=1)[0]
+        alter(on_postgres, f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+        found = told(status=7)["writable"]
+        assert found["status"] == "failed"
+        assert "default_transaction_read_only is on (set by: database" in found["detail"]
+        assert "RESET default_transaction_read_only" in found["remedy"]
+
+
+class TestIndexes:
+    def test_keys_that_were_dropped(self, on_postgres: str) -> None:
+        for drop in (
+            "ALTER TABLE dedup DROP CONSTRAINT dedup_pkey",
+            "ALTER TABLE artifacts DROP CONSTRAINT artifacts_pkey",
+            "ALTER TABLE specs DROP CONSTRAINT specs_id_key",
+            "DROP INDEX tasks_due",
+        ):
+            alter(on_postgres, drop)
+        found = told(status=7)["indexes"]
+        assert found["status"] == "failed"
+        assert found["detail"].endswith("artifacts_pkey, dedup_pkey, specs_id_key, tasks_due")
+        # What is said to be done about it is enough.
+        for statement in found["remedy"].split("; "):
+            alter(on_postgres, statement)
+        assert told()["indexes"]["status"] == "ok"
+
+
+class TestSessionsOfOthers:
+    def test_a_plain_user_is_told_what_it_cannot_see(
+        self, on_postgres: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with psycopg.connect(on_postgres) as other:
+            role = f"plain_{os.getpid()}"
+            alter(on_postgres, f"CREATE ROLE {role} LOGIN")
+            try:
+                alter(on_postgres, f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}")
+                other.execute("SELECT 1")  # and stays in this transaction
+                monkeypatch.setenv("AGENTQ_URL", on_postgres.replace("postgres@", f"{role}@"))
+                found = told()["transactions"]
+                assert found["status"] == "warning" and "GRANT pg_read_all_stats" in found["remedy"]
+                assert "1 session of other users cannot be seen" in found["detail"]
+                alter(on_postgres, f"GRANT pg_read_all_stats TO {role}")
+                found = told()["transactions"]
+                assert found["status"] == "ok" and "the oldest is open for" in found["detail"]
+            finally:
+                alter(on_postgres, f"DROP OWNED BY {role}")
+                alter(on_postgres, f"DROP ROLE {role}")
+
+
+class TestWorkspaces:
+    def test_they_can_be_made_and_written(self, home: Path) -> None:
+        assert told()["workspaces"]["detail"].endswith("can be made")
+        (home / ".agentq" / "workspaces").mkdir()
+        assert told()["workspaces"]["detail"].endswith("can be written")
+        assert list((home / ".agentq" / "workspaces").iterdir()) == []
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="needs to become somebody else")
+    def test_a_folder_of_another_user(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+            base = Path(folder)
+            monkeypatch.chdir(base)
+            run_here("init").ok()
+            assert told()["workspaces"]["status"] == "ok"
+            for path in (base, *base.rglob("*")):
+                os.chown(path, NOBODY, -1)
+            # Given workspaces that root has made, and a worker that is somebody else:
+            (base / ".agentq" / "workspaces").mkdir(mode=0o755)
+            os.seteuid(NOBODY)
+            try:
+                found = told(status=7)
+            finally:
+                os.seteuid(0)
+            assert found["artifacts"]["status"] == found["writable"]["status"] == "ok"
+            assert found["workspaces"]["status"] == "failed"
+            assert f"belongs to user 0, this is user {NOBODY}" in found["workspaces"]["detail"]
+            assert "chown" in found["workspaces"]["remedy"]
+            monkeypatch.chdir("/")
+
+
+def test_settings_that_are_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Docker makes of a file that it shall mount and that is not there."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("AGENTQ_URL", raising=False)
+    (tmp_path / "agentq.toml").mkdir()
+    run_here("list").refused(2, "agentq.toml is a folder")
+    assert "is a folder" in told(status=7)["settings"]["detail"]
