@@ -33,6 +33,7 @@ from agentq.artifacts.disk import (
 )
 from agentq.artifacts.live import LiveLogs
 from agentq.artifacts.names import (
+    SEGMENTS_MAX,
     check_epoch,
     check_name,
     check_sha256,
@@ -43,11 +44,19 @@ from agentq.artifacts.names import (
 from agentq.artifacts.recorded import Place, is_there, open_recorded, read_recorded
 from agentq.artifacts.removal import remove_old, remove_tree
 from agentq.artifacts.sources import reading
-from agentq.contracts.artifacts import LIVE_KEEP_BYTES, LivePart, Source, Stored
+from agentq.contracts.artifacts import (
+    LIVE_KEEP_BYTES,
+    SWEEP_EVIDENCE_MS,
+    LivePart,
+    Source,
+    Stored,
+)
 from agentq.core.errors import AgentqError, Conflict, Refused, Unavailable
 
 _ARTIFACTS = "artifacts"
 _RESULTS = ("results",)
+#: Below `artifacts`: the task, the attempt, and the folders that a name may have.
+_DEPTH = 2 + SEGMENTS_MAX - 1
 
 
 class FileArtifacts:
@@ -58,6 +67,7 @@ class FileArtifacts:
         self._root_uri = file_uri(self._root)
         self._contexts = ContextFiles(self._root)
         self._live = LiveLogs(self._root)
+        self._swept_ms = 0
 
     # ---- the context of a task ------------------------------------------------------------------
 
@@ -157,6 +167,9 @@ class FileArtifacts:
     def result(self, task_id: str, sha256: str) -> bytes:
         return read_recorded(self._result(task_id), check_sha256(sha256))
 
+    def open_result(self, task_id: str, sha256: str) -> BinaryIO:
+        return os.fdopen(open_recorded(self._result(task_id), check_sha256(sha256)), "rb")
+
     # ---- the live log of an attempt -------------------------------------------------------------
 
     def live_append(
@@ -182,9 +195,14 @@ class FileArtifacts:
                 remove_tree(all_tasks, task_id)
 
     def sweep(self, before_ms: int, is_wanted: Callable[[str, str], bool]) -> int:
-        return self._contexts.sweep(before_ms, is_wanted) + sum(
+        swept = self._contexts.sweep(before_ms, is_wanted) + sum(
             remove_old(self._root, folders, before_ms, is_temporary) for folders in ((), _RESULTS)
         )
+        if before_ms - self._swept_ms >= SWEEP_EVIDENCE_MS:
+            evidence = (_ARTIFACTS,)
+            swept += remove_old(self._root, evidence, before_ms, is_temporary, depth=_DEPTH)
+            self._swept_ms = before_ms
+        return swept
 
     def context_ref(self, task_id: str) -> str:
         return f"{self._root_uri}/tasks/{check_task_id(task_id)}.md"

@@ -14,7 +14,7 @@ from agentq.core.errors import Invalid
 _TASK_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ +@=-]{0,199}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_SEGMENTS_MAX = 4
+SEGMENTS_MAX = 4
 _EPOCH_MAX = 2**63 - 1
 
 _URI_SAFE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/")
@@ -74,12 +74,12 @@ def check_epoch(epoch: object) -> str:
 
 def check_name(name: object) -> tuple[str, ...]:
     """Return the segments of an artifact's name, or raise `Invalid`."""
-    segments = tuple(name.split("/", _SEGMENTS_MAX)) if isinstance(name, str) else ("",)
-    if len(segments) > _SEGMENTS_MAX or not all(
+    segments = tuple(name.split("/", SEGMENTS_MAX)) if isinstance(name, str) else ("",)
+    if len(segments) > SEGMENTS_MAX or not all(
         _SEGMENT.fullmatch(segment) and ".." not in segment for segment in segments
     ):
         raise Invalid(
-            f"An artifact's name is 1 to {_SEGMENTS_MAX} parts joined by '/', each of letters,"
+            f"An artifact's name is 1 to {SEGMENTS_MAX} parts joined by '/', each of letters,"
             " digits, space and . _ + @ = -, starting with a letter or digit, with no '..' and at"
             f" most 200 characters; got {_shown(name)}.",
             "Choose a name like report.md or logs/test-output.txt.",

@@ -20,7 +20,7 @@ from os import urandom
 from typing import BinaryIO
 from urllib.parse import quote
 
-from agentq.artifacts.disk import new_digest, temporary_name
+from agentq.artifacts.disk import is_temporary, new_digest, temporary_name
 from agentq.artifacts.names import (
     check_epoch,
     check_name,
@@ -35,7 +35,13 @@ from agentq.artifacts.objects_live import LiveObjects
 from agentq.artifacts.objects_recorded import Records, key_of
 from agentq.artifacts.recorded import Place
 from agentq.artifacts.sources import reading
-from agentq.contracts.artifacts import LIVE_KEEP_BYTES, LivePart, Source, Stored
+from agentq.contracts.artifacts import (
+    LIVE_KEEP_BYTES,
+    SWEEP_EVIDENCE_MS,
+    LivePart,
+    Source,
+    Stored,
+)
 from agentq.core.errors import AgentqError, Conflict, Invalid, Unavailable
 
 _ARTIFACTS = "artifacts"
@@ -46,6 +52,8 @@ _HEAD_BYTES = 4096
 _SIZE_MAX = 5 << 30
 #: S3 signs for no longer.
 _LINK_SECONDS_MAX = 7 * 24 * 3600
+#: Evidence of all tasks may be very many files.
+_LISTED_MAX = 100_000_000
 
 _OVERWRITES = "Use a store that honours `If-None-Match` for writing, for copies too, as S3 does."
 
@@ -63,6 +71,7 @@ class ObjectArtifacts:
         self._records = Records(self._bucket)
         self._contexts = ContextObjects(self._bucket)
         self._live = LiveObjects(self._bucket)
+        self._swept_ms = 0
 
     # ---- the context of a task ------------------------------------------------------------------
 
@@ -94,14 +103,14 @@ class ObjectArtifacts:
                 with store_errors(f"store the file {place.path}"):
                     is_new = self._bucket.create(key_of(place), begin, kind)
             else:
-                is_new = self._put_large(place, begin, measured)
+                is_new = self._put_large(place, kind, begin, measured)
         if not is_new:
             self._keep_only_the_same(
                 place, measured, "Evidence is never overwritten: use another name."
             )
         return Stored(name, measured.size, measured.sha256, kind)
 
-    def _put_large(self, place: Place, begin: bytes, rest: _Measured) -> bool:
+    def _put_large(self, place: Place, kind: str, begin: bytes, rest: _Measured) -> bool:
         """Send the file in parts, then give it its name; returns whether it got the name."""
         doing = f"store the file {place.path}"
         with store_errors(doing):
@@ -112,10 +121,10 @@ class ObjectArtifacts:
         temporary = "/".join((*place.folders[:3], temporary_name()))
         try:
             with store_errors(doing):
-                self._bucket.upload(temporary, chain([begin], rest))
+                self._bucket.upload(temporary, chain([begin], rest), kind)
                 return self._bucket.copy_unless_taken(temporary, key_of(place))
         finally:
-            with suppress(AgentqError), store_errors(doing):  # else it goes with its task
+            with suppress(AgentqError), store_errors(doing):  # else it is swept away
                 self._bucket.delete([temporary])
 
     def _keep_only_the_same(self, place: Place, measured: _Measured, remedy: str) -> None:
@@ -192,6 +201,9 @@ class ObjectArtifacts:
     def result(self, task_id: str, sha256: str) -> bytes:
         return self._records.read(self._result(task_id), check_sha256(sha256))
 
+    def open_result(self, task_id: str, sha256: str) -> BinaryIO:
+        return self._records.open(self._result(task_id), check_sha256(sha256))
+
     # ---- the live log of an attempt -------------------------------------------------------------
 
     def live_append(
@@ -220,7 +232,22 @@ class ObjectArtifacts:
                 entry.key for entry in self._bucket.entries(_PROBES) if entry.is_older(before_ms)
             ]
             self._bucket.delete(probes)
-        return self._contexts.sweep(before_ms, is_wanted) + len(probes)
+        swept = self._contexts.sweep(before_ms, is_wanted) + len(probes)
+        return swept + self._sweep_uploads(before_ms)
+
+    def _sweep_uploads(self, before_ms: int) -> int:
+        """Remove large files that were sent whole and never got their name."""
+        if before_ms - self._swept_ms < SWEEP_EVIDENCE_MS:
+            return 0
+        with store_errors(f"clean up below {self._root}"):
+            left_over = [
+                entry.key
+                for entry in self._bucket.entries(_ARTIFACTS, _LISTED_MAX)
+                if is_temporary(entry.key.rpartition("/")[2]) and entry.is_older(before_ms)
+            ]
+            self._bucket.delete(left_over)
+        self._swept_ms = before_ms
+        return len(left_over)
 
     def context_ref(self, task_id: str) -> str:
         return self._ref(self._contexts.place(check_task_id(task_id)))

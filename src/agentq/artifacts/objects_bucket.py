@@ -38,6 +38,14 @@ _ENTRIES_MAX = 5_000_000
 
 #: S3 is what our suite proves; the others speak the same verbs, and `probe` finds out what counts.
 _SCHEMES = ("s3", "gs", "az")
+
+#: Shown in a browser by a signed link, evidence must not run as a page of the store's host.
+_DISPOSITION = "attachment"
+#: What a browser would run or render as a page; it is served as bytes, whoever drops the above.
+_RUNS = {"text/html", "image/svg+xml", "application/xml", "text/javascript", "text/css"}
+#: S3's own word for "just bytes". Some stores take the usual one for "unknown", and guess.
+_BYTES_TYPE = "binary/octet-stream"
+
 _PREFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,199}")
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
 
@@ -85,20 +93,20 @@ class Bucket:
         self.url = _checked_root(root_url)
         self._quick = _opened(self.url, options, _QUICK_SECONDS)
         self._bulk = _opened(self.url, options, _BULK_SECONDS)
+        self._options = options
+        self._copying: ObjectStore | None = None
 
     # ---- writing --------------------------------------------------------------------------------
 
     def create(self, key: str, data: bytes, media_type: str = "") -> bool:
         """Write a small object unless something has its key; returns whether it was written."""
-        # Shown in a browser by a signed link, evidence must not run as a page of the store's host.
-        attributes = {"Content-Type": media_type, "Content-Disposition": "attachment"}
         try:
             obstore.put(
                 self._quick if len(data) <= _SMALL_BYTES else self._bulk,
                 key,
                 data,
                 mode="create",
-                attributes=cast("Any", attributes) if media_type else None,
+                attributes=_attributes(media_type),
             )
         except (AlreadyExistsError, PreconditionError):
             return False
@@ -108,21 +116,48 @@ class Bucket:
         """Write a small object, whatever was there. Only for what is no evidence."""
         obstore.put(self._quick, key, data, use_multipart=False)
 
-    def upload(self, key: str, chunks: Iterator[bytes]) -> None:
+    def upload(self, key: str, chunks: Iterator[bytes], media_type: str) -> None:
         """Write an object of any size, in parts, to a key that nobody else knows.
 
         What breaks off leaves no object. (Parts that were sent are kept by the store until its
-        own rules remove them; nobody sees them.)
+        own rules remove them; nobody sees them, and the library has no verb to list them.)
         """
-        obstore.put(self._bulk, key, chunks, chunk_size=STEP_BYTES, max_concurrency=_PARTS_AT_ONCE)
+        obstore.put(
+            self._bulk,
+            key,
+            chunks,
+            attributes=_attributes(media_type),
+            chunk_size=STEP_BYTES,
+            max_concurrency=_PARTS_AT_ONCE,
+        )
 
     def copy_unless_taken(self, source: str, target: str) -> bool:
-        """Give an object a second key unless something has that; returns whether it was given."""
+        """Give an object a second key unless something has that; returns whether it was given.
+
+        How the copy is served is as harmless as the object was.
+        """
         try:
-            obstore.copy(self._bulk, source, target, overwrite=False)
+            obstore.copy(self._copier(), source, target, overwrite=False)
         except (AlreadyExistsError, PreconditionError):
             return False
         return True
+
+    def _copier(self) -> ObjectStore:
+        """Where copies are made through.
+
+        Elsewhere a copy keeps the attributes. On S3 it is an upload of its own, because only
+        uploads can be told not to overwrite; the library gives it no attributes, but it sends the
+        headers that belong to the client.
+        """
+        if not self.url.startswith("s3:"):
+            return self._bulk
+        if self._copying is None:
+            served: ClientConfig = {
+                "default_content_type": _BYTES_TYPE,
+                "default_headers": {"content-disposition": _DISPOSITION},
+            }
+            self._copying = _opened(self.url, self._options, _BULK_SECONDS, served)
+        return self._copying
 
     def delete(self, keys: Iterable[str]) -> None:
         """Remove objects; those that are not there are fine."""
@@ -175,12 +210,12 @@ class Bucket:
             options["if_match"] = tag
         return bytes(obstore.get(self._bulk, key, options=options).bytes())
 
-    def entries(self, folder: str) -> Iterator[Entry]:
+    def entries(self, folder: str, most: int = _ENTRIES_MAX) -> Iterator[Entry]:
         """Yield what is below a folder, in no order."""
         count = 0
         for batch in obstore.list(self._quick, folder, chunk_size=_BATCH):
             count += len(batch)
-            if count > _ENTRIES_MAX:
+            if count > most:
                 raise ValueError("a listing without end")
             for meta in batch:
                 at_ms = int(meta["last_modified"].timestamp() * 1000)
@@ -189,6 +224,14 @@ class Bucket:
     def signed(self, key: str, seconds: int) -> str:
         """Return a link that reads the object for so long, with our rights."""
         return obstore.sign(cast("S3Store", self._quick), "GET", key, timedelta(seconds=seconds))
+
+
+def _attributes(media_type: str) -> Any:
+    """How an object is served to whoever has a link to it."""
+    if not media_type:  # nobody gets one to what has no type
+        return None
+    served = _BYTES_TYPE if media_type in _RUNS else media_type
+    return {"Content-Type": served, "Content-Disposition": _DISPOSITION}
 
 
 def _checked_root(root_url: str) -> str:
@@ -213,11 +256,14 @@ def _checked_root(root_url: str) -> str:
     return f"{split.scheme}://{split.netloc}/{prefix}".rstrip("/")
 
 
-def _opened(url: str, options: Mapping[str, str], seconds: int) -> ObjectStore:
+def _opened(
+    url: str, options: Mapping[str, str], seconds: int, more: ClientConfig | None = None
+) -> ObjectStore:
     endpoint = options.get("endpoint", "")
     client: ClientConfig = {
         "connect_timeout": timedelta(seconds=5),
         "timeout": timedelta(seconds=seconds),
+        **(more or {}),
     }
     if endpoint.startswith("http://"):  # else the environment may allow it
         client["allow_http"] = True

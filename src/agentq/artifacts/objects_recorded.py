@@ -72,6 +72,9 @@ class Records:
                 " are read at once.",
                 "Copy it from the object store by its own tools.",
             )
+        return self._whole(place, found, sha256)
+
+    def _whole(self, place: Place, found: Found, sha256: str) -> bytes:
         digest, parts = new_digest(), []
         for chunk in self.chunks(place, found):
             digest.update(chunk)
@@ -80,11 +83,11 @@ class Records:
             raise altered(place, sha256)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def open(self, place: Place, sha256: str, size: int) -> BinaryIO:
+    def open(self, place: Place, sha256: str, size: int | None = None) -> BinaryIO:
         """Return the content as a file of our own, checked before its first byte is given."""
         found = self.found(place, size)
-        if size <= STEP_BYTES:
-            return io.BytesIO(self.read(place, sha256, size))
+        if found.size <= STEP_BYTES:
+            return io.BytesIO(self._whole(place, found, sha256))
         with disk_errors(f"keep a copy of {place.path} in {tempfile.gettempdir()}"):
             copy = cast("BinaryIO", tempfile.TemporaryFile(prefix="agentq-"))  # noqa: SIM115
             try:

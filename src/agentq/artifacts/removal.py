@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from agentq.artifacts.disk import (
+    NOT_WHAT_IT_SHOULD_BE,
     disk_errors,
     names_in,
     open_below,
@@ -39,24 +40,62 @@ def _empty(folder: int) -> None:
 
 
 def remove_old(
-    root: str, parts: Sequence[str], before_ms: int, is_left_over: Callable[[str], bool]
+    root: str,
+    parts: Sequence[str],
+    before_ms: int,
+    is_left_over: Callable[[str], bool],
+    *,
+    depth: int = 0,
 ) -> int:
-    """Remove the files of a folder that are older and left over; returns how many there were."""
-    removed = 0
+    """Remove the files of a folder that are older and left over; returns how many there were.
+
+    With `depth`, those of the folders inside it too, so deep.
+    """
     with (
         disk_errors(f"clean up below {root}"),
         suppress(FileNotFoundError),
         open_folder(root, parts) as folder,
     ):
-        for name in names_in(folder):
-            with suppress(FileNotFoundError):
-                found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-                # When it got this name: a link keeps the time of writing, which may be long ago.
-                old = found.st_ctime_ns < before_ms * 1_000_000
-                if old and not stat.S_ISDIR(found.st_mode) and is_left_over(name):
-                    os.unlink(name, dir_fd=folder)
-                    removed += 1
+        return _remove_old(folder, before_ms, is_left_over, depth)
+    return 0
+
+
+def _remove_old(
+    folder: int, before_ms: int, is_left_over: Callable[[str], bool], depth: int
+) -> int:
+    removed = 0
+    for entry in _entries(folder):
+        with suppress(FileNotFoundError):
+            if entry.is_dir(follow_symlinks=False):
+                removed += _in_child(folder, entry.name, before_ms, is_left_over, depth)
+                continue
+            # When it got this name: a link keeps the time of writing, which may be long ago.
+            old = entry.stat(follow_symlinks=False).st_ctime_ns < before_ms * 1_000_000
+            if old and is_left_over(entry.name):
+                os.unlink(entry.name, dir_fd=folder)
+                removed += 1
     return removed
+
+
+def _in_child(
+    parent: int, name: str, before_ms: int, is_left_over: Callable[[str], bool], depth: int
+) -> int:
+    if not depth:
+        return 0
+    try:
+        with open_below(parent, name) as folder:
+            return _remove_old(folder, before_ms, is_left_over, depth - 1)
+    except OSError as error:
+        # An agent may have closed its folder to us, or put something else there meanwhile. That
+        # one goes with its task; the others are swept all the same.
+        if isinstance(error, PermissionError) or error.errno in NOT_WHAT_IT_SHOULD_BE:
+            return 0
+        raise
+
+
+def _entries(folder: int) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as found:
+        return list(found)
 
 
 def _is_folder(parent: int, name: str) -> bool:

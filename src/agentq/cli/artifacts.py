@@ -16,13 +16,12 @@ from agentq.cli.options import (
     task_argument,
 )
 from agentq.cli.report import content_of
-from agentq.cli.screen import ago, emit_json, say, show_bytes, show_table, size_words
+from agentq.cli.screen import ago, emit_json, say, show_table, size_words
 from agentq.cli.session import Session, pass_session
-from agentq.core.errors import Conflict, NotFound
+from agentq.cli.streams import show_stream, standard_input, write_file
+from agentq.core.errors import NotFound
 
 if TYPE_CHECKING:
-    from typing import BinaryIO
-
     from agentq.client.reading import Reading
     from agentq.contracts.store import ArtifactRow
 
@@ -81,18 +80,17 @@ def get_artifact(
     """
     queue = session.reading()
     row, stream = queue.open_artifact(ref, name, epoch or 0)
-    data = b""
+    text = {}
     with stream:
-        if output is None:
-            data = stream.read()
+        if output is not None:
+            write_file(output, stream, replace=force)
+        elif session.json:
+            text = {"text": stream.read().decode("utf-8", "replace")}
         else:
-            _write(output, stream, force)  # it may be too large to hold
+            show_stream(stream)
     if session.json:
-        plain = _as_json(queue, queue.task(ref).id, row)
-        emit_json({**plain, "text": data.decode("utf-8", "replace")} if output is None else plain)
-    elif output is None:
-        show_bytes(data)
-    else:
+        emit_json({**_as_json(queue, queue.task(ref).id, row), **text})
+    elif output is not None:
         say(f"{output}: {size_words(row.size)}")
 
 
@@ -117,7 +115,8 @@ def put_artifact(
         )
     queue = session.speaking()
     task_id, epoch = session.holder_of(words[0] if len(words) == 2 else None, epoch)
-    stored = queue.put(task_id, name or Path(file).name, content_of(file), epoch=epoch)
+    content = standard_input() if file == "-" else content_of(file)
+    stored = queue.put(task_id, name or Path(file).name, content, epoch=epoch)
     if session.json:
         task_id = queue.task(task_id).id
         rows = [row for row in queue.artifact_list(task_id) if row.name == stored.name]
@@ -162,18 +161,6 @@ def link_artifact(session: Session, ref: str, name: str, epoch: int | None, dura
         emit_json({**_as_json(queue, task.id, rows[-1]), "url": url, "expires_at": iso(until)})
     else:
         say(url)
-
-
-def _write(output: str, stream: BinaryIO, force: bool) -> None:
-    from shutil import copyfileobj
-
-    try:
-        with Path(output).open("wb" if force else "xb") as target:
-            copyfileobj(stream, target, 1 << 20)
-    except FileExistsError:
-        raise Conflict(
-            f"{output} is there already. It was left as it is.", "--force replaces it."
-        ) from None
 
 
 def _as_json(queue: Reading, task_id: str, row: ArtifactRow) -> dict[str, object]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
@@ -19,6 +18,7 @@ from agentq.cli.options import (
 )
 from agentq.cli.session import Session, pass_session
 from agentq.cli.status import answer_with_task
+from agentq.cli.streams import spooled, standard_input
 from agentq.core.states import State
 
 _from_option = click.option(
@@ -121,7 +121,7 @@ def block(session: Session, ref: str | None, epoch: int | None, reason: str) -> 
 def content_of(file: str) -> bytes | Path:
     """What a file holds, checked to be there before anything is claimed or changed for it."""
     if file == "-":
-        return sys.stdin.buffer.read()
+        return spooled(standard_input())
     path = Path(file)
     try:
         with path.open("rb") as stream:

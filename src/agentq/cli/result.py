@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from agentq.cli.options import command, task_argument
-from agentq.cli.screen import clean, emit_json, say, show_bytes
+from agentq.cli.screen import clean, emit_json, say
 from agentq.cli.session import Session, pass_session
+from agentq.cli.streams import show_stream
 
 
 @command()
@@ -17,8 +18,9 @@ def result(session: Session, ref: str | None) -> None:
     completed without a result file gives its summary.
     """
     queue = session.reading()
-    given = queue.result(session.task_id(ref))
+    task_id = session.task_id(ref)
     if session.json:
+        given = queue.result(task_id)
         emit_json(
             {
                 "task_id": given.task.id,
@@ -28,7 +30,10 @@ def result(session: Session, ref: str | None) -> None:
                 "summary": given.summary,
             }
         )
-    elif given.name:
-        show_bytes(given.bytes())
-    else:
-        say(clean(given.text()))
+        return
+    task, stream = queue.open_result(task_id)
+    if stream is None:
+        say(clean(task.summary))
+        return
+    with stream:
+        show_stream(stream)

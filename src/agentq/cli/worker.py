@@ -15,6 +15,7 @@ from agentq.cli.options import Duration, command
 from agentq.cli.screen import is_terminal, note
 from agentq.cli.session import Session, pass_session
 from agentq.cli.signals import heed_signals
+from agentq.core.errors import Unavailable
 
 if TYPE_CHECKING:
     from agentq.client.queue import Queue
@@ -100,6 +101,8 @@ def _serve(
     from agentq.worker.workspaces import Workspaces
 
     queue = session.queue()
+    root = Path(queue.parts.settings.workspaces_root)
+    _refuse_unwritable(root)
     agent = queue.parts.agent(settings.agent_name)
     alive = is_terminal() and not log_json and not session.json
     view: Table | Lines = Table() if alive else Lines(sys.stdout, as_json=log_json or session.json)
@@ -108,7 +111,6 @@ def _serve(
     with ExitStack() as stack:
         nanny = stack.enter_context(Nanny())
         surroundings = environment()
-        root = Path(queue.parts.settings.workspaces_root)
         desk = Desk(
             queue, nanny, Workspaces(root, surroundings), role, settings, agent, surroundings,
             view.tell, secrets_in(surroundings),
@@ -122,6 +124,25 @@ def _serve(
         elif not log_json and not session.json:
             note(f"{role}: {settings.agent_name}, {settings.slots} slots. Ctrl-C ends it.")
         made.run()
+
+
+def _refuse_unwritable(root: Path) -> None:
+    """Else every attempt would fail, and its task would be charged for it."""
+    import tempfile
+
+    try:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=root):
+            return
+    except OSError as error:
+        no_folder = isinstance(error, FileExistsError | NotADirectoryError)
+        why = "it is not a folder" if no_folder else (error.strerror or str(error)).lower()
+        raise Unavailable(
+            f"Workers need a folder they can write, for the workspaces of attempts: {root} is not"
+            f" one ({why}). The worker was not started.",
+            "Mend its owner and mode. Where artifacts are in an object store, AGENTQ_HOME names"
+            " another folder.",
+        ) from error
 
 
 def _warm_slots(queue: Queue, settings: RoleSettings, *, warm: bool) -> Any:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from agentq.contracts.doorbell import Waiter
     from agentq.contracts.store import ArtifactRow, CircuitRow, Store
     from agentq.core.limits import RoleLimits
-    from agentq.core.task import Amounts
+    from agentq.core.task import Amounts, Reported
     from agentq.core.triggers import Entry
     from agentq.ledger.explain import Explanation
     from agentq.ledger.ledger import Ledger
@@ -114,9 +114,10 @@ class Reading:
     def has_broker(self) -> bool:
         return bool(self.parts.settings.broker)
 
-    def dead_messages(self, limit: int = 100) -> list[DeadMessage]:
-        """Messages of the broker that no reader could make sense of, the oldest first."""
-        return self.parts.dead_messages(limit) if self.has_broker else []
+    def dead_messages(self, limit: int = 100, begins: str = "") -> list[DeadMessage]:
+        """Messages of the broker that no reader could make sense of, the oldest first; those whose
+        key begins so."""
+        return self.parts.dead_messages(limit, begins) if self.has_broker else []
 
     def explain(self, ref: str) -> Explanation:
         """Why this task is not running, or what it is doing."""
@@ -182,6 +183,22 @@ class Reading:
 
     def result(self, ref: str) -> Result:
         """What a completed task gave: its result file, else its summary."""
+        task, report = self._report_of(ref)
+        if not report.result:
+            return Result(task, "", "", report.summary.encode())
+        content = self.artifacts.result(task.id, report.result_sha256)
+        return Result(task, report.result, report.result_sha256, content)
+
+    def open_result(self, ref: str) -> tuple[Task, BinaryIO | None]:
+        """The result file of a completed task, checked, for reading a piece at a time; None if the
+        task gave only its summary."""
+        task, report = self._report_of(ref)
+        if not report.result:
+            return task, None
+        return task, self.artifacts.open_result(task.id, report.result_sha256)
+
+    def _report_of(self, ref: str) -> tuple[Task, Reported]:
+        """A complete task and what it reported; its result is published then."""
         task = self.task(ref)
         report = task.memo.report
         if task.state is not State.COMPLETE or report is None:
@@ -190,12 +207,12 @@ class Reading:
                 f"`agentq wait {task.id}` waits for it, `agentq explain {task.id}` says why.",
                 code="no_result",
             )
-        if not report.result:
-            return Result(task, "", "", report.summary.encode())
-        # Publishing again is free, and mends a crash between the commit and the publishing.
-        self.artifacts.publish_result(task.id, report.epoch, report.result, report.result_sha256)
-        content = self.artifacts.result(task.id, report.result_sha256)
-        return Result(task, report.result, report.result_sha256, content)
+        if report.result:
+            # Publishing again is free, and mends a crash between the commit and the publishing.
+            self.artifacts.publish_result(
+                task.id, report.epoch, report.result, report.result_sha256
+            )
+        return task, report
 
     # -- the log ---------------------------------------------------------------------------------
 

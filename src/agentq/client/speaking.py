@@ -171,7 +171,7 @@ class Speaking(Reading):
         self,
         ref: str,
         name: str,
-        content: str | bytes | os.PathLike[str],
+        content: Content,
         *,
         epoch: int | None = None,
     ) -> Stored:
@@ -311,8 +311,10 @@ class Speaking(Reading):
 
 
 def _sha256(source: bytes | os.PathLike[str]) -> str:
-    data = source if isinstance(source, bytes) else Path(source).read_bytes()
-    return hashlib.sha256(data).hexdigest()
+    if isinstance(source, bytes):
+        return hashlib.sha256(source).hexdigest()
+    with Path(source).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def brief(text: str) -> str:

@@ -43,6 +43,8 @@ class Stored:
 
 #: How much of a live log is kept unless its writer says otherwise.
 LIVE_KEEP_BYTES = 8 << 20
+#: How often one store object looks through all evidence for files that never got their name.
+SWEEP_EVIDENCE_MS = 6 * 3600 * 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,8 @@ class ArtifactStore(Protocol):
     def presign(self, task_id: str, epoch: int, name: str, seconds: int) -> str:
         """Return a link that reads the file for so long, for somebody who has no rights here.
 
+        A browser saves what it gets there, and never runs it as a page of the store's host.
+
         Nobody looks whether the file is there, and whoever fetches it checks the digest. `Refused`
         by a store whose files cannot be fetched by a link.
         """
@@ -137,6 +141,10 @@ class ArtifactStore(Protocol):
 
     def result(self, task_id: str, sha256: str) -> bytes:
         """Return the published result, checked."""
+        ...
+
+    def open_result(self, task_id: str, sha256: str) -> BinaryIO:
+        """Return the published result for reading, after its content was checked."""
         ...
 
     # ---- the live log of an attempt -------------------------------------------------------------
@@ -172,7 +180,9 @@ class ArtifactStore(Protocol):
         """Drop what processes that died left behind before that time; returns how many files.
 
         Of contexts that were staged and not published, those whose (task id, sha256) the ledger
-        does not want; and unfinished results. Unfinished evidence goes with its task.
+        does not want; and unfinished results and evidence. To look for the latter means to list
+        all evidence: one store object does so again when `before_ms` is `SWEEP_EVIDENCE_MS` later.
+        (Parts of an upload to S3 that broke off are no files; a rule of the bucket removes them.)
         """
         ...
 
