@@ -10,7 +10,7 @@ import pytest
 
 from agentq.contracts.store import Tx
 from agentq.core.errors import Unavailable
-from agentq.core.limits import RoleLimits
+from agentq.core.limits import ENVELOPE_BYTES_MAX, RoleLimits
 from agentq.core.states import State
 from agentq.core.task import Amounts
 from agentq.core.triggers import Ruling
@@ -218,21 +218,36 @@ def test_a_message_that_comes_again_gets_the_same_answer(desk: Desk) -> None:
     assert again.outcome is Outcome.DUPLICATE
     assert again.answer == first.answer
     assert desk.snapshot() == before
-    # The same goes for what was refused, though it would be accepted by now,
-    desk.submit("later", requires_approval=True)
-    early = said("started", "later")
+    # The same goes for what was refused,
+    early = said("completed", epoch=2)
     assert take(desk, early) == [Outcome.REFUSED]
-    desk.approve("later")
     (again,) = ingest(desk.ledger, [early])
     assert again.outcome is Outcome.DUPLICATE
     assert answer_of(again)["status"] == "refused"
-    assert desk.state("later") is State.READY
     # and for every copy within one batch.
     done = said("completed", epoch=1, summary="done")
     assert take(desk, done, done, done) == [
         Outcome.ACCEPTED, Outcome.DUPLICATE, Outcome.DUPLICATE
     ]  # fmt: skip
     assert desk.kinds().count("completed") == 1
+
+
+def test_a_start_that_was_refused_leaves_nothing_behind(desk: Desk) -> None:
+    # Given a role that has no room, when its workers ask for more and more,
+    desk.submit("running")
+    start(desk, "running")
+    desk.ledger.set_limits("worker", RoleLimits(max_running=1))
+    desk.submit("later")
+    before = desk.snapshot()
+    early = said("started", "later")
+    assert take(desk, early, said("started", "later"), said("started", "nowhere")) == [
+        Outcome.REFUSED, Outcome.REFUSED, Outcome.REFUSED
+    ]  # fmt: skip
+    # then the ledger does not grow,
+    assert desk.snapshot() == before
+    # and who asks again, in whatever words, is heard again.
+    take(desk, said("completed", "running", epoch=1))
+    assert take(desk, early) == [Outcome.ACCEPTED]
 
 
 def test_a_late_copy_of_a_start_gives_nobody_an_attempt_that_is_lost(desk: Desk) -> None:
@@ -257,6 +272,14 @@ def test_an_id_stands_for_one_message(desk: Desk) -> None:
     # Another sender may count from 1 as well.
     desk.submit("task-2")
     assert start(desk, "task-2", sender="go-1", message_id="1") == 1
+
+
+def test_ids_of_different_senders_are_never_the_same(desk: Desk) -> None:
+    # However the names are cut: a name may hold a colon, and so may an id.
+    desk.submit()
+    desk.submit("task-2")
+    assert start(desk, sender="w1", message_id="q:1") == 1
+    assert start(desk, "task-2", sender="w1:q", message_id="1") == 1
 
 
 def test_messages_are_forgotten_after_a_while_and_tasks_are_not_needed_for_it(desk: Desk) -> None:
@@ -351,8 +374,32 @@ def test_what_cannot_be_read_changes_nothing_and_says_why(desk: Desk, what: str)
     (verdict,) = ingest(desk.ledger, [Incoming("", UNREADABLE[what], ANSWERS, "worker")])
     assert verdict.outcome is Outcome.UNREADABLE
     assert len(verdict.reason) > 10
-    assert verdict.answer == b""
+    assert bool(verdict.answer) == (what == "too long")
     assert desk.snapshot() == before
+
+
+def test_who_sends_too_much_hears_so(desk: Desk) -> None:
+    # The message is as good as lost, but its sender need not wait for an answer, nor guess.
+    desk.submit()
+    start(desk)
+    long = said("completed", epoch=1, message_id="m-long", summary="x" * ENVELOPE_BYTES_MAX)
+    (verdict,) = ingest(desk.ledger, [long])
+    assert verdict.outcome is Outcome.UNREADABLE
+    answer = answer_of(verdict)
+    reason, remedy = answer.pop("reason"), answer.pop("remedy")
+    assert answer == {
+        "v": 1, "task_id": "task-1", "epoch": 1, "from": "agentq", "to": "js-1",
+        "in_reply_to": "m-long", "status": "refused", "about": "completed", "code": "too_large",
+    }  # fmt: skip
+    assert "65536" in reason and "artifact" in remedy
+    assert desk.state() is State.IN_PROGRESS
+    # It is told what can be known of it, be that little, and nobody else is.
+    for body in (b"[" * 70_000, b"\xff" * 70_000, json.dumps({"from": 5, "epoch": "1"}).encode()):
+        (verdict,) = ingest(desk.ledger, [Incoming("p-1", body.ljust(70_000), ANSWERS, "worker")])
+        answer = answer_of(verdict)
+        assert (answer["in_reply_to"], answer["code"]) == ("p-1", "too_large")
+    (verdict,) = ingest(desk.ledger, [Incoming("p-1", b" " * 70_000, "agentq.ingest", "worker")])
+    assert verdict.answer == b""
 
 
 def test_what_is_unknown_is_passed_over_and_null_is_nothing(desk: Desk) -> None:
@@ -382,7 +429,9 @@ def test_secrets_and_long_words_are_not_kept(desk: Desk) -> None:
     assert len(desk.task().summary) <= 4000
 
 
-@pytest.mark.parametrize("to", ["", "agentq.role.worker", "agentq.ingest", "x" * 256])
+@pytest.mark.parametrize(
+    "to", ["", "agentq.role.worker", "agentq.ingest", "x" * 256, "x\ud800", "\x00"]
+)
 def test_some_are_not_answered(desk: Desk, to: str) -> None:
     # Nobody makes agentq write into its own queues.
     desk.submit()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agentq.artifacts import objects_bucket
 from agentq.artifacts.files import FileArtifacts
+from agentq.artifacts.objects import ObjectArtifacts
 from agentq.core.states import State
 from agentq.core.task import ExpectedOutput
 from agentq.ledger.ingest import Outcome, ingest
@@ -126,3 +129,102 @@ def test_without_a_store_files_are_refused(desk: Desk) -> None:
     desk.submit()
     start(desk)
     assert take(desk, said("completed", epoch=1, result="text")) == [Outcome.REFUSED]
+
+
+# -- the same report again -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_the_same"),
+    [
+        ({"artifacts": [{"name": "log.txt", "content": "green"}]}, True),
+        ({}, True),
+        ({"artifacts": [{"name": "log.txt", "content": "red"}]}, False),
+        ({"artifacts": [{"name": "other.txt", "content": "green"}]}, False),
+        ({"artifacts": [{"name": "log.txt", "size": 5, "sha256": "f" * 64}]}, False),
+        ({"result": "green"}, False),
+    ],
+)
+def test_a_report_with_other_files_is_another_report(
+    desk: Desk, files: FileArtifacts, fields: dict[str, Any], is_the_same: bool
+) -> None:
+    # Given a report that was accepted, when it comes again under another id,
+    desk.submit()
+    start(desk)
+    listed = [{"name": "log.txt", "content": "green"}]
+    ingest(desk.ledger, [said("completed", epoch=1, summary="done", artifacts=listed)], files)
+    (verdict,) = ingest(desk.ledger, [said("completed", epoch=1, summary="done", **fields)], files)
+    # then it is accepted as the same only if it brings nothing else: what goes nowhere is refused.
+    if is_the_same:
+        assert verdict.outcome is Outcome.ACCEPTED
+        assert desk.kinds()[-1] == "completed"
+    else:
+        assert answer_of(verdict)["code"] == "stale"
+        assert desk.kinds()[-1] == "report_refused"
+    assert [row.name for row in desk.ledger.views.artifacts(desk.key("task-1"))] == ["log.txt"]
+
+
+def test_only_how_an_attempt_ends_brings_files(desk: Desk, files: FileArtifacts) -> None:
+    desk.submit()
+    start(desk)
+    listed = [{"name": "log.txt", "content": "green"}]
+    (verdict,) = ingest(
+        desk.ledger, [said("progress", epoch=1, percent=1, artifacts=listed)], files
+    )
+    assert verdict.outcome is Outcome.ACCEPTED
+    assert files.put("task-1", 1, "log.txt", b"free").size == 4
+
+
+# -- a store that is away --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def away(monkeypatch: pytest.MonkeyPatch) -> ObjectArtifacts:
+    """An object store at an address where nobody listens."""
+    monkeypatch.setattr(
+        objects_bucket, "_RETRIES", {"max_retries": 0, "retry_timeout": timedelta(seconds=1)}
+    )
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "none")
+    options = {"endpoint": "http://127.0.0.1:1", "region": "us-east-1"}
+    return ObjectArtifacts("s3://bucket/place", options)
+
+
+def test_who_brings_files_waits_and_nobody_else(
+    desk: Desk, files: FileArtifacts, away: ObjectArtifacts
+) -> None:
+    # Given one who reports with a file while the store is away, and says more after it,
+    desk.submit()
+    desk.submit("task-2")
+    start(desk, sender="a")
+    start(desk, "task-2", sender="b")
+    desk.clock.forward(50)
+    batch = [
+        said("completed", sender="a", epoch=1, result="# It"),
+        said("failed", sender="a", epoch=1, summary="no, it is not done"),
+        said("heartbeat", "task-2", sender="b", epoch=1),
+        said("heartbeat", sender="a", epoch=1),
+        said("progress", "task-2", sender="b", epoch=1, percent=5),
+    ]
+    verdicts = ingest(desk.ledger, batch, away)
+    # then that waits, in its order, and everybody else is heard;
+    assert [verdict.outcome for verdict in verdicts] == [
+        Outcome.WAITING, Outcome.WAITING, Outcome.ACCEPTED, Outcome.ACCEPTED, Outcome.ACCEPTED
+    ]  # fmt: skip
+    assert [verdict.answer for verdict in verdicts[:2]] == [b"", b""]
+    # the lease of whoever waits is renewed,
+    assert desk.task().wake_at == desk.clock.now + 60_000
+    # and when the store is back it is as if it had come then.
+    outcomes = [verdict.outcome for verdict in ingest(desk.ledger, batch[:2], files)]
+    assert outcomes == [Outcome.ACCEPTED, Outcome.REFUSED]
+    assert desk.states("task-1", "task-2") == [State.COMPLETE, State.IN_PROGRESS]
+
+
+def test_a_report_of_stored_files_waits_too(desk: Desk, away: ObjectArtifacts) -> None:
+    # A store that cannot be asked about a file must not be taken for one that has lost it.
+    desk.submit()
+    start(desk)
+    listed = [{"name": "log.txt", "size": 5, "sha256": "f" * 64}]
+    (verdict,) = ingest(desk.ledger, [said("completed", epoch=1, artifacts=listed)], away)
+    assert verdict.outcome is Outcome.WAITING
+    assert desk.state() is State.IN_PROGRESS

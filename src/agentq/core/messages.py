@@ -146,11 +146,7 @@ def read_message(body: bytes, message_id: str = "") -> Said:
 def read_json(body: bytes) -> dict[str, Any]:
     """An envelope's fields, or `Invalid`: too long, not JSON, not an object."""
     if len(body) > ENVELOPE_BYTES_MAX:
-        raise Invalid(
-            f"An envelope has at most {ENVELOPE_BYTES_MAX} bytes, this one has {len(body)}.",
-            "Put long text into an artifact.",
-            code="too_large",
-        )
+        raise too_large(len(body))
     try:
         plain = json.loads(body.decode("utf-8"), parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
@@ -160,6 +156,15 @@ def read_json(body: bytes) -> dict[str, Any]:
     if type(plain) is not dict:
         raise Invalid(f"An envelope is a JSON object, got {str(plain)[:60]!r}.", "Mend it.")
     return plain
+
+
+def too_large(size: int) -> Invalid:
+    """Why a message of so many bytes is not read."""
+    return Invalid(
+        f"An envelope has at most {ENVELOPE_BYTES_MAX} bytes, this one has {size}.",
+        "Put long text into an artifact.",
+        code="too_large",
+    )
 
 
 def _no_number(word: str) -> None:
@@ -340,17 +345,58 @@ def answer_envelope(
         "about": str(message.status),
     }
     if refusal is not None:
-        return {
-            **answer,
-            "code": refusal.code,
-            "reason": shorten(refusal.cause, 2000),
-            "remedy": shorten(refusal.remedy, 2000),
-        }
+        return {**answer, **_refused(refusal)}
     if lease_seconds:
         answer["lease_seconds"] = lease_seconds
     if task is not None:
         answer["notes"] = _fitting_notes(task)
     return answer
+
+
+def unread_envelope(body: bytes, message_id: str, refusal: AgentqError) -> dict[str, Any]:
+    """The answer to a message that was not taken in, with as much of it as can be read all the
+    same: its sender waits for an answer, and must know to what."""
+    plain = _as_far_as_readable(body)
+    identity = plain.get("message_id") or message_id
+    answer: dict[str, Any] = {
+        "v": ENVELOPE_VERSION,
+        "from": AGENTQ,
+        "in_reply_to": identity if _MESSAGE_ID.match(identity) else "",
+        "status": "refused",
+        **_refused(refusal),
+    }
+    for word, theirs, check in (
+        ("task_id", "task_id", check_id), ("to", "from", check_role), ("about", "status", _status)
+    ):  # fmt: skip
+        try:
+            answer[word] = str(check(plain.get(theirs, "")))
+        except Invalid:
+            continue
+    try:
+        answer["epoch"] = _number(plain, "epoch", 0, _WHOLE_MAX)
+    except Invalid:
+        answer["epoch"] = 0
+    return answer
+
+
+def _as_far_as_readable(body: bytes) -> dict[str, Any]:
+    """The fields of one line of an envelope that need not be a good one."""
+    try:
+        plain = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    if type(plain) is not dict:
+        return {}
+    kinds = {"message_id": str, "task_id": str, "from": str, "status": str, "epoch": int}
+    return {word: plain[word] for word, kind in kinds.items() if type(plain.get(word)) is kind}
+
+
+def _refused(refusal: AgentqError) -> dict[str, Any]:
+    return {
+        "code": refusal.code,
+        "reason": shorten(refusal.cause, 2000),
+        "remedy": shorten(refusal.remedy, 2000),
+    }
 
 
 def encode(envelope: Mapping[str, Any]) -> bytes:

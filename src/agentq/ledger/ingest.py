@@ -5,29 +5,34 @@ under the same fence as everything else: only the attempt that holds a task is l
 said and what became of that are remembered together, so a message that comes again gets the answer
 that it got, whatever has happened since.
 
-Heartbeats are not remembered: to hear one twice changes nothing.
+Heartbeats are not remembered: to hear one twice changes nothing. Nor is a start that was refused.
+
+Files that come with a message are stored before it is decided, outside the transaction. Where that
+takes long, or cannot be now, the message waits and its attempt is kept alive; nobody else waits.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 from agentq.contracts.store import ArtifactRow, DedupRow, Lease, Tx
 from agentq.core import triggers as t
-from agentq.core.errors import AgentqError, Invalid, NotFound, Refused, Stale
+from agentq.core.custody import already_accepted
+from agentq.core.errors import AgentqError, NotFound, Refused, Stale, Unavailable
 from agentq.core.limits import PROGRESS_CHARS_MAX, SUMMARY_CHARS_MAX, shorten
-from agentq.core.messages import Said, Status, read_message
+from agentq.core.messages import Said, Status
 from agentq.core.secrets import redact
 from agentq.core.states import State
-from agentq.core.steps import fenced_out
+from agentq.core.steps import fenced_out, stale
 from agentq.core.task import NOTHING, Task
 from agentq.core.words import check_trigger
 from agentq.ledger import claims
 from agentq.ledger.letters import (
     REFUSALS,
+    Attempt,
     Incoming,
     Letter,
     Outcome,
@@ -35,10 +40,11 @@ from agentq.ledger.letters import (
     Verdict,
     accepted,
     again,
-    bring_files,
     discard_unrecorded,
     is_under_way,
+    opened,
     refused,
+    store_files,
     taken,
     wrong_role,
 )
@@ -48,7 +54,7 @@ if TYPE_CHECKING:
     from agentq.contracts.artifacts import ArtifactStore
     from agentq.ledger.ledger import Ledger
 
-__all__ = ["Incoming", "Outcome", "Verdict", "ingest"]
+__all__ = ["Incoming", "Letter", "Outcome", "Verdict", "ingest", "judge", "needs_discarding"]
 
 #: How long a message is remembered: longer than any broker keeps one that nobody acknowledged.
 REMEMBERED_MS = 7 * 24 * 3600 * 1000
@@ -59,38 +65,74 @@ def ingest(
 ) -> list[Verdict]:
     """Take messages in, in their order; the verdict on each.
 
-    `artifacts` is where files go that come with a message. Raises `Unavailable` if the ledger or
-    that store cannot serve: some of the messages may have been taken then, and all of them may be
-    given here again.
+    `artifacts` is where files go that come with a message. While that store cannot serve, messages
+    that bring files wait, and those that follow them; all others are decided. Raises `Unavailable`
+    if the ledger cannot serve: some of the messages may have been taken then, and all of them may
+    be given here again.
     """
-    verdicts: dict[int, Verdict] = {}
-    letters: dict[int, Letter] = {}
-    for number, incoming in enumerate(messages):
-        try:
-            said = read_message(incoming.body, incoming.id)
-        except Invalid as error:
-            verdicts[number] = Verdict(Outcome.UNREADABLE, str(error))
-        else:
-            digest = hashlib.sha256(incoming.body).hexdigest()
-            letters[number] = Letter(incoming, said, digest)
-    waiting = list(letters.items())
-    while waiting:
-        bring_files(ledger, artifacts, [each for _, each in waiting])
-        done = ledger.store.write(partial(_take_round, ledger, [each for _, each in waiting]))
-        for (number, letter), verdict in zip(waiting, done, strict=False):
-            verdicts[number] = verdict
-            if artifacts is not None and letter.stored and verdict.outcome is not Outcome.ACCEPTED:
-                discard_unrecorded(ledger, artifacts, letter)
-        waiting = waiting[len(done) :]
-    return [verdicts[number] for number in range(len(messages))]
+    looked_at = [opened(incoming) for incoming in messages]
+    verdicts = {at: each for at, each in enumerate(looked_at) if isinstance(each, Verdict)}
+    letters = {at: each for at, each in enumerate(looked_at) if isinstance(each, Letter)}
+    left = list(letters)
+    while left:
+        done = judge(ledger, [letters[at] for at in left])
+        verdicts.update(zip(left, done, strict=True))
+        brought = False
+        for at in left:
+            verdict, letter = verdicts[at], letters[at]
+            if verdict.outcome is not Outcome.WAITING:
+                if artifacts is not None and needs_discarding(letter, verdict):
+                    with suppress(Unavailable):  # what is left goes with its task
+                        discard_unrecorded(ledger, artifacts, letter)
+            elif verdict.lease is not None:
+                brought = _stored(artifacts, letter, verdict.lease.epoch) or brought
+        # Those whose turn it is now have their files, or the store is away.
+        waiting = [at for at in left if verdicts[at].outcome is Outcome.WAITING]
+        left = waiting if brought else []
+    return [verdicts[at] for at in range(len(messages))]
 
 
-def _take_round(ledger: Ledger, letters: Sequence[Letter], tx: Tx) -> list[Verdict]:
+def _stored(artifacts: ArtifactStore | None, letter: Letter, epoch: int) -> bool:
+    try:
+        store_files(artifacts, letter, epoch)
+    except Unavailable:
+        return False
+    return True
+
+
+def needs_discarding(letter: Letter, verdict: Verdict) -> bool:
+    """Whether files were stored for it in vain; others may have recorded the same, meanwhile."""
+    return bool(letter.stored) and verdict.outcome is not Outcome.ACCEPTED
+
+
+def judge(ledger: Ledger, letters: Sequence[Letter]) -> list[Verdict]:
+    """The verdict on each, in their order; each is committed.
+
+    A letter waits if its attempt holds the task and its files are not stored (see `store_files`),
+    and so does what that attempt says after it. Its lease is renewed.
+    """
+    verdicts: list[Verdict] = []
+    waiting: set[Attempt] = set()
+    while len(verdicts) < len(letters):
+        rest = letters[len(verdicts) :]
+        done = ledger.store.write(partial(_take_round, ledger, rest, frozenset(waiting)))
+        waiting.update(
+            letter.attempt
+            for letter, verdict in zip(rest, done, strict=False)
+            if verdict.outcome is Outcome.WAITING
+        )
+        verdicts += done
+    return verdicts
+
+
+def _take_round(
+    ledger: Ledger, letters: Sequence[Letter], waiting: frozenset[Attempt], tx: Tx
+) -> list[Verdict]:
     """As many of them as one transaction can decide."""
-    taking = _Round(tx, _Batch.of(ledger, tx), letters)
+    taking = _Round(tx, _Batch.of(ledger, tx), letters, waiting)
     verdicts: list[Verdict] = []
     for letter in letters:
-        if taking.lacks_its_files(letter) or (verdicts and taking.must_see_the_others(letter)):
+        if verdicts and taking.must_see_the_others(letter):
             break
         verdicts.append(taking.judge(letter))
     taking.save()
@@ -117,9 +159,12 @@ class _Batch(Work):
 class _Round:
     """The messages of one transaction."""
 
-    def __init__(self, tx: Tx, batch: _Batch, letters: Sequence[Letter]) -> None:
+    def __init__(
+        self, tx: Tx, batch: _Batch, letters: Sequence[Letter], waiting: frozenset[Attempt]
+    ) -> None:
         self._tx = tx
         self._batch = batch
+        self._waiting = set(waiting)
         self._keys = tx.keys({letter.said.task_id for letter in letters})
         batch.load(sorted(self._keys.values()))
         names = [letter.name for letter in letters if letter.said.status is not Status.HEARTBEAT]
@@ -141,16 +186,6 @@ class _Round:
             return True
         return self._tx.role(self._batch.role_id(task.to)).is_limited
 
-    def lacks_its_files(self, letter: Letter) -> bool:
-        """Whether it holds the task by now, and did not when its files should have been stored."""
-        key = self._keys.get(letter.said.task_id)
-        task = None if key is None else self._batch.tasks.get(key)
-        if task is None or letter.brought or not letter.brings:
-            return False
-        if letter.incoming.routing_key != task.to or letter.name in self._known:
-            return False
-        return is_under_way(task, letter.said.sender, letter.said.epoch or task.epoch)
-
     def judge(self, letter: Letter) -> Verdict:
         said = letter.said
         key = self._keys.get(said.task_id)
@@ -164,6 +199,12 @@ class _Round:
         earlier = self._known.get(letter.name)
         if earlier is not None:
             return again(letter, earlier, task)
+        if letter.keeps_order and letter.attempt in self._waiting:
+            return Verdict(Outcome.WAITING)
+        epoch = said.epoch or task.epoch
+        if letter.brings and not letter.brought and is_under_way(task, said.sender, epoch):
+            self._waiting.add(letter.attempt)
+            return Verdict(Outcome.WAITING, lease=self._renew(key, task, epoch, said))
         epoch, refusal = 0, None
         try:
             epoch = self._take(key, task, letter)
@@ -186,12 +227,15 @@ class _Round:
             self._tx.renew(leases)
 
     def _note(self, letter: Letter, epoch: int, refusal: Refusal | None) -> None:
-        if letter.said.status is Status.HEARTBEAT:
+        said = letter.said
+        if said.status is Status.HEARTBEAT:
             return
+        if said.status is Status.STARTED and refusal is not None:
+            return  # it changed nothing, and a role without room refuses many of them
         code = "" if refusal is None else refusal.code
         row = DedupRow(
             letter.name,
-            letter.said.task_id,
+            said.task_id,
             f"{letter.digest}:{epoch}:{code}",
             0,
             self._batch.now + REMEMBERED_MS,
@@ -228,8 +272,22 @@ class _Round:
             files = [each for each in letter.files if held and each.epoch == epoch]
             if files:
                 self._record(key, files)
-            self._tell(key, _ending(epoch, letter))
+            ending = _ending(epoch, letter)
+            if not held and isinstance(ending, t.Report):
+                self._refuse_if_another(key, task, ending, letter)
+            self._tell(key, ending)
         return epoch
+
+    def _refuse_if_another(self, key: int, task: Task, report: t.Report, letter: Letter) -> None:
+        """A report that was accepted may come again; with other files it is another report."""
+        if not letter.brings or not already_accepted(task, report):
+            return
+        rows = self._tx.artifacts_of(key)
+        recorded = {row.name: row.sha256 for row in rows if row.epoch == report.epoch}
+        if any(recorded.get(name) != sha256 for name, sha256 in letter.digests.items()):
+            by, word = f"attempt {report.epoch}", str(letter.said.status)
+            self._batch.apply(key, t.RefuseReport(report.epoch, by, word, report.summary))
+            raise stale(task, report.epoch)
 
     def _start(self, key: int, task: Task, said: Said) -> int:
         claim = t.Claim(said.sender, said.lease_seconds * 1000)
@@ -241,11 +299,12 @@ class _Round:
                 self._tx.unhold([key])  # taken before the claim was refused; others go on here
             raise
 
-    def _renew(self, key: int, task: Task, epoch: int, said: Said) -> None:
-        lease_ms = (said.lease_seconds or task.spec.lease_seconds) * 1000
+    def _renew(self, key: int, task: Task, epoch: int, said: Said) -> Lease:
+        lease = Lease(key, epoch, (said.lease_seconds or task.spec.lease_seconds) * 1000)
         before = self._leases.get(key)
-        if before is None or before.epoch != epoch or before.lease_ms < lease_ms:
-            self._leases[key] = Lease(key, epoch, lease_ms)
+        if before is None or before.epoch != epoch or before.lease_ms < lease.lease_ms:
+            self._leases[key] = lease
+        return lease
 
     def _tell(self, key: int, trigger: t.Trigger) -> None:
         outcome = claims.tell(self._tx, self._batch, [(key, trigger)])[0]
@@ -277,9 +336,7 @@ def _ending(epoch: int, letter: Letter) -> t.Trigger:
     said = letter.said
     text = shorten(redact(said.summary), SUMMARY_CHARS_MAX)
     if said.status is Status.COMPLETED:
-        result = letter.result
-        name, sha256 = (result.name, result.sha256) if result is not None else ("", "")
-        return t.Report(epoch, text, name, sha256, cost=said.cost)
+        return t.Report(epoch, text, *letter.result, cost=said.cost)
     if said.status is Status.FAILED:
         # Chance that anybody can repeat: the digest of a message is as good as a dice.
         jitter = int(letter.digest[:8], 16) / 2**32

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
 from agentq.core.errors import AgentqError, Conflict, Damaged, Invalid, NotFound, Refused
-from agentq.core.messages import File, Said, Status, answer_envelope, encode
+from agentq.core.kinds import is_readable
+from agentq.core.messages import (
+    ENDINGS,
+    File,
+    Said,
+    Status,
+    answer_envelope,
+    encode,
+    read_message,
+    unread_envelope,
+)
 from agentq.core.states import State
 from agentq.core.steps import stale
 from agentq.core.task import Task
@@ -16,7 +26,7 @@ from agentq.core.triggers import AddArtifact
 
 if TYPE_CHECKING:
     from agentq.contracts.artifacts import ArtifactStore
-    from agentq.contracts.store import DedupRow
+    from agentq.contracts.store import DedupRow, Lease
     from agentq.ledger.ledger import Ledger
 
 RESULT_NAME = "result.md"
@@ -41,22 +51,30 @@ class Incoming:
 
 
 class Outcome(StrEnum):
-    """What became of a message. All but unreadable ones are done with and may be acknowledged."""
+    """What became of a message. Those that were accepted, refused or known already are done with
+    and may be acknowledged. One that waits brings files that are not stored yet, or comes after
+    such a one: nothing was decided, and it must be given to the ledger again."""
 
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
     REFUSED = "refused"
     UNREADABLE = "unreadable"
+    WAITING = "waiting"
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """The outcome; why, if it was not accepted; and the envelope to send to its `reply_to`, if it
-    has one that is answered."""
+    has one that is answered. Of one that waits for its files: what keeps its attempt alive."""
 
     outcome: Outcome
     reason: str = ""
     answer: bytes = b""
+    lease: Lease | None = None
+
+
+#: Who speaks about which task. What one says is heard in its order.
+Attempt: TypeAlias = tuple[str, str]
 
 
 @dataclass(slots=True)
@@ -66,28 +84,77 @@ class Letter:
     incoming: Incoming
     said: Said
     digest: str
+    #: Under which attempt its files are stored; 0 before.
+    epoch: int = 0
     #: Stored under this epoch, and not recorded yet.
     files: tuple[AddArtifact, ...] = ()
     #: Why its files could not be taken.
     trouble: Refusal | None = None
-    #: Names among `files` that were stored for this message.
+    #: Names of files that were stored for this message, be it in vain.
     stored: tuple[str, ...] = ()
     #: Whether its files were taken, or found to be trouble.
     brought: bool = False
 
     @property
     def brings(self) -> bool:
-        return bool(self.said.result or self.said.artifacts)
+        return bool(self.said.result or self.said.artifacts) and self.said.status in ENDINGS
 
     @property
     def name(self) -> str:
-        """Under which it is remembered: ids of different senders are different ids."""
-        return f"message:{self.said.sender}:{self.said.id}"
+        """Under which it is remembered: ids of different senders are different ids. Neither can
+        hold a space."""
+        return f"message:{self.said.sender} {self.said.id}"
 
     @property
-    def result(self) -> AddArtifact | None:
+    def attempt(self) -> Attempt:
+        return self.said.task_id, self.said.sender
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether it must not overtake what its sender said before. A sign of life may."""
+        return self.said.status is not Status.HEARTBEAT
+
+    @property
+    def all_files(self) -> tuple[File, ...]:
+        result = (File(RESULT_NAME, self.said.result),) if self.said.result else ()
+        return (*self.said.artifacts, *result)
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """What the files are that it brings, stored or not."""
+        return {
+            file.name: (
+                file.sha256
+                if file.content is None
+                else hashlib.sha256(file.content.encode()).hexdigest()
+            )
+            for file in self.all_files
+        }
+
+    @property
+    def result(self) -> tuple[str, str]:
+        """Name and digest of the file that is the result; empty if there is none."""
         wanted = RESULT_NAME if self.said.result else self.said.result_ref
-        return next((each for each in self.files if each.name == wanted), None) if wanted else None
+        return (wanted, self.digests[wanted]) if wanted else ("", "")
+
+
+def opened(incoming: Incoming) -> Letter | Verdict:
+    """What a message says, or the verdict on one that nobody can read."""
+    try:
+        said = read_message(incoming.body, incoming.id)
+    except Invalid as error:
+        # Its sender could do better, and waits: the others would not know what to do with it.
+        answered = error.code == "too_large"
+        return unread(incoming, error) if answered else Verdict(Outcome.UNREADABLE, str(error))
+    except RecursionError:
+        return Verdict(Outcome.UNREADABLE, "It nests too deeply to be read.")
+    return Letter(incoming, said, hashlib.sha256(incoming.body).hexdigest())
+
+
+def unread(incoming: Incoming, refusal: Invalid) -> Verdict:
+    """The verdict on a message that is not read, for a reason that its sender should hear."""
+    answer = unread_envelope(incoming.body, incoming.id, refusal)
+    return Verdict(Outcome.UNREADABLE, str(refusal), _addressed(incoming, answer))
 
 
 # -- verdicts --------------------------------------------------------------------------------------
@@ -131,18 +198,20 @@ def accepted(letter: Letter, epoch: int, task: Task) -> Verdict:
         lease_seconds=(said.lease_seconds or task.spec.lease_seconds) if renews else 0,
         task=task if said.status is Status.STARTED else None,
     )
-    return Verdict(Outcome.ACCEPTED, "", _addressed(letter, answer))
+    return Verdict(Outcome.ACCEPTED, "", _addressed(letter.incoming, answer))
 
 
 def refused(letter: Letter, refusal: AgentqError) -> Verdict:
     # With the epoch that it said: nobody learns the fence of others from a refusal.
     answer = answer_envelope(letter.said, letter.said.epoch, refusal=refusal)
-    return Verdict(Outcome.REFUSED, str(refusal), _addressed(letter, answer))
+    return Verdict(Outcome.REFUSED, str(refusal), _addressed(letter.incoming, answer))
 
 
-def _addressed(letter: Letter, answer: dict[str, object]) -> bytes:
-    to = letter.incoming.reply_to
-    if not to or to.startswith(_OWN_QUEUES) or len(to.encode()) > _ADDRESS_BYTES_MAX:
+def _addressed(incoming: Incoming, answer: dict[str, object]) -> bytes:
+    to = incoming.reply_to
+    if not to or to.startswith(_OWN_QUEUES) or not is_readable(to):
+        return b""
+    if len(to.encode()) > _ADDRESS_BYTES_MAX:
         return b""
     return encode(answer)
 
@@ -165,52 +234,61 @@ def taken(name: str, epoch: int) -> Conflict:
 # -- files that come with a message ----------------------------------------------------------------
 
 
-def bring_files(ledger: Ledger, artifacts: ArtifactStore | None, letters: Sequence[Letter]) -> None:
-    """Store what came with messages of attempts that hold their tasks: outside the transaction,
-    which decides again who holds what."""
-    bringing = [letter for letter in letters if letter.brings and not letter.brought]
-    if not bringing:
-        return
-    tasks = ledger.views.by_id(sorted({letter.said.task_id for letter in bringing}))
-    for letter in bringing:
-        task = tasks.get(letter.said.task_id)
-        if task is None or letter.incoming.routing_key != task.to:
-            continue
-        epoch = letter.said.epoch or task.epoch
-        if not is_under_way(task, letter.said.sender, epoch):
-            continue
-        letter.brought = True
-        try:
-            _bring(artifacts, letter, epoch)
-        except REFUSALS as error:
-            letter.trouble = error
+def store_files(artifacts: ArtifactStore | None, letter: Letter, epoch: int) -> None:
+    """Store what came with a message of an attempt that holds its task: outside any transaction,
+    and the next one decides again who holds what.
+
+    Raises `Unavailable` if the store cannot serve; then it may be tried again.
+    """
+    letter.epoch, letter.files = epoch, ()
+    try:
+        _store(artifacts, letter)
+    except REFUSALS as error:
+        letter.trouble = error
+    letter.brought = True
 
 
-def _bring(artifacts: ArtifactStore | None, letter: Letter, epoch: int) -> None:
+def _store(artifacts: ArtifactStore | None, letter: Letter) -> None:
     if artifacts is None:
         raise Refused("There is no place for files here. Nothing was recorded.", "Send none.")
-    said = letter.said
-    files = said.artifacts
-    if said.result:
-        files = (*files, File(RESULT_NAME, said.result))
-    for file in files:
+    task_id, epoch = letter.said.task_id, letter.epoch
+    for file in letter.all_files:
         if file.content is not None:
-            stored = artifacts.put(said.task_id, epoch, file.name, file.content.encode())
-            letter.stored += (stored.name,)
+            stored = artifacts.put(task_id, epoch, file.name, file.content.encode())
+            if stored.name not in letter.stored:
+                letter.stored += (stored.name,)
             size, sha256 = stored.size, stored.sha256
             media_type = stored.media_type
         else:
-            wrong = artifacts.check(said.task_id, epoch, file.name, file.sha256, file.size)
-            if wrong:
-                raise Refused(f"{wrong} The report was not accepted.", "Store it and report again.")
+            _check_stored(artifacts, letter, file)
             size, sha256 = file.size, file.sha256
             media_type = file.media_type or "application/octet-stream"
         letter.files += (AddArtifact(epoch, file.name, size, sha256, media_type),)
 
 
+def _check_stored(artifacts: ArtifactStore, letter: Letter, file: File) -> None:
+    """See that a file is there which the program has stored by itself."""
+
+    def wrong() -> str | None:
+        return artifacts.check(
+            letter.said.task_id, letter.epoch, file.name, file.sha256, file.size
+        )  # fmt: skip
+
+    if wrong():
+        # A store that is away says so of every file. Nobody loses a report by that: `probe` raises.
+        artifacts.probe()
+        if found := wrong():
+            raise Refused(f"{found} The report was not accepted.", "Store it and report again.")
+
+
 def discard_unrecorded(ledger: Ledger, artifacts: ArtifactStore, letter: Letter) -> None:
-    key, _ = ledger.views.find(letter.said.task_id)
+    """Remove what was stored for a message that was refused."""
+    task_id, epoch = letter.said.task_id, letter.epoch
+    try:
+        key, _ = ledger.views.find(task_id)
+    except NotFound:
+        return  # its files went with it
     recorded = {(row.epoch, row.name) for row in ledger.views.artifacts(key)}
-    for file in letter.files:
-        if file.name in letter.stored and (file.epoch, file.name) not in recorded:
-            artifacts.discard(letter.said.task_id, file.epoch, file.name)
+    for name in letter.stored:
+        if (epoch, name) not in recorded:
+            artifacts.discard(task_id, epoch, name)

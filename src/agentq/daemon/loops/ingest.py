@@ -1,19 +1,25 @@
 """Ingest: what foreign workers say about their attempts is taken from the broker into the ledger.
 
 Any number of processes may do it at once: the ledger takes each message once, by its id. A message
-is let go of only when what it said is committed and its sender was answered.
+is let go of only when what it said is committed and its sender was answered. No message keeps
+others from being heard: one that brings files waits apart until they are stored (`daemon.filing`),
+and one that cannot be taken in goes to the dead letters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from agentq.contracts.delivery import INGEST, RESULTS_PREFIX, Message
-from agentq.core.errors import Unavailable
+from agentq.core.errors import AgentqError, Unavailable
+from agentq.core.messages import too_large
+from agentq.daemon.filing import Entry, Filing, Waiting
 from agentq.daemon.letters import message_id
 from agentq.daemon.loop import Loop, log
-from agentq.ledger.ingest import Incoming, Outcome, Verdict, ingest
+from agentq.ledger.ingest import Incoming, Letter, Outcome, Verdict, judge, needs_discarding
+from agentq.ledger.letters import opened, unread
 
 if TYPE_CHECKING:
     from agentq.contracts.delivery import Consumer, Received
@@ -26,6 +32,7 @@ BATCH = 100
 _OUR_QUEUES = ("agentq.", RESULTS_PREFIX)
 _WAIT_SECONDS = 5.0
 _REASON_CHARS_MAX = 500
+_NAME_CHARS_MAX = 50
 
 
 class Ingest(Loop):
@@ -39,51 +46,170 @@ class Ingest(Loop):
         self._post = post
         self._alarm = alarm
         self._consumer: Consumer | None = None
-        #: Taken and not yet in the ledger: it was away.
-        self._held: Sequence[Received] = ()
+        #: Taken and not yet in the ledger, or not yet answered: one of the two was away.
+        self._open: list[Entry] = []
+        self._waiting = Waiting()
+        self._filing = Filing(parts.ledger, lambda: parts.artifacts, alarm.ring)
+        self._trouble = ""
+        self._was_full = False
 
     def run_once(self) -> float:
         if self._consumer is None:
             self._consumer = self._parts.consumer(INGEST)
-        if not self._held:
-            self._held = self._consumer.take(BATCH, _WAIT_SECONDS, self._alarm.fd)
-        if self._held:
-            self._take_in(self._consumer, self._held)
-            self._held = ()
-        elif self._consumer.trouble:
-            raise Unavailable(self._consumer.trouble)
+        consumer = self._consumer
+        if not self._open:
+            self._take(consumer)
+        self._waiting.renew(self._parts.ledger)
+        self._tell_of_files()
+        self._open += self._stored()
+        if self._open:
+            self._settle(consumer, self._open, self._judge(self._open))
+            self._open = []
+        elif consumer.trouble and not self._waiting:
+            raise Unavailable(consumer.trouble)
         return 0.0
 
-    def _take_in(self, consumer: Consumer, received: Sequence[Received]) -> None:
-        incoming = [
-            Incoming(each.id, each.body, each.reply_to, each.routing_key) for each in received
+    # -- taking ------------------------------------------------------------------------------------
+
+    def _take(self, consumer: Consumer) -> None:
+        """What has come; of more than can be held, nothing until there is room."""
+        pause = 0.0 if self._filing.has_news else min(_WAIT_SECONDS, self._waiting.next_due())
+        count = 0 if self._waiting.full else BATCH
+        for received in consumer.take(count, pause, self._alarm.fd):
+            entry = Entry(received, opened(_incoming(received)))
+            letter = entry.read
+            if isinstance(letter, Letter) and self._waiting.is_before(letter):
+                self._hold(consumer, letter, entry)
+            else:
+                self._open.append(entry)
+        # A consumer that drops what is too long tells of it.
+        for received, size in consumer.too_long:
+            verdict = unread(_incoming(received), too_large(size))
+            self._answer([(received, verdict)])
+            self._count(received, verdict)
+
+    def _hold(self, consumer: Consumer, letter: Letter, entry: Entry) -> None:
+        older = self._waiting.add(letter, entry)
+        if older is not None:
+            consumer.ack([older.tag])  # its copy is unacknowledged, and says the same
+
+    def _stored(self) -> list[Entry]:
+        """Those whose files are stored by now, and what was said after them."""
+        entries = []
+        for letter, problem in islice(self._filing.collected(), BATCH):
+            first, *others = self._waiting.end(letter)
+            if problem:
+                first.read = Verdict(Outcome.UNREADABLE, problem)
+            entries += [first, *others]
+        return entries
+
+    def _tell_of_files(self) -> None:
+        trouble, full = self._filing.trouble, self._waiting.full
+        if trouble and not self._trouble:
+            log.warning("ingest: %d messages wait for their files to be stored: %s",
+                        len(self._waiting), trouble)  # fmt: skip
+        elif self._trouble and not trouble:
+            log.info("ingest: files are stored again")
+        if full and not self._was_full:
+            log.warning("ingest: no more is taken until some of these are stored")
+        self._trouble, self._was_full = trouble, full
+
+    # -- deciding ----------------------------------------------------------------------------------
+
+    def _judge(self, entries: Sequence[Entry]) -> list[Verdict]:
+        letters = [entry.read for entry in entries if isinstance(entry.read, Letter)]
+        decided = iter(self._decide(letters))
+        return [
+            next(decided) if isinstance(entry.read, Letter) else entry.read for entry in entries
         ]
-        verdicts = ingest(self._parts.ledger, incoming, self._parts.artifacts)
+
+    def _decide(self, letters: Sequence[Letter]) -> list[Verdict]:
+        decided = self._try(letters) if letters else []
+        if not isinstance(decided, str):
+            return decided
+        # One of them is too much for the ledger, which does not say which.
+        verdicts: list[Verdict] = []
+        waiting = set()
+        for letter in letters:
+            if letter.keeps_order and letter.attempt in waiting:
+                verdict = Verdict(Outcome.WAITING)
+            else:
+                verdict = self._decide_alone(letter)
+            if verdict.outcome is Outcome.WAITING:
+                waiting.add(letter.attempt)
+            verdicts.append(verdict)
+        return verdicts
+
+    def _decide_alone(self, letter: Letter) -> Verdict:
+        decided = self._try([letter])
+        if not isinstance(decided, str):
+            return decided[0]
+        self._parts.ledger.store.write(lambda tx: tx.now())  # raises if the ledger is to blame
+        return Verdict(Outcome.UNREADABLE, f"It cannot be taken in: {decided}")
+
+    def _try(self, letters: Sequence[Letter]) -> list[Verdict] | str:
+        """The verdicts, or why there are none."""
+        try:
+            return judge(self._parts.ledger, letters)
+        except Unavailable:
+            raise
+        except AgentqError as error:
+            return str(error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it must not stop all the others
+            log.exception("ingest: %d messages cannot be taken in together", len(letters))
+            return type(error).__name__  # its words may hold anything
+
+    # -- letting go --------------------------------------------------------------------------------
+
+    def _settle(
+        self, consumer: Consumer, entries: Sequence[Entry], verdicts: Sequence[Verdict]
+    ) -> None:
+        self._answer((entry.received, each) for entry, each in zip(entries, verdicts, strict=True))
+        done = []
+        for entry, verdict in zip(entries, verdicts, strict=True):
+            received, letter = entry.received, entry.read
+            if isinstance(letter, Letter):
+                if verdict.outcome is Outcome.WAITING:
+                    self._let_wait(consumer, letter, entry, verdict)
+                    continue
+                if needs_discarding(letter, verdict):
+                    self._filing.discard(letter)
+            if verdict.outcome is Outcome.UNREADABLE:
+                consumer.reject(received.tag, verdict.reason[:_REASON_CHARS_MAX])
+            else:
+                done.append(received.tag)
+            self._count(received, verdict)
+        consumer.ack(done)
+
+    def _let_wait(self, consumer: Consumer, letter: Letter, entry: Entry, verdict: Verdict) -> None:
+        lease = verdict.lease
+        if lease is not None:  # else it waits for another one of its attempt
+            self._waiting.begin(letter, lease)
+            self._filing.store(letter, lease.epoch)
+        self._hold(consumer, letter, entry)
+
+    def _answer(self, verdicts: Iterable[tuple[Received, Verdict]]) -> None:
         # Nobody waits at that address any more: their loss, and not worth trying again.
         self._post.publish(
             [
-                Message(message_id(f"answer-{each.id}"), "", each.reply_to, verdict.answer,
-                        mandatory=False)
-                for each, verdict in zip(received, verdicts, strict=True)
-                if verdict.answer and not each.reply_to.startswith(_OUR_QUEUES)
+                Message(message_id(f"answer-{received.id[:_NAME_CHARS_MAX]}"), "",
+                        received.reply_to, verdict.answer, mandatory=False)
+                for received, verdict in verdicts
+                if verdict.answer and not received.reply_to.startswith(_OUR_QUEUES)
             ]
         )  # fmt: skip
-        done = []
-        for each, verdict in zip(received, verdicts, strict=True):
-            self.tally.add(str(verdict.outcome))
-            if verdict.outcome is Outcome.UNREADABLE:
-                consumer.reject(each.tag, verdict.reason[:_REASON_CHARS_MAX])
-            else:
-                done.append(each.tag)
-            self._note(each, verdict)
-        consumer.ack(done)
 
-    @staticmethod
-    def _note(each: Received, verdict: Verdict) -> None:
+    def _count(self, received: Received, verdict: Verdict) -> None:
+        self.tally.add(str(verdict.outcome))
         if verdict.outcome in (Outcome.UNREADABLE, Outcome.REFUSED):
             reason = verdict.reason[:_REASON_CHARS_MAX]
-            log.warning("ingest: message %s %s: %s", each.id[:80], verdict.outcome, reason)
+            log.warning("ingest: message %r %s: %s", received.id[:80], verdict.outcome, reason)
 
     def close(self) -> None:
+        self._filing.close()
         if self._consumer is not None:
             self._consumer.close()
+
+
+def _incoming(received: Received) -> Incoming:
+    return Incoming(received.id, received.body, received.reply_to, received.routing_key)

@@ -34,6 +34,8 @@ class RabbitConsumer:
 
     def __init__(self, url: str, queue: str) -> None:
         self._tap = Tap(url, queue, f"consumer {queue}")
+        #: What the last `take` found too long: without its body, and how many bytes that had.
+        self.too_long: list[tuple[Received, int]] = []
 
     @property
     def trouble(self) -> str:
@@ -42,14 +44,17 @@ class RabbitConsumer:
 
     def take(self, count: int, timeout: float, also: int = -1) -> list[Received]:
         """Up to `count` as soon as there are any; none after `timeout` seconds, or when the file
-        `also` can be read. What is too long to be an envelope goes to the dead letters by itself.
+        `also` can be read. What is too long to be an envelope goes to the dead letters by itself;
+        `too_long` tells of it, for whoever answers.
         """
         taken = []
+        self.too_long = []
         for delivery in self._tap.take(count, timeout, also):
             if delivery.body is None:
                 self._tap.reject(delivery.tag, f"it has {delivery.size} bytes")
+                self.too_long.append((as_received(delivery, b""), delivery.size))
                 continue
-            taken.append(_received(delivery, delivery.body))
+            taken.append(as_received(delivery, delivery.body))
         return taken
 
     def ack(self, tags: Iterable[int]) -> None:
@@ -69,7 +74,8 @@ class RabbitConsumer:
         self._tap.close()
 
 
-def _received(delivery: Delivery, body: bytes) -> Received:
+def as_received(delivery: Delivery, body: bytes) -> Received:
+    """A delivery in the words of the contract."""
     properties = delivery.properties()
     headers = properties.get("application_headers")
     return Received(

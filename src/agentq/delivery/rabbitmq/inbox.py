@@ -8,8 +8,9 @@ import msgspec
 
 from agentq.contracts.delivery import CONTROL, Hint, role_queue, stop_key
 from agentq.core.envelope import ENVELOPE_VERSION
-from agentq.core.limits import ENVELOPE_BYTES_MAX, NAME_CHARS_MAX
-from agentq.core.validate import check_role
+from agentq.core.errors import Invalid
+from agentq.core.limits import ENVELOPE_BYTES_MAX
+from agentq.core.validate import check_id, check_role
 from agentq.delivery.rabbitmq.connection import Link
 from agentq.delivery.rabbitmq.tap import Tap
 from agentq.delivery.rabbitmq.wire import Delivery
@@ -94,6 +95,7 @@ def _read(delivery: Delivery) -> tuple[str, str]:
         return "", f"it is not a task envelope: {error}"
     if hinted.v != ENVELOPE_VERSION:
         return "", f"it has version {hinted.v}; version {ENVELOPE_VERSION} was expected"
-    if not 0 < len(hinted.task_id) <= NAME_CHARS_MAX:
-        return "", f"its task_id has {len(hinted.task_id)} characters"
-    return hinted.task_id, ""
+    try:
+        return check_id(hinted.task_id), ""
+    except Invalid as error:  # no task has such a name, and no ledger could look for it
+        return "", f"its task_id names no task: {error.cause}"

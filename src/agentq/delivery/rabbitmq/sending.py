@@ -114,10 +114,27 @@ def _unfit(message: Message) -> str:
     """Why it cannot be sent at all; empty if it can."""
     if len(message.body) > BODY_BYTES_MAX:
         return f"it has {len(message.body)} bytes; {ENVELOPE_BYTES_MAX} are allowed"
-    for what, text in (("id", message.id), ("exchange", message.exchange)):
-        if len(text.encode()) > KEY_BYTES_MAX:
+    for what, text in (
+        ("id", message.id), ("exchange", message.exchange),
+        ("reply_to", message.reply_to), ("user_id", message.user_id),
+    ):  # fmt: skip
+        if (size := _size(text)) > KEY_BYTES_MAX:
             return f"its {what} is longer than {KEY_BYTES_MAX} bytes"
+        if size < 0:
+            return f"its {what} is not text"
+    if _size(message.routing_key) < 0:
+        return "its routing key is not text"
     for name, value in message.headers.items():
-        if len(name.encode()) > KEY_BYTES_MAX or len(str(value)) > _HEADER_CHARS_MAX:
+        if _size(name) > KEY_BYTES_MAX or len(str(value)) > _HEADER_CHARS_MAX:
             return f"its header {name[:40]!r} is too long"
+        if min(_size(name), _size(str(value))) < 0:
+            return f"its header {name[:40]!r} is not text"
     return ""
+
+
+def _size(text: str) -> int:
+    """In bytes; -1 for what cannot be written: bytes in the guise of text."""
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        return -1

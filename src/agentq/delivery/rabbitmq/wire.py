@@ -15,13 +15,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from amqp.basic_message import Message as Content
-from amqp.exceptions import AMQPError, UnexpectedFrame
+from amqp.exceptions import UnexpectedFrame
 from amqp.method_framing import frame_handler
 from amqp.transport import SSLTransport, TCPTransport
 
 from agentq.contracts.delivery import Message
 from agentq.core.limits import ENVELOPE_BYTES_MAX
+from agentq.delivery.rabbitmq.properties import read_properties
 
 #: What is kept of a body. Envelopes have less; anything longer is unreadable anyway.
 BODY_BYTES_MAX = 2 * ENVELOPE_BYTES_MAX
@@ -33,7 +33,7 @@ _PUBLISH = b"\x00\x3c\x00\x28\x00\x00"
 _BASIC = 60
 #: Which properties a header has, by their bits in it.
 _CONTENT_TYPE, _HEADERS, _DELIVERY_MODE, _PRIORITY = 1 << 15, 1 << 13, 1 << 12, 1 << 11
-_EXPIRATION, _MESSAGE_ID = 1 << 8, 1 << 7
+_REPLY_TO, _EXPIRATION, _MESSAGE_ID, _USER_ID = 1 << 9, 1 << 8, 1 << 7, 1 << 4
 #: The broker refuses longer ones. The ledger expires the task, whatever the message does.
 _EXPIRES_MS_MAX = 2**32 - 1
 _JSON = b"\x10application/json"
@@ -55,14 +55,8 @@ class Delivery:
     size: int = 0
 
     def properties(self) -> dict[str, Any]:
-        """Message id, headers and so on; empty if they cannot be read."""
-        content = Content()
-        try:
-            content.inbound_header(self.header)
-        except (AMQPError, struct.error, ValueError, LookupError, OverflowError, RecursionError):
-            return {}
-        properties: dict[str, Any] = content.properties
-        return properties
+        """Message id, headers and so on, as far as they can be read."""
+        return read_properties(self.header)
 
 
 class _Gulping:
@@ -189,12 +183,18 @@ def publishing(channel: int, message: Message, key: str, frame_bytes_max: int) -
     """The frames that publish a message under this routing key."""
     flags = _CONTENT_TYPE | _DELIVERY_MODE | _PRIORITY
     rest = _PERSISTENT + bytes((min(max(message.priority, 0), 9),))
+    if message.reply_to:
+        flags |= _REPLY_TO
+        rest += _short(message.reply_to)
     if 0 < message.expires_ms <= _EXPIRES_MS_MAX:
         flags |= _EXPIRATION
         rest += _short(str(message.expires_ms))
     if message.id:
         flags |= _MESSAGE_ID
         rest += _short(message.id)
+    if message.user_id:
+        flags |= _USER_ID
+        rest += _short(message.user_id)
     table = b""
     if message.headers:
         flags |= _HEADERS

@@ -1,0 +1,217 @@
+"""Files that come with reports: stored by threads of their own, however long that takes.
+
+An object store may be slow, or away for an hour. Whoever only says that they are alive must not
+wait for that, so reports that bring files wait by themselves (`Waiting`) while threads insist on
+storing what they brought (`Filing`). Nothing of it is acknowledged meanwhile, and the attempts that
+wait keep their leases.
+"""
+
+from __future__ import annotations
+
+import queue
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from agentq.core.errors import Unavailable
+from agentq.daemon.loop import log
+from agentq.ledger.letters import Attempt, Letter, Verdict, discard_unrecorded, store_files
+
+if TYPE_CHECKING:
+    from agentq.contracts.artifacts import ArtifactStore
+    from agentq.contracts.delivery import Received
+    from agentq.contracts.store import Lease
+    from agentq.ledger.ledger import Ledger
+
+#: What waits is held in memory, so there is an end to it. A report is at most 64 KiB long.
+LETTERS_MAX = 1_000
+BYTES_MAX = 32 << 20
+#: How many are stored at once: a slow line, or one large file to check, does not keep all waiting.
+_LANES = 4
+_NAP_SECONDS, _NAP_SECONDS_MAX = 0.2, 5.0
+#: A lease is renewed when a third of it is over.
+_RENEWALS_PER_LEASE = 3
+
+
+@dataclass(slots=True)
+class Entry:
+    """A message as it came, and what could be read of it: a letter, or the verdict that it has."""
+
+    received: Received
+    read: Letter | Verdict
+
+
+# -- storing ---------------------------------------------------------------------------------------
+
+
+class Filing:
+    """Stores and discards the files of letters. Its owner is one thread; `done` rings for it."""
+
+    def __init__(
+        self, ledger: Ledger, artifacts: Callable[[], ArtifactStore], done: Callable[[], None]
+    ) -> None:
+        self._ledger = ledger
+        self._artifacts = artifacts
+        self._done = done
+        self._lanes: list[queue.SimpleQueue[Callable[[], None] | None]] = []
+        self._troubles: dict[int, str] = {}
+        self._stored: queue.SimpleQueue[tuple[Letter, str]] = queue.SimpleQueue()
+        self._closed = threading.Event()
+
+    @property
+    def trouble(self) -> str:
+        """Why files cannot be stored now; "" as far as anybody knows."""
+        return next(iter(list(self._troubles.values())), "")
+
+    @property
+    def has_news(self) -> bool:
+        return not self._stored.empty()
+
+    def store(self, letter: Letter, epoch: int) -> None:
+        """Store what it brings, now or when the store is back. It belongs to a thread until it is
+        `collected`."""
+
+        def job() -> None:
+            problem = ""
+            try:
+                store_files(self._artifacts(), letter, epoch)
+            except Unavailable:
+                raise
+            except Exception as error:  # noqa: BLE001 - it is reported, and others go on
+                log.exception("ingest: the files of message %r", letter.said.id)
+                problem = f"Its files cannot be stored: {type(error).__name__}."
+            self._stored.put((letter, problem))
+            if not self._closed.is_set():
+                self._done()
+
+        self._lane(letter).put(job)
+
+    def discard(self, letter: Letter) -> None:
+        """Remove what was stored for it in vain, before anything else of its attempt is stored."""
+        self._lane(letter).put(lambda: self._discard(letter))
+
+    def _discard(self, letter: Letter) -> None:
+        try:
+            discard_unrecorded(self._ledger, self._artifacts(), letter)
+        except Unavailable:
+            raise
+        except Exception:  # noqa: BLE001 - it is reported, and others go on
+            log.exception("ingest: files of message %r stay", letter.said.id)
+
+    def collected(self) -> Iterator[tuple[Letter, str]]:
+        """Letters whose files are stored or refused; and for some, why nobody can store them."""
+        while self.has_news:
+            yield self._stored.get()
+
+    def close(self) -> None:
+        self._closed.set()
+        for lane in self._lanes:
+            lane.put(None)
+
+    # -- the threads -------------------------------------------------------------------------------
+
+    def _lane(self, letter: Letter) -> queue.SimpleQueue[Callable[[], None] | None]:
+        """One and the same for an attempt, so that what is done for it is done in order."""
+        if not self._lanes:
+            self._lanes = [queue.SimpleQueue() for _ in range(_LANES)]
+            for number in range(_LANES):
+                # Daemon threads: one that hangs in a call must not keep a process from ending.
+                threading.Thread(
+                    target=self._run, args=(number,), name=f"agentq-filing-{number}", daemon=True
+                ).start()
+        return self._lanes[hash(letter.attempt) % _LANES]
+
+    def _run(self, number: int) -> None:
+        while (job := self._lanes[number].get()) is not None:
+            pause = _NAP_SECONDS
+            while not self._closed.is_set():
+                try:
+                    job()
+                except Unavailable as error:
+                    self._troubles[number] = str(error)
+                    self._closed.wait(random.uniform(pause / 2, pause))
+                    pause = min(pause * 2, _NAP_SECONDS_MAX)
+                else:
+                    self._troubles.pop(number, None)
+                    break
+
+
+# -- waiting ---------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Turn:
+    """What an attempt said, in its order; the first is being stored."""
+
+    lease: Lease
+    renew_at: float
+    entries: dict[tuple[str, str], Entry] = field(default_factory=dict)
+
+
+class Waiting:
+    """Reports that wait for their files, and what was said after them. Used by one thread."""
+
+    def __init__(self) -> None:
+        self._turns: dict[Attempt, _Turn] = {}
+        self._letters = self._bytes = 0
+
+    def __len__(self) -> int:
+        return self._letters
+
+    @property
+    def full(self) -> bool:
+        return self._letters >= LETTERS_MAX or self._bytes >= BYTES_MAX
+
+    def is_before(self, letter: Letter) -> bool:
+        """Whether something waits that this one must not overtake."""
+        return letter.keeps_order and letter.attempt in self._turns
+
+    def begin(self, letter: Letter, lease: Lease) -> None:
+        """An attempt has said something that must wait."""
+        self._turns[letter.attempt] = _Turn(lease, _renewal_of(lease))
+
+    def add(self, letter: Letter, entry: Entry) -> Received | None:
+        """Let it wait behind the others of its attempt. If the same message waits already, its
+        newer copy stands for both, and the older is returned: that may belong to a connection that
+        is gone, and its sender may wait elsewhere by now.
+        """
+        entries, name = self._turns[letter.attempt].entries, (letter.name, letter.digest)
+        earlier = entries.get(name)
+        if earlier is not None and isinstance(earlier.read, Letter):
+            older, earlier.received = earlier.received, entry.received
+            earlier.read.incoming = letter.incoming
+            return older
+        entries[name] = entry
+        self._letters += 1
+        self._bytes += len(letter.incoming.body)
+        return None
+
+    def end(self, letter: Letter) -> list[Entry]:
+        """Its files are stored: it and all that was said after it, in order."""
+        turn = self._turns.pop(letter.attempt)
+        entries = list(turn.entries.values())
+        self._letters -= len(entries)
+        self._bytes -= sum(len(entry.received.body) for entry in entries)
+        return entries
+
+    def renew(self, ledger: Ledger) -> None:
+        """Renew the leases whose time has come."""
+        now = time.monotonic()
+        due = [turn for turn in self._turns.values() if turn.renew_at <= now]
+        if due:
+            ledger.heartbeat([turn.lease for turn in due])
+            for turn in due:
+                turn.renew_at = _renewal_of(turn.lease)
+
+    def next_due(self) -> float:
+        """In how many seconds a lease must be renewed."""
+        if not self._turns:
+            return float("inf")
+        return max(min(turn.renew_at for turn in self._turns.values()) - time.monotonic(), 0.0)
+
+
+def _renewal_of(lease: Lease) -> float:
+    return time.monotonic() + lease.lease_ms / 1000 / _RENEWALS_PER_LEASE

@@ -1,0 +1,166 @@
+"""Messages that were made to do harm: each is set aside, and whoever comes after it is heard."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentq.client.queue import Queue
+from agentq.core.errors import Damaged
+from agentq.core.states import State
+from agentq.delivery.rabbitmq import dead_messages
+from agentq.settings import Settings
+from agentq.wiring import Parts
+from tests.daemon.talking import ROLE, Talker, ingesting, talking
+from tests.daemon.watching import until
+
+BAD = "x\ud800"
+
+
+@pytest.fixture
+def queue(broker_url: str, tmp_path: Path) -> Iterator[Queue]:
+    settings = Settings(
+        f"sqlite:///{tmp_path}/ledger.db", str(tmp_path / "files"), "the test", broker=broker_url
+    )
+    with Queue(parts=Parts(settings)) as opened:
+        opened.prepare_broker([ROLE])
+        yield opened
+
+
+@pytest.fixture
+def talker(queue: Queue, broker_url: str) -> Iterator[Talker]:
+    with talking(broker_url) as talker, ingesting(queue, broker_url):
+        yield talker
+
+
+def progress(task_id: str, id: str) -> bytes:
+    said = {"v": 1, "message_id": id, "task_id": task_id, "from": "stranger", "epoch": 1,
+            "status": "progress", "percent": 1}  # fmt: skip
+    return json.dumps(said).encode()
+
+
+class _OddTime:
+    """A time, in whatever unit its sender likes."""
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"reply_to": BAD},
+        {"message_id": BAD},
+        {"correlation_id": BAD, "app_id": BAD, "type": BAD, "content_type": BAD},
+        {"application_headers": {BAD: BAD, "deep": [[[[[[[[[[[[1]]]]]]]]]]]]}},
+        {"message_id": "\x00\n", "reply_to": "\x00"},
+        {"reply_to": "amq.rabbitmq.reply-to.g1h2%%"},
+        {"reply_to": "agentq.ingest"},
+    ],
+    ids=["reply_to", "message_id", "other texts", "headers", "control", "direct", "ours"],
+)
+def test_no_property_stops_the_loop(
+    queue: Queue, talker: Talker, broker_url: str, properties: dict[str, Any]
+) -> None:
+    task = queue.submit(to=ROLE, instructions="do it")
+    assert talker.ask("started", task.id) == "accepted"
+    # When one message with odd properties is fine otherwise, and another is not,
+    talker.send(progress(task.id, "odd"), **properties)
+    talker.send(b"no JSON", **properties)
+    # then whoever speaks after them is heard;
+    assert talker.ask("heartbeat", task.id, epoch=1) == "accepted"
+    # the first was taken in, and the second is among the dead letters.
+    assert queue.task(task.id).memo.progress_percent == 1
+    until(lambda: [each.body for each in dead_messages(broker_url)] == [b"no JSON"])
+
+
+@pytest.mark.parametrize("unit", [1, 1000, 10**9], ids=["seconds", "milliseconds", "nanoseconds"])
+def test_an_odd_time_in_a_header_costs_nobody_an_answer(
+    queue: Queue, talker: Talker, monkeypatch: pytest.MonkeyPatch, unit: int
+) -> None:
+    from amqp import serialization
+
+    task = queue.submit(to=ROLE, instructions="do it")
+    write = serialization._write_item
+
+    def write_time(value: Any, put: Any, bits: Any) -> None:
+        if isinstance(value, _OddTime):
+            put(b"T" + struct.pack(">Q", 1_700_000_000 * unit))
+        else:
+            write(value, put, bits)
+
+    monkeypatch.setattr(serialization, "_write_item", write_time)
+    assert talker.ask("started", task.id) == "accepted"
+    talker.send(progress(task.id, f"at-{unit}"), application_headers={"at": _OddTime()})
+    assert talker.answer(f"at-{unit}")["status"] == "accepted"
+
+
+@pytest.mark.parametrize("length", [70_000, 200_000])
+def test_who_sends_too_much_is_told_and_the_message_is_kept(
+    queue: Queue, talker: Talker, broker_url: str, length: int
+) -> None:
+    task = queue.submit(to=ROLE, instructions="do it")
+    assert talker.ask("started", task.id) == "accepted"
+    said = {"v": 1, "task_id": task.id, "from": "stranger", "epoch": 1, "status": "completed",
+            "message_id": "m-long", "summary": "x" * length}  # fmt: skip
+    talker.send(json.dumps(said).encode(), message_id="m-long")
+    answer = talker.answer("m-long")
+    assert (answer["status"], answer["code"]) == ("refused", "too_large")
+    assert str(len(json.dumps(said))) in answer["reason"]
+    # The attempt goes on, so it may say less.
+    assert talker.ask("completed", task.id, epoch=1, summary="well") == "accepted"
+    until(lambda: [each.id for each in dead_messages(broker_url)] == ["m-long"])
+
+
+# -- what the ledger cannot bear -------------------------------------------------------------------
+
+
+def test_one_that_the_ledger_cannot_bear_is_set_aside_alone(queue: Queue, broker_url: str) -> None:
+    """Here the row of one task is damaged, so that nobody can even load it."""
+    bad, good = (queue.submit(to=ROLE, instructions="do it").id for _ in "ab")
+    _damage(queue, bad)
+    with talking(broker_url) as talker:
+        for name in ("m-a", "m-b"):
+            talker.say("started", good, message_id=name)
+            talker.say("heartbeat", bad, epoch=1, message_id=f"bad-{name}")
+        with ingesting(queue, broker_url):
+            assert talker.answer("m-a")["status"] == "accepted"
+            assert talker.answer("m-b")["status"] == "refused"
+            assert talker.ask("completed", good, epoch=1) == "accepted"
+            until(lambda: len(dead_messages(broker_url)) == 2)
+    assert all("cannot be taken in" in each.reason for each in dead_messages(broker_url))
+    assert queue.task(good).state is State.COMPLETE
+
+
+def test_a_ledger_that_serves_nobody_sets_no_message_aside(
+    queue: Queue, broker_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it says: the messages are not to blame, and wait."""
+    task = queue.submit(to=ROLE, instructions="do it")
+    write, broken, tries = queue.parts.store.write, [True], []
+
+    def refuse(change: Any) -> Any:
+        tries.append(1)
+        if broken:
+            raise Damaged("The ledger is in pieces.")
+        return write(change)
+
+    monkeypatch.setattr(queue.parts.store, "write", refuse)
+    with talking(broker_url) as talker, ingesting(queue, broker_url):
+        started = talker.say("started", task.id)
+        until(lambda: len(tries) > 3)
+        broken.clear()
+        assert talker.answer(started)["status"] == "accepted"
+        assert talker.waiting() == 0
+    assert dead_messages(broker_url) == []
+
+
+def _damage(queue: Queue, task_id: str) -> None:
+    key = queue.parts.ledger.views.find(task_id)[0]
+
+    def change(tx: Any) -> None:
+        tx.connection.execute("UPDATE tasks SET memo = '{' WHERE key = ?", (key,))
+
+    queue.parts.store.write(change)
