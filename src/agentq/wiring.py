@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from agentq.contracts.agent import Agent
     from agentq.contracts.artifacts import ArtifactStore
     from agentq.contracts.copying import LedgerCopy
-    from agentq.contracts.delivery import Consumer, DeadMessage, Inbox, Publisher
+    from agentq.contracts.delivery import Consumer, DeadMessage, Inbox, Mailbox, Publisher
     from agentq.contracts.doorbell import Doorbell
     from agentq.contracts.store import Store
     from agentq.delivery.rabbitmq.facts import BrokerFacts
@@ -100,9 +100,15 @@ class Parts:
         consumer: Consumer = self._broker().RabbitConsumer(self.settings.broker, queue)
         return consumer
 
-    def dead_messages(self, limit: int) -> list[DeadMessage]:
-        """Messages of the broker that nobody could read."""
-        found: list[DeadMessage] = self._broker().dead_messages(self.settings.broker, limit)
+    def mailbox(self, queue: str) -> Mailbox:
+        """The messages for one coordinator, from its queue of the broker."""
+        mailbox: Mailbox = self._broker().RabbitMailbox(self.settings.broker, queue)
+        return mailbox
+
+    def dead_messages(self, limit: int, begins: str = "") -> list[DeadMessage]:
+        """Messages of the broker that nobody could read, and whose key begins so."""
+        url = self.settings.broker
+        found: list[DeadMessage] = self._broker().dead_messages(url, limit, begins)
         return found
 
     def requeue_messages(self, keys: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ from agentq.cli.screen import STATE_STYLES, emit_json, note, one_line, paint, sa
 from agentq.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
-    from agentq.client.results import Outcome
+    from agentq.client.received import Outcome
 
 
 @command()
@@ -40,8 +40,8 @@ def results(
     wait = None if follow else 0.0
     shown = 0
     for outcome in results_of(
-        session.reading(), coordinator, wait=wait, after=after, limit=limit
-    ):  # fmt: skip
+        session.reading(), coordinator, wait=wait, after=after, limit=limit, tell=_tell
+    ):
         shown += 1
         if session.json:
             emit_json({**outcome.envelope, "position": outcome.position}, one_per_line=True)
@@ -49,6 +49,10 @@ def results(
             say(_line(outcome))
     if not shown and not session.json:
         note("no results")
+
+
+def _tell(text: str) -> None:
+    note(one_line(text))
 
 
 def _line(outcome: Outcome) -> str:

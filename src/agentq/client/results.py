@@ -1,49 +1,33 @@
 """Outcomes for a coordinator: what became of the tasks that were to reply to it.
 
-With a broker they come from its queue `results.<coordinator>`, each at least once: it is
-acknowledged when the caller asks for the next. Without one they are read from the log, which has
-them all, in the order of commits. Either way an outcome is news, no proof: whoever acts on it reads
-the result, which is checked (`Queue.result`).
+With a broker they come from its queue `results.<coordinator>` (see `client.received`). Without one
+they are read from the log, which has them all, in the order of commits. Either way an outcome is
+news, no proof: whoever acts on it reads the result, which is checked (`Queue.result`).
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass
+import logging
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from agentq.core.errors import Invalid, Unavailable
-from agentq.core.messages import OUTCOMES, read_json, result_envelope
+from agentq.client.received import Outcome, received
+from agentq.core.errors import Invalid
+from agentq.core.messages import result_envelope
 from agentq.core.states import TERMINAL, State
 from agentq.core.validate import check_role
 
 if TYPE_CHECKING:
     from agentq.client.reading import Reading
-    from agentq.contracts.delivery import Consumer
     from agentq.core.task import Task
     from agentq.core.triggers import Entry
 
+__all__ = ["Outcome", "results", "results_queue"]
+
+log = logging.getLogger("agentq.results")
+
 QUEUE_PREFIX = "results."
-_COUNT = 50
-_POLL_SECONDS = 5.0
-#: How long a broker may take to answer, and then to hand over what is there already.
-_ANSWER_SECONDS, _SETTLE_SECONDS = 2.0, 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a task ended, or that it is blocked."""
-
-    task_id: str
-    #: `completed`, `failed`, `blocked`, `cancelled` or `expired`.
-    status: str
-    summary: str
-    #: Everything the envelope says; `agentq schema outcome` describes it.
-    envelope: Mapping[str, Any]
-    #: Its place in the log, to go on after it; 0 if it came by a broker, which remembers that.
-    position: int = 0
 
 
 def results(
@@ -53,11 +37,13 @@ def results(
     wait: float | None = None,
     after: int | None = None,
     limit: int | None = None,
+    tell: Callable[[str], None] = log.warning,
 ) -> Iterator[Outcome]:
     """Outcomes of the tasks whose `reply_to` is `results.<coordinator>`, as they come.
 
     Ends after `limit` of them, or when nothing has come for `wait` seconds (None waits for ever).
     `after` is the position to go on after, for a log; a broker knows by itself what was taken.
+    `tell` hears why nothing comes, and of messages that cannot be read and stay in the queue.
     """
     name = results_queue(coordinator)
     if not queue.parts.settings.broker:
@@ -67,7 +53,7 @@ def results(
             "Results come from the broker here, which has no positions to go on after.",
             "Leave --after out: what was not taken is still there.",
         )
-    return received(queue.parts.consumer(name), wait, limit)
+    return received(queue.parts.mailbox(name), name, wait, limit, tell)
 
 
 def results_queue(coordinator: str) -> str:
@@ -78,58 +64,6 @@ def results_queue(coordinator: str) -> str:
     """
     name = coordinator.removeprefix(QUEUE_PREFIX)
     return QUEUE_PREFIX + check_role(name, "coordinator")
-
-
-def received(
-    consumer: Consumer, wait: float | None, limit: int | None = None
-) -> Generator[Outcome]:
-    """Outcomes from a queue. One that is not finished with when the caller stops comes again."""
-    given = 0
-    try:
-        quiet_since = time.monotonic()
-        while True:
-            pause = _POLL_SECONDS
-            if wait is not None:
-                least = _SETTLE_SECONDS if given else _ANSWER_SECONDS
-                left = quiet_since + max(wait, least) - time.monotonic()
-                if left <= 0:
-                    _check_reached(consumer)
-                    return
-                pause = min(pause, left)
-            for message in consumer.take(_COUNT, pause):
-                try:
-                    outcome = read_outcome(message.body)
-                except Invalid as error:
-                    consumer.reject(message.tag, str(error))
-                    continue
-                yield outcome
-                consumer.ack([message.tag])
-                quiet_since, given = time.monotonic(), given + 1
-                if given == limit:
-                    return
-    finally:
-        consumer.close()
-
-
-def _check_reached(consumer: Consumer) -> None:
-    """Nothing came: because there is nothing, or because nobody was there to ask?"""
-    if consumer.trouble:
-        raise Unavailable(
-            f"The broker cannot be asked for results: {consumer.trouble}",
-            "They wait there; try again.",
-        )
-
-
-def read_outcome(body: bytes) -> Outcome:
-    """The outcome in these bytes, or `Invalid`."""
-    plain = read_json(body)
-    texts = [plain.get(word) for word in ("task_id", "status", "summary")]
-    if plain.get("v") != 1 or plain.get("status") not in OUTCOMES:
-        raise Invalid("This is no outcome of version 1.", "`agentq schema outcome` says more.")
-    task_id, status, summary = (text if isinstance(text, str) else "" for text in texts)
-    if not task_id:
-        raise Invalid("An outcome needs task_id, and this one has none.", "Drop it.")
-    return Outcome(task_id, status, summary, plain)
 
 
 # -- without a broker ------------------------------------------------------------------------------

@@ -13,8 +13,12 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from agentq.core.errors import AgentqError
 
 #: Exchanges. The routing key of a task is its role, of a word to a holder `stop_key`, of an outcome
 #: its `reply_to`, of what foreign workers report their role.
@@ -22,6 +26,9 @@ TASKS, CONTROL = "agentq.tasks", "agentq.control"
 RESULTS, STATUS = "agentq.results", "agentq.status"
 #: Exchange and queue of what nobody could read; and the queue of all that workers report.
 DEAD, INGEST = "agentq.dead", "agentq.ingest"
+#: The exchange by which the broker itself moves there what a reader refused. Nobody else may write
+#: to it, so what came by it is certain to have been where the broker says.
+REJECTED = "agentq.rejected"
 #: A queue per role, and one per coordinator.
 ROLE_PREFIX, RESULTS_PREFIX = "agentq.role.", "results."
 
@@ -69,13 +76,19 @@ class Message:
     #: An unroutable message is an error and not silence.
     mandatory: bool = True
     headers: Mapping[str, str | int] = field(default_factory=dict)
+    #: Where its sender waits for an answer.
+    reply_to: str = ""
+    #: Who sends it. The broker refuses it if that is not the user of the connection, so readers may
+    #: believe it. Left out where nobody needs to know.
+    user_id: str = ""
 
 
 class Publisher(Protocol):
     """Carries messages to the broker. Used by one thread at a time."""
 
     def publish(self, messages: Sequence[Message]) -> list[str]:
-        """Send all, many in flight; per message "" once the broker has confirmed it, else why not.
+        """Send all, many in flight; per message "" once the broker has confirmed it, else why not:
+        a place that is missing, locked or forbidden holds up nothing that goes elsewhere.
 
         Raises `Unavailable` if the broker went away before it answered for all of them: any of them
         may have arrived.
@@ -115,6 +128,10 @@ class Inbox(Protocol):
     def stirred(self) -> bool:
         """Whether somebody wants this holder to look at what it holds; False again once read."""
 
+    @property
+    def trouble(self) -> str:
+        """Why no hints come; "" while they do."""
+
     def settle(self, hints: Sequence[Hint]) -> None:
         """These have been looked at (claimed and committed, or refused): they may be forgotten."""
 
@@ -124,16 +141,27 @@ class Inbox(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DeadMessage:
-    """A message nobody could read. `key` names it here; `id` is what its sender called it."""
+    """A message nobody could read. `key` names it here; `id` is what its sender called it.
+
+    Workers may write to the dead letters, so where it was read, and why it is here, is no more than
+    what its sender says, unless `certain`.
+    """
 
     key: str
     id: str
+    #: Its beginning; `size` tells how long all of it is.
     body: bytes
     size: int
     reason: str
     queue: str
     exchange: str
     routing_key: str
+    #: Who sent it here, or to the reader who refused it, if the broker vouches for that; else "".
+    user: str = ""
+    #: Whether the broker, or agentq itself, put it here.
+    certain: bool = False
+    #: Why it cannot be sent to its reader again; "" if it can.
+    stuck: str = ""
 
 
 class Received(Protocol):
@@ -152,12 +180,45 @@ class Received(Protocol):
         """Where the sender waits for an answer."""
 
 
+class Mailbox(Protocol):
+    """The messages for one coordinator, one at a time, each held for as long as it takes. Used by
+    one thread."""
+
+    @property
+    def problem(self) -> AgentqError | None:
+        """Why nothing comes; None while the broker is there. `NotFound`: nobody has sent anything
+        yet, and this user may not prepare the queue."""
+
+    def unread(self) -> list[str]:
+        """What was put aside since this was last asked, and why."""
+
+    def take(self, timeout: float) -> Received | None:
+        """The next as soon as there is one; None after `timeout` seconds at most."""
+
+    def away(self) -> AbstractContextManager[None]:
+        """Around work that takes long: the broker keeps hearing from us meanwhile."""
+
+    def settle(self, tag: int) -> bool:
+        """This has been seen to. False if the broker may not have heard it: it comes again then."""
+
+    def put_aside(self, message: Received, reason: str) -> None:
+        """Nobody can read this: to the dead letters with it. It stays where that cannot be, and
+        `problem` says why."""
+
+    def close(self) -> None:
+        """What was not settled comes again, to whoever takes next."""
+
+
 class Consumer(Protocol):
     """Messages of one queue. Used by one thread."""
 
     @property
     def trouble(self) -> str:
         """Why there is no broker; "" if there is one."""
+
+    @property
+    def too_long(self) -> Sequence[tuple[Received, int]]:
+        """What the last `take` met that is too long to be read, without its body, and how long."""
 
     def take(self, count: int, timeout: float, also: int = -1) -> Sequence[Received]:
         """Up to `count` as soon as there are any; none after `timeout` seconds, or when the file

@@ -4,6 +4,7 @@ from agentq.delivery.rabbitmq.consumer import RabbitConsumer, Received
 from agentq.delivery.rabbitmq.dead import dead_messages, purge, requeue
 from agentq.delivery.rabbitmq.facts import BrokerFacts, facts
 from agentq.delivery.rabbitmq.inbox import RabbitInbox
+from agentq.delivery.rabbitmq.mailbox import RabbitMailbox
 from agentq.delivery.rabbitmq.publisher import RabbitPublisher
 from agentq.delivery.rabbitmq.topology import declare, user_commands
 
@@ -11,6 +12,7 @@ __all__ = [
     "BrokerFacts",
     "RabbitConsumer",
     "RabbitInbox",
+    "RabbitMailbox",
     "RabbitPublisher",
     "Received",
     "dead_messages",

@@ -14,11 +14,13 @@ from __future__ import annotations
 import itertools
 import random
 import select
+import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 
 from agentq.contracts.delivery import DEAD, Message
-from agentq.core.errors import AgentqError, NotFound, Refused, Unavailable
+from agentq.core.errors import AgentqError, Conflict, NotFound, Refused, Unavailable
 from agentq.delivery.rabbitmq.connection import COUNT_MAX, HEARTBEAT_SECONDS, Link, read_url
 from agentq.delivery.rabbitmq.sending import Sender
 from agentq.delivery.rabbitmq.topology import declare_named
@@ -38,8 +40,8 @@ class Tap:
         self, url: str, queue: str, purpose: str, opened: Callable[[Link], None] | None = None
     ) -> None:
         self.queue = queue
-        #: Why there is no connection; "" if there is one, or nobody has asked yet.
-        self.trouble = ""
+        #: Why there is no connection; None if there is one, or nobody has asked yet.
+        self.problem: AgentqError | None = None
         self._address = read_url(url)
         self._purpose = purpose
         self._opened = opened
@@ -51,8 +53,15 @@ class Tap:
         self._held: dict[int, Delivery] = {}
         #: Whether this user may write to the dead letters; found out when there is one.
         self._may_copy = True
+        #: Whether the broker moves there by itself what is rejected; found out likewise.
+        self._is_moved = False
         self._nap = _NAP_SECONDS
         self._try_at = 0.0
+
+    @property
+    def trouble(self) -> str:
+        """`problem` in words; "" if there is none."""
+        return str(self.problem) if self.problem is not None else ""
 
     # -- taking ------------------------------------------------------------------------------------
 
@@ -139,36 +148,95 @@ class Tap:
         for tag in done:
             del self._held[tag]
 
+    def settle(self, tag: int) -> bool:
+        """This may be forgotten; True once it is certain that the broker heard it.
+
+        An acknowledgement has no answer, and one for a message that the broker has taken back goes
+        nowhere. So it is asked something afterwards: it answers in order, or has hung up.
+        """
+        if self._link is None or tag not in self._held:
+            return False
+        try:
+            with self._link.speaking("acknowledging a message"):
+                self._channel.ack(tag % _GENERATION)
+                self._channel.look(self.queue)
+        except AgentqError as error:
+            self._lose(error)
+            return False
+        del self._held[tag]
+        return True
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """While the caller is busy for long with what it took, the broker still hears from us.
+
+        Nothing else may be done with this tap meanwhile: a connection has one speaker at a time.
+        """
+        if self._link is None:
+            yield
+            return
+        ended = threading.Event()
+        beating = threading.Thread(target=self._link.beat, args=(ended,), daemon=True)
+        beating.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            beating.join()
+
     def give_back(self, tags: Iterable[int]) -> None:
         """These are for others, at once."""
         for tag in tags:
             self._settle_one(tag, requeue=True)
 
-    def reject(self, tag: int, reason: str) -> None:
+    def reject(self, tag: int, reason: str) -> bool:
         """Nobody can read this: to the dead letters with it, the reason in a header.
 
         The copy is confirmed before the original is forgotten. Where no copy can be made (too long,
-        or this user may not), the broker moves the message itself, without our reason.
+        or this user may not), the broker moves the message itself, without our reason. False if
+        neither could be done: it comes again, and `problem` says why.
         """
         link, delivery = self._link, self._held.get(tag)
         if link is None or delivery is None:
-            return
-        copied = False
-        if delivery.body is not None and self._may_copy:
-            try:
-                sender = Sender(link)
-                copied = sender.send([_dead_copy(delivery, self.queue, reason)]) == [""]
-                with link.speaking("closing a channel"):
-                    sender.close()
-            except Refused:
-                self._may_copy = False
-            except AgentqError as error:
-                self._lose(error)
-                return
+            return False
+        try:
+            copied = self._copy(link, delivery, reason)
+            if not copied:
+                self._check_moved(link)
+        except AgentqError as error:
+            self._lose(error)
+            return False
         if copied:
             self.ack([tag])
         else:
             self._settle_one(tag, requeue=False)
+        return self._link is link
+
+    def _copy(self, link: Link, delivery: Delivery, reason: str) -> bool:
+        """Put a copy among the dead letters; False if that cannot be."""
+        if delivery.body is None or not self._may_copy:
+            return False
+        copy = _dead_copy(delivery, self.queue, reason, self._address.user)
+        try:
+            sender = Sender(link)
+            copied = sender.send([copy]) == [""]
+            with link.speaking("closing a channel"):
+                sender.close()
+        except (Refused, Conflict):  # not allowed, or known to the broker by another name
+            self._may_copy = False
+            return False
+        return copied
+
+    def _check_moved(self, link: Link) -> None:
+        """Raise if the queue was declared without dead letters: the broker drops what it rejects.
+
+        To declare is to compare. Who may not declare relies on those who send: they compare too,
+        and send nothing to a queue that differs.
+        """
+        if not self._is_moved:
+            with suppress(Refused), link.asking(f"comparing {self.queue}") as channel:
+                declare_named(channel, self.queue)
+            self._is_moved = True
 
     def _settle_one(self, tag: int, *, requeue: bool) -> None:
         if self._link is None or tag not in self._held:
@@ -211,7 +279,7 @@ class Tap:
                 self._channel = link.channel()
                 if self._opened is not None:
                     self._opened(link)
-            self.trouble = ""
+            self.problem = None
             self._nap = _NAP_SECONDS
         return self._link
 
@@ -220,13 +288,16 @@ class Tap:
         try:
             with link.asking(f"looking for {self.queue}") as channel:
                 channel.look(self.queue)
-        except NotFound:
-            with link.asking(f"declaring {self.queue}") as channel:
-                declare_named(channel, self.queue)
+        except NotFound as missing:
+            try:
+                with link.asking(f"declaring {self.queue}") as channel:
+                    declare_named(channel, self.queue)
+            except Refused:
+                raise missing from None  # it is for others to declare; until then it is not there
 
     def _lose(self, error: AgentqError) -> None:
         """Throw the connection away and wait before the next, longer each time, out of step."""
-        self.trouble = str(error)
+        self.problem = error
         self._hang_up(polite=not isinstance(error, Unavailable))
         pause = random.uniform(self._nap / 2, self._nap)
         if not isinstance(error, Unavailable):
@@ -247,6 +318,7 @@ class Tap:
     def _hang_up(self, *, polite: bool = True) -> None:
         link, self._link = self._link, None
         self._wanted = 0
+        self._is_moved = False
         self._fresh = []  # its deliveries belong to the old connection, and are given out again
         self._held = {}
         if link is not None:
@@ -257,17 +329,22 @@ class Tap:
         self._hang_up()
 
 
-def _dead_copy(delivery: Delivery, queue: str, reason: str) -> Message:
+def _dead_copy(delivery: Delivery, queue: str, reason: str, user: str) -> Message:
+    """All that is needed to send it again; signed, as others may write to the dead letters too."""
     properties = delivery.properties()
     return Message(
-        id=str(properties.get("message_id", ""))[:120],
+        id=str(properties.get("message_id", "")),
         exchange=DEAD,
         routing_key="",
         body=delivery.body or b"",
+        priority=int(properties.get("priority", 0)),
         headers={
             "x-agentq-reason": reason[:_REASON_CHARS_MAX],
             "x-agentq-queue": queue,
             "x-agentq-exchange": delivery.exchange,
             "x-agentq-routing-key": delivery.routing_key,
+            "x-agentq-user": str(properties.get("user_id", "")),
         },
+        reply_to=str(properties.get("reply_to", "")),
+        user_id=user,
     )
