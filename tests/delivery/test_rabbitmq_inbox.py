@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agentq.contracts.delivery import Hint, Message
+from agentq.contracts.delivery import TASKS, Hint, Message
 from agentq.core.errors import Invalid, NotFound, Refused, Unavailable
 from agentq.delivery.rabbitmq import (
     RabbitConsumer,
@@ -195,8 +195,9 @@ def test_rubbish_goes_to_the_dead_letters_with_a_reason(
 def test_dead_letters_are_sent_again_and_thrown_away(
     rabbitmq_url: str, publisher: RabbitPublisher, inbox: RabbitInbox
 ) -> None:
-    for number in range(5):
-        publish_raw(rabbitmq_url, QUEUE, b"rubbish %d" % number, message_id=f"m-{number}")
+    publisher.publish(
+        [Message(f"m-{number}", TASKS, ROLE, b"rubbish %d" % number) for number in range(5)]
+    )
     publish_raw(rabbitmq_url, QUEUE, b"x" * 1_000_000, message_id="huge")
     assert inbox.take(10, 0.5) == []
     eventually(lambda: len(dead_messages(rabbitmq_url)) == 6)

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -20,8 +21,12 @@ from agentq.delivery.rabbitmq import (
     facts,
     sending,
 )
+from agentq.delivery.rabbitmq.connection import read_url
 from tests.delivery.letters import ROLE, all_hints, eventually, hint, names, stranger
 from tests.servers.rabbitmq import RabbitServer
+
+#: Somebody who may send hints and nothing else, and declare the queue of one role.
+POOR = "poor"
 
 
 @pytest.fixture
@@ -140,6 +145,7 @@ def test_a_broker_that_does_not_answer(
         monkeypatch.setattr(sending, "ANSWER_SECONDS", 0.5)
         os.kill(rabbitmq_server.pid, signal.SIGSTOP)
         try:
+            eventually(lambda: _all_stopped(rabbitmq_server.pid))
             with pytest.raises(Unavailable, match="not confirmed 2 messages"):
                 publisher.publish([hint(2), hint(3)])
             assert inbox.take(1, 0.2) == []
@@ -149,6 +155,13 @@ def test_a_broker_that_does_not_answer(
         assert publisher.publish([hint(4)]) == [""]
         taken = names(inbox.take(1, 10)) + all_hints(inbox)
         assert set(taken) >= {"task-4"}, "the others may have arrived or not: nobody was told"
+
+
+def _all_stopped(pid: int) -> bool:
+    """Threads stop one by one, some a little later."""
+    states = [each.read_text().rsplit(")", 1)[1].split()[0] for each in
+              Path(f"/proc/{pid}/task").glob("*/stat")]  # fmt: skip
+    return set(states) == {"T"}
 
 
 def test_an_alarm_is_told(rabbitmq_server: RabbitServer, publisher: RabbitPublisher) -> None:
@@ -180,6 +193,87 @@ def test_a_declaration_that_differs_concerns_its_messages_only(
     said = publisher.publish([hint(1), hint(2, "odd"), hint(3)])
     assert [bool(problem) for problem in said] == [False, True, False]
     assert "another way" in said[1]
+
+
+def test_a_queue_that_somebody_locked_concerns_its_messages_only(
+    rabbitmq_url: str, publisher: RabbitPublisher
+) -> None:
+    # Given a role whose queue a stranger has for himself,
+    declare(rabbitmq_url, [ROLE])
+    with stranger(rabbitmq_url) as channel:
+        channel.queue_declare("agentq.role.lock", exclusive=True)
+        # when hints for several roles leave together, then those of the others arrive,
+        said = publisher.publish([hint(1), hint(2, "lock"), hint(3), hint(4, "other")])
+        assert [bool(problem) for problem in said] == [False, True, False, False]
+        assert "RESOURCE_LOCKED" in said[1] and "exclusive" in said[1]
+        # and one who asks how many wait there is not stopped on the way to the next role.
+        assert [publisher.depth(role) for role in ("lock", ROLE, "other")] == [0, 2, 1]
+        assert publisher.connections == 1
+    # When the stranger has gone, then it goes on by itself.
+    eventually(lambda: publisher.publish([hint(2, "lock")]) == [""])
+
+
+@pytest.fixture
+def poor_publisher(rabbitmq_server: RabbitServer, rabbitmq_url: str) -> Iterator[RabbitPublisher]:
+    host = read_url(rabbitmq_url).virtual_host
+    rights = "^agentq.role.mine$", "^agentq.(tasks|rejected|role.mine)$", "^agentq.*$"
+    words = ", ".join(f'<<"{word}">>' for word in (POOR, host, *rights, "the test"))
+    call = rabbitmq_server.call
+    call(f'rabbit_auth_backend_internal:add_user(<<"{POOR}">>, <<"secret">>, <<"the test">>)')
+    call(f"rabbit_auth_backend_internal:set_permissions({words})")
+    made = RabbitPublisher(rabbitmq_url.replace("guest:guest@", f"{POOR}:secret@"))
+    yield made
+    made.close()
+    call(f'rabbit_auth_backend_internal:delete_user(<<"{POOR}">>, <<"the test">>)')
+
+
+def test_what_this_user_may_not_do_concerns_its_messages_only(
+    rabbitmq_url: str, poor_publisher: RabbitPublisher
+) -> None:
+    # Given a user who may declare the queue of one role, and send hints only,
+    declare(rabbitmq_url, ["there"])
+    forbidden = Message("m", "agentq.status", "mine", b"{}")
+    # when all kinds of messages leave together,
+    said = poor_publisher.publish(
+        [hint(1, "there"), forbidden, hint(2, "nowhere"), hint(3, "mine"), forbidden]
+    )
+    # then each has its own answer.
+    assert [bool(problem) for problem in said] == [False, True, True, False, True]
+    assert "ACCESS_REFUSED" in said[1] and "agentq.status" in said[4]
+    assert "no queue takes it" in said[2]
+    # What was sent before the broker said no is sent again: hints may come twice.
+    assert poor_publisher.depth("there") in (1, 2)
+    assert poor_publisher.depth("mine") == 1
+    assert poor_publisher.connections == 1
+
+
+def test_an_exchange_that_was_deleted_is_declared_again(
+    rabbitmq_url: str, publisher: RabbitPublisher
+) -> None:
+    publisher.publish([hint(1)])
+    with stranger(rabbitmq_url) as channel:
+        channel.exchange_delete("agentq.control")
+    quiet = Message("m-1", "agentq.control", "stop.nobody", b"{}", mandatory=False)
+    unknown = Message("m-2", "nobody.knows", "it", b"{}")
+    said = publisher.publish([quiet, hint(2), unknown])
+    assert [bool(problem) for problem in said] == [False, False, True]
+    assert "nobody.knows" in said[2]
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("amqp://a..b/", "between dots"),
+        (f"amqp://{'x' * 64}.example/", "63 characters"),
+        ("amqps://user:geheim@.b/", "between dots"),
+        ("amqp://user\udcff:geheim@host/", "no text"),
+        ("amqp://ho\x00st/", "cannot be shown"),
+    ],
+)
+def test_an_address_that_no_resolver_takes(url: str, why: str) -> None:
+    with pytest.raises(Invalid, match=why) as refused:
+        RabbitPublisher(url)
+    assert "geheim" not in str(refused.value)
 
 
 def hang_up_on_all(server: RabbitServer) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
@@ -14,20 +13,26 @@ from agentq.delivery.rabbitmq import (
     RabbitConsumer,
     RabbitInbox,
     RabbitPublisher,
+    dead_messages,
     declare,
     facts,
     user_commands,
 )
 from agentq.delivery.rabbitmq.connection import read_url
-from tests.delivery.letters import ROLE, hint, names, stranger
+from tests.delivery.letters import ROLE, eventually, hint, names, publish_raw, stranger
 from tests.servers.rabbitmq import RabbitServer
 
 
 def test_declaring_says_what_and_may_be_repeated(rabbitmq_url: str) -> None:
     said = declare(rabbitmq_url, [ROLE, "review.worker:v2", ROLE])
-    assert said == declare(rabbitmq_url, [ROLE, "review.worker:v2"])
-    assert "exchange agentq.tasks (topic)" in said
-    assert said[-2:] == [f"queue agentq.role.{ROLE}", "queue agentq.role.review.worker:v2"]
+    assert "exchange agentq.tasks (topic)" in said and "queue agentq.dead" in said
+    assert said[-3:] == [
+        f"queue agentq.role.{ROLE}", "queue agentq.role.review.worker:v2",
+        "queue results.coordinator",
+    ]  # fmt: skip
+    # Only what was not there is news.
+    assert declare(rabbitmq_url, [ROLE, "review.worker:v2"]) == []
+    assert declare(rabbitmq_url, [ROLE, "another"]) == ["queue agentq.role.another"]
     known = facts(rabbitmq_url, [ROLE, "nobody"])
     assert known.product == "RabbitMQ"
     assert known.takes_messages
@@ -41,7 +46,11 @@ def test_a_different_declaration_is_named_and_left_alone(rabbitmq_url: str) -> N
     with stranger(rabbitmq_url) as channel:
         channel.queue_declare(f"agentq.role.{ROLE}", durable=True, auto_delete=False)
     with pytest.raises(Conflict) as told:
-        declare(rabbitmq_url, [ROLE])
+        declare(rabbitmq_url, [ROLE, "another"])
+    assert "rabbitmqctl delete_queue" in told.value.remedy
+    # Nothing else was made before that was seen.
+    known = facts(rabbitmq_url, ["another"])
+    assert known.missing == ("agentq.ingest", "agentq.dead", "agentq.role.another")
     assert "x-max-priority" in str(told.value) or "x-dead-letter-exchange" in str(told.value)
     assert f"agentq.role.{ROLE}" in str(told.value)
     assert "guest:guest" not in str(told.value)
@@ -50,8 +59,10 @@ def test_a_different_declaration_is_named_and_left_alone(rabbitmq_url: str) -> N
 def test_a_different_exchange_too(rabbitmq_url: str) -> None:
     with stranger(rabbitmq_url) as channel:
         channel.exchange_declare("agentq.tasks", "direct", durable=True, auto_delete=False)
-    with pytest.raises(Conflict, match=r"'topic' but current is 'direct'"):
+    with pytest.raises(Conflict, match=r"'topic' but current is 'direct'") as told:
         declare(rabbitmq_url, [])
+    assert "delete_queue" not in told.value.remedy
+    assert facts(rabbitmq_url).missing == ("agentq.ingest", "agentq.dead")
 
 
 @pytest.mark.parametrize(
@@ -99,29 +110,6 @@ def test_nobody_there_a_wrong_password_and_no_such_host_are_told_apart(
 # -- least privilege -------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def users(rabbitmq_server: RabbitServer, rabbitmq_url: str) -> Iterator[None]:
-    """Everybody that the printed commands make, made by what those commands call."""
-    declare(rabbitmq_url, [ROLE, "other"])
-    made = []
-    for line in user_commands(rabbitmq_url, [ROLE, "other"]):
-        words = shlex.split(line, comments=True)
-        if not words or words[1] == "set_policy":
-            continue
-        module = "rabbit_auth_backend_internal"
-        if words[1] == "add_user":
-            arguments = [words[2], "password", "tests"]
-            made.append(words[2])
-        else:
-            assert words[2] == "-p"
-            arguments = [words[4], words[3], *words[5:], "tests"]
-        listed = ", ".join('<<"' + word.replace("\\", "\\\\") + '">>' for word in arguments)
-        rabbitmq_server.call(f"{module}:{words[1]}({listed})")
-    yield
-    for user in made:
-        rabbitmq_server.call(f'rabbit_auth_backend_internal:delete_user(<<"{user}">>, <<"tests">>)')
-
-
 @pytest.mark.usefixtures("users")
 def test_users_may_do_their_part_and_no_more(
     rabbitmq_server: RabbitServer, rabbitmq_url: str
@@ -129,15 +117,18 @@ def test_users_may_do_their_part_and_no_more(
     host = read_url(rabbitmq_url).virtual_host
     as_up, as_worker, as_coordinator = (
         rabbitmq_server.url_of(host, user, "password")
-        for user in ("agentq-up", f"agentq-{ROLE}", "agentq-coordinator")
+        for user in ("agentq-up", f"agentq-role-{ROLE}", "agentq-coordinator")
     )
     declare(as_up, [ROLE, "third"])
+    with closing(RabbitConsumer(as_coordinator, "results.coordinator")) as results:
+        # Before anything was ever sent to it.
+        assert results.take(1, 0.1) == []
+        assert not results.trouble
     with (
         closing(RabbitPublisher(as_up)) as up,
         closing(RabbitInbox(as_worker, ROLE, "w:1")) as inbox,
         closing(RabbitInbox(as_worker, "other", "w:2")) as prying,
         closing(RabbitPublisher(as_worker)) as forging,
-        closing(RabbitConsumer(as_coordinator, "results.coordinator")) as results,
     ):
         assert up.publish([hint(1), hint(2, "other")]) == ["", ""]
         hints = inbox.take(2, 10)
@@ -145,10 +136,33 @@ def test_users_may_do_their_part_and_no_more(
         inbox.settle(hints)
         assert prying.take(1, 0.2) == []
         assert "refused" in prying.trouble
-        with pytest.raises(Unavailable, match="refused user"):
-            forging.publish([hint(3)])
-        up.ensure_results("results.coordinator")
-        assert results.take(1, 0.1) == []
-        assert not results.trouble
+        (problem,) = forging.publish([hint(3)])
+        assert "refused user" in problem
     with pytest.raises(Refused):
         declare(as_worker, [])
+
+
+def test_no_two_users_have_one_name(rabbitmq_url: str) -> None:
+    # Roles may be called as the parts of agentq are.
+    lines = user_commands(rabbitmq_url, ["up", "coordinator", "role-up", "results"])
+    made = [line.split()[-1] for line in lines if " add_user " in line]
+    assert len(made) == len(set(made)) == 6
+    rights = [shlex.split(line)[4] for line in lines if " set_permissions " in line]
+    assert rights == made
+
+
+@pytest.mark.usefixtures("users")
+def test_a_coordinator_that_cannot_read_an_outcome_leaves_a_trace(
+    rabbitmq_server: RabbitServer, rabbitmq_url: str
+) -> None:
+    host = read_url(rabbitmq_url).virtual_host
+    as_coordinator = rabbitmq_server.url_of(host, "agentq-coordinator", "password")
+    publish_raw(rabbitmq_url, "results.coordinator", b"x" * 200_000)
+    publish_raw(rabbitmq_url, "results.coordinator", b"no outcome")
+    with closing(RabbitConsumer(as_coordinator, "results.coordinator")) as results:
+        (junk,) = results.take(2, 10) or results.take(2, 10)
+        results.reject(junk.tag, "it is no outcome")
+    eventually(lambda: len(dead_messages(rabbitmq_url)) == 2)
+    assert {(each.size, each.queue) for each in dead_messages(rabbitmq_url)} == {
+        (10, "results.coordinator"), (200_000, "results.coordinator"),
+    }  # fmt: skip

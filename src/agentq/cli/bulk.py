@@ -37,7 +37,9 @@ def submit_bulk(session: Session, file: str) -> None:
     under = parent_attempt(session, queue)
     base = None if file == "-" else Path(file).parent
     defaults = {} if under is None else {"parent": under[2].id, "from": under[2].to}
-    lines = [_checked(number, data, base, defaults) for number, data in _read(file)]
+    lines = [
+        _checked(number, data, base, defaults, queue.has_broker) for number, data in _read(file)
+    ]
     ordered = _parents_first(lines)
     _refuse_unknown_dependencies(queue, ordered)
     fence = None if under is None else under[:2]
@@ -61,10 +63,12 @@ def _read(file: str) -> Iterator[tuple[int, bytes]]:
         raise unreadable(file, error, "submitted") from error
 
 
-def _checked(number: int, data: bytes, base: Path | None, defaults: dict[str, Any]) -> Line:
+def _checked(
+    number: int, data: bytes, base: Path | None, defaults: dict[str, Any], has_broker: bool
+) -> Line:
     import msgspec
 
-    from agentq.client.specs import draft
+    from agentq.client.specs import check_reply_to, draft
     from agentq.core.validate import check_spec
 
     try:
@@ -73,6 +77,8 @@ def _checked(number: int, data: bytes, base: Path | None, defaults: dict[str, An
             raise Invalid(f"A task is a JSON object, got {data[:60]!r}.")
         drafted = draft({**defaults, **fields}, base)
         check_spec(drafted.spec)
+        if has_broker:
+            check_reply_to(drafted.spec)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _on_line(number, Invalid(f"It is not JSON: {error}.")) from error
     except AgentqError as error:

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import click
 
 from agentq.cli.listing import cursor_option, emit_page, limit_option, role_option, say_more
 from agentq.cli.options import by_option, command, group, reason_option
-from agentq.cli.screen import ago, emit_json, note, one_line, say, show_table, state_cell
+from agentq.cli.screen import ago, clean, emit_json, note, one_line, say, show_table, state_cell
 from agentq.cli.session import Session, pass_session
 from agentq.cli.status import catch_up
-from agentq.core.errors import Invalid, NotFound, Unavailable
+from agentq.core.errors import AgentqError, Invalid, NotFound, Refused
 
 if TYPE_CHECKING:
     from agentq.client.reading import Reading
     from agentq.contracts.delivery import DeadMessage
+    from agentq.core.task import Task
 
-_SHOWN_BYTES = 4096
 _SAID = "unreadable"
+#: How messages are called here; whatever is called otherwise is a task, and no broker is asked.
+_KEY = re.compile(r"[0-9a-f]{1,12}\Z")
+#: Copies of a message have one name, so a few are enough to see whether a beginning names one.
+_LOOKED_AT = 100
 
 
 @group()
@@ -31,7 +36,8 @@ def dlq(session: Session, ctx: click.Context, role: str, limit: int, cursor: int
     """List dead letters: failed tasks, unreadable messages.
 
     `agentq requeue ID` opens a task again; `agentq dlq requeue` does so for both. Messages are
-    those of the broker, if there is one, that no reader could make sense of.
+    those of the broker, if there is one, that no reader could make sense of. Where a message came
+    from is followed by a question mark if nobody but its sender says so.
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -56,7 +62,7 @@ def dlq(session: Session, ctx: click.Context, role: str, limit: int, cursor: int
         for task in page.tasks
     ]
     rows += [
-        (each.key, state_cell(_SAID), each.queue, "", "", one_line(each.reason, 80))
+        (each.key, state_cell(_SAID), _origin(each), "", "", one_line(each.reason, 80))
         for each in messages
     ]
     show_table(("id", "state", "role", ">attempts", ">ended", "reason"), rows, "no dead letters")
@@ -81,9 +87,8 @@ def show(session: Session, ref: str) -> None:
     if session.json:
         emit_json(_plain(message))
         return
-    say(f"{message.key} came to {message.queue or '?'} and could not be read: {message.reason}")
-    say(f"message id {message.id or '(none)'}, {message.size} bytes, sent to"
-        f" {message.exchange or 'a queue'} as {message.routing_key}")  # fmt: skip
+    for line in _described(message):
+        say(line)
     say(_body(message))
 
 
@@ -93,10 +98,16 @@ def show(session: Session, ref: str) -> None:
 @reason_option()
 @pass_session
 def requeue(session: Session, refs: tuple[str, ...], by: str, reason: str) -> None:
-    """Open tasks again; send messages to where they were read from, once more."""
+    """Open tasks again; send messages to where they were read from, once more.
+
+    A message is sent again only if it is certain where it was read: workers may write to the dead
+    letters, and nobody is to reach another's queue by them. `agentq dlq show` tells.
+    """
     queue = session.speaking()
     found = {ref: _message(queue, ref) for ref in refs}
     messages = [each for each in found.values() if each is not None]
+    for each in messages:
+        _check_free(each)
     if messages:
         queue.requeue_messages([each.key for each in messages])
     tasks = [queue.requeue(ref, by, reason) for ref, message in found.items() if message is None]
@@ -122,13 +133,16 @@ def purge(session: Session, refs: tuple[str, ...], everything: bool) -> None:
     if bool(refs) == everything:
         raise click.UsageError("Name messages, or say --all.", click.get_current_context())
     queue = session.speaking()
+    keys = []
     for ref in refs:
-        if _message(queue, ref) is None:
+        message = _message(queue, ref)
+        if message is None:
             raise Invalid(
                 f"{queue.task(ref).id} is a task and no message. Nothing was thrown away.",
                 "`agentq prune --older-than 30d` deletes tasks that ended long ago.",
             )
-    count = queue.purge_messages(None if everything else refs)
+        keys.append(message.key)
+    count = queue.purge_messages(None if everything else keys)
     if session.json:
         emit_json({"purged": count})
     else:
@@ -143,36 +157,75 @@ def _messages(queue: Reading, limit: int) -> list[DeadMessage]:
     """Those of the broker; without them the tasks are still worth seeing."""
     try:
         return queue.dead_messages(limit)
-    except Unavailable as away:
-        note(f"unreadable messages are not shown: {away.cause}")
+    except AgentqError as error:
+        note(f"unreadable messages are not shown: {clean(error.cause)}")
         return []
 
 
 def _message(queue: Reading, ref: str) -> DeadMessage | None:
-    """The message of this name; None if it must be a task."""
-    if not queue.has_broker or ref.startswith("task-"):
+    """The message of this name, or of the one that begins so; None if it must be a task."""
+    if not queue.has_broker or not _KEY.match(ref):
         return None
-    found = [each for each in queue.dead_messages(10_000) if each.key.startswith(ref)]
-    if not found:
-        try:
-            queue.task(ref)
-        except NotFound:
-            raise NotFound(
-                f"Neither a task nor an unreadable message is called {ref}.",
-                "`agentq dlq` lists both.",
-            ) from None
+    task = _task(queue, ref)
+    if task is not None and task.id == ref:
         return None
-    if len({each.key for each in found}) > 1:
-        raise Invalid(f"{ref} begins the names of several messages.", "Give more of it.")
-    return found[0]
+    found = {each.key: each for each in queue.dead_messages(_LOOKED_AT, ref)}
+    if not found and task is None:
+        raise NotFound(
+            f"Neither a task nor an unreadable message is called {ref}.", "`agentq dlq` lists both."
+        )
+    if len(found) > 1 or (found and task is not None and ref not in found):
+        named = [*found, *([task.id] if task is not None else [])]
+        raise Invalid(
+            f"{ref} begins the names of several: {', '.join(named[:5])}.", "Give more of it."
+        )
+    return next(iter(found.values()), None)
+
+
+def _task(queue: Reading, ref: str) -> Task | None:
+    try:
+        return queue.task(ref)
+    except NotFound:
+        return None
+
+
+def _check_free(message: DeadMessage) -> None:
+    if message.stuck:
+        raise Refused(
+            f"Message {message.key} cannot be sent again: {clean(message.stuck)}. Nothing was"
+            " changed.",
+            f"agentq dlq purge {message.key}",
+        )
+
+
+def _origin(message: DeadMessage) -> str:
+    return f"{one_line(message.queue, 80)}{'' if message.certain else '?'}"
+
+
+def _described(message: DeadMessage) -> list[str]:
+    """What is known of a message, and what is only said."""
+    queue, reason = one_line(message.queue) or "?", one_line(message.reason)
+    if message.certain:
+        lines = [f"{message.key} came to {queue} and could not be read: {reason}"]
+    else:
+        lines = [f"{message.key} is said to have come to {queue}: {reason}"]
+    lines.append(
+        f"message id {one_line(message.id) or '(none)'}, {message.size} bytes, sent to"
+        f" {one_line(message.exchange) or 'a queue'} as {one_line(message.routing_key)}"
+    )
+    if message.user:
+        lines.append(f"the broker knows its sender as user {one_line(message.user)}")
+    if message.stuck:
+        lines.append(f"it cannot be sent again: {one_line(message.stuck)}")
+    return lines
 
 
 def _body(message: DeadMessage) -> str:
-    text = message.body[:_SHOWN_BYTES].decode("utf-8", "backslashreplace")
+    text = message.body.decode("utf-8", "backslashreplace")
     shown = "".join(
         char if char.isprintable() or char == "\n" else repr(char)[1:-1] for char in text
     )
-    return shown + ("…" if message.size > _SHOWN_BYTES else "")
+    return shown + ("…" if message.size > len(message.body) else "")
 
 
 def _plain(message: DeadMessage) -> dict[str, object]:
@@ -183,6 +236,9 @@ def _plain(message: DeadMessage) -> dict[str, object]:
         "queue": message.queue,
         "exchange": message.exchange,
         "routing_key": message.routing_key,
+        "user": message.user,
+        "certain": message.certain,
+        "stuck": message.stuck,
         "size": message.size,
-        "body": message.body[:_SHOWN_BYTES].decode("utf-8", "backslashreplace"),
+        "body": message.body.decode("utf-8", "backslashreplace"),
     }

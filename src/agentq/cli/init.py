@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from agentq.cli.options import command
 from agentq.cli.screen import emit_json, note, paint, say
 from agentq.cli.session import Session, pass_session
 from agentq.core.errors import Conflict
+from agentq.settings import without_password
 
 if TYPE_CHECKING:
     from agentq.client.queue import Queue
@@ -33,17 +34,20 @@ def init(session: Session, broker: str | None, artifacts: str | None) -> None:
     elsewhere, for example on PostgreSQL; with AGENTQ_URL set, that ledger is made ready and no
     file is written.
 
-    --broker prepares a RabbitMQ server: exchanges, a queue per role, dead letters. It prints the
-    commands that make users who may do no more than their part.
+    --broker prepares a RabbitMQ server: exchanges, a queue per role, one for the results of the
+    coordinator, dead letters. It prints the commands that make users who may do no more than their
+    part.
     """
-    settings, done, undo = _settings(session, broker, artifacts)
+    chosen = _settings(session, broker, artifacts)
     try:
-        ready = _make_ready(settings)
+        ready = _make_ready(chosen.settings)
     except BaseException:
-        undo()  # settings that lead nowhere would only stand in the way
+        chosen.undo()  # settings that lead nowhere would only stand in the way
         raise
-    ready.changed[:0] = done
-    _tell(session, settings, ready)
+    ready.changed[:0] = chosen.done
+    _tell(session, chosen.settings, ready)
+    if chosen.advice:
+        note(chosen.advice)
     if broker and not session.json:
         note("users of the broker who may do their part and no more:")
         for line in ready.users:
@@ -84,10 +88,10 @@ def _make_ready(settings: Settings) -> Ready:
 
 def _tell(session: Session, settings: Settings, ready: Ready) -> None:
     if session.json:
-        broker = {"broker": _without_password(settings.broker), "users": ready.users}
+        broker = {"broker": without_password(settings.broker), "users": ready.users}
         emit_json(
             {
-                "url": _without_password(settings.url),
+                "url": without_password(settings.url),
                 "artifacts_root": settings.artifacts_root,
                 "settings": settings.source,
                 "schema": ready.version,
@@ -98,32 +102,86 @@ def _tell(session: Session, settings: Settings, ready: Ready) -> None:
         )
         return
     good = paint("✓", "green")
-    say(f"{good} ledger     {_without_password(settings.url)} (schema {ready.version})")
+    say(f"{good} ledger     {without_password(settings.url)} (schema {ready.version})")
     say(f"{good} artifacts  {settings.artifacts_root}")
     if settings.broker:
-        say(f"{good} broker     {_without_password(settings.broker)}")
+        say(f"{good} broker     {without_password(settings.broker)}")
     say(f"{good} settings   {settings.source}")
     for each in ready.changed or ["nothing to change"]:
         say(f"  {each}")
 
 
-def _settings(
-    session: Session, broker: str | None, artifacts: str | None
-) -> tuple[Settings, list[str], Callable[[], None]]:
-    """The settings that hold here from now on, what was written for that, and how to undo it."""
-    from agentq.settings import FILE_NAME, check_broker, load_settings, read_file
+def _nothing_to_undo() -> None:
+    """For settings that were there already."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The settings that hold here from now on, what was written for that, how to undo it, and what
+    is left to the user."""
+
+    settings: Settings
+    done: list[str] = field(default_factory=list)
+    undo: Callable[[], object] = _nothing_to_undo
+    advice: str = ""
+
+
+def _settings(session: Session, broker: str | None, artifacts: str | None) -> Chosen:
+    from agentq.settings import FILE_NAME, check_broker, read_file
 
     check_broker(broker or "")
     file = Path.cwd() / FILE_NAME
+    done: list[str] = []
+    undo: Callable[[], object] = _nothing_to_undo
     if file.is_file():
         _check_same(session, file, read_file(file), artifacts)
-        undo = _add_broker(file, broker) if broker else None
-        done = [f"{FILE_NAME} names the broker now"] if undo else []
-        return read_file(file), done, undo or (lambda: None)
-    if session.url is None and _says_the_environment():
-        return load_settings(), [], lambda: None
-    _write_new(file, *_first_text(session, broker, artifacts))
-    return read_file(file), [f"{FILE_NAME} written"], file.unlink
+        added = _add_broker(file, broker) if broker else None
+        if added is not None:
+            undo, done = added, [f"{FILE_NAME} names the broker now"]
+    elif session.url is None and _says_the_environment():
+        return _of_environment(broker, artifacts)
+    else:
+        _write_new(file, *_first_text(session, broker, artifacts))
+        undo, done = file.unlink, [f"{FILE_NAME} written"]
+    try:
+        settings = read_file(file)
+        _check_counts(settings, broker)
+    except BaseException:
+        undo()
+        raise
+    return Chosen(settings, done, undo)
+
+
+def _of_environment(broker: str | None, artifacts: str | None) -> Chosen:
+    """AGENTQ_URL says where the ledger is, so there is no file to write the rest into."""
+    from agentq.settings import load_settings
+
+    settings = load_settings()
+    if artifacts and artifacts != settings.artifacts_root:
+        raise Conflict(
+            f"AGENTQ_URL names the ledger, and artifacts are in {settings.artifacts_root} then."
+            " Nothing was changed.",
+            "Set AGENTQ_ARTIFACTS_ROOT, here and wherever agentq runs.",
+        )
+    if not broker or settings.broker == broker:
+        return Chosen(settings)
+    if settings.broker:
+        _check_counts(settings, broker)
+    return Chosen(
+        replace(settings, broker=broker),
+        advice="no file was written, as AGENTQ_URL is set: set AGENTQ_BROKER to this broker"
+        " wherever agentq runs, or none of them will know of it",
+    )
+
+
+def _check_counts(settings: Settings, broker: str | None) -> None:
+    """What is asked for must be what all others will use."""
+    if broker and settings.broker != broker:
+        raise Conflict(
+            f"AGENTQ_BROKER names the broker {without_password(settings.broker)}, and counts"
+            " before everything else. Nothing was changed.",
+            "Set it to the broker that is meant, or unset it.",
+        )
 
 
 def _first_text(session: Session, broker: str | None, artifacts: str | None) -> tuple[str, bool]:
@@ -137,7 +195,7 @@ def _first_text(session: Session, broker: str | None, artifacts: str | None) -> 
         url, root = named.url, named.artifacts_root
     text = TEMPLATE.format(url=_toml(url), root=_toml(artifacts or root))
     text += _broker_table(broker) if broker else ""
-    return text, "@" in url or bool(broker)
+    return text, "@" in url or without_password(url) != url or bool(broker)
 
 
 def _check_same(session: Session, file: Path, settings: Settings, artifacts: str | None) -> None:
@@ -145,7 +203,7 @@ def _check_same(session: Session, file: Path, settings: Settings, artifacts: str
 
     if session.url is not None and load_settings(session.url).url != settings.url:
         raise Conflict(
-            f"{file} names the ledger {_without_password(settings.url)} already. Nothing was"
+            f"{file} names the ledger {without_password(settings.url)} already. Nothing was"
             " changed.",
             f"Edit {FILE_NAME} if this installation should move to another ledger.",
         )
@@ -158,24 +216,55 @@ def _check_same(session: Session, file: Path, settings: Settings, artifacts: str
 
 def _add_broker(file: Path, broker: str) -> Callable[[], None] | None:
     """Add the broker to the file; how to undo that, or None if it was there."""
-    from agentq.settings import read_file
+    import tomllib
 
-    known = read_file(file).broker
+    before, mode = file.read_text("utf-8"), file.stat().st_mode
+    table = tomllib.loads(before).get("broker")
+    known = (table or {}).get("url")
     if known == broker:
         return None
     if known:
         raise Conflict(
-            f"{file} names the broker {_without_password(known)} already. Nothing was changed.",
+            f"{file} names the broker {without_password(known)} already. Nothing was changed.",
             "Edit [broker] in it if this installation should use another.",
         )
-    before = file.read_text("utf-8")
-    file.chmod(0o600)
-    file.write_text(before.rstrip() + "\n" + _broker_table(broker), "utf-8")
+    text = _with_broker(before, broker, has_table=table is not None)
+    if text is None:
+        raise Conflict(
+            f"{file} has a [broker] without a url, and not in a way that one can be added to it."
+            " Nothing was changed.",
+            "Take it out, or write the url into it.",
+        )
 
     def undo() -> None:
         file.write_text(before, "utf-8")
+        file.chmod(mode)
 
+    file.chmod(0o600)
+    try:
+        file.write_text(text, "utf-8")
+    except BaseException:
+        undo()
+        raise
     return undo
+
+
+def _with_broker(before: str, broker: str, *, has_table: bool) -> str | None:
+    """The settings with the broker in them; None if that would not be what they say then."""
+    import re
+    import tomllib
+
+    if has_table:
+        line = f'url = "{_toml(broker)}"'
+        header = re.compile(r"^[ \t]*\[[ \t]*broker[ \t]*\][ \t]*(#.*)?$", re.MULTILINE)
+        text = header.sub(lambda found: f"{found.group()}\n{line}", before, count=1)
+    else:
+        text = before.rstrip() + "\n" + _broker_table(broker)
+    try:
+        said = tomllib.loads(text).get("broker")
+    except tomllib.TOMLDecodeError:
+        return None
+    return text if said == {"url": broker} else None
 
 
 def _broker_table(broker: str) -> str:
@@ -204,12 +293,6 @@ def _write_new(file: Path, text: str, private: bool) -> None:
 def _toml(text: str) -> str:
     """A text as it stands between the quotes of a TOML string."""
     return json.dumps(text, ensure_ascii=False)[1:-1]
-
-
-def _without_password(url: str) -> str:
-    scheme, mark, rest = url.partition("://")
-    user, at, place = rest.rpartition("@")
-    return f"{scheme}{mark}{user.split(':', 1)[0]}{at}{place}"
 
 
 def _apply_limits(queue: Queue, settings: Settings) -> list[str]:

@@ -12,7 +12,7 @@ from agentq.client.claim import Claim
 from agentq.client.heartbeats import Heartbeats
 from agentq.client.reading import POLL_SECONDS
 from agentq.client.speaking import Speaking, brief
-from agentq.client.specs import Draft, draft, draft_many, new_task_id
+from agentq.client.specs import Draft, check_reply_to, draft, draft_many, new_task_id
 from agentq.contracts.delivery import Hint, Inbox
 from agentq.contracts.doorbell import role_topic
 from agentq.core.durations import parse_duration
@@ -24,12 +24,11 @@ from agentq.core.errors import (
     Refused,
 )
 from agentq.core.limits import RoleLimits
-from agentq.core.states import TERMINAL, State
 from agentq.core.task import Spec, Task
 from agentq.core.triggers import Report, Trigger
 from agentq.core.validate import check_role
 from agentq.ledger.claims import Held
-from agentq.ledger.views import Wanted
+from agentq.ledger.pruning import Named
 from agentq.settings import default_holder, load_settings
 from agentq.wiring import Parts, open_parts
 
@@ -113,6 +112,9 @@ class Queue(Speaking):
         self, drafts: Sequence[Draft], under: tuple[int, int] | None = None
     ) -> list[Task]:
         """Submit what `client.specs.draft` has checked already."""
+        if self.has_broker:
+            for each in drafts:
+                check_reply_to(each.spec)
         staged: list[tuple[str, str]] = []
         try:
             specs = [self._stage(each.spec, each.contexts, staged) for each in drafts]
@@ -334,27 +336,24 @@ class Queue(Speaking):
         self.ledger.set_limits(check_role(role), limits)
 
     def prune(self, older_than: int | str) -> int:
-        """Delete tasks that ended longer ago than this, with their evidence; how many."""
+        """Delete tasks that ended longer ago than this, with their evidence; how many.
+
+        What a task that is not over refers to stays. `Unavailable` if files could not be removed:
+        the next call does.
+        """
         seconds = parse_duration(older_than, allow_zero=True)
         before = self.store.now() - seconds * 1000
-        pruned = self.ledger.prune(before + 1, self.artifacts.remove)
+        # First, so that no task is deleted while the files are out of reach.
         self._sweep_contexts()
-        return pruned
+        return self.ledger.prune(before + 1, self.artifacts.remove)
 
     def _sweep_contexts(self) -> None:
         """Drop contexts that submitters staged and never committed; young ones may be under way."""
-        coming = set()
-        wanted = Wanted(states=tuple(set(State) - TERMINAL), limit=1000)
-        while True:
-            page = self.tasks(wanted)
-            for task in page.tasks:
-                coming |= _contexts_to_come(task.spec)
-            if not page.cursor:
-                break
-            wanted = replace(wanted, cursor=page.cursor)
+        named = Named()
+        self.store.read(named.look)
 
         def is_wanted(task_id: str, sha256: str) -> bool:
-            if (task_id, sha256) in coming:
+            if (task_id, sha256) in named.contexts:
                 return True
             task = self.views.by_id([task_id]).get(task_id)
             return task is not None and task.spec.context_sha256 == sha256
@@ -372,14 +371,6 @@ def _reports(done: Sequence[tuple[Claim, str]]) -> list[tuple[int, Trigger]]:
             said[words] = Report(claim.epoch, brief(summary))
         reports.append((claim.key, said[words]))
     return reports
-
-
-def _contexts_to_come(spec: Spec) -> set[tuple[str, str]]:
-    """Contexts of the tasks that this one will submit when it completes."""
-    found = set()
-    for child in spec.next:
-        found |= {(child.id, child.context_sha256)} | _contexts_to_come(child)
-    return found
 
 
 def _plain(fields: Mapping[str, Any]) -> Mapping[str, Any]:

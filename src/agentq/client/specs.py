@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from agentq.contracts.delivery import RESULTS_PREFIX, is_results_queue
 from agentq.core.durations import parse_duration
 from agentq.core.errors import Invalid
 from agentq.core.limits import CONTEXT_BYTES_MAX, INSTRUCTIONS_BYTES_MAX
@@ -125,6 +126,18 @@ def draft_many(tasks: Iterable[Mapping[str, Any] | Spec]) -> list[Draft]:
         simple = made.generated and not made.contexts and _SIMPLE.issuperset(rest)
         said, again = rest, rewording(made.spec) if simple else None
     return drafts
+
+
+def check_reply_to(spec: Spec) -> None:
+    """Where a broker carries outcomes, an address that none can reach is a mistake, not a wish."""
+    if spec.reply_to and not is_results_queue(spec.reply_to):
+        raise Invalid(
+            f"With a broker, outcomes go to a queue called {RESULTS_PREFIX}<coordinator>, of"
+            f" letters, digits and . _ : / @ -; got {spec.reply_to[:80]!r}. Nothing was submitted.",
+            f"For example --reply-to {RESULTS_PREFIX}coordinator.",
+        )
+    for child in spec.next:
+        check_reply_to(child)
 
 
 def _short_text(value: Any) -> bool:

@@ -10,21 +10,27 @@
 | exchange `agentq.status` (topic) | what foreign workers report; the routing key is their role |
 | queue `agentq.ingest` | all of that, for `agentq up` |
 | exchange and queue `agentq.dead` (headers) | messages that nobody could read |
+| exchange `agentq.rejected` (headers) | by which the broker moves there what a reader refused |
 
 Everything is durable, and declaring it again changes nothing. Role queues are classic queues:
 quorum queues know no ten priorities, and what is lost with a broker is said again.
+
+Readers send to `agentq.dead` themselves, with their reason. The broker goes another way, on which
+nobody else may send: so what it says of where a message was cannot be said by others.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from agentq.contracts.delivery import (
     CONTROL,
     DEAD,
     INGEST,
+    REJECTED,
     RESULTS,
     RESULTS_PREFIX,
     ROLE_PREFIX,
@@ -33,22 +39,86 @@ from agentq.contracts.delivery import (
     is_results_queue,
     role_queue,
 )
-from agentq.core.errors import Invalid
+from agentq.core.errors import Invalid, NotFound
 from agentq.core.validate import check_role
 from agentq.delivery.rabbitmq.connection import Address, Channel, Link, read_url
 
-_EXCHANGES = {
-    TASKS: "topic", CONTROL: "direct", RESULTS: "topic", STATUS: "topic", DEAD: "headers",
+#: How many dead letters are kept.
+DEAD_MAX = 100_000
+#: The user of `agentq up`, and what those of roles begin with: none can be called as another is.
+UP_USER, _ROLE_USER = "agentq-up", "agentq-role-"
+#: Whose results are waited for where nobody says otherwise.
+_COORDINATOR = f"{RESULTS_PREFIX}coordinator"
+_REFUSED_GO: Mapping[str, str | int] = {"x-dead-letter-exchange": REJECTED}
+#: What a reader sent here itself with its reason; and what the broker moved as a reader refused it.
+#: A hint that merely grew old comes that way too, for want of another, and so does what a bounded
+#: queue has no room for: they say nothing that the ledger does not know, and are dropped.
+_WITH_REASON: Mapping[str, str | None] = {"x-match": "any-with-x", "x-agentq-reason": None}
+_IF_REFUSED: Mapping[str, str | None] = {
+    "x-match": "any-with-x", "x-first-death-reason": "rejected",
 }  # fmt: skip
-_ROLE_ARGUMENTS: dict[str, str | int] = {"x-max-priority": 10, "x-dead-letter-exchange": DEAD}
-_INGEST_ARGUMENTS: dict[str, str | int] = {"x-dead-letter-exchange": DEAD}
-#: The oldest go first, should somebody send rubbish without end.
-_DEAD_ARGUMENTS: dict[str, str | int] = {"x-max-length": 100_000}
-#: What a reader refused, or sent here itself with its reason. A hint that merely grew old comes
-#: this way too, for want of another; it says nothing that the ledger does not know: dropped.
-_DEAD_BINDING: dict[str, str | None] = {
-    "x-match": "any-with-x", "x-first-death-reason": "rejected", "x-agentq-reason": None,
-}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Binding:
+    exchange: str
+    key: str
+    arguments: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """An exchange of this kind; or, if it has none, a queue and what it gets."""
+
+    name: str
+    kind: str = ""
+    arguments: Mapping[str, str | int] = field(default_factory=dict)
+    bindings: tuple[_Binding, ...] = ()
+
+    def __str__(self) -> str:
+        return f"exchange {self.name} ({self.kind})" if self.kind else f"queue {self.name}"
+
+    def look(self, channel: Channel) -> None:
+        """An error if nothing of this name is there."""
+        if self.kind:
+            channel.look_for_exchange(self.name)
+        else:
+            channel.look(self.name)
+
+    def declare(self, channel: Channel) -> None:
+        """Make it; if it is there, compare, and raise if it differs."""
+        if self.kind:
+            channel.exchange(self.name, self.kind)
+        else:
+            channel.queue(self.name, self.arguments)
+
+    def bind(self, channel: Channel) -> None:
+        for each in self.bindings:
+            channel.bind(self.name, each.exchange, each.key, each.arguments)
+
+
+#: All that does not depend on roles and coordinators.
+_BASE = (
+    _Part(TASKS, "topic"),
+    _Part(CONTROL, "direct"),
+    _Part(RESULTS, "topic"),
+    _Part(STATUS, "topic"),
+    _Part(DEAD, "headers"),
+    _Part(REJECTED, "headers"),
+    # The oldest go first, should somebody send rubbish without end.
+    _Part(DEAD, arguments={"x-max-length": DEAD_MAX},
+          bindings=(_Binding(DEAD, "", _WITH_REASON), _Binding(REJECTED, "", _IF_REFUSED))),
+    _Part(INGEST, arguments=_REFUSED_GO, bindings=(_Binding(STATUS, "#"),)),
+)  # fmt: skip
+
+
+def _role_part(role: str) -> _Part:
+    arguments = {"x-max-priority": 10, **_REFUSED_GO}
+    return _Part(role_queue(check_role(role)), "", arguments, (_Binding(TASKS, role),))
+
+
+def _results_part(queue: str) -> _Part:
+    return _Part(check_results_queue(queue), "", _REFUSED_GO, (_Binding(RESULTS, queue),))
 
 
 def check_results_queue(queue: str) -> str:
@@ -66,44 +136,52 @@ def check_results_queue(queue: str) -> str:
 
 
 def declare(url: str, roles: Iterable[str]) -> list[str]:
-    """Declare everything for these roles, and say what. Doing it again changes nothing.
+    """Declare everything for these roles, and say what was not there. Doing it again is safe.
 
-    Raises `Conflict`, naming the difference, if something of that name is there and different.
+    Raises `Conflict`, naming the difference, if something of that name is there and different: all
+    that is there is compared before anything is made.
     """
-    names = [check_role(role) for role in dict.fromkeys(roles)]
+    wanted = [*_BASE, *map(_role_part, dict.fromkeys(roles)), _results_part(_COORDINATOR)]
     link = Link(read_url(url), "init")
     try:
+        missing = [part for part in wanted if not _is_there(link, part)]
+        with link.asking("comparing exchanges and queues") as channel:
+            for part in wanted:
+                if part not in missing:
+                    part.declare(channel)
         with link.asking("declaring exchanges and queues") as channel:
-            said = declare_base(channel)
-            for role in names:
-                declare_role(channel, role)
-                said.append(f"queue {role_queue(role)}")
+            _declare_all(channel, wanted)
     finally:
         link.close()
-    return said
+    return [str(part) for part in missing]
 
 
-def declare_base(channel: Channel) -> list[str]:
-    """All that does not depend on roles and coordinators; what it was."""
-    for name, kind in _EXCHANGES.items():
-        channel.exchange(name, kind)
-    channel.queue(DEAD, _DEAD_ARGUMENTS)
-    channel.bind(DEAD, DEAD, "", _DEAD_BINDING)
-    channel.queue(INGEST, _INGEST_ARGUMENTS)
-    channel.bind(INGEST, STATUS, "#")
-    said = [f"exchange {name} ({kind})" for name, kind in _EXCHANGES.items()]
-    return [*said, f"queue {DEAD}", f"queue {INGEST}"]
+def _is_there(link: Link, part: _Part) -> bool:
+    try:
+        with link.asking(f"looking for {part}") as channel:
+            part.look(channel)
+    except NotFound:
+        return False
+    return True
+
+
+def _declare_all(channel: Channel, parts: Iterable[_Part]) -> None:
+    for part in parts:
+        part.declare(channel)
+        part.bind(channel)
+
+
+def declare_base(channel: Channel) -> None:
+    """All that does not depend on roles and coordinators."""
+    _declare_all(channel, _BASE)
 
 
 def declare_role(channel: Channel, role: str) -> None:
-    check_role(role)
-    channel.queue(role_queue(role), _ROLE_ARGUMENTS)
-    channel.bind(role_queue(role), TASKS, role)
+    _declare_all(channel, [_role_part(role)])
 
 
 def declare_results(channel: Channel, queue: str) -> None:
-    channel.queue(check_results_queue(queue))
-    channel.bind(queue, RESULTS, queue)
+    _declare_all(channel, [_results_part(queue)])
 
 
 def declare_named(channel: Channel, queue: str) -> None:
@@ -127,13 +205,13 @@ def user_commands(url: str, roles: Sequence[str]) -> list[str]:
     ours = r"^(agentq\..*|results\..*|amq\.gen.*|amq\.default)$"
     commands = [
         "# `agentq up`: the only one who publishes tasks, and who reads what workers report",
-        *_user(address, "agentq-up", ours, ours, ours),
+        *_user(address, UP_USER, ours, ours, ours),
     ]
     for role in roles:
         commands += _worker_commands(address, check_role(role))
     commands += [
-        "# a coordinator: reads its results (here those of results.coordinator)",
-        *_user(address, "agentq-coordinator", "^$", "^$", r"^results\.coordinator$"),
+        f"# a coordinator: reads its results (here those of {_COORDINATOR})",
+        *_user(address, "agentq-coordinator", "^$", "^$", f"^{_escaped(_COORDINATOR)}$"),
         "# bounds that may be changed while the broker runs are a policy",
         _ctl(
             "set_policy", address, "agentq-results", r"^results\.",
@@ -144,7 +222,7 @@ def user_commands(url: str, roles: Sequence[str]) -> list[str]:
 
 
 def _worker_commands(address: Address, role: str) -> list[str]:
-    user, escaped = f"agentq-{role}", _escaped(role)
+    user, escaped = f"{_ROLE_USER}{role}", _escaped(role)
     return [
         f"# workers of {role}: consume its hints, report, hear whom to stop",
         *_user(
