@@ -18,8 +18,10 @@ const amqp = require("amqplib");
 
 const ANSWER_MS = 10_000;
 const ANSWER_TRIES = 3;
-// An envelope has 64 KiB at most; what is longer would go into the artifact store.
-const OUTPUT_CHARS_MAX = 8_000;
+// What an envelope may have at most; what is longer would go into the artifact store.
+const ENVELOPE_BYTES_MAX = 65_536;
+const SUMMARY_CHARS_MAX = 500;
+const CUT = "\n[the rest was cut off]";
 
 class Worker {
   constructor(role, command) {
@@ -29,6 +31,7 @@ class Worker {
     this.waiting = new Map(); // message id -> what to do with its answer
     this.holding = null; // the task and epoch that we work on
     this.leaving = false;
+    this.closing = false;
   }
 
   async connect(url) {
@@ -36,6 +39,8 @@ class Worker {
     this.channel = await this.connection.createConfirmChannel();
     this.connection.on("error", (error) => console.error(`error: ${error.message}`));
     this.channel.on("error", (error) => console.error(`error: ${error.message}`));
+    this.connection.on("close", () => this.end("the broker has gone"));
+    this.channel.on("close", () => this.end("the broker has closed the channel"));
     await this.channel.prefetch(1);
     // Answers and words to stop come to a queue of our own, which goes when we go.
     this.ownQueue = (await this.channel.assertQueue("", { exclusive: true })).queue;
@@ -43,10 +48,23 @@ class Worker {
     await this.channel.consume(this.ownQueue, (message) => this.hear(message), { noAck: true });
   }
 
+  /* Alive and deaf would be worse: nobody starts again what has not ended. */
+  end(why) {
+    if (this.closing) return;
+    if (this.holding) this.holding.stop();
+    console.error(`error: ${why}`);
+    process.exit(1);
+  }
+
+  async close() {
+    this.closing = true;
+    await this.connection.close();
+  }
+
   // -- listening ----------------------------------------------------------------------------------
 
   hear(message) {
-    if (message === null) return;
+    if (message === null) return this.end("our own queue has gone");
     const heard = JSON.parse(message.content);
     const held = this.holding;
     const named = held && heard.task_id === held.taskId && heard.epoch === held.epoch;
@@ -122,6 +140,7 @@ class Worker {
     const queue = `agentq.role.${this.role}`;
     let came = null;
     const { consumerTag } = await this.channel.consume(queue, (message) => {
+      if (message === null) return this.end(`${queue} has gone`);
       came = came || message;
       taken(message);
     });
@@ -152,7 +171,7 @@ class Worker {
     for (const stream of [child.stdout, child.stderr]) {
       stream.setEncoding("utf8");
       stream.on("data", (text) => {
-        if (output.length < OUTPUT_CHARS_MAX) output += text;
+        if (output.length < ENVELOPE_BYTES_MAX) output += text;
       });
     }
     child.stdin.on("error", () => {}); // a command need not read what it is given
@@ -165,11 +184,10 @@ class Worker {
     });
     clearInterval(heart);
     this.holding = null;
-    return this.report(task, epoch, status, output.slice(0, OUTPUT_CHARS_MAX), lost);
+    return this.report(task, epoch, status, output.replaceAll("\0", ""), lost);
   }
 
-  async report(task, epoch, status, printed, lost) {
-    const output = printed.replaceAll("\0", "");
+  async report(task, epoch, status, output, lost) {
     const last = output.trim().split("\n").pop();
     if (lost) {
       console.log(`${task.task_id}: lost`);
@@ -179,16 +197,26 @@ class Worker {
     if (this.leaving) {
       answer = await this.ask("released", task, epoch, { summary: "the worker was told to end" });
     } else if (status !== 0) {
-      const summary = `the command ended with ${status}: ${last}`;
-      answer = await this.ask("failed", task, epoch, { summary });
+      const why = `the command ended with ${status}: ${last}`;
+      answer = await this.ask("failed", task, epoch, { summary: slice(why, SUMMARY_CHARS_MAX) });
     } else {
-      const names = (task.expected_output || {}).artifacts || [];
-      const artifacts = names.map((name) => ({ name: `${name}.txt`, content: output }));
-      const said = { summary: last, result: output, artifacts };
+      const said = this.completed(task, epoch, slice(last, SUMMARY_CHARS_MAX), output);
       answer = await this.ask("completed", task, epoch, said);
     }
     console.log(`${task.task_id} attempt ${epoch}: ${answer.reason || answer.about}`);
     return answer.status === "accepted" && answer.about === "completed" ? 1 : 0;
+  }
+
+  /* What is said of an attempt that went well: the same text as often as it is asked for. */
+  completed(task, epoch, summary, output) {
+    const names = (task.expected_output || {}).artifacts || [];
+    const saying = (text) => ({
+      summary, result: text,
+      artifacts: names.map((name) => ({ name: `${name}.txt`, content: text })),
+    });
+    const bare = this.envelope("completed", task, epoch, saying(""));
+    const room = ENVELOPE_BYTES_MAX - bytesOf(bare);
+    return saying(beginning(output, Math.floor(room / (1 + names.length))));
   }
 
   leave() {
@@ -200,6 +228,27 @@ class Worker {
 
 function after(ms) {
   return new Promise((resolve) => setTimeout(resolve, ms, null).unref());
+}
+
+function bytesOf(value) {
+  return Buffer.byteLength(JSON.stringify(value));
+}
+
+/* Never through the middle of a character that has two halves: half of one is no text. */
+function slice(text, length) {
+  return text.slice(0, length).replace(/[\ud800-\udbff]$/, "");
+}
+
+/* The text, if it takes no more bytes in JSON; else what fits, and that it was cut. */
+function beginning(text, room) {
+  if (bytesOf(text) <= room) return text;
+  let fits = 0;
+  for (let above = text.length; above - fits > 1; ) {
+    const middle = (fits + above) >> 1;
+    if (bytesOf(slice(text, middle)) + bytesOf(CUT) <= room) fits = middle;
+    else above = middle;
+  }
+  return slice(text, fits) + CUT;
 }
 
 /* All that is asked: the context file if there is one, and what was said since. */
@@ -223,7 +272,7 @@ async function main(words) {
   process.on("SIGTERM", () => worker.leave());
   console.log(`ready: ${worker.name}`);
   console.log(`${await worker.serve(option ? Number(seconds) * 1000 : 2 ** 31 - 1)} done`);
-  await worker.connection.close();
+  await worker.close();
 }
 
 main(process.argv.slice(2)).catch((error) => {

@@ -20,6 +20,8 @@ import sys
 import tempfile
 import time
 import uuid
+from bisect import bisect_right
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -28,8 +30,10 @@ from urllib.request import url2pathname
 import amqp
 
 ANSWER_SECONDS, ANSWER_TRIES = 10.0, 3
-#: An envelope has 64 KiB at most; what is longer would go into the artifact store.
-OUTPUT_CHARS_MAX = 8_000
+#: What an envelope may have at most; what is longer would go into the artifact store.
+ENVELOPE_BYTES_MAX = 65_536
+SUMMARY_CHARS_MAX = 500
+CUT = "\n[the rest was cut off]"
 
 
 class NoAnswer(Exception):
@@ -59,7 +63,9 @@ class Worker:
         self.own_queue = self.channel.queue_declare("", exclusive=True).queue
         self.channel.queue_bind(self.own_queue, "agentq.control", f"stop.{self.name}")
         self.channel.basic_consume(self.own_queue, no_ack=True, callback=self._hear)
-        self.answers: dict[str, dict[str, Any]] = {}
+        #: The message that we wait for an answer to, and the answer. To others nobody listens.
+        self.asked = ""
+        self.answer: dict[str, Any] = {}
         self.offered: list[Any] = []
         self.holding: tuple[str, int] | None = None
         self.lost = self.leaving = False
@@ -68,8 +74,8 @@ class Worker:
 
     def _hear(self, message: Any) -> None:
         heard = json.loads(message.body)
-        if "in_reply_to" in heard:
-            self.answers[heard["in_reply_to"]] = heard
+        if self.asked and heard.get("in_reply_to") == self.asked:
+            self.answer = heard
         named = (heard.get("task_id"), heard.get("epoch"))
         if named == self.holding and (heard.get("stop") or heard.get("code") == "stale"):
             self.lost = True  # cancelled, or in other hands: whatever we still do is refused
@@ -91,18 +97,20 @@ class Worker:
     def ask(self, status: str, task: dict[str, Any], epoch: int = 0, **fields: Any) -> Any:
         """Publish until it is answered; the same message each time, so it counts once."""
         message = {**self.envelope(status, task, epoch), **fields}
+        self.asked, self.answer = message["message_id"], {}
         for _ in range(ANSWER_TRIES):
             self.publish(message)
             until = time.monotonic() + ANSWER_SECONDS
-            while time.monotonic() < until:
-                if message["message_id"] in self.answers:
-                    return self.answers.pop(message["message_id"])
+            while time.monotonic() < until and not self.answer:
                 self.listen(0.5)
+            if self.answer:
+                self.asked = ""
+                return self.answer
         raise NoAnswer(f"no answer about {task['task_id']}")
 
     def publish(self, message: dict[str, Any]) -> None:
         envelope = amqp.Message(
-            json.dumps(message), content_type="application/json", delivery_mode=2,
+            in_json(message), content_type="application/json", delivery_mode=2,
             message_id=message["message_id"], reply_to=self.own_queue,
         )  # fmt: skip
         self.channel.basic_publish(envelope, "agentq.status", self.role)
@@ -151,16 +159,18 @@ class Worker:
                 env={**os.environ, "TASK_ID": task["task_id"], "TASK_EPOCH": str(epoch)},
             )  # fmt: skip
             beat_at = 0.0
-            while child.poll() is None and not self.lost and not self.leaving:
-                if time.monotonic() >= beat_at:
-                    self.publish(self.envelope("heartbeat", task, epoch))
-                    beat_at = time.monotonic() + lease / 3
-                self.listen(0.1)
-            if child.poll() is None:
-                os.killpg(child.pid, signal.SIGKILL)
-                child.wait()
+            try:
+                while child.poll() is None and not self.lost and not self.leaving:
+                    if time.monotonic() >= beat_at:
+                        self.publish(self.envelope("heartbeat", task, epoch))
+                        beat_at = time.monotonic() + lease / 3
+                    self.listen(0.1)
+            finally:  # the broker went away, too: nobody would hear of what it does
+                if child.poll() is None:
+                    os.killpg(child.pid, signal.SIGKILL)
+                    child.wait()
             printed.seek(0)
-            output = printed.read().decode("utf-8", "replace")[:OUTPUT_CHARS_MAX]
+            output = printed.read(2 * ENVELOPE_BYTES_MAX).decode("utf-8", "replace")
         return self._report(task, epoch, child.returncode, output.replace("\x00", ""))
 
     def _report(self, task: dict[str, Any], epoch: int, status: int, output: str) -> bool:
@@ -173,16 +183,38 @@ class Worker:
             answer = self.ask("released", task, epoch, summary="the worker was told to end")
         elif status:
             why = f"the command ended with {status}: {last}"
-            answer = self.ask("failed", task, epoch, summary=why)
+            answer = self.ask("failed", task, epoch, summary=why[:SUMMARY_CHARS_MAX])
         else:
-            names = task.get("expected_output", {}).get("artifacts", [])
-            files = [{"name": f"{name}.txt", "content": output} for name in names]
-            answer = self.ask(
-                "completed", task, epoch, summary=last, result=output, artifacts=files
-            )
+            answer = self.ask("completed", task, epoch, **self._completed(task, epoch, output))
         said = answer.get("reason", answer["about"])
         print(f"{task['task_id']} attempt {epoch}: {said}", flush=True)
         return bool(answer["status"] == "accepted" and answer["about"] == "completed")
+
+    def _completed(self, task: dict[str, Any], epoch: int, output: str) -> dict[str, Any]:
+        """What is said of an attempt that went well: the same text as often as it is asked for."""
+        names = task.get("expected_output", {}).get("artifacts", [])
+        summary = output.strip().rpartition("\n")[2][:SUMMARY_CHARS_MAX]
+
+        def saying(text: str) -> dict[str, Any]:
+            files = [{"name": f"{name}.txt", "content": text} for name in names]
+            return {"summary": summary, "result": text, "artifacts": files}
+
+        bare = {**self.envelope("completed", task, epoch), **saying("")}
+        room = ENVELOPE_BYTES_MAX - len(in_json(bare))
+        return saying(beginning(output, room // (1 + len(names))))
+
+
+def in_json(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode()
+
+
+def beginning(text: str, room: int) -> str:
+    """The text, if it takes no more bytes in JSON; else what fits, and that it was cut."""
+    if len(in_json(text)) <= room:
+        return text
+    room -= len(in_json(CUT))
+    fit = bisect_right(range(len(text)), room, key=lambda length: len(in_json(text[:length])))
+    return text[: max(fit - 1, 0)] + CUT
 
 
 def text_of(task: dict[str, Any], answer: dict[str, Any]) -> str:
@@ -202,19 +234,23 @@ def main() -> None:
     parser.add_argument("command", nargs="+", help="what to run; after --")
     parser.add_argument("--idle", type=float, default=1e9, help="end after so many idle seconds")
     options = parser.parse_args()
-    worker = Worker(options.url, options.role, options.command)
+    try:
+        run(Worker(options.url, options.role, options.command), options.idle)
+    except (NoAnswer, amqp.AMQPError, OSError) as trouble:
+        sys.exit(f"error: {trouble}")
 
+
+def run(worker: Worker, idle_seconds: float) -> None:
     def leave(*_: object) -> None:
         worker.leaving = True
 
     signal.signal(signal.SIGTERM, leave)
     print(f"ready: {worker.name}", flush=True)
     try:
-        print(f"{worker.serve(options.idle)} done", flush=True)
-    except NoAnswer as trouble:
-        sys.exit(f"error: {trouble}")
+        print(f"{worker.serve(idle_seconds)} done", flush=True)
     finally:
-        worker.connection.close()
+        with suppress(amqp.AMQPError, OSError):  # it is gone already
+            worker.connection.close()
 
 
 if __name__ == "__main__":

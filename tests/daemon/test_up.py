@@ -117,6 +117,13 @@ class TestSeveral:
         assert (first.end(), second.end()) == (0, 0)
 
 
+@ONE_STORE
+def test_a_term_without_end_is_refused(queue: Queue, ups: Ups) -> None:
+    up = ups.start("--term", "2h")
+    assert up.process.wait(20) == 2
+    assert "--term" in up.said and "1 hour" in up.said and "Traceback" not in up.said
+
+
 def stopped_outside_a_write(queue: Queue, process: subprocess.Popen[bytes]) -> bool:
     """Stop it, unless it is just writing: nobody else can write to a file that is locked."""
     process.send_signal(signal.SIGSTOP)
@@ -161,6 +168,17 @@ class TestWorkers:
         assert not any(runs(pid) for pid in up.worker_pids("w"))
         order = [up.said.index(words) for words in ("worker w: ended (exit", "up: ended")]
         assert order == sorted(order)
+
+    def test_a_signal_without_a_name_ends_one_worker_only(
+        self, queue: Queue, ups: Ups, tmp_path: Path
+    ) -> None:
+        with_worker(tmp_path, "print('done')")
+        up = ups.start("--grace", "1s")
+        until(lambda: up.worker_pids("w"), what="a worker")
+        os.kill(up.worker_pids("w")[0], signal.SIGRTMIN + 1)
+        until(lambda: len(up.worker_pids("w")) == 2, what="a worker in its place")
+        assert up.said_of(f"worker w: ended (signal {signal.SIGRTMIN + 1})")
+        assert up.end() == 0
 
     def test_no_worker_outlives_it(self, queue: Queue, ups: Ups, tmp_path: Path) -> None:
         with_worker(tmp_path, "import time", "time.sleep(600)")

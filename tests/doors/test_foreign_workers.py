@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import select
 import shlex
 import shutil
@@ -14,18 +15,19 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from agentq import Queue, State
-from agentq.client.results import received, results
+from agentq.client.received import received
+from agentq.client.results import results
 from agentq.contracts.delivery import Message
-from agentq.core.errors import AgentqError
 from agentq.delivery.rabbitmq import RabbitPublisher
 from agentq.settings import read_file
 from agentq.wiring import Parts
+from tests.delivery.letters import stranger
 from tests.doors.conftest import PROGRAM, clean_environment, run_program
 from tests.house.files import ROOT
 from tests.servers.missing import go_without
@@ -40,6 +42,7 @@ case $what in
   count) printf '%s\\n' "$rest" | wc -w ;;
   break) echo "it is broken" >&2; exit 3 ;;
   hold) echo "$TASK_ID" > "$rest"; read -r word < "$rest.go"; echo "$word" ;;
+  show) cat "$rest" ;;
   *) echo "what is $what?"; exit 1 ;;
 esac
 """
@@ -246,6 +249,96 @@ def test_a_worker_in_any_language(
     assert [problem for _, found in queue.verify() for problem in found] == []
 
 
+@pytest.mark.parametrize("letter", ["é", "漢", "😀", "\x01", '"', "word "], ids=ascii)
+def test_whatever_is_printed_fits_into_a_message(
+    queue: Queue, program: list[str], rabbitmq_url: str, tmp_path: Path, letter: str
+) -> None:
+    # Given a command that prints more than a message may have, in letters that take most room,
+    printed = tmp_path / "printed"
+    printed.write_text(f"at first\n{letter * 60_000}", "utf-8")
+    # when its text is asked for several times over,
+    task = queue.submit(to=ROLE, instructions=f"show {printed}", expect=["summary", "again"])
+    short = queue.submit(
+        to=ROLE, instructions=f"show {printed}", max_attempts=1, expect=["summary"]
+    )
+    with a_worker(program, rabbitmq_url, tmp_path):
+        # then as much is told as there is room for, and that it was cut.
+        assert queue.wait(task.id, 20).state is State.COMPLETE
+        assert queue.wait(short.id, 20).state is State.COMPLETE
+    told, more = (queue.result(each.id).text() for each in (task, short))
+    start, _, end = told.rpartition("\n")
+    assert end == "[the rest was cut off]"
+    assert printed.read_text("utf-8").startswith(start)
+    for text, copies in ((told, 3), (more, 2)):
+        size = len(json.dumps(text, ensure_ascii=False).encode())
+        assert 62_000 < copies * size < 65_536
+    assert len(queue.result(task.id).summary) <= 500
+
+
+def test_a_worker_keeps_no_answers_that_it_did_not_ask_for(
+    queue: Queue, rabbitmq_url: str, tmp_path: Path
+) -> None:
+    worker_py = runpy.run_path(str(EXAMPLES / "python_worker" / "worker.py"))
+    with a_gate(tmp_path) as gate:
+        # Given a worker whose task goes on for several heartbeats,
+        worker = worker_py["Worker"](rabbitmq_url, ROLE, ["sh", "-c", COMMAND])
+        serving = threading.Thread(target=worker.serve, args=(20,))
+        serving.start()
+        task = queue.submit(to=ROLE, instructions=f"hold {gate}", lease_seconds=1)
+        gate.heard()
+        began = queue.task(task.id).wake_at
+        eventually(lambda: queue.task(task.id).wake_at > began + 1000)
+        gate.let_through("done")
+        assert queue.wait(task.id, 20).state is State.COMPLETE
+        # when it has nothing to do any more, then nothing is left of what it was told meanwhile.
+        worker.leaving = True
+        serving.join(20)
+        worker.connection.close()
+    kept = {name: value for name, value in vars(worker).items() if isinstance(value, dict | list)}
+    assert {name for name, value in kept.items() if value} <= {"command", "answer"}
+    assert worker.answer["about"] == "completed"
+
+
+def test_a_worker_that_the_broker_leaves_ends(
+    rabbitmq_server: RabbitServer, queue: Queue, program: list[str], rabbitmq_url: str,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    # Given a worker with nothing to do, and one in the middle of a task,
+    with a_gate(tmp_path) as gate, a_worker(program, rabbitmq_url, tmp_path) as busy:
+        queue.submit(to=ROLE, instructions=f"hold {gate}")
+        gate.heard()
+        with a_worker(program, rabbitmq_url, tmp_path) as idle:
+            eventually(lambda: role_consumers(rabbitmq_url) == 1)
+            # when the broker hangs up, then both end: whoever minds them starts them again.
+            rabbitmq_server.call(
+                '[rabbit_networking:close_connection(Each, "the test")'
+                " || Each <- rabbit_networking:connections()]"
+            )
+            for worker in (idle, busy):
+                assert worker.process.wait(20) == 1, worker.said
+                assert worker.wait_for("error: ")
+                assert "Traceback" not in worker.said
+        # And the command does not go on alone, unheard.
+        eventually(lambda: not processes_with(str(gate)))
+
+
+def role_consumers(url: str) -> int:
+    with stranger(url) as channel:
+        return int(channel.queue_declare(f"agentq.role.{ROLE}", passive=True).consumer_count)
+
+
+def processes_with(word: str) -> list[int]:
+    """Who holds a pipe of a gate open, but for us."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*/fd"):
+        if folder.parent.name == str(os.getpid()):
+            continue
+        with suppress(OSError):
+            if any(word in str(each.readlink()) for each in folder.iterdir()):
+                found.append(int(folder.parent.name))
+    return found
+
+
 def test_a_worker_that_is_cut_off_undoes_nothing(
     queue: Queue, node_worker: list[str], rabbitmq_url: str, tmp_path: Path
 ) -> None:
@@ -301,7 +394,8 @@ def test_two_languages_share_a_role_and_each_task_is_done_once(
         kinds = [entry.event.kind for entry in queue.history(task.id)]
         assert kinds.count("completed") == 1 and kinds.count("claimed") == 1
     # The coordinator's queue has each outcome; one that it was not done with comes again.
-    with closing(received(queue.parts.consumer("results.coordinator"), 5)) as taken:
+    name = "results.coordinator"
+    with closing(received(queue.parts.mailbox(name), name, 5, None, print)) as taken:
         first_heard = next(taken)
     heard_of = [outcome.task_id for outcome in results(queue, wait=5, limit=30)]
     assert first_heard.task_id in heard_of
@@ -342,17 +436,17 @@ def test_everybody_needs_no_more_than_the_rights_that_init_prints(
         carry_out(rabbitmq_server, queue.parts.broker_users([ROLE]))
         settings = tmp_path / "agentq.toml"
         settings.write_text(as_user(settings.read_text(), "agentq-up"))
-        workers_url = as_user(rabbitmq_url, f"agentq-{ROLE}")
+        workers_url = as_user(rabbitmq_url, f"agentq-role-{ROLE}")
         # when `agentq up` and a worker are those users, then work is done,
         with up_in(tmp_path), a_worker(python, workers_url, tmp_path) as worker:
             task = queue.submit(to=ROLE, instructions="count one two")
             assert queue.wait(task.id, 20).state is State.COMPLETE
             assert worker.end() == 0, worker.said
         # and the worker can neither speak for another role nor hear its tasks.
-        stranger = RabbitPublisher(workers_url)
-        with pytest.raises(AgentqError):
-            stranger.publish([Message("m", "agentq.status", "deployer", b"{}", mandatory=False)])
-        stranger.close()
+        intruder = RabbitPublisher(workers_url)
+        foreign = Message("m", "agentq.status", "deployer", b"{}", mandatory=False)
+        assert "ACCESS_REFUSED" in intruder.publish([foreign])[0]
+        intruder.close()
         queue.prepare_broker(["deployer"])
         with running([*python, workers_url, "deployer", "--", "cat"], tmp_path) as refused:
             refused.wait_for("ACCESS_REFUSED")

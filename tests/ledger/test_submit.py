@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from agentq.contracts.doorbell import EVENTS_TOPIC, role_topic
+from agentq.contracts.doorbell import EVENTS_TOPIC, ROLES_TOPIC, role_topic
 from agentq.core.envelope import body_digest, spec_digest
 from agentq.core.errors import AgentqError, Conflict, Invalid, Stale
 from agentq.core.limits import BATCH_MAX
@@ -40,7 +40,10 @@ def test_a_task_is_accepted_and_claimable(desk: Desk, generated: tuple[str, ...]
 @pytest.mark.parametrize("generated", [(), ("task-1",)], ids=["named", "generated"])
 def test_whoever_waits_is_woken(desk: Desk, generated: tuple[str, ...]) -> None:
     desk.ledger.submit([Spec("task-1", "worker")], generated)
-    assert set(desk.rung) == {role_topic("worker"), EVENTS_TOPIC}
+    assert set(desk.rung) == {ROLES_TOPIC, role_topic("worker"), EVENTS_TOPIC}
+    desk.rung.clear()
+    desk.ledger.submit([Spec("task-2", "worker")], generated)
+    assert set(desk.rung) == {role_topic("worker"), EVENTS_TOPIC}, "the role is known"
 
 
 def test_a_task_that_waits_wakes_no_worker(desk: Desk) -> None:

@@ -36,7 +36,7 @@ from agentq.cli.signals import heed_signals
     type=Duration(),
     default="10s",
     show_default=True,
-    help="Another process takes the loops over so long after this one was killed.",
+    help="Another process takes the loops over so long after this one was killed; 1h at most.",
 )
 @click.option(
     "--health",
@@ -64,9 +64,11 @@ def up(
 
     SIGTERM or Ctrl-C ends workers first, then the loops; a second one ends everything at once.
     """
+    from agentq.daemon.leader import check_term
     from agentq.daemon.up import Daemon, Options
     from agentq.daemon.workers import worker_command
 
+    check_term(term)
     queue = session.queue()
     as_json = log_json or session.json
     _log_to_stderr(as_json=as_json)
@@ -93,6 +95,8 @@ class _JsonLines(logging.Formatter):
             "level": record.levelname.lower(),
             "message": record.getMessage(),
         }
+        if record.exc_info:
+            plain["traceback"] = self.formatException(record.exc_info)
         return json.dumps(plain, ensure_ascii=False)
 
 

@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from agentq.core.errors import Invalid
 from agentq.daemon.loop import Loop, log
-from agentq.ledger.terms import TERMS_TOPIC, Standing
+from agentq.ledger.terms import TERM_MS_MAX, TERM_MS_MIN, TERMS_TOPIC, Standing
 
 if TYPE_CHECKING:
     from agentq.ledger.terms import Terms
@@ -25,6 +26,17 @@ _AFTER_SECONDS = 0.01
 
 #: Unlike the other it goes on while the machine sleeps.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def check_term(seconds: float) -> float:
+    """A length that the ledger grants: with another one no loop would ever run."""
+    if not TERM_MS_MIN <= seconds * 1000 <= TERM_MS_MAX:
+        least, most = TERM_MS_MIN / 1000, TERM_MS_MAX // 3_600_000
+        raise Invalid(
+            f"A term (--term) lasts {least:g} seconds to {most} hour, got {seconds:g} seconds.",
+            "Say how long nobody may run the loops after a process was killed, as in --term 10s.",
+        )
+    return seconds
 
 
 class Leader(Loop):
@@ -44,7 +56,7 @@ class Leader(Loop):
         self.holder = holder
         self._terms = terms
         self._names = sorted(set(names))
-        self._seconds = seconds
+        self._seconds = check_term(seconds)
         self._gained = gained
         self._until: dict[str, float] = {}
         self._numbers: dict[str, int] = {}

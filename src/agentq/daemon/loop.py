@@ -2,7 +2,8 @@
 
 A loop knows how to do one round and when it wants the next. Its runner does the rest: it sleeps
 until then or until the doorbell rings, holds still while the loop's term is somebody else's, backs
-off alone when a database, broker or disk is away, and says now and then what was done.
+off alone when a database, broker or disk is away, and says now and then what was done. A loop that
+dies of something nobody thought of is said to be dead, and can be started again.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ log = logging.getLogger("agentq.daemon")
 _STILL_SECONDS = 60.0
 _BACKOFF_SECONDS = 0.2
 _BACKOFF_SECONDS_MAX = 30.0
+#: How long one that died stays dead: doubled each time, unless it had lived for a while.
+_REVIVE_SECONDS, _REVIVE_SECONDS_MAX = 0.5, 30.0
+_STEADY_SECONDS = 60.0
 #: What was done is said at once, then not again for so long.
 _TELL_SECONDS = 10.0
 
@@ -124,6 +128,7 @@ class Runner:
         alarm: Alarm | None = None,
         ended: Callable[[], None] = lambda: None,
     ) -> None:
+        """`ended` is called by its thread as the last thing it does: `alive` is False by then."""
         self.loop = loop
         self.alarm = alarm or Alarm()
         #: When its last round began, and how many there were.
@@ -134,6 +139,10 @@ class Runner:
         self._holds = holds
         self._ended = ended
         self._stopping = False
+        #: Not what the thread says of itself: that one lives on while it tells of its end.
+        self._alive = False
+        self._deaths = 0
+        self._started_at = self._revive_at = 0.0
         self._failures = 0
         self._trouble = ""
         self._thread: threading.Thread | None = None
@@ -146,7 +155,7 @@ class Runner:
 
     @property
     def alive(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
+        return self._alive
 
     @property
     def busy_seconds(self) -> float:
@@ -156,8 +165,34 @@ class Runner:
     def start(self) -> None:
         # A daemon thread: whoever hangs in a call to a server that is away must not keep a process
         # from ending; everything here may be cut off at any point.
-        self._thread = threading.Thread(target=self._run, name=f"agentq-{self.name}", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, name=f"agentq-{self.name}", daemon=True)
+        self._alive, self._started_at = True, time.monotonic()
+        try:
+            thread.start()
+        except RuntimeError as error:  # the machine has no room for one more
+            self._alive = False
+            log.warning("%s: waits %.1f s: %s", self.name, self._put_off(), error)
+        else:
+            self._thread = thread
+
+    def revive(self) -> float:
+        """Start it again if it has died, later each time; in how many seconds to ask again."""
+        if self._alive:
+            return 3600.0
+        left = self._revive_at - time.monotonic()
+        if left <= 0:
+            self.start()
+        return max(left, 0.0)
+
+    def _put_off(self) -> float:
+        """In how many seconds it may be started again."""
+        now = time.monotonic()
+        if now - self._started_at >= _STEADY_SECONDS:
+            self._deaths = 0
+        pause = min(_REVIVE_SECONDS * 2.0**self._deaths, _REVIVE_SECONDS_MAX)
+        self._deaths = min(self._deaths + 1, 16)
+        self._revive_at = now + pause
+        return pause
 
     def nudge(self) -> None:
         """Do a round soon, whatever was planned."""
@@ -183,6 +218,16 @@ class Runner:
 
     def _run(self) -> None:
         try:
+            self._live()
+        except BaseException:
+            pause = self._put_off()
+            log.exception("%s: died, and is started again in %.1f s", self.name, pause)
+        finally:
+            self._alive = False  # before anybody is woken to look
+            self._ended()
+
+    def _live(self) -> None:
+        try:
             while not self._stopping:
                 if self.loop.term and not self._holds(self.loop.term):
                     self._hang_up()  # nobody would read what is rung
@@ -195,7 +240,6 @@ class Runner:
                 # Else it has learnt what to listen for: what was rung until now, nobody has heard.
         finally:
             self._hang_up()
-            self._ended()
 
     def _listen(self) -> None:
         topics = self.loop.topics()

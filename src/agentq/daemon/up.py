@@ -27,6 +27,7 @@ from agentq.daemon.loops.reconcile import Reconcile
 from agentq.daemon.loops.relay import Relay
 from agentq.daemon.loops.reply import Replies
 from agentq.daemon.loops.results import Results
+from agentq.daemon.loops.room import Room
 from agentq.daemon.outbox import Outbox
 from agentq.daemon.post import Post
 from agentq.daemon.workers import Workers, worker_command
@@ -43,6 +44,8 @@ _LOOP_SECONDS = 5.0
 _WORKER_SECONDS = 30.0
 _KILL_SECONDS = 5.0
 _HEALTH_SECONDS = 2.0
+#: Loops say when they die; the net under that.
+_MIND_SECONDS = 5.0
 #: A round that takes longer than this hangs.
 _ROUND_SECONDS = 600.0
 
@@ -79,6 +82,7 @@ class Daemon:
         self._alarm = Alarm()
         self._stopping = self._hurry = False
         self._health_at = 0.0
+        self._health_trouble = ""
         loops = self._make_loops()
         self.leader = Leader(
             Terms(self._parts.store),
@@ -120,6 +124,7 @@ class Daemon:
             (Relay(parts, outbox, post), None),
             (Replies(parts, outbox, post, lambda: self.nudge("relay")), None),
             (Reconcile(parts, post, every=self.options.reconcile), None),
+            (Room(parts, post), None),
             (Ingest(parts, post, alarm), alarm),
         ]
 
@@ -197,15 +202,7 @@ class Daemon:
 
     def _mind_loops(self) -> float:
         """A loop that died of something nobody thought of is started again, after a moment."""
-        dead = [runner for runner in self.runners if not runner.alive]
-        if not dead or self._stopping:
-            return 3600.0
-        if any(time.monotonic() - runner.began_at < 1.0 for runner in dead):
-            return 1.0
-        for runner in dead:
-            log.error("%s: died, and is started again", runner.name)
-            runner.start()
-        return 1.0
+        return min(_MIND_SECONDS, *(runner.revive() for runner in self.runners))
 
     def _mind_health(self) -> float:
         if self.options.health is None:
@@ -214,8 +211,19 @@ class Daemon:
         if now >= self._health_at:
             self._health_at = now + _HEALTH_SECONDS
             if all(r.alive and r.busy_seconds < _ROUND_SECONDS for r in self.runners):
-                self.options.health.touch()
+                self._touch(self.options.health)
         return self._health_at - now
+
+    def _touch(self, health: Path) -> None:
+        """A disk that is full ends nobody's work: whoever looks at the file will see its age."""
+        trouble = ""
+        try:
+            health.touch()
+        except OSError as error:
+            trouble = str(error)
+        if trouble and trouble != self._health_trouble:
+            log.error("up: the health file cannot be touched: %s", trouble)
+        self._health_trouble = trouble
 
     # -- ending ------------------------------------------------------------------------------------
 

@@ -86,9 +86,18 @@ class Workers:
             child.pidfd = os.pidfd_open(child.process.pid)
         except OSError as error:
             log.error("worker %s: could not be started: %s", child.role, error)
+            self._abandon(child)
             self._put_off(child)
             return
         log.info("worker %s: started, process %d", child.role, child.process.pid)
+
+    @staticmethod
+    def _abandon(child: Child) -> None:
+        """Without a file for its end nobody would hear of it."""
+        if child.process is not None:
+            child.process.kill()
+            child.process.wait()
+            child.process = None
 
     def gone(self) -> bool:
         """Whether none of them runs any more."""
@@ -101,8 +110,7 @@ class Workers:
         status = None if child.process is None else child.process.poll()
         if status is None:
             return
-        how = f"exit status {status}" if status >= 0 else signal.Signals(-status).name
-        log.log(20 if status == 0 else 30, "worker %s: ended (%s)", child.role, how)
+        log.log(20 if status == 0 else 30, "worker %s: ended (%s)", child.role, _in_words(status))
         if time.monotonic() - child.started_at >= _STEADY_SECONDS:
             child.ends = 0
         child.process = None
@@ -121,3 +129,11 @@ class Workers:
         for child in self.running:
             assert child.process is not None
             child.process.send_signal(number)
+
+
+def _in_words(status: int) -> str:
+    """How a process ended. Not every signal has a name."""
+    if status >= 0:
+        return f"exit status {status}"
+    known = {int(each): each.name for each in signal.Signals}
+    return known.get(-status, f"signal {-status}")

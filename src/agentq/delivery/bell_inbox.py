@@ -16,6 +16,8 @@ class BellInbox:
     """
 
     names_tasks = False
+    #: A bell that cannot be heard costs delay: whoever waits here looks by itself anyway.
+    trouble = ""
 
     def __init__(self, bell: Doorbell, role: str, holder: str) -> None:
         self._waiter = bell.listen((role_topic(role), holder_topic(holder)))

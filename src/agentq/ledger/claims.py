@@ -225,6 +225,7 @@ def _check_circuit(tx: Tx, work: Work, task: Task, provider: str) -> None:
 
 def _check_room(tx: Tx, work: Work, task: Task) -> None:
     row = tx.role(work.role_id(task.to))
+    work.note_limits(row.name, row.is_limited)
     if not row.is_limited:
         return
     row = tx.lock_role(row.id)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from agentq.contracts.doorbell import EVENTS_TOPIC, holder_topic, role_topic
+from agentq.contracts.doorbell import EVENTS_TOPIC, ROOM_TOPIC, holder_topic, role_topic
 from agentq.contracts.store import (
     HAS_DEPENDENTS,
     HAS_RESOURCES,
@@ -125,10 +125,10 @@ class Work:
             self.events.append(to_event_row(key, event, self._written))
         if before.holder and not after.holder:
             if self.flags[key] & HAS_RESOURCES:
-                self._freed.append(key)
-                self.topics.add(role_topic(before.to))  # others of its kind may want the same
-            elif before.to in self._limited:
-                self.topics.add(role_topic(before.to))  # there is room for one more
+                self._freed.append(key)  # others of its kind may want the same
+                self.topics.update((role_topic(before.to), ROOM_TOPIC))
+            elif before.to in self._limited:  # there is room for one more
+                self.topics.update((role_topic(before.to), ROOM_TOPIC))
         if decision.effects:
             self.note_effects(key, after, decision.effects)
         if after.memo.spent is not before.memo.spent:

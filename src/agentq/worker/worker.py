@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentq.contracts.agent import Outcome, Verdict
-from agentq.core.errors import AgentqError, Unavailable
+from agentq.core.errors import AgentqError, Invalid, Unavailable
 from agentq.worker.attempt import Attempt, Desk
 from agentq.worker.stream import Stop
 from agentq.worker.warm import WarmSlot
@@ -34,8 +34,11 @@ log = logging.getLogger("agentq.worker")
 
 #: How long the loop sleeps at most: the net under a doorbell that did not ring.
 POLL_SECONDS = 5.0
-#: The same where a broker says which tasks are there, and `agentq up` says it again if need be.
+#: The same where a broker says which tasks are there, and `agentq up` says it again if need be;
+#: and where the broker is away. Then a worker that finds work goes on until it finds none: a
+#: thousand idle ones must not ask the database more often than it can bear.
 LOOK_SECONDS = 60.0
+_AWAY_SECONDS = 30.0
 _BEAT_EVERY = 1.0
 #: After so long hints are tried again that the ledger was not there for.
 _AGAIN_SECONDS = 1.0
@@ -85,7 +88,7 @@ class Worker:
         self._beat_at = 0.0
         self._look_at = self._eager_until = 0.0
         self._hints: list[Hint] = []
-        self._trouble = ""
+        self._trouble = self._broker_trouble = ""
 
     # -- from outside ------------------------------------------------------------------------------
 
@@ -144,13 +147,31 @@ class Worker:
         now = time.monotonic()
         if not inbox.names_tasks:
             return True
+        self._mind_broker(inbox, now)
         if now < self._look_at:
             return False
         # A hint that was refused may have been about a task that only has to wait: for room, for
-        # a provider. Nobody hints at it again for a while, so we look more often for a while.
-        eager = now < self._eager_until
-        self._look_at = now + (POLL_SECONDS if eager else LOOK_SECONDS) * _spread()
+        # a provider. Nobody may hint at it again for a while, so we look more often for a while.
+        eager = POLL_SECONDS if now < self._eager_until else LOOK_SECONDS
+        self._look_at = now + min(eager, self._away_seconds()) * _spread()
         return True
+
+    def _away_seconds(self) -> float:
+        return _AWAY_SECONDS if self._broker_trouble else LOOK_SECONDS
+
+    def _mind_broker(self, inbox: Inbox, now: float) -> None:
+        """Say once that there are no hints, and look by ourselves meanwhile."""
+        if inbox.trouble == self._broker_trouble:
+            return
+        if not self._broker_trouble:
+            self._look_at = min(self._look_at, now + _AWAY_SECONDS * _spread())
+            log.warning(
+                "no hints come, work is looked for every %.0f s and after each task: %s",
+                _AWAY_SECONDS, inbox.trouble,
+            )  # fmt: skip
+        elif not inbox.trouble:
+            log.info("hints come again")
+        self._broker_trouble = inbox.trouble
 
     def _wanted(self) -> int:
         free = sum(slot.attempt is None for slot in self.slots)
@@ -183,10 +204,15 @@ class Worker:
 
     def _claim_hinted(self, hints: Sequence[Hint]) -> list[Claim]:
         desk = self.desk
-        claims = desk.queue.claim_hinted(
-            desk.role, hints, lease=desk.settings.lease, provider=desk.provider,
-            gated=bool(desk.settings.verify),
-        )  # fmt: skip
+        try:
+            claims = desk.queue.claim_hinted(
+                desk.role, hints, lease=desk.settings.lease, provider=desk.provider,
+                gated=bool(desk.settings.verify),
+            )  # fmt: skip
+        except Invalid as error:
+            # Anybody may write to a broker. What is real among them is said again.
+            log.warning("%d hints are dropped, one is none of ours: %s", len(hints), error)
+            claims = []
         refused = len(hints) - len(claims)
         if refused:
             self.refused_hints += refused
@@ -224,6 +250,8 @@ class Worker:
         if self._ended is not None:
             self._ended(slot, attempt, verdict)
         slot.attempt = None
+        if self._broker_trouble or time.monotonic() < self._eager_until:
+            self._look_at = 0.0  # nobody may tell us of the next
         self._stir()
 
     def _nap(self, inbox: Inbox) -> None:

@@ -8,18 +8,13 @@ oldest of those that were not said again lately are. Saying one twice costs a re
 from __future__ import annotations
 
 import time
-from functools import partial
 from typing import TYPE_CHECKING
 
 from agentq.core.effects import Announce
-from agentq.daemon.letters import announcement, message_id
+from agentq.daemon.again import AT_ONCE, Mark, announce_again, most_urgent
 from agentq.daemon.loop import Loop, log
-from agentq.ledger.codec import decode_spec, to_task
 
 if TYPE_CHECKING:
-    from agentq.contracts.delivery import Message
-    from agentq.contracts.store import Reader, TaskRow
-    from agentq.core.task import Task
     from agentq.daemon.post import Post
     from agentq.wiring import Parts
 
@@ -30,10 +25,8 @@ YOUNG_MS = 5_000
 AGAIN_SECONDS = 120.0
 #: Hints per role and round. If more are missing, the next round follows at once.
 ROUND_MAX = 2_000
-_PAGE = 500
 _REMEMBERED_MAX = 100_000
 #: While the relay has more than one round of work before it, it is let to finish; for so long.
-_BUSY = 200
 _LET_SECONDS = 30
 
 
@@ -52,7 +45,7 @@ class Reconcile(Loop):
         self._every = every
         self._young_ms = young_ms
         #: By role: when each task, in its version, was last said again.
-        self._said: dict[str, dict[tuple[int, int], float]] = {}
+        self._said: dict[str, dict[Mark, float]] = {}
         self._let = 0
 
     def run_once(self) -> float:
@@ -74,9 +67,9 @@ class Reconcile(Loop):
 
     def _relay_is_busy(self) -> bool:
         lane = Announce.lane
-        return len(self._parts.store.read(lambda reader: reader.leaving(lane, _BUSY))) == _BUSY
+        return len(self._parts.store.read(lambda reader: reader.leaving(lane, AT_ONCE))) == AT_ONCE
 
-    def _lately_said(self, role: str, *, empty: bool) -> dict[tuple[int, int], float]:
+    def _lately_said(self, role: str, *, empty: bool) -> dict[Mark, float]:
         before = time.monotonic() - AGAIN_SECONDS
         said = self._said.get(role, {})
         if empty or len(said) > _REMEMBERED_MAX:
@@ -84,51 +77,14 @@ class Reconcile(Loop):
         self._said[role] = {mark: at for mark, at in said.items() if at > before}
         return self._said[role]
 
-    def _say_again(self, role: str, missing: int, said: dict[tuple[int, int], float]) -> bool:
+    def _say_again(self, role: str, missing: int, said: dict[Mark, float]) -> bool:
         """Announce so many; True if some are left for the next round."""
-        tasks = self._unheard(role, min(missing, ROUND_MAX), said)
-        now = self._parts.store.now()
-        letters: list[tuple[tuple[int, int], Message]] = []
-        for key, task in tasks:
-            mark = (key, task.version)
-            again = message_id(f"{key}.{task.version}.again")
-            letter = announcement(task, again, now, self._parts.artifacts)
-            if letter is not None:
-                letters.append((mark, letter))
-        for start in range(0, len(letters), _BUSY):
-            some = letters[start : start + _BUSY]
-            reasons = self._post.publish([letter for _, letter in some])
-            taken = [mark for (mark, _), reason in zip(some, reasons, strict=True) if not reason]
-            said.update(dict.fromkeys(taken, time.monotonic()))
-            self.tally.add("announced again", len(taken))
-            if len(taken) < len(some):
-                reason = next(filter(None, reasons))
-                log.error("reconcile: the broker did not take hints for %s: %s.", role, reason)
-                return False
+        before = self._parts.store.now() - self._young_ms
+        tasks = most_urgent(self._parts.store, role, min(missing, ROUND_MAX), before, said)
+        taken, reason = announce_again(self._parts, self._post, tasks)
+        said.update(dict.fromkeys(taken, time.monotonic()))
+        self.tally.add("announced again", len(taken))
+        if reason:
+            log.error("reconcile: the broker did not take hints for %s: %s.", role, reason)
+            return False
         return missing > ROUND_MAX and len(tasks) == ROUND_MAX
-
-    def _unheard(
-        self, role: str, count: int, said: dict[tuple[int, int], float]
-    ) -> list[tuple[int, Task]]:
-        """The most urgent ready tasks that nobody has said again lately."""
-        store = self._parts.store
-        role_id, before = store.role_ids((role,))[role], store.now() - self._young_ms
-        found: list[tuple[int, Task]] = []
-        priority, key = -1, 0
-        while len(found) < count:
-            after = partial(
-                _page, role=role_id, before=before, count=_PAGE, priority=priority, key=key
-            )
-            rows = store.read(after)
-            for hot, spec in rows:
-                task = to_task(hot, decode_spec(spec.body), spec.submitted_at)
-                priority, key = task.spec.priority.rank, hot.key
-                if (key, task.version) not in said:
-                    found.append((key, task))
-            if len(rows) < _PAGE:
-                break
-        return found[:count]
-
-
-def _page(reader: Reader, **wanted: int) -> list[TaskRow]:
-    return reader.ready_after(**wanted)

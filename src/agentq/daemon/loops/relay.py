@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from agentq.contracts.delivery import Message
-from agentq.contracts.doorbell import role_topic
+from agentq.contracts.doorbell import ROLES_TOPIC, role_topic
 from agentq.core.effects import Announce, StopHolder
 from agentq.daemon.letters import announcement, message_id, stop_word
 from agentq.daemon.loop import Loop, log
@@ -47,7 +47,7 @@ class Relay(Loop):
         self._parts = parts
         self._outbox = outbox
         self._post = post
-        self._topics: frozenset[str] = frozenset()
+        self._topics = frozenset({ROLES_TOPIC})
         self._roles_at = -_ROLES_SECONDS
         self._complained: dict[str, float] = {}
 
@@ -55,8 +55,9 @@ class Relay(Loop):
         return self._topics
 
     def run_once(self) -> float:
-        self._learn_roles()
         effects = self._outbox.look(LANE, BATCH)
+        # Woken for nothing to say: a new role, it may be, whose first task is on its way.
+        self._learn_roles(at_once=not effects)
         if not effects:
             return _POLL_SECONDS
         self._topics |= {role_topic(effect.task.to) for effect in effects}
@@ -107,10 +108,10 @@ class Relay(Loop):
             " --broker` declares queues that are missing.", where, reason,
         )  # fmt: skip
 
-    def _learn_roles(self) -> None:
+    def _learn_roles(self, *, at_once: bool) -> None:
         now = time.monotonic()
-        if now - self._roles_at < _ROLES_SECONDS and self._topics:
+        if now - self._roles_at < _ROLES_SECONDS and not at_once:
             return
         roles = self._parts.store.read(lambda reader: reader.roles())
         self._roles_at = now
-        self._topics = frozenset(role_topic(row.name) for row in roles)
+        self._topics = frozenset({ROLES_TOPIC, *(role_topic(row.name) for row in roles)})

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import select
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -42,6 +43,8 @@ HEARTBEAT_SECONDS = 60
 COUNT_MAX = 10_000
 _TLS_FILES = {"cacertfile": "ca_certs", "certfile": "certfile", "keyfile": "keyfile"}
 _SHOWN_CHARS = 400
+#: How the broker says that a message was not acknowledged within its `consumer_timeout`.
+_ACK_LIMIT_WORDS = "delivery acknowledgement on channel"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,7 @@ def read_url(url: str) -> Address:
         raise _bad_url(url, "its host or port cannot be read") from None
     if parts.scheme not in ("amqp", "amqps") or not host:
         raise _bad_url(url, "it needs amqp:// or amqps:// and a host")
+    _check_text(url, host)
     secure = parts.scheme == "amqps"
     files: dict[str, Any] = {"server_hostname": host}
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
@@ -84,6 +88,21 @@ def read_url(url: str) -> Address:
         virtual_host,
         files if secure else None,
     )
+
+
+def _check_text(url: str, host: str) -> None:
+    """The resolver, and whoever writes the name of a user to the wire, would fail without words."""
+    try:
+        url.encode()
+    except UnicodeError:
+        raise _bad_url(url, "it holds bytes that are no text in UTF-8") from None
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        why = "a part of its host, between dots, is empty or longer than 63 characters"
+        raise _bad_url(url, why) from None
+    if not host.isprintable():
+        raise _bad_url(url, "its host holds a character that cannot be shown")
 
 
 def _bad_url(url: str, why: str) -> Invalid:
@@ -242,6 +261,12 @@ class Link:
                 return False
         return False
 
+    def beat(self, ended: threading.Event) -> None:
+        """Heartbeats until `ended`: for a thread, while nobody else speaks or listens here."""
+        with suppress(exceptions.AMQPError, OSError):  # whoever speaks next finds out
+            while not ended.wait(self._beat):
+                self._connection.send_heartbeat()
+
     def _listen_also(self, also: int) -> None:
         if also != self._also:
             if self._also >= 0:
@@ -256,11 +281,24 @@ class Link:
         try:
             yield
         except exceptions.PreconditionFailed as error:
+            if _ACK_LIMIT_WORDS in _said(error):
+                raise Unavailable(
+                    f"The broker at {self.address} took back what was held too long, while {doing}:"
+                    f" {_said(error)}.",
+                    "It gives it out again; `consumer_timeout` of the broker says how long.",
+                ) from None
             raise Conflict(
                 f"The broker at {self.address} has it declared in another way: {_said(error)}."
                 " Nothing of it was changed.",
-                "Remove the old declaration (rabbitmqctl delete_queue NAME), or use a virtual host"
-                " of its own for agentq.",
+                f"Remove the old declaration ({_removing(error)}), or use a virtual host of its own"
+                " for agentq.",
+            ) from None
+        except exceptions.ResourceLocked as error:
+            raise Conflict(
+                f"Another connection to the broker at {self.address} has it for itself, while"
+                f" {doing}: {_said(error)}.",
+                "Let whoever declared it as exclusive go, or use a virtual host of its own for"
+                " agentq; `rabbitmqctl list_queues name owner_pid` shows them.",
             ) from None
         except (exceptions.AccessRefused, exceptions.NotAllowed) as error:
             raise Refused(
@@ -277,7 +315,7 @@ class Link:
             raise Unavailable(
                 f"The broker at {self.address} cannot be reached, or went away while {doing}:"
                 f" {_said(error)}.",
-                "It is tried again; see whether the broker runs.",
+                "See whether the broker runs, and can be reached from here.",
             ) from None
 
     @contextmanager
@@ -306,6 +344,13 @@ def _said(error: Exception) -> str:
     return str(text)[:_SHOWN_CHARS].rstrip(".")
 
 
+def _removing(error: Exception) -> str:
+    thing = "exchange" if " for exchange " in _said(error) else "queue"
+    if thing == "queue":
+        return "rabbitmqctl delete_queue NAME"
+    return "rabbitmqadmin delete exchange name=NAME"
+
+
 class Channel:
     """One conversation on a link. Its errors are py-amqp's: callers use `Link.speaking`."""
 
@@ -318,6 +363,10 @@ class Channel:
 
     def exchange(self, name: str, kind: str) -> None:
         self._channel.exchange_declare(name, kind, durable=True, auto_delete=False)
+
+    def look_for_exchange(self, name: str) -> None:
+        """An error if there is none of this name, whatever its kind."""
+        self._channel.exchange_declare(name, "topic", passive=True)
 
     def queue(self, name: str, arguments: Mapping[str, str | int] | None = None) -> None:
         """A durable queue."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import TypeAlias
 
 from agentq.contracts.delivery import RESULTS, TASKS, Message, role_queue
-from agentq.core.errors import AgentqError, NotFound, Refused, Unavailable
+from agentq.core.errors import AgentqError, Conflict, NotFound, Refused, Unavailable
 from agentq.delivery.rabbitmq.connection import Channel, Link, read_url
 from agentq.delivery.rabbitmq.sending import Sender
 from agentq.delivery.rabbitmq.topology import (
@@ -16,37 +17,37 @@ from agentq.delivery.rabbitmq.topology import (
     declare_role,
 )
 
+#: Where messages go: an exchange and a routing key.
+Place: TypeAlias = tuple[str, str]
+
 
 class RabbitPublisher:
     """Keeps `contracts.delivery.Publisher` on RabbitMQ. Used by one thread at a time.
 
     A queue is declared when something is first sent to it on a connection, so a broker that lost
     its disk, or a role nobody spoke of at `agentq init`, needs no hand. A user who may not declare
-    publishes all the same, and hears per message if no queue takes it.
+    publishes all the same, and hears per message if no queue takes it. A place that cannot be
+    spoken to (locked, declared in another way, forbidden) is the trouble of its messages alone.
     """
 
     def __init__(self, url: str) -> None:
         self._address = read_url(url)
         self._link: Link | None = None
         self._sender: Sender | None = None
-        self._declared: set[tuple[str, str]] = set()
-        self._may_declare = True
+        self._declared: set[Place] = set()
         #: Counts connections: after a new one somebody should see what got lost with the old.
         self.connections = 0
 
     def publish(self, messages: Sequence[Message]) -> list[str]:
         if not messages:
             return []
-        _, sender = self._linked()
+        link, sender = self._linked()
         try:
             problems = self._declare_queues(messages)
-            said = sender.send([each for each in messages if _place(each) not in problems])
+            said = self._send(link, sender, [m for m in messages if _place(m) not in problems])
         except Unavailable:
             self._hang_up()
             raise
-        except AgentqError as error:
-            self._hang_up()
-            raise _as_unavailable(error) from error
         answers = iter(said)
         combined = [problems.get(_place(each)) or next(answers) for each in messages]
         for message, problem in zip(messages, combined, strict=True):
@@ -55,11 +56,14 @@ class RabbitPublisher:
         return combined
 
     def depth(self, role: str) -> int:
-        """How many hints wait in the queue of a role; 0 if there is no such queue yet."""
+        """How many hints wait in the queue of a role; 0 if there is no such queue for us.
+
+        Whoever sends to it then hears why.
+        """
         try:
             with self._asking(f"asking about {role_queue(role)}") as channel:
                 return channel.look(role_queue(role)).messages
-        except NotFound:
+        except (NotFound, Conflict):
             self._declared.discard((TASKS, role))
             return 0
 
@@ -69,6 +73,48 @@ class RabbitPublisher:
         self._linked()
         if (RESULTS, queue) not in self._declared:
             self._declare((RESULTS, queue))
+
+    # -- sending -----------------------------------------------------------------------------------
+
+    def _send(self, link: Link, sender: Sender, messages: Sequence[Message]) -> list[str]:
+        """All at once; if the broker says no to any of it, place by place.
+
+        It closes the channel then, and does not tell for which message.
+        """
+        try:
+            return sender.send(messages)
+        except Unavailable:
+            raise
+        except AgentqError:
+            sender = self._start_over(link, sender)
+        said = [""] * len(messages)
+        for place in dict.fromkeys(map(_place, messages)):
+            numbers = [number for number, each in enumerate(messages) if _place(each) == place]
+            try:
+                answers = sender.send([messages[number] for number in numbers])
+            except Unavailable:
+                raise
+            except AgentqError as error:
+                answers = [str(error)] * len(numbers)
+                sender = self._start_over(link, sender)
+            for number, answer in zip(numbers, answers, strict=True):
+                said[number] = answer
+        return said
+
+    def _start_over(self, link: Link, sender: Sender) -> Sender:
+        """Another channel; and an exchange that was missing is there again, if we may declare."""
+        with link.speaking("closing a channel"):
+            sender.close()
+        try:
+            _declare_base(link)
+        except Unavailable:
+            raise
+        except AgentqError as error:
+            raise _as_unavailable(error) from error
+        made = self._sender = Sender(link)
+        return made
+
+    # -- queues ------------------------------------------------------------------------------------
 
     @contextmanager
     def _asking(self, doing: str) -> Iterator[Channel]:
@@ -80,11 +126,9 @@ class RabbitPublisher:
             self._hang_up()
             raise
 
-    # -- queues ------------------------------------------------------------------------------------
-
-    def _declare_queues(self, messages: Sequence[Message]) -> dict[tuple[str, str], str]:
+    def _declare_queues(self, messages: Sequence[Message]) -> dict[Place, str]:
         """Have there what these are sent to; where that cannot be, why."""
-        problems: dict[tuple[str, str], str] = {}
+        problems: dict[Place, str] = {}
         for place in dict.fromkeys(_place(each) for each in messages):
             if place[0] in (TASKS, RESULTS) and place not in self._declared:
                 try:
@@ -95,15 +139,11 @@ class RabbitPublisher:
                     problems[place] = str(error)
         return problems
 
-    def _declare(self, place: tuple[str, str]) -> None:
-        if not self._may_declare:
-            return
+    def _declare(self, place: Place) -> None:
         exchange, key = place
-        try:
-            with self._asking(f"declaring the queue for {key}") as channel:
-                (declare_role if exchange == TASKS else declare_results)(channel, key)
-        except Refused:
-            self._may_declare = False
+        # Who may not declare this one may still send to it, and declare others.
+        with suppress(Refused), self._asking(f"declaring the queue for {key}") as channel:
+            (declare_role if exchange == TASKS else declare_results)(channel, key)
         self._declared.add(place)
 
     # -- the connection ----------------------------------------------------------------------------
@@ -117,14 +157,10 @@ class RabbitPublisher:
                 return self._link, self._sender
             except AgentqError:
                 self._hang_up()
-        self._declared, self._may_declare = set(), True
+        self._declared = set()
         try:
             link = self._link = Link(self._address, "publisher")
-            try:
-                with link.asking("declaring exchanges") as channel:
-                    declare_base(channel)
-            except Refused:
-                self._may_declare = False
+            _declare_base(link)
             sender = self._sender = Sender(link)
         except Unavailable:
             self._hang_up()
@@ -144,8 +180,14 @@ class RabbitPublisher:
         self._hang_up(polite=True)
 
 
-def _place(message: Message) -> tuple[str, str]:
+def _place(message: Message) -> Place:
     return message.exchange, message.routing_key
+
+
+def _declare_base(link: Link) -> None:
+    """What all messages go through; who may not declare it finds it there, or hears that later."""
+    with suppress(Refused), link.asking("declaring exchanges") as channel:
+        declare_base(channel)
 
 
 def _as_unavailable(error: AgentqError) -> Unavailable:

@@ -1,0 +1,144 @@
+"""Tasks that had to wait although they were ready: told of when there is room, and not before."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agentq.client.queue import Queue
+from agentq.contracts.delivery import role_queue
+from agentq.core.limits import RoleLimits
+from agentq.core.states import State
+from agentq.core.task import Amounts
+from agentq.daemon.loop import Runner
+from agentq.daemon.loops.room import Room
+from agentq.daemon.post import Post
+from agentq.delivery.rabbitmq.publisher import RabbitPublisher
+from agentq.delivery.rabbitmq.tap import Tap
+from agentq.settings import Settings
+from agentq.wiring import Parts
+from tests.daemon.ups import several_ups
+from tests.daemon.watching import until
+
+ONE_STORE = pytest.mark.parametrize("ledger_url", ["sqlite"], indirect=True)
+
+
+@pytest.fixture
+def publisher(broker_url: str) -> Iterator[RabbitPublisher]:
+    made = RabbitPublisher(broker_url)
+    yield made
+    made.close()
+
+
+class TestRoom:
+    def test_as_many_as_there_is_room_for(
+        self, queue: Queue, publisher: RabbitPublisher, broker_url: str
+    ) -> None:
+        queue.set_limits("w", RoleLimits(max_running=2))
+        queue.submit_many({"to": "w", "instructions": str(number)} for number in range(7))
+        loop = Room(queue.parts, Post(publisher))
+        loop.run_once()
+        assert publisher.depth("w") == 2
+        loop.run_once()
+        assert publisher.depth("w") == 2, "said already, and not yet heard"
+        held = queue.claim_many("w", 2)
+        _drop_hints(broker_url, publisher)
+        loop.run_once()
+        assert publisher.depth("w") == 0, "nobody may start"
+        held[0].complete("done")
+        loop.run_once()
+        assert publisher.depth("w") == 1
+
+    def test_paused_and_used_up(self, queue: Queue, publisher: RabbitPublisher) -> None:
+        queue.submit_many({"to": role, "instructions": "x"} for role in ("paused", "poor", "rich"))
+        queue.set_limits("paused", RoleLimits(paused=True))
+        for role, usd in (("poor", 1.0), ("rich", 100.0)):
+            queue.set_limits(role, RoleLimits(daily=Amounts(usd=usd)))
+            [claim] = queue.claim_many(role, 1)
+            claim.complete("done", cost=Amounts(usd=2.0))
+            queue.submit(to=role, instructions="another")
+        Room(queue.parts, Post(publisher)).run_once()
+        assert {role: publisher.depth(role) for role in ("paused", "poor", "rich")} == {
+            "paused": 0, "poor": 0, "rich": 1,
+        }  # fmt: skip
+
+    def test_a_resource_that_is_free_again(
+        self, queue: Queue, publisher: RabbitPublisher, broker_url: str
+    ) -> None:
+        for number in range(2):
+            queue.submit(to="w", instructions=str(number), resources=["printer"])
+        queue.submit(to="other", instructions="needs nothing")
+        [claim] = queue.claim_many("w", 2)
+        its_own = RabbitPublisher(broker_url)
+        runner = Runner(Room(queue.parts, Post(its_own)), queue.parts.bell)
+        runner.start()
+        try:
+            until(lambda: runner.rounds == 1 and not runner.busy_seconds)
+            _drop_hints(broker_url, publisher)
+            runner.loop._resources_at = 0.0  # type: ignore[attr-defined]
+            claim.complete("done")  # rings
+            until(lambda: publisher.depth("w") == 1, 4, "the other one being told of")
+        finally:
+            runner.stop()
+            assert runner.join(10)
+            its_own.close()
+        assert publisher.depth("other") == 0, "that is the relay's"
+
+
+def _drop_hints(broker_url: str, publisher: RabbitPublisher) -> None:
+    """As workers do that follow a hint and are refused."""
+    publisher.depth("w")  # declares it
+    tap = Tap(broker_url, role_queue("w"), "the test")
+    tap.purge()
+    tap.close()
+
+
+def installation(folder: Path, ledger_url: str, broker_url: str) -> Queue:
+    (folder / "agentq.toml").write_text(
+        f'[ledger]\nurl = "{ledger_url}"\n[broker]\nurl = "{broker_url}"\n'
+        '[artifacts]\nroot = "files"\n[roles.w]\ncommand = ["true"]\nslots = 2\n'
+    )
+    settings = Settings(ledger_url, str(folder / "files"), "the test")
+    queue = Queue(parts=Parts(settings))
+    queue.ledger.open_lanes("delivery", "reply")
+    return queue
+
+
+def all_complete(queue: Queue, ids: list[str]) -> bool:
+    tasks = queue.views.by_id(ids).values()
+    return all(task.state is State.COMPLETE for task in tasks)
+
+
+def submit_some(queue: Queue) -> list[str]:
+    specs = ({"to": "w", "instructions": str(number)} for number in range(12))
+    return [task.id for task in queue.submit_many(specs)]
+
+
+class TestWorkers:
+    @ONE_STORE
+    def test_a_limited_role_does_not_starve(
+        self, tmp_path: Path, ledger_url: str, broker_url: str
+    ) -> None:
+        with installation(tmp_path, ledger_url, broker_url) as queue, several_ups(tmp_path) as ups:
+            queue.set_limits("w", RoleLimits(max_running=1))
+            up = ups.start()
+            until(lambda: up.worker_pids("w"), what="the worker being started")
+            ids = submit_some(queue)
+            until(lambda: all_complete(queue, ids), 20, "all being done, one after the other")
+            assert up.end() == 0
+
+    @ONE_STORE
+    def test_without_its_broker_a_worker_goes_on(self, tmp_path: Path, ledger_url: str) -> None:
+        nobody = "amqp://guest:guest@127.0.0.1:9/"
+        with installation(tmp_path, ledger_url, nobody) as queue, several_ups(tmp_path) as ups:
+            ids = submit_some(queue)
+            started = time.monotonic()
+            up = ups.start()
+            until(lambda: all_complete(queue, ids), 20, "all being done")
+            assert time.monotonic() - started < 20
+            until(lambda: up.said_of("no hints come"), what="it being said")
+            assert len(up.said_of("no hints come")) == 1
+            assert up.end() == 0
