@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
+from agentq.contracts.doorbell import ROLES_TOPIC
 from agentq.contracts.store import (
     COMPLETE,
     HAS_RESOURCES,
@@ -202,6 +203,8 @@ class TestRinging:
 
         store = SqliteStore(backend.address, clock=backend.clock, ring=ring)
         try:
+            role_id(store)
+            rung.clear()
             action(store)
         finally:
             store.close()
@@ -211,8 +214,9 @@ class TestRinging:
         import psycopg
 
         with psycopg.connect(backend.address, autocommit=True) as ear:
-            ear.execute("LISTEN agentq")
             store = backend.open()
+            role_id(store)
+            ear.execute("LISTEN agentq")
             action(store)
             # A transaction's notification is there before the next one's, so this ends the wait.
             ear.execute("NOTIFY agentq, 'end of test'")
@@ -244,6 +248,10 @@ class TestRinging:
             store.write(change)
 
         assert self.heard(backend, action) == {"events"}
+
+    def test_a_role_nobody_had_spoken_of(self, backend: Backend) -> None:
+        assert self.heard(backend, lambda store: role_id(store, "new")) == {ROLES_TOPIC}
+        assert self.heard(backend, role_id) == set(), "known already"
 
     def test_with_a_submission(self, backend: Backend) -> None:
         def one(store: Store) -> None:

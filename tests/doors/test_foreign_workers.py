@@ -6,7 +6,6 @@ import json
 import os
 import runpy
 import select
-import shlex
 import shutil
 import signal
 import subprocess
@@ -15,7 +14,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -28,6 +27,7 @@ from agentq.delivery.rabbitmq import RabbitPublisher
 from agentq.settings import read_file
 from agentq.wiring import Parts
 from tests.delivery.letters import stranger
+from tests.delivery.users import PASSWORD, made_by
 from tests.doors.conftest import PROGRAM, clean_environment, run_program
 from tests.house.files import ROOT
 from tests.servers.missing import go_without
@@ -403,28 +403,8 @@ def test_two_languages_share_a_role_and_each_task_is_done_once(
     assert [each.task_id for each in results(queue, wait=0)] == []
 
 
-def carry_out(server: RabbitServer, commands: Sequence[str]) -> None:
-    """What an administrator does who runs these commands; the password of each user is `secret`."""
-
-    def text(word: str) -> str:
-        return '<<"' + word.replace("\\", "\\\\") + '">>'
-
-    for line in commands:
-        words = shlex.split(line, comments=True)
-        if not words or words[1] == "set_policy":
-            continue
-        verb, arguments = words[1], [word for word in words[2:] if word != "-p"]
-        if verb == "add_user":
-            arguments = [arguments[0], "secret"]
-        else:
-            host, user, *rest = arguments
-            arguments = [user, host, *rest]
-        call = ", ".join(map(text, [*arguments, "tests"]))
-        server.call(f"rabbit_auth_backend_internal:{verb}({call})")
-
-
 def as_user(url: str, user: str) -> str:
-    return url.replace("guest:guest@", f"{user}:secret@")
+    return url.replace("guest:guest@", f"{user}:{PASSWORD}@")
 
 
 def test_everybody_needs_no_more_than_the_rights_that_init_prints(
@@ -432,8 +412,8 @@ def test_everybody_needs_no_more_than_the_rights_that_init_prints(
 ) -> None:
     # Given the users that `agentq init --broker` proposes,
     python = [sys.executable, str(EXAMPLES / "python_worker" / "worker.py")]
-    with installed(tmp_path, rabbitmq_url) as queue:
-        carry_out(rabbitmq_server, queue.parts.broker_users([ROLE]))
+    with ExitStack() as users, installed(tmp_path, rabbitmq_url) as queue:
+        users.enter_context(made_by(rabbitmq_server, queue.parts.broker_users([ROLE])))
         settings = tmp_path / "agentq.toml"
         settings.write_text(as_user(settings.read_text(), "agentq-up"))
         workers_url = as_user(rabbitmq_url, f"agentq-role-{ROLE}")

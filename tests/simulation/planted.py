@@ -238,7 +238,7 @@ def an_irreversible_task_is_retried() -> AbstractContextManager[Any]:
     return patch.object(custody, "unknown_outcome", tries_again)
 
 
-@breaks(IRREVERSIBLE)
+@breaks(IRREVERSIBLE, TIMERS)
 def an_approval_serves_for_ever() -> AbstractContextManager[Any]:
     def again(task: Task, memo: Any, now: int, kind: str) -> steps.Step:
         return steps.waits(task.spec, memo, now, kind)
