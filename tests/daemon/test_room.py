@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,10 @@ from agentq.core.limits import RoleLimits
 from agentq.core.states import State
 from agentq.core.task import Amounts
 from agentq.daemon.loop import Runner
-from agentq.daemon.loops.room import Room
+from agentq.daemon.loops.reconcile import Reconcile
+from agentq.daemon.loops.room import Room, _Visit
 from agentq.daemon.post import Post
+from agentq.delivery.rabbitmq.consumer import RabbitConsumer
 from agentq.delivery.rabbitmq.publisher import RabbitPublisher
 from agentq.delivery.rabbitmq.tap import Tap
 from agentq.settings import Settings
@@ -31,6 +34,23 @@ def publisher(broker_url: str) -> Iterator[RabbitPublisher]:
     made = RabbitPublisher(broker_url)
     yield made
     made.close()
+
+
+Take = Callable[[int], list[str]]
+
+
+@pytest.fixture
+def take(broker_url: str) -> Iterator[Take]:
+    """Take so many hints of the role `w`; whose they are."""
+    consumer = RabbitConsumer(broker_url, role_queue("w"))
+
+    def take_some(count: int) -> list[str]:
+        received = consumer.take(count, 10)
+        consumer.ack([each.tag for each in received])
+        return [json.loads(each.body)["task_id"] for each in received]
+
+    yield take_some
+    consumer.close()
 
 
 class TestRoom:
@@ -49,8 +69,44 @@ class TestRoom:
         loop.run_once()
         assert publisher.depth("w") == 0, "nobody may start"
         held[0].complete("done")
-        loop.run_once()
-        assert publisher.depth("w") == 1
+        until(lambda: loop.run_once() and publisher.depth("w") == 1)
+
+    def test_what_cannot_start_holds_up_nobody(
+        self, queue: Queue, publisher: RabbitPublisher, take: Take
+    ) -> None:
+        queue.set_limits("w", RoleLimits(max_running=1, daily=Amounts(usd=5.0)))
+        queue.submit(to="other", instructions="prints", resources=["printer"])
+        assert queue.claim_many("other", 1)
+        queue.submit(to="w", instructions="waits for it", resources=["printer"])
+        queue.submit(to="w", instructions="too dear for today", budget={"usd": 9.0})
+        able = queue.submit(to="w", instructions="needs nothing")
+        Room(queue.parts, Post(publisher)).run_once()
+        assert take(1) == [able.id]
+        assert publisher.depth("w") == 0
+
+    def test_what_is_refused_all_the_same_is_not_said_over_and_over(
+        self, queue: Queue, publisher: RabbitPublisher, broker_url: str
+    ) -> None:
+        queue.set_limits("w", RoleLimits(max_running=1))
+        queue.submit_many({"to": "w", "instructions": str(number)} for number in range(7))
+        loop = Room(queue.parts, Post(publisher))
+        pauses = []
+        for _ in range(20):  # as with a provider that serves nobody for an hour
+            loop._visits.get("w", _Visit()).due = 0.0
+            loop.run_once()
+            pauses.append(loop._visits["w"].pause)
+            _drop_hints(broker_url, publisher)
+        assert loop.tally.counts == {"announced as there is room": 7}, "each once"
+        assert pauses[0] == 0 and pauses == sorted(pauses) and pauses[-1] == 5
+
+    def test_reconciliation_leaves_limited_roles_to_it(
+        self, queue: Queue, publisher: RabbitPublisher
+    ) -> None:
+        queue.set_limits("w", RoleLimits(max_running=1))
+        for role in ("w", "free"):
+            queue.submit_many({"to": role, "instructions": str(number)} for number in range(3))
+        Reconcile(queue.parts, Post(publisher), young_ms=0).run_once()
+        assert (publisher.depth("w"), publisher.depth("free")) == (0, 3)
 
     def test_paused_and_used_up(self, queue: Queue, publisher: RabbitPublisher) -> None:
         queue.submit_many({"to": role, "instructions": "x"} for role in ("paused", "poor", "rich"))
@@ -78,7 +134,6 @@ class TestRoom:
         try:
             until(lambda: runner.rounds == 1 and not runner.busy_seconds)
             _drop_hints(broker_url, publisher)
-            runner.loop._resources_at = 0.0  # type: ignore[attr-defined]
             claim.complete("done")  # rings
             until(lambda: publisher.depth("w") == 1, 4, "the other one being told of")
         finally:

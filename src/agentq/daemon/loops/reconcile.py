@@ -3,6 +3,8 @@
 Hints get lost: a queue is purged, a broker comes back without its disk, a worker drops a hint that
 it could not follow. So each role is counted now and then: fewer hints than ready tasks, and the
 oldest of those that were not said again lately are. Saying one twice costs a refused claim.
+
+Roles with limits are left to `room`: most of what is ready there could not start.
 """
 
 from __future__ import annotations
@@ -10,11 +12,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from agentq.contracts.doorbell import REOPENED_TOPIC
 from agentq.core.effects import Announce
 from agentq.daemon.again import AT_ONCE, Mark, announce_again, most_urgent
 from agentq.daemon.loop import Loop, log
 
 if TYPE_CHECKING:
+    from agentq.contracts.store import Reader
     from agentq.daemon.post import Post
     from agentq.wiring import Parts
 
@@ -48,13 +52,16 @@ class Reconcile(Loop):
         self._said: dict[str, dict[Mark, float]] = {}
         self._let = 0
 
+    def topics(self) -> frozenset[str]:
+        return frozenset({REOPENED_TOPIC})
+
     def run_once(self) -> float:
         store = self._parts.store
         if self._let < _LET_SECONDS and self._relay_is_busy():
             self._let += 1
             return 1.0
         self._let = 0
-        ready = store.read(lambda reader: reader.ready_counts())
+        ready = store.read(_unlimited_counts)
         more = False
         for role, count in ready.items():
             depth = self._post.depth(role)
@@ -88,3 +95,8 @@ class Reconcile(Loop):
             log.error("reconcile: the broker did not take hints for %s: %s.", role, reason)
             return False
         return missing > ROUND_MAX and len(tasks) == ROUND_MAX
+
+
+def _unlimited_counts(reader: Reader) -> dict[str, int]:
+    limited = {row.name for row in reader.roles() if row.is_limited}
+    return {role: count for role, count in reader.ready_counts().items() if role not in limited}

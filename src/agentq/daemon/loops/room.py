@@ -1,19 +1,25 @@
 """Room: tasks that had to wait although they were ready are announced when they may start.
 
 A role may run so many at once, a task may need what another holds. Whoever follows a hint then is
-refused, and the hint is gone. So when there is room again, as many of the most urgent are announced
-as fit, and no more: the others would only be refused again.
+refused, and the hint is gone. So when there is room again, as many of the most urgent that could
+start are announced as fit, and no more: the others would only be refused again.
+
+A ring does not say which role it was about. Roles where what was announced has started are looked
+at again with the next ring; the others less and less often. So a hundred roles that wait cost
+little while one is busy, and so do tasks that are held up by what cannot be told from here.
 """
 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
 from agentq.contracts.doorbell import ROOM_TOPIC
-from agentq.core.task import NOTHING
-from agentq.daemon.again import announce_again, most_urgent
+from agentq.core.limits import RoleLimits
+from agentq.core.task import NOTHING, Amounts
+from agentq.daemon.again import Mark, announce_again, most_urgent
 from agentq.daemon.loop import Loop, log
 from agentq.ledger.codec import limits_of
 from agentq.ledger.costs import spent_today
@@ -24,13 +30,37 @@ if TYPE_CHECKING:
     from agentq.daemon.post import Post
     from agentq.wiring import Parts
 
-#: The net under a ring that nobody gave: some ends are told by processes that know no limits.
-_POLL_SECONDS = 5.0
-#: Where the number at once is not what is limited, so many are tried.
+_PAUSE_SECONDS = 0.25
+#: How long a role is left alone at most. Some ends are told by processes that know no limits, and
+#: ring for nobody; and tasks that need resources may be in any role.
+_LIMITED_SECONDS_MAX = 5.0
+_OTHERS_SECONDS_MAX = 10.0
+#: A role whose queue does not take hints is left alone for so long, and complained of as often.
+_REFUSED_SECONDS = 60.0
+#: Where the number at once is not what is limited, so many are announced.
 _FEW = 10
-#: Waiting for resources is looked for less often: there every role has to be looked at.
-_RESOURCES_SECONDS = 2.0
+#: How many ready tasks are looked through for some that could start.
 _LOOKED_THROUGH = 100
+#: What was said and has not started is passed over for so long: others may have more luck.
+_AGAIN_SECONDS = 10.0
+
+
+@dataclass(slots=True)
+class _Visit:
+    """When a role is looked at again, how long it was left alone before, and when what was said."""
+
+    due: float = 0.0
+    pause: float = 0.0
+    said: dict[Mark, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Space:
+    """How many tasks of a role may start now, and what it has spent today."""
+
+    count: int
+    limits: RoleLimits
+    today: Amounts
 
 
 class Room(Loop):
@@ -39,60 +69,81 @@ class Room(Loop):
     name = "room"
     #: With reconciliation, in one process: both say again what was said before.
     term = "reconcile"
-    spacing = 0.05
+    spacing = _PAUSE_SECONDS
 
     def __init__(self, parts: Parts, post: Post) -> None:
         super().__init__()
         self._parts = parts
         self._post = post
-        self._resources_at = 0.0
+        self._visits: dict[str, _Visit] = {}
 
     def topics(self) -> frozenset[str]:
         return frozenset({ROOM_TOPIC})
 
     def run_once(self) -> float:
         roles = self._parts.store.read(lambda reader: reader.roles())
+        self._visits = {row.name: self._visits.get(row.name, _Visit()) for row in roles}
         for row in roles:
-            if row.is_limited:
-                fitting = self._parts.store.read(partial(_room, row=row))
-                self._announce(row.name, fitting)
-        if time.monotonic() >= self._resources_at:
-            self._resources_at = time.monotonic() + _RESOURCES_SECONDS
-            for row in roles:
-                if not row.is_limited:
-                    self._announce(row.name, _FEW, with_resources=True)
-        return _POLL_SECONDS
+            visit = self._visits[row.name]
+            if time.monotonic() >= visit.due:
+                self._visit(row, visit)
+        next_due = min((visit.due for visit in self._visits.values()), default=0.0)
+        return min(max(next_due - time.monotonic(), _PAUSE_SECONDS), _LIMITED_SECONDS_MAX)
 
-    def _announce(self, role: str, fitting: int, *, with_resources: bool = False) -> None:
-        """Say so many again, less those that are said already and wait to be heard."""
-        if fitting <= 0:
-            return
-        tasks = self._waiting(role, fitting, with_resources=with_resources)
-        if not tasks:
-            return
-        missing = fitting - self._post.depth(role)
-        if missing <= 0:
-            return
-        taken, reason = announce_again(self._parts, self._post, tasks[:missing])
-        self.tally.add("announced as there is room", len(taken))
+    def _visit(self, row: RoleRow, visit: _Visit) -> None:
+        said, in_vain, reason = self._announce(row, visit)
+        self.tally.add("announced as there is room", said)
         if reason:
-            log.error("room: the broker did not take hints for %s: %s.", role, reason)
+            log.error("room: the broker did not take hints for %s: %s.", row.name, reason)
+            visit.pause = _REFUSED_SECONDS
+        elif said and not in_vain:
+            visit.pause = 0.0
+        else:
+            longest = _LIMITED_SECONDS_MAX if row.is_limited else _OTHERS_SECONDS_MAX
+            visit.pause = min(max(visit.pause * 2, _PAUSE_SECONDS), longest)
+        visit.due = time.monotonic() + visit.pause
 
-    def _waiting(self, role: str, count: int, *, with_resources: bool) -> list[tuple[int, Task]]:
+    def _announce(self, row: RoleRow, visit: _Visit) -> tuple[int, bool, str]:
+        """Say as many as there is room for, less those that are said already and wait to be heard;
+        how many it were, whether earlier ones did not start, and why not the others."""
+        space = self._parts.store.read(partial(_space, row=row))
+        tasks = self._startable(row, space) if space.count else []
+        before = time.monotonic() - _AGAIN_SECONDS
+        visit.said = {mark: at for mark, at in visit.said.items() if at > before}
+        fresh = [(key, task) for key, task in tasks if (key, task.version) not in visit.said]
+        in_vain = len(fresh) < len(tasks)
+        missing = space.count - self._post.depth(row.name) if fresh else 0
+        if missing <= 0:
+            return 0, in_vain, ""
+        taken, reason = announce_again(self._parts, self._post, fresh[:missing])
+        visit.said |= dict.fromkeys(taken, time.monotonic())
+        return len(taken), in_vain, reason
+
+    def _startable(self, row: RoleRow, space: _Space) -> list[tuple[int, Task]]:
+        """The most urgent that nothing holds up, as far as can be told here."""
         store = self._parts.store
-        if not with_resources:
-            return most_urgent(store, role, count, store.now())
-        # Those that need nothing are announced once, by the relay, and hold nobody up.
-        tasks = most_urgent(store, role, _LOOKED_THROUGH, store.now())
-        return [(key, task) for key, task in tasks if task.spec.resources][:count]
+        tasks = most_urgent(store, row.name, max(space.count, _LOOKED_THROUGH), store.now())
+        if not row.is_limited:
+            # Those that need nothing are announced once, by the relay, and hold nobody up.
+            tasks = [(key, task) for key, task in tasks if task.spec.resources]
+        wanted = sorted({name for _, task in tasks for name in task.spec.resources})
+        held = store.read(lambda reader: reader.holders_of(wanted)) if wanted else {}
+        found: list[tuple[int, Task]] = []
+        taken: set[str] = set(held)
+        for key, task in tasks:
+            if taken.isdisjoint(task.spec.resources) and not space.limits.too_small_for(
+                task, space.today
+            ):
+                taken.update(task.spec.resources)
+                found.append((key, task))
+        return found
 
 
-def _room(reader: Reader, row: RoleRow) -> int:
-    """How many tasks of a role may be claimed now; a few if any number may."""
-    limits = limits_of(row)
-    room, _ = limits.room(*reader.occupancy(row.id))
+def _space(reader: Reader, row: RoleRow) -> _Space:
+    limits, today = limits_of(row), NOTHING
+    room = limits.room(*reader.occupancy(row.id))[0] if row.is_limited else -1
     if room and limits.daily != NOTHING:
         today = spent_today(reader, row.name, reader.now())
         if limits.used_up(today):
-            return 0
-    return room if room >= 0 else _FEW
+            room = 0
+    return _Space(room if room >= 0 else _FEW, limits, today)
