@@ -38,16 +38,17 @@ class Talker:
         self.answers[answer["in_reply_to"]] = answer
 
     def say(self, status: str, task_id: str, sender: str = "stranger", **fields: Any) -> str:
-        """Say it, and the id that its answer will name."""
+        """Say it, and the id that its answer will name. `role`: for which it is said."""
+        role = fields.pop("role", ROLE)
         said = {"v": 1, "task_id": task_id, "from": sender, "status": status, **fields}
         said.setdefault("message_id", f"m-{next(_numbers)}")
-        self.send(json.dumps(said).encode())
+        self.send(json.dumps(said).encode(), role)
         return str(said["message_id"])
 
-    def send(self, body: bytes, **properties: Any) -> None:
+    def send(self, body: bytes, role: str = ROLE, **properties: Any) -> None:
         """Send anything at all."""
         properties = {"reply_to": self.address, "delivery_mode": 2, **properties}
-        self._channel.basic_publish_confirm(amqp.Message(body, **properties), STATUS, ROLE)
+        self._channel.basic_publish_confirm(amqp.Message(body, **properties), STATUS, role)
 
     def listen(self, seconds: float = 0.05) -> None:
         try:

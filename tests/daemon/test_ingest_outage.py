@@ -179,6 +179,99 @@ def test_a_report_that_is_sent_again_while_it_waits_waits_once(
     assert dead_messages(broker_url) == []
 
 
+def test_a_copy_of_another_role_is_refused_and_takes_no_place(
+    queue: Queue, talker: Talker, broker_url: str, away: Folder
+) -> None:
+    with ingesting(queue, broker_url) as loop:
+        task_id = begun(queue, talker, "a", 60)
+        report = {"epoch": 1, "result": "# It", "message_id": "report"}
+        talker.say("completed", task_id, "a", **report)
+        until(lambda: len(loop._waiting) == 1)
+        # Given a report that waits, when another role's user sends the very same bytes,
+        talker.say("completed", task_id, "a", role="other", **report)
+        # then that is refused at once, and the report waits on.
+        assert "came by 'other'" in talker.answer("report")["reason"]
+        assert len(loop._waiting) == 1
+        talker.answers.clear()
+    # Neither was lost with that process: the honest one is there for the next, and is accepted.
+    until(lambda: talker.waiting() == 1)
+    away.return_()
+    with ingesting(queue, broker_url):
+        assert talker.answer("report")["status"] == "accepted"
+    assert queue.task(task_id).state is State.COMPLETE
+    assert talker.waiting() == 0
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["in one batch", "later"])
+def test_one_attempt_does_not_take_the_room_of_others(
+    queue: Queue,
+    talker: Talker,
+    broker_url: str,
+    away: Folder,
+    monkeypatch: pytest.MonkeyPatch,
+    together: bool,
+) -> None:
+    monkeypatch.setattr(filing, "LETTERS_MAX", 30)
+    monkeypatch.setattr(filing, "TURN_MAX", 5)
+    with ingesting(queue, broker_url):
+        loud, calm, done = (begun(queue, talker, name, 60) for name in ("a", "b", "c"))
+
+    def talk() -> list[str]:
+        report = talker.say("completed", loud, "a", epoch=1, result="# It")
+        until(lambda: together or len(loop._waiting) == 1)
+        news = [talker.say("progress", loud, "a", epoch=1, percent=1) for _ in range(60)]
+        return [report, *news, talker.say("failed", loud, "a", epoch=1, summary="or not")]
+
+    said = talk() if together else []
+    with ingesting(queue, broker_url) as loop:
+        said = said or talk()
+        # When one says more than may wait, then others are heard, and may wait too.
+        assert talker.ask("heartbeat", calm, "b", epoch=1) == "accepted"
+        report = talker.say("completed", done, "c", epoch=1, result="# Mine")
+        until(lambda: len(loop._waiting) == 6)
+        # News of the work is heard out of order, rather than that a worker is told to stop,
+        assert {talker.answer(each)["status"] for each in said[5:-1]} == {"accepted"}
+        # and another end is refused, with what to do.
+        refusal = talker.answer(said[-1])
+        assert (refusal["code"], "again in a minute" in refusal["remedy"]) == ("unavailable", True)
+        assert not {report, *said[:5]} & set(talker.answers)
+        away.return_()
+        assert talker.answer(report)["status"] == "accepted"
+        codes = [talker.answer(each).get("code", "accepted") for each in said[:5]]
+        assert codes == ["accepted"] + ["stale"] * 4
+        assert (len(loop._waiting), loop._waiting._bytes) == (0, 0)
+
+
+def test_those_that_wait_keep_their_leases_while_nobody_can_be_answered(
+    queue: Queue,
+    talker: Talker,
+    broker_url: str,
+    away: Folder,
+    rabbitmq_server: RabbitServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("agentq.daemon.loop._BACKOFF_SECONDS", 30.0)  # as after many failures
+    with ingesting(queue, broker_url):
+        done, busy = begun(queue, talker, "a"), begun(queue, talker, "b", 60)
+    report = talker.say("completed", done, "a", epoch=1, result="# It")
+    beat = talker.say("heartbeat", busy, "b", epoch=1)
+    # Given a broker that is short of memory, and takes no answers,
+    rabbitmq_server.call("rabbit_alarm:set_alarm({{resource_limit, memory, node()}, []})")
+    try:
+        with ingesting(queue, broker_url) as loop:
+            until(lambda: len(loop._waiting) == 1)
+            # when more than a lease passes, then the report has not lost its own.
+            outlive(queue, 2, talker.listen)
+            assert beat not in talker.answers
+            assert (queue.task(done).state, queue.task(done).epoch) == (State.IN_PROGRESS, 1)
+            rabbitmq_server.call("rabbit_alarm:clear_alarm({resource_limit, memory, node()})")
+            assert talker.answer(beat)["status"] == "accepted"
+            away.return_()
+            assert talker.answer(report)["status"] == "accepted"
+    finally:
+        rabbitmq_server.call("rabbit_alarm:clear_alarm({resource_limit, memory, node()})")
+
+
 def test_no_more_is_held_than_there_is_room_for(
     queue: Queue, talker: Talker, broker_url: str, away: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,16 +283,26 @@ def test_no_more_is_held_than_there_is_room_for(
             talker.say("completed", task_id, f"w{number}", epoch=1, result=f"# {number}")
             for number, task_id in enumerate(tasks)
         ]
-        until(lambda: len(loop._waiting) == 3)
-        # Those that wait keep their leases, those that nobody has taken cannot.
-        outlive(queue, 2, talker.listen)
-        assert len(loop._waiting) == 3
-        assert talker.waiting() == 2
-        assert [queue.task(task_id).epoch for task_id in tasks] == [1] * 5
-        assert [queue.task(task_id).holder for task_id in tasks[:3]] == ["w0", "w1", "w2"]
+        # Those that cannot wait are told, and whoever beats is heard:
+        assert {talker.answer(each)["code"] for each in reports[3:]} == {"unavailable"}
+
+        def beat() -> None:
+            for number in (3, 4):
+                asked = talker.ask("heartbeat", tasks[number], f"w{number}", epoch=1)
+                assert asked == "accepted"
+
+        # nobody loses a lease.
+        outlive(queue, 2, beat)
+        assert (len(loop._waiting), talker.waiting()) == (3, 0)
+        holders = [(task.holder, task.epoch) for task in map(queue.task, tasks)]
+        assert holders == [(f"w{number}", 1) for number in range(5)]
         away.return_()
-        outcomes = [talker.answer(each)["status"] for each in reports]
-        assert outcomes == ["accepted"] * 3 + ["refused"] * 2
+        assert [talker.answer(each)["status"] for each in reports[:3]] == ["accepted"] * 3
+        # The same messages again, as they were told, are accepted too.
+        for number in (3, 4):
+            report = {"epoch": 1, "result": f"# {number}", "message_id": reports[number]}
+            del talker.answers[reports[number]]
+            assert talker.ask("completed", tasks[number], f"w{number}", **report) == "accepted"
         assert (len(loop._waiting), loop._waiting._bytes) == (0, 0)
 
 

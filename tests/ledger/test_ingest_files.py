@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ from agentq.artifacts.files import FileArtifacts
 from agentq.artifacts.objects import ObjectArtifacts
 from agentq.core.states import State
 from agentq.core.task import ExpectedOutput
-from agentq.ledger.ingest import Outcome, ingest
+from agentq.ledger.ingest import Letter, Outcome, ingest
+from agentq.ledger.letters import opened
 from tests.ledger.conftest import Desk
 from tests.ledger.sayings import answer_of, lose, said, start, take
 
@@ -218,6 +220,20 @@ def test_who_brings_files_waits_and_nobody_else(
     outcomes = [verdict.outcome for verdict in ingest(desk.ledger, batch[:2], files)]
     assert outcomes == [Outcome.ACCEPTED, Outcome.REFUSED]
     assert desk.states("task-1", "task-2") == [State.COMPLETE, State.IN_PROGRESS]
+
+
+def test_nobody_waits_in_the_turn_of_another_role(desk: Desk, away: ObjectArtifacts) -> None:
+    """Who speaks for whom is what the broker has checked, not what a body claims."""
+    desk.submit()
+    start(desk)
+    report = said("completed", epoch=1, result="# It")
+    copy = replace(report, routing_key="other")
+    honest, foreign = opened(report), opened(copy)
+    assert isinstance(honest, Letter) and isinstance(foreign, Letter)
+    assert (honest.name, honest.digest) == (foreign.name, foreign.digest)
+    assert honest.attempt != foreign.attempt
+    outcomes = [verdict.outcome for verdict in ingest(desk.ledger, [report, copy], away)]
+    assert outcomes == [Outcome.WAITING, Outcome.REFUSED]
 
 
 def test_a_report_of_stored_files_waits_too(desk: Desk, away: ObjectArtifacts) -> None:

@@ -29,11 +29,15 @@ if TYPE_CHECKING:
 #: What waits is held in memory, so there is an end to it. A report is at most 64 KiB long.
 LETTERS_MAX = 1_000
 BYTES_MAX = 32 << 20
+#: What one attempt may have waiting: it has said how it ended, so there is little to add.
+TURN_MAX = 20
 #: How many are stored at once: a slow line, or one large file to check, does not keep all waiting.
 _LANES = 4
 _NAP_SECONDS, _NAP_SECONDS_MAX = 0.2, 5.0
 #: A lease is renewed when a third of it is over.
 _RENEWALS_PER_LEASE = 3
+#: And again so much sooner if that failed.
+_HURRY = 4
 
 
 @dataclass(slots=True)
@@ -169,6 +173,13 @@ class Waiting:
         """Whether something waits that this one must not overtake."""
         return letter.keeps_order and letter.attempt in self._turns
 
+    def has_room(self, letter: Letter) -> bool:
+        """Whether it may wait. A copy of one that does always may: it takes the place of that."""
+        turn = self._turns.get(letter.attempt)
+        if turn is not None and _name_of(letter) in turn.entries:
+            return True
+        return not self.full and (turn is None or len(turn.entries) < TURN_MAX)
+
     def begin(self, letter: Letter, lease: Lease) -> None:
         """An attempt has said something that must wait."""
         self._turns[letter.attempt] = _Turn(lease, _renewal_of(lease))
@@ -178,12 +189,12 @@ class Waiting:
         newer copy stands for both, and the older is returned: that may belong to a connection that
         is gone, and its sender may wait elsewhere by now.
         """
-        entries, name = self._turns[letter.attempt].entries, (letter.name, letter.digest)
+        entries, name = self._turns[letter.attempt].entries, _name_of(letter)
         earlier = entries.get(name)
         if earlier is not None and isinstance(earlier.read, Letter):
             older, earlier.received = earlier.received, entry.received
             earlier.read.incoming = letter.incoming
-            return older
+            return older if older.tag != entry.received.tag else None
         entries[name] = entry
         self._letters += 1
         self._bytes += len(letter.incoming.body)
@@ -202,6 +213,8 @@ class Waiting:
         now = time.monotonic()
         due = [turn for turn in self._turns.values() if turn.renew_at <= now]
         if due:
+            for turn in due:  # should that fail
+                turn.renew_at = _renewal_of(turn.lease, _HURRY)
             ledger.heartbeat([turn.lease for turn in due])
             for turn in due:
                 turn.renew_at = _renewal_of(turn.lease)
@@ -213,5 +226,9 @@ class Waiting:
         return max(min(turn.renew_at for turn in self._turns.values()) - time.monotonic(), 0.0)
 
 
-def _renewal_of(lease: Lease) -> float:
-    return time.monotonic() + lease.lease_ms / 1000 / _RENEWALS_PER_LEASE
+def _name_of(letter: Letter) -> tuple[str, str]:
+    return letter.name, letter.digest
+
+
+def _renewal_of(lease: Lease, hurry: int = 1) -> float:
+    return time.monotonic() + lease.lease_ms / 1000 / _RENEWALS_PER_LEASE / hurry

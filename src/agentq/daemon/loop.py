@@ -111,6 +111,10 @@ class Loop(ABC):
         """What it listens for on the doorbell."""
         return frozenset()
 
+    def patience(self) -> float:
+        """For how many seconds at most it may sleep while something that it needs is away."""
+        return _BACKOFF_SECONDS_MAX
+
     def close(self) -> None:
         """Let go of what it alone has opened."""
         return
@@ -278,7 +282,7 @@ class Runner:
             log.log(level, "%s: waits: %s", self.name, error)
         most = min(_BACKOFF_SECONDS * 2.0**self._failures, _BACKOFF_SECONDS_MAX)
         self._failures = min(self._failures + 1, 16)
-        return random.uniform(most / 2, most)
+        return min(random.uniform(most / 2, most), self.loop.patience())
 
     def _sleep(self, pause: float) -> None:
         began = time.monotonic()

@@ -7,7 +7,15 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
-from agentq.core.errors import AgentqError, Conflict, Damaged, Invalid, NotFound, Refused
+from agentq.core.errors import (
+    AgentqError,
+    Conflict,
+    Damaged,
+    Invalid,
+    NotFound,
+    Refused,
+    Unavailable,
+)
 from agentq.core.kinds import is_readable
 from agentq.core.messages import (
     ENDINGS,
@@ -73,8 +81,9 @@ class Verdict:
     lease: Lease | None = None
 
 
-#: Who speaks about which task. What one says is heard in its order.
-Attempt: TypeAlias = tuple[str, str]
+#: Who speaks about which task, and for which role. What one says is heard in its order. The role is
+#: the one thing of these that the broker has checked: others may claim to be anybody.
+Attempt: TypeAlias = tuple[str, str, str]
 
 
 @dataclass(slots=True)
@@ -107,12 +116,18 @@ class Letter:
 
     @property
     def attempt(self) -> Attempt:
-        return self.said.task_id, self.said.sender
+        return self.said.task_id, self.said.sender, self.incoming.routing_key
 
     @property
     def keeps_order(self) -> bool:
         """Whether it must not overtake what its sender said before. A sign of life may."""
         return self.said.status is not Status.HEARTBEAT
+
+    @property
+    def may_overtake(self) -> bool:
+        """Whether it is heard out of order where it cannot wait: who goes on working and is refused
+        would have to stop."""
+        return self.said.status in (Status.HEARTBEAT, Status.PROGRESS)
 
     @property
     def all_files(self) -> tuple[File, ...]:
@@ -205,6 +220,16 @@ def refused(letter: Letter, refusal: AgentqError) -> Verdict:
     # With the epoch that it said: nobody learns the fence of others from a refusal.
     answer = answer_envelope(letter.said, letter.said.epoch, refusal=refusal)
     return Verdict(Outcome.REFUSED, str(refusal), _addressed(letter.incoming, answer))
+
+
+def crowded(letter: Letter) -> Verdict:
+    """The verdict on one that would have to wait where there is no room to."""
+    refusal = Unavailable(
+        "Files cannot be stored at the moment, and too many messages wait for that already."
+        " Nothing was recorded.",
+        "Keep the task by heartbeats, and send the same message again in a minute.",
+    )
+    return refused(letter, refusal)
 
 
 def _addressed(incoming: Incoming, answer: dict[str, object]) -> bytes:

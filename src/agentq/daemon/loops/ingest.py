@@ -19,7 +19,7 @@ from agentq.daemon.filing import Entry, Filing, Waiting
 from agentq.daemon.letters import message_id
 from agentq.daemon.loop import Loop, log
 from agentq.ledger.ingest import Incoming, Letter, Outcome, Verdict, judge, needs_discarding
-from agentq.ledger.letters import opened, unread
+from agentq.ledger.letters import crowded, opened, unread
 
 if TYPE_CHECKING:
     from agentq.contracts.delivery import Consumer, Received
@@ -31,6 +31,8 @@ BATCH = 100
 #: Nobody has our answers put where we read, or where coordinators do.
 _OUR_QUEUES = ("agentq.", RESULTS_PREFIX)
 _WAIT_SECONDS = 5.0
+#: However urgent a lease is: a server that is away is not asked more often.
+_PATIENCE_SECONDS_MIN = 0.1
 _REASON_CHARS_MAX = 500
 _NAME_CHARS_MAX = 50
 
@@ -63,24 +65,28 @@ class Ingest(Loop):
         self._tell_of_files()
         self._open += self._stored()
         if self._open:
-            self._settle(consumer, self._open, self._judge(self._open))
-            self._open = []
+            self._settle(consumer, self._judge(self._open))
         elif consumer.trouble and not self._waiting:
             raise Unavailable(consumer.trouble)
         return 0.0
 
+    def patience(self) -> float:
+        """Whatever is away: those that wait keep their leases as long as the ledger is there."""
+        return max(min(super().patience(), self._waiting.next_due()), _PATIENCE_SECONDS_MIN)
+
     # -- taking ------------------------------------------------------------------------------------
 
     def _take(self, consumer: Consumer) -> None:
-        """What has come; of more than can be held, nothing until there is room."""
+        """What has come. It is taken even when no more can wait: most of it need not."""
         pause = 0.0 if self._filing.has_news else min(_WAIT_SECONDS, self._waiting.next_due())
-        count = 0 if self._waiting.full else BATCH
-        for received in consumer.take(count, pause, self._alarm.fd):
-            entry = Entry(received, opened(_incoming(received)))
-            letter = entry.read
-            if isinstance(letter, Letter) and self._waiting.is_before(letter):
-                self._hold(consumer, letter, entry)
-            else:
+        for received in consumer.take(BATCH, pause, self._alarm.fd):
+            letter = opened(_incoming(received))
+            entry = Entry(received, letter)
+            if not (
+                isinstance(letter, Letter)
+                and self._waiting.is_before(letter)
+                and self._hold(consumer, letter, entry)
+            ):
                 self._open.append(entry)
         # A consumer that drops what is too long tells of it.
         for received, size in consumer.too_long:
@@ -88,10 +94,16 @@ class Ingest(Loop):
             self._answer([(received, verdict)])
             self._count(received, verdict)
 
-    def _hold(self, consumer: Consumer, letter: Letter, entry: Entry) -> None:
+    def _hold(self, consumer: Consumer, letter: Letter, entry: Entry) -> bool:
+        """Let it wait in its turn. False if there is no room: it is heard at once, or refused."""
+        if not self._waiting.has_room(letter):
+            if not letter.may_overtake:
+                entry.read = crowded(letter)
+            return False
         older = self._waiting.add(letter, entry)
         if older is not None:
             consumer.ack([older.tag])  # its copy is unacknowledged, and says the same
+        return True
 
     def _stored(self) -> list[Entry]:
         """Those whose files are stored by now, and what was said after them."""
@@ -111,7 +123,7 @@ class Ingest(Loop):
         elif self._trouble and not trouble:
             log.info("ingest: files are stored again")
         if full and not self._was_full:
-            log.warning("ingest: no more is taken until some of these are stored")
+            log.warning("ingest: no more can wait until some are stored; the others are refused")
         self._trouble, self._was_full = trouble, full
 
     # -- deciding ----------------------------------------------------------------------------------
@@ -161,19 +173,27 @@ class Ingest(Loop):
 
     # -- letting go --------------------------------------------------------------------------------
 
-    def _settle(
-        self, consumer: Consumer, entries: Sequence[Entry], verdicts: Sequence[Verdict]
-    ) -> None:
-        self._answer((entry.received, each) for entry, each in zip(entries, verdicts, strict=True))
+    def _settle(self, consumer: Consumer, verdicts: Sequence[Verdict]) -> None:
+        decided: list[tuple[Entry, Verdict]] = []
+        turned_away: list[Entry] = []
+        for entry, verdict in zip(self._open, verdicts, strict=True):
+            letter = entry.read
+            if not isinstance(letter, Letter) or verdict.outcome is not Outcome.WAITING:
+                decided.append((entry, verdict))
+            elif not self._let_wait(consumer, letter, entry, verdict):
+                turned_away.append(entry)
+        # Those that wait are kept alive from now on, even if nobody can be answered.
+        self._open = [entry for entry, _ in decided] + turned_away
+        self._answer((entry.received, verdict) for entry, verdict in decided)
+        self._let_go(consumer, decided)
+        self._open = turned_away
+
+    def _let_go(self, consumer: Consumer, decided: Iterable[tuple[Entry, Verdict]]) -> None:
         done = []
-        for entry, verdict in zip(entries, verdicts, strict=True):
+        for entry, verdict in decided:
             received, letter = entry.received, entry.read
-            if isinstance(letter, Letter):
-                if verdict.outcome is Outcome.WAITING:
-                    self._let_wait(consumer, letter, entry, verdict)
-                    continue
-                if needs_discarding(letter, verdict):
-                    self._filing.discard(letter)
+            if isinstance(letter, Letter) and needs_discarding(letter, verdict):
+                self._filing.discard(letter)
             if verdict.outcome is Outcome.UNREADABLE:
                 consumer.reject(received.tag, verdict.reason[:_REASON_CHARS_MAX])
             else:
@@ -181,12 +201,13 @@ class Ingest(Loop):
             self._count(received, verdict)
         consumer.ack(done)
 
-    def _let_wait(self, consumer: Consumer, letter: Letter, entry: Entry, verdict: Verdict) -> None:
+    def _let_wait(self, consumer: Consumer, letter: Letter, entry: Entry, verdict: Verdict) -> bool:
         lease = verdict.lease
-        if lease is not None:  # else it waits for another one of its attempt
-            self._waiting.begin(letter, lease)
+        # Without a lease it waits for another one of its attempt.
+        if lease is not None and not self._waiting.is_before(letter) and not self._waiting.full:
             self._filing.store(letter, lease.epoch)
-        self._hold(consumer, letter, entry)
+            self._waiting.begin(letter, lease)
+        return self._hold(consumer, letter, entry)
 
     def _answer(self, verdicts: Iterable[tuple[Received, Verdict]]) -> None:
         # Nobody waits at that address any more: their loss, and not worth trying again.
