@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentq.core.durations import parse_duration
-from agentq.core.errors import Invalid, NotFound
+from agentq.core.errors import Invalid, NotFound, Unavailable
 from agentq.core.limits import RoleLimits
 
 if TYPE_CHECKING:
@@ -143,9 +143,17 @@ def load_settings(url: str | None = None, start: str | os.PathLike[str] | None =
     folder = Path(start or Path.cwd()).resolve()
     for candidate in (folder, *folder.parents):
         file = candidate / FILE_NAME
-        if file.is_file():
+        try:
+            is_file, is_folder = file.is_file(), file.is_dir()
+        except PermissionError as error:
+            raise Unavailable(
+                f"User {os.geteuid()} may not enter the folder {candidate}, so nobody knows whether"
+                f" a {FILE_NAME} is there: permission denied.",
+                "Run it as a user who may, or set AGENTQ_URL.",
+            ) from error
+        if is_file:
             return read_file(file)
-        if file.is_dir():
+        if is_folder:
             raise Invalid(
                 f"{file} is a folder, and a file with settings was expected there.",
                 "Remove it and run `agentq init`. Docker makes such a folder if the file that it"

@@ -25,6 +25,7 @@ from agentq.contracts.store import (
     Tx,
 )
 from agentq.core.errors import Conflict, Unavailable
+from agentq.ledger.terms import Terms
 from agentq.stores.copying import open_copy
 from agentq.stores.copying_postgres import PostgresCopy
 from tests.contracts.conftest import open_store
@@ -196,6 +197,7 @@ class TestTheFence:
             lambda: store.write(lambda tx: tx.take_effects("delivery", 2**50, 9, 2**51)),
             lambda: store.write(lambda tx: tx.forget_dedup(2**60)),
             lambda: store.write(lambda tx: tx.delete([key])),
+            lambda: Terms(store).hold(["prune"], "ada", 1000),
         ]
         for write in writes:
             with pytest.raises(Unavailable, match="being moved to the new one"):
@@ -208,6 +210,7 @@ class TestTheFence:
             add(store, "late")
         assert source.copy.lift_fence(MOVED)
         assert add(store, "late")
+        assert Terms(store).hold(["prune"], "ada", 1000)["prune"].holder == "ada"
 
     def test_is_not_raised_while_somebody_works(self, source: End) -> None:
         keys = add(source.store, "a", "b")

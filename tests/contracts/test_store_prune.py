@@ -10,12 +10,13 @@ from agentq.contracts.store import (
     COMPLETE,
     FAILED,
     READY,
+    DedupRow,
     EffectRow,
     Store,
     TreeRow,
     Tx,
 )
-from agentq.core.errors import Unavailable
+from agentq.core.errors import Conflict, Unavailable
 from agentq.core.states import State
 from agentq.core.task import OnDependencyFailure, Spec
 from agentq.core.triggers import FailureKind
@@ -62,6 +63,20 @@ class TestPrunable:
         assert prunable(store) == [keys["child"]]
         move(store, [keys["grandchild"]], COMPLETE)
         assert prunable(store) == sorted(keys.values())
+
+    def test_asked_again_of_some(self, store: Store) -> None:
+        keys = add(store, "a", "b", "c", "parent", "child")
+        store.write(lambda tx: tx.link([(keys["parent"], keys["child"])]))
+        move(store, [keys["a"], keys["b"], keys["parent"]], COMPLETE)
+        asked = [keys["parent"], keys["c"], keys["b"], 10**6]
+        assert store.write(lambda tx: tx.still_prunable(LATER, asked)) == [keys["b"]]
+        assert store.write(lambda tx: tx.still_prunable(0, asked)) == []
+        assert store.write(lambda tx: tx.still_prunable(LATER, [])) == []
+
+    def test_the_last_key(self, store: Store) -> None:
+        assert store.read(lambda reader: reader.last_key()) == 0
+        keys = add(store, "a", "b")
+        assert store.read(lambda reader: reader.last_key()) == keys["b"]
 
 
 class TestNaming:
@@ -134,6 +149,56 @@ class TestPruning:
         assert other.prune(shared.clock.now + 1, gone.append, limit=3) == 4
         assert gone == names
         assert other.views.stats().outbox == {}
+
+    def test_a_name_is_taken_for_every_process_until_its_files_are_gone(
+        self, shared: Backend
+    ) -> None:
+        ledger = Ledger(shared.open(), lambda: 0.5, dedup_ms=1)
+        other = Ledger(shared.open(), lambda: 0.5, dedup_ms=1)
+        ledger.submit([Spec("chosen", "w"), Spec("made-up", "w")], {"made-up"})
+        for name in ("chosen", "made-up"):
+            fail(ledger, name)
+        shared.clock.now += 60_000
+        tried = []
+
+        def meanwhile(task_id: str) -> None:
+            for name in ("chosen", "made-up"):
+                with pytest.raises(Conflict, match=name):
+                    other.submit([Spec(name, "w", title="Something else")])
+            with pytest.raises(Conflict, match="made-up"):
+                other.submit([Spec("build", "w", next=(Spec("made-up", "w"),))])
+            tried.append(task_id)
+            raise Unavailable("It is away.", "Wait.")
+
+        with pytest.raises(FilesLeft):
+            ledger.prune(shared.clock.now + 1, meanwhile)
+        gone: list[str] = []
+        other.prune(shared.clock.now + 1, gone.append)
+        assert gone == tried == ["chosen", "made-up"]
+        shared.clock.now += 24 * 3_600_000
+        submitted = ledger.submit([Spec(name, "w", title="Something else") for name in gone])
+        assert [each.created for each in submitted] == [True, True]
+
+    def test_a_name_that_was_held_since_it_was_recalled_is_recalled_again(
+        self, shared: Backend
+    ) -> None:
+        if shared.name != "postgres":
+            pytest.skip("one writes at a time")
+        ledger = Ledger(shared.open(), lambda: 0.5)
+        ledger.submit([Spec("task-0", "w")], {"task-0"})
+        fail(ledger, "task-0")
+        seen: list[dict[str, DedupRow]] = []
+
+        def submit(tx: Tx) -> None:
+            seen.append(tx.recall(["id:task-0"]))
+            if len(seen) == 1:
+                ledger.prune(shared.clock.now + 1, lambda _: None)
+                tx.remember([DedupRow("id:task-0", "task-0", "", READY, 1)])
+
+        shared.open().write(submit)
+        first, again = seen
+        assert first == {}
+        assert again["id:task-0"].state == FAILED
 
     def test_what_was_opened_again_or_is_waited_for_since_it_was_found_stays(
         self, shared: Backend

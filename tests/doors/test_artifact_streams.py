@@ -174,6 +174,34 @@ def test_closed_standard_input_is_told(home: Path, submit: Submit) -> None:
         Answer(done.returncode, done.stdout, done.stderr).refused(2, "Standard input is closed")
 
 
+@pytest.mark.parametrize("words", ["", "--json"])
+def test_closed_standard_output_is_told(home: Path, submit: Submit, words: str) -> None:
+    task_id = submit()
+    run_here("claim", task_id, "--as", "worker").ok()
+    run_here("artifacts", "put", task_id, "-", "--name", "x", stdin="some").ok()
+    run_here("complete", task_id, "--result-file", "-", stdin="the result").ok()
+
+    def closed(asked: str) -> Answer:
+        done = subprocess.run(
+            ["/bin/sh", "-c", f'exec "$0" -m agentq {asked} {words} >&-', sys.executable],
+            env=clean_environment(),
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        return Answer(done.returncode, "", done.stderr)
+
+    if not words:
+        for asked in (f"artifacts get {task_id} x", f"result {task_id}"):
+            closed(asked).refused(7, "standard output: it is closed", "a file or a pipe")
+    # What is wrong is told where somebody may read it,
+    closed("result no-such-task").refused(3, "no-such-task")
+    # and who only wants something done gets it done.
+    assert closed("submit --to worker --instructions x --id task-quiet").ok().err == ""
+    assert run_here("status", "task-quiet", "--json").ok().json()["state"] == "ready"
+
+
 # ---- disks that are full ------------------------------------------------------------------------
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from agentq.contracts.copying import Fence
 from agentq.settings import load_settings
+from agentq.stores.copying import copied_tables
 from agentq.wiring import open_copy
 from tests.doors.conftest import run_here
 
@@ -35,6 +36,14 @@ def told(status: int = 0) -> dict[str, Any]:
 def alter(url: str, sql: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(sql.encode())
+
+
+def told_as(user: int, status: int = 0) -> dict[str, Any]:
+    os.seteuid(user)
+    try:
+        return told(status)
+    finally:
+        os.seteuid(0)
 
 
 class TestWritable:
@@ -73,6 +82,36 @@ class TestWritable:
         assert "default_transaction_read_only is on (set by: database" in found["detail"]
         assert "RESET default_transaction_read_only" in found["remedy"]
 
+    def test_a_user_who_may_only_look(
+        self, on_postgres: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        alter(on_postgres, "CREATE TABLE theirs (n integer)")  # is nobody's business here
+        role = f"looks_{os.getpid()}"
+        alter(on_postgres, f"CREATE ROLE {role} LOGIN")
+        owned = ", ".join(sorted(set(copied_tables("postgres")) | {"head", "terms"}))
+        try:
+            alter(on_postgres, f"GRANT SELECT ON {owned}, schema_migrations TO {role}")
+            monkeypatch.setenv("AGENTQ_URL", on_postgres.replace("postgres@", f"{role}@"))
+            found = told(status=7)["writable"]
+            assert found["status"] == "failed" and "GRANT SELECT, INSERT" in found["remedy"]
+            for lacking in ("INSERT ON tasks", "UPDATE ON trees", "DELETE ON outbox",
+                            "USAGE ON task_keys", "UPDATE ON terms"):  # fmt: skip
+                assert lacking in found["detail"]
+            assert "theirs" not in found["detail"] and "SELECT" not in found["detail"]
+            # One that is missing is enough,
+            alter(on_postgres, f"GRANT INSERT, UPDATE, DELETE ON {owned} TO {role}")
+            found = told(status=7)["writable"]
+            assert found["detail"] == "this user lacks rights: USAGE ON task_keys"
+            run_here("submit", "--to", "w", "--instructions", "x").refused(7, "task_keys")
+            # and what is said to be needed is enough.
+            alter(on_postgres, f"GRANT USAGE ON SEQUENCE task_keys TO {role}")
+            assert told()["writable"]["status"] == "ok"
+            run_here("submit", "--to", "w", "--instructions", "x").ok()
+            run_here("claim", "--as", "w").ok()
+        finally:
+            alter(on_postgres, f"DROP OWNED BY {role}")
+            alter(on_postgres, f"DROP ROLE {role}")
+
 
 class TestIndexes:
     def test_keys_that_were_dropped(self, on_postgres: str) -> None:
@@ -101,6 +140,7 @@ class TestSessionsOfOthers:
             alter(on_postgres, f"CREATE ROLE {role} LOGIN")
             try:
                 alter(on_postgres, f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}")
+                alter(on_postgres, f"GRANT USAGE ON SEQUENCE task_keys TO {role}")
                 other.execute("SELECT 1")  # and stays in this transaction
                 monkeypatch.setenv("AGENTQ_URL", on_postgres.replace("postgres@", f"{role}@"))
                 found = told()["transactions"]
@@ -132,15 +172,48 @@ class TestWorkspaces:
                 os.chown(path, NOBODY, -1)
             # Given workspaces that root has made, and a worker that is somebody else:
             (base / ".agentq" / "workspaces").mkdir(mode=0o755)
-            os.seteuid(NOBODY)
-            try:
-                found = told(status=7)
-            finally:
-                os.seteuid(0)
+            # One who runs none is told, and no more: submitting needs no workspace.
+            found = told_as(NOBODY)
+            assert found["workspaces"]["status"] == "warning"
+            with (base / "agentq.toml").open("a") as settings:
+                settings.write("[roles.limited]\nmax_running = 2\n")
+            run_here("init").ok()
+            assert told_as(NOBODY)["workspaces"]["status"] == "warning"
+            # With roles that work here it cannot go on like this.
+            with (base / "agentq.toml").open("a") as settings:
+                settings.write('command = ["true"]\n')
+            found = told_as(NOBODY, status=7)
             assert found["artifacts"]["status"] == found["writable"]["status"] == "ok"
             assert found["workspaces"]["status"] == "failed"
             assert f"belongs to user 0, this is user {NOBODY}" in found["workspaces"]["detail"]
             assert "chown" in found["workspaces"]["remedy"]
+            monkeypatch.chdir("/")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs to become somebody else")
+def test_a_folder_that_may_not_be_entered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is a ledger, and nobody is told to make another one."""
+    monkeypatch.delenv("AGENTQ_URL", raising=False)
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        base = Path(folder)
+        monkeypatch.chdir(base)
+        base.chmod(0o755)
+        run_here("init").ok()
+        told()
+        (base / ".agentq").chmod(0o700)
+        found = told_as(NOBODY, status=7)["ledger"]
+        assert "permission denied" in found["detail"] and f"User {NOBODY}" in found["detail"]
+        assert "init" not in found["remedy"]
+        os.seteuid(NOBODY)
+        try:
+            run_here("list").refused(7, "permission denied", ".agentq/ledger.db")
+            os.seteuid(0)
+            base.chmod(0o700)
+            os.seteuid(NOBODY)
+            run_here("list").refused(7, "permission denied", f"the folder {base}")
+            assert "permission denied" in told(status=7)["settings"]["detail"]
+        finally:
+            os.seteuid(0)
             monkeypatch.chdir("/")
 
 

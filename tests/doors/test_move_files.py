@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from agentq import Queue
 from agentq.artifacts.files import FileArtifacts
+from agentq.client.moving import move
 from agentq.client.moving_files import Files
 from agentq.contracts.artifacts import LivePart
+from agentq.core.errors import Conflict, Unavailable
 from agentq.settings import load_settings
+from agentq.wiring import open_parts
 from tests.doors.conftest import run_here
 from tests.servers.seaweed import SeaweedServer
 
@@ -103,6 +107,61 @@ class TestPlaces:
         answer = run_here(*move_words(worked, "files")).ok()
         assert f"{kept.parent} stays" in answer.out
         assert f"--url sqlite:///{worked}/.agentq/ledger.db workspaces" in answer.out
+
+    def test_files_that_were_to_be_removed_are_told_of(
+        self, worked: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def away(*_: object) -> None:
+            raise Unavailable("The disk is away.")
+
+        with Queue() as queue, monkeypatch.context() as patched:
+            patched.setattr(FileArtifacts, "remove", away)
+            with pytest.raises(Unavailable, match="1 tasks were deleted"):
+                queue.prune("0s")
+        answer = run_here(*move_words(worked, "files")).ok()
+        assert f"files of 1 pruned task may still be in {worked}/.agentq" in answer.out
+        assert (worked / ".agentq" / "results" / "task-done.md").exists()
+        # Where all files stay, nobody has to be told: the next prune removes them.
+        back = ["move", "--to", f"sqlite:///{worked}/third.db", "--json"]
+        assert run_here(*back).ok().json()["forgotten"] == 0
+
+
+class TestWhichPlaceCounts:
+    """Of two runs that want files in different places, only one decides."""
+
+    def test_one_that_was_overtaken(self, worked: Path) -> None:
+        old = load_settings()
+        new = replace(old, url=elsewhere(worked))
+
+        def overtake(done: str) -> None:
+            if done == "files":
+                run_here("move", "--to", elsewhere(worked), "--force-release").ok()
+                with Queue() as queue:
+                    claim = queue.claim_task("task-waits", holder="bob")
+                    claim.complete(summary="later", result=b"newer\n")
+
+        parts = open_parts(old)
+        try:
+            with pytest.raises(Conflict, match=f"files are in {worked}/.agentq: that") as refused:
+                move(parts, replace(new, artifacts_root=str(worked / "B")), step=overtake)
+        finally:
+            parts.close()
+        assert f"--artifacts {worked}/.agentq" in refused.value.remedy
+        assert load_settings().artifacts_root == str(worked / ".agentq")
+        assert run_here("result", "task-waits").ok().out == "newer\n"
+
+    def test_one_that_completes_another(self, worked: Path) -> None:
+        """Killed before agentq.toml was changed, and run again with other words."""
+        text = (worked / "agentq.toml").read_text()
+        run_here(*move_words(worked, "files")).ok()
+        (worked / "agentq.toml").write_text(text)
+        for words in ((), ("--artifacts", "B")):
+            answer = run_here("move", "--to", elsewhere(worked), *words)
+            answer.refused(5, f"files are in {worked}/files", f"--artifacts {worked}/files")
+            assert (worked / "agentq.toml").read_text() == text
+        run_here("move", "--to", elsewhere(worked), "--artifacts", str(worked / "files")).ok()
+        assert load_settings().artifacts_root == str(worked / "files")
+        assert run_here("result", "task-done").ok().out == "the result\n"
 
 
 class TestLogs:

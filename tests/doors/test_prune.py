@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from agentq import Queue
+from agentq.contracts.store import Tx
 from agentq.core.errors import NotFound, Unavailable
 from tests.contracts.artifacts.shelves import ObjectShelf
 from tests.doors.conftest import Submit, clean_environment, run_here
@@ -99,6 +101,69 @@ def test_a_pruner_that_is_killed_leaves_no_file_behind(home: Path) -> None:
     assert killed.returncode == -signal.SIGKILL
     assert (home / ".agentq/artifacts/task-3").exists()
     assert run_here(*PRUNE).ok().out == "0 tasks deleted\n"
+    assert files(home) == set()
+
+
+class TestMoved:
+    """Files stay where they are when a ledger moves: the old one must not touch them any more."""
+
+    @pytest.fixture
+    def old(self, home: Path) -> str:
+        return f"sqlite:///{home}/.agentq/ledger.db"
+
+    def move(self, home: Path) -> None:
+        run_here("move", "--to", f"sqlite:///{home}/new.db").ok()
+
+    def test_a_context_that_waits_in_the_new_one_is_not_swept_by_the_old_one(
+        self, home: Path, old: str
+    ) -> None:
+        self.move(home)
+        child = {"id": "child", "to": "w", "instructions": "y", "context": "Its own context.\n"}
+        with Queue() as queue:
+            queue.submit(to="w", instructions="x", id="first", next=[child])
+            known = {path for path in (home / ".agentq").rglob("*") if path.is_file()}
+            for path in known:  # days go by
+                os.utime(path, (1_000_000_000, 1_000_000_000))
+            run_here("--url", old, *PRUNE).refused(7, "was moved to")
+            queue.claim_task("first").complete(summary="done")
+            assert queue.context(queue.task("child")) == "Its own context.\n"
+
+    def test_what_was_left_to_remove_is_left_to_the_new_one(self, home: Path, old: str) -> None:
+        with Queue() as queue:
+            finish(queue, "task-1")
+
+            def away(task_id: str) -> None:
+                raise Unavailable("It is away.", "Wait.")
+
+            with pytest.raises(Unavailable, match="1 tasks were deleted"):
+                queue.ledger.prune(queue.store.now() + 1, away)
+        self.move(home)
+        gone: list[str] = []
+        with Queue(old) as forgotten, pytest.raises(Unavailable, match="was moved to"):
+            forgotten.ledger.prune(forgotten.store.now() + 1, gone.append)
+        assert gone == []
+        run_here("--url", old, *PRUNE).refused(7, "was moved to")
+        assert files(home) >= {"task-1.md", "log.txt"}
+        run_here(*PRUNE).ok()
+        assert files(home) == set()
+
+
+def test_a_task_is_not_given_the_files_of_a_deleted_one(home: Path, submit: Submit) -> None:
+    with Queue() as queue:
+        finish(queue, "task-1")
+
+        def outlive(tx: Tx) -> None:  # a month goes by
+            tx.remember([row._replace(expires_at=1) for row in tx.recall(["id:task-1"]).values()])
+
+        queue.store.write(outlive)
+    result = home / ".agentq/results/task-1.md"
+    result.unlink()
+    result.mkdir()
+    run_here(*PRUNE).refused(7, "1 tasks were deleted")
+    words = ("submit", "--to", "w", "--instructions", "other", "--id", "task-1")
+    run_here(*words).refused(5, "task-1 is already used")
+    result.rmdir()
+    run_here(*PRUNE).ok()
     assert files(home) == set()
 
 

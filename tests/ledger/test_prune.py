@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
-from agentq.core.errors import Unavailable
+from agentq.core.errors import Conflict, Unavailable
 from agentq.core.states import State
 from agentq.core.task import Amounts, OnDependencyFailure, Spec
 from agentq.core.triggers import Comment, Ruling
-from agentq.ledger.pruning import FilesLeft
+from agentq.ledger.pruning import FilesLeft, Named
 from tests.ledger.conftest import Desk
+
+DAY = 24 * 3600
 
 
 def prune(desk: Desk, limit: int = 500) -> list[str]:
@@ -190,10 +192,20 @@ def test_a_dependency_that_nobody_remembers_is_not_taken_for_complete(desk: Desk
     assert desk.task("build.1").spec.after == ()
 
 
-def test_a_dependency_of_a_made_up_name_leaves_no_outcome(desk: Desk) -> None:
+def test_the_outcome_of_a_made_up_name_is_known_while_that_is_taken(desk: Desk) -> None:
     desk.ledger.submit([Spec("old", "worker")], {"old"})
     desk.complete("old")
     assert prune(desk) == ["old"]
+    assert family(desk) is State.READY
+    assert "old (complete)" in last_comment(desk)
+
+
+def test_and_not_for_ever(desk: Desk) -> None:
+    desk.ledger.submit([Spec("old", "worker")], {"old"})
+    desk.complete("old")
+    prune(desk)
+    desk.clock.forward(DAY)
+    prune(desk)
     assert family(desk, on_dependency_failure=OnDependencyFailure.RUN) is State.READY
     assert "old (unknown)" in last_comment(desk)
 
@@ -270,35 +282,6 @@ def test_a_pruner_that_dies_leaves_the_rest_to_the_next(desk: Desk, dies_at: int
     assert desk.sql("SELECT * FROM outbox") == []
 
 
-def test_files_of_a_new_task_of_the_same_name_are_not_removed(desk: Desk) -> None:
-    files = finished(desk, 1)
-    files.broken = {"task-0"}
-    with pytest.raises(FilesLeft):
-        desk.ledger.prune(desk.clock.now + 1, files.remove)
-    desk.clock.forward(31 * 24 * 3600)
-    desk.submit("task-0", title="Something else")
-    files.broken, files.tried = set(), []
-    assert desk.ledger.prune(desk.clock.now + 1, files.remove) == 0
-    assert files.tried == []
-    desk.complete("task-0")
-    assert desk.ledger.prune(desk.clock.now + 1, files.remove) == 1
-    assert files.there == set()
-
-
-def test_files_of_a_name_that_is_to_be_given_again_wait(desk: Desk) -> None:
-    files = finished(desk, 1)
-    files.broken = {"task-0"}
-    with pytest.raises(FilesLeft):
-        desk.ledger.prune(desk.clock.now + 1, files.remove)
-    desk.submit("build", next=(Spec("task-0", "worker"),))
-    files.broken, files.tried = set(), []
-    assert desk.ledger.prune(desk.clock.now + 1, files.remove) == 0
-    assert files.tried == []
-    desk.fail("build")
-    assert desk.ledger.prune(desk.clock.now + 1, files.remove) == 1
-    assert files.there == set()
-
-
 def test_what_is_left_is_counted_and_is_nobody_elses_business(desk: Desk) -> None:
     files = finished(desk, 2)
     files.broken = set(files.there)
@@ -307,3 +290,147 @@ def test_what_is_left_is_counted_and_is_nobody_elses_business(desk: Desk) -> Non
     assert desk.ledger.views.stats().outbox == {"forget": 1}
     assert desk.problems() == []
     assert desk.store.read(lambda reader: reader.leaving("forget", 10)) == []
+
+
+# -- names -----------------------------------------------------------------------------------------
+
+
+def left_behind(desk: Desk) -> Files:
+    """A task is deleted, and its files are there; its name would be free for long."""
+    files = finished(desk, 1)
+    files.broken = {"task-0"}
+    desk.clock.forward(31 * DAY)
+    with pytest.raises(FilesLeft):
+        desk.ledger.prune(desk.clock.now + 1, files.remove)
+    return files
+
+
+def test_a_name_is_taken_until_its_files_have_been_gone_for_a_day(desk: Desk) -> None:
+    files = left_behind(desk)
+    # However long that takes, and whatever is forgotten meanwhile,
+    desk.clock.forward(400 * DAY)
+    with pytest.raises(FilesLeft):
+        desk.ledger.prune(desk.clock.now + 1, files.remove)
+    with pytest.raises(Conflict, match="task-0"):
+        desk.submit("task-0", title="Something else")
+    files.broken = set()
+    assert desk.ledger.prune(desk.clock.now + 1, files.remove) == 0
+    assert files.there == set()
+    # a context may have been staged before they went.
+    desk.clock.forward(DAY - 1)
+    with pytest.raises(Conflict, match="task-0"):
+        desk.submit("task-0", title="Something else")
+    desk.clock.forward(1)
+    desk.submit("task-0", title="Something else")
+
+
+def test_nobody_gets_a_name_while_files_are_being_removed(desk: Desk) -> None:
+    names = [f"task-{number}" for number in range(30)]
+    # Of made-up names nothing is noted when they are submitted.
+    desk.ledger.submit([Spec(name, "worker") for name in names], names[:15])
+    desk.complete(*names)
+    desk.clock.forward(31 * DAY)
+    files = Files(*names)
+    refused = []
+
+    def forget(task_id: str) -> None:
+        if not files.tried:
+            for name in names:
+                with pytest.raises(Conflict, match=name):
+                    desk.submit(name, title="Something else")
+                refused.append(name)
+        files.remove(task_id)
+
+    assert desk.ledger.prune(desk.clock.now + 1, forget) == 30
+    assert refused == names
+    assert files.there == set()
+
+
+def test_the_same_words_still_give_the_same_task(desk: Desk) -> None:
+    files = left_behind(desk)
+    again = desk.ledger.submit([Spec("task-0", "worker")])[0]
+    assert (again.created, again.task.state) == (False, State.COMPLETE)
+    files.broken = set()
+    desk.ledger.prune(desk.clock.now + 1, files.remove)
+
+
+def test_pruning_never_frees_a_name_earlier(desk: Desk) -> None:
+    files = finished(desk, 1)
+    desk.ledger.prune(desk.clock.now + 1, files.remove)
+    desk.clock.forward(30 * DAY - 1)
+    with pytest.raises(Conflict):
+        desk.submit("task-0", title="Something else")
+    desk.clock.forward(1)
+    desk.submit("task-0", title="Something else")
+
+
+def test_a_task_to_come_gets_no_such_name(desk: Desk) -> None:
+    left_behind(desk)
+    deep = Spec("later", "worker", next=(Spec("task-0", "worker"),))
+    for child in (Spec("task-0", "worker"), deep):
+        with pytest.raises(Conflict, match="task-0"):
+            desk.submit("build", next=(child,))
+    assert desk.sql("SELECT count(*) FROM tasks") == [(0,)]
+
+
+def test_files_of_a_name_that_is_to_be_given_again_wait(desk: Desk) -> None:
+    files = finished(desk, 1)
+    files.broken = {"task-0"}
+    desk.clock.forward(60)
+    # Given a task that failed, and does not keep what it would have named,
+    desk.submit("build", next=(Spec("task-0", "worker"),))
+    desk.fail("build")
+    with pytest.raises(FilesLeft):
+        desk.ledger.prune(desk.clock.now, files.remove)
+    # when it is opened again, then the context of what is to follow may be among the files,
+    desk.ledger.requeue(desk.key("build"), "boss")
+    files.broken, files.tried = set(), []
+    assert desk.ledger.prune(desk.clock.now, files.remove) == 0
+    assert files.tried == []
+    # and nothing follows under a name whose files are there.
+    desk.complete("build")
+    assert last_comment(desk) == "the next task task-0 was not submitted: that id is taken"
+    assert desk.ledger.prune(desk.clock.now + 1, files.remove) == 1
+    assert files.there == set()
+
+
+def test_an_order_of_an_older_version_leaves_new_tasks_alone(desk: Desk) -> None:
+    # It held no names, so that a task may have got one, and others may get one meanwhile.
+    files = left_behind(desk)
+    desk.store._writer.execute("DELETE FROM dedup")
+    desk.submit("task-0", title="Something else")
+    files.broken, files.tried = set(), []
+    assert desk.ledger.prune(desk.clock.now + 1, files.remove) == 0
+    assert files.tried == []
+    assert desk.sql("SELECT * FROM outbox") == []
+    desk.complete("task-0")
+    assert desk.ledger.prune(desk.clock.now + 1, files.remove) == 1
+    assert files.there == set()
+
+
+# -- how much is read ------------------------------------------------------------------------------
+
+
+def test_what_was_looked_at_is_not_read_again_though_nobody_names_anybody(desk: Desk) -> None:
+    names = [f"task-{number}" for number in range(1200)]
+    desk.submit_many(*(Spec(name, "worker") for name in names))
+    named = Named()
+    desk.store.read(named.look)
+    # Some overlap apart, a second look begins where the first one ended.
+    asked: list[int] = []
+
+    def look(reader: Any) -> None:
+        class Watched:
+            last_key = staticmethod(reader.last_key)
+
+            @staticmethod
+            def naming(after_key: int, limit: int) -> Any:
+                asked.append(after_key)
+                return reader.naming(after_key, limit)
+
+        named.look(Watched())  # type: ignore[arg-type]
+
+    desk.submit("build", next=(Spec("build.1", "worker"),))
+    desk.store.read(look)
+    assert asked == [desk.key("task-1199") - 1000]
+    assert named.coming == {"build.1"}

@@ -116,6 +116,8 @@ class Checker:
             self._take_event(call, facts, row)
         self._check_graph(facts)
         self._check_rows(call, facts)
+        if call.verb == "prune":
+            self._learn_kept_names()
         self._check_outbox(call, facts)
         if self.model.uses_resources:
             self._check_resources()
@@ -198,6 +200,8 @@ class Checker:
                 known = model.names.get(name)
                 if known and known.expires_at > row.at:
                     raise Violation(DEDUP, f"{name} stands for {known.task_id} and {task_id}")
+        elif model.is_kept(task_id, row.at):
+            raise Violation(DEDUP, f"{task_id} follows under the name of a task that was pruned")
         else:
             self._learn_names(shadow)
         model.born(shadow)
@@ -209,6 +213,14 @@ class Checker:
         for name, expires_at in known:
             remembered = Remembered(shadow.id, body_of(shadow.spec), expires_at)
             self.model.names.setdefault(name, remembered)
+
+    def _learn_kept_names(self) -> None:
+        """Names of pruned tasks are kept for longer, while their files may be there; never for
+        less long than was promised."""
+        names, windows = self.model.names, self.model.windows
+        for name, expires_at in self._all("SELECT name, expires_at FROM dedup"):
+            if name in windows and name.removeprefix("id:") not in self.model.by_id:
+                names[name] = replace(names[name], expires_at=max(expires_at, windows[name]))
 
     def _spawned(self, facts: StepFacts, task_id: str) -> Spec | None:
         """The spec by which a task that completed in this step named this one as next.
@@ -283,7 +295,8 @@ class Checker:
                 if task_id in child.waiting:
                     raise Violation(GRAPH, f"{child.id} still waits for {task_id}, which is over")
             for following in shadow.spec.next if shadow.state is COMPLETE else ():
-                if following.id not in self.model.by_id:
+                taken = self.model.is_kept(following.id, self.now())
+                if following.id not in self.model.by_id and not taken:
                     raise Violation(GRAPH, f"{task_id} is complete, {following.id} did not follow")
 
     # -- rows ------------------------------------------------------------------------------------
@@ -346,7 +359,7 @@ class Checker:
         for key in facts.vanished:
             if self.model.shadows[key].id in wanted:
                 raise Violation(LOST, f"{self.model.shadows[key].id} is gone, which others need")
-            self.model.forget(key)
+            self.model.forget(key, self.now())
         kept = {shadow.id: shadow.version for shadow in self.model.by_id.values()}
         count = self._all("SELECT count(*) FROM events")[0][0]
         if count != sum(kept.values()):

@@ -144,6 +144,9 @@ class Judge:
                 if not known and first is spec:
                     fresh[spec.id] = spec
         for spec in fresh.values():
+            kept = [child.id for child in spec.next if model.is_kept(child.id, now)]
+            if kept:
+                expected.refusal = expected.refusal or (DEDUP, f"{kept} were pruned")
             unknown = [d for d in spec.after if d not in model.by_id and d not in fresh]
             if unknown or _is_in_a_loop(spec, fresh):
                 expected.refusal = expected.refusal or (

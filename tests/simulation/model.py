@@ -56,6 +56,8 @@ class Model:
         self.held: dict[str, int] = {}
         self.uses_resources = False
         self.names: dict[str, Remembered] = {}
+        #: By name, until when those of pruned tasks were to be remembered before they were pruned.
+        self.windows: dict[str, int] = {}
         self.lanes: frozenset[str] = frozenset()
         #: Every event ever committed: position, task id, version; and the keys beside them.
         self.log: list[tuple[int, str, int]] = []
@@ -93,9 +95,20 @@ class Model:
         for parent in shadow.spec.after:
             self.children[parent].append(shadow)
 
-    def forget(self, key: int) -> None:
+    def is_kept(self, task_id: str, now: int) -> bool:
+        """Whether it was pruned, and its name may not be given again yet."""
+        known = self.names.get(f"id:{task_id}")
+        pruned = task_id in self.pruned and task_id not in self.by_id
+        return pruned and known is not None and known.expires_at > now
+
+    def forget(self, key: int, now: int) -> None:
         shadow = self.shadows.pop(key)
         del self.by_id[shadow.id]
+        name = f"id:{shadow.id}"
+        known = self.names.get(name)
+        if known is None or known.expires_at <= now:
+            self.names[name] = Remembered(shadow.id, body_of(shadow.spec), 0)
+        self.windows[name] = self.names[name].expires_at
         self.pruned[shadow.id] = shadow.state
         for child in self.children.pop(shadow.id, ()):
             child.gone[shadow.id] = shadow.state

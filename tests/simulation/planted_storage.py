@@ -14,7 +14,7 @@ from agentq.core.errors import AgentqError, Unavailable
 from agentq.core.limits import RoleLimits
 from agentq.core.states import State
 from agentq.core.task import Memo, Spec, Task
-from agentq.ledger import claims, submit
+from agentq.ledger import claims, pruning, submit
 from agentq.ledger.codec import decode_plain
 from agentq.ledger.ledger import Ledger
 from agentq.ledger.pruning import Pruner
@@ -34,6 +34,13 @@ from tests.simulation.violation import (
     REPLAY,
     TIMERS,
 )
+
+
+@contextmanager
+def _prunable(old: str, new: str) -> Iterator[None]:
+    """Looked for otherwise, and asked again under lock likewise."""
+    with sql("prunable", old, new), sql("still_prunable", old, new):
+        yield
 
 
 def _as_if_all_went_well(self: Pruner, row: OutboxRow) -> None:
@@ -274,6 +281,11 @@ def pruning_forgets_the_names() -> AbstractContextManager[Any]:
 
 
 @breaks(DEDUP)
+def a_name_is_free_while_its_files_are_there() -> AbstractContextManager[Any]:
+    return patch.object(pruning, "hold_names", nothing)
+
+
+@breaks(DEDUP)
 def bodies_are_not_compared() -> AbstractContextManager[Any]:
     return patch.object(submit, "body_digest", lambda _: "the same")
 
@@ -367,12 +379,12 @@ def a_second_run_keeps_what_the_first_one_did() -> AbstractContextManager[Any]:
 
 @breaks(LOST)
 def pruning_takes_what_is_not_over() -> AbstractContextManager[Any]:
-    return sql("prunable", "t.state >= 5 AND", "")
+    return _prunable("t.state >= 5 AND", "")
 
 
 @breaks(LOST)
 def pruning_takes_what_others_come_after() -> AbstractContextManager[Any]:
-    return sql("prunable", "WHERE e.parent = t.key AND", "WHERE 0 AND")
+    return _prunable("WHERE e.parent = t.key AND", "WHERE 0 AND")
 
 
 @breaks(LOST)
@@ -382,7 +394,7 @@ def files_that_could_not_be_removed_are_left() -> AbstractContextManager[Any]:
 
 @breaks(LOST, EFFECTS)
 def pruning_takes_what_has_effects_under_way() -> AbstractContextManager[Any]:
-    return sql("prunable", "SELECT 1 FROM outbox o WHERE o.key = t.key", "SELECT 1 WHERE 0")
+    return _prunable("SELECT 1 FROM outbox o WHERE o.key = t.key", "SELECT 1 WHERE 0")
 
 
 @breaks(DRAIN)

@@ -12,7 +12,7 @@ from agentq.core.limits import RoleLimits
 from agentq.core.triggers import Entry
 from tests.simulation.calls import Call
 from tests.simulation.specs import ROLES
-from tests.simulation.violation import EFFECTS, INPUT, LIMITS, LOG, LOST, Violation
+from tests.simulation.violation import DEDUP, EFFECTS, INPUT, LIMITS, LOG, LOST, Violation
 
 if TYPE_CHECKING:
     from agentq.contracts.store import OutboxRow
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 #: Whose quota some of the workers use.
 PROVIDER = "acme"
+YEAR_MS = 365 * 24 * 3_600_000
 
 
 def relay(world: World) -> Script:
@@ -79,6 +80,9 @@ def prune(world: World, ledger: Ledger, before: int, limit: int) -> None:
         if task_id in model.by_id:
             raise Violation(LOST, f"the files of {task_id} are gone, and it is there")
         files.discard(task_id)
+    for task_id in files & model.pruned.keys() - model.by_id.keys():
+        if not model.is_kept(task_id, world.store_ms + YEAR_MS):
+            raise Violation(DEDUP, f"{task_id} may be given again, and its files are there")
     live = [shadow.spec for shadow in model.shadows.values() if not shadow.over]
     coming = {child.id for spec in live for child in spec.next}
     left = files - model.by_id.keys() - coming

@@ -115,7 +115,7 @@ def _ledger(settings: Settings, store: Store) -> Iterator[Check]:
 
 
 def _writable(settings: Settings, store: Store, facts: Mapping[str, str]) -> Check:
-    from agentq.cli.doctor_postgres import read_only
+    from agentq.cli.doctor_postgres import lacks_rights, read_only
     from agentq.wiring import open_copy
 
     copy = open_copy(settings)
@@ -126,7 +126,7 @@ def _writable(settings: Settings, store: Store, facts: Mapping[str, str]) -> Che
     if fence is not None:
         return Check("writable", "failed", fence.words, _FENCED.get(fence.state, _FILLED))
     store.write(lambda tx: None)  # SQLite takes its write lock even for this
-    return read_only(facts) or Check("writable", "ok", "yes")
+    return read_only(facts) or lacks_rights(facts) or Check("writable", "ok", "yes")
 
 
 #: What to do about a ledger that a move has closed.
@@ -185,9 +185,7 @@ def _artifacts(settings: Settings, session: Session) -> Check:
 def _workspaces(settings: Settings) -> Check:
     """Workers of this installation make a folder in it for each attempt."""
     root = Path(settings.workspaces_root)
-    place = root
-    while not place.exists():
-        place = place.parent
+    place = _nearest(root)
     try:
         if place == root:
             tempfile.TemporaryFile(dir=place).close()
@@ -197,8 +195,10 @@ def _workspaces(settings: Settings) -> Check:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
         found = place.stat()
+        # Others have accounts too: those who submit, decide and look need no workspaces.
+        works = any(role.agent or role.command for role in settings.workers.values())
         return Check(
-            "workspaces", "failed",
+            "workspaces", "failed" if works else "warning",
             f"{place} cannot be written ({error.strerror}; it belongs to user {found.st_uid}, this"
             f" is user {os.geteuid()}): a worker that runs as this user fails every task",
             "Run it as the other user, or let an administrator give it the folder:"
@@ -207,10 +207,15 @@ def _workspaces(settings: Settings) -> Check:
     return Check("workspaces", "ok", f"{root} can be {'written' if place == root else 'made'}")
 
 
-def _disk(settings: Settings) -> Check:
-    place = Path(settings.home)
-    while not place.exists():
+def _nearest(place: Path) -> Path:
+    """The folder itself, or the nearest above it that is there and can be seen."""
+    while not os.path.exists(place):  # noqa: PTH110 - one that may not be entered is none
         place = place.parent
+    return place
+
+
+def _disk(settings: Settings) -> Check:
+    place = _nearest(Path(settings.home))
     free = shutil.disk_usage(place).free
     if free < DISK_BYTES_LOW:
         return Check("disk", "warning", f"{size_words(free)} free at {place}", "Free some space.")

@@ -78,6 +78,19 @@ def read_only(facts: Mapping[str, str]) -> Check | None:
     )  # fmt: skip
 
 
+def lacks_rights(facts: Mapping[str, str]) -> Check | None:
+    """What this user may not do with the ledger's tables; None if nothing is missing."""
+    lacking = facts.get("lacking_rights", "")
+    if not lacking:
+        return None
+    return Check(
+        "writable", "failed", f"this user lacks rights: {lacking}",
+        "Let the owner of the tables give them; all that agentq needs: GRANT SELECT, INSERT,"
+        " UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO …; GRANT USAGE ON ALL SEQUENCES IN"
+        " SCHEMA public TO …",
+    )  # fmt: skip
+
+
 def _timeouts(facts: Mapping[str, str]) -> Check:
     shown = {name: facts.get(f"{name}_timeout", "0") for name in ("statement", "lock")}
     if "0" in shown.values():

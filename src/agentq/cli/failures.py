@@ -29,7 +29,8 @@ def run_guarded(run: Callable[[], Any], words: Sequence[str]) -> int:
     try:
         _check_words(words)
         status = run()
-        sys.stdout.flush()
+        if sys.stdout is not None:  # closed before we came: there was nothing to say it to
+            sys.stdout.flush()
     except (BrokenPipeError, ReaderGone):
         _forget_stdout()
         return BROKEN_PIPE
@@ -92,7 +93,7 @@ def _tell(error: AgentqError | click.ClickException, words: Sequence[str]) -> in
         context = getattr(error, "ctx", None)
         remedy = f"`{context.command_path} --help` shows how." if context is not None else ""
     try:
-        if "--json" in words:
+        if "--json" in words and sys.stdout is not None:
             _tell_program(code, cause, remedy)
         else:
             _tell_person(cause, remedy)

@@ -63,7 +63,7 @@ def move(
     moved = move_all(session.parts(), wanted, force_release=force_release, tell=note)
     rewritten = rewrite(Path(settings.source), wanted)
     left = _workspaces_left(settings, wanted, rewritten=rewritten)
-    _report(session, wanted, moved, wanted.source if rewritten else "", left)
+    _report(session, settings, wanted, moved, wanted.source if rewritten else "", left)
 
 
 def _wanted(
@@ -97,7 +97,9 @@ def _workspaces_left(settings: Settings, wanted: Settings, *, rewritten: bool) -
     return str(here) if any(here.iterdir()) else ""
 
 
-def _report(session: Session, wanted: Settings, moved: Moved, settings: str, left: str) -> None:
+def _report(
+    session: Session, before: Settings, wanted: Settings, moved: Moved, settings: str, left: str
+) -> None:
     """Tell what was done. `settings` is the file that names the new places now, if any."""
     if session.json:
         emit_json(
@@ -113,6 +115,7 @@ def _report(session: Session, wanted: Settings, moved: Moved, settings: str, lef
                 "clock_ms": moved.clock_ms,
                 "settings": settings,
                 "workspaces_left": left,
+                "forgotten": moved.forgotten,
             }
         )
         return
@@ -123,6 +126,12 @@ def _report(session: Session, wanted: Settings, moved: Moved, settings: str, lef
         say(f"{good} artifacts  {moved.files} files, {size}: {wanted.artifacts_root}")
     else:
         say(f"{good} artifacts  stay in {wanted.artifacts_root}")
+    if moved.forgotten:
+        tasks = "1 pruned task" if moved.forgotten == 1 else f"{moved.forgotten} pruned tasks"
+        say(
+            f"! artifacts  files of {tasks} may still be in {before.artifacts_root}:"
+            " they were to be removed, and nobody looks there any more"
+        )
     if moved.earlier:
         say(f"{good} proved     by an earlier run, which this one completes")
     else:

@@ -93,7 +93,8 @@ def emit_json(plain: object, *, one_per_line: bool = False) -> None:
 
 
 def is_terminal(err: bool = False) -> bool:
-    return (sys.stderr if err else sys.stdout).isatty()
+    stream = sys.stderr if err else sys.stdout
+    return stream is not None and stream.isatty()  # None: it was closed before we came
 
 
 def paint(text: str, style: str, err: bool = False) -> str:

@@ -111,10 +111,21 @@ def refuse_missing(settings: Settings) -> None:
 
     if not settings.url.startswith("sqlite:") or settings.sqlite_path == MEMORY:
         return
-    if os.path.exists(settings.sqlite_path):  # noqa: PTH110 - start-up: no pathlib for one call
+    denied = False
+    try:
+        os.stat(settings.sqlite_path)  # noqa: PTH116 - start-up: no pathlib for one call
+    except OSError as error:
+        denied = isinstance(error, PermissionError)
+    else:
         return
     from agentq.core.errors import Unavailable
 
+    if denied:  # it may well be there
+        raise Unavailable(
+            f"User {os.geteuid()} may not enter the folder of the ledger {settings.sqlite_path},"
+            f" which {_who_says(settings)} names: permission denied. Nothing was changed.",
+            "Run it as a user who may, or let the owner of the folder give the right.",
+        )
     raise Unavailable(
         f"There is no ledger at {settings.sqlite_path}, which {_who_says(settings)} names."
         " Nothing was created.",

@@ -65,6 +65,11 @@ def spooled(stream: BinaryIO) -> bytes | Path:
 
 def show_stream(stream: BinaryIO) -> None:
     """Content as it is into a pipe or a file; made harmless on a terminal."""
+    if sys.stdout is None:
+        raise Unavailable(
+            "Cannot write to standard output: it is closed. Nothing went there.",
+            "Give the command a file or a pipe to write to.",
+        )
     if is_terminal():
         show_bytes(stream.read())
         return

@@ -21,7 +21,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from agentq.client.moving_settings import files_place
+from agentq.client.moving_settings import files_place, place_words
 from agentq.contracts.copying import Fence, Fingerprint, Holding
 from agentq.contracts.store import IN_PROGRESS
 from agentq.core.errors import AgentqError, Conflict, Damaged, Invalid, Refused, Unavailable
@@ -42,7 +42,8 @@ STEPS = ("checked", "files", "closed", "copied", "files again", "proved", "seale
 @dataclass(frozen=True, slots=True)
 class Moved:
     """What a move did. `clock_ms` is how far the new ledger's clock is ahead of the old one's;
-    `earlier`: a run before this one did, and proved it, and did not get to say so."""
+    `earlier`: a run before this one did, and proved it, and did not get to say so. `forgotten` is
+    how many pruned tasks have files at the old place that were to be removed and were not yet."""
 
     source: str
     target: str
@@ -53,6 +54,7 @@ class Moved:
     released: tuple[str, ...]
     clock_ms: int
     earlier: bool = False
+    forgotten: int = 0
 
 
 def move(
@@ -95,7 +97,7 @@ class _Move:
         self._source, self._target = source, target
         self._old, self._new = old, new
         self._tell, self._step = tell, step
-        token = secrets.token_hex(16)
+        token = f"{secrets.token_hex(16)} {place_words(target.settings)}"
         self._moving = Fence("moving", new.where, token)
         self._moved = self._moving._replace(state="moved")
         self._filling = Fence("filling", old.where, token)
@@ -151,6 +153,7 @@ class _Move:
             files.size if files else 0,
             tuple(released),
             self._target.store.now() - self._source.store.now(),
+            forgotten=files.forgotten(self._source.store) if files else 0,
         )
 
     # -- what is there ---------------------------------------------------------------------------
@@ -163,6 +166,7 @@ class _Move:
 
     def _complete(self, decided: Fence, files: Files | None) -> Moved:
         """Do what an earlier run did not get to; all of it may be done."""
+        self._check_place(decided)
         filled = Fence("filled", self._old.where, decided.token)
         there = self._new.fence()
         if there != filled and not (there is None and self._has_arrived()):
@@ -178,6 +182,22 @@ class _Move:
         if there is not None:
             self._open(filled)
         return replace(self._report(self._old.fingerprints(), files, []), earlier=True)
+
+    def _check_place(self, decided: Fence) -> None:
+        """Work may go on in the new ledger: its files are where the run that decided has put them,
+        and newer ones are nowhere else."""
+        wanted = place_words(self._target.settings)
+        if decided.files in ("", wanted):
+            return
+        words = f"--artifacts {decided.files}"
+        if "://" in decided.files:  # a folder may be called anything
+            words = words.replace(" at ", " --endpoint ")
+        raise Conflict(
+            f"The ledger {self._old.where} was moved to {self._new.where} by another run, and its"
+            f" files are in {decided.files}: that place counts. This run wanted them in {wanted};"
+            " what it may have copied there is used by nobody, and no settings were changed.",
+            f"Run `agentq move --to … {words}`: it completes the move, and agentq.toml names both.",
+        )
 
     def _has_arrived(self) -> bool:
         """Whether the new ledger goes on where the old one ended. What is handed out, positions and

@@ -16,7 +16,8 @@ from agentq.contracts.store import ArtifactRow, Reader, Store
 from agentq.core.errors import Damaged, NotFound
 from agentq.core.states import TERMINAL, State
 from agentq.core.task import Spec, Task
-from agentq.ledger.codec import decode_spec, to_task
+from agentq.ledger.codec import decode_plain, decode_spec, to_task
+from agentq.ledger.pruning import LANE
 
 _PAGE = 500
 #: Object stores answer late and many at once.
@@ -56,6 +57,11 @@ class Files:
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
+
+    def forgotten(self, store: Store) -> int:
+        """Of how many deleted tasks the files are still to be removed. Those are not copied, and
+        whoever carries that out after the move looks for them at the new place."""
+        return store.read(_forgotten)
 
     def _copy(self, task: Task, rows: list[ArtifactRow]) -> None:
         seen = (task.version, len(rows))
@@ -157,6 +163,14 @@ def tasks_of(store: Store) -> Iterator[tuple[Task, list[ArtifactRow]]]:
         for key, task, rows in page:
             after = max(after, key)
             yield task, rows
+
+
+def _forgotten(reader: Reader) -> int:
+    sequence, count = 0, 0
+    while rows := reader.outbox_after(LANE, sequence, _PAGE):
+        sequence = rows[-1].sequence
+        count += sum(len(decode_plain(row.payload).get("task_ids", ())) for row in rows)
+    return count
 
 
 def _page(reader: Reader, after: int) -> list[tuple[int, Task, list[ArtifactRow]]]:

@@ -27,6 +27,12 @@ def files_place(settings: Settings) -> tuple[str, str]:
     return settings.artifacts_root.rstrip("/"), endpoint
 
 
+def place_words(settings: Settings) -> str:
+    """The same on one line; alike for the same place."""
+    root, endpoint = files_place(settings)
+    return f"{root} at {endpoint}" if endpoint else root
+
+
 def rewrite(file: Path, wanted: Settings) -> bool:
     """Let this agentq.toml name the new places; False if that must be done by hand."""
     if file.name != FILE_NAME or not file.is_file():

@@ -28,7 +28,7 @@ from agentq.core.task import Spec, Task
 from agentq.core.triggers import Report, Trigger
 from agentq.core.validate import check_role
 from agentq.ledger.claims import Held
-from agentq.ledger.pruning import Named
+from agentq.ledger.pruning import Named, touch
 from agentq.settings import default_holder, load_settings
 from agentq.wiring import Parts, open_parts
 
@@ -343,7 +343,9 @@ class Queue(Speaking):
         """
         seconds = parse_duration(older_than, allow_zero=True)
         before = self.store.now() - seconds * 1000
-        # First, so that no task is deleted while the files are out of reach.
+        # A ledger that was moved refuses this: contexts it does not know may be of the other one.
+        self.store.write(touch)
+        # Before tasks, so that none is deleted while the files are out of reach.
         self._sweep_contexts()
         return self.ledger.prune(before + 1, self.artifacts.remove)
 

@@ -27,8 +27,13 @@ class Fence(NamedTuple):
 
     state: FenceState
     peer: str
-    #: Which run of which move raised it.
+    #: Which run of which move raised it; after a space, where that run puts the files.
     token: str = ""
+
+    @property
+    def files(self) -> str:
+        """Where files are once the move is over; "" if an older agentq raised it."""
+        return self.token.partition(" ")[2]
 
     @property
     def words(self) -> str:

@@ -253,6 +253,12 @@ class Reader(Protocol):
         """Keys of tasks that ended before that moment, with no holder and no effect under way, and
         of which no task that is not over comes after or belongs to the tree."""
 
+    def still_prunable(self, before: int, keys: Sequence[int]) -> list[int]:
+        """The same of these very tasks."""
+
+    def last_key(self) -> int:
+        """Of the newest task that is there; 0 if there is none."""
+
     def naming(self, after_key: int, limit: int) -> list[SpecRow]:
         """Specs of tasks that are not over and name a parent or what comes next, by key."""
 

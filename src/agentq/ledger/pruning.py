@@ -2,20 +2,25 @@
 
 The transaction that deletes a task writes down, in the outbox, that its files are to be removed.
 Whoever prunes next carries that out, as often as it takes: a process may die and a file store be
-away at any point, and nothing stays behind that nobody knows of.
+away at any point, and nothing stays behind that nobody knows of. The id stays taken until then, and
+for a day more: a new task of that name would lose its files to the removal, or find them there.
+
+Nothing is removed before the ledger was written to. One that was moved elsewhere refuses that, and
+its files may be those of tasks that live on in the other one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from agentq.contracts.store import EffectRow, OutboxRow, Reader, Store, Tx
-from agentq.core.errors import AgentqError, Unavailable
+from agentq.contracts.store import PENDING, DedupRow, EffectRow, OutboxRow, Reader, Store, Tx
+from agentq.core.envelope import body_digest
+from agentq.core.errors import AgentqError, Conflict, Unavailable
 from agentq.core.states import TERMINAL, State
 from agentq.core.task import Spec
-from agentq.ledger.codec import STATES, SpecCache, decode_plain, encode
+from agentq.ledger.codec import STATES, SpecCache, decode_plain, decode_spec, encode
 from agentq.ledger.costs import LABEL, day_of
 
 #: No decision makes these effects, so this lane is neither opened nor closed.
@@ -28,8 +33,11 @@ _PAGE = 5000
 _OVERLAP = 1000
 #: A store that fails so often in a row is away: asking it once more for each task would take hours.
 _FAILURES_MAX = 3
-#: So many names are looked up before the files of the first are removed.
-_LOOK_AHEAD = 20
+#: Added to the expiry of a name while files of its task may be there; what was there comes back.
+_HELD_MS = 1 << 52
+#: A name stays taken for so long after its files are gone: somebody may have staged the context of
+#: a new task before they went, and submit it only now; and a second pruner may still be at it.
+_RESTS_MS = 24 * 3600 * 1000
 
 
 class FilesLeft(Unavailable):
@@ -53,15 +61,15 @@ class Named:
     def look(self, reader: Reader) -> None:
         """Take in what was submitted since the last look."""
         after_key = max(self._last_key - _OVERLAP, 0)
+        # How far this looks, also where nobody names anybody: what comes later has a higher key.
+        self._last_key = max(self._last_key, reader.last_key())
         while True:
             rows = reader.naming(after_key, _PAGE)
             for row in rows:
                 self._take_in(decode_plain(row.body))
-            if rows:
-                after_key = rows[-1].key
-                self._last_key = max(self._last_key, after_key)
             if len(rows) < _PAGE:
                 return
+            after_key = rows[-1].key
 
     def _take_in(self, spec: Mapping[str, Any]) -> None:
         """Defaults are left out of it, and there may be very many: no need for whole specs."""
@@ -118,11 +126,12 @@ class Pruner:
         tx.lock(keys)
         self._named.look(tx)
         # Asked again under lock: somebody may have opened one again, or submitted what follows it.
-        still = set(tx.prunable(before, keys[0] - 1, len(keys)))
-        rows = tx.tasks([key for key in keys if key in still])
+        rows = tx.tasks(tx.still_prunable(before, keys))
         ids = {row.hot.key: str(decode_plain(row.spec.body)["id"]) for row in rows}
         going = {key: each for key, each in ids.items() if each not in self._named.ids}
         if going:
+            bodies = {ids[row.hot.key]: row.spec.body for row in rows if row.hot.key in going}
+            hold_names(tx, bodies)
             tx.delete(list(going))
             tx.save([], [], [_order(min(going), 0, list(going.values()))])
             self._specs.drop(list(going))
@@ -145,24 +154,39 @@ class Pruner:
                 self._carry_out(row)
 
     def _carry_out(self, row: OutboxRow) -> None:
+        if self._is_away:
+            return
         ids = decode_plain(row.payload)["task_ids"]
-        left: list[str] = []
-        for start in range(0, len(ids), _LOOK_AHEAD):
-            some = ids[start : start + _LOOK_AHEAD]
-            # A new task may have the name by now. Its files are there as well, and go when it goes.
-            taken = set() if self._is_away else self._store.read(partial(_keys, ids=some))
-            left += [each for each in some if each not in taken and not self._remove(each)]
+        going = self._store.write(partial(self._begin, row=row, ids=ids))
+        if going is None:
+            return
+        left = [each for each in going if not self._remove(each)]
         if len(left) == len(ids):
             return
 
         def settle(tx: Tx) -> None:
             tx.relax()  # lost with a machine, it is done again
             tx.ack_effects([row.sequence])
+            release_names(tx, set(ids) - set(left))
             if left:
                 key, _, number = map(int, row.effect_id.split("."))
                 tx.save([], [], [_order(key, number + 1, left)])
 
         self._store.write(settle)
+
+    def _begin(self, tx: Tx, row: OutboxRow, ids: Sequence[str]) -> list[str] | None:
+        """Say that the files of these are about to be removed; of which, None if it is done."""
+        still = tx.outbox_after(LANE, row.sequence - 1, 1)
+        if not still or still[0].sequence != row.sequence:
+            return None
+        tx.postpone_effects([row.sequence], tx.now())
+        self._named.look(tx)
+        # An order of a version that held no names: a new task may have one by now. Its files are
+        # there as well, and go when it goes.
+        there = tx.keys(ids)
+        going = [each for each in ids if each not in there]
+        hold_names(tx, dict.fromkeys(going, ""))
+        return going
 
     def _remove(self, task_id: str) -> bool:
         """Whether the files of a deleted task are gone."""
@@ -205,8 +229,78 @@ def _outbox_after(reader: Reader, sequence: int) -> list[OutboxRow]:
     return reader.outbox_after(LANE, sequence, 10)
 
 
-def _keys(reader: Reader, ids: Sequence[str]) -> set[str]:
-    return set(reader.keys(ids))
+def touch(tx: Tx) -> None:
+    """Write, and change nothing: refused by a ledger that was moved."""
+    tx.set_lanes(tx.lanes())
+
+
+# -- names ---------------------------------------------------------------------------------------
+
+
+def hold_names(tx: Tx, bodies: Mapping[str, str]) -> None:
+    """Keep these ids taken until they are released; bodies are those of their specs, if known."""
+    now = tx.now()
+    known = tx.recall([_name(each) for each in bodies])
+    rows = []
+    for task_id, body in bodies.items():
+        row = known.get(_name(task_id))
+        if row is None or (row.expires_at <= now and body):
+            digest = body_digest(decode_spec(body)) if body else ""
+            row = DedupRow(_name(task_id), task_id, digest, PENDING, row.expires_at if row else 0)
+        if row.expires_at < _HELD_MS:
+            rows.append(row._replace(expires_at=row.expires_at + _HELD_MS))
+    if rows:
+        tx.remember(rows)
+
+
+def release_names(tx: Tx, ids: Collection[str]) -> None:
+    """Their files are gone: these names expire when they would have, yet not at once."""
+    known = tx.recall([_name(each) for each in sorted(ids)]) if ids else {}
+    rests = tx.now() + _RESTS_MS
+    rows = [
+        row._replace(expires_at=max(row.expires_at - _HELD_MS, rests))
+        for row in known.values()
+        if row.expires_at >= _HELD_MS
+    ]
+    if rows:
+        tx.remember(rows)
+
+
+def taken_ids(tx: Tx, ids: Collection[str]) -> set[str]:
+    """Which of these no new task may get: of tasks that are there, or deleted and remembered."""
+    if not ids:
+        return set()
+    there = set(tx.keys(ids))
+    return there | _remembered(tx, [each for each in ids if each not in there])
+
+
+def check_next_names(tx: Tx, specs: Iterable[Spec]) -> None:
+    """Refuse tasks to come that have the id of a deleted one: their staged contexts may be gone
+    with its files."""
+    coming = [each for spec in specs for each in _coming(spec)]
+    there = tx.keys(coming) if coming else {}
+    taken = sorted(_remembered(tx, [each for each in coming if each not in there]))
+    if taken:
+        raise Conflict(
+            f"Next tasks have ids of deleted tasks, which are taken for some time still:"
+            f" {', '.join(taken)}. Nothing was submitted.",
+            "Choose other ids for them.",
+        )
+
+
+def _coming(spec: Spec) -> list[str]:
+    return [each for child in spec.next for each in (child.id, *_coming(child))]
+
+
+def _remembered(tx: Tx, ids: Sequence[str]) -> set[str]:
+    # Asked after what is there: whoever deletes a task in between has its name noted by then.
+    known = tx.recall([_name(each) for each in ids]) if ids else {}
+    now = tx.now()
+    return {row.task_id for row in known.values() if row.expires_at > now}
+
+
+def _name(task_id: str) -> str:
+    return f"id:{task_id}"
 
 
 # -- what is not there any more ------------------------------------------------------------------

@@ -42,7 +42,7 @@ from agentq.ledger.codec import (
     encode_spec,
 )
 from agentq.ledger.log_codec import encode_effect, encode_trigger
-from agentq.ledger.pruning import NOTHING_GONE, Gone, gone_dependencies
+from agentq.ledger.pruning import NOTHING_GONE, Gone, check_next_names, gone_dependencies, taken_ids
 from agentq.ledger.trees import plant, roots_of_new
 from agentq.ledger.work import Work
 
@@ -197,8 +197,8 @@ class Submitter:
         unique = self._without_repeats(specs)
         known, noted = self._already_there(tx, unique, generated)
         twins = _same_key_twins([spec for spec in unique if spec.id not in known])
-        fresh = [spec for spec in unique if spec.id not in known and spec.id not in twins]
-        fresh = parents_first(fresh)
+        fresh = parents_first([s for s in unique if s.id not in known and s.id not in twins])
+        check_next_names(tx, fresh)
         born = self._give_birth(work, fresh, roles)
         tasks = known | born
         named = [(spec, tasks[spec.id]) for spec in unique if spec.id in tasks]
@@ -367,7 +367,7 @@ class Submitter:
         """A task completed and named what comes next: submit that in the same transaction."""
         parent = work.tasks[key]
         family = {child.id: child for child in parent.spec.next}
-        for taken in work.tx.keys(family):
+        for taken in sorted(taken_ids(work.tx, family)):
             del family[taken]
             text = f"the next task {taken} was not submitted: that id is taken"
             work.apply(key, Comment("agentq", text))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +14,7 @@ from agentq.core.errors import Conflict, Unavailable
 
 #: What SQLite keeps beside a file that it writes.
 _BESIDE = ("", "-journal", "-wal", "-shm")
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
@@ -31,13 +34,34 @@ def new_file(target: str) -> Iterator[Path]:
         )
     partial = final.with_name(f".{final.name[:100]}.{secrets.token_hex(4)}.partial")
     try:
-        yield partial
-        _name(partial, final)
+        with _heeding_signals():
+            yield partial
+            _name(partial, final)
     except OSError as error:
         raise not_written(target, error.strerror or str(error)) from error
     finally:
         for ending in _BESIDE:
             partial.with_name(partial.name + ending).unlink(missing_ok=True)
+
+
+@contextmanager
+def _heeding_signals() -> Iterator[None]:
+    """Whoever is told to end (a service that is stopped, a terminal that goes) cleans up first, as
+    after Ctrl-C. Of a program that has handlers of its own nothing is changed."""
+    ours = [n for n in _ENDING if signal.getsignal(n) is signal.SIG_DFL]
+    if threading.current_thread() is not threading.main_thread():
+        ours = []  # only the main one may have handlers
+
+    def end(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    for number in ours:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def not_written(target: str, reason: str) -> Unavailable:

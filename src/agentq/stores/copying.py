@@ -15,6 +15,7 @@ from agentq.stores.migrate import migrations
 BATCH = 2000
 FENCE_TABLE = "agentq_fence"
 #: Not copied: `head` is written by what it means, and terms of loops belong to their own database.
+#: Fenced all the same: whoever may write nothing else shall not get a term either.
 _LEFT_OUT = {"head", "terms"}
 
 _CREATED = re.compile(r"^CREATE TABLE (?:IF NOT EXISTS )?(\w+)", re.MULTILINE)
@@ -42,7 +43,7 @@ def copied_tables(dialect: str) -> list[str]:
 
 def all_tables(dialect: str) -> list[str]:
     """All that is fenced."""
-    return sorted({*copied_tables(dialect), "head"})
+    return sorted({*copied_tables(dialect), *_LEFT_OUT})
 
 
 def quoted(names: Iterable[str]) -> str:

@@ -20,7 +20,7 @@ LOCK_SECONDS = 25.0
 SILENT_SECONDS = 300.0
 _LOOK_SECONDS = 0.5
 
-_LOCKED = ("statement timeout", "lock timeout", "LOCK TABLE")
+_LOCKED = ("statement timeout", "lock timeout")
 
 
 def backup(conninfo: str, where: str, target: str) -> None:
@@ -82,6 +82,11 @@ def _failure(where: str, target: str, said: str) -> Unavailable:
     remedy = "Its version must not be older than the server's."
     if any(words in said for words in _LOCKED):
         remedy = "Somebody keeps a table locked: pg_locks tells who. Try again later."
+    elif "permission denied" in said:
+        remedy = (
+            "A dump reads every table and sequence of the database, also those of others: let its"
+            " owner GRANT pg_read_all_data to this user, or back up as the owner."
+        )
     reason = said or "it did not say why"
     return Unavailable(
         f"pg_dump could not back up {where}: {reason}. No backup was written.", remedy

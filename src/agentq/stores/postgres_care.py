@@ -52,6 +52,7 @@ _COMMENT = re.compile(r"--.*$", re.MULTILINE)
 _INDEX = re.compile(r"^CREATE (?:UNIQUE )?INDEX (\w+)[^;]*", re.MULTILINE)
 _TABLE = re.compile(r"^CREATE TABLE (?:IF NOT EXISTS )?(\w+) \((.*?)^\)", re.MULTILINE | re.DOTALL)
 _KEY = re.compile(r"^\s*(?:(\w+) .*)?\b(PRIMARY KEY|UNIQUE)\b(?: \((.*)\))?")
+_CHANGES = re.compile(r"\b(INSERT|UPDATE|DELETE) (?:INTO |FROM )?(\w+)")
 _KEY_NAMES = {"PRIMARY KEY": "{table}_pkey", "UNIQUE": "{table}_{column}_key"}
 
 
@@ -78,6 +79,22 @@ def _keys(table: str, columns: str) -> Iterator[tuple[str, str]]:
             yield name, f"ALTER TABLE {table} ADD CONSTRAINT {name} {kind} ({named})"
 
 
+def wanted_rights() -> set[str]:
+    """What the statements do with the ledger's own tables, as in `INSERT ON tasks`. A user who may
+    do all of it can work; one that may do more is no better off."""
+    wanted = {"USAGE ON task_keys"}
+    sql = [_COMMENT.sub("", script) for _, _, script in migrations("postgres")]
+    tables = {table for script in sql for table, _ in _TABLE.findall(script)}
+    wanted |= {f"SELECT ON {table}" for table in tables}
+    for statement in statements("postgres").values():
+        for verb, table in _CHANGES.findall(statement):
+            if table in tables:
+                wanted.add(f"{verb} ON {table}")
+                if "DO UPDATE" in statement:
+                    wanted.add(f"UPDATE ON {table}")
+    return wanted
+
+
 def _mending(found: Mapping[str, bool]) -> dict[str, str]:
     """What is wrong with the indexes, by name, and the statement that mends it."""
     return {
@@ -92,7 +109,7 @@ def facts(
 ) -> dict[str, str]:
     (server,), dead, oldest, indexes = answers
     (version, durable, fsync, pages, size, connections, allowed, moment, autovacuum, statement,
-     lock, role, read_only, set_by, hidden) = server  # fmt: skip
+     lock, role, read_only, set_by, hidden, denied) = server  # fmt: skip
     mending = _mending(dict(indexes))
     # Between question and answer; nobody knows when.
     local = sum(asked_between) // 2_000_000
@@ -106,6 +123,7 @@ def facts(
         "connections": f"{connections} of {allowed}",
         "role": role,
         "read_only": f"default_transaction_read_only: {set_by}" if read_only == "on" else "",
+        "lacking_rights": ", ".join(sorted(wanted_rights().intersection(denied))),
         "autovacuum": autovacuum,
         "statement_timeout": statement,
         "lock_timeout": lock,

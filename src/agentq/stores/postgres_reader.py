@@ -147,6 +147,13 @@ class PostgresReader:
         values = {"before": before, "after_key": after_key, "count": limit}
         return [row[0] for row in self._ask("prunable", values)]
 
+    def still_prunable(self, before: int, keys: Sequence[int]) -> list[int]:
+        values = {"before": before, "keys": list(keys)}
+        return [row[0] for row in self._ask("still_prunable", values)]
+
+    def last_key(self) -> int:
+        return int(self._ask("last_key")[0][0])
+
     def outbox_after(self, lane: str, sequence: int, limit: int) -> list[OutboxRow]:
         values = {"lane": lane, "sequence": sequence, "count": limit}
         return self._ask("outbox_after", values, OutboxRow._make)

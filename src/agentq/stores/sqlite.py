@@ -336,6 +336,13 @@ def _disk_trouble(path: str) -> str:
     return "is full" if disk.f_bavail == 0 else ""
 
 
+def _lacks_folder(path: str) -> bool:
+    try:
+        return not Path(path).parent.is_dir()
+    except PermissionError:
+        return False  # it may be there, and SQLite has said all that is known
+
+
 def _in_words(error: apsw.Error, path: str) -> AgentqError:
     trouble = "is full" if isinstance(error, apsw.FullError) else ""
     if isinstance(error, (apsw.IOError, apsw.CantOpenError)):
@@ -363,7 +370,7 @@ def _in_words(error: apsw.Error, path: str) -> AgentqError:
             "Check the path, or restore the file from a backup (`agentq db backup`).",
         )
     if isinstance(error, apsw.CantOpenError):
-        if not Path(path).parent.is_dir():
+        if _lacks_folder(path):
             return Unavailable(
                 f"The folder {Path(path).parent} of the ledger does not exist.",
                 "Create it, or run `agentq init`.",

@@ -6,7 +6,7 @@ import apsw
 
 from agentq.stores.backups import new_file, not_written
 
-#: Pages that are copied before others have their turn.
+#: Pages that are copied before somebody who interrupts is heard.
 _PAGES = 1000
 #: What SQLite says of the file that is written; the ledger itself was open already.
 _OF_THE_COPY = (
@@ -29,9 +29,15 @@ def back_up(ledger: apsw.Connection, target: str) -> None:
 
 def _copy(ledger: apsw.Connection, file: str) -> None:
     copied = apsw.Connection(file)
+    # One moment of the ledger is kept in sight, while others go on writing: without it SQLite would
+    # begin anew after every commit of theirs, and never come to the end.
+    ledger.execute("BEGIN")
     try:
+        ledger.execute("SELECT count(*) FROM sqlite_schema").fetchall()
         with copied.backup("main", ledger, "main") as copying:
             while not copying.done:
                 copying.step(_PAGES)
     finally:
+        if ledger.in_transaction:  # some failures end it
+            ledger.execute("ROLLBACK")
         copied.close()

@@ -175,13 +175,19 @@ class SqliteTx:
         bindings = {"before": before, "after_key": after_key, "count": limit}
         return [row[0] for row in self._all("prunable", bindings)]
 
+    def still_prunable(self, before: int, keys: Sequence[int]) -> list[int]:
+        return [row[0] for row in self._all("still_prunable", (_json(list(keys)), before))]
+
+    def last_key(self) -> int:
+        return int(self._all("last_key")[0][0])
+
     def outbox_after(self, lane: str, sequence: int, limit: int) -> list[OutboxRow]:
         rows = self._all("outbox_after", {"lane": lane, "sequence": sequence, "count": limit})
         return [OutboxRow(*row) for row in rows]
 
     def naming(self, after_key: int, limit: int) -> list[SpecRow]:
-        rows = self._all("naming", {"after_key": after_key, "count": limit})
-        return [SpecRow(*row) for row in rows]
+        bindings = {"after_key": after_key, "count": limit}
+        return [SpecRow(*row) for row in self._all("naming", bindings)]
 
     def circuits(self) -> list[CircuitRow]:
         return [CircuitRow(*row) for row in self._all("circuits")]
@@ -439,8 +445,7 @@ class SqliteTx:
     # -- records beside the tasks ----------------------------------------------------------------
 
     def recall(self, names: Sequence[str]) -> dict[str, DedupRow]:
-        rows = self._all("recall", (_json(list(names)),))
-        return {row[0]: DedupRow(*row) for row in rows}
+        return {row[0]: DedupRow(*row) for row in self._all("recall", (_json(list(names)),))}
 
     def remember(self, rows: Sequence[DedupRow]) -> None:
         self._many("remember", rows)

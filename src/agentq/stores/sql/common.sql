@@ -79,6 +79,9 @@ DELETE FROM dedup WHERE expires_at <= :now;
 -- name: role
 SELECT id, name, max_running, max_review, paused, seen_at, provider, daily FROM roles WHERE id = :role;
 
+-- name: last_key
+SELECT coalesce(max(key), 0) FROM tasks;
+
 -- name: next_wake
 SELECT coalesce(min(wake_at), 0) FROM tasks WHERE wake_at > 0;
 

@@ -502,6 +502,19 @@ DELETE FROM outbox WHERE sequence IN (
     SELECT sequence FROM outbox WHERE sequence = ANY (:sequences::bigint[])
     ORDER BY sequence FOR UPDATE);
 
+-- The same as `prunable`, of these very tasks: asked under lock, so it reads no others.
+
+-- name: still_prunable
+SELECT t.key FROM tasks t
+WHERE t.key = ANY (:keys::bigint[])
+  AND t.state >= 5 AND t.updated_at < :before::bigint AND t.holder = ''
+  AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.key = t.key)
+  AND NOT EXISTS (SELECT 1 FROM edges e JOIN tasks c ON c.key = e.child
+                  WHERE e.parent = t.key AND (c.state < 5 OR c.holder <> '') LIMIT 1 OFFSET 0)
+  AND NOT EXISTS (SELECT 1 FROM tree_members m JOIN tasks c ON c.key = m.key
+                  WHERE m.root = t.key AND (c.state < 5 OR c.holder <> '') LIMIT 1 OFFSET 0)
+ORDER BY t.key;
+
 -- Who names others in its own words. A quote inside a text is escaped: only a field looks like this.
 -- OFFSET 0: live tasks are few, and their words are looked up; those of all tasks are not read.
 
@@ -641,7 +654,19 @@ SELECT current_setting('server_version'), current_setting('synchronous_commit'),
        (SELECT source FROM pg_settings WHERE name = 'default_transaction_read_only'),
        -- Of sessions of other users a plain user learns that they are there, and no more.
        (SELECT count(*) FROM pg_stat_activity
-        WHERE datname = current_database() AND usesysid IS NOT NULL AND backend_type IS NULL);
+        WHERE datname = current_database() AND usesysid IS NOT NULL AND backend_type IS NULL),
+       -- What this user may not do, of all that there is to do with tables and sequences here.
+       ARRAY(SELECT wish.verb || ' ON ' || c.relname
+             FROM pg_class c
+             CROSS JOIN (VALUES ('SELECT'), ('INSERT'), ('UPDATE'), ('DELETE'), ('USAGE'))
+                  AS wish (verb)
+             WHERE pg_table_is_visible(c.oid)
+               AND CASE WHEN c.relkind IN ('r', 'p') AND wish.verb <> 'USAGE'
+                            THEN NOT has_table_privilege(c.oid, wish.verb)
+                        WHEN c.relkind = 'S' AND wish.verb = 'USAGE'
+                            THEN NOT has_sequence_privilege(c.oid, 'USAGE, UPDATE')
+                        ELSE false END
+             ORDER BY c.relname, wish.verb);
 
 -- name: dead_rows
 SELECT relname::text, n_dead_tup::bigint, n_live_tup::bigint FROM pg_stat_user_tables

@@ -282,6 +282,19 @@ INSERT INTO terms (name, holder, term, expires_at) VALUES (?, '', 0, 0) ON CONFL
 -- name: set_term
 UPDATE terms SET holder = :holder, term = :term, expires_at = :expires_at WHERE name = :name;
 
+-- The same as `prunable`, of these very tasks: asked under lock, so it reads no others.
+
+-- name: still_prunable
+SELECT t.key FROM tasks t
+WHERE t.key IN (SELECT value FROM json_each(:keys))
+  AND t.state >= 5 AND t.updated_at < :before AND t.holder = ''
+  AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.key = t.key)
+  AND NOT EXISTS (SELECT 1 FROM edges e JOIN tasks c ON c.key = e.child
+                  WHERE e.parent = t.key AND (c.state < 5 OR c.holder <> '') LIMIT 1 OFFSET 0)
+  AND NOT EXISTS (SELECT 1 FROM tree_members m JOIN tasks c ON c.key = m.key
+                  WHERE m.root = t.key AND (c.state < 5 OR c.holder <> '') LIMIT 1 OFFSET 0)
+ORDER BY t.key;
+
 -- Who names others in its own words. A quote inside a text is escaped: only a field looks like this.
 
 -- name: naming
