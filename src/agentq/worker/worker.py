@@ -87,6 +87,7 @@ class Worker:
         self._wake, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._beat_at = 0.0
         self._look_at = self._eager_until = 0.0
+        self._worked_at = -LOOK_SECONDS
         self._hints: list[Hint] = []
         self._trouble = self._broker_trouble = ""
 
@@ -164,7 +165,9 @@ class Worker:
         if inbox.trouble == self._broker_trouble:
             return
         if not self._broker_trouble:
-            self._look_at = min(self._look_at, now + _AWAY_SECONDS * _spread())
+            # Where there was work lately there may be more, and nobody tells us of it now.
+            busy = now - self._worked_at < LOOK_SECONDS
+            self._look_at = 0.0 if busy else min(self._look_at, now + _AWAY_SECONDS * _spread())
             log.warning(
                 "no hints come, work is looked for every %.0f s and after each task: %s",
                 _AWAY_SECONDS, inbox.trouble,
@@ -228,6 +231,7 @@ class Worker:
             log.warning("nothing can be claimed at the moment: %s", text)
 
     def _begin(self, slot: Slot, claim: Claim) -> None:
+        self._worked_at = time.monotonic()
         slot.attempt = Attempt(self.desk, claim, slot.warm)
         slot.thread = threading.Thread(
             target=self._run_one, args=(slot,), name=f"slot-{slot.number}"
