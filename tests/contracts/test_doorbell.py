@@ -57,6 +57,16 @@ def test_any_of_its_topics_wakes_it(bell: Doorbell, waiter: Waiter) -> None:
         assert waiter.wait(10)
 
 
+def test_one_may_listen_for_very_many(bell: Doorbell) -> None:
+    waiter = bell.listen([role_topic(f"role-{number}") for number in range(200)])
+    for number in (0, 199):
+        bell.ring([role_topic(f"role-{number}")])
+        assert waiter.wait(10)
+    bell.ring([])
+    assert not waiter.wait(0.05)
+    waiter.close()
+
+
 def test_other_topics_do_not(bell: Doorbell, waiter: Waiter) -> None:
     bell.ring([role_topic("review-worker-2"), role_topic("review")])
     bell.ring([])

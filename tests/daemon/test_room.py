@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +17,9 @@ from agentq.core.states import State
 from agentq.core.task import Amounts
 from agentq.daemon.loop import Runner
 from agentq.daemon.loops.reconcile import Reconcile
+from agentq.daemon.loops.relay import Relay
 from agentq.daemon.loops.room import Room, _Visit
+from agentq.daemon.outbox import Outbox
 from agentq.daemon.post import Post
 from agentq.delivery.rabbitmq.consumer import RabbitConsumer
 from agentq.delivery.rabbitmq.publisher import RabbitPublisher
@@ -62,7 +65,7 @@ class TestRoom:
         loop = Room(queue.parts, Post(publisher))
         loop.run_once()
         assert publisher.depth("w") == 2
-        loop.run_once()
+        until(lambda: loop.run_once() and loop._visits["w"].pause)
         assert publisher.depth("w") == 2, "said already, and not yet heard"
         held = queue.claim_many("w", 2)
         _drop_hints(broker_url, publisher)
@@ -92,7 +95,7 @@ class TestRoom:
         loop = Room(queue.parts, Post(publisher))
         pauses = []
         for _ in range(20):  # as with a provider that serves nobody for an hour
-            loop._visits.get("w", _Visit()).due = 0.0
+            loop._visits.get("w", _Visit()).due = loop._ran_at = 0.0
             loop.run_once()
             pauses.append(loop._visits["w"].pause)
             _drop_hints(broker_url, publisher)
@@ -134,7 +137,8 @@ class TestRoom:
         try:
             until(lambda: runner.rounds == 1 and not runner.busy_seconds)
             _drop_hints(broker_url, publisher)
-            claim.complete("done")  # rings
+            claim.complete("done")
+            runner.nudge()
             until(lambda: publisher.depth("w") == 1, 4, "the other one being told of")
         finally:
             runner.stop()
@@ -173,6 +177,24 @@ def submit_some(queue: Queue) -> list[str]:
 
 
 class TestWorkers:
+    def test_the_relay_wakes_it(self, queue: Queue, publisher: RabbitPublisher) -> None:
+        queue.ledger.open_lanes("delivery", "reply")
+        queue.set_limits("w", RoleLimits(max_running=1))
+        queue.submit(to="w", instructions="x")
+        woken = threading.Event()
+        relay = Relay(queue.parts, Outbox(queue.store), Post(publisher), woken.set)
+        runner = Runner(relay, queue.parts.bell)
+        runner.start()
+        try:
+            assert woken.wait(10), "it has nothing more to say"
+            [claim] = queue.claim_many("w", 1)
+            woken.clear()
+            claim.complete("done")
+            assert woken.wait(4), "sooner than it looks by itself"
+        finally:
+            runner.stop()
+            assert runner.join(10)
+
     @ONE_STORE
     def test_a_limited_role_does_not_starve(
         self, tmp_path: Path, ledger_url: str, broker_url: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentq.contracts.doorbell import REOPENED_TOPIC, role_topic
+from agentq.contracts.doorbell import ROOM_TOPIC, role_topic
 from agentq.core.envelope import iso
 from agentq.core.errors import Invalid, Refused
 from agentq.core.limits import RoleLimits
@@ -74,7 +74,7 @@ def test_closing_wakes_those_who_wait_for_that_provider(desk: Desk) -> None:
     open_for(desk, HOUR)
     desk.rung.clear()
     assert desk.ledger.close_circuit("acme", "boss")
-    assert set(desk.rung) == {role_topic("worker"), REOPENED_TOPIC}
+    assert set(desk.rung) == {role_topic("worker"), ROOM_TOPIC}
     # A second time there is nothing to close, and nobody is woken.
     desk.rung.clear()
     assert not desk.ledger.close_circuit("acme", "boss")

@@ -42,9 +42,6 @@ EVENTS_TOPIC = "events"
 #: Somebody spoke of a role that nobody had spoken of before: it has a topic of its own now.
 ROLES_TOPIC = "roles"
 
-#: Tasks that were ready and had to wait, for room in their role or for a resource, may be claimable
-#: now. Their role's topic is rung as well; this is for whoever minds all roles.
+#: Tasks that were ready and had to wait (for room in their role, for a resource, for a budget) may
+#: be claimable now. Their role's topic is rung as well; this is for whoever minds all roles.
 ROOM_TOPIC = "room"
-
-#: The same for all that wait in some roles: a budget was raised, a circuit closed, a limit lifted.
-REOPENED_TOPIC = "reopened"

@@ -121,7 +121,7 @@ class Daemon:
         alarm = Alarm()
         return [
             *loops,
-            (Relay(parts, outbox, post), None),
+            (Relay(parts, outbox, post, lambda: self.nudge("room")), None),
             (Replies(parts, outbox, post, lambda: self.nudge("relay")), None),
             (Reconcile(parts, post, every=self.options.reconcile), None),
             (Room(parts, post), None),

@@ -18,6 +18,8 @@ from pathlib import Path
 
 #: Longer addresses do not fit into a socket address on Linux (108 bytes).
 _ADDRESS_MAX = 100
+#: Stands for all topics, where those that are listened for do not fit into a name.
+_EVERYTHING = "all"
 _numbers = itertools.count()
 
 
@@ -51,7 +53,9 @@ class SocketBell:
             return
         if not names:
             return
-        marks = {_mark(topic) for topic in topics}
+        marks = set(map(_mark, topics))
+        if marks:
+            marks.add(_EVERYTHING)
         for name in names:
             if not marks.isdisjoint(name.split("-")[2:]):
                 self._send(name)
@@ -76,10 +80,13 @@ class SocketBell:
 
     def listen(self, topics: Iterable[str]) -> SocketWaiter | SilentWaiter:
         marks = "-".join(sorted(_mark(topic) for topic in topics))
-        name = f"{os.getpid()}-{next(_numbers)}-{marks}"
+        start = f"{os.getpid()}-{next(_numbers)}-"
+        name = start + marks
         ear = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         try:
             Path(self._folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+            if len(os.fsencode(self._address(name))) > _ADDRESS_MAX:
+                name = start + _EVERYTHING  # woken too often is better than never
             ear.bind(self._address(name))
         except OSError:
             # No folder for bells (read-only disk, exotic system): polling alone still works.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
-from agentq.contracts.doorbell import REOPENED_TOPIC, ROOM_TOPIC, role_topic
+from agentq.contracts.doorbell import ROOM_TOPIC, role_topic
 from agentq.contracts.store import (
     ArtifactRow,
     CircuitRow,
@@ -385,7 +385,7 @@ class Ledger:
             closed = tx.close_circuit(provider, tx.now(), f"closed by {by}")
             if closed:
                 waiting = (role_topic(row.name) for row in tx.roles() if row.provider == provider)
-                tx.ring((REOPENED_TOPIC, *waiting))
+                tx.ring((ROOM_TOPIC, *waiting))
             return closed
 
         return self.store.write(change)
@@ -427,8 +427,7 @@ class Ledger:
 
         def change(tx: Tx) -> None:
             row = tx.lock_role(role_id)
-            # There may be room now for whoever waits.
-            tx.ring((role_topic(role), ROOM_TOPIC, REOPENED_TOPIC))
+            tx.ring((role_topic(role), ROOM_TOPIC))  # there may be room now for whoever waits
             tx.set_role(
                 row._replace(
                     max_running=limits.max_running,

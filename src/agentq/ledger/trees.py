@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from agentq.contracts.doorbell import REOPENED_TOPIC, role_topic
+from agentq.contracts.doorbell import ROOM_TOPIC, role_topic
 from agentq.contracts.store import IN_TREE, TreeRow
 from agentq.core.limits import WARN_SHARE, overspent
 from agentq.core.task import NOTHING, Amounts, Spec
@@ -90,7 +90,7 @@ def note(work: Work, trees: Sequence[TreeRow]) -> None:
         work.trees[tree.root] = tree
         work.changed_trees[tree.root] = None
     if opened:
-        work.topics.update((REOPENED_TOPIC, *map(role_topic, work.tx.waiting_roles(opened))))
+        work.topics.update((ROOM_TOPIC, *map(role_topic, work.tx.waiting_roles(opened))))
 
 
 # -- births --------------------------------------------------------------------------------------

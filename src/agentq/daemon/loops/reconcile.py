@@ -12,7 +12,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from agentq.contracts.doorbell import REOPENED_TOPIC
 from agentq.core.effects import Announce
 from agentq.daemon.again import AT_ONCE, Mark, announce_again, most_urgent
 from agentq.daemon.loop import Loop, log
@@ -51,9 +50,6 @@ class Reconcile(Loop):
         #: By role: when each task, in its version, was last said again.
         self._said: dict[str, dict[Mark, float]] = {}
         self._let = 0
-
-    def topics(self) -> frozenset[str]:
-        return frozenset({REOPENED_TOPIC})
 
     def run_once(self) -> float:
         store = self._parts.store

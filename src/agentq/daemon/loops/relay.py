@@ -9,11 +9,11 @@ not leave.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from agentq.contracts.delivery import Message
-from agentq.contracts.doorbell import ROLES_TOPIC, role_topic
+from agentq.contracts.doorbell import ROLES_TOPIC, ROOM_TOPIC, role_topic
 from agentq.core.effects import Announce, StopHolder
 from agentq.daemon.letters import announcement, message_id, stop_word
 from agentq.daemon.loop import Loop, log
@@ -30,6 +30,7 @@ BATCH = 200
 _POLL_SECONDS = 5.0
 #: Roles are created now and then, and their topics must be listened for.
 _ROLES_SECONDS = 30.0
+_FOR_ALL = frozenset({ROLES_TOPIC, ROOM_TOPIC})
 #: The same complaint is not made again for so long.
 _COMPLAIN_SECONDS = 60.0
 
@@ -42,12 +43,16 @@ class Relay(Loop):
     #: One that has been quiet answers at once; under load a round takes what came meanwhile.
     spacing = 0.01
 
-    def __init__(self, parts: Parts, outbox: Outbox, post: Post) -> None:
+    def __init__(
+        self, parts: Parts, outbox: Outbox, post: Post, idle: Callable[[], None] = lambda: None
+    ) -> None:
+        """`idle` is called when there is nothing to say; what was rung may be for others."""
         super().__init__()
+        self._idle = idle
         self._parts = parts
         self._outbox = outbox
         self._post = post
-        self._topics = frozenset({ROLES_TOPIC})
+        self._topics = _FOR_ALL
         self._roles_at = -_ROLES_SECONDS
         self._complained: dict[str, float] = {}
 
@@ -59,6 +64,7 @@ class Relay(Loop):
         # Woken for nothing to say: a new role, it may be, whose first task is on its way.
         self._learn_roles(at_once=not effects)
         if not effects:
+            self._idle()
             return _POLL_SECONDS
         self._topics |= {role_topic(effect.task.to) for effect in effects}
         now = self._parts.store.now()
@@ -114,4 +120,4 @@ class Relay(Loop):
             return
         roles = self._parts.store.read(lambda reader: reader.roles())
         self._roles_at = now
-        self._topics = frozenset({ROLES_TOPIC, *(role_topic(row.name) for row in roles)})
+        self._topics = _FOR_ALL | {role_topic(row.name) for row in roles}

@@ -4,9 +4,11 @@ A role may run so many at once, a task may need what another holds. Whoever foll
 refused, and the hint is gone. So when there is room again, as many of the most urgent that could
 start are announced as fit, and no more: the others would only be refused again.
 
-A ring does not say which role it was about. Roles where what was announced has started are looked
-at again with the next ring; the others less and less often. So a hundred roles that wait cost
-little while one is busy, and so do tasks that are held up by what cannot be told from here.
+The relay, which listens for all roles, wakes this loop: each process that listens costs every
+submission a little. A ring does not say which role it was about. Roles where what was announced has
+started are looked at again with the next ring; the others less and less often. So a hundred roles
+that wait cost little while one is busy, and so do tasks that are held up by what cannot be told
+from here.
 """
 
 from __future__ import annotations
@@ -16,7 +18,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from agentq.contracts.doorbell import ROOM_TOPIC
 from agentq.core.limits import RoleLimits
 from agentq.core.task import NOTHING, Amounts
 from agentq.daemon.again import Mark, announce_again, most_urgent
@@ -67,20 +68,21 @@ class Room(Loop):
     """Minds roles with limits, and tasks with resources."""
 
     name = "room"
-    #: With reconciliation, in one process: both say again what was said before.
-    term = "reconcile"
-    spacing = _PAUSE_SECONDS
+    #: With the relay, in one process: that wakes it.
+    term = "relay"
 
     def __init__(self, parts: Parts, post: Post) -> None:
         super().__init__()
         self._parts = parts
         self._post = post
         self._visits: dict[str, _Visit] = {}
-
-    def topics(self) -> frozenset[str]:
-        return frozenset({ROOM_TOPIC})
+        self._ran_at = -_PAUSE_SECONDS
 
     def run_once(self) -> float:
+        early = self._ran_at + _PAUSE_SECONDS - time.monotonic()
+        if early > 0:
+            return early  # one round for many rings
+        self._ran_at = time.monotonic()
         roles = self._parts.store.read(lambda reader: reader.roles())
         self._visits = {row.name: self._visits.get(row.name, _Visit()) for row in roles}
         for row in roles:
