@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -12,7 +12,7 @@ import pytest
 
 from tests.servers.missing import IN_CI, go_without
 from tests.servers.postgres import PostgresServer, PostgresUnavailable
-from tests.servers.rabbitmq import rabbitmq_server, rabbitmq_url
+from tests.servers.rabbitmq import RabbitServer, rabbitmq_server, rabbitmq_url
 from tests.servers.seaweed import s3_server
 
 __all__ = ["rabbitmq_server", "rabbitmq_url", "s3_server"]
@@ -53,6 +53,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             folder = item.path.relative_to(TESTS).parts[0]
             if folder in {"processes", "simulation"}:
                 item.add_marker(folder)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Beside a failure stands what the broker said: a test that fails once in a hundred runs tells
+    no more afterwards."""
+    report = yield
+    server = getattr(item, "funcargs", {}).get("rabbitmq_server")
+    if report.failed and isinstance(server, RabbitServer):
+        report.sections.append(("RabbitMQ said", server.log[-3000:]))
+    return report
 
 
 @pytest.fixture(scope="session")

@@ -193,7 +193,6 @@ def test_the_adapter_understands_its_stand_in(tmp_path: Path, dialect: str) -> N
 
 
 def test_the_protocols_own_sdk_understands_its_stand_in(tmp_path: Path) -> None:
-    pytest.importorskip("acp")
     heard, verdict = attempt(agent_named("acp"), fake_job(tmp_path, FULL, "acp"))
     assert verdict.outcome is Outcome.COMPLETED and verdict.result == "The roof is mended."
     assert Denied("climb the roof") in heard

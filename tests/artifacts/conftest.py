@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import pytest
 
 from agentq.artifacts.files import FileArtifacts
 from agentq.contracts.artifacts import ArtifactStore
+from tests.servers import machine
 
 
 @pytest.fixture
@@ -36,10 +35,5 @@ def outside(tmp_path: Path) -> Path:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A real file system of one megabyte."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "agentq-test", str(disk)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("mounting a small disk needs more rights; the size limit test covers the rest")
-    yield disk
-    subprocess.run(["umount", "--lazy", str(disk)], check=True)
+    with machine.small_disk(tmp_path / "disk", "1m") as disk:
+        yield disk

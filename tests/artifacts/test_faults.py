@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -19,6 +20,7 @@ from agentq.artifacts.files import FileArtifacts
 from agentq.contracts.artifacts import ArtifactStore
 from agentq.core.errors import Damaged, Unavailable
 from tests.artifacts.trees import files_below, sha256
+from tests.servers.machine import as_nobody
 
 MEGABYTE = b"x" * (1 << 20)
 
@@ -93,12 +95,13 @@ def test_a_file_larger_than_the_host_allows(root: Path) -> None:
     assert files_below(root) == {"artifacts/task-1/1/small.md"}
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_of_somebody_else(store: ArtifactStore, root: Path) -> None:
-    store.put("task-1", 1, "a.md", b"x")
-    (root / "artifacts/task-1/1").chmod(0o555)
-    with pytest.raises(Unavailable, match="permission denied"):
-        store.put("task-1", 1, "b.md", b"x")
+def test_a_folder_of_somebody_else() -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        store = FileArtifacts(Path(folder) / "shared")
+        store.put("task-1", 1, "a.md", b"x")
+        with as_nobody(), pytest.raises(Unavailable, match="permission denied"):
+            store.put("task-1", 1, "b.md", b"x")
 
 
 KILLED_WHILE_WRITING = """

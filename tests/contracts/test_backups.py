@@ -20,6 +20,7 @@ from agentq.stores import backups, postgres_backup, sqlite_backup
 from agentq.stores.postgres import PostgresStore
 from agentq.stores.sqlite import SqliteStore
 from tests.contracts.rows import add, log
+from tests.servers.machine import small_disk
 from tests.servers.postgres import PostgresServer
 
 #: Writes a part of a backup, says so, and goes no further.
@@ -40,10 +41,7 @@ def dumping(
     fresh_postgres_url: str, postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[PostgresStore]:
     """A store on a server, whose own pg_dump is the one that is found."""
-    programs = postgres_server._binaries
-    if not (programs / "pg_dump").exists():
-        pytest.skip("the wheel carries no pg_dump")
-    monkeypatch.setenv("PATH", str(programs), prepend=os.pathsep)
+    monkeypatch.setenv("PATH", str(postgres_server.program("pg_dump").parent), prepend=os.pathsep)
     store = PostgresStore(fresh_postgres_url)
     yield store
     store.close()
@@ -112,28 +110,18 @@ class TestPostgres:
         assert list(folder.iterdir()) == []
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "agentq-test", str(disk)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("mounting a small disk needs more rights")
-    yield disk
-    subprocess.run(["umount", "--lazy", str(disk)], check=True)
-
-
 class TestSqlite:
-    def test_a_full_disk(self, tmp_path: Path, small_disk: Path) -> None:
+    def test_a_full_disk(self, tmp_path: Path) -> None:
         store = SqliteStore(str(tmp_path / "ledger.db"))
         add(store, *(f"task-{n}" for n in range(2000)))
-        target = small_disk / "copy.db"
-        with pytest.raises(Unavailable) as refused:
-            store.backup(str(target))
-        # It is the backup's disk that is full, not the ledger's; and nothing is left there.
-        assert str(target) in refused.value.cause and "full" in refused.value.cause
-        assert "ledger.db" not in refused.value.cause
-        assert list(small_disk.iterdir()) == []
+        with small_disk(tmp_path / "disk", "64k") as disk:
+            target = disk / "copy.db"
+            with pytest.raises(Unavailable) as refused:
+                store.backup(str(target))
+            # It is the backup's disk that is full, not the ledger's; and nothing is left there.
+            assert str(target) in refused.value.cause and "full" in refused.value.cause
+            assert "ledger.db" not in refused.value.cause
+            assert list(disk.iterdir()) == []
         store.backup(str(tmp_path / "copy.db"))
         store.close()
 

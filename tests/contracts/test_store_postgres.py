@@ -246,9 +246,6 @@ class TestPlans:
 
 
 class TestBackup:
-    def wheel_program(self, postgres_server: PostgresServer, name: str) -> Path:
-        return postgres_server._binaries / name
-
     def test_a_dump_can_be_restored(
         self,
         store: PostgresStore,
@@ -256,9 +253,7 @@ class TestBackup:
         tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        program = self.wheel_program(postgres_server, "pg_dump")
-        if not program.exists():
-            pytest.skip("the wheel carries no pg_dump")
+        program = postgres_server.program("pg_dump")
         monkeypatch.setattr(shutil, "which", lambda name: str(program))
         add(store, "a")
         target = tmp_path / "ledger.dump"

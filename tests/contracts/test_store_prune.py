@@ -23,7 +23,7 @@ from agentq.core.triggers import FailureKind
 from agentq.ledger.codec import SpecCache
 from agentq.ledger.ledger import Ledger
 from agentq.ledger.pruning import FilesLeft, Pruner
-from tests.contracts.conftest import Backend
+from tests.contracts.conftest import POSTGRES, Backend
 from tests.contracts.rows import add, move, new_row, role_id
 
 LATER = 3_000_000
@@ -179,11 +179,10 @@ class TestPruning:
         submitted = ledger.submit([Spec(name, "w", title="Something else") for name in gone])
         assert [each.created for each in submitted] == [True, True]
 
+    @pytest.mark.parametrize("shared", [POSTGRES], indirect=True)  # elsewhere one writes at a time
     def test_a_name_that_was_held_since_it_was_recalled_is_recalled_again(
         self, shared: Backend
     ) -> None:
-        if shared.name != "postgres":
-            pytest.skip("one writes at a time")
         ledger = Ledger(shared.open(), lambda: 0.5)
         ledger.submit([Spec("task-0", "w")], {"task-0"})
         fail(ledger, "task-0")

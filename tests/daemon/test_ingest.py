@@ -55,7 +55,7 @@ def next_of(consumer: RabbitConsumer) -> dict[str, Any]:
             consumer.ack([each.tag])
             envelope: dict[str, Any] = json.loads(each.body)
             return envelope
-    raise AssertionError("no message came in time")
+    raise AssertionError(f"no message came in time; trouble: {consumer.trouble!r}")
 
 
 def test_what_is_said_is_taken_in_and_what_nobody_can_read_is_kept(

@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-PROGRAM = [sys.executable, "-m", "agentq", "up"]
+PROGRAM = [sys.executable, "-m", "agentq"]
 
 
 class Up:
     """One of them. What it and its workers say goes to a file."""
 
     def __init__(self, folder: Path, number: int, *words: str) -> None:
+        self.words = words
         self._file = folder / f"up-{number}.log"
         environment = {k: v for k, v in os.environ.items() if not k.startswith("AGENTQ_")}
         with self._file.open("wb") as said:
@@ -54,8 +55,8 @@ class Ups:
         self.folder = folder
         self._started: list[Up] = []
 
-    def start(self, *words: str) -> Up:
-        up = Up(self.folder, len(self._started) + 1, *words)
+    def start(self, *words: str, command: str = "up") -> Up:
+        up = Up(self.folder, len(self._started) + 1, command, *words)
         self._started.append(up)
         return up
 
@@ -69,6 +70,7 @@ def several_ups(folder: Path) -> Iterator[Ups]:
         for up in ups._started:
             if up.process.poll() is None:
                 up.kill()
+            sys.stdout.write(f"{' '.join(up.words)} said:\n{up.said}")  # shown if the test fails
 
 
 def runs(pid: int) -> bool:

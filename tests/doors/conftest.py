@@ -130,6 +130,22 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def on_postgres(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh_postgres_url: str) -> str:
+    """An installation on a server; its address."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    run_here("init", "--url", fresh_postgres_url).ok()
+    return fresh_postgres_url
+
+
+def told(status: int = 0) -> dict[str, Any]:
+    """What `agentq doctor` says, by the name of the check."""
+    answer = run_here("doctor", "--json")
+    assert answer.status == status, answer.out + answer.err
+    return {check["name"]: check for check in answer.json()["checks"]}
+
+
 Submit = Callable[..., str]
 
 

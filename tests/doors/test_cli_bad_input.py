@@ -12,8 +12,8 @@ import apsw
 import pytest
 
 from tests.doors.conftest import Answer, Submit, count_tasks, run_here, run_program
+from tests.servers import machine
 
-NOBODY = 65534
 TOKEN = "ghp_" + "0123456789abcdefghij" + "ABCDEFGHIJ012345"
 
 
@@ -292,16 +292,11 @@ def test_a_newer_schema(home: Path, submit: Submit) -> None:
 @pytest.fixture
 def small_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An installation on a real file system of one megabyte."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "agentq-test", str(disk)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("mounting a small disk needs more rights")
-    monkeypatch.chdir(disk)
-    run_here("init").ok()
-    yield disk
-    monkeypatch.chdir(tmp_path)
-    subprocess.run(["umount", "--lazy", str(disk)], check=True)
+    with machine.small_disk(tmp_path / "disk", "1m") as disk:
+        monkeypatch.chdir(disk)
+        run_here("init").ok()
+        yield disk
+        monkeypatch.chdir(tmp_path)
 
 
 def test_a_full_disk(small_disk: Path) -> None:
@@ -340,7 +335,6 @@ def test_a_read_only_disk(small_disk: Path) -> None:
     run_here("claim", "--as", "w").ok()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs to become somebody else")
 def test_a_ledger_that_may_only_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         shared = Path(folder)
@@ -349,11 +343,8 @@ def test_a_ledger_that_may_only_be_read(monkeypatch: pytest.MonkeyPatch) -> None
         run_here("init").ok()
         words = ("submit", "--to", "w", "--instructions", "x")
         run_here(*words).ok()
-        os.seteuid(NOBODY)
-        try:
+        with machine.as_nobody():
             answer = run_here(*words)
-        finally:
-            os.seteuid(0)
         answer.refused(7, "error: ", "ledger.db")
         assert count_tasks() == 1
         monkeypatch.chdir("/")

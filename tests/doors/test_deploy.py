@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 import pytest
+import yaml
 
 from agentq.cli.main import cli
 from tests.house.files import ROOT
 
-yaml = pytest.importorskip("yaml")
 DEPLOY = ROOT / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())[

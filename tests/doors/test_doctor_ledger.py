@@ -14,23 +14,8 @@ from agentq.contracts.copying import Fence
 from agentq.settings import load_settings
 from agentq.stores.copying import copied_tables
 from agentq.wiring import open_copy
-from tests.doors.conftest import run_here
-
-NOBODY = 65534
-
-
-@pytest.fixture
-def on_postgres(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh_postgres_url: str) -> str:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    run_here("init", "--url", fresh_postgres_url).ok()
-    return fresh_postgres_url
-
-
-def told(status: int = 0) -> dict[str, Any]:
-    answer = run_here("doctor", "--json")
-    assert answer.status == status, answer.out + answer.err
-    return {check["name"]: check for check in answer.json()["checks"]}
+from tests.doors.conftest import run_here, told
+from tests.servers.machine import NOBODY, as_nobody
 
 
 def alter(url: str, sql: str) -> None:
@@ -38,12 +23,9 @@ def alter(url: str, sql: str) -> None:
         connection.execute(sql.encode())
 
 
-def told_as(user: int, status: int = 0) -> dict[str, Any]:
-    os.seteuid(user)
-    try:
+def nobody_told(status: int = 0) -> dict[str, Any]:
+    with as_nobody():
         return told(status)
-    finally:
-        os.seteuid(0)
 
 
 class TestWritable:
@@ -161,7 +143,6 @@ class TestWorkspaces:
         assert told()["workspaces"]["detail"].endswith("can be written")
         assert list((home / ".agentq" / "workspaces").iterdir()) == []
 
-    @pytest.mark.skipif(os.geteuid() != 0, reason="needs to become somebody else")
     def test_a_folder_of_another_user(self, monkeypatch: pytest.MonkeyPatch) -> None:
         with tempfile.TemporaryDirectory(dir="/tmp") as folder:
             base = Path(folder)
@@ -173,16 +154,16 @@ class TestWorkspaces:
             # Given workspaces that root has made, and a worker that is somebody else:
             (base / ".agentq" / "workspaces").mkdir(mode=0o755)
             # One who runs none is told, and no more: submitting needs no workspace.
-            found = told_as(NOBODY)
+            found = nobody_told()
             assert found["workspaces"]["status"] == "warning"
             with (base / "agentq.toml").open("a") as settings:
                 settings.write("[roles.limited]\nmax_running = 2\n")
             run_here("init").ok()
-            assert told_as(NOBODY)["workspaces"]["status"] == "warning"
+            assert nobody_told()["workspaces"]["status"] == "warning"
             # With roles that work here it cannot go on like this.
             with (base / "agentq.toml").open("a") as settings:
                 settings.write('command = ["true"]\n')
-            found = told_as(NOBODY, status=7)
+            found = nobody_told(status=7)
             assert found["artifacts"]["status"] == found["writable"]["status"] == "ok"
             assert found["workspaces"]["status"] == "failed"
             assert f"belongs to user 0, this is user {NOBODY}" in found["workspaces"]["detail"]
@@ -190,7 +171,6 @@ class TestWorkspaces:
             monkeypatch.chdir("/")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs to become somebody else")
 def test_a_folder_that_may_not_be_entered(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is a ledger, and nobody is told to make another one."""
     monkeypatch.delenv("AGENTQ_URL", raising=False)
@@ -201,20 +181,16 @@ def test_a_folder_that_may_not_be_entered(monkeypatch: pytest.MonkeyPatch) -> No
         run_here("init").ok()
         told()
         (base / ".agentq").chmod(0o700)
-        found = told_as(NOBODY, status=7)["ledger"]
+        found = nobody_told(status=7)["ledger"]
         assert "permission denied" in found["detail"] and f"User {NOBODY}" in found["detail"]
         assert "init" not in found["remedy"]
-        os.seteuid(NOBODY)
-        try:
+        with as_nobody():
             run_here("list").refused(7, "permission denied", ".agentq/ledger.db")
-            os.seteuid(0)
-            base.chmod(0o700)
-            os.seteuid(NOBODY)
+        base.chmod(0o700)
+        with as_nobody():
             run_here("list").refused(7, "permission denied", f"the folder {base}")
             assert "permission denied" in told(status=7)["settings"]["detail"]
-        finally:
-            os.seteuid(0)
-            monkeypatch.chdir("/")
+        monkeypatch.chdir("/")
 
 
 def test_settings_that_are_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
 
 from agentq.cli import doctor_postgres
 from agentq.cli.doctor_postgres import postgres_checks
-from tests.doors.conftest import run_here
+from tests.doors.conftest import told
 from tests.servers.rabbitmq import RabbitServer
 from tests.servers.seaweed import SeaweedServer
-
-
-@pytest.fixture
-def on_postgres(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh_postgres_url: str) -> str:
-    """An installation on a server; its address."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    run_here("init", "--url", fresh_postgres_url).ok()
-    return fresh_postgres_url
-
-
-def told(status: int = 0) -> dict[str, Any]:
-    answer = run_here("doctor", "--json")
-    assert answer.status == status, answer.out + answer.err
-    return {check["name"]: check for check in answer.json()["checks"]}
 
 
 class TestPostgres:

@@ -23,6 +23,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, Self
 
+from tests.servers.missing import go_without
+
 MAX_CONNECTIONS = 200
 START_SECONDS_MAX = 60
 UNPRIVILEGED_USER = "nobody"
@@ -187,6 +189,13 @@ class PostgresServer:
                 f"max_connections = {MAX_CONNECTIONS}\n"
                 "timezone = 'UTC'\n"
             )
+
+    def program(self, name: str) -> Path:
+        """One of the programs that came with the server."""
+        found = self._binaries / name
+        if not found.exists():
+            go_without(name, f"There is none in {self._binaries}.")
+        return found
 
     def _pg_ctl(self, verb: str, *options: str) -> None:
         self._run("pg_ctl", verb, "-w", "-s", "-D", str(self.folder / "data"), *options)

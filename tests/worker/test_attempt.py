@@ -11,7 +11,6 @@ import pytest
 
 from agentq.contracts.agent import Outcome
 from agentq.core.states import State
-from agentq.worker import sandbox
 from tests.worker.fleet import ROLE, Fleet, script
 
 
@@ -249,7 +248,7 @@ def unboxed(*lines: str) -> tuple[str, ...]:
     return (str(Path(sys.executable).resolve()), *rest)
 
 
-@pytest.mark.skipif(not sandbox.available(), reason="bubblewrap is not installed, or not allowed")
+@pytest.mark.usefixtures("bubblewrap")
 def test_a_sandbox_shows_little_and_gives_the_result(fleet: Fleet, tmp_path: Path) -> None:
     outside = tmp_path / "outside.txt"
     task = fleet.queue.submit(to=ROLE, instructions="stay inside")

@@ -19,11 +19,7 @@ from tests.worker.watching import PATIENCE, PLAIN, SURVIVAL_SECONDS, Watched, ev
 
 BOXED = Sandbox("bwrap")
 
-needs_bubblewrap = pytest.mark.skipif(
-    not available(),
-    reason="NO BUBBLEWRAP: the sandbox is untested in this run. "
-    "Install the package bubblewrap, and allow user namespaces.",
-)
+needs_bubblewrap = pytest.mark.usefixtures("bubblewrap")
 
 #: Inside, /tmp is empty: a checkout that lies there has no programs to run.
 needs_programs = pytest.mark.skipif(

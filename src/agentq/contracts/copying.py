@@ -39,7 +39,7 @@ class Fence(NamedTuple):
     def words(self) -> str:
         """What a writer is told."""
         if self.state == "moved":
-            return f"this ledger was moved to {self.peer}: point agentq there"
+            return f"{_MOVED} {self.peer}: point agentq there"
         if self.state == "moving":
             return (
                 f"this ledger is being moved to {self.peer} and cannot be changed"
@@ -47,6 +47,14 @@ class Fence(NamedTuple):
             )
         said = "is being filled" if self.state == "filling" else "was filled"
         return f"this ledger {said} from {self.peer} and cannot be changed before that move is over"
+
+
+_MOVED = "this ledger was moved to"
+
+
+def is_final(said: str) -> bool:
+    """Whether a writer who was told this need not wait: the ledger is elsewhere for good."""
+    return said.startswith(_MOVED)
 
 
 class Holding(NamedTuple):

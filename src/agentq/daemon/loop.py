@@ -148,6 +148,8 @@ class Runner:
         self._deaths = 0
         self._started_at = self._revive_at = 0.0
         self._failures = 0
+        #: What its last round ended with, if that was an error.
+        self.error: AgentqError | None = None
         self._trouble = ""
         self._thread: threading.Thread | None = None
         self._waiter: Waiter | None = None
@@ -271,12 +273,13 @@ class Runner:
             self._busy = False
         if self._trouble:
             log.info("%s: goes on", self.name)
-        self._failures, self._trouble = 0, ""
+        self._failures, self._trouble, self.error = 0, "", None
         self.loop.tally.tell()
         return pause
 
     def _back_off(self, level: int, error: AgentqError) -> float:
         """Say it once, not every time; and wait longer each time, apart from others."""
+        self.error = error
         if str(error) != self._trouble:
             self._trouble = str(error)
             log.log(level, "%s: waits: %s", self.name, error)

@@ -175,6 +175,7 @@ class Daemon:
             for runner in self.runners:
                 runner.start()
             while not self._stopping:
+                self._check_moved()
                 pause = min(self.workers.tend(), self._mind_loops(), self._mind_health())
                 self._sleep(pause)
         finally:
@@ -182,6 +183,13 @@ class Daemon:
             self._end_loops()
             self._alarm.close()
         log.info("up: ended")
+
+    def _check_moved(self) -> None:
+        """Nothing can be done any more for a ledger that is elsewhere for good. Whoever starts us
+        again does so with settings that name the new one; messages of the broker are let go of."""
+        error = self.runners[0].error  # the leader's, who writes several times in a term
+        if error is not None and error.code == "moved":
+            raise error
 
     def _check_lanes(self) -> None:
         missing = BROKER_LANES - self._parts.store.known_lanes()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
 from typing import Any
 
-from agentq.contracts.copying import Fence, Fingerprint, LedgerCopy, Snapshot
+from agentq.contracts.copying import Fence, Fingerprint, LedgerCopy, Snapshot, is_final
 from agentq.core.errors import Conflict, Unavailable
 from agentq.stores.migrate import migrations
 
@@ -108,6 +108,14 @@ def check_closable(where: str, found: Fence | None, wanted: Fence) -> None:
         "Move it from where it is now, or run `agentq move --undo` first.",
         code="moved",
     )
+
+
+def fenced(where: str, said: str) -> Unavailable:
+    """What a writer gets who met a fence, with what that said."""
+    cause = f"The ledger {where} cannot be written: {said}. Nothing was changed."
+    if is_final(said):
+        return Unavailable(cause, "Use the ledger that is named there.", code="moved")
+    return Unavailable(cause, "Wait, or ask `agentq doctor` what to do.", code="moving")
 
 
 def is_copy(found: Fence | None, fence: Fence) -> bool:

@@ -121,6 +121,10 @@ def in_words(error: psycopg.Error, where: str) -> AgentqError:
     said = " ".join((error.diag.message_primary or str(error)).split())
     if isinstance(error, errors.FeatureNotSupported) and "recovery" in said:
         error = errors.ReadOnlySqlTransaction(said)
+    if isinstance(error, errors.ObjectNotInPrerequisiteState):
+        from agentq.stores.copying import fenced
+
+        return fenced(where, said)
     for kinds, make, cause, remedy in _FAILURES:
         if isinstance(error, kinds):
             return make(cause.format(where=where, said=said), remedy)
@@ -139,12 +143,6 @@ _FAILURES: tuple[tuple[tuple[type[psycopg.Error], ...], type[AgentqError], str, 
         Unavailable,
         f"The ledger {{where}} cannot be written: the server or this user is read-only. {_NOTHING}",
         "Point agentq at the primary server, or lift default_transaction_read_only.",
-    ),
-    (
-        (errors.ObjectNotInPrerequisiteState,),
-        Unavailable,
-        f"The ledger {{where}} cannot be written: {{said}}. {_NOTHING}",
-        "Use the ledger that is named there; `agentq move --undo` opens this one again.",
     ),
     (
         (errors.QueryCanceled, errors.LockNotAvailable, errors.IdleInTransactionSessionTimeout),

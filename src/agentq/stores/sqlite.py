@@ -344,6 +344,15 @@ def _lacks_folder(path: str) -> bool:
 
 
 def _in_words(error: apsw.Error, path: str) -> AgentqError:
+    if getattr(error, "extendedresult", 0) == apsw.SQLITE_CONSTRAINT_TRIGGER:
+        # Only a fence has triggers that refuse.
+        from agentq.stores.copying import fenced
+
+        return fenced(path, str(error))
+    return _fault_in_words(error, path)
+
+
+def _fault_in_words(error: apsw.Error, path: str) -> AgentqError:
     trouble = "is full" if isinstance(error, apsw.FullError) else ""
     if isinstance(error, (apsw.IOError, apsw.CantOpenError)):
         trouble = _disk_trouble(path)

@@ -90,6 +90,8 @@ class Worker:
         self._worked_at = -LOOK_SECONDS
         self._hints: list[Hint] = []
         self._trouble = self._broker_trouble = ""
+        #: Why there will never be anything to do here again.
+        self._over: Unavailable | None = None
 
     # -- from outside ------------------------------------------------------------------------------
 
@@ -128,6 +130,8 @@ class Worker:
                 if not (self._may_look(inbox) and self._fill(self._claim)):
                     self._nap(inbox)
             self._drain(inbox)
+            if self._over is not None:
+                raise self._over
         finally:
             inbox.close()
             for slot in self.slots:
@@ -189,6 +193,9 @@ class Worker:
         try:
             claims = claim_some(wanted)
         except Unavailable as error:
+            if error.code == "moved":  # for good
+                self._over = error
+                self.drain()
             self._say_trouble(str(error))
             return False
         self._trouble = ""
