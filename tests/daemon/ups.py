@@ -20,6 +20,7 @@ class Up:
         self.words = words
         self._file = folder / f"up-{number}.log"
         environment = {k: v for k, v in os.environ.items() if not k.startswith("AGENTQ_")}
+        environment["PYTHONFAULTHANDLER"] = "1"
         with self._file.open("wb") as said:
             self.process = subprocess.Popen(
                 [*PROGRAM, *words], cwd=folder, env=environment, stdin=subprocess.DEVNULL,

@@ -87,7 +87,7 @@ def clean_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     }
     # Bytecode is made once for all the programs that these tests start.
     kept.pop("PYTHONDONTWRITEBYTECODE", None)
-    return {**kept, "TERM": "xterm-256color", **(more or {})}
+    return {**kept, "TERM": "xterm-256color", "PYTHONFAULTHANDLER": "1", **(more or {})}
 
 
 def run_on_terminal(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import MISSING, fields
 from functools import cache
@@ -77,9 +78,16 @@ def sparse(value: Any) -> Any:
     return struct(*values)
 
 
+#: msgspec notes on a class what it learns of it, while it learns (0.22). A second thread that asks
+#: meanwhile takes half of it for the whole, and the process dies of that.
+_learning = threading.Lock()
+
+
 @cache
 def decoder(kind: type) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(kind)
+    """How to get one: made here, two threads cannot harm each other."""
+    with _learning:
+        return msgspec.json.Decoder(kind)
 
 
 def encode_spec(spec: Spec) -> str:

@@ -26,6 +26,7 @@ import msgspec
 from agentq.core.errors import AgentqError, Conflict, Invalid, Refused
 from agentq.core.states import TERMINAL, State
 from agentq.core.validate import check_id
+from agentq.ledger.codec import decoder
 from agentq.worker.changes import Evidence
 from agentq.worker.disposal import remove_tree, user_of
 from agentq.worker.git import AGENT_ENVIRONMENT, Git
@@ -381,7 +382,8 @@ def _read(path: Path) -> Record | None:
     with suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(file, "rb") as stream:
-            return msgspec.json.decode(stream.read(_RECORD_BYTES_MAX), type=Record)
+            record: Record = decoder(Record).decode(stream.read(_RECORD_BYTES_MAX))
+            return record
     return None
 
 
