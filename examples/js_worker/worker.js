@@ -18,6 +18,9 @@ const amqp = require("amqplib");
 
 const ANSWER_MS = 10_000;
 const ANSWER_TRIES = 3;
+// When there is no room for what we say: how long to wait, and how often to say that we live.
+const AGAIN_MS = 60_000;
+const BEAT_MS = 5_000;
 // What an envelope may have at most; what is longer would go into the artifact store.
 const ENVELOPE_BYTES_MAX = 65_536;
 const SUMMARY_CHARS_MAX = 500;
@@ -99,6 +102,19 @@ class Worker {
   /* Publish until it is answered; the same message each time, so it counts once. */
   async ask(status, task, epoch = 0, fields = {}) {
     const message = this.envelope(status, task, epoch, fields);
+    for (;;) {
+      const answer = await this.answerTo(message);
+      if (answer.code !== "unavailable" || this.leaving) return answer;
+      // Nothing was recorded, and there is no room for it now. The task stays ours meanwhile.
+      const againAt = Date.now() + AGAIN_MS;
+      while (Date.now() < againAt && !this.leaving) {
+        await this.publish(this.envelope("heartbeat", task, epoch));
+        await after(Math.min(BEAT_MS, AGAIN_MS));
+      }
+    }
+  }
+
+  async answerTo(message) {
     try {
       for (let attempt = 0; attempt < ANSWER_TRIES; attempt++) {
         const answer = new Promise((resolve) => this.waiting.set(message.message_id, resolve));
@@ -109,7 +125,7 @@ class Worker {
     } finally {
       this.waiting.delete(message.message_id);
     }
-    throw new Error(`no answer about ${task.task_id}: does agentq up run?`);
+    throw new Error(`no answer about ${message.task_id}: does agentq up run?`);
   }
 
   // -- working ------------------------------------------------------------------------------------

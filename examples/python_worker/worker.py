@@ -30,6 +30,8 @@ from urllib.request import url2pathname
 import amqp
 
 ANSWER_SECONDS, ANSWER_TRIES = 10.0, 3
+#: When there is no room for what we say: how long to wait, and how often to say that we live.
+AGAIN_SECONDS, BEAT_SECONDS = 60.0, 5.0
 #: What an envelope may have at most; what is longer would go into the artifact store.
 ENVELOPE_BYTES_MAX = 65_536
 SUMMARY_CHARS_MAX = 500
@@ -86,6 +88,11 @@ class Worker:
         except TimeoutError:
             self.connection.heartbeat_tick()
 
+    def listen_for(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and not self.leaving:
+            self.listen(min(0.5, seconds))
+
     # -- speaking ----------------------------------------------------------------------------------
 
     def envelope(self, status: str, task: dict[str, Any], epoch: int = 0) -> dict[str, Any]:
@@ -97,6 +104,17 @@ class Worker:
     def ask(self, status: str, task: dict[str, Any], epoch: int = 0, **fields: Any) -> Any:
         """Publish until it is answered; the same message each time, so it counts once."""
         message = {**self.envelope(status, task, epoch), **fields}
+        while True:
+            answer = self._answer_to(message)
+            if answer.get("code") != "unavailable" or self.leaving:
+                return answer
+            # Nothing was recorded, and there is no room for it now. The task stays ours meanwhile.
+            again_at = time.monotonic() + AGAIN_SECONDS
+            while time.monotonic() < again_at and not self.leaving:
+                self.publish(self.envelope("heartbeat", task, epoch))
+                self.listen_for(min(BEAT_SECONDS, AGAIN_SECONDS))
+
+    def _answer_to(self, message: dict[str, Any]) -> dict[str, Any]:
         self.asked, self.answer = message["message_id"], {}
         for _ in range(ANSWER_TRIES):
             self.publish(message)
@@ -106,7 +124,7 @@ class Worker:
             if self.answer:
                 self.asked = ""
                 return self.answer
-        raise NoAnswer(f"no answer about {task['task_id']}")
+        raise NoAnswer(f"no answer about {message['task_id']}")
 
     def publish(self, message: dict[str, Any]) -> None:
         envelope = amqp.Message(

@@ -23,6 +23,9 @@ from agentq import Queue, State
 from agentq.client.received import received
 from agentq.client.results import results
 from agentq.contracts.delivery import Message
+from agentq.daemon import filing
+from agentq.daemon.loop import Loop
+from agentq.daemon.up import Daemon, Options
 from agentq.delivery.rabbitmq import RabbitPublisher
 from agentq.settings import read_file
 from agentq.wiring import Parts
@@ -94,6 +97,19 @@ def up_in(folder: Path) -> Iterator[None]:
     with running([*PROGRAM, "up", "--no-workers", "--term", "2s"], folder) as up:
         yield
         assert up.process.poll() is None, up.said
+
+
+@contextmanager
+def up_here(queue: Queue) -> Iterator[Loop]:
+    """The same in this process; the loop that takes messages in."""
+    daemon = Daemon(queue, Options(workers=False))
+    thread = threading.Thread(target=daemon.run)
+    thread.start()
+    try:
+        yield next(each.loop for each in daemon.runners if each.name == "ingest")
+    finally:
+        daemon.stop()
+        thread.join(20)
 
 
 class Running:
@@ -401,6 +417,45 @@ def test_two_languages_share_a_role_and_each_task_is_done_once(
     assert first_heard.task_id in heard_of
     assert sorted(heard_of) == sorted(task.id for task in tasks)
     assert [each.task_id for each in results(queue, wait=0)] == []
+
+
+def impatient(program: Sequence[str]) -> list[str]:
+    """The same worker, but for how long it waits before it says something again."""
+    *words, file = program
+    text = Path(file).read_text("utf-8")
+    short = text.replace(
+        "AGAIN_SECONDS, BEAT_SECONDS = 60.0,", "AGAIN_SECONDS, BEAT_SECONDS = 0.3,"
+    )
+    short = short.replace("AGAIN_MS = 60_000", "AGAIN_MS = 300")
+    assert short != text
+    copy = Path(file).with_stem(f"impatient-{uuid.uuid4().hex[:6]}")
+    copy.write_text(short, "utf-8")
+    return [*words, str(copy)]
+
+
+def test_what_there_is_no_room_for_is_said_again(
+    rabbitmq_url: str, node_worker: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = shutil.copy(EXAMPLES / "python_worker" / "worker.py", tmp_path)
+    # Given that no report with files can wait any more,
+    monkeypatch.setattr(filing, "LETTERS_MAX", 0)
+    with installed(tmp_path, rabbitmq_url) as queue, up_here(queue) as ingest:
+
+        def refused() -> int:
+            return ingest.tally.counts.get("refused", 0)
+
+        for program in ([sys.executable, str(python)], node_worker):
+            # when a worker has such a one, then it is refused each time,
+            many = refused() + 4
+            with a_worker(impatient(program), rabbitmq_url, tmp_path):
+                task = queue.submit(to=ROLE, instructions="count a", expect="n", lease_seconds=2)
+                eventually(lambda many=many: refused() >= many)  # type: ignore[misc]
+                assert queue.task(task.id).state is State.IN_PROGRESS
+                # and taken as soon as there is room, from the same attempt.
+                monkeypatch.setattr(filing, "LETTERS_MAX", 1000)
+                assert queue.wait(task.id, 20).state is State.COMPLETE
+                assert queue.task(task.id).epoch == 1
+                monkeypatch.setattr(filing, "LETTERS_MAX", 0)
 
 
 def as_user(url: str, user: str) -> str:

@@ -184,8 +184,8 @@ class RabbitServer:
 
     def call(self, *expressions: str) -> str:
         """Let the broker evaluate Erlang: what an operator does with `rabbitmqctl`, in no time."""
-        # A name of its own (what -r draws is the same for a second): two calls of one name look like
-        # one node that fell ill, and the later is not let in, or the earlier is thrown out.
+        # A name of its own (what -r draws is the same for a second): two calls of one name look
+        # like one node that fell ill, and the later is not let in, or the earlier thrown out.
         name = f"caller{uuid.uuid4().hex}"
         caller = [str(_found("erl_call")), "-h", name, "-c", self._cookie, "-n", self._node]
         finished = subprocess.run(
