@@ -75,6 +75,9 @@ class Message:
     expires_ms: int = 0
     #: An unroutable message is an error and not silence.
     mandatory: bool = True
+    #: Whether the broker has it after a restart. A hint need not outlive one: the ledger knows what
+    #: is ready, and the broker's disk is left to what nobody can say again.
+    durable: bool = True
     headers: Mapping[str, str | int] = field(default_factory=dict)
     #: Where its sender waits for an answer.
     reply_to: str = ""

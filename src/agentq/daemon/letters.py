@@ -46,6 +46,7 @@ def announcement(task: Task, id: str, now: int, artifacts: ArtifactStore) -> Mes
         encode(task_envelope(task, context_ref=context)),
         priority=_PRIORITIES[task.spec.priority],
         expires_ms=ends_at - now if ends_at else 0,
+        durable=False,
     )
 
 

@@ -37,7 +37,7 @@ _REPLY_TO, _EXPIRATION, _MESSAGE_ID, _USER_ID = 1 << 9, 1 << 8, 1 << 7, 1 << 4
 #: The broker refuses longer ones. The ledger expires the task, whatever the message does.
 _EXPIRES_MS_MAX = 2**32 - 1
 _JSON = b"\x10application/json"
-_PERSISTENT = b"\x02"
+_TRANSIENT, _PERSISTENT = 1, 2
 
 Frame = tuple[int, int, bytes]
 
@@ -182,7 +182,8 @@ def _opened(payload: bytes) -> Delivery:
 def publishing(channel: int, message: Message, key: str, frame_bytes_max: int) -> bytes:
     """The frames that publish a message under this routing key."""
     flags = _CONTENT_TYPE | _DELIVERY_MODE | _PRIORITY
-    rest = _PERSISTENT + bytes((min(max(message.priority, 0), 9),))
+    mode = _PERSISTENT if message.durable else _TRANSIENT
+    rest = bytes((mode, min(max(message.priority, 0), 9)))
     if message.reply_to:
         flags |= _REPLY_TO
         rest += _short(message.reply_to)
