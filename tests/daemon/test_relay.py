@@ -23,6 +23,7 @@ from agentq.daemon.post import Post
 from agentq.delivery.rabbitmq.consumer import RabbitConsumer
 from agentq.delivery.rabbitmq.publisher import RabbitPublisher
 from tests.daemon.watching import until
+from tests.servers.rabbitmq import RabbitServer
 
 pytestmark = pytest.mark.usefixtures("lanes")
 
@@ -253,6 +254,43 @@ class TestReconcile:
         take(role_queue("w"), 5)
         loop.run_once()
         assert publisher.depth("w") == 7
+
+    @pytest.mark.parametrize("ledger_url", ["sqlite"], indirect=True)
+    def test_a_broker_that_was_restarted_is_told_again_each_time(
+        self, queue: Queue, publisher: RabbitPublisher, rabbitmq_server: RabbitServer, take: Any
+    ) -> None:
+        def submit(number: int) -> None:
+            queue.submit(to="w", instructions="do it", id=f"task-{number}")
+            relay(queue, publisher).run_once()
+
+        replies = Replies(queue.parts, Outbox(queue.store), Post(publisher), lambda: None)
+        loop = Reconcile(queue.parts, Post(publisher), young_ms=0)
+        queue.submit(to="other", instructions="do it", id="done", reply_to="results.boss")
+        queue.claim_task("done").complete(summary="well")
+        replies.run_once()
+        submit(1)
+
+        def forget() -> None:
+            """What a second restart would do, in less time."""
+            take(role_queue("w"), 2)
+            rabbitmq_server.call(
+                '[rabbit_networking:close_connection(Each, "the test")'
+                " || Each <- rabbit_networking:connections()]"
+            )
+
+        for number, lose in ((2, rabbitmq_server.restart), (3, forget)):
+            # Given a broker that comes back, and a hint that leaves before anybody has looked,
+            lose()
+            submit(number)
+            # then hints that it had are said again, though they may have been so lately.
+            loop.run_once()
+            assert publisher.depth("w") == number
+        assert {hint["task_id"] for _, hint in take(role_queue("w"), 3)} == {
+            "task-1", "task-2", "task-3"
+        }  # fmt: skip
+        # Outcomes it still has by itself.
+        ((_, outcome),) = take("results.boss", 1)
+        assert outcome["task_id"] == "done"
 
     def test_what_is_young_is_the_relays(self, queue: Queue, publisher: RabbitPublisher) -> None:
         queue.submit(to="w", instructions="young")

@@ -25,7 +25,8 @@ class Post:
         self._returned = returned
         self._guard = threading.Lock()
         self._away = False
-        self._connections = 0
+        #: How many there were; after a new one the broker may have nothing of what it was sent.
+        self.connections = 0
 
     def publish(self, messages: Sequence[Message]) -> list[str]:
         """Send all; per message "" once the broker has it, else why not."""
@@ -44,8 +45,8 @@ class Post:
                 raise
             # A publisher that counts its connections also tells of those that broke in between.
             connections = int(getattr(self._publisher, "connections", 0))
-            back = self._away or 0 < self._connections < connections
-            self._away, self._connections = False, connections
+            back = self._away or 0 < self.connections < connections
+            self._away, self.connections = False, connections
         if back:
             self._returned()
         return answer

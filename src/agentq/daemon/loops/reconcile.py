@@ -1,7 +1,7 @@
 """Reconciliation: what is ready in the ledger and unheard of at the broker is announced again.
 
-Hints get lost: a queue is purged, a broker comes back without its disk, a worker drops a hint that
-it could not follow. So each role is counted now and then: fewer hints than ready tasks, and the
+Hints get lost: a queue is purged, a broker is restarted, a worker drops a hint that it could not
+follow. So each role is counted now and then: fewer hints than ready tasks, and the
 oldest of those that were not said again lately are. Saying one twice costs a refused claim.
 
 Roles with limits are left to `room`: most of what is ready there could not start.
@@ -49,6 +49,7 @@ class Reconcile(Loop):
         self._young_ms = young_ms
         #: By role: when each task, in its version, was last said again.
         self._said: dict[str, dict[Mark, float]] = {}
+        self._connection = 0
         self._let = 0
 
     def run_once(self) -> float:
@@ -61,6 +62,9 @@ class Reconcile(Loop):
         more = False
         for role, count in ready.items():
             depth = self._post.depth(role)
+            if self._connection != self._post.connections:
+                self._connection = self._post.connections
+                self._said.clear()  # whom we told may have lost it
             said = self._lately_said(role, empty=not depth)
             if count > depth:
                 more = self._say_again(role, count - depth, said) or more
