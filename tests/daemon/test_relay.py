@@ -264,11 +264,12 @@ class TestReconcile:
             relay(queue, publisher).run_once()
 
         replies = Replies(queue.parts, Outbox(queue.store), Post(publisher), lambda: None)
-        loop = Reconcile(queue.parts, Post(publisher), young_ms=0)
+        loop = Reconcile(queue.parts, Post(publisher))
         queue.submit(to="other", instructions="do it", id="done", reply_to="results.boss")
         queue.claim_task("done").complete(summary="well")
         replies.run_once()
         submit(1)
+        loop.run_once()
 
         def forget() -> None:
             """What a second restart would do, in less time."""
@@ -282,7 +283,7 @@ class TestReconcile:
             # Given a broker that comes back, and a hint that leaves before anybody has looked,
             lose()
             submit(number)
-            # then hints that it had are said again, though they may have been so lately.
+            # then hints that it had are said again, however lately they were said.
             loop.run_once()
             assert publisher.depth("w") == number
         assert {hint["task_id"] for _, hint in take(role_queue("w"), 3)} == {

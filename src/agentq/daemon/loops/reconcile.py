@@ -59,15 +59,18 @@ class Reconcile(Loop):
             return 1.0
         self._let = 0
         ready = store.read(_unlimited_counts)
-        more = False
+        more, young_ms = False, self._young_ms
         for role, count in ready.items():
             depth = self._post.depth(role)
             if self._connection != self._post.connections:
+                # Whom we told, the relay too, may have lost it all.
+                young_ms = 0 if self._connection else young_ms
+                self._said.clear()
                 self._connection = self._post.connections
-                self._said.clear()  # whom we told may have lost it
             said = self._lately_said(role, empty=not depth)
             if count > depth:
-                more = self._say_again(role, count - depth, said) or more
+                before = store.now() - young_ms
+                more = self._say_again(role, count - depth, before, said) or more
         for role in self._said.keys() - ready.keys():
             del self._said[role]
         return 0.05 if more else self._every
@@ -84,9 +87,8 @@ class Reconcile(Loop):
         self._said[role] = {mark: at for mark, at in said.items() if at > before}
         return self._said[role]
 
-    def _say_again(self, role: str, missing: int, said: dict[Mark, float]) -> bool:
-        """Announce so many; True if some are left for the next round."""
-        before = self._parts.store.now() - self._young_ms
+    def _say_again(self, role: str, missing: int, before: int, said: dict[Mark, float]) -> bool:
+        """Announce so many that were ready before; True if some are left for the next round."""
         tasks = most_urgent(self._parts.store, role, min(missing, ROUND_MAX), before, said)
         taken, reason = announce_again(self._parts, self._post, tasks)
         said.update(dict.fromkeys(taken, time.monotonic()))
