@@ -329,7 +329,7 @@ def comparison(fresh_postgres_url: str) -> Iterator[Comparison]:
 
 def test_sqlite_and_postgresql_answer_alike(comparison: Comparison) -> None:
     @settings(
-        max_examples=100 if IN_CI else 40,
+        max_examples=60 if IN_CI else 40,
         deadline=None,
         suppress_health_check=list(HealthCheck),
         # Hypothesis would spend minutes on making the numbers small, which says nothing here.
