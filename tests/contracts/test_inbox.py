@@ -192,10 +192,15 @@ def test_settling_and_closing_forgive(post: Post) -> None:
     inbox = post.inbox()
     post.announce(ROLE, "task-1")
     hints = inbox.take(1, 10)
+    assert hints
     inbox.settle([])
     inbox.settle(hints)
     inbox.settle(hints)
     inbox.settle([Hint("never-taken", 12345)])
+    # None of it costs the inbox what comes next.
+    post.announce(ROLE, "task-2")
+    assert inbox.take(1, 10)
+    inbox.close()
     inbox.close()
 
 

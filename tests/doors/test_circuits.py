@@ -132,10 +132,12 @@ def test_a_trees_budget(queue: Queue, submit: Submit) -> None:
 
 def test_bad_words_change_no_budget(submit: Submit) -> None:
     submit()
+    before = run_here("limits", "--json").ok().json()
     run_here("limits", "--daily-usd", "5").refused(2, "which role")
     run_here("limits", "worker", "--daily-usd", "-1").refused(2)
     run_here("limits", "worker", "--extra-usd", "1").refused(2, "--tree")
     run_here("limits", "--tree", "task-").refused(2, "By how much")
+    assert run_here("limits", "--json").ok().json() == before
     run_here("stats", "--by", "role").refused(2, "--cost")
     run_here("stats", "--cost", "--by", "moon").refused(2)
 
