@@ -226,20 +226,49 @@ def test_a_drain_gives_tasks_back_unharmed(fleet: Fleet, tmp_path: Path) -> None
     assert after.state is State.READY and after.memo.failures == 0
 
 
-def test_a_finished_result_is_not_made_twice(fleet: Fleet) -> None:
-    """The worker died after the agent's end and before its report."""
+def crash_after(fleet: Fleet, task_id: str, *files: tuple[str, bytes]) -> None:
+    """A worker that died after the agent's end, with its files stored, and before its report."""
     from agentq.contracts.agent import Verdict
     from agentq.worker import earlier
 
     said = earlier.written(Verdict(Outcome.COMPLETED, "done before"))
-    task = fleet.queue.submit(to=ROLE, instructions="once")
     claim = fleet.queue.claim(ROLE, lease=1)
-    assert claim is not None
-    claim.put_many([("result.md", b"the result"), (earlier.VERDICT, said)])
-    wait_until(lambda: fleet.queue.tick() > 0 or fleet.queue.task(task.id).holder == "")
-    verdict = fleet.work(command=script("sys.exit(77)"))
+    assert claim is not None and claim.id == task_id
+    claim.put_many([*files, (earlier.VERDICT, said)])
+    wait_until(lambda: fleet.queue.tick() > 0 or fleet.queue.task(task_id).holder == "")
+
+
+AGAIN = script("print('made again')")
+
+
+@pytest.mark.parametrize("size", [10, 65 * 1024, 17 * 1024 * 1024])
+def test_a_finished_result_is_not_made_twice_however_long(fleet: Fleet, size: int) -> None:
+    task = fleet.queue.submit(to=ROLE, instructions="once")
+    crash_after(fleet, task.id, ("result.md", b"r" * size))
+    verdict = fleet.work(command=AGAIN)
     assert verdict.outcome is Outcome.COMPLETED
-    assert fleet.queue.result(task.id).text() == "the result"
+    assert fleet.queue.task(task.id).summary == "done before"
+    assert fleet.queue.result(task.id).content == b"r" * size
+
+
+def test_a_finished_result_brings_the_evidence_that_was_asked_for(fleet: Fleet) -> None:
+    task = fleet.queue.submit(to=ROLE, instructions="once", expect="patch")
+    crash_after(fleet, task.id, ("result.md", b"the result"), ("patch.diff", b"+ a line"))
+    assert fleet.work(command=AGAIN).outcome is Outcome.COMPLETED
+    row, file = fleet.queue.open_artifact(task.id, "patch.diff")
+    with file:
+        assert (row.epoch, file.read()) == (2, b"+ a line")
+
+
+def test_work_whose_result_is_damaged_is_done_again(fleet: Fleet) -> None:
+    task = fleet.queue.submit(to=ROLE, instructions="once")
+    crash_after(fleet, task.id, ("result.md", b"the result"))
+    row = next(each for each in fleet.queue.artifact_list(task.id) if each.name == "result.md")
+    path = Path(fleet.queue.artifacts.attempt_dir(task.id, row.epoch)) / row.name
+    path.chmod(0o600)
+    path.write_bytes(b"something else")
+    assert fleet.work(command=AGAIN).outcome is Outcome.COMPLETED
+    assert fleet.queue.result(task.id).text() == "made again"
 
 
 def unboxed(*lines: str) -> tuple[str, ...]:

@@ -172,7 +172,7 @@ class Attempt:
         before = earlier.look(self.desk.queue, self.claim)
         if before.verdict is not None:
             self._at("collect", "the result of an earlier attempt is there already")
-            self.evidence.result = before.result or None
+            self.evidence.result = earlier.take_over(self.desk.queue, self.claim, before)
             return before.verdict
         self._open_workspace()
         job = self._write_context(before.session if self.agent.resumes else "")

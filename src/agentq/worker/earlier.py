@@ -6,13 +6,14 @@ then, so the next attempt finds it and reports it instead of doing (and paying f
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from agentq.contracts.agent import Outcome, Verdict
+from agentq.contracts.artifacts import Stored
 from agentq.core.errors import AgentqError, Conflict
 from agentq.core.limits import SUMMARY_CHARS_MAX, shorten
 from agentq.worker.evidence import RESULT
@@ -23,45 +24,84 @@ if TYPE_CHECKING:
     from agentq.client.queue import Queue
 
 #: Names of the worker's own files among the evidence of an attempt.
-SESSION, VERDICT = "agentq/session.txt", "agentq/verdict.json"
-_BYTES_MAX = 64 * 1024
+_OUR_FOLDER = "agentq/"
+SESSION, VERDICT = f"{_OUR_FOLDER}session.txt", f"{_OUR_FOLDER}verdict.json"
+#: What is read into memory: a name and a few words. A verdict may carry a structured result.
+_SESSION_BYTES_MAX, _VERDICT_BYTES_MAX = 64 * 1024, 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """`verdict` is set if the work is done and only has to be reported."""
+    """What there is to go on from.
+
+    `verdict` is set if the work is done and only has to be reported; `files` are what attempt
+    `epoch` handed in with it.
+    """
 
     session: str = ""
     verdict: Verdict | None = None
-    result: bytes = b""
+    epoch: int = 0
+    files: tuple[Stored, ...] = ()
 
 
 def look(queue: Queue, claim: Claim) -> Before:
     """Look through the evidence of the attempts before this one, newest first."""
     if claim.epoch <= 1:
         return Before()
-    rows = {(row.epoch, row.name): row for row in queue.views.artifacts(claim.key)}
-    newest = max((epoch for epoch, _ in rows if epoch < claim.epoch), default=0)
-    if not newest:
-        return Before()
+    rows = [row for row in queue.views.artifacts(claim.key) if row.epoch < claim.epoch]
+    newest = max((row.epoch for row in rows), default=0)
+    files = {
+        row.name: Stored(row.name, row.size, row.sha256, row.media_type)
+        for row in rows
+        if row.epoch == newest
+    }
 
-    def read(name: str) -> bytes:
-        row = rows.get((newest, name))
-        if row is None or row.size > _BYTES_MAX:
+    def read(name: str, bytes_max: int) -> bytes:
+        found = files.get(name)
+        if found is None or found.size > bytes_max:
             return b""
         try:
-            return queue.artifacts.read(claim.id, newest, name, row.sha256, row.size)
+            return queue.artifacts.read(claim.id, newest, name, found.sha256, found.size)
         except AgentqError:
             return b""  # damaged: as if it were not there
 
-    verdict = _verdict(read(VERDICT))
+    verdict = _verdict(read(VERDICT, _VERDICT_BYTES_MAX))
     # An attempt that ended in words (a failure, a question, changes) was heard; only one that
     # vanished silently may have finished unheard.
     last = claim.notes[-1] if claim.notes else None
     unheard = last is not None and last.kind == "crash"
     if verdict is not None and verdict.outcome is Outcome.COMPLETED and unheard:
-        return Before("", verdict, read(RESULT))
-    return Before(read(SESSION).decode("utf-8", "replace").strip())
+        evidence = tuple(each for name, each in files.items() if not name.startswith(_OUR_FOLDER))
+        # Without all that was handed in it is not done: the work is done again.
+        if _all_there(queue, claim.id, newest, evidence):
+            return Before(verdict=verdict, epoch=newest, files=evidence)
+    session = read(SESSION, _SESSION_BYTES_MAX)
+    return Before(session=session.decode("utf-8", "replace").strip())
+
+
+def _all_there(queue: Queue, task_id: str, epoch: int, files: Iterable[Stored]) -> bool:
+    try:
+        return not any(
+            queue.artifacts.check(task_id, epoch, each.name, each.sha256, each.size)
+            for each in files
+        )
+    except AgentqError:
+        return False
+
+
+def take_over(queue: Queue, claim: Claim, before: Before) -> Stored | None:
+    """Hand in the evidence of the attempt that was not heard; returns the result among it.
+
+    A report is judged by the evidence of its own attempt, so each file is stored anew under it: a
+    piece at a time, however long it is.
+    """
+    result = None
+    for each in before.files:
+        with queue.artifacts.open(claim.id, before.epoch, each.name, each) as file:
+            stored = claim.put(each.name, file)
+        if each.name == RESULT:
+            result = stored
+    return result
 
 
 def _verdict(text: bytes) -> Verdict | None:
