@@ -188,6 +188,16 @@ def test_never_more_than_asked_for(post: Post) -> None:
         assert seen, "many rings are one"
 
 
+def test_what_is_rejected_does_not_come_again(post: Post) -> None:
+    inbox = post.inbox()
+    post.announce(ROLE, "task-of-a-stranger")
+    inbox.reject(inbox.take(1, 10), "the ledger has no such task")
+    inbox.reject([Hint("never-taken", 12345)], "the ledger has no such task")
+    inbox.close()
+    again = post.inbox()
+    assert again.take(1, 0.2) == []
+
+
 def test_settling_and_closing_forgive(post: Post) -> None:
     inbox = post.inbox()
     post.announce(ROLE, "task-1")

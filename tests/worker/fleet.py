@@ -90,8 +90,11 @@ class Fleet:
 
 
 @contextmanager
-def open_fleet(folder: Path, environment: Mapping[str, str] | None = None) -> Iterator[Fleet]:
-    settings = Settings(f"sqlite:///{folder}/ledger.db", str(folder / "files"), "the test")
+def open_fleet(
+    folder: Path, environment: Mapping[str, str] | None = None, broker: str = ""
+) -> Iterator[Fleet]:
+    url = f"sqlite:///{folder}/ledger.db"
+    settings = Settings(url, str(folder / "files"), "the test", broker=broker)
     surroundings = {"PATH": os.environ["PATH"], "HOME": str(folder)} | dict(environment or {})
     with Queue(parts=Parts(settings)) as queue:
         yield Fleet(folder, queue, surroundings, io.StringIO(), [])

@@ -138,6 +138,9 @@ class Inbox(Protocol):
     def settle(self, hints: Sequence[Hint]) -> None:
         """These have been looked at (claimed and committed, or refused): they may be forgotten."""
 
+    def reject(self, hints: Sequence[Hint], reason: str) -> None:
+        """These name no task of this ledger: to the dead letters with them, where there are any."""
+
     def close(self) -> None:
         """Hints that were taken and not settled go to other workers."""
 

@@ -37,5 +37,8 @@ class BellInbox:
     def settle(self, hints: Sequence[Hint]) -> None:
         """A ring is over when it was heard."""
 
+    def reject(self, hints: Sequence[Hint], reason: str) -> None:
+        """A ring names nothing that could be kept."""
+
     def close(self) -> None:
         self._waiter.close()

@@ -42,6 +42,10 @@ _AWAY_SECONDS = 30.0
 _BEAT_EVERY = 1.0
 #: After so long hints are tried again that the ledger was not there for.
 _AGAIN_SECONDS = 1.0
+_NO_SUCH_TASK = (
+    "the ledger has no task of this id; a message on agentq.tasks only says that a task is ready,"
+    " and `agentq submit` makes one"
+)
 
 
 @dataclass
@@ -89,6 +93,8 @@ class Worker:
         self._look_at = self._eager_until = 0.0
         self._worked_at = -LOOK_SECONDS
         self._hints: list[Hint] = []
+        #: Of the hints that were followed last, those that gave no claim.
+        self._refused: list[Hint] = []
         self._trouble = self._broker_trouble = ""
         #: Why there will never be anything to do here again.
         self._over: Unavailable | None = None
@@ -223,9 +229,10 @@ class Worker:
             # Anybody may write to a broker. What is real among them is said again.
             log.warning("%d hints are dropped, one is none of ours: %s", len(hints), error)
             claims = []
-        refused = len(hints) - len(claims)
-        if refused:
-            self.refused_hints += refused
+        claimed = {claim.id for claim in claims}
+        self._refused = [hint for hint in hints if hint.task_id not in claimed]
+        if self._refused:
+            self.refused_hints += len(self._refused)
             now = time.monotonic()
             self._eager_until = now + LOOK_SECONDS
             self._look_at = min(self._look_at, now + POLL_SECONDS * _spread())
@@ -286,11 +293,28 @@ class Worker:
         now, later = hints[:wanted], hints[wanted:]
         if now:
             self._fill(lambda _: self._claim_hinted(now))
-            if self._trouble:
+            if self._trouble or not self._let_go(inbox, now):
                 later = hints
-            else:
-                inbox.settle(now)
         self._hints = later
+
+    def _let_go(self, inbox: Inbox, hints: Sequence[Hint]) -> bool:
+        """Let go of hints that were followed; False if the ledger could not be asked about them.
+
+        Whoever may write to the task exchange may name a task that nobody submitted. Only `agentq
+        submit` makes one, so that message will never be work: it is kept where people look.
+        """
+        refused = [hint.task_id for hint in self._refused]
+        try:
+            known = self.desk.queue.views.by_id(refused) if refused else {}
+        except Unavailable as error:
+            self._say_trouble(str(error))
+            return False
+        unknown = [hint for hint in self._refused if hint.task_id not in known]
+        inbox.settle([hint for hint in hints if hint not in unknown])
+        if unknown:
+            log.warning("%d messages name tasks that nobody has submitted", len(unknown))
+            inbox.reject(unknown, _NO_SUCH_TASK)
+        return True
 
     def _pause(self, inbox: Inbox) -> float:
         """Until the next timer of the ledger, but no longer than the safety poll."""

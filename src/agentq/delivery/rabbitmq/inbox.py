@@ -81,6 +81,10 @@ class RabbitInbox:
     def settle(self, hints: Sequence[Hint]) -> None:
         self._tap.ack(hint.tag for hint in hints)
 
+    def reject(self, hints: Sequence[Hint], reason: str) -> None:
+        for hint in hints:
+            self._tap.reject(hint.tag, reason)
+
     def close(self) -> None:
         self._tap.close()
 
