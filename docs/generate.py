@@ -1,8 +1,9 @@
 """Write the generated parts of the documentation again: `make docs`.
 
 From the transition table: the picture and the table in life-of-a-task.md. From the error classes:
-the table in reference/errors.md. From the commands themselves: reference/cli.md. And the output of
-every command that a page shows, as it is today.
+the table in reference/errors.md. From the access table: those in reference/access.md. From the
+commands themselves: reference/cli.md. And the output of every command that a page shows, as it is
+today.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from agentq.cli.main import cli  # noqa: E402
-from agentq.core import errors  # noqa: E402
+from agentq.core import access, errors  # noqa: E402
 from agentq.core.states import TABLE, TERMINAL, State  # noqa: E402
 from agentq.core.triggers import TRIGGERS  # noqa: E402
 from docs import consoles  # noqa: E402
 
 LIFE = ROOT / "docs" / "life-of-a-task.md"
 ERRORS = ROOT / "docs" / "reference" / "errors.md"
+ACCESS = ROOT / "docs" / "reference" / "access.md"
 COMMANDS = ROOT / "docs" / "reference" / "cli.md"
 #: Its commands need a server; the tests have one, and hold the page against it.
 NEEDS_SERVER = ROOT / "docs" / "guides" / "postgres.md"
@@ -78,6 +80,34 @@ def error_table() -> str:
         meaning = (kind.__doc__ or "").splitlines()[0]
         rows.append(f"| {kind.exit_status} | `{kind.__name__}` | `{kind.code}` | {meaning} |")
     return "\n".join(rows)
+
+
+# -- access ------------------------------------------------------------------------------------
+
+
+def access_table() -> str:
+    """Every action against every kind of principal: the relations in which it is allowed."""
+    kinds = list(access.PrincipalKind)
+    rows = ["| | " + " | ".join(kinds) + " |", "| --- |" + " --- |" * len(kinds)]
+    for action in access.Action:
+        cells = [_relations(access.TABLE.get((kind, action))) for kind in kinds]
+        rows.append(f"| **{action}** | " + " | ".join(cells) + " |")
+    return "\n".join(rows)
+
+
+def grants_table() -> str:
+    """Everything that settings may grant to a role, and where it holds."""
+    rows = ["| word | about tasks that are |", "| --- | --- |"]
+    rows += [f"| `{word}` | {_relations(held)} |" for word, held in access.GRANTABLE.items()]
+    return "\n".join(rows)
+
+
+def _relations(held: frozenset[access.Relation] | None) -> str:
+    if not held:
+        return "·"
+    if held == access.ALL:
+        return "any"
+    return ", ".join(relation for relation in access.Relation if relation in held)
 
 
 # -- commands ----------------------------------------------------------------------------------
@@ -137,6 +167,7 @@ def generated() -> dict[Path, str]:
     """The pages that are generated, whole or in part, as they must be."""
     return {
         LIFE: filled(LIFE, {"diagram": diagram(), "table": table()}),
+        ACCESS: filled(ACCESS, {"access": access_table(), "grants": grants_table()}),
         ERRORS: filled(ERRORS, {"errors": error_table()}),
         COMMANDS: command_reference(),
     }

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from agentq.core.access import Action, parse_grants
 from agentq.core.durations import parse_duration
 from agentq.core.errors import Invalid
 from agentq.core.limits import RoleLimits
@@ -51,6 +52,8 @@ class RoleSettings:
     rotate_tasks: int = 10
     rotate_tokens: int = 0
     rotate_hours: int = 0
+    #: What attempts of this role may do beyond speaking for themselves.
+    may: frozenset[Action] = frozenset()
     #: Whatever else the adapter of this agent understands.
     options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -69,7 +72,7 @@ _BUDGETS = {"budget_usd": "usd", "budget_tokens": "tokens", "budget_turns": "tur
 _DAILY = {"daily_usd": "usd", "daily_tokens": "tokens", "daily_turns": "turns",
           "daily_time": "seconds"}  # fmt: skip
 NAMES = (*_DURATIONS, *_COUNTS, *_TEXTS, *_LISTS, *_LIMITS, *_BUDGETS, *_DAILY, "command",
-         "network", "options")  # fmt: skip
+         "may", "network", "options")  # fmt: skip
 
 
 def read_role(name: str, table: Any, file: Path) -> RoleSettings:
@@ -89,6 +92,8 @@ def read_role(name: str, table: Any, file: Path) -> RoleSettings:
     found |= {key: _count(key, table[key], where) for key in _COUNTS if key in table}
     found |= {key: _text(key, table[key], where) for key in _TEXTS if key in table}
     found |= {key: _listed(key, table[key], where) for key in _LISTS if key in table}
+    if "may" in table:
+        found["may"] = parse_grants(_listed("may", table["may"], where), where)
     for key, kind in (("network", bool), ("options", dict)):
         if key in table:
             if not isinstance(table[key], kind):

@@ -68,6 +68,8 @@ class Settings:
     local: str = ""
     #: How many seconds a task is kept after it ended, with its files; 0: for ever.
     keep: int = 0
+    #: Whether nobody may approve what they submitted themselves.
+    four_eyes: bool = False
 
     @property
     def remote_artifacts(self) -> bool:
@@ -174,7 +176,7 @@ def read_file(file: Path) -> Settings:
         plain = tomllib.loads(file.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise Invalid(f"{file} cannot be read as TOML: {error}.", "Mend the file.") from error
-    _only_known(plain, ("ledger", "artifacts", "broker", "retention", "roles"), str(file))
+    _only_known(plain, ("ledger", "artifacts", "broker", "retention", "access", "roles"), str(file))
     ledger, artifacts = plain.get("ledger", {}), plain.get("artifacts", {})
     _only_known(ledger, ("url",), f"[ledger] in {file}")
     _only_known(artifacts, ("root", *ARTIFACTS_OPTIONS), f"[artifacts] in {file}")
@@ -205,7 +207,20 @@ def read_file(file: Path) -> Settings:
         url, root, str(file), roles, workers, _broker(broker_url), options,
         os.environ.get("AGENTQ_HOME") or str(file.parent / ".agentq"),
         parse_duration(keep, field=f"keep in {file}") if keep else 0,
+        _four_eyes(plain.get("access", {}), file),
     )  # fmt: skip
+
+
+def _four_eyes(table: Any, file: Path) -> bool:
+    _only_known(table, ("four_eyes",), f"[access] in {file}")
+    four_eyes = table.get("four_eyes", False)
+    if not isinstance(four_eyes, bool):
+        raise Invalid(f"four_eyes in {file} is true or false, got {four_eyes!r}.")
+    return four_eyes or _wants_four_eyes()
+
+
+def _wants_four_eyes() -> bool:
+    return os.environ.get("AGENTQ_FOUR_EYES", "") not in ("", "0")
 
 
 def _options() -> dict[str, str]:
@@ -280,8 +295,9 @@ def _somewhere(url: str, root: str, source: str) -> Settings:
     """The settings of a ledger that is named by its URL alone."""
     local = os.environ.get("AGENTQ_HOME") or _shared_root(url)
     return Settings(
-        url, root or local, source, broker=_broker(), artifacts_options=_options(), local=local
-    )
+        url, root or local, source, broker=_broker(), artifacts_options=_options(), local=local,
+        four_eyes=_wants_four_eyes(),
+    )  # fmt: skip
 
 
 def _shared_root(url: str) -> str:

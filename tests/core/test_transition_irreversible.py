@@ -143,3 +143,12 @@ def test_a_person_may_say_that_it_did_happen() -> None:
 
 def test_a_report_completes_it() -> None:
     assert then(claimed(irreversible=True), t.Report(1, "sent")).state is State.COMPLETE
+
+
+def test_a_person_may_approve_their_own_where_the_settings_let_them() -> None:
+    """The trigger says so, and so does the log; without it the rule is what it always was."""
+    task = submitted(irreversible=True, sender="ann")
+    assert refusal(task, t.Approve("ann")).code == "self_approval"
+    approved = then(task, t.Approve("ann", how="stated", own=True))
+    assert approved.state is State.READY
+    assert approved.memo.approved_by == "ann"

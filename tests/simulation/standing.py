@@ -175,7 +175,7 @@ class Standing:
         asks = self.state is PENDING or timed_out
         if not asks or not self.awaits_approval:
             return RULES, self._words(trigger)
-        if trigger.by == self.spec.sender:
+        if trigger.by == self.spec.sender and not trigger.own:
             return IRREVERSIBLE, f"{trigger.by} approved {self.id}, its own task"
         if trigger.digest and trigger.digest != self.digest:
             return IRREVERSIBLE, f"the approval of {self.id} was for another payload"

@@ -2,6 +2,9 @@
 
 Triggers of a holder carry the `epoch` of its attempt: the fencing token. Whatever chance or clock a
 decision needs (`jitter`) comes inside the trigger, so that replaying the log decides alike.
+
+Where somebody decides from outside, `by` is their name and `how` says how anybody knows it: a
+`token` spoke, the name was `stated`, or an attempt, a coordinator or the system itself asked.
 """
 
 from __future__ import annotations
@@ -63,10 +66,13 @@ class DependencyEnded:
 
 @value
 class Approve:
-    """Somebody lets the task start."""
+    """Somebody lets the task start. `own` says that they have submitted it as well, and that the
+    settings (`four_eyes`) let a person approve that."""
 
     by: str
     digest: str = ""
+    how: str = ""
+    own: bool = False
 
 
 @value
@@ -75,6 +81,7 @@ class Reject:
 
     by: str
     reason: str = ""
+    how: str = ""
 
 
 @value
@@ -184,6 +191,7 @@ class Answer:
     extra_budget: Amounts = NOTHING
     extra_tree: Amounts = NOTHING
     used_up: str = ""
+    how: str = ""
 
 
 @value
@@ -193,6 +201,7 @@ class Verdict:
     by: str
     ruling: Ruling
     feedback: str = ""
+    how: str = ""
 
 
 @value
@@ -201,6 +210,7 @@ class Cancel:
 
     by: str
     reason: str = ""
+    how: str = ""
 
 
 @value
@@ -217,6 +227,7 @@ class Requeue:
     by: str
     reason: str = ""
     waiting_on: tuple[str, ...] = ()
+    how: str = ""
 
 
 @value
@@ -231,6 +242,7 @@ class Comment:
     by: str
     text: str
     epoch: int = 0
+    how: str = ""
 
 
 @value

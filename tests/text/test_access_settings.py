@@ -1,0 +1,61 @@
+"""What settings say about access: grants of roles, and whether two people must agree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentq.core.access import Action
+from agentq.core.errors import Invalid
+from agentq.settings import load_settings, read_file
+
+
+def settings_file(folder: Path, text: str) -> Path:
+    file = folder / "agentq.toml"
+    file.write_text(text)
+    return file
+
+
+def test_roles_are_granted_what_they_may(tmp_path: Path) -> None:
+    file = settings_file(tmp_path, '[roles.triage]\nmay = ["cancel", "answer"]\n[roles.x]\nslots=2')
+    workers = read_file(file).workers
+    assert workers["triage"].may == {Action.CANCEL, Action.ANSWER}
+    assert workers["x"].may == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ('["fly"]', "unknown word 'fly'"),
+        ('["prune"]', "never granted"),
+        ('["verdict"]', "never granted"),
+        ('"cancel"', "a list of texts"),
+        ("[5]", "a list of texts"),
+    ],
+)
+def test_what_cannot_be_granted_is_refused(tmp_path: Path, value: str, why: str) -> None:
+    file = settings_file(tmp_path, f"[roles.triage]\nmay = {value}")
+    with pytest.raises(Invalid, match=why) as caught:
+        read_file(file)
+    assert "roles.triage" in caught.value.cause
+
+
+def test_four_eyes_is_off_unless_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not read_file(settings_file(tmp_path, "")).four_eyes
+    assert read_file(settings_file(tmp_path, "[access]\nfour_eyes = true")).four_eyes
+    assert not load_settings("sqlite://:memory:").four_eyes
+    monkeypatch.setenv("AGENTQ_FOUR_EYES", "1")
+    assert load_settings("sqlite://:memory:").four_eyes
+    assert read_file(settings_file(tmp_path, "")).four_eyes
+
+
+@pytest.mark.parametrize("value", ['"yes"', "1", "[]"])
+def test_four_eyes_is_true_or_false(tmp_path: Path, value: str) -> None:
+    with pytest.raises(Invalid, match="four_eyes"):
+        read_file(settings_file(tmp_path, f"[access]\nfour_eyes = {value}"))
+
+
+def test_another_word_under_access_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Invalid, match="unknown setting"):
+        read_file(settings_file(tmp_path, "[access]\nfour_eye = true"))
