@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from agentq import Queue
 from agentq.contracts.delivery import DEAD, INGEST, STATUS, Message, role_queue
 from agentq.delivery.rabbitmq import RabbitConsumer, RabbitPublisher
 from tests.doors.conftest import run_here
@@ -130,6 +131,33 @@ def test_where_results_cannot_go_is_said_when_they_are_asked_for(
     bulk.write_text("\n".join(map(json.dumps, lines)))
     run_here("submit", "--bulk", str(bulk)).refused(2, "Line 2", "'bar'")
     assert run_here("stats", "--json").ok().json()["totals"]["ready"] == 2
+
+
+def test_outcomes_go_to_the_coordinator_unless_told_otherwise(
+    rabbitmq_url: str, in_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def submitted(*more: str) -> str | None:
+        words = ("submit", "--to", "w", "--instructions", "try", "--json", *more)
+        reply_to: str | None = run_here(*words).ok().json()["reply_to"]
+        return reply_to
+
+    run_here("init").ok()
+    assert submitted() is None, "without a broker nobody carries outcomes"
+    run_here("init", "--broker", rabbitmq_url).ok()
+    assert submitted("--id", "task-parent") == "results.coordinator"
+    assert submitted("--id", "task-parent") == "results.coordinator", "the same task again"
+    assert submitted("--from", "ann") == "results.coordinator"
+    assert submitted("--reply-to", "results.ann") == "results.ann"
+    (in_folder / "then.md").write_text("---\nto: w\n---\nThen this.\n")
+    with Queue() as queue:
+        assert queue.submit("w", "from a program").spec.reply_to == "results.coordinator"
+        (next_one,) = queue.submit("w", "first", next=["then.md"]).spec.next
+        assert next_one.reply_to == "results.coordinator"
+        claim = queue.claim_task("task-parent")
+    # What an attempt submits is its own affair.
+    monkeypatch.setenv("AGENTQ_TASK_ID", claim.id)
+    monkeypatch.setenv("AGENTQ_EPOCH", str(claim.epoch))
+    assert submitted() is None
 
 
 # -- dead letters ----------------------------------------------------------------------------------

@@ -49,7 +49,8 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--budget-usd", type=Amount(), help="Stop and ask when this much is spent."),
     click.option("--tree-budget-usd", type=Amount(),
                  help="The same for it and all that comes from it."),
-    click.option("--reply-to", metavar="QUEUE", help="Where its result is announced."),
+    click.option("--reply-to", metavar="QUEUE",
+                 help="Where its outcome goes.  [with a broker: results.coordinator]"),
     click.option("--label", "labels", multiple=True, metavar="K=V",
                  help="Something to find it by; repeatable."),
 )  # fmt: skip

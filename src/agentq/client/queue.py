@@ -12,7 +12,7 @@ from agentq.client.claim import Claim
 from agentq.client.heartbeats import Heartbeats
 from agentq.client.reading import POLL_SECONDS
 from agentq.client.speaking import Speaking, brief
-from agentq.client.specs import Draft, check_reply_to, draft, draft_many, new_task_id
+from agentq.client.specs import Draft, check_reply_to, draft, draft_many, new_task_id, with_reply_to
 from agentq.contracts.delivery import Hint, Inbox
 from agentq.contracts.doorbell import role_topic
 from agentq.core.durations import parse_duration
@@ -93,7 +93,7 @@ class Queue(Speaking):
         labels, file, context`. The same id or idempotency key with the same body gives the task
         that is there.
         """
-        if not fields and to and instructions:
+        if not fields and to and instructions and not self.has_broker:
             task = self.ledger.submit_bare(new_task_id(), to, instructions)
             if task is not None:
                 return task
@@ -115,6 +115,9 @@ class Queue(Speaking):
         if self.has_broker:
             for each in drafts:
                 check_reply_to(each.spec)
+            if under is None:
+                # What an attempt submits is its own affair: its task has the outcome that is sent.
+                drafts = [each._replace(spec=with_reply_to(each.spec)) for each in drafts]
         staged: list[tuple[str, str]] = []
         try:
             specs = [self._stage(each.spec, each.contexts, staged) for each in drafts]

@@ -7,10 +7,11 @@ import itertools
 import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentq.contracts.delivery import RESULTS_PREFIX, is_results_queue
+from agentq.contracts.delivery import DEFAULT_RESULTS, RESULTS_PREFIX, is_results_queue
 from agentq.core.durations import parse_duration
 from agentq.core.errors import Invalid
 from agentq.core.limits import CONTEXT_BYTES_MAX, INSTRUCTIONS_BYTES_MAX
@@ -126,6 +127,13 @@ def draft_many(tasks: Iterable[Mapping[str, Any] | Spec]) -> list[Draft]:
         simple = made.generated and not made.contexts and _SIMPLE.issuperset(rest)
         said, again = rest, rewording(made.spec) if simple else None
     return drafts
+
+
+def with_reply_to(spec: Spec) -> Spec:
+    """The same, its outcome and those of what comes next sent to `results.coordinator` unless the
+    task names another place: where a broker carries outcomes, whoever asked hears of them."""
+    following = tuple(map(with_reply_to, spec.next))
+    return replace(spec, reply_to=spec.reply_to or DEFAULT_RESULTS, next=following)
 
 
 def check_reply_to(spec: Spec) -> None:

@@ -31,6 +31,8 @@ DEAD, INGEST = "agentq.dead", "agentq.ingest"
 REJECTED = "agentq.rejected"
 #: A queue per role, and one per coordinator.
 ROLE_PREFIX, RESULTS_PREFIX = "agentq.role.", "results."
+#: Where outcomes go of tasks that name no place, unless an attempt submitted them.
+DEFAULT_RESULTS = f"{RESULTS_PREFIX}coordinator"
 
 _COORDINATOR = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,199}\Z")
 #: What AMQP allows a routing key.

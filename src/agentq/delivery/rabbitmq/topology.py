@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from agentq.contracts.delivery import (
     CONTROL,
     DEAD,
+    DEFAULT_RESULTS,
     INGEST,
     REJECTED,
     RESULTS,
@@ -47,8 +48,6 @@ from agentq.delivery.rabbitmq.connection import Address, Channel, Link, read_url
 DEAD_MAX = 100_000
 #: The user of `agentq up`, and what those of roles begin with: none can be called as another is.
 UP_USER, _ROLE_USER = "agentq-up", "agentq-role-"
-#: Whose results are waited for where nobody says otherwise.
-_COORDINATOR = f"{RESULTS_PREFIX}coordinator"
 _REFUSED_GO: Mapping[str, str | int] = {"x-dead-letter-exchange": REJECTED}
 #: What a reader sent here itself with its reason; and what the broker moved as a reader refused it.
 #: A hint that merely grew old comes that way too, for want of another, and so does what a bounded
@@ -141,7 +140,7 @@ def declare(url: str, roles: Iterable[str]) -> list[str]:
     Raises `Conflict`, naming the difference, if something of that name is there and different: all
     that is there is compared before anything is made.
     """
-    wanted = [*_BASE, *map(_role_part, dict.fromkeys(roles)), _results_part(_COORDINATOR)]
+    wanted = [*_BASE, *map(_role_part, dict.fromkeys(roles)), _results_part(DEFAULT_RESULTS)]
     link = Link(read_url(url), "init")
     try:
         missing = [part for part in wanted if not _is_there(link, part)]
@@ -210,8 +209,8 @@ def user_commands(url: str, roles: Sequence[str]) -> list[str]:
     for role in roles:
         commands += _worker_commands(address, check_role(role))
     commands += [
-        f"# a coordinator: reads its results (here those of {_COORDINATOR})",
-        *_user(address, "agentq-coordinator", "^$", "^$", f"^{_escaped(_COORDINATOR)}$"),
+        f"# a coordinator: reads its results (here those of {DEFAULT_RESULTS})",
+        *_user(address, "agentq-coordinator", "^$", "^$", f"^{_escaped(DEFAULT_RESULTS)}$"),
         "# bounds that may be changed while the broker runs are a policy",
         _ctl(
             "set_policy", address, "agentq-results", r"^results\.",
