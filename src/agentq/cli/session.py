@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING
 
 import click
@@ -13,6 +14,10 @@ if TYPE_CHECKING:
     from agentq.client.speaking import Speaking
     from agentq.settings import Attempt, Settings
     from agentq.wiring import Parts
+
+
+#: How often a server that is away is looked for.
+_AWAY_SECONDS = 1.0
 
 
 class Session:
@@ -57,6 +62,27 @@ class Session:
         from agentq.client.queue import Queue
 
         return Queue(parts=self.parts())
+
+    def queue_when_there(self) -> Queue:
+        """For commands that run until they are told to end, and are started with their servers: a
+        database server that is away for a moment is waited for.
+
+        Whoever has just typed its address wants to know at once that nobody is there.
+        """
+        from agentq.cli.screen import note
+        from agentq.core.errors import Unavailable
+
+        said = ""
+        while True:
+            try:
+                return self.queue()
+            except Unavailable as error:
+                if error.code != "server_away" or self.url is not None:
+                    raise
+                if error.cause != said:
+                    note(f"{error.cause} It is waited for; Ctrl-C ends that.")
+                    said = error.cause
+            time.sleep(_AWAY_SECONDS)
 
     def task_id(self, ref: str | None) -> str:
         """The task that is meant: the one named, else the one this process works on."""

@@ -69,7 +69,7 @@ def up(
     from agentq.daemon.workers import worker_command
 
     check_term(term)
-    queue = session.queue()
+    queue = session.queue_when_there()
     as_json = log_json or session.json
     _log_to_stderr(as_json=as_json)
     with _output(quiet=no_workers) as output:

@@ -100,7 +100,7 @@ def _serve(
     from agentq.worker.worker import Worker
     from agentq.worker.workspaces import Workspaces
 
-    queue = session.queue()
+    queue = session.queue_when_there()
     root = Path(queue.parts.settings.workspaces_root)
     _refuse_unwritable(root)
     agent = queue.parts.agent(settings.agent_name)

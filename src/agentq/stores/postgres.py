@@ -183,6 +183,7 @@ class PostgresStore:
         return Unavailable(
             f"The connection to {self.where} broke: {said}. Nothing was acknowledged.",
             "Check that the server runs, then try again.",
+            code="server_away",
         )
 
     def write(self, change: Callable[[Tx], T]) -> T:

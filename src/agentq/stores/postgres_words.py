@@ -80,7 +80,10 @@ def cannot_connect(error: psycopg.Error, where: str) -> AgentqError:
             hint = cause
             break
     reason = " ".join(said.split())
-    return Unavailable(f"The ledger {where} cannot be reached: {reason}. {_NOTHING}", hint)
+    why = f"The ledger {where} cannot be reached: {reason}. {_NOTHING}"
+    if may_pass(error):
+        return Unavailable(why, hint, code="server_away")
+    return Unavailable(why, hint)
 
 
 _CONNECTING: tuple[tuple[tuple[str, ...], str], ...] = (
