@@ -10,7 +10,7 @@ import pytest
 from agentq.cli import doctor_postgres
 from agentq.cli.doctor_postgres import postgres_checks
 from tests.doors.conftest import told
-from tests.servers.rabbitmq import RabbitServer
+from tests.servers.rabbitmq import RabbitServer, answers, free_ports
 from tests.servers.seaweed import SeaweedServer
 
 
@@ -155,6 +155,18 @@ class TestBroker:
         with RabbitServer() as other:
             monkeypatch.setenv("AGENTQ_BROKER", other.url)
             assert "another broker" in told()["ack timeout"]["detail"]
+
+    def test_asking_leaves_no_process_behind(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch, rabbitmq_server: RabbitServer
+    ) -> None:
+        """Where no register of Erlang's names runs, `rabbitmqctl` would start one for good."""
+        [port] = free_ports(1)
+        for name, value in rabbitmq_server.operator().items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("ERL_EPMD_PORT", str(port))
+        monkeypatch.setenv("AGENTQ_BROKER", rabbitmq_server.url)
+        assert "rabbitmqctl gave no answer" in told()["ack timeout"]["detail"]
+        assert not answers(port), "an epmd was left running"
 
     def test_one_that_is_not_there(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("AGENTQ_BROKER", "amqp://guest:hunter2@127.0.0.1:9/")

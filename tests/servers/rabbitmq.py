@@ -69,7 +69,7 @@ class RabbitServer:
         if missing:
             raise RabbitUnavailable(f"{', '.join(missing)}: not there; apt install rabbitmq-server")
         self.folder = Path(tempfile.mkdtemp(prefix="agentq-mq-"))
-        self.port, self._epmd_port, self._node_port = _free_ports(3)
+        self.port, self._epmd_port, self._node_port = free_ports(3)
         self._cookie = uuid.uuid4().hex.upper()
         #: Virtual hosts that exist; a wiped broker gets them back, empty.
         self._hosts: list[str] = []
@@ -131,7 +131,7 @@ class RabbitServer:
             )
         (self.folder / "broker.pid").write_text(f"{process.pid}\n")
         deadline = time.monotonic() + START_SECONDS_MAX
-        while not _answers(self.port):
+        while not answers(self.port):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise RabbitUnavailable(f"RabbitMQ did not start:\n{self.log[-2000:]}")
             threading.Event().wait(0.03)
@@ -226,7 +226,7 @@ class RabbitServer:
             check=True,
             capture_output=True,
         )
-        [port] = _free_ports(1)
+        [port] = free_ports(1)
         self.call(
             f'rabbit_networking:start_ssl_listener({{"127.0.0.1", {port}}},'
             f' [{{certfile, "{folder}/cert.pem"}}, {{keyfile, "{folder}/key.pem"}}], 2)'
@@ -290,7 +290,7 @@ class RabbitServer:
         )
         (self.folder / "epmd.pid").write_text(f"{self._epmd.pid}\n")
         deadline = time.monotonic() + START_SECONDS_MAX
-        while not _answers(self._epmd_port):
+        while not answers(self._epmd_port):
             if time.monotonic() > deadline:
                 raise RabbitUnavailable("epmd did not start")
             threading.Event().wait(0.01)
@@ -308,7 +308,7 @@ def _found(program: str) -> Path:
     return Path(shutil.which(program) or program)
 
 
-def _answers(port: int) -> bool:
+def answers(port: int) -> bool:
     try:
         socket.create_connection(("127.0.0.1", port), 1).close()
     except OSError:
@@ -316,7 +316,7 @@ def _answers(port: int) -> bool:
     return True
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports: list[int] = [each.getsockname()[1] for each in held]
     for each in held:

@@ -21,6 +21,10 @@ _EXPRESSION = (
 )
 _ANSWER = re.compile(r"\{(undefined|\{ok,\s*(\w+)\}),\s*\[([\d,\s]*)\]\}")
 _SECONDS_MAX = 15
+# Erlang's programs start epmd, its register of names, where none runs, and leave it running for
+# ever. A broker on this machine has one already; where there is none, there is nobody to ask either.
+# Of the variables that add flags this is the one that administrators leave free.
+_NO_EPMD = ("/usr/bin/env", "ERL_ZFLAGS=-start_epmd false")
 _LOCAL = {"localhost", "127.0.0.1", "::1"}
 
 
@@ -41,7 +45,7 @@ def ack_limit(address: Address) -> AckLimit:
         return AckLimit(why="there is no rabbitmqctl here")
     try:
         asked = subprocess.run(
-            [program, "--quiet", "eval", _EXPRESSION],
+            [*_NO_EPMD, program, "--quiet", "eval", _EXPRESSION],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
