@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,17 +20,16 @@ from agentq.client.claim import Claim
 from agentq.contracts.delivery import Publisher
 from agentq.settings import read_file
 from agentq.wiring import open_parts
-from bench.body import instructions_for, number_in
 from bench.history import PATTERN_TASKS, multiply_postgres, multiply_sqlite
 from bench.servers import broker_of
 from bench.side import GIVE_UP_SECONDS, ROLE, Side
 from bench.startup import clean_environment
+from bench.tasks import TaskToDo, number_in
 
 if TYPE_CHECKING:
     from agentq.worker.worker import Worker
 
 WAIT_SECONDS = 30.0
-SUMMARY = "appended"
 PR_SET_PDEATHSIG = 1
 IDLE_PER_PROCESS = 125
 
@@ -39,14 +39,33 @@ class AgentqSide(Side):
         self._queue = Queue(self.place.url)
         self._claims: list[Claim] = []
 
-    def submit_one(self, number: int) -> None:
-        self._queue.submit(to=ROLE, instructions=instructions_for(number))
+    def submit_one(self, task: TaskToDo) -> None:
+        self._queue.submit(
+            to=ROLE,
+            instructions=task.instructions,
+            title=task.title,
+            labels={"lot": task.label},
+            priority=task.priority,
+        )
 
-    def submit_batch(self, numbers: range) -> bool:
+    def submit_batch(self, tasks: Sequence[TaskToDo]) -> bool:
         self._queue.submit_many(
-            [{"to": ROLE, "instructions": instructions_for(number)} for number in numbers]
+            [
+                {
+                    "to": ROLE,
+                    "instructions": task.instructions,
+                    "title": task.title,
+                    "labels": {"lot": task.label},
+                    "priority": task.priority,
+                }
+                for task in tasks
+            ]
         )
         return True
+
+    def _run(self, claim: Claim) -> str:
+        """Run the body of a claimed task; its summary."""
+        return self.body.run(number_in(claim.task.spec.instructions))
 
     def drain(self, count: int, batch: int) -> float:
         if self._on_postgres:
@@ -63,21 +82,25 @@ class AgentqSide(Side):
     def _on_postgres(self) -> bool:
         return self.place.url.startswith("postgresql:")
 
+    def drain_alone(self, count: int) -> float:
+        """Claim and complete so many, one by one, while others may do the same."""
+        started = time.perf_counter()
+        self._drain_one_by_one(count)
+        return time.perf_counter() - started
+
     def _drain_one_by_one(self, count: int) -> None:
         for _ in range(count):
             claim = self._queue.claim(ROLE)
             assert claim is not None
-            self.body.run(number_in(claim.task.spec.instructions))
-            claim.complete(summary=SUMMARY)
+            with claim:
+                claim.complete(summary=self._run(claim))
 
     def _drain_in_batches(self, count: int, batch: int) -> None:
         """As the raw side does: end these and claim the next in one commit."""
         done = 0
         claims = self._queue.claim_many(ROLE, n=min(batch, count))
         while claims:
-            for claim in claims:
-                self.body.run(number_in(claim.task.spec.instructions))
-            ended = [(claim, SUMMARY) for claim in claims]
+            ended = [(claim, self._run(claim)) for claim in claims]
             done += len(claims)
             if done < count:
                 wanted = min(batch, count - done)
@@ -92,11 +115,10 @@ class AgentqSide(Side):
             if claim is None:
                 continue
             with claim:
-                self.body.run(number_in(claim.task.spec.instructions))
-                claim.complete(summary=SUMMARY)
+                claim.complete(summary=self._run(claim))
 
     def make_history(self, count: int) -> int:
-        self.submit_batch(range(PATTERN_TASKS))
+        self.submit_batch(self.new_tasks(PATTERN_TASKS))
         self._drain_in_batches(PATTERN_TASKS, 100)
         copies = max(1, count // PATTERN_TASKS - 1)
         if self._on_postgres:
@@ -197,9 +219,7 @@ class AgentqRabbitSide(AgentqSide):
             refused, claims = self._queue.complete_and_claim(ended, ROLE, batch, hints=hints)
             assert not refused, refused
             inbox.settle(hints)
-            for claim in claims:
-                self.body.run(number_in(claim.task.spec.instructions))
-            ended = [(claim, SUMMARY) for claim in claims]
+            ended = [(claim, self._run(claim)) for claim in claims]
             done += len(claims)
         refused = self._queue.complete_many(ended)
         assert not refused, refused
@@ -215,8 +235,7 @@ class AgentqRabbitSide(AgentqSide):
             claims = self._queue.claim_hinted(ROLE, hints) if hints else []
             inbox.settle(hints)
             for claim in claims:
-                self.body.run(number_in(claim.task.spec.instructions))
-                claim.complete(summary=SUMMARY)
+                claim.complete(summary=self._run(claim))
 
 
 class IdleWorkers(AgentqRabbitSide):

@@ -12,16 +12,9 @@ import threading
 import time
 from pathlib import Path
 
+from bench.tasks import summary_for
+
 RECORD = struct.Struct("<qq")
-
-
-def instructions_for(number: int) -> str:
-    """The text every side stores with a task; its last word is the task's number."""
-    return f"append sixteen bytes to the file for task {number}"
-
-
-def number_in(instructions: str) -> int:
-    return int(instructions.rsplit(" ", 1)[1])
 
 
 class Body:
@@ -40,7 +33,8 @@ class Body:
         self.first_ns = 0
         self.all_ran.clear()
 
-    def run(self, number: int) -> None:
+    def run(self, number: int) -> str:
+        """Do the work; what is to be said about it."""
         started = time.monotonic_ns()
         os.write(self._file, RECORD.pack(number, started))
         # Some peers run bodies on several threads, hence the lock around the count.
@@ -50,6 +44,7 @@ class Body:
             self._remaining -= 1
             if self._remaining == 0:
                 self.all_ran.set()
+        return summary_for(number)
 
     def seconds_since_first(self) -> float:
         return (time.monotonic_ns() - self.first_ns) / 1e9

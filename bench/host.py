@@ -7,6 +7,7 @@ Commands go to the child's standard input as JSON lines and answers come back th
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -48,14 +49,21 @@ class SideProcess:
         return self._child.pid
 
     def call(self, command: str, **arguments: Any) -> Any:
-        assert self._child.stdin is not None and self._child.stdout is not None
+        self.send(command, **arguments)
+        return self.receive(command)
+
+    def send(self, command: str, **arguments: Any) -> None:
+        """Begin a command; others may be sent to other processes before it is answered."""
+        assert self._child.stdin is not None
         line = json.dumps({"command": command, "arguments": arguments}) + "\n"
-        try:
+        # A process that is gone is reported when its answer is asked for.
+        with contextlib.suppress(BrokenPipeError):
             self._child.stdin.write(line.encode())
             self._child.stdin.flush()
-            answer = self._child.stdout.readline()
-        except BrokenPipeError:
-            answer = b""
+
+    def receive(self, command: str) -> Any:
+        assert self._child.stdout is not None
+        answer = self._child.stdout.readline()
         if not answer:
             log = self._log_tail()
             reason = log.strip().splitlines()[-1] if log.strip() else "it wrote nothing"
@@ -98,7 +106,7 @@ def command_table(side: Side) -> dict[str, Callable[..., Any]]:
         "drain": side.drain,
     }
     # Only some sides take part in these subjects.
-    for extra in ("make_history", "hold_leases", "lease_cost"):
+    for extra in ("make_history", "hold_leases", "lease_cost", "drain_alone"):
         if hasattr(side, extra):
             commands[extra] = getattr(side, extra)
     return commands

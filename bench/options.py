@@ -23,7 +23,10 @@ class Options:
     lease_seconds: int = 60
     trivial_tasks: int = 40
     quiet_agents: int = 200
-    broker_rounds: int = 3
+    #: Of each of up to eight processes.
+    process_submits: int = 300
+    process_claims: int = 120
+    broker_rounds: int = 5
     broker_singles: int = 1_000
     broker_latency_tasks: int = 80
     #: In processes of 125.
@@ -47,6 +50,8 @@ class Options:
             lease_seconds=6,
             trivial_tasks=10,
             quiet_agents=20,
+            process_submits=60,
+            process_claims=30,
             broker_rounds=1,
             broker_singles=300,
             broker_latency_tasks=20,

@@ -48,9 +48,9 @@ COUNTED_LATE_SECONDS = 5.0
 
 TARGETS = [
     Target(f"{STORE} submit", MINE, ">=", 1.5, against=CELERY),
-    Target(f"{STORE} drain", MINE, ">=", 5.0, against=CELERY),
-    Target(f"{STORE} drain", MINE, ">=", 1.0, against=DRAMATIQ),
-    Target(f"{STORE} latency p50", MINE, "<=", 2.0, against=CELERY),
+    Target(f"{STORE} drain", MINE, ">=", 10.0, against=CELERY),
+    Target(f"{STORE} drain", MINE, ">=", 2.0, against=DRAMATIQ),
+    Target(f"{STORE} latency p50", MINE, "<=", 1.8, against=CELERY),
     Target(f"{STORE} latency p99", MINE, "<=", 30.0),
     Target(QUERIES, RESTARTED, "<=", 2.0, against=STEADY),
 ]

@@ -22,7 +22,10 @@ sys.path[0] = str(Path(__file__).resolve().parent.parent)
 from bench.options import Options  # noqa: E402
 from bench.report import Report, progress  # noqa: E402
 
-SUBJECTS = ["sqlite", "postgres", "rabbit", "latency", "growth", "startup", "leases", "workers"]
+SUBJECTS = [
+    *("sqlite", "postgres", "processes", "rabbit", "latency", "growth", "startup", "leases"),
+    "workers",
+]
 PACKAGES = [
     *("apsw", "psycopg", "amqp", "huey", "pgqueuer", "procrastinate", "dbos"),
     *("celery", "dramatiq", "taskiq"),
@@ -38,7 +41,7 @@ def parse_arguments() -> argparse.Namespace:
                         help=f"which subjects: {', '.join(SUBJECTS)}")  # fmt: skip
     parser.add_argument("--quick", action="store_true",
                         help="a small pass of a minute or two: does everything run?")  # fmt: skip
-    parser.add_argument("--rounds", type=int, help="rounds of each subject (default 5, rabbit 3)")
+    parser.add_argument("--rounds", type=int, help="rounds of each subject (default 5)")
     parser.add_argument("--backlog", type=int, help="tasks waiting before the PostgreSQL drain")
     parser.add_argument("--history", type=int, help="finished tasks kept in the growth subject")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything here")
@@ -70,6 +73,7 @@ def describe_conditions(options: Options) -> dict[str, str]:
         "SQLite": f"{apsw.sqlite_lib_version()} (apsw)",
         "packages": ", ".join(versions),
         "rounds": f"{options.rounds} (rabbit {options.broker_rounds})",
+        "tasks": "no two alike: see bench/tasks.py",
     }
 
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 import importlib
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench.body import Body
+from bench.tasks import TaskToDo, task_to_do
 
 ROLE = "bench"
 FINISH_POLL_SECONDS = 0.002
@@ -38,11 +39,12 @@ class Place:
 
 
 class Side(ABC):
-    """One contestant. `number` is the task's number, which its body writes to the file."""
+    """One contestant. The body of a task writes the task's number to the file."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
         self.body = Body(place.body_file)
+        self._made = 0
 
     @abstractmethod
     def create(self) -> None:
@@ -53,10 +55,10 @@ class Side(ABC):
         self.create()
 
     @abstractmethod
-    def submit_one(self, number: int) -> None:
+    def submit_one(self, task: TaskToDo) -> None:
         """One durable submit."""
 
-    def submit_batch(self, numbers: range) -> bool:
+    def submit_batch(self, tasks: Sequence[TaskToDo]) -> bool:
         """All these in one transaction; False when the side has no such call."""
         return False
 
@@ -68,24 +70,32 @@ class Side(ABC):
     def serve(self) -> None:
         """Wait for tasks and run each as it comes, until the process is ended."""
 
+    def new_tasks(self, count: int) -> list[TaskToDo]:
+        """Tasks that this process has not submitted yet, made before the clock starts."""
+        self._made += count
+        return [task_to_do(number) for number in range(self._made - count, self._made)]
+
     def submit_each(self, count: int) -> float:
+        tasks = self.new_tasks(count)
         started = time.perf_counter()
-        for number in range(count):
-            self.submit_one(number)
+        for task in tasks:
+            self.submit_one(task)
         return time.perf_counter() - started
 
     def submit_bulk(self, count: int, batch: int) -> float | None:
         """Seconds for `count` submits, `batch` in each call; None when not offered."""
+        tasks = self.new_tasks(count)
         started = time.perf_counter()
         for first in range(0, count, batch):
-            if not self.submit_batch(range(first, min(first + batch, count))):
+            if not self.submit_batch(tasks[first : first + batch]):
                 return None
         return time.perf_counter() - started
 
     def submit_stamped(self, number: int) -> int:
         """One submit, giving the moment just before the call, for latency."""
+        task = task_to_do(number)
         before = time.monotonic_ns()
-        self.submit_one(number)
+        self.submit_one(task)
         return before
 
     def await_finish(self, count_unfinished: Callable[[], int]) -> float:
@@ -102,6 +112,7 @@ class Side(ABC):
 
 SIDES = {
     "raw_sqlite": ("bench.limits", "RawSqlite"),
+    "plain_pg": ("bench.plain", "PlainPostgres"),
     "raw_pg": ("bench.limits", "RawPostgres"),
     "agentq_sqlite": ("bench.agentq_side", "AgentqSide"),
     "agentq_pg": ("bench.agentq_side", "AgentqSide"),

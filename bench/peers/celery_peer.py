@@ -18,9 +18,10 @@ from pathlib import Path
 import psycopg
 from celery import Celery  # type: ignore[import-untyped]
 
-from bench.body import Body, count_runs, instructions_for, number_in, read_starts
+from bench.body import Body, count_runs, read_starts
 from bench.servers import broker_of
 from bench.side import FINISH_POLL_SECONDS, GIVE_UP_SECONDS, ROLE, Place, Side
+from bench.tasks import TaskToDo, number_in
 
 CHILDREN = 2
 #: Messages taken ahead by each child: its default. 1, 16 and 64, tried twice each, differed from it
@@ -46,9 +47,8 @@ def make_app(place: Place) -> Celery:
     body = Body(place.body_file)
 
     @app.task(name="append")  # type: ignore[untyped-decorator]
-    def append(instructions: str) -> int:
-        body.run(number_in(instructions))
-        return 1
+    def append(instructions: str, **others: str) -> str:
+        return body.run(number_in(instructions))
 
     return app
 
@@ -58,8 +58,8 @@ class CeleryPeer(Side):
         self._app = make_app(self.place)
         self._append = self._app.tasks["append"]
 
-    def submit_one(self, number: int) -> None:
-        self._append.delay(instructions_for(number))
+    def submit_one(self, task: TaskToDo) -> None:
+        self._append.delay(**task.fields())
 
     def drain(self, count: int, batch: int) -> float:
         worker = self._start_worker()

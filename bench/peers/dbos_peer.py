@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
 import sqlalchemy
 from dbos import DBOS, DBOSClient, DBOSConfig, EnqueueOptions
 
-from bench.body import instructions_for, number_in
 from bench.side import ROLE, Side
+from bench.tasks import TaskToDo, number_in
 
 VERSION = "bench"
 UNFINISHED = "select count(*) from dbos.workflow_status where status in ('ENQUEUED', 'PENDING')"
@@ -41,22 +42,20 @@ class DbosPeer(Side):
         DBOS(config=config)
 
         @DBOS.workflow(name="append")
-        def append(instructions: str) -> None:
-            self.body.run(number_in(instructions))
+        def append(task: dict[str, str]) -> str:
+            return self.body.run(number_in(task["instructions"]))
 
         DBOS.launch()
         DBOS.register_queue(ROLE)
 
-    def submit_one(self, number: int) -> None:
-        self._client.enqueue(self._options, instructions_for(number))
+    def submit_one(self, task: TaskToDo) -> None:
+        self._client.enqueue(self._options, task.fields())
 
-    def submit_batch(self, numbers: range) -> bool:
+    def submit_batch(self, tasks: Sequence[TaskToDo]) -> bool:
         # DBOS has no bulk call; many enqueues in one transaction come nearest.
         with self._engine.begin() as transaction:
-            for number in numbers:
-                self._client.enqueue_in_transaction(
-                    transaction, self._options, instructions_for(number)
-                )
+            for task in tasks:
+                self._client.enqueue_in_transaction(transaction, self._options, task.fields())
         return True
 
     def drain(self, count: int, batch: int) -> float:

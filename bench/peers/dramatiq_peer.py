@@ -10,9 +10,9 @@ import threading
 import dramatiq
 from dramatiq.brokers.rabbitmq import RabbitmqBroker
 
-from bench.body import instructions_for, number_in
 from bench.servers import broker_of
 from bench.side import ROLE, Side
+from bench.tasks import TaskToDo, number_in
 
 THREADS = 8
 
@@ -22,13 +22,13 @@ class DramatiqPeer(Side):
         self._broker = RabbitmqBroker(url=broker_of(self.place), confirm_delivery=True)
 
         @dramatiq.actor(broker=self._broker, queue_name=ROLE)
-        def append(instructions: str) -> None:
+        def append(instructions: str, **others: str) -> None:
             self.body.run(number_in(instructions))
 
         self._append = append
 
-    def submit_one(self, number: int) -> None:
-        self._append.send(instructions_for(number))
+    def submit_one(self, task: TaskToDo) -> None:
+        self._append.send(**task.fields())
 
     def drain(self, count: int, batch: int) -> float:
         self.body.expect(count)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from huey import SqliteHuey  # type: ignore[import-untyped]
 from huey.consumer import Consumer  # type: ignore[import-untyped]
 
-from bench.body import instructions_for, number_in
 from bench.side import ROLE, Side
+from bench.tasks import TaskToDo, number_in
 
 
 class HueyPeer(Side):
@@ -15,15 +15,14 @@ class HueyPeer(Side):
 
         # huey finds a task by the name of its module and function, in every process alike.
         @self._huey.task()  # type: ignore[untyped-decorator]
-        def append(instructions: str) -> int:
-            self.body.run(number_in(instructions))
+        def append(task: dict[str, str]) -> str:
             # A result that is not None is stored, which is huey's record that the task ended.
-            return 1
+            return self.body.run(number_in(task["instructions"]))
 
         self._append = append
 
-    def submit_one(self, number: int) -> None:
-        self._append(instructions_for(number))
+    def submit_one(self, task: TaskToDo) -> None:
+        self._append(task.fields())
 
     def drain(self, count: int, batch: int) -> float:
         self.body.expect(count)

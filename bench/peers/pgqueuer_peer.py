@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
 import asyncpg  # type: ignore[import-untyped]
 import psycopg
 from pgqueuer import AsyncpgDriver, Job, PgQueuer, Queries
 
-from bench.body import instructions_for, number_in
 from bench.side import ROLE, Side
+from bench.tasks import PRIORITIES, TaskToDo, number_in_json
 
 BATCH = 100
+#: Its highest number goes first.
+RANK = {priority: -rank for rank, priority in enumerate(PRIORITIES)}
 Answer = TypeVar("Answer")
 
 
@@ -31,23 +33,26 @@ class PgqueuerPeer(Side):
         if install:
             await self._queries.install()
 
-    def submit_one(self, number: int) -> None:
-        self._run(self._queries.enqueue(ROLE, instructions_for(number).encode()))
+    def submit_one(self, task: TaskToDo) -> None:
+        self._run(self._enqueue(task))
+
+    async def _enqueue(self, task: TaskToDo) -> None:
+        await self._queries.enqueue(ROLE, task.as_json().encode(), RANK[task.priority])
 
     def submit_each(self, count: int) -> float:
-        return self._run(self._submit_each(count))
+        return self._run(self._submit_each(self.new_tasks(count)))
 
-    async def _submit_each(self, count: int) -> float:
+    async def _submit_each(self, tasks: Sequence[TaskToDo]) -> float:
         # One coroutine for all, so that no submit pays for entering the event loop again.
         started = self._loop.time()
-        for number in range(count):
-            await self._queries.enqueue(ROLE, instructions_for(number).encode())
+        for task in tasks:
+            await self._enqueue(task)
         return self._loop.time() - started
 
-    def submit_batch(self, numbers: range) -> bool:
-        payloads: list[bytes | None] = [instructions_for(number).encode() for number in numbers]
-        count = len(payloads)
-        self._run(self._queries.enqueue([ROLE] * count, payloads, [0] * count))
+    def submit_batch(self, tasks: Sequence[TaskToDo]) -> bool:
+        payloads: list[bytes | None] = [task.as_json().encode() for task in tasks]
+        ranks = [RANK[task.priority] for task in tasks]
+        self._run(self._queries.enqueue([ROLE] * len(payloads), payloads, ranks))
         return True
 
     def _run(self, work: Coroutine[Any, Any, Answer]) -> Answer:
@@ -60,7 +65,7 @@ class PgqueuerPeer(Side):
         @application.entrypoint(ROLE)
         async def append(job: Job) -> None:
             assert job.payload is not None
-            self.body.run(number_in(job.payload.decode()))
+            self.body.run(number_in_json(job.payload))
 
         return application
 

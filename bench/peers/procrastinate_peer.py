@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import procrastinate
 import psycopg
 from procrastinate.types import JSONValue
 
-from bench.body import instructions_for, number_in
 from bench.side import ROLE, Side
+from bench.tasks import TaskToDo, number_in
 
 CONCURRENCY = 10
 
@@ -27,19 +28,17 @@ class ProcrastinatePeer(Side):
         app = procrastinate.App(connector=connector)
 
         @app.task(name="append", queue=ROLE)
-        async def append(instructions: str) -> None:
-            self.body.run(number_in(instructions))
+        async def append(instructions: str, **others: str) -> str:
+            return self.body.run(number_in(instructions))
 
         self._append = append
         return app
 
-    def submit_one(self, number: int) -> None:
-        self._append.defer(instructions=instructions_for(number))
+    def submit_one(self, task: TaskToDo) -> None:
+        self._append.defer(**task.fields())
 
-    def submit_batch(self, numbers: range) -> bool:
-        jobs: list[dict[str, JSONValue]] = [
-            {"instructions": instructions_for(number)} for number in numbers
-        ]
+    def submit_batch(self, tasks: Sequence[TaskToDo]) -> bool:
+        jobs: list[dict[str, JSONValue]] = [{**task.fields()} for task in tasks]
         self._append.batch_defer(*jobs)
         return True
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
 import psycopg
@@ -11,9 +11,9 @@ from taskiq.api import run_receiver_task
 from taskiq_aio_pika import AioPikaBroker
 from taskiq_pg.psycopg import PsycopgResultBackend
 
-from bench.body import instructions_for, number_in
 from bench.servers import broker_of
 from bench.side import Side
+from bench.tasks import TaskToDo, number_in
 
 AT_ONCE = 100
 Answer = TypeVar("Answer")
@@ -29,8 +29,8 @@ class TaskiqPeer(Side):
         broker = AioPikaBroker(broker_of(self.place), qos=AT_ONCE).with_result_backend(results)
 
         @broker.task(task_name="append")
-        async def append(instructions: str) -> None:
-            self.body.run(number_in(instructions))
+        async def append(task: dict[str, str]) -> str:
+            return self.body.run(number_in(task["instructions"]))
 
         broker.is_worker_process = worker
         await broker.startup()
@@ -41,20 +41,20 @@ class TaskiqPeer(Side):
     def _run(self, work: Coroutine[Any, Any, Answer]) -> Answer:
         return self._loop.run_until_complete(work)
 
-    def submit_one(self, number: int) -> None:
-        self._run(self._submit(number))
+    def submit_one(self, task: TaskToDo) -> None:
+        self._run(self._submit(task))
 
-    async def _submit(self, number: int) -> None:
-        await self._append.kiq(instructions_for(number))
+    async def _submit(self, task: TaskToDo) -> None:
+        await self._append.kiq(task.fields())
 
     def submit_each(self, count: int) -> float:
-        return self._run(self._submit_each(count))
+        return self._run(self._submit_each(self.new_tasks(count)))
 
-    async def _submit_each(self, count: int) -> float:
+    async def _submit_each(self, tasks: Sequence[TaskToDo]) -> float:
         # One coroutine for all, so that no submit pays for entering the event loop again.
         started = self._loop.time()
-        for number in range(count):
-            await self._submit(number)
+        for task in tasks:
+            await self._submit(task)
         return self._loop.time() - started
 
     def drain(self, count: int, batch: int) -> float:
