@@ -21,9 +21,9 @@ _EXPRESSION = (
 )
 _ANSWER = re.compile(r"\{(undefined|\{ok,\s*(\w+)\}),\s*\[([\d,\s]*)\]\}")
 _SECONDS_MAX = 15
-# Erlang's programs start epmd, its register of names, where none runs, and leave it running for
-# ever. A broker on this machine has one already; where there is none, there is nobody to ask either.
-# Of the variables that add flags this is the one that administrators leave free.
+# Erlang's programs start epmd, its register of names, where none runs, and leave it running. A
+# broker on this machine has one already; where there is none, there is nobody to ask either. Of the
+# variables that add flags this is the one that administrators leave free.
 _NO_EPMD = ("/usr/bin/env", "ERL_ZFLAGS=-start_epmd false")
 _LOCAL = {"localhost", "127.0.0.1", "::1"}
 
