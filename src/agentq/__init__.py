@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from agentq.client.claim import Claim
     from agentq.client.queue import Queue, Refusal
+    from agentq.contracts.service_values import Wanted
     from agentq.core.errors import (
         AgentqError,
         Conflict,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     )
     from agentq.core.states import State
     from agentq.core.task import Amounts, Spec, Task
-    from agentq.ledger.views import Wanted
 
 _HOMES = {
     "Queue": "agentq.client.queue",
@@ -38,7 +38,7 @@ _HOMES = {
     "Spec": "agentq.core.task",
     "Amounts": "agentq.core.task",
     "State": "agentq.core.states",
-    "Wanted": "agentq.ledger.views",
+    "Wanted": "agentq.contracts.service_values",
     **dict.fromkeys(
         ("AgentqError", "Conflict", "Damaged", "Invalid", "NotFound", "Refused", "Stale",
          "TimedOut", "Unavailable"),

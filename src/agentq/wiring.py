@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from agentq.contracts.copying import LedgerCopy
     from agentq.contracts.delivery import Consumer, DeadMessage, Inbox, Mailbox, Publisher
     from agentq.contracts.doorbell import Doorbell
+    from agentq.contracts.service import Service
     from agentq.contracts.store import Store
     from agentq.delivery.rabbitmq.facts import BrokerFacts
     from agentq.ledger.ledger import Ledger
@@ -142,6 +143,19 @@ class Parts:
                 "pip install 'agentq-orchestrator[rabbitmq]'",
             ) from error
         return rabbitmq
+
+    @cached_property
+    def service(self) -> Service:
+        """Everything that may be asked of the ledger, and the only way to ask it."""
+        from agentq.ledger.service import EmbeddedService
+
+        return EmbeddedService(
+            self.store,
+            lambda: self.views,
+            lambda: self.ledger,
+            lambda: self.artifacts,
+            four_eyes=self.settings.four_eyes,
+        )
 
     @cached_property
     def ledger(self) -> Ledger:

@@ -6,11 +6,12 @@ import json
 import threading
 from typing import Any
 
+from agentq.contracts.inbound_messages import Incoming, Outcome
 from agentq.contracts.store import Store
 from agentq.core.limits import RoleLimits
 from agentq.core.states import State
 from agentq.core.task import Amounts, Spec
-from agentq.ledger.ingest import Incoming, Outcome, ingest
+from agentq.ledger.ingest import ingest
 from agentq.ledger.ledger import Ledger
 from tests.contracts.conftest import Backend
 from tests.contracts.rows import Clock

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from agentq.contracts.service_values import FilesLeft
 from agentq.contracts.store import (
     BLOCKED,
     CANCELLED,
@@ -22,7 +23,7 @@ from agentq.core.task import OnDependencyFailure, Spec
 from agentq.core.triggers import FailureKind
 from agentq.ledger.codec import SpecCache
 from agentq.ledger.ledger import Ledger
-from agentq.ledger.pruning import FilesLeft, Pruner
+from agentq.ledger.pruning import Pruner
 from tests.contracts.conftest import POSTGRES, Backend
 from tests.contracts.rows import add, move, new_row, role_id
 

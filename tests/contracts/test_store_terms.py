@@ -6,9 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from agentq.contracts.doorbell import TERMS_TOPIC
 from agentq.contracts.store import IN_PROGRESS, EffectRow, Store, TermRow, Tx
 from agentq.core.errors import Invalid
-from agentq.ledger.terms import TERMS_TOPIC, Terms
+from agentq.ledger.terms import Terms
 from tests.contracts.conftest import Backend
 from tests.contracts.rows import Clock, add, ids_of, move, new_row, role_id
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from agentq.contracts.service_values import Wanted
 from agentq.contracts.store import Lease, OutboxRow, Store, TreeRow
 from agentq.core.errors import AgentqError
 from agentq.core.states import State
@@ -27,7 +28,6 @@ from agentq.core.triggers import (
 from agentq.ledger.claims import Held
 from agentq.ledger.ledger import Ledger
 from agentq.ledger.submit import Submitted
-from agentq.ledger.views import Wanted
 from tests.contracts.rows import Clock
 
 Action = Callable[["Side"], object]

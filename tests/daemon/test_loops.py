@@ -110,7 +110,7 @@ class TestRunner:
         terms = Terms(queue.store)
         terms.hold(["t"], "somebody else", 60_000)
         loop = Counting(term="t")
-        leader = Leader(terms, ["t"], "us", 60.0)
+        leader = Leader(queue.parts.service, ["t"], "us", 60.0)
         with running(queue, loop, leader) as runner:
             leader.run_once()
             runner.nudge()
@@ -125,8 +125,9 @@ class TestRunner:
 
 class TestLeader:
     def test_two_share_what_there_is_and_never_the_same(self, queue: Queue) -> None:
-        terms = Terms(queue.store)
-        first, second = (Leader(terms, ["a", "b"], name, 30.0) for name in ("ann", "bob"))
+        first, second = (
+            Leader(queue.parts.service, ["a", "b"], name, 30.0) for name in ("ann", "bob")
+        )
         assert 0 < first.run_once() <= 10
         assert second.run_once() <= 10
         assert first.held == {"a": 1, "b": 1}
@@ -137,13 +138,12 @@ class TestLeader:
         assert second.held == {"a": 2, "b": 2}
 
     def test_a_term_that_is_not_renewed_ends_here_before_it_ends_there(self, queue: Queue) -> None:
-        terms = Terms(queue.store)
-        leader = Leader(terms, ["a"], "ann", 0.3)
+        leader = Leader(queue.parts.service, ["a"], "ann", 0.3)
         leader.run_once()
         assert leader.holds("a")
         until(lambda: not leader.holds("a"), 5)
         # Another one asks until it gets it; it sleeps no longer than the term has left.
-        other = Leader(terms, ["a"], "bob", 0.3)
+        other = Leader(queue.parts.service, ["a"], "bob", 0.3)
         until(lambda: other.run_once() and other.held == {"a": 2}, 5)
         leader.run_once()
         assert not leader.holds("a")

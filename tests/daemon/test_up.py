@@ -14,8 +14,9 @@ import apsw
 import pytest
 
 from agentq.client.queue import Queue
+from agentq.contracts.service_values import LeaderLease
 from agentq.core.states import State
-from agentq.ledger.terms import Standing, Terms
+from agentq.ledger.terms import Terms
 from agentq.settings import Settings
 from agentq.wiring import Parts
 from tests.daemon.ups import Ups, runs, several_ups
@@ -54,7 +55,7 @@ def with_worker(folder: Path, *lines: str) -> None:
         settings.write(f'[roles.w]\ncommand = ["{sys.executable}", "{program}"]\nlease = "3s"\n')
 
 
-def leaders(queue: Queue) -> dict[str, Standing]:
+def leaders(queue: Queue) -> dict[str, LeaderLease]:
     standing = Terms(queue.store).standing()
     return {name: each for name, each in standing.items() if each.holder}
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from agentq.contracts.service_values import Problem
 from agentq.core.states import State
 from agentq.core.task import Amounts, Spec, Task
 from agentq.core.triggers import Report
 from agentq.ledger.claims import Held
 from agentq.ledger.ledger import Ledger
-from agentq.ledger.replay import Problem
 from agentq.stores.sqlite import SqliteStore
 
 NOW = 1_700_000_000_000

@@ -6,8 +6,9 @@ import json
 from itertools import count
 from typing import Any
 
+from agentq.contracts.inbound_messages import Incoming, Outcome, Verdict
 from agentq.core.limits import ENVELOPE_BYTES_MAX
-from agentq.ledger.ingest import Incoming, Outcome, Verdict, ingest
+from agentq.ledger.ingest import ingest
 from tests.ledger.conftest import Desk
 
 ANSWERS = "amq.gen-answers"

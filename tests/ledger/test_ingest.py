@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
+from agentq.contracts.inbound_messages import Incoming, Outcome
 from agentq.contracts.store import Tx
 from agentq.core.errors import Unavailable
 from agentq.core.limits import ENVELOPE_BYTES_MAX, RoleLimits
 from agentq.core.states import State
 from agentq.core.task import Amounts
 from agentq.core.triggers import Ruling
-from agentq.ledger.ingest import REMEMBERED_MS, Incoming, Outcome, ingest
+from agentq.ledger.ingest import REMEMBERED_MS, ingest
 from tests.ledger.conftest import Desk
 from tests.ledger.sayings import ANSWERS, UNREADABLE, answer_of, lose, refusal, said, start, take
 

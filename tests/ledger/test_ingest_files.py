@@ -12,10 +12,10 @@ import pytest
 from agentq.artifacts import objects_bucket
 from agentq.artifacts.files import FileArtifacts
 from agentq.artifacts.objects import ObjectArtifacts
+from agentq.contracts.inbound_messages import Letter, Outcome, opened
 from agentq.core.states import State
 from agentq.core.task import ExpectedOutput
-from agentq.ledger.ingest import Letter, Outcome, ingest
-from agentq.ledger.letters import opened
+from agentq.ledger.ingest import ingest
 from tests.ledger.conftest import Desk
 from tests.ledger.sayings import answer_of, lose, said, start, take
 

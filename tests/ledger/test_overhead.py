@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from agentq.contracts.service_values import Wanted
 from agentq.core.task import Spec
 from agentq.core.triggers import FailureKind
 from agentq.ledger.overhead import Overhead, chosen, measured, overhead_of
-from agentq.ledger.views import Wanted
 from tests.ledger.conftest import Desk
 
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from agentq.contracts.service_values import FilesLeft
 from agentq.core.errors import Conflict, Unavailable
 from agentq.core.states import State
 from agentq.core.task import Amounts, OnDependencyFailure, Spec
 from agentq.core.triggers import Comment, Ruling
-from agentq.ledger.pruning import FilesLeft, Named
+from agentq.ledger.pruning import Named
 from tests.ledger.conftest import Desk
 
 DAY = 24 * 3600

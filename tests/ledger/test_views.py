@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from agentq.contracts.service_values import Wanted
 from agentq.contracts.store import Lease
 from agentq.core import triggers as t
 from agentq.core.errors import AgentqError, Invalid, NotFound
@@ -11,7 +12,6 @@ from agentq.core.limits import RoleLimits
 from agentq.core.states import State
 from agentq.core.task import Spec
 from agentq.ledger.ledger import Ledger
-from agentq.ledger.views import Wanted
 from tests.ledger.conftest import Desk
 
 # -- finding -----------------------------------------------------------------------------------

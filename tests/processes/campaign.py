@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from agentq.client.queue import Queue
+from agentq.contracts.service_values import Wanted
 from agentq.core.states import State
-from agentq.ledger.views import Wanted
 from tests.processes.checker import Verdict, check
 from tests.processes.nursery import Nursery
 

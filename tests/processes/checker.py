@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 
 from agentq.client.queue import Queue
+from agentq.contracts.service_values import Wanted
 from agentq.core.states import State
-from agentq.ledger.views import Wanted
 
 
 @dataclass(frozen=True)

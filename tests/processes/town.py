@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agentq.client.queue import Queue
+from agentq.contracts.service_values import Wanted
 from agentq.core.errors import Unavailable
 from agentq.core.states import State
-from agentq.ledger.views import Wanted
 from agentq.settings import read_file
 from agentq.wiring import Parts
 from tests.processes.checker import Verdict, check

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from agentq.client.queue import Queue
+from agentq.contracts.service_values import Wanted
 from agentq.core.states import TERMINAL, State
-from agentq.ledger.views import Wanted
 
 #: An agent that leaves a trace of itself and of a child in a session of its own, then works a bit.
 AGENT = """\

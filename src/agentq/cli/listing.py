@@ -14,7 +14,7 @@ from agentq.core.errors import Invalid
 
 if TYPE_CHECKING:
     from agentq.client.reading import Reading
-    from agentq.ledger.views import Page
+    from agentq.contracts.service_values import Page
 
 limit_option = click.option(
     "--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many."
@@ -45,8 +45,8 @@ def list_tasks(
     cursor: int,
 ) -> None:
     """List tasks, newest first."""
+    from agentq.contracts.service_values import Wanted
     from agentq.core.states import State
-    from agentq.ledger.views import Wanted
 
     queue = session.reading()
     catch_up(queue)

@@ -54,8 +54,8 @@ def _chosen(
 ) -> list[Task]:
     """The tasks that were named; else those that the options describe."""
     from agentq.cli.listing import labels_of
+    from agentq.contracts.service_values import Wanted
     from agentq.ledger.overhead import chosen
-    from agentq.ledger.views import Wanted
 
     wanted = Wanted(role=role, labels=tuple(sorted(labels_of(labels).items())))
     oldest = queue.store.now() - since * 1000 if since else 0

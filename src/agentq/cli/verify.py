@@ -14,7 +14,7 @@ from agentq.core.errors import Damaged
 
 if TYPE_CHECKING:
     from agentq.client.reading import Reading
-    from agentq.ledger.replay import Problem
+    from agentq.contracts.service_values import Problem
 
 
 @command()

@@ -10,23 +10,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
 from agentq.contracts.doorbell import EVENTS_TOPIC
+from agentq.contracts.service_values import Page, Stats, Wanted
 from agentq.core.envelope import iso, task_to_dict
 from agentq.core.errors import Damaged, NotFound, Refused, TimedOut
 from agentq.core.states import DEAD_LETTERS, TERMINAL, State
 from agentq.core.task import Task
-from agentq.ledger.views import Page, Stats, Views, Wanted
+from agentq.ledger.views import Views
 
 if TYPE_CHECKING:
     from agentq.contracts.artifacts import ArtifactStore
     from agentq.contracts.delivery import DeadMessage
     from agentq.contracts.doorbell import Waiter
+    from agentq.contracts.service_values import Explanation, Problem
     from agentq.contracts.store import ArtifactRow, CircuitRow, Store
     from agentq.core.limits import RoleLimits
     from agentq.core.task import Amounts, Reported
     from agentq.core.triggers import Entry
-    from agentq.ledger.explain import Explanation
     from agentq.ledger.ledger import Ledger
-    from agentq.ledger.replay import Problem
     from agentq.wiring import Parts
 
 #: The safety net under the doorbell: how long a waiter sleeps at most before it looks again.

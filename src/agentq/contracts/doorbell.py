@@ -45,3 +45,6 @@ ROLES_TOPIC = "roles"
 #: Tasks that were ready and had to wait (for room in their role, for a resource, for a budget) may
 #: be claimable now. Their role's topic is rung as well; this is for whoever minds all roles.
 ROOM_TOPIC = "room"
+
+#: Leader leases were given up: whoever waits for one need not wait until it ends.
+TERMS_TOPIC = "terms"

@@ -16,15 +16,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from agentq.contracts.inbound_messages import Attempt, Letter, Verdict
+from agentq.core.access import SYSTEM
 from agentq.core.errors import Unavailable
 from agentq.daemon.loop import log
-from agentq.ledger.letters import Attempt, Letter, Verdict, discard_unrecorded, store_files
 
 if TYPE_CHECKING:
-    from agentq.contracts.artifacts import ArtifactStore
     from agentq.contracts.delivery import Received
-    from agentq.contracts.store import Lease
-    from agentq.ledger.ledger import Ledger
+    from agentq.contracts.service import Service
+    from agentq.contracts.service_values import AttemptLease
 
 #: What waits is held in memory, so there is an end to it. A report is at most 64 KiB long.
 LETTERS_MAX = 1_000
@@ -54,11 +54,8 @@ class Entry:
 class Filing:
     """Stores and discards the files of letters. Its owner is one thread; `done` rings for it."""
 
-    def __init__(
-        self, ledger: Ledger, artifacts: Callable[[], ArtifactStore], done: Callable[[], None]
-    ) -> None:
-        self._ledger = ledger
-        self._artifacts = artifacts
+    def __init__(self, service: Service, done: Callable[[], None]) -> None:
+        self._service = service
         self._done = done
         self._lanes: list[queue.SimpleQueue[Callable[[], None] | None]] = []
         self._troubles: dict[int, str] = {}
@@ -81,7 +78,7 @@ class Filing:
         def job() -> None:
             problem = ""
             try:
-                store_files(self._artifacts(), letter, epoch)
+                self._service.store_message_files(SYSTEM, letter, epoch)
             except Unavailable:
                 raise
             except Exception as error:  # noqa: BLE001 - it is reported, and others go on
@@ -99,7 +96,7 @@ class Filing:
 
     def _discard(self, letter: Letter) -> None:
         try:
-            discard_unrecorded(self._ledger, self._artifacts(), letter)
+            self._service.discard_message_files(SYSTEM, letter)
         except Unavailable:
             raise
         except Exception:  # noqa: BLE001 - it is reported, and others go on
@@ -150,7 +147,7 @@ class Filing:
 class _Turn:
     """What an attempt said, in its order; the first is being stored."""
 
-    lease: Lease
+    lease: AttemptLease
     renew_at: float
     entries: dict[tuple[str, str], Entry] = field(default_factory=dict)
 
@@ -180,7 +177,7 @@ class Waiting:
             return True
         return not self.full and (turn is None or len(turn.entries) < TURN_MAX)
 
-    def begin(self, letter: Letter, lease: Lease) -> None:
+    def begin(self, letter: Letter, lease: AttemptLease) -> None:
         """An attempt has said something that must wait."""
         self._turns[letter.attempt] = _Turn(lease, _renewal_of(lease))
 
@@ -208,14 +205,14 @@ class Waiting:
         self._bytes -= sum(len(entry.received.body) for entry in entries)
         return entries
 
-    def renew(self, ledger: Ledger) -> None:
+    def renew(self, service: Service) -> None:
         """Renew the leases whose time has come."""
         now = time.monotonic()
         due = [turn for turn in self._turns.values() if turn.renew_at <= now]
         if due:
             for turn in due:  # should that fail
                 turn.renew_at = _renewal_of(turn.lease, _HURRY)
-            ledger.heartbeat([turn.lease for turn in due])
+            service.renew(SYSTEM, [turn.lease for turn in due])
             for turn in due:
                 turn.renew_at = _renewal_of(turn.lease)
 
@@ -230,5 +227,5 @@ def _name_of(letter: Letter) -> tuple[str, str]:
     return letter.name, letter.digest
 
 
-def _renewal_of(lease: Lease, hurry: int = 1) -> float:
+def _renewal_of(lease: AttemptLease, hurry: int = 1) -> float:
     return time.monotonic() + lease.lease_ms / 1000 / _RENEWALS_PER_LEASE / hurry

@@ -11,12 +11,15 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from agentq.contracts.doorbell import TERMS_TOPIC
+from agentq.contracts.service_values import LEADER_LEASE_MS_MAX, LEADER_LEASE_MS_MIN
+from agentq.core.access import SYSTEM
 from agentq.core.errors import Invalid
 from agentq.daemon.loop import Loop, log
-from agentq.ledger.terms import TERM_MS_MAX, TERM_MS_MIN, TERMS_TOPIC, Standing
 
 if TYPE_CHECKING:
-    from agentq.ledger.terms import Terms
+    from agentq.contracts.service import Service
+    from agentq.contracts.service_values import LeaderLease
 
 TERM_SECONDS = 10.0
 #: Two clocks need not run alike.
@@ -30,8 +33,8 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 def check_term(seconds: float) -> float:
     """A length that the ledger grants: with another one no loop would ever run."""
-    if not TERM_MS_MIN <= seconds * 1000 <= TERM_MS_MAX:
-        least, most = TERM_MS_MIN / 1000, TERM_MS_MAX // 3_600_000
+    if not LEADER_LEASE_MS_MIN <= seconds * 1000 <= LEADER_LEASE_MS_MAX:
+        least, most = LEADER_LEASE_MS_MIN / 1000, LEADER_LEASE_MS_MAX // 3_600_000
         raise Invalid(
             f"A term (--term) lasts {least:g} seconds to {most} hour, got {seconds:g} seconds.",
             "Say how long nobody may run the loops after a process was killed, as in --term 10s.",
@@ -46,7 +49,7 @@ class Leader(Loop):
 
     def __init__(
         self,
-        terms: Terms,
+        service: Service,
         names: Sequence[str],
         holder: str,
         seconds: float = TERM_SECONDS,
@@ -54,7 +57,7 @@ class Leader(Loop):
     ) -> None:
         super().__init__()
         self.holder = holder
-        self._terms = terms
+        self._service = service
         self._names = sorted(set(names))
         self._seconds = check_term(seconds)
         self._gained = gained
@@ -77,7 +80,8 @@ class Leader(Loop):
         if not self._names:
             return 3600.0
         asked_at = time.clock_gettime(_CLOCK)
-        standing = self._terms.hold(self._names, self.holder, int(self._seconds * 1000))
+        length_ms = int(self._seconds * 1000)
+        standing = self._service.hold_leader_leases(SYSTEM, self._names, self.holder, length_ms)
         pause = self._seconds / 3
         for each in standing.values():
             if each.holder == self.holder:
@@ -88,7 +92,7 @@ class Leader(Loop):
                 pause = min(pause, each.left_ms / 1000 + _AFTER_SECONDS)
         return pause
 
-    def _note_ours(self, term: Standing, asked_at: float) -> None:
+    def _note_ours(self, term: LeaderLease, asked_at: float) -> None:
         self._until[term.name] = asked_at + self._seconds * (1 - _DRIFT)
         if self._numbers.get(term.name) != term.number:
             self._numbers[term.name] = term.number
@@ -96,7 +100,7 @@ class Leader(Loop):
             self.tally.add("taken")
             self._gained(term.name)
 
-    def _note_theirs(self, term: Standing) -> None:
+    def _note_theirs(self, term: LeaderLease) -> None:
         if self._until.pop(term.name, None) is not None:
             log.info("%s: runs at %s now, term %d", term.name, term.holder, term.number)
             self.tally.add("lost")
@@ -105,4 +109,4 @@ class Leader(Loop):
         """Let others have them at once."""
         self._until.clear()
         if self._names:
-            self._terms.give_up(self._names, self.holder)
+            self._service.give_up_leader_leases(SYSTEM, self._names, self.holder)

@@ -31,7 +31,6 @@ from agentq.daemon.loops.room import Room
 from agentq.daemon.outbox import Outbox
 from agentq.daemon.post import Post
 from agentq.daemon.workers import Workers, worker_command
-from agentq.ledger.terms import Terms
 
 if TYPE_CHECKING:
     from agentq.client.queue import Queue
@@ -85,7 +84,7 @@ class Daemon:
         self._health_trouble = ""
         loops = self._make_loops()
         self.leader = Leader(
-            Terms(self._parts.store),
+            self._parts.service,
             sorted({loop.term for loop, _ in loops if loop.term}),
             f"{queue.holder}:{secrets.token_hex(3)}",
             self.options.term,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from agentq.contracts.service_values import Explanation
 from agentq.contracts.store import CircuitRow
 from agentq.core.durations import format_duration
 from agentq.core.envelope import iso
@@ -31,15 +32,6 @@ class Facts:
     today: Amounts = NOTHING
     #: The trees whose budgets are used up: the root, and the numbers.
     empty_trees: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """`headline` in one sentence, each cause with what to do about it."""
-
-    task: Task
-    headline: str
-    causes: tuple[tuple[str, str], ...]
 
 
 def explain(task: Task, facts: Facts) -> Explanation:

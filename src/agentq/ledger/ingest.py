@@ -18,6 +18,23 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+from agentq.contracts.inbound_messages import (
+    REFUSALS,
+    Attempt,
+    Incoming,
+    Letter,
+    Outcome,
+    Refusal,
+    Verdict,
+    accepted,
+    is_under_way,
+    needs_discarding,
+    opened,
+    refused,
+    taken,
+    wrong_role,
+)
+from agentq.contracts.service_values import AttemptLease
 from agentq.contracts.store import ArtifactRow, DedupRow, Lease, Tx
 from agentq.core import triggers as t
 from agentq.core.custody import already_accepted
@@ -30,31 +47,12 @@ from agentq.core.steps import fenced_out, stale
 from agentq.core.task import NOTHING, Task
 from agentq.core.words import check_trigger
 from agentq.ledger import claims
-from agentq.ledger.letters import (
-    REFUSALS,
-    Attempt,
-    Incoming,
-    Letter,
-    Outcome,
-    Refusal,
-    Verdict,
-    accepted,
-    again,
-    discard_unrecorded,
-    is_under_way,
-    opened,
-    refused,
-    store_files,
-    taken,
-    wrong_role,
-)
+from agentq.ledger.letters import again, discard_unrecorded, store_files
 from agentq.ledger.work import Work
 
 if TYPE_CHECKING:
     from agentq.contracts.artifacts import ArtifactStore
     from agentq.ledger.ledger import Ledger
-
-__all__ = ["Incoming", "Letter", "Outcome", "Verdict", "ingest", "judge", "needs_discarding"]
 
 #: How long a message is remembered: longer than any broker keeps one that nobody acknowledged.
 REMEMBERED_MS = 7 * 24 * 3600 * 1000
@@ -83,7 +81,7 @@ def ingest(
             if verdict.outcome is not Outcome.WAITING:
                 if artifacts is not None and needs_discarding(letter, verdict):
                     with suppress(Unavailable):  # what is left goes with its task
-                        discard_unrecorded(ledger, artifacts, letter)
+                        discard_unrecorded(ledger.views, artifacts, letter)
             elif verdict.lease is not None:
                 brought = _stored(artifacts, letter, verdict.lease.epoch) or brought
         # Those whose turn it is now have their files, or the store is away.
@@ -98,11 +96,6 @@ def _stored(artifacts: ArtifactStore | None, letter: Letter, epoch: int) -> bool
     except Unavailable:
         return False
     return True
-
-
-def needs_discarding(letter: Letter, verdict: Verdict) -> bool:
-    """Whether files were stored for it in vain; others may have recorded the same, meanwhile."""
-    return bool(letter.stored) and verdict.outcome is not Outcome.ACCEPTED
 
 
 def judge(ledger: Ledger, letters: Sequence[Letter]) -> list[Verdict]:
@@ -204,7 +197,8 @@ class _Round:
         epoch = said.epoch or task.epoch
         if letter.brings and not letter.brought and is_under_way(task, said.sender, epoch):
             self._waiting.add(letter.attempt)
-            return Verdict(Outcome.WAITING, lease=self._renew(key, task, epoch, said))
+            lease_ms = self._renew(key, task, epoch, said)
+            return Verdict(Outcome.WAITING, lease=AttemptLease(task.id, epoch, lease_ms))
         epoch, refusal = 0, None
         try:
             epoch = self._take(key, task, letter)
@@ -299,12 +293,12 @@ class _Round:
                 self._tx.unhold([key])  # taken before the claim was refused; others go on here
             raise
 
-    def _renew(self, key: int, task: Task, epoch: int, said: Said) -> Lease:
+    def _renew(self, key: int, task: Task, epoch: int, said: Said) -> int:
         lease = Lease(key, epoch, (said.lease_seconds or task.spec.lease_seconds) * 1000)
         before = self._leases.get(key)
         if before is None or before.epoch != epoch or before.lease_ms < lease.lease_ms:
             self._leases[key] = lease
-        return lease
+        return lease.lease_ms
 
     def _tell(self, key: int, trigger: t.Trigger) -> None:
         outcome = claims.tell(self._tx, self._batch, [(key, trigger)])[0]

@@ -289,7 +289,7 @@ class Ledger:
     def comment(self, key: int, by: str, text: str, epoch: int = 0) -> Task:
         return self.tell(key, Comment(by, text, epoch))
 
-    def requeue(self, key: int, by: str, reason: str = "") -> Task:
+    def requeue(self, key: int, by: str, reason: str = "", how: str = "") -> Task:
         """Open a dead letter again. It waits anew for those dependencies that are under way."""
 
         check_trigger(Requeue(by, reason))
@@ -303,7 +303,7 @@ class Ledger:
                 for row in parents
                 if STATES[row.hot.state] not in TERMINAL
             )
-            task = work.apply(key, Requeue(by, reason, under_way))
+            task = work.apply(key, Requeue(by, reason, under_way, how))
             work.finish()
             return task
 
@@ -390,11 +390,12 @@ class Ledger:
 
         return self.store.write(change)
 
-    def raise_tree(self, key: int, by: str, extra: Amounts) -> Task:
+    def raise_tree(self, key: int, by: str, extra: Amounts, how: str = "") -> Task:
         """Add to the budget that a task shares with its descendants. Its log says who did."""
         check_amounts("extra", extra)
         said = ", ".join(f"{value:g} {unit}" for unit, value in amounts_to_dict(extra).items())
-        comment = Comment(by, f"raised the budget of its tree by {said or 'nothing'}")
+        text = f"raised the budget of its tree by {said or 'nothing'}"
+        comment = Comment(by, text, how=how)
         check_trigger(comment)
 
         def change(tx: Tx) -> Task:

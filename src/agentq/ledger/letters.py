@@ -1,178 +1,29 @@
-"""A message on its way into the ledger: the files it brings, and the verdict on it."""
+"""What the ledger does around a message: the answer to one that comes again, and its files."""
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import TYPE_CHECKING, TypeAlias
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from agentq.core.errors import (
-    AgentqError,
-    Conflict,
-    Damaged,
-    Invalid,
-    NotFound,
-    Refused,
-    Unavailable,
+from agentq.contracts.inbound_messages import (
+    REFUSALS,
+    Letter,
+    Outcome,
+    Verdict,
+    accepted,
+    is_under_way,
+    refused,
 )
-from agentq.core.kinds import is_readable
-from agentq.core.messages import (
-    ENDINGS,
-    File,
-    Said,
-    Status,
-    answer_envelope,
-    encode,
-    read_message,
-    unread_envelope,
-)
-from agentq.core.states import State
+from agentq.core.errors import AgentqError, Conflict, NotFound, Refused
+from agentq.core.messages import File, Status
 from agentq.core.steps import stale
 from agentq.core.task import Task
 from agentq.core.triggers import AddArtifact
 
 if TYPE_CHECKING:
     from agentq.contracts.artifacts import ArtifactStore
-    from agentq.contracts.store import DedupRow, Lease
-    from agentq.ledger.ledger import Ledger
-
-RESULT_NAME = "result.md"
-#: Answers go to whoever asked, and never into a queue of agentq's own.
-_OWN_QUEUES = "agentq."
-_ADDRESS_BYTES_MAX = 255
-
-#: What a message may be refused for. Anything else (a database that is away) is nobody's answer.
-REFUSALS = (Invalid, Refused, NotFound, Conflict, Damaged)
-Refusal: TypeAlias = Invalid | Refused | NotFound | Conflict | Damaged
-
-
-@dataclass(frozen=True, slots=True)
-class Incoming:
-    """A message as the broker hands it over. `id` and `reply_to` are its properties, perhaps empty;
-    `routing_key` is the role that its sender may speak for, as the broker has checked."""
-
-    id: str
-    body: bytes
-    reply_to: str
-    routing_key: str
-
-
-class Outcome(StrEnum):
-    """What became of a message. Those that were accepted, refused or known already are done with
-    and may be acknowledged. One that waits brings files that are not stored yet, or comes after
-    such a one: nothing was decided, and it must be given to the ledger again."""
-
-    ACCEPTED = "accepted"
-    DUPLICATE = "duplicate"
-    REFUSED = "refused"
-    UNREADABLE = "unreadable"
-    WAITING = "waiting"
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The outcome; why, if it was not accepted; and the envelope to send to its `reply_to`, if it
-    has one that is answered. Of one that waits for its files: what keeps its attempt alive."""
-
-    outcome: Outcome
-    reason: str = ""
-    answer: bytes = b""
-    lease: Lease | None = None
-
-
-#: Who speaks about which task, and for which role. What one says is heard in its order. The role is
-#: the one thing of these that the broker has checked: others may claim to be anybody.
-Attempt: TypeAlias = tuple[str, str, str]
-
-
-@dataclass(slots=True)
-class Letter:
-    """A message that could be read, with the files it brought."""
-
-    incoming: Incoming
-    said: Said
-    digest: str
-    #: Under which attempt its files are stored; 0 before.
-    epoch: int = 0
-    #: Stored under this epoch, and not recorded yet.
-    files: tuple[AddArtifact, ...] = ()
-    #: Why its files could not be taken.
-    trouble: Refusal | None = None
-    #: Names of files that were stored for this message, be it in vain.
-    stored: tuple[str, ...] = ()
-    #: Whether its files were taken, or found to be trouble.
-    brought: bool = False
-
-    @property
-    def brings(self) -> bool:
-        return bool(self.said.result or self.said.artifacts) and self.said.status in ENDINGS
-
-    @property
-    def name(self) -> str:
-        """Under which it is remembered: ids of different senders are different ids. Neither can
-        hold a space."""
-        return f"message:{self.said.sender} {self.said.id}"
-
-    @property
-    def attempt(self) -> Attempt:
-        return self.said.task_id, self.said.sender, self.incoming.routing_key
-
-    @property
-    def keeps_order(self) -> bool:
-        """Whether it must not overtake what its sender said before. A sign of life may."""
-        return self.said.status is not Status.HEARTBEAT
-
-    @property
-    def may_overtake(self) -> bool:
-        """Whether it is heard out of order where it cannot wait: who goes on working and is refused
-        would have to stop."""
-        return self.said.status in (Status.HEARTBEAT, Status.PROGRESS)
-
-    @property
-    def all_files(self) -> tuple[File, ...]:
-        result = (File(RESULT_NAME, self.said.result),) if self.said.result else ()
-        return (*self.said.artifacts, *result)
-
-    @property
-    def digests(self) -> dict[str, str]:
-        """What the files are that it brings, stored or not."""
-        return {
-            file.name: (
-                file.sha256
-                if file.content is None
-                else hashlib.sha256(file.content.encode()).hexdigest()
-            )
-            for file in self.all_files
-        }
-
-    @property
-    def result(self) -> tuple[str, str]:
-        """Name and digest of the file that is the result; empty if there is none."""
-        wanted = RESULT_NAME if self.said.result else self.said.result_ref
-        return (wanted, self.digests[wanted]) if wanted else ("", "")
-
-
-def opened(incoming: Incoming) -> Letter | Verdict:
-    """What a message says, or the verdict on one that nobody can read."""
-    try:
-        said = read_message(incoming.body, incoming.id)
-    except Invalid as error:
-        # Its sender could do better, and waits: the others would not know what to do with it.
-        answered = error.code == "too_large"
-        return unread(incoming, error) if answered else Verdict(Outcome.UNREADABLE, str(error))
-    except RecursionError:
-        return Verdict(Outcome.UNREADABLE, "It nests too deeply to be read.")
-    return Letter(incoming, said, hashlib.sha256(incoming.body).hexdigest())
-
-
-def unread(incoming: Incoming, refusal: Invalid) -> Verdict:
-    """The verdict on a message that is not read, for a reason that its sender should hear."""
-    answer = unread_envelope(incoming.body, incoming.id, refusal)
-    return Verdict(Outcome.UNREADABLE, str(refusal), _addressed(incoming, answer))
-
-
-# -- verdicts --------------------------------------------------------------------------------------
+    from agentq.contracts.store import DedupRow
+    from agentq.ledger.views import Views
 
 
 def again(letter: Letter, earlier: DedupRow, task: Task) -> Verdict:
@@ -198,62 +49,6 @@ def again(letter: Letter, earlier: DedupRow, task: Task) -> Verdict:
         return replace(refused(letter, lost), outcome=Outcome.DUPLICATE)
     verdict = accepted(letter, epoch, task)
     return replace(verdict, outcome=Outcome.DUPLICATE, reason="it was taken before")
-
-
-def is_under_way(task: Task, sender: str, epoch: int) -> bool:
-    return task.state is State.IN_PROGRESS and (task.holder, task.epoch) == (sender, epoch)
-
-
-def accepted(letter: Letter, epoch: int, task: Task) -> Verdict:
-    said = letter.said
-    renews = said.status in (Status.STARTED, Status.HEARTBEAT, Status.PROGRESS)
-    answer = answer_envelope(
-        said,
-        epoch,
-        lease_seconds=(said.lease_seconds or task.spec.lease_seconds) if renews else 0,
-        task=task if said.status is Status.STARTED else None,
-    )
-    return Verdict(Outcome.ACCEPTED, "", _addressed(letter.incoming, answer))
-
-
-def refused(letter: Letter, refusal: AgentqError) -> Verdict:
-    # With the epoch that it said: nobody learns the fence of others from a refusal.
-    answer = answer_envelope(letter.said, letter.said.epoch, refusal=refusal)
-    return Verdict(Outcome.REFUSED, str(refusal), _addressed(letter.incoming, answer))
-
-
-def crowded(letter: Letter) -> Verdict:
-    """The verdict on one that would have to wait where there is no room to."""
-    refusal = Unavailable(
-        "Files cannot be stored at the moment, and too many messages wait for that already."
-        " Nothing was recorded.",
-        "Keep the task by heartbeats, and send the same message again in a minute.",
-    )
-    return refused(letter, refusal)
-
-
-def _addressed(incoming: Incoming, answer: dict[str, object]) -> bytes:
-    to = incoming.reply_to
-    if not to or to.startswith(_OWN_QUEUES) or not is_readable(to):
-        return b""
-    if len(to.encode()) > _ADDRESS_BYTES_MAX:
-        return b""
-    return encode(answer)
-
-
-def wrong_role(task: Task, letter: Letter) -> Refused:
-    return Refused(
-        f"{task.id} is for {task.to}, and this message came by {letter.incoming.routing_key!r}."
-        " Nothing was recorded.",
-        "Publish with the task's role (its `to`) as the routing key.",
-    )
-
-
-def taken(name: str, epoch: int) -> Conflict:
-    return Conflict(
-        f"There is a {name} of attempt {epoch} already, with other content. Nothing was recorded.",
-        "Evidence is never overwritten: choose another name.",
-    )
 
 
 # -- files that come with a message ----------------------------------------------------------------
@@ -306,14 +101,14 @@ def _check_stored(artifacts: ArtifactStore, letter: Letter, file: File) -> None:
             raise Refused(f"{found} The report was not accepted.", "Store it and report again.")
 
 
-def discard_unrecorded(ledger: Ledger, artifacts: ArtifactStore, letter: Letter) -> None:
+def discard_unrecorded(views: Views, artifacts: ArtifactStore, letter: Letter) -> None:
     """Remove what was stored for a message that was refused."""
     task_id, epoch = letter.said.task_id, letter.epoch
     try:
-        key, _ = ledger.views.find(task_id)
+        key, _ = views.find(task_id)
     except NotFound:
         return  # its files went with it
-    recorded = {(row.epoch, row.name) for row in ledger.views.artifacts(key)}
+    recorded = {(row.epoch, row.name) for row in views.artifacts(key)}
     for name in letter.stored:
         if (epoch, name) not in recorded:
             artifacts.discard(task_id, epoch, name)

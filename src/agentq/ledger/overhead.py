@@ -16,11 +16,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from agentq.contracts.service_values import Wanted
 from agentq.core.graph import parents_first
 from agentq.core.states import State
 from agentq.core.task import Spec, Task
 from agentq.core.triggers import Cancel, Claim, Entry, Stopped, Submit, Tick
-from agentq.ledger.views import Wanted
 
 if TYPE_CHECKING:
     from agentq.ledger.views import Views

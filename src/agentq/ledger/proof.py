@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+from agentq.contracts.service_values import Problem
 from agentq.contracts.store import ArtifactRow, Reader, Store, TaskRow
 from agentq.core.task import Task
 from agentq.core.triggers import AddArtifact, Event
 from agentq.ledger.codec import decode_spec, to_task
 from agentq.ledger.log_codec import to_event
-from agentq.ledger.replay import Problem, check_task
+from agentq.ledger.replay import check_task
 
 #: Tasks looked at per read.
 _PAGE = 500

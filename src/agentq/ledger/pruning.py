@@ -15,9 +15,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from agentq.contracts.service_values import FilesLeft
 from agentq.contracts.store import PENDING, DedupRow, EffectRow, OutboxRow, Reader, Store, Tx
 from agentq.core.envelope import body_digest
-from agentq.core.errors import AgentqError, Conflict, Unavailable
+from agentq.core.errors import AgentqError, Conflict
 from agentq.core.states import TERMINAL, State
 from agentq.core.task import Spec
 from agentq.ledger.codec import STATES, SpecCache, decode_plain, decode_spec, encode
@@ -38,13 +39,6 @@ _HELD_MS = 1 << 52
 #: A name stays taken for so long after its files are gone: somebody may have staged the context of
 #: a new task before they went, and submit it only now; and a second pruner may still be at it.
 _RESTS_MS = 24 * 3600 * 1000
-
-
-class FilesLeft(Unavailable):
-    """Tasks were deleted, and some of their files are still there. The ledger knows which."""
-
-    deleted = 0
-    why = ""
 
 
 class Named:

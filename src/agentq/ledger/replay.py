@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from agentq.contracts.service_values import Problem
 from agentq.core.schedule import expected_wake
 from agentq.core.states import State
 from agentq.core.task import Task
 from agentq.core.transition import transition
 from agentq.core.triggers import Event, Submit
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Something that does not add up, and whose it is."""
-
-    task_id: str
-    what: str
 
 
 def replay(events: Sequence[Event]) -> Iterator[tuple[Event, Task]]:

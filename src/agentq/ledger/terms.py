@@ -10,23 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from agentq.contracts.doorbell import TERMS_TOPIC
+from agentq.contracts.service_values import (
+    LEADER_LEASE_MS_MAX,
+    LEADER_LEASE_MS_MIN,
+    LeaderLease,
+)
 from agentq.contracts.store import Store, TermRow, Tx
 from agentq.core.errors import Invalid
-from agentq.core.value import value
-
-#: Rung when terms are given up: whoever waits for one need not wait until it ends.
-TERMS_TOPIC = "terms"
-TERM_MS_MIN, TERM_MS_MAX = 100, 3600 * 1000
-
-
-@value
-class Standing:
-    """How a term stands: whose it is, and for how much longer."""
-
-    name: str
-    holder: str
-    number: int
-    left_ms: int
 
 
 class Terms:
@@ -35,19 +26,20 @@ class Terms:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def hold(self, names: Sequence[str], holder: str, length_ms: int) -> dict[str, Standing]:
+    def hold(self, names: Sequence[str], holder: str, length_ms: int) -> dict[str, LeaderLease]:
         """Renew those that are the holder's, take those that are nobody's; how all of them stand.
 
         One transaction, whatever their number.
         """
-        if not TERM_MS_MIN <= length_ms <= TERM_MS_MAX:
+        if not LEADER_LEASE_MS_MIN <= length_ms <= LEADER_LEASE_MS_MAX:
             raise Invalid(
-                f"A term lasts {TERM_MS_MIN} ms to an hour, got {length_ms} ms.", "Say --term 10s."
+                f"A term lasts {LEADER_LEASE_MS_MIN} ms to an hour, got {length_ms} ms.",
+                "Say --term 10s.",
             )
         if not holder:
             raise Invalid("A term belongs to somebody, and no name was given.")
 
-        def change(tx: Tx) -> dict[str, Standing]:
+        def change(tx: Tx) -> dict[str, LeaderLease]:
             rows = tx.lock_terms(sorted(set(names)))
             now = tx.now()
             after = [_held(row, holder, now, length_ms) for row in rows]
@@ -68,7 +60,7 @@ class Terms:
 
         return self._store.write(change)
 
-    def standing(self) -> dict[str, Standing]:
+    def standing(self) -> dict[str, LeaderLease]:
         """How every term stands, for whoever only looks."""
 
         def look() -> tuple[list[TermRow], int]:
@@ -86,6 +78,6 @@ def _held(row: TermRow, holder: str, now: int, length_ms: int) -> TermRow:
     return row
 
 
-def _standing(row: TermRow, now: int) -> Standing:
+def _standing(row: TermRow, now: int) -> LeaderLease:
     left = max(row.expires_at - now, 0)
-    return Standing(row.name, row.holder if left else "", row.term, left)
+    return LeaderLease(row.name, row.holder if left else "", row.term, left)

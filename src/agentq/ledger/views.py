@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from agentq.contracts.service_values import Page, Stats, Wanted
 from agentq.contracts.store import (
     IN_TREE,
     ArtifactRow,
@@ -24,41 +24,9 @@ from agentq.core.task import Amounts, Task
 from agentq.ledger.codec import CODES, STATES, SpecCache, limits_of, to_task
 
 if TYPE_CHECKING:
+    from agentq.contracts.service_values import Explanation, Problem
     from agentq.core.limits import RoleLimits
     from agentq.core.triggers import Entry
-    from agentq.ledger.explain import Explanation
-    from agentq.ledger.replay import Problem
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """Which tasks to list; empty fields do not restrict. `cursor` comes from the page before."""
-
-    states: tuple[State, ...] = ()
-    role: str = ""
-    sender: str = ""
-    type: str = ""
-    labels: tuple[tuple[str, str], ...] = ()
-    cursor: int = 0
-    limit: int = 50
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Newest first. `cursor` is 0 on the last page."""
-
-    tasks: tuple[Task, ...]
-    cursor: int
-
-
-@dataclass(frozen=True, slots=True)
-class Stats:
-    """Counts by role and state, ages in milliseconds, and what waits to leave."""
-
-    by_role: dict[str, dict[str, int]]
-    oldest_ready_ms: dict[str, int]
-    outbox: dict[str, int]
-    last_position: int
 
 
 class Views:

@@ -13,13 +13,22 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from agentq.contracts.delivery import INGEST, RESULTS_PREFIX, Message
+from agentq.contracts.inbound_messages import (
+    Incoming,
+    Letter,
+    Outcome,
+    Verdict,
+    crowded,
+    needs_discarding,
+    opened,
+    unread,
+)
+from agentq.core.access import SYSTEM
 from agentq.core.errors import AgentqError, Unavailable
 from agentq.core.messages import too_large
 from agentq.daemon.filing import Entry, Filing, Waiting
 from agentq.daemon.letters import message_id
 from agentq.daemon.loop import Loop, log
-from agentq.ledger.ingest import Incoming, Letter, Outcome, Verdict, judge, needs_discarding
-from agentq.ledger.letters import crowded, opened, unread
 
 if TYPE_CHECKING:
     from agentq.contracts.delivery import Consumer, Received
@@ -51,7 +60,7 @@ class Ingest(Loop):
         #: Taken and not yet in the ledger, or not yet answered: one of the two was away.
         self._open: list[Entry] = []
         self._waiting = Waiting()
-        self._filing = Filing(parts.ledger, lambda: parts.artifacts, alarm.ring)
+        self._filing = Filing(parts.service, alarm.ring)
         self._trouble = ""
         self._was_full = False
 
@@ -61,7 +70,7 @@ class Ingest(Loop):
         consumer = self._consumer
         if not self._open:
             self._take(consumer)
-        self._waiting.renew(self._parts.ledger)
+        self._waiting.renew(self._parts.service)
         self._tell_of_files()
         self._open += self._stored()
         if self._open:
@@ -156,13 +165,13 @@ class Ingest(Loop):
         decided = self._try([letter])
         if not isinstance(decided, str):
             return decided[0]
-        self._parts.ledger.store.write(lambda tx: tx.now())  # raises if the ledger is to blame
+        self._parts.service.check_writable(SYSTEM)  # raises if the ledger is to blame
         return Verdict(Outcome.UNREADABLE, f"It cannot be taken in: {decided}")
 
     def _try(self, letters: Sequence[Letter]) -> list[Verdict] | str:
         """The verdicts, or why there are none."""
         try:
-            return judge(self._parts.ledger, letters)
+            return self._parts.service.judge_messages(SYSTEM, letters)
         except Unavailable:
             raise
         except AgentqError as error:

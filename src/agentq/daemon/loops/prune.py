@@ -8,9 +8,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from agentq.contracts.service_values import FilesLeft
 from agentq.core.durations import DURATION_SECONDS_MAX
 from agentq.daemon.loop import Loop
-from agentq.ledger.pruning import FilesLeft
 
 if TYPE_CHECKING:
     from agentq.client.queue import Queue

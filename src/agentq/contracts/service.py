@@ -1,0 +1,342 @@
+"""The service interface: every question and verb that a client, a worker or a loop may use.
+
+Whoever stands above the ledger speaks to this and to nothing below it: the SDK, the commands, the
+worker and the daemon today, an HTTP server for others. Each call says who asks (a `Principal`, see
+`core.access`), names tasks by their ids, and answers with plain values. What the table of access
+does not allow raises `Refused` with the code `not_permitted`, before anything is changed.
+
+`ref` is a task's id or the beginning of one that is unambiguous; `task_id` is the id itself. Verbs
+of an attempt name its `epoch` and raise `Stale` once it is fenced out. Times are milliseconds of
+the ledger's clock. The suite in tests/contracts/service is the executable half of this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, BinaryIO, Protocol
+
+from agentq.core.task import NOTHING, Amounts
+from agentq.core.triggers import FailureKind, Resolution, Ruling
+
+if TYPE_CHECKING:
+    from agentq.contracts.artifacts import Source, Stored
+    from agentq.contracts.inbound_messages import Letter, Verdict
+    from agentq.contracts.service_values import (
+        ArtifactInfo,
+        AttemptLease,
+        Capacity,
+        Circuit,
+        Completion,
+        Explanation,
+        LeaderLease,
+        OutboundEffect,
+        Page,
+        Problem,
+        PublishedResults,
+        Replayed,
+        RoleStanding,
+        Stats,
+        Wanted,
+    )
+    from agentq.core.access import Principal
+    from agentq.core.errors import AgentqError
+    from agentq.core.limits import RoleLimits
+    from agentq.core.task import Spec, Task
+    from agentq.core.triggers import Entry
+
+
+class Queries(Protocol):
+    """Looking. Nothing here changes anything."""
+
+    def now(self) -> int:
+        """Return the ledger's clock: the only one that leases are measured by."""
+
+    def task(self, who: Principal, ref: str) -> Task: ...
+    def tasks_by_id(self, who: Principal, ids: Sequence[str]) -> dict[str, Task]:
+        """Return the tasks of these exact ids; those that are not there are left out."""
+
+    def list_tasks(self, who: Principal, wanted: Wanted) -> Page: ...
+    def ids(self, who: Principal, prefix: str, limit: int = 50) -> list[str]:
+        """Return ids that start with this."""
+
+    def explain(self, who: Principal, ref: str) -> Explanation: ...
+    def stats(self, who: Principal) -> Stats: ...
+    def costs(self, who: Principal, by: str) -> dict[str, Amounts]:
+        """Return what was spent, summed up by `role`, `label` or `day`."""
+
+    def limits(self, who: Principal) -> dict[str, RoleLimits]:
+        """Return the limits of every role that the ledger has heard of."""
+
+    def circuits(self, who: Principal) -> list[Circuit]:
+        """Return the circuits that are open now, by provider."""
+
+    def history(self, who: Principal, ref: str) -> list[Entry]:
+        """Return everything that happened to one task, in order."""
+
+    def events_after(self, who: Principal, position: int, limit: int = 500) -> list[Entry]:
+        """Return what was committed after that position, in the order of commits, without gaps."""
+
+    def last_position(self, who: Principal) -> int: ...
+    def event_data(self, entry: Entry) -> dict[str, object]:
+        """Return what the trigger of an event carried, as plain data."""
+
+    def replay(self, who: Principal, ref: str) -> Replayed:
+        """Decide a task's life anew from its log, and say whether that gives what is stored."""
+
+    def verify(self, who: Principal) -> Iterator[tuple[int, list[Problem]]]:
+        """Replay every task's log and check every file: (looked at so far, problems found)."""
+
+    # What attempts read and left.
+
+    def context(self, who: Principal, ref: str) -> str:
+        """Return the full text of a task: its context file, else its instructions."""
+
+    def artifacts(self, who: Principal, ref: str) -> list[ArtifactInfo]: ...
+    def open_artifact(
+        self, who: Principal, ref: str, name: str, epoch: int = 0
+    ) -> tuple[Task, ArtifactInfo, BinaryIO]:
+        """Open a file of an attempt (the newest that has it), checked against its digest."""
+
+    def open_result(self, who: Principal, ref: str) -> tuple[Task, BinaryIO | None]:
+        """Open the result file of a complete task, checked; None if it gave only its summary."""
+
+
+class Submission(Protocol):
+    """Asking for work."""
+
+    def submit(
+        self,
+        who: Principal,
+        specs: Sequence[Spec],
+        contexts: Mapping[str, bytes] | None = None,
+        generated: Collection[str] = (),
+        under: tuple[str, int] | None = None,
+    ) -> list[Task]:
+        """Accept tasks, all or none. The same id or key and body gives the task that is there.
+
+        `contexts` are long texts by task id, `generated` the ids that nobody chose, and `under` is
+        the (task id, epoch) of the attempt that submits, if one does: its children are fenced.
+        """
+
+
+class Custody(Protocol):
+    """Taking work, and what the holder of an attempt says about it."""
+
+    def claim(
+        self,
+        who: Principal,
+        role: str,
+        count: int,
+        holder: str,
+        lease_ms: int = 0,
+        provider: str = "",
+        *,
+        gated: bool = False,
+    ) -> list[Task]:
+        """Take up to `count` ready tasks of a role. `lease_ms` 0 means as each task says.
+
+        `provider` is whose quota doing them will use: nothing is taken while its circuit is open.
+        `gated` ones complete only by a report which says that they were verified.
+        """
+
+    def claim_named(
+        self,
+        who: Principal,
+        ids: Sequence[str],
+        role: str,
+        holder: str,
+        lease_ms: int = 0,
+        provider: str = "",
+        *,
+        gated: bool = False,
+    ) -> list[Task]:
+        """Take those of these tasks that are ready and within the limits of their role."""
+
+    def claim_task(
+        self, who: Principal, ref: str, holder: str, lease_ms: int = 0, provider: str = ""
+    ) -> Task:
+        """Take this very task; raises `Refused` with the reason if it cannot be taken now."""
+
+    def complete_and_claim(
+        self,
+        who: Principal,
+        done: Sequence[Completion],
+        role: str,
+        count: int,
+        holder: str,
+        lease_ms: int = 0,
+        provider: str = "",
+        *,
+        ids: Sequence[str] | None = None,
+    ) -> tuple[list[Task | AgentqError], list[Task]]:
+        """Report these complete and take the next, in one transaction; of `ids`, if they are given.
+        Returns what became of each report, and what was taken."""
+
+    def renew(self, who: Principal, leases: Sequence[AttemptLease]) -> set[str]:
+        """Renew leases, all in one statement. A task id that is not in the answer is lost."""
+
+    def progress(
+        self, who: Principal, task_id: str, epoch: int, percent: int, note: str = ""
+    ) -> Task: ...
+    def spend(self, who: Principal, task_id: str, epoch: int, cost: Amounts) -> Task: ...
+    def put_artifacts(
+        self, who: Principal, task_id: str, epoch: int, files: Sequence[tuple[str, Source]]
+    ) -> list[Stored]:
+        """Store files and make them visible, all or none. A fenced-out attempt leaves nothing."""
+
+    def complete(
+        self,
+        who: Principal,
+        task_id: str,
+        epoch: int,
+        summary: str = "",
+        result: Source | Stored | None = None,
+        cost: Amounts = NOTHING,
+        *,
+        verified: bool = False,
+    ) -> Task:
+        """Report an attempt complete. `result` is a file to store, or one that is stored already.
+        Once the report is accepted, the result is published."""
+
+    def complete_many(self, who: Principal, done: Sequence[Completion]) -> list[Task | AgentqError]:
+        """Report many in one transaction; a refusal refuses only itself."""
+
+    def fail(
+        self,
+        who: Principal,
+        task_id: str,
+        epoch: int,
+        reason: str,
+        kind: FailureKind = FailureKind.TRANSIENT,
+        cost: Amounts = NOTHING,
+    ) -> Task: ...
+    def block(self, who: Principal, task_id: str, epoch: int, reason: str) -> Task: ...
+    def release(
+        self, who: Principal, task_id: str, epoch: int, reason: str = "", not_before: int = 0
+    ) -> Task:
+        """Give a task back without using an attempt."""
+
+    def stopped(self, who: Principal, task_id: str, epoch: int) -> Task | None:
+        """Say of a cancelled task that its agent is gone; None if there is nothing to say."""
+
+
+class Decisions(Protocol):
+    """What is decided about a task from outside. The principal's name stands in the log."""
+
+    def approve(self, who: Principal, ref: str, digest: str = "") -> Task:
+        """Let a task start; or, if it waits for review, accept its report."""
+
+    def reject(self, who: Principal, ref: str, reason: str = "", *, changes: bool = False) -> Task:
+        """Refuse to let a task start; or, of a report, ask for changes or reject it for good."""
+
+    def verdict(self, who: Principal, ref: str, ruling: Ruling, feedback: str = "") -> Task: ...
+    def answer(
+        self,
+        who: Principal,
+        ref: str,
+        text: str = "",
+        resolution: Resolution = Resolution.RETRY,
+        extra_budget: Amounts = NOTHING,
+    ) -> Task: ...
+    def cancel(self, who: Principal, ref: str, reason: str = "") -> Task: ...
+    def requeue(self, who: Principal, ref: str, reason: str = "") -> Task: ...
+    def comment(self, who: Principal, ref: str, text: str, epoch: int = 0) -> Task:
+        """Leave a note. With an `epoch` the holder of that attempt speaks, and is fenced."""
+
+
+class Administration(Protocol):
+    """What a role may have, what may be spent, what is kept."""
+
+    def set_limits(self, who: Principal, role: str, limits: RoleLimits) -> None: ...
+    def open_circuit(
+        self, who: Principal, provider: str, until_ms: int, reason: str = ""
+    ) -> Circuit:
+        """Let nobody claim for this provider before that moment; how its circuit stands now."""
+
+    def close_circuit(self, who: Principal, provider: str) -> bool:
+        """Let claims for this provider begin again at once; whether its circuit was open."""
+
+    def raise_tree_budget(self, who: Principal, ref: str, extra: Amounts) -> Task:
+        """Let a task and all that descend from it spend more together."""
+
+    def prune(self, who: Principal, before_ms: int) -> int:
+        """Delete tasks that ended by that moment, with their files; how many. `FilesLeft` if
+        some files could not be removed: the next call does."""
+
+    def lanes(self, who: Principal) -> frozenset[str]:
+        """Return the lanes whose effects are stored until somebody carries them out."""
+
+    def open_lanes(self, who: Principal, lanes: Sequence[str]) -> None: ...
+    def close_lanes(self, who: Principal, lanes: Sequence[str]) -> None: ...
+
+
+class Operations(Protocol):
+    """What the loops of an installation need."""
+
+    def tick(self, who: Principal) -> int:
+        """Apply time to every task whose moment has come; how many changed."""
+
+    def next_wake(self, who: Principal) -> int:
+        """Return the earliest moment at which time matters to a task; 0 if there is none."""
+
+    def check_writable(self, who: Principal) -> None:
+        """Raise `Unavailable` unless the ledger can be written to now."""
+
+    def hold_leader_leases(
+        self, who: Principal, names: Sequence[str], holder: str, length_ms: int
+    ) -> dict[str, LeaderLease]:
+        """Renew those that are the holder's, take those that are nobody's; how all stand."""
+
+    def give_up_leader_leases(self, who: Principal, names: Sequence[str], holder: str) -> list[str]:
+        """End those that are the holder's, so that others may take them at once; which."""
+
+    def leader_leases(self, who: Principal) -> dict[str, LeaderLease]: ...
+    def outbox_batch(
+        self, who: Principal, lane: str, count: int, *, evidence: bool = False
+    ) -> list[OutboundEffect]:
+        """Return the oldest effects of a lane that are due, hidden from nobody; with `evidence`
+        also what is recorded of their tasks' files."""
+
+    def settle_outbox(
+        self,
+        who: Principal,
+        done: Sequence[OutboundEffect],
+        failed: Sequence[OutboundEffect] = (),
+    ) -> None:
+        """Forget what was carried out; what was not comes again, later each time."""
+
+    def publish_results(self, who: Principal, count: int = 100) -> PublishedResults:
+        """Publish accepted results that are not published yet. This is the one place that does."""
+
+    def roles(self, who: Principal) -> list[RoleStanding]: ...
+    def ready_counts(self, who: Principal) -> dict[str, int]:
+        """Return how many tasks of each role are ready; roles without any are left out."""
+
+    def most_urgent_ready(
+        self,
+        who: Principal,
+        role: str,
+        count: int,
+        before_ms: int,
+        passed_over: Collection[tuple[str, int]] = (),
+    ) -> list[Task]:
+        """Return tasks of a role that have been ready since before that moment, the most urgent
+        first, without those that are passed over: (task id, version)."""
+
+    def capacity(self, who: Principal, role: str) -> Capacity: ...
+    def resource_holders(self, who: Principal, resources: Sequence[str]) -> dict[str, str]:
+        """Return which of these exclusive resources are held, and by which task."""
+
+    def judge_messages(self, who: Principal, letters: Sequence[Letter]) -> list[Verdict]:
+        """Take in what programs that speak only messages say, in their order; each verdict is
+        committed. One that brings files waits until they are stored."""
+
+    def store_message_files(self, who: Principal, letter: Letter, epoch: int) -> None:
+        """Store what came with a message of an attempt that holds its task."""
+
+    def discard_message_files(self, who: Principal, letter: Letter) -> None:
+        """Remove what was stored for a message that was refused."""
+
+
+class Service(Queries, Submission, Custody, Decisions, Administration, Operations, Protocol):
+    """All of it."""

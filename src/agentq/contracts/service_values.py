@@ -1,0 +1,175 @@
+"""What the service answers with: plain values in users' words, and never a row of a store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from agentq.core.errors import Unavailable
+from agentq.core.states import State
+
+if TYPE_CHECKING:
+    from agentq.core.limits import RoleLimits
+    from agentq.core.task import Amounts, Task
+    from agentq.core.triggers import Entry
+
+# -- looking ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which tasks to list; empty fields do not restrict. `cursor` comes from the page before."""
+
+    states: tuple[State, ...] = ()
+    role: str = ""
+    sender: str = ""
+    type: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
+    cursor: int = 0
+    limit: int = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Newest first. `cursor` is 0 on the last page."""
+
+    tasks: tuple[Task, ...]
+    cursor: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Counts by role and state, ages in milliseconds, and what waits to leave."""
+
+    by_role: dict[str, dict[str, int]]
+    oldest_ready_ms: dict[str, int]
+    outbox: dict[str, int]
+    last_position: int
+
+
+class ArtifactInfo(NamedTuple):
+    """What is recorded of a file that an attempt left."""
+
+    epoch: int
+    name: str
+    size: int
+    sha256: str
+    media_type: str
+    at: int
+
+
+class Circuit(NamedTuple):
+    """A provider that does not serve before `open_until`; moments are the ledger's milliseconds."""
+
+    provider: str
+    open_until: int
+    reason: str
+    opened_at: int
+    opened_by: str
+
+
+class Explanation(NamedTuple):
+    """`headline` in one sentence, each cause with what to do about it."""
+
+    task: Task
+    headline: str
+    causes: tuple[tuple[str, str], ...]
+
+
+class Problem(NamedTuple):
+    """Something that does not add up, and whose it is."""
+
+    task_id: str
+    what: str
+
+
+class Replayed(NamedTuple):
+    """Each event with the task it left, and what does not add up (nothing: it is proved)."""
+
+    task: Task
+    steps: tuple[tuple[Entry, Task], ...]
+    problems: tuple[Problem, ...]
+
+
+# -- working ---------------------------------------------------------------------------------------
+
+
+class AttemptLease(NamedTuple):
+    """A lease to renew: of which attempt, and for how long from now."""
+
+    task_id: str
+    epoch: int
+    lease_ms: int
+
+
+class Completion(NamedTuple):
+    """One of many reports that attempts are complete."""
+
+    task_id: str
+    epoch: int
+    summary: str = ""
+
+
+# -- operating -------------------------------------------------------------------------------------
+
+
+class RoleStanding(NamedTuple):
+    """A role that the ledger has heard of: its limits, whose quota its workers use, and when one of
+    them last asked for work."""
+
+    name: str
+    limits: RoleLimits
+    is_limited: bool
+    provider: str
+    seen_at: int
+
+
+class Capacity(NamedTuple):
+    """How many more tasks of a role may start now (-1: any number), and what it spent today."""
+
+    free: int
+    today: Amounts
+
+
+class OutboundEffect(NamedTuple):
+    """An effect that waits to be carried out: what it says, and its task as that stands now."""
+
+    sequence: int
+    id: str
+    kind: str
+    data: Mapping[str, Any]
+    task: Task
+    tries: int
+    artifacts: tuple[ArtifactInfo, ...] = ()
+
+
+class PublishedResults(NamedTuple):
+    """How many accepted results were published and how many could not be; why, by task, where it
+    is the first time. `more` says that others wait."""
+
+    published: int
+    failed: int
+    reasons: tuple[tuple[str, str], ...]
+    more: bool
+
+
+class LeaderLease(NamedTuple):
+    """Which process alone may run a loop: its holder ("" for nobody), for how much longer.
+    `number` grows whenever it changes hands."""
+
+    name: str
+    holder: str
+    number: int
+    left_ms: int
+
+
+#: How long a leader lease may be.
+LEADER_LEASE_MS_MIN, LEADER_LEASE_MS_MAX = 100, 3600 * 1000
+
+
+class FilesLeft(Unavailable):
+    """Tasks were deleted, and some of their files are still there. The ledger knows which."""
+
+    deleted = 0
+    why = ""

@@ -1,0 +1,68 @@
+"""Effects on their way out: looked at without hiding them, acked once somebody else has them.
+
+Two that do it at once carry some effects out twice, under the same id, which everybody must bear
+anyway. In return nothing has to be committed before an effect leaves, and only the ack is written.
+A loop that does it all the time runs alone (see `ledger.terms`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from agentq.contracts.service_values import ArtifactInfo, OutboundEffect
+from agentq.contracts.store import ArtifactRow, LeavingRow, Reader, Store, Tx
+from agentq.ledger.codec import decode_spec, to_task
+
+#: How long what could not be carried out waits for its next try: doubled each time, to this.
+_POSTPONE_MS, _POSTPONE_MS_MAX = 1000, 5 * 60 * 1000
+
+
+class Outbox:
+    """The outbox of one ledger."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def batch(self, lane: str, count: int, *, evidence: bool = False) -> list[OutboundEffect]:
+        """Return the oldest effects of a lane that are due; with `evidence` also what is recorded
+        of their tasks' artifacts."""
+
+        def look(reader: Reader) -> list[tuple[LeavingRow, list[ArtifactRow]]]:
+            rows = reader.leaving(lane, count)
+            if not evidence:
+                return [(row, []) for row in rows]
+            return [(row, reader.artifacts_of(row.task.hot.key)) for row in rows]
+
+        return [_effect(row, listed) for row, listed in self._store.read(look)]
+
+    def settle(self, done: Sequence[OutboundEffect], failed: Sequence[OutboundEffect] = ()) -> None:
+        """Forget what was carried out; what was not comes again, later each time."""
+        if not done and not failed:
+            return
+
+        def change(tx: Tx) -> None:
+            # If this is lost with a machine, the effects leave once more.
+            tx.relax()
+            if done:
+                tx.ack_effects([each.sequence for each in done])
+            now = tx.now() if failed else 0
+            for tries in sorted({each.tries for each in failed}):
+                some = [each.sequence for each in failed if each.tries == tries]
+                tx.postpone_effects(some, now + _postponed_ms(tries))
+
+        self._store.write(change)
+
+
+def _postponed_ms(tries: int) -> int:
+    return min(_POSTPONE_MS << min(tries, 20), _POSTPONE_MS_MAX)
+
+
+def _effect(row: LeavingRow, artifacts: Sequence[ArtifactRow]) -> OutboundEffect:
+    effect, (hot, spec) = row
+    data = msgspec.json.decode(effect.payload)
+    kind = str(data.pop("effect", ""))
+    task = to_task(hot, decode_spec(spec.body), spec.submitted_at)
+    files = tuple(ArtifactInfo(*each[1:]) for each in artifacts)
+    return OutboundEffect(effect.sequence, effect.effect_id, kind, data, task, effect.tries, files)

@@ -1,0 +1,191 @@
+"""The service interface over a ledger in this process (see `contracts.service`).
+
+It is put together by topic: `service_access` decides whether the principal may, `service_queries`
+looks, `service_custody` submits, hands out and takes in, `service_decisions` is for whoever decides
+from outside, and here is what the loops of an installation need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from agentq.core.access import Action, Principal
+from agentq.ledger.service_decisions import Decisions
+
+if TYPE_CHECKING:
+    from agentq.contracts.inbound_messages import Letter, Verdict
+    from agentq.contracts.service_values import (
+        Capacity,
+        LeaderLease,
+        OutboundEffect,
+        PublishedResults,
+        RoleStanding,
+    )
+    from agentq.contracts.store import Reader, RoleRow, TaskRow
+    from agentq.core.task import Task
+
+_PAGE = 500
+
+
+class EmbeddedService(Decisions):
+    """Implements `contracts.service.Service` with the ledger and artifact store of this process."""
+
+    # -- time ------------------------------------------------------------------------------------
+
+    def tick(self, who: Principal) -> int:
+        self._check(who, Action.TICK)
+        changed = self._ledger.tick()
+        self._try_to_publish()
+        return changed
+
+    def next_wake(self, who: Principal) -> int:
+        self._check(who, Action.TICK)
+        return self._views.next_wake()
+
+    def check_writable(self, who: Principal) -> None:
+        self._check(who, Action.OPERATE)
+        self._store.write(lambda tx: tx.now())
+
+    # -- leader leases -----------------------------------------------------------------------------
+
+    def hold_leader_leases(
+        self, who: Principal, names: Sequence[str], holder: str, length_ms: int
+    ) -> dict[str, LeaderLease]:
+        from agentq.ledger.terms import Terms
+
+        self._check(who, Action.OPERATE)
+        return Terms(self._store).hold(names, holder, length_ms)
+
+    def give_up_leader_leases(self, who: Principal, names: Sequence[str], holder: str) -> list[str]:
+        from agentq.ledger.terms import Terms
+
+        self._check(who, Action.OPERATE)
+        return Terms(self._store).give_up(names, holder)
+
+    def leader_leases(self, who: Principal) -> dict[str, LeaderLease]:
+        from agentq.ledger.terms import Terms
+
+        self._check(who, Action.READ, "who runs the loops")
+        return Terms(self._store).standing()
+
+    # -- effects -----------------------------------------------------------------------------------
+
+    def outbox_batch(
+        self, who: Principal, lane: str, count: int, *, evidence: bool = False
+    ) -> list[OutboundEffect]:
+        from agentq.ledger.outbox import Outbox
+
+        self._check(who, Action.OPERATE)
+        return Outbox(self._store).batch(lane, count, evidence=evidence)
+
+    def settle_outbox(
+        self,
+        who: Principal,
+        done: Sequence[OutboundEffect],
+        failed: Sequence[OutboundEffect] = (),
+    ) -> None:
+        from agentq.ledger.outbox import Outbox
+
+        self._check(who, Action.OPERATE)
+        Outbox(self._store).settle(done, failed)
+
+    def publish_results(self, who: Principal, count: int = 100) -> PublishedResults:
+        self._check(who, Action.OPERATE)
+        return self._publish_waiting(count)
+
+    # -- roles -------------------------------------------------------------------------------------
+
+    def roles(self, who: Principal) -> list[RoleStanding]:
+        from agentq.contracts.service_values import RoleStanding
+        from agentq.ledger.codec import limits_of
+
+        self._check(who, Action.READ, "the roles")
+        rows = self._store.read(lambda reader: reader.roles())
+        return [
+            RoleStanding(row.name, limits_of(row), row.is_limited, row.provider, row.seen_at)
+            for row in rows
+        ]
+
+    def ready_counts(self, who: Principal) -> dict[str, int]:
+        self._check(who, Action.READ, "the counts of all tasks")
+        return self._store.read(lambda reader: reader.ready_counts())
+
+    def most_urgent_ready(
+        self,
+        who: Principal,
+        role: str,
+        count: int,
+        before_ms: int,
+        passed_over: Collection[tuple[str, int]] = (),
+    ) -> list[Task]:
+        from agentq.ledger.codec import decode_spec, to_task
+
+        self._check(who, Action.READ, "the list of tasks")
+        role_id = self._store.role_ids((role,))[role]
+        found: list[Task] = []
+        priority, key = -1, 0
+        size = min(count + len(passed_over), _PAGE)
+        while len(found) < count:
+            after = partial(
+                _ready_after, role=role_id, before=before_ms, count=size, priority=priority, key=key
+            )
+            rows = self._store.read(after)
+            for hot, spec in rows:
+                task = to_task(hot, decode_spec(spec.body), spec.submitted_at)
+                priority, key = task.spec.priority.rank, hot.key
+                if (task.id, task.version) not in passed_over:
+                    found.append(task)
+            if len(rows) < size:
+                break
+        return found[:count]
+
+    def capacity(self, who: Principal, role: str) -> Capacity:
+        self._check(who, Action.READ, "the limits of roles")
+        role_id = self._store.role_ids((role,))[role]
+        return self._store.read(lambda reader: _capacity(reader, reader.role(role_id)))
+
+    def resource_holders(self, who: Principal, resources: Sequence[str]) -> dict[str, str]:
+        self._check(who, Action.READ, "who holds resources")
+        return self._store.read(lambda reader: reader.holders_of(resources)) if resources else {}
+
+    # -- messages ----------------------------------------------------------------------------------
+
+    def judge_messages(self, who: Principal, letters: Sequence[Letter]) -> list[Verdict]:
+        from agentq.ledger.ingest import judge
+
+        self._check(who, Action.OPERATE)
+        return judge(self._ledger, letters)
+
+    def store_message_files(self, who: Principal, letter: Letter, epoch: int) -> None:
+        from agentq.ledger.letters import store_files
+
+        self._check(who, Action.OPERATE)
+        store_files(self._artifacts, letter, epoch)
+
+    def discard_message_files(self, who: Principal, letter: Letter) -> None:
+        from agentq.ledger.letters import discard_unrecorded
+
+        self._check(who, Action.OPERATE)
+        discard_unrecorded(self._views, self._artifacts, letter)
+
+
+def _ready_after(reader: Reader, **wanted: int) -> list[TaskRow]:
+    return reader.ready_after(**wanted)
+
+
+def _capacity(reader: Reader, row: RoleRow) -> Capacity:
+    """How much room the limits of a role leave at this moment."""
+    from agentq.contracts.service_values import Capacity
+    from agentq.core.task import NOTHING
+    from agentq.ledger.codec import limits_of
+    from agentq.ledger.costs import spent_today
+
+    limits, today = limits_of(row), NOTHING
+    free = limits.room(*reader.occupancy(row.id))[0] if row.is_limited else -1
+    if free and limits.daily != NOTHING:
+        today = spent_today(reader, row.name, reader.now())
+        if limits.used_up(today):
+            free = 0
+    return Capacity(free, today)

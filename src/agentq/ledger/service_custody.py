@@ -1,0 +1,417 @@
+"""The verbs of the service interface that hand work out and take its results in."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agentq.contracts.artifacts import Stored
+from agentq.contracts.store import Lease
+from agentq.core.access import Action, Principal, PrincipalKind
+from agentq.core.errors import (
+    AgentqError,
+    Conflict,
+    Damaged,
+    Invalid,
+    NotFound,
+    Refused,
+    Stale,
+    Unavailable,
+)
+from agentq.core.limits import SUMMARY_CHARS_MAX, shorten
+from agentq.core.secrets import redact
+from agentq.core.states import State
+from agentq.core.task import NOTHING, Amounts, Spec, Task
+from agentq.core.triggers import (
+    AddArtifact,
+    Block,
+    FailureKind,
+    Progress,
+    Release,
+    Report,
+    Spend,
+    Stopped,
+    Trigger,
+)
+from agentq.ledger.service_queries import Queries
+
+if TYPE_CHECKING:
+    from agentq.contracts.artifacts import Source
+    from agentq.contracts.service_values import AttemptLease, Completion, PublishedResults
+    from agentq.ledger.claims import Held
+
+log = logging.getLogger("agentq.service")
+
+RESULTS_LANE = "results"
+RESULT_NAME = "result.md"
+
+
+def brief(text: str) -> str:
+    """A text as it goes into the log: without secrets, and not endless."""
+    return shorten(redact(text), SUMMARY_CHARS_MAX)
+
+
+class Custody(Queries):
+    """Submits, hands out, takes in."""
+
+    # -- asking for work -------------------------------------------------------------------------
+
+    def submit(
+        self,
+        who: Principal,
+        specs: Sequence[Spec],
+        contexts: Mapping[str, bytes] | None = None,
+        generated: Collection[str] = (),
+        under: tuple[str, int] | None = None,
+    ) -> list[Task]:
+        if who.kind is PrincipalKind.ATTEMPT and under is None:
+            under = (who.task_id, who.epoch)
+        if under is None:
+            self._check(who, Action.SUBMIT, "a task")
+            fence = None
+        else:
+            self._check_attempt(who, Action.SUBMIT, *under)
+            specs = [_child(spec, under[0]) for spec in specs]
+            fence = (self._key(under[0]), under[1])
+        if not contexts:
+            return [each.task for each in self._ledger.submit(specs, generated, fence)]
+        staged: list[tuple[str, str]] = []
+        try:
+            specs = [self._stage(spec, contexts, staged) for spec in specs]
+            tasks = [each.task for each in self._ledger.submit(specs, generated, fence)]
+        except (Invalid, Conflict, Refused, NotFound):
+            # Refused for certain. Of anything else (a lost answer, an interrupt) nobody knows
+            # whether it was committed: then the context stays, and `prune` sweeps what is orphaned.
+            for task_id, sha256 in staged:
+                self._artifacts.discard_context(task_id, sha256)
+            raise
+        self._settle_contexts(staged, {task.id for task in tasks}, specs)
+        return tasks
+
+    def _stage(
+        self, spec: Spec, contexts: Mapping[str, bytes], staged: list[tuple[str, str]]
+    ) -> Spec:
+        if spec.next:
+            children = tuple(self._stage(child, contexts, staged) for child in spec.next)
+            spec = replace(spec, next=children)
+        if spec.id not in contexts:
+            return spec
+        stored = self._artifacts.stage_context(spec.id, contexts[spec.id])
+        staged.append((spec.id, stored.sha256))
+        return replace(spec, context_sha256=stored.sha256)
+
+    def _settle_contexts(
+        self, staged: Sequence[tuple[str, str]], accepted: set[str], specs: Sequence[Spec]
+    ) -> None:
+        waiting = {child.id for spec in specs if spec.id in accepted for child in _all_next(spec)}
+        for task_id, sha256 in staged:
+            if task_id in accepted:
+                self._publish_context(task_id, sha256)
+            elif task_id not in waiting:
+                # The same words had made a task before, under another id: ours is not needed.
+                self._artifacts.discard_context(task_id, sha256)
+
+    def _publish_context(self, task_id: str, sha256: str) -> None:
+        # The task is accepted whatever happens here: whoever reads its context publishes it first.
+        with contextlib.suppress(Unavailable, Conflict):
+            self._artifacts.publish_context(task_id, sha256)
+
+    # -- taking work -----------------------------------------------------------------------------
+
+    def claim(
+        self,
+        who: Principal,
+        role: str,
+        count: int,
+        holder: str,
+        lease_ms: int = 0,
+        provider: str = "",
+        *,
+        gated: bool = False,
+    ) -> list[Task]:
+        self._check(who, Action.CLAIM, role=role)
+        return self._taken(self._ledger.claim(role, count, holder, lease_ms, provider, gated=gated))
+
+    def claim_named(
+        self,
+        who: Principal,
+        ids: Sequence[str],
+        role: str,
+        holder: str,
+        lease_ms: int = 0,
+        provider: str = "",
+        *,
+        gated: bool = False,
+    ) -> list[Task]:
+        self._check(who, Action.CLAIM, role=role)
+        _, held = self._ledger.claim_named(ids, role, holder, lease_ms, provider, gated=gated)
+        return self._taken(held)
+
+    def claim_task(
+        self, who: Principal, ref: str, holder: str, lease_ms: int = 0, provider: str = ""
+    ) -> Task:
+        key, _ = self._find(who, Action.CLAIM, ref)
+        return self._taken([self._ledger.claim_task(key, holder, lease_ms, provider)])[0]
+
+    def complete_and_claim(
+        self,
+        who: Principal,
+        done: Sequence[Completion],
+        role: str,
+        count: int,
+        holder: str,
+        lease_ms: int = 0,
+        provider: str = "",
+        *,
+        ids: Sequence[str] | None = None,
+    ) -> tuple[list[Task | AgentqError], list[Task]]:
+        self._check(who, Action.CLAIM, role=role)
+        reports = self._reports(who, done)
+        if ids is None:
+            outcomes, held = self._ledger.turn_over(
+                reports, role, count, holder, lease_ms, provider
+            )
+        else:
+            outcomes, held = self._ledger.claim_named(
+                ids[:count], role, holder, lease_ms, provider, items=reports
+            )
+        self._after_many(outcomes)
+        return outcomes, self._taken(held)
+
+    def _taken(self, held: Sequence[Held]) -> list[Task]:
+        for each in held:
+            self._remember(each.task.id, each.key)
+        return [each.task for each in held]
+
+    # -- what the holder says ----------------------------------------------------------------------
+
+    def renew(self, who: Principal, leases: Sequence[AttemptLease]) -> set[str]:
+        for each in leases:
+            self._check_attempt(who, Action.RENEW, each.task_id, each.epoch)
+        keys = self._claimed_keys
+        unknown = [each.task_id for each in leases if each.task_id not in keys]
+        if unknown:
+            # Of those that are gone no lease can be renewed.
+            keys = keys | self._store.read(lambda reader: reader.keys(unknown))
+        asked = {keys[each.task_id]: each for each in leases if each.task_id in keys}
+        rows = [Lease(key, each.epoch, each.lease_ms) for key, each in asked.items()]
+        return {asked[key].task_id for key in self._ledger.heartbeat(rows)} if rows else set()
+
+    def progress(
+        self, who: Principal, task_id: str, epoch: int, percent: int, note: str = ""
+    ) -> Task:
+        self._check_attempt(who, Action.PROGRESS, task_id, epoch)
+        return self._apply(task_id, Progress(epoch, percent, redact(note)))
+
+    def spend(self, who: Principal, task_id: str, epoch: int, cost: Amounts) -> Task:
+        self._check_attempt(who, Action.SPEND, task_id, epoch)
+        return self._apply(task_id, Spend(epoch, cost))
+
+    def fail(
+        self,
+        who: Principal,
+        task_id: str,
+        epoch: int,
+        reason: str,
+        kind: FailureKind = FailureKind.TRANSIENT,
+        cost: Amounts = NOTHING,
+    ) -> Task:
+        self._check_attempt(who, Action.FAIL, task_id, epoch)
+        return self._ledger.fail(self._key(task_id), epoch, brief(reason), FailureKind(kind), cost)
+
+    def block(self, who: Principal, task_id: str, epoch: int, reason: str) -> Task:
+        self._check_attempt(who, Action.BLOCK, task_id, epoch)
+        return self._apply(task_id, Block(epoch, brief(reason)))
+
+    def release(
+        self, who: Principal, task_id: str, epoch: int, reason: str = "", not_before: int = 0
+    ) -> Task:
+        self._check_attempt(who, Action.RELEASE, task_id, epoch)
+        return self._apply(task_id, Release(epoch, brief(reason), not_before))
+
+    def stopped(self, who: Principal, task_id: str, epoch: int) -> Task | None:
+        self._check_attempt(who, Action.STOP, task_id, epoch)
+        key = self._key(task_id)
+        task = self._views.get_many([key]).get(key)
+        if task is None or task.state is not State.CANCELLED or task.epoch != epoch:
+            return None
+        return self._ledger.tell(key, Stopped(epoch))
+
+    def _apply(self, task_id: str, trigger: Trigger) -> Task:
+        return self._ledger.tell(self._key(task_id), trigger)
+
+    # -- files -------------------------------------------------------------------------------------
+
+    def put_artifacts(
+        self, who: Principal, task_id: str, epoch: int, files: Sequence[tuple[str, Source]]
+    ) -> list[Stored]:
+        self._check_attempt(who, Action.PUT_ARTIFACT, task_id, epoch)
+        key = self._key(task_id)
+        return self._put(key, self._views.get_many([key]).get(key), task_id, epoch, files)
+
+    def _put(
+        self,
+        key: int,
+        task: Task | None,
+        task_id: str,
+        epoch: int,
+        files: Sequence[tuple[str, Source]],
+    ) -> list[Stored]:
+        """Store files of an attempt that holds its task, as that was read just now."""
+        if task is None or task.epoch != epoch or task.state is not State.IN_PROGRESS:
+            names = ", ".join(name for name, _ in files)
+            raise Stale(
+                f"Attempt {epoch} does not hold {task_id}; {names} was not stored.",
+                "Stop working on it.",
+            )
+        artifacts = self._artifacts
+        stored = [artifacts.put(task_id, epoch, name, source) for name, source in files]
+        try:
+            self._ledger.record_artifacts(
+                key,
+                [
+                    AddArtifact(epoch, each.name, each.size, each.sha256, each.media_type)
+                    for each in stored
+                ],
+            )
+        except Stale:
+            recorded = {(row.epoch, row.name) for row in self._views.artifacts(key)}
+            for each in stored:
+                if (epoch, each.name) not in recorded:
+                    artifacts.discard(task_id, epoch, each.name)
+            raise
+        return stored
+
+    # -- reports -----------------------------------------------------------------------------------
+
+    def complete(
+        self,
+        who: Principal,
+        task_id: str,
+        epoch: int,
+        summary: str = "",
+        result: Source | Stored | None = None,
+        cost: Amounts = NOTHING,
+        *,
+        verified: bool = False,
+    ) -> Task:
+        self._check_attempt(who, Action.COMPLETE, task_id, epoch)
+        key = self._key(task_id)
+        name, sha256 = "", ""
+        if isinstance(result, Stored):
+            name, sha256 = result.name, result.sha256
+        elif result is not None:
+            name, sha256 = self._put_result(key, task_id, epoch, result, verified=verified)
+        report = Report(epoch, brief(summary), name, sha256, cost=cost, verified=verified)
+        task = self._ledger.tell(key, report)
+        self._after_completion(task)
+        return task
+
+    def _put_result(
+        self, key: int, task_id: str, epoch: int, result: Source, *, verified: bool
+    ) -> tuple[str, str]:
+        task = self._views.get_many([key]).get(key)
+        if task is not None and task.memo.gated and not verified:
+            return "", ""  # the ledger refuses the report: nothing is kept of it
+        try:
+            stored = self._put(key, task, task_id, epoch, [(RESULT_NAME, result)])[0]
+        except Stale:
+            # Too late for the file. The ledger judges the report all the same: it is a retry of
+            # one that was accepted, or it comes too late and is kept as evidence.
+            return RESULT_NAME, _sha256(result)
+        return RESULT_NAME, stored.sha256
+
+    def complete_many(self, who: Principal, done: Sequence[Completion]) -> list[Task | AgentqError]:
+        outcomes = self._ledger.tell_many(self._reports(who, done))
+        self._after_many(outcomes)
+        return outcomes
+
+    def _reports(self, who: Principal, done: Sequence[Completion]) -> list[tuple[int, Trigger]]:
+        for each in done:
+            self._check_attempt(who, Action.COMPLETE, each.task_id, each.epoch)
+        keys = self._keys([each.task_id for each in done])
+        return [(keys[each.task_id], Report(each.epoch, brief(each.summary))) for each in done]
+
+    def _after_many(self, outcomes: Sequence[Task | AgentqError]) -> None:
+        for outcome in outcomes:
+            if not isinstance(outcome, AgentqError):
+                self._after_completion(outcome)
+
+    def _after_completion(self, task: Task) -> None:
+        """What a completion makes visible outside the ledger. The completion stands whatever
+        happens here: what is not published now waits in the outbox."""
+        if task.state is not State.COMPLETE:
+            return
+        for child in task.spec.next:
+            if child.context_sha256:
+                self._publish_context(child.id, child.context_sha256)
+        report = task.memo.report
+        if report is not None and report.result:
+            self._try_to_publish()
+
+    def _try_to_publish(self) -> None:
+        try:
+            self._publish_waiting(100)
+        except Unavailable as error:
+            log.warning("results are published later: %s", error)
+
+    def _publish_waiting(self, count: int) -> PublishedResults:
+        """Publish what the outbox holds. Another process may be at it: the same again is fine."""
+        from agentq.contracts.service_values import PublishedResults
+        from agentq.ledger.outbox import Outbox
+
+        outbox = Outbox(self._store)
+        effects = outbox.batch(RESULTS_LANE, count)
+        done, failed, reasons = [], [], []
+        try:
+            for effect in effects:
+                data = effect.data
+                try:
+                    self._publish(
+                        effect.task.id, int(data["epoch"]), str(data["name"]), str(data["sha256"])
+                    )
+                except (Damaged, Conflict, NotFound, Invalid) as error:
+                    # Its evidence is not what was recorded: that mends by hand only, and must not
+                    # keep others from being published.
+                    failed.append(effect)
+                    if effect.tries == 0:
+                        reasons.append((effect.task.id, str(error)))
+                else:
+                    done.append(effect)
+        finally:
+            outbox.settle(done, failed)  # also what was done before the disk went away
+        return PublishedResults(len(done), len(failed), tuple(reasons), len(effects) == count)
+
+
+def _child(spec: Spec, parent: str) -> Spec:
+    """What an attempt submits belongs to its task."""
+    if spec.parent == parent:
+        return spec
+    if spec.parent:
+        raise Refused(
+            f"An attempt at {parent} cannot submit a child of {spec.parent}. Nothing was changed.",
+            "Leave the parent out: it is the attempt's own task.",
+            code="not_permitted",
+        )
+    return replace(spec, parent=parent)
+
+
+def _all_next(spec: Spec) -> list[Spec]:
+    """Everything that a task names as next, to any depth."""
+    return [each for child in spec.next for each in (child, *_all_next(child))]
+
+
+def _sha256(source: Source) -> str:
+    if isinstance(source, bytes):
+        return hashlib.sha256(source).hexdigest()
+    if isinstance(source, os.PathLike):
+        with Path(source).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    source.seek(0)
+    return hashlib.sha256(source.read()).hexdigest()

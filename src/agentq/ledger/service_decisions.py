@@ -1,0 +1,168 @@
+"""The verbs of the service interface by which somebody decides: about a task, or about a role."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from agentq.core.access import Action, Principal, PrincipalKind
+from agentq.core.errors import Refused
+from agentq.core.secrets import redact
+from agentq.core.states import State
+from agentq.core.task import NOTHING, Amounts, Task
+from agentq.core.triggers import (
+    Answer,
+    Approve,
+    Cancel,
+    Comment,
+    Reject,
+    Resolution,
+    Ruling,
+    Verdict,
+)
+from agentq.ledger.service_custody import Custody, brief
+
+if TYPE_CHECKING:
+    from agentq.contracts.service_values import Circuit
+    from agentq.core.limits import RoleLimits
+
+#: A staged context older than this whose task never came is an orphan.
+_ORPHAN_MS = 24 * 3600 * 1000
+
+
+class Decisions(Custody):
+    """Decides about tasks and roles. Who did stands in the log, by name and by how it is known."""
+
+    # -- tasks -----------------------------------------------------------------------------------
+
+    def approve(self, who: Principal, ref: str, digest: str = "") -> Task:
+        key, task = self._views.find(ref)
+        if task.state is State.REVIEW:
+            return self._judge(who, key, task, Ruling.ACCEPT, "")
+        self._check_task(who, Action.APPROVE, task)
+        # The name of a role, or what an attempt submitted, is never a person's own.
+        own = (
+            who.kind is PrincipalKind.PERSON
+            and not self._four_eyes
+            and who.name == task.spec.sender
+            and not task.spec.parent
+        )
+        return self._ledger.tell(key, Approve(who.name, digest, who.how, own))
+
+    def reject(self, who: Principal, ref: str, reason: str = "", *, changes: bool = False) -> Task:
+        key, task = self._views.find(ref)
+        if task.state is State.REVIEW:
+            ruling = Ruling.CHANGES if changes else Ruling.REJECT
+            return self._judge(who, key, task, ruling, reason)
+        self._check_task(who, Action.REJECT, task)
+        if changes:
+            raise Refused(
+                f"{task.id} is {task.state}: there is no report to ask changes of. Nothing was"
+                " changed.",
+                "Changes can be asked for while a task is in review.",
+            )
+        return self._ledger.tell(key, Reject(who.name, reason, who.how))
+
+    def verdict(self, who: Principal, ref: str, ruling: Ruling, feedback: str = "") -> Task:
+        key, task = self._views.find(ref)
+        return self._judge(who, key, task, Ruling(ruling), feedback)
+
+    def _judge(self, who: Principal, key: int, task: Task, ruling: Ruling, feedback: str) -> Task:
+        self._check_task(who, Action.VERDICT, task)
+        judged = self._ledger.tell(key, Verdict(who.name, ruling, feedback, who.how))
+        self._after_completion(judged)
+        return judged
+
+    def answer(
+        self,
+        who: Principal,
+        ref: str,
+        text: str = "",
+        resolution: Resolution = Resolution.RETRY,
+        extra_budget: Amounts = NOTHING,
+    ) -> Task:
+        key, task = self._find(who, Action.ANSWER, ref)
+        if extra_budget != NOTHING:
+            self._check_task(who, Action.RAISE_BUDGET, task)
+        answered = self._ledger.tell(
+            key, Answer(who.name, text, Resolution(resolution), extra_budget, how=who.how)
+        )
+        self._after_completion(answered)
+        return answered
+
+    def cancel(self, who: Principal, ref: str, reason: str = "") -> Task:
+        key, _ = self._find(who, Action.CANCEL, ref)
+        return self._ledger.tell(key, Cancel(who.name, reason, who.how))
+
+    def requeue(self, who: Principal, ref: str, reason: str = "") -> Task:
+        key, _ = self._find(who, Action.REQUEUE, ref)
+        return self._ledger.requeue(key, who.name, reason, who.how)
+
+    def comment(self, who: Principal, ref: str, text: str, epoch: int = 0) -> Task:
+        if epoch:
+            self._check_attempt(who, Action.COMMENT, ref, epoch)
+            key = self._key(ref)
+        else:
+            key, _ = self._find(who, Action.COMMENT, ref)
+        return self._ledger.tell(key, Comment(who.name, redact(text), epoch, who.how))
+
+    # -- roles, providers, budgets -----------------------------------------------------------------
+
+    def set_limits(self, who: Principal, role: str, limits: RoleLimits) -> None:
+        self._check(who, Action.SET_LIMITS, role)
+        self._ledger.set_limits(role, limits)
+
+    def open_circuit(
+        self, who: Principal, provider: str, until_ms: int, reason: str = ""
+    ) -> Circuit:
+        from agentq.contracts.service_values import Circuit
+
+        self._check(who, Action.OPEN_CIRCUIT, provider)
+        return Circuit(*self._ledger.open_circuit(provider, until_ms, brief(reason), who.name))
+
+    def close_circuit(self, who: Principal, provider: str) -> bool:
+        self._check(who, Action.CLOSE_CIRCUIT, provider)
+        return self._ledger.close_circuit(provider, who.name)
+
+    def raise_tree_budget(self, who: Principal, ref: str, extra: Amounts) -> Task:
+        key, _ = self._find(who, Action.RAISE_BUDGET, ref)
+        return self._ledger.raise_tree(key, who.name, extra, who.how)
+
+    # -- keeping -----------------------------------------------------------------------------------
+
+    def prune(self, who: Principal, before_ms: int) -> int:
+        from agentq.ledger.pruning import touch
+
+        self._check(who, Action.PRUNE)
+        # A ledger that was moved refuses this: contexts it does not know may be of the other one.
+        self._store.write(touch)
+        # Before tasks, so that none is deleted while the files are out of reach.
+        self._sweep_contexts()
+        return self._ledger.prune(before_ms + 1, self._artifacts.remove)
+
+    def _sweep_contexts(self) -> None:
+        """Drop contexts that submitters staged and never committed; young ones may be under way."""
+        from agentq.ledger.pruning import Named
+
+        named = Named()
+        self._store.read(named.look)
+
+        def is_wanted(task_id: str, sha256: str) -> bool:
+            if (task_id, sha256) in named.contexts:
+                return True
+            task = self._views.by_id([task_id]).get(task_id)
+            return task is not None and task.spec.context_sha256 == sha256
+
+        self._artifacts.sweep(self._store.now() - _ORPHAN_MS, is_wanted)
+
+    def lanes(self, who: Principal) -> frozenset[str]:
+        self._check(who, Action.READ, "the lanes of the outbox")
+        return self._store.known_lanes()
+
+    def open_lanes(self, who: Principal, lanes: Sequence[str]) -> None:
+        self._check(who, Action.OPERATE)
+        self._ledger.open_lanes(*lanes)
+
+    def close_lanes(self, who: Principal, lanes: Sequence[str]) -> None:
+        self._check(who, Action.OPERATE)
+        self._ledger.close_lanes(*lanes)

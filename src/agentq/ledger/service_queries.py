@@ -1,0 +1,182 @@
+"""The questions of the service interface, answered from the ledger's views."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, BinaryIO
+
+from agentq.core.access import ALL, Action, Principal, allowed
+from agentq.core.errors import Damaged, NotFound, Refused
+from agentq.core.states import State
+from agentq.ledger.service_access import ServiceBase
+
+if TYPE_CHECKING:
+    from agentq.contracts.service_values import (
+        ArtifactInfo,
+        Circuit,
+        Explanation,
+        Page,
+        Problem,
+        Replayed,
+        Stats,
+        Wanted,
+    )
+    from agentq.contracts.store import ArtifactRow
+    from agentq.core.limits import RoleLimits
+    from agentq.core.task import Amounts, Task
+    from agentq.core.triggers import Entry
+
+
+class Queries(ServiceBase):
+    """Looks, and changes nothing."""
+
+    def now(self) -> int:
+        return self._store.now()
+
+    # -- tasks -----------------------------------------------------------------------------------
+
+    def task(self, who: Principal, ref: str) -> Task:
+        return self._find(who, Action.READ, ref)[1]
+
+    def tasks_by_id(self, who: Principal, ids: Sequence[str]) -> dict[str, Task]:
+        found = self._views.by_id(list(ids))
+        if allowed(who, Action.READ) is not ALL:
+            for task in found.values():
+                self._check_task(who, Action.READ, task)
+        return found
+
+    def list_tasks(self, who: Principal, wanted: Wanted) -> Page:
+        self._check(who, Action.READ, "the list of tasks")
+        return self._views.list_tasks(wanted)
+
+    def ids(self, who: Principal, prefix: str, limit: int = 50) -> list[str]:
+        self._check(who, Action.READ, "the list of tasks")
+        return self._store.read(lambda reader: reader.ids_starting(prefix, limit))
+
+    def explain(self, who: Principal, ref: str) -> Explanation:
+        return self._views.explain(self._find(who, Action.READ, ref)[0])
+
+    def stats(self, who: Principal) -> Stats:
+        self._check(who, Action.READ, "the counts of all tasks")
+        return self._views.stats()
+
+    def costs(self, who: Principal, by: str) -> dict[str, Amounts]:
+        self._check(who, Action.READ, "what all tasks cost")
+        return self._views.costs(by)
+
+    def limits(self, who: Principal) -> dict[str, RoleLimits]:
+        self._check(who, Action.READ, "the limits of roles")
+        return self._views.limits()
+
+    def circuits(self, who: Principal) -> list[Circuit]:
+        from agentq.contracts.service_values import Circuit
+
+        self._check(who, Action.READ, "the circuits of providers")
+        return [Circuit(*row) for row in self._views.circuits()]
+
+    # -- the log ---------------------------------------------------------------------------------
+
+    def history(self, who: Principal, ref: str) -> list[Entry]:
+        return self._views.history(self._find(who, Action.READ, ref)[0])
+
+    def events_after(self, who: Principal, position: int, limit: int = 500) -> list[Entry]:
+        self._check(who, Action.READ, "the events of all tasks")
+        return self._views.events_after(position, limit)
+
+    def last_position(self, who: Principal) -> int:
+        self._check(who, Action.READ, "the events of all tasks")
+        return self._views.last_position()
+
+    def event_data(self, entry: Entry) -> dict[str, object]:
+        from agentq.ledger.log_codec import trigger_data
+
+        return trigger_data(entry.event.trigger)
+
+    def replay(self, who: Principal, ref: str) -> Replayed:
+        from agentq.contracts.service_values import Replayed
+        from agentq.ledger.replay import check_task, replay
+
+        key, task = self._find(who, Action.READ, ref)
+        # The log may have grown since the task was read; what it held then has not changed.
+        entries = self._views.history(key)[: task.version]
+        events = [entry.event for entry in entries]
+        problems = check_task(task, events)
+        steps: list[tuple[Entry, Task]] = []
+        with contextlib.suppress(Exception):  # a log that cannot be replayed is a problem above
+            for entry, (_, left) in zip(entries, replay(events), strict=False):
+                steps.append((entry, left))
+        return Replayed(task, tuple(steps), tuple(problems))
+
+    def verify(self, who: Principal) -> Iterator[tuple[int, list[Problem]]]:
+        self._check(who, Action.READ, "every task")
+        return self._views.verify(self._check_files)
+
+    def _check_files(self, task: Task, rows: list[ArtifactRow]) -> list[str]:
+        artifacts, wrong = self._artifacts, []
+        for row in rows:
+            found = artifacts.check(task.id, row.epoch, row.name, row.sha256, row.size)
+            if found:
+                wrong.append(found)
+        if task.spec.context_sha256:
+            try:
+                artifacts.context(task.id, task.spec.context_sha256)
+            except Damaged as error:
+                wrong.append(error.cause)
+        return wrong
+
+    # -- evidence --------------------------------------------------------------------------------
+
+    def context(self, who: Principal, ref: str) -> str:
+        task = self.task(who, ref)
+        if not task.spec.context_sha256:
+            return task.spec.instructions
+        data = self._artifacts.context(task.id, task.spec.context_sha256)
+        return data.decode("utf-8", "replace")
+
+    def artifacts(self, who: Principal, ref: str) -> list[ArtifactInfo]:
+        return self._recorded(self._find(who, Action.READ, ref)[0])
+
+    def _recorded(self, key: int) -> list[ArtifactInfo]:
+        from agentq.contracts.service_values import ArtifactInfo
+
+        return [ArtifactInfo(*row[1:]) for row in self._views.artifacts(key)]
+
+    def open_artifact(
+        self, who: Principal, ref: str, name: str, epoch: int = 0
+    ) -> tuple[Task, ArtifactInfo, BinaryIO]:
+        from agentq.contracts.artifacts import Stored
+
+        key, task = self._find(who, Action.READ, ref)
+        rows = [
+            row
+            for row in self._recorded(key)
+            if row.name == name and (not epoch or row.epoch == epoch)
+        ]
+        if not rows:
+            raise NotFound(
+                f"{task.id} has no artifact {name!r}" + (f" in attempt {epoch}." if epoch else "."),
+                f"`agentq artifacts ls {task.id}` shows what there is.",
+            )
+        row = rows[-1]
+        stored = Stored(row.name, row.size, row.sha256, row.media_type)
+        return task, row, self._artifacts.open(task.id, row.epoch, row.name, stored)
+
+    def open_result(self, who: Principal, ref: str) -> tuple[Task, BinaryIO | None]:
+        task = self.task(who, ref)
+        report = task.memo.report
+        if task.state is not State.COMPLETE or report is None:
+            raise Refused(
+                f"{task.id} is {task.state}; only a complete task has a result.",
+                f"`agentq wait {task.id}` waits for it, `agentq explain {task.id}` says why.",
+                code="no_result",
+            )
+        if not report.result:
+            return task, None
+        self._publish(task.id, report.epoch, report.result, report.result_sha256)
+        return task, self._artifacts.open_result(task.id, report.result_sha256)
+
+    def _publish(self, task_id: str, epoch: int, name: str, sha256: str) -> None:
+        """Make an attempt's file the result of its task: the one place that does. Again is free,
+        and mends a crash between the commit and the publishing."""
+        self._artifacts.publish_result(task_id, epoch, name, sha256)
