@@ -42,9 +42,10 @@ class Parts:
     def _open_store(self, *, check_schema: bool) -> Store:
         if self._embedded:
             from agentq.stores.sqlite import SqliteStore
+            from agentq.stores.sqlite_clock import ledger_clock
 
-            path = self.settings.sqlite_path
-            return SqliteStore(path, ring=self._ring, check_schema=check_schema)
+            path, clock = self.settings.sqlite_path, ledger_clock(self.settings.sqlite_path)
+            return SqliteStore(path, clock=clock, ring=self._ring, check_schema=check_schema)
         try:
             from agentq.stores.postgres import PostgresStore
         except ImportError as error:

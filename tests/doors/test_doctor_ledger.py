@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,16 @@ def alter(url: str, sql: str) -> None:
 def nobody_told(status: int = 0) -> dict[str, Any]:
     with as_nobody():
         return told(status)
+
+
+def test_a_clock_that_differs_from_that_of_the_others(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert told()["clock"]["status"] == "ok"
+    real = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: real() + 7200 * 10**9)
+    found = told()["clock"]
+    assert found["status"] == "warning" and "7200 s ahead" in found["detail"]
 
 
 class TestWritable:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 #: The first SQLite without the bug that could lose commits when a WAL was reset.
 SQLITE_FIXED = (3, 51, 3)
+#: Clocks that are further apart than this are told of.
+CLOCK_MS_APART = 1_000
 DISK_BYTES_LOW = 256 * 1024 * 1024
 
 _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failed": ("✗", "red")}
@@ -107,11 +109,26 @@ def _ledger(settings: Settings, store: Store) -> Iterator[Check]:
             "ledger", "ok" if sound == "ok" else "failed", f"{facts.get('file', '')}: {sound}",
             "" if sound == "ok" else "Restore it from a backup (`agentq db backup` makes them).",
         )  # fmt: skip
+        yield _clock(store)
     else:
         from agentq.cli.doctor_postgres import postgres_checks
 
         yield from postgres_checks(facts)
     yield guarded("writable", lambda: _writable(settings, store, facts))
+
+
+def _clock(store: Store) -> Check:
+    """Whether the processes on this ledger and this machine tell the same time."""
+    ahead = time.time_ns() // 1_000_000 - store.now()
+    if abs(ahead) < CLOCK_MS_APART:
+        return Check("clock", "ok", "that of this machine")
+    words = f"{abs(ahead) / 1000:.0f} s {'ahead of' if ahead > 0 else 'behind'}"
+    return Check(
+        "clock", "warning", f"this machine's is {words} that of the processes on this ledger, which"
+        " is used",
+        "Nothing waits longer for it. If the machine's clock was set, the ledger follows it 15 min"
+        " after that; if not, look for a process that is given a false clock.",
+    )  # fmt: skip
 
 
 def _writable(settings: Settings, store: Store, facts: Mapping[str, str]) -> Check:
