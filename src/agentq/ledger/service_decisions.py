@@ -157,7 +157,8 @@ class Decisions(Custody):
 
     def lanes(self, who: Principal) -> frozenset[str]:
         self._check(who, Action.READ, "the lanes of the outbox")
-        return self._store.known_lanes()
+        # Not what this process knows: another one may have opened or closed some.
+        return self._store.write(lambda tx: tx.lanes())
 
     def open_lanes(self, who: Principal, lanes: Sequence[str]) -> None:
         self._check(who, Action.OPERATE)

@@ -1,0 +1,329 @@
+"""Who asks is part of every call: what an attempt may not, however it asks, and what it may."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from agentq.contracts.service import Service
+from agentq.contracts.service_values import AttemptLease, Completion, Wanted
+from agentq.core import access
+from agentq.core.access import Action, Principal
+from agentq.core.errors import Refused
+from agentq.core.limits import RoleLimits
+from agentq.core.states import State
+from agentq.core.task import Amounts, Task
+from agentq.core.triggers import Ruling
+from tests.contracts.service.people import (
+    ANN,
+    COORDINATOR,
+    WORKER,
+    attempt_at,
+    blocked,
+    claimed,
+    failed,
+    reported,
+    spec,
+    submit,
+)
+
+Call = Callable[[Service, Principal, str], Any]
+
+#: Everything an attempt may never do, be it about its own task, a child or a stranger's.
+NEVER: dict[str, Call] = {
+    "approve": lambda s, who, ref: s.approve(who, ref),
+    "reject": lambda s, who, ref: s.reject(who, ref),
+    "verdict": lambda s, who, ref: s.verdict(who, ref, Ruling.ACCEPT),
+    "answer": lambda s, who, ref: s.answer(who, ref, "yes"),
+    "answer with money": lambda s, who, ref: s.answer(who, ref, extra_budget=Amounts(usd=1)),
+    "requeue": lambda s, who, ref: s.requeue(who, ref),
+    "claim a task": lambda s, who, ref: s.claim_task(who, ref, "me"),
+    "claim a role": lambda s, who, ref: s.claim(who, "builder", 1, "me"),
+    "claim what is named": lambda s, who, ref: s.claim_named(who, [ref], "builder", "me"),
+    "complete and claim": lambda s, who, ref: s.complete_and_claim(who, [], "builder", 1, "me"),
+    "raise a budget": lambda s, who, ref: s.raise_tree_budget(who, ref, Amounts(usd=1)),
+    "set limits": lambda s, who, ref: s.set_limits(who, "builder", RoleLimits(max_running=9)),
+    "open a circuit": lambda s, who, ref: s.open_circuit(who, "p", s.now() + 60_000),
+    "close a circuit": lambda s, who, ref: s.close_circuit(who, "p"),
+    "prune": lambda s, who, ref: s.prune(who, s.now()),
+    "list": lambda s, who, ref: s.list_tasks(who, Wanted()),
+    "list ids": lambda s, who, ref: s.ids(who, "task"),
+    "stats": lambda s, who, ref: s.stats(who),
+    "costs": lambda s, who, ref: s.costs(who, "role"),
+    "limits": lambda s, who, ref: s.limits(who),
+    "circuits": lambda s, who, ref: s.circuits(who),
+    "all events": lambda s, who, ref: s.events_after(who, 0),
+    "the last event": lambda s, who, ref: s.last_position(who),
+    "verify": lambda s, who, ref: s.verify(who),
+    "roles": lambda s, who, ref: s.roles(who),
+    "ready counts": lambda s, who, ref: s.ready_counts(who),
+    "ready tasks": lambda s, who, ref: s.most_urgent_ready(who, "builder", 1, s.now()),
+    "capacity": lambda s, who, ref: s.capacity(who, "builder"),
+    "resources": lambda s, who, ref: s.resource_holders(who, ["db"]),
+    "lanes": lambda s, who, ref: s.lanes(who),
+    "open lanes": lambda s, who, ref: s.open_lanes(who, ["reply"]),
+    "close lanes": lambda s, who, ref: s.close_lanes(who, ["reply"]),
+    "outbox": lambda s, who, ref: s.outbox_batch(who, "reply", 1),
+    "settle": lambda s, who, ref: s.settle_outbox(who, []),
+    "publish": lambda s, who, ref: s.publish_results(who),
+    "lead": lambda s, who, ref: s.hold_leader_leases(who, ["due"], "me", 1000),
+    "give up leading": lambda s, who, ref: s.give_up_leader_leases(who, ["due"], "me"),
+    "leaders": lambda s, who, ref: s.leader_leases(who),
+    "judge messages": lambda s, who, ref: s.judge_messages(who, []),
+    "check writable": lambda s, who, ref: s.check_writable(who),
+}
+#: What it may do about its own task and nothing else.
+OWN: dict[str, Callable[[Service, Principal, str, int], Any]] = {
+    "renew": lambda s, who, ref, epoch: s.renew(who, [AttemptLease(ref, epoch, 60_000)]),
+    "progress": lambda s, who, ref, epoch: s.progress(who, ref, epoch, 5),
+    "spend": lambda s, who, ref, epoch: s.spend(who, ref, epoch, Amounts(usd=0.1)),
+    "comment": lambda s, who, ref, epoch: s.comment(who, ref, "hello", epoch),
+    "put": lambda s, who, ref, epoch: s.put_artifacts(who, ref, epoch, [("a.md", b"a")]),
+    "submit": lambda s, who, ref, epoch: s.submit(who, [spec("task-c")], under=(ref, epoch)),
+    "stopped": lambda s, who, ref, epoch: s.stopped(who, ref, epoch),
+    "complete": lambda s, who, ref, epoch: s.complete(who, ref, epoch, "done"),
+    "complete many": lambda s, who, ref, epoch: s.complete_many(who, [Completion(ref, epoch)]),
+    "fail": lambda s, who, ref, epoch: s.fail(who, ref, epoch, "no"),
+    "block": lambda s, who, ref, epoch: s.block(who, ref, epoch, "?"),
+    "release": lambda s, who, ref, epoch: s.release(who, ref, epoch),
+}
+READ: dict[str, Call] = {
+    "task": lambda s, who, ref: s.task(who, ref),
+    "by id": lambda s, who, ref: s.tasks_by_id(who, [ref]),
+    "explain": lambda s, who, ref: s.explain(who, ref),
+    "history": lambda s, who, ref: s.history(who, ref),
+    "replay": lambda s, who, ref: s.replay(who, ref),
+    "context": lambda s, who, ref: s.context(who, ref),
+    "artifacts": lambda s, who, ref: s.artifacts(who, ref),
+}
+
+
+def refused(call: Callable[[], Any]) -> Refused:
+    with pytest.raises(Refused) as caught:
+        call()
+    assert caught.value.code == "not_permitted"
+    return caught.value
+
+
+@pytest.fixture
+def family(service: Service) -> dict[str, Task]:
+    """A tree of five tasks and a stranger, with the agent at work in the middle of it."""
+    service.submit(COORDINATOR, [spec("input"), spec("stranger"), spec("root")])
+    service.submit(COORDINATOR, [spec("sibling", parent="root")])
+    service.submit(COORDINATOR, [spec("own", parent="root", after=("input",))])
+    done = service.claim_task(ANN, "input", "host:2")
+    service.complete(WORKER, "input", done.epoch, "read me")
+    own = service.claim_task(ANN, "own", "host:1", 60_000)
+    service.submit(attempt_at(own), [spec("child")])
+    service.submit(COORDINATOR, [spec("grandchild", parent="child")])
+    names = ["root", "sibling", "input", "own", "child", "grandchild", "stranger"]
+    return service.tasks_by_id(ANN, names)
+
+
+@pytest.mark.parametrize("name", NEVER)
+def test_what_an_attempt_may_never_do(service: Service, name: str) -> None:
+    own = claimed(service)
+    agent = attempt_at(own)
+    service.submit(agent, [spec("task-child", irreversible=True)])
+    submit(service, "task-other")
+    for ref in (own.id, "task-child", "task-other"):
+        before = service.task(ANN, ref)
+        refused(lambda ref=ref: NEVER[name](service, agent, ref))  # type: ignore[misc]
+        assert service.task(ANN, ref) == before
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_it_speaks_for_itself(service: Service, name: str) -> None:
+    own = claimed(service)
+    OWN[name](service, attempt_at(own), own.id, own.epoch)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_it_speaks_for_nobody_else(service: Service, name: str) -> None:
+    """Not for another task, and not for another attempt at its own."""
+    own, other = claimed(service), claimed(service, "task-other")
+    before = service.task(ANN, other.id)
+    refused(lambda: OWN[name](service, attempt_at(own), other.id, other.epoch))
+    refused(lambda: OWN[name](service, attempt_at(own), own.id, own.epoch + 1))
+    assert service.task(ANN, other.id) == before
+    assert service.task(ANN, own.id) == own
+
+
+@pytest.mark.parametrize("name", READ)
+def test_it_reads_its_own_tree_and_its_inputs(
+    service: Service, family: dict[str, Task], name: str
+) -> None:
+    agent = attempt_at(family["own"])
+    for ref in ("own", "root", "sibling", "input", "child", "grandchild"):
+        READ[name](service, agent, ref)
+    refused(lambda: READ[name](service, agent, "stranger"))
+
+
+def test_it_may_read_more_if_that_is_granted(service: Service, family: dict[str, Task]) -> None:
+    reader = attempt_at(family["own"], Action.READ)
+    assert service.task(reader, "stranger").id == "stranger"
+    assert service.list_tasks(reader, Wanted()).tasks
+
+
+def test_it_cancels_its_own_descendants_only(service: Service, family: dict[str, Task]) -> None:
+    agent = attempt_at(family["own"])
+    for ref in ("own", "root", "sibling", "stranger"):
+        assert ref in refused(lambda ref=ref: service.cancel(agent, ref)).cause  # type: ignore[misc]
+    assert service.cancel(agent, "grandchild").state is State.CANCELLED
+    assert service.cancel(agent, "child").state is State.CANCELLED
+
+
+def test_its_children_are_its_own(service: Service) -> None:
+    own = claimed(service)
+    submit(service, "task-other")
+    agent = attempt_at(own)
+    child, told = service.submit(agent, [spec("c1"), spec("c2", parent=own.id)])
+    assert child.spec.parent == told.spec.parent == own.id
+    refused(lambda: service.submit(agent, [spec("c3", parent="task-other")]))
+    # And once it is fenced out it submits nothing.
+    service.release(WORKER, own.id, own.epoch)
+    with pytest.raises(Refused, match=r"does not hold|no longer|at attempt"):
+        service.submit(agent, [spec("c4")])
+    assert not service.tasks_by_id(ANN, ["c3", "c4"])
+
+
+# -- grants ----------------------------------------------------------------------------------------
+
+
+def test_a_granted_role_decides_about_others(service: Service) -> None:
+    agent = attempt_at(claimed(service), Action.ANSWER, Action.CANCEL, Action.REQUEUE)
+    blocked(service, "task-b")
+    assert service.answer(agent, "task-b", "main").state is State.READY
+    assert service.cancel(agent, "task-b").state is State.CANCELLED
+    failed(service, "task-f")
+    assert service.requeue(agent, "task-f").state is State.READY
+    said = [entry.event.trigger for entry in service.history(ANN, "task-b")]
+    assert [getattr(each, "how", None) for each in said][-2:] == ["attempt task-1/1"] * 2
+    assert [getattr(each, "by", None) for each in said][-2:] == ["builder"] * 2
+
+
+def test_but_never_about_its_own_tree(service: Service) -> None:
+    """Whatever it is granted: what it submitted, what that submitted, and what its parent did."""
+    root = claimed(service, "root")
+    service.submit(attempt_at(root), [spec("own"), spec("sibling", irreversible=True)])
+    own = service.claim_task(ANN, "own", "host:1", 60_000)
+    agent = attempt_at(own, *access.GRANTABLE)
+    service.submit(agent, [spec("child", irreversible=True)])
+    for ref in ("child", "sibling"):
+        refusal = refused(lambda ref=ref: service.approve(agent, ref))  # type: ignore[misc]
+        assert "their own attempt" in refusal.cause
+    submit(service, "stranger", irreversible=True)
+    assert service.approve(agent, "stranger").state is State.READY
+
+
+def test_a_grant_to_answer_gives_no_money(service: Service) -> None:
+    agent = attempt_at(claimed(service), Action.ANSWER)
+    blocked(service, "task-b")
+    refused(lambda: service.answer(agent, "task-b", extra_budget=Amounts(usd=1)))
+    assert service.answer(agent, "task-b").state is State.READY
+
+
+def test_a_grant_to_approve_accepts_no_report(service: Service) -> None:
+    agent = attempt_at(claimed(service), Action.APPROVE, Action.REJECT)
+    reported(service, "task-r", review=True)
+    refused(lambda: service.approve(agent, "task-r"))
+    refused(lambda: service.reject(agent, "task-r", changes=True))
+
+
+def test_a_tree_that_cannot_be_told_is_ones_own(service: Service) -> None:
+    """Its ancestors were pruned: nobody knows any more whose tree it is of."""
+    submit(service, "gone")
+    service.submit(COORDINATOR, [spec("between", parent="gone")])
+    service.submit(COORDINATOR, [spec("orphan", parent="between", irreversible=True)])
+    for ref in ("gone", "between"):
+        service.cancel(ANN, ref)
+    assert service.prune(ANN, service.now()) == 1  # what a live task names stays
+    agent = attempt_at(claimed(service), *access.GRANTABLE)
+    refused(lambda: service.approve(agent, "orphan"))
+    assert service.task(agent, "orphan").id == "orphan"
+    refused(lambda: service.task(attempt_at(service.task(ANN, "task-1")), "orphan"))
+
+
+# -- the other principals --------------------------------------------------------------------------
+
+
+def test_a_worker_claims_for_its_role(service: Service) -> None:
+    submit(service, "task-1", "builder")
+    submit(service, "task-2", "reviewer")
+    refused(lambda: service.claim(WORKER, "reviewer", 1, "host:1"))
+    refused(lambda: service.claim_task(WORKER, "task-2", "host:1"))
+    assert [task.id for task in service.claim(WORKER, "builder", 5, "host:1")] == ["task-1"]
+    any_role = access.worker("host:2")
+    assert [task.id for task in service.claim(any_role, "reviewer", 5, "host:2")] == ["task-2"]
+
+
+def test_a_worker_decides_nothing(service: Service) -> None:
+    blocked(service)
+    refused(lambda: service.answer(WORKER, "task-1", "yes"))
+    refused(lambda: service.cancel(WORKER, "task-1"))
+    refused(lambda: service.prune(WORKER, service.now()))
+    assert service.open_circuit(WORKER, "p", service.now() + 60_000).opened_by == "host:1"
+    refused(lambda: service.close_circuit(WORKER, "p"))
+
+
+def test_a_coordinator_looks_after_what_it_submitted(service: Service) -> None:
+    reported(service, "task-r", review=True)
+    assert service.approve(COORDINATOR, "task-r").state is State.COMPLETE
+    blocked(service, "task-b")
+    assert service.answer(COORDINATOR, "task-b").state is State.READY
+    refused(lambda: service.claim_task(COORDINATOR, "task-b", "me"))
+    refused(lambda: service.set_limits(COORDINATOR, "builder", RoleLimits(1)))
+    submit(service, "task-i", irreversible=True, sender="ann")
+    refused(lambda: service.approve(COORDINATOR, "task-i"))
+    assert service.reject(COORDINATOR, "task-i", "not today").state is State.FAILED
+
+
+def test_the_log_says_how_anybody_knows(service: Service) -> None:
+    for who, how in (
+        (ANN, "stated"),
+        (access.person("ann", "token"), "token"),
+        (COORDINATOR, "coordinator"),
+        (access.SYSTEM, "system"),
+    ):
+        submit(service, f"task-{how}")
+        service.cancel(who, f"task-{how}", "no need")
+        last = service.history(ANN, f"task-{how}")[-1]
+        assert service.event_data(last) == {"by": who.name, "reason": "no need", "how": how}
+
+
+# -- four eyes -------------------------------------------------------------------------------------
+
+
+def test_a_person_may_approve_what_they_submitted_and_the_log_says_so(service: Service) -> None:
+    submit(service, irreversible=True, sender="ann")
+    assert service.approve(ANN, "task-1").state is State.READY
+    last = service.history(ANN, "task-1")[-1]
+    assert service.event_data(last) == {"by": "ann", "how": "stated", "own": True}
+    submit(service, "task-2", irreversible=True, sender="bob")
+    service.approve(ANN, "task-2")
+    assert "own" not in service.event_data(service.history(ANN, "task-2")[-1])
+
+
+def test_with_four_eyes_nobody_does(four_eyes: Service) -> None:
+    submit(four_eyes, irreversible=True, sender="ann")
+    with pytest.raises(Refused) as caught:
+        four_eyes.approve(ANN, "task-1")
+    assert caught.value.code == "self_approval"
+    assert four_eyes.approve(access.person("bob"), "task-1").state is State.READY
+
+
+def test_the_name_of_whoever_submitted_from_an_attempt_is_nobodys(service: Service) -> None:
+    own = claimed(service)
+    service.submit(attempt_at(own), [spec("child", irreversible=True, sender="builder")])
+    with pytest.raises(Refused) as caught:
+        service.approve(access.person("builder"), "child")
+    assert caught.value.code == "self_approval"
+
+
+def test_other_principals_never_approve_what_bears_their_name(service: Service) -> None:
+    submit(service, irreversible=True, sender="agentq")
+    with pytest.raises(Refused) as caught:
+        service.approve(access.SYSTEM, "task-1")
+    assert caught.value.code == "self_approval"

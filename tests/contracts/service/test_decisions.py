@@ -1,0 +1,119 @@
+"""What somebody decides from outside: about a task, about a role, about what is kept."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentq.contracts.service import Service
+from agentq.core.errors import Invalid, NotFound, Refused
+from agentq.core.limits import RoleLimits
+from agentq.core.states import State
+from agentq.core.task import Amounts
+from agentq.core.triggers import Resolution, Ruling
+from tests.contracts.service.people import (
+    ANN,
+    WORKER,
+    blocked,
+    claimed,
+    failed,
+    reported,
+    submit,
+)
+
+
+class TestTasks:
+    def test_approving_and_rejecting_a_start(self, service: Service) -> None:
+        submit(service, "task-1", requires_approval=True)
+        assert service.approve(ANN, "task-1").memo.approved_by == "ann"
+        submit(service, "task-2", requires_approval=True)
+        assert service.reject(ANN, "task-2", "too early").state is State.FAILED
+        submit(service, "task-3", requires_approval=True)
+        with pytest.raises(Refused):
+            service.approve(ANN, "task-3", "0" * 64)  # another payload than it has
+        with pytest.raises(Refused, match="no report"):
+            service.reject(ANN, "task-3", changes=True)
+
+    def test_judging_a_report(self, service: Service) -> None:
+        for name in ("good", "wrong", "almost", "fine"):
+            reported(service, name, review=True)
+        assert service.approve(ANN, "good").state is State.COMPLETE
+        assert service.reject(ANN, "wrong", "no").state is State.FAILED
+        assert service.reject(ANN, "almost", "tests", changes=True).state is State.READY
+        assert service.verdict(ANN, "fine", Ruling.ACCEPT).state is State.COMPLETE
+
+    def test_answering(self, service: Service) -> None:
+        for name in ("again", "done", "over"):
+            blocked(service, name)
+        assert service.answer(ANN, "again", "main").state is State.READY
+        done = service.answer(ANN, "done", "did it myself", Resolution.DONE)
+        assert done.state is State.COMPLETE
+        assert service.answer(ANN, "over", "", Resolution.GIVE_UP).state is State.FAILED
+
+    def test_answering_with_money(self, service: Service) -> None:
+        claimed(service, budget=Amounts(usd=1))
+        assert service.spend(WORKER, "task-1", 1, Amounts(usd=2)).state is State.BLOCKED
+        with pytest.raises(Refused):
+            service.answer(ANN, "task-1")
+        answered = service.answer(ANN, "task-1", extra_budget=Amounts(usd=2))
+        assert answered.state is State.READY
+
+    def test_cancelling_requeuing_commenting(self, service: Service) -> None:
+        submit(service, "task-1")
+        assert service.cancel(ANN, "task-1", "no need").reason == "cancelled by ann: no need"
+        failed(service, "task-2")
+        assert service.requeue(ANN, "task-2", "try once more").state is State.READY
+        service.comment(ANN, "task-2", "look at the log first")
+        assert service.history(ANN, "task-2")[-1].event.kind == "commented"
+        with pytest.raises(NotFound):
+            service.comment(ANN, "nowhere", "hello")
+
+
+class TestRoles:
+    def test_limits(self, service: Service) -> None:
+        limits = RoleLimits(max_running=1)
+        service.set_limits(ANN, "builder", limits)
+        assert service.limits(ANN)["builder"] == limits
+        for name in ("task-1", "task-2"):
+            submit(service, name)
+        assert len(service.claim(WORKER, "builder", 5, "host:1")) == 1
+        assert service.capacity(ANN, "builder").free == 0
+        assert [(role.name, role.is_limited) for role in service.roles(ANN)] == [("builder", True)]
+        with pytest.raises(Invalid):
+            service.set_limits(ANN, "builder", RoleLimits(max_running=-1))
+
+    def test_circuits(self, service: Service) -> None:
+        submit(service)
+        until = service.now() + 60_000
+        circuit = service.open_circuit(ANN, "acme", until, "quota")
+        assert (circuit.provider, circuit.open_until, circuit.opened_by) == ("acme", until, "ann")
+        assert service.circuits(ANN) == [circuit]
+        assert service.claim(WORKER, "builder", 1, "host:1", provider="acme") == []
+        assert service.close_circuit(ANN, "acme")
+        assert not service.close_circuit(ANN, "acme")
+        assert service.circuits(ANN) == []
+        assert len(service.claim(WORKER, "builder", 1, "host:1", provider="acme")) == 1
+
+    def test_the_budget_of_a_tree(self, service: Service) -> None:
+        claimed(service, tree_budget=Amounts(usd=1))
+        assert service.spend(WORKER, "task-1", 1, Amounts(usd=2)).state is State.BLOCKED
+        service.raise_tree_budget(ANN, "task-1", Amounts(usd=5))
+        assert service.answer(ANN, "task-1").state is State.READY
+        assert service.costs(ANN, "role")["builder"].usd == 2
+
+
+class TestKeeping:
+    def test_pruning(self, service: Service) -> None:
+        reported(service, "task-1")
+        submit(service, "task-2")
+        assert service.prune(ANN, service.now() - 60_000) == 0
+        assert service.prune(ANN, service.now()) == 1
+        assert sorted(service.ids(ANN, "task-")) == ["task-2"]
+
+    def test_lanes(self, service: Service) -> None:
+        assert "reply" not in service.lanes(ANN)
+        service.open_lanes(ANN, ["reply", "delivery"])
+        assert {"reply", "delivery"} <= service.lanes(ANN)
+        service.close_lanes(ANN, ["reply"])
+        assert "reply" not in service.lanes(ANN)
+        with pytest.raises(Invalid):
+            service.open_lanes(ANN, ["nowhere"])
