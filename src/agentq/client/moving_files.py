@@ -12,7 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import partial
 
 from agentq.contracts.artifacts import ArtifactStore, Stored
-from agentq.contracts.store import ArtifactRow, Reader, Store
+from agentq.contracts.store import ArtifactRow, Filter, Order, Reader, Store
 from agentq.core.errors import Damaged, NotFound
 from agentq.core.states import TERMINAL, State
 from agentq.core.task import Spec, Task
@@ -167,7 +167,7 @@ def tasks_of(store: Store) -> Iterator[tuple[Task, list[ArtifactRow]]]:
 
 def _forgotten(reader: Reader) -> int:
     sequence, count = 0, 0
-    while rows := reader.outbox_after(LANE, sequence, _PAGE):
+    while rows := reader.effects(LANE, _PAGE, after=sequence):
         sequence = rows[-1].sequence
         count += sum(len(decode_plain(row.payload).get("task_ids", ())) for row in rows)
     return count
@@ -180,5 +180,5 @@ def _page(reader: Reader, after: int) -> list[tuple[int, Task, list[ArtifactRow]
             to_task(row.hot, decode_spec(row.spec.body), row.spec.submitted_at),
             reader.artifacts_of(row.hot.key),
         )
-        for row in reader.tasks(reader.keys_after(after, _PAGE))
+        for row in reader.list_tasks(Filter(order=Order.OLDEST, key=after, limit=_PAGE))
     ]

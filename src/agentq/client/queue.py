@@ -12,7 +12,7 @@ from agentq.client.claim import Claim
 from agentq.client.heartbeats import Heartbeats
 from agentq.client.reading import POLL_SECONDS
 from agentq.client.speaking import Speaking, brief
-from agentq.client.specs import Draft, check_reply_to, draft, draft_many, new_task_id, with_reply_to
+from agentq.client.specs import Draft, check_reply_to, draft, draft_many, with_reply_to
 from agentq.contracts.delivery import Hint, Inbox
 from agentq.contracts.doorbell import role_topic
 from agentq.core.durations import parse_duration
@@ -93,10 +93,6 @@ class Queue(Speaking):
         labels, file, context`. The same id or idempotency key with the same body gives the task
         that is there.
         """
-        if not fields and to and instructions and not self.has_broker:
-            task = self.ledger.submit_bare(new_task_id(), to, instructions)
-            if task is not None:
-                return task
         return self.submit_drafts([draft(_fields(to, instructions, fields))])[0]
 
     def submit_many(self, tasks: Iterable[Mapping[str, Any] | Spec]) -> list[Task]:
@@ -330,7 +326,7 @@ class Queue(Speaking):
         what was declared."""
         declared = self.parts.declare(roles)
         lanes = {"delivery", "reply"}
-        if not lanes <= self.store.known_lanes():
+        if not lanes <= self.store.read(lambda reader: reader.lanes()):
             self.ledger.open_lanes(*lanes)
             declared.append("tasks that become ready are announced from now on")
         return declared

@@ -130,13 +130,15 @@ class Speaking(Reading):
 
     def relay_results(self, count: int = 100) -> int:
         """Publish accepted results that are not published yet; how many."""
-        effects = self.ledger.take_effects(RESULTS_LANE, count)
+        effects = self.ledger.effects(RESULTS_LANE, count)
+        tasks = self.views.get_many([effect.key for effect in effects]) if effects else {}
         done = []
         for effect in effects:
-            report = self.task(effect.task_id).memo.report
+            task = tasks[effect.key]
+            report = task.memo.report
             if report is not None and report.result:
                 self.artifacts.publish_result(
-                    effect.task_id, report.epoch, report.result, report.result_sha256
+                    task.id, report.epoch, report.result, report.result_sha256
                 )
             done.append(effect.sequence)
         if done:

@@ -22,7 +22,6 @@ from agentq.core.task import (
     OnDependencyFailure,
     Priority,
     Spec,
-    rewording,
 )
 
 #: Each random byte becomes one of 32 letters that cannot be mistaken for each other.
@@ -79,7 +78,6 @@ _OTHERS = (
     "tree_budget_usd", "labels", "file", "context",
 )  # fmt: skip
 FIELDS = (*_PLAIN, *_DURATIONS, *_DURATIONS.values(), *_OTHERS)
-_SIMPLE = frozenset(_PLAIN)
 
 
 def draft(
@@ -90,13 +88,8 @@ def draft(
     `base` is the folder that `file` and `next` paths are relative to; a task that brings no id gets
     the next of `ids`, or a fresh one.
     """
-    generated = not (fields.get("id") or fields.get("task_id"))
-    if generated and _SIMPLE.issuperset(fields):
-        spec = _simple_spec(fields, next(ids) if ids else new_task_id())
-        if len(spec.instructions) * 4 <= INSTRUCTIONS_BYTES_MAX:
-            return Draft(spec, {}, True)
     try:
-        return _full_draft(fields, base)
+        return _full_draft(fields, base, ids=ids)
     except RecursionError:
         raise Invalid(
             "The tasks named by `next` follow each other without end. Nothing was submitted.",
@@ -105,27 +98,16 @@ def draft(
 
 
 def draft_many(tasks: Iterable[Mapping[str, Any] | Spec]) -> list[Draft]:
-    """Drafts of one call. A task that says the same as the one before, but for its instructions,
-    is made from it."""
+    """Drafts of one call."""
     ids = task_id_run()
     drafts: list[Draft] = []
-    said: dict[str, Any] = {}
-    again: Callable[[str, str], Spec] | None = None
     for each in tasks:
         if isinstance(each, Spec):
             drafts.append(Draft(each, {}, False))
-            continue
-        if not isinstance(each, Mapping):
+        elif isinstance(each, Mapping):
+            drafts.append(draft(each, None, ids))
+        else:
             raise Invalid(f"A task is a mapping of fields, got {type(each).__name__}.")
-        rest = dict(each)
-        instructions = rest.pop("instructions", "")
-        if again is not None and rest == said and _short_text(instructions):
-            drafts.append(Draft(again(next(ids), instructions), {}, True))
-            continue
-        made = draft(each, None, ids)
-        drafts.append(made)
-        simple = made.generated and not made.contexts and _SIMPLE.issuperset(rest)
-        said, again = rest, rewording(made.spec) if simple else None
     return drafts
 
 
@@ -148,25 +130,17 @@ def check_reply_to(spec: Spec) -> None:
         check_reply_to(child)
 
 
-def _short_text(value: Any) -> bool:
-    return type(value) is str and len(value) * 4 <= INSTRUCTIONS_BYTES_MAX
-
-
-def _simple_spec(fields: Mapping[str, Any], identity: str) -> Spec:
-    for name, value in fields.items():
-        if type(value) is not _PLAIN[name]:
-            raise _wrong_type(name, _PLAIN[name], value)
-    if "to" not in fields:
-        raise _no_role()
-    return Spec(identity, **fields)
-
-
-def _full_draft(fields: Mapping[str, Any], base: Path | None, task_id: str = "") -> Draft:
+def _full_draft(
+    fields: Mapping[str, Any],
+    base: Path | None,
+    task_id: str = "",
+    ids: Iterator[str] | None = None,
+) -> Draft:
     fields = _with_file(fields, base)
     given = fields.pop("id", None) or fields.pop("task_id", None) or task_id
     if given and not isinstance(given, str):
         raise _wrong_type("id", str, given)
-    identity = given or new_task_id()
+    identity = given or (next(ids) if ids else new_task_id())
     context = _context(fields)
     built: dict[str, Any] = {}
     contexts: dict[str, bytes] = {}

@@ -2,15 +2,17 @@
 
 A store picks, locks, loads and saves; it knows no rules. Every change happens inside `write`, one
 durable transaction around a function that may be run again (after a deadlock, a lost connection, a
-lane that was opened meanwhile), so that function does nothing but talk to its `Tx` and think.
+row or a lane that changed meanwhile), so that function does nothing but talk to its `Tx` and think.
+What it has decided it hands to `save`, once, as one value.
 Rows are plain tuples because a batch of thousands passes through here; `ledger.codec` gives them
-meaning. The suite in tests/contracts is the executable half of this file.
+meaning. The suite in tests/contracts is the executable half of this file; a test counts the verbs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import NamedTuple, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -18,6 +20,7 @@ T = TypeVar("T")
 #: States as the stores keep them. Live ones come first: `code < OVER` is what indexes cover.
 PENDING, READY, IN_PROGRESS, REVIEW, BLOCKED, COMPLETE, FAILED, CANCELLED, EXPIRED = range(9)
 OVER = COMPLETE
+LIVE = tuple(range(OVER))
 
 #: Bits of `flags`: what the ledger must look up when the task moves.
 HAS_DEPENDENTS, HAS_RESOURCES, IN_TREE = 1, 2, 4
@@ -53,7 +56,12 @@ class TaskRow(NamedTuple):
 
 
 class NewRow(NamedTuple):
-    """A task to be, with the event of its submission (always version 1)."""
+    """A task to be, with the event of its submission (always version 1).
+
+    It has no key before it is saved, so tasks of the same batch are named by id: what it comes
+    after (`after`, always by id), and the roots of the trees it belongs to (`roots`: the keys of
+    those that are there, the ids of new ones). `effects` are (lane, payload), in order.
+    """
 
     id: str
     role: int
@@ -66,6 +74,10 @@ class NewRow(NamedTuple):
     body: str
     kind: str
     data: str
+    effects: tuple[tuple[str, str], ...] = ()
+    after: tuple[str, ...] = ()
+    resources: tuple[str, ...] = ()
+    roots: tuple[int | str, ...] = ()
 
 
 class EventRow(NamedTuple):
@@ -80,7 +92,7 @@ class EventRow(NamedTuple):
 
 
 class LogRow(NamedTuple):
-    """An event with its place in the order of commits."""
+    """An event with its place in the order of commits; 0 while it has none."""
 
     position: int
     task_id: str
@@ -98,22 +110,17 @@ class EffectRow(NamedTuple):
 
 
 class OutboxRow(NamedTuple):
+    """An effect that waits to leave, and how often that was tried."""
+
     sequence: int
+    key: int
     effect_id: str
-    task_id: str
     lane: str
     payload: str
     tries: int
 
 
-class LeavingRow(NamedTuple):
-    """An effect on its way out, and the task it is about as that stands now."""
-
-    effect: OutboxRow
-    task: TaskRow
-
-
-class TermRow(NamedTuple):
+class LeaseRow(NamedTuple):
     """Who alone may run a loop, until when; `term` grows whenever it changes hands."""
 
     name: str
@@ -172,7 +179,11 @@ class SpendingRow(NamedTuple):
 
 
 class TreeRow(NamedTuple):
-    """The budget that a task shares with all that descend from it; amounts are JSON."""
+    """The budget that a task shares with all that descend from it; amounts are JSON.
+
+    `root` is 0 for a tree whose root is saved together with it: then `name`, the root's id, says
+    which task that is.
+    """
 
     root: int
     name: str
@@ -192,23 +203,82 @@ class DedupRow(NamedTuple):
     expires_at: int
 
 
+class CountRow(NamedTuple):
+    """How many tasks of a role are in a state, and when the one that is so longest got there."""
+
+    role: str
+    state: int
+    tasks: int
+    oldest_at: int
+
+
 class Lease(NamedTuple):
     key: int
     epoch: int
     lease_ms: int
 
 
+class Picked(NamedTuple):
+    """What a claim may take: the role, until when its provider's circuit is open (0: it is not),
+    and the tasks, locked."""
+
+    role: RoleRow
+    open_until: int
+    tasks: list[TaskRow]
+
+
+class Order(StrEnum):
+    """In which order tasks are listed, and so what a page goes on after."""
+
+    NEWEST = "newest"
+    OLDEST = "oldest"
+    URGENT = "urgent"
+
+
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which tasks to list. Empty fields do not restrict."""
+    """Which tasks to list. Empty fields do not restrict.
+
+    A page goes on after `key` (and, in order of urgency, after `priority`); 0 and -1 begin at the
+    beginning. `refers`: only tasks whose spec names a parent or what comes next.
+    """
 
     states: tuple[int, ...] = ()
     role: int = 0
     sender: str = ""
     type: str = ""
     labels: tuple[tuple[str, str], ...] = ()
-    before_key: int = 0
+    updated_before: int = 0
+    refers: bool = False
+    order: Order = Order.NEWEST
+    key: int = 0
+    priority: int = -1
     limit: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Everything that one transaction writes. `events` are those of `tasks`, in order.
+
+    A row of `tasks` is written over the version it was decided on: the one before the first of its
+    events. `topics` are rung once the transaction has committed. `released` are the tasks whose
+    exclusive resources are free now. `lanes`, if not None, are the open lanes from now on.
+    """
+
+    new: Sequence[NewRow] = ()
+    tasks: Sequence[HotRow] = ()
+    events: Sequence[EventRow] = ()
+    effects: Sequence[EffectRow] = ()
+    artifacts: Sequence[ArtifactRow] = ()
+    spending: Sequence[SpendingRow] = ()
+    trees: Sequence[TreeRow] = ()
+    dedup: Sequence[DedupRow] = ()
+    roles: Sequence[RoleRow] = ()
+    circuits: Sequence[CircuitRow] = ()
+    leases: Sequence[LeaseRow] = ()
+    released: Sequence[int] = ()
+    lanes: frozenset[str] | None = None
+    topics: Iterable[str] = ()
 
 
 class RunAgain(Exception):
@@ -219,221 +289,151 @@ class Reader(Protocol):
     """Looking without changing. Each call sees one committed state."""
 
     def now(self) -> int: ...
-    def keys(self, ids: Iterable[str]) -> dict[str, int]: ...
+    def keys(self, ids: Iterable[str]) -> dict[str, int]:
+        """The keys of these tasks; ids of no task are left out."""
+
     def ids_starting(self, prefix: str, limit: int) -> list[str]: ...
     def tasks(self, keys: Sequence[int]) -> list[TaskRow]: ...
     def list_tasks(self, wanted: Filter) -> list[TaskRow]: ...
-    def keys_after(self, key: int, limit: int) -> list[int]: ...
-    def events_of(self, key: int) -> list[LogRow]: ...
-    def events_after(self, position: int, limit: int) -> list[LogRow]: ...
-    def last_position(self) -> int: ...
-    def counts(self) -> list[tuple[str, int, int]]: ...
-    def oldest_ready(self) -> list[tuple[str, int]]: ...
+    def history(self, key: int) -> list[LogRow]:
+        """All events of a task, by version."""
+
+    def events_after(self, position: int, limit: int) -> list[LogRow]:
+        """Events that have a position, after this one (see `Store.number_events`)."""
+
+    def counts(self, *, live_only: bool = False) -> list[CountRow]:
+        """By role and state; with `live_only` tasks that are over are neither counted nor read."""
+
+    def effect_counts(self) -> dict[str, int]:
+        """How many effects wait in each lane."""
+
+    def effects(
+        self, lane: str, limit: int, *, after: int = 0, due_only: bool = False
+    ) -> list[OutboxRow]:
+        """The oldest effects of a lane after this sequence. Hides nothing from others."""
+
     def artifacts_of(self, key: int) -> list[ArtifactRow]: ...
     def roles(self) -> list[RoleRow]: ...
-    def occupancy(self, role: int) -> tuple[int, int]: ...
-    def holders_of(self, resources: Sequence[str]) -> dict[str, str]: ...
-    def outbox_counts(self) -> dict[str, int]: ...
-    def outbox_after(self, lane: str, sequence: int, limit: int) -> list[OutboxRow]:
-        """Effects of a lane after this one, due or not, whether or not their task is there still;
-        `task_id` is empty. Hides nothing from others."""
+    def occupancy(self, role: int, priority: int = 0, key: int = 0) -> tuple[int, int, int]:
+        """How many tasks of a role run, wait for review, and are ready and would be picked before
+        a task of this priority and key (0 without a key)."""
 
-    def parents_of(self, key: int) -> list[int]: ...
-    def ahead(self, role: int, priority: int, key: int) -> int:
-        """How many ready tasks of a role would be picked before this one."""
+    def holders_of(self, resources: Sequence[str]) -> dict[str, str]:
+        """The ids of the tasks that hold these exclusive resources, by resource."""
 
-    def halves(self, limit: int) -> list[int]:
-        """Keys of which only one half, row or spec, is there: damage."""
+    def edges_of(self, keys: Sequence[int]) -> list[tuple[int, int]]:
+        """(parent, child) for each dependency in which one of these tasks is either."""
 
-    def role(self, role: int) -> RoleRow: ...
+    def orphan_rows(self, limit: int) -> list[int]:
+        """Keys of tasks of which a part is missing (row, spec, place of an event): damage."""
+
     def next_wake(self) -> int:
         """The earliest `wake_at` of all tasks; 0 if there is none."""
 
-    def prunable(self, before: int, after_key: int, limit: int) -> list[int]:
-        """Keys of tasks that ended before that moment, with no holder and no effect under way, and
-        of which no task that is not over comes after or belongs to the tree."""
-
-    def still_prunable(self, before: int, keys: Sequence[int]) -> list[int]:
-        """The same of these very tasks."""
-
-    def last_key(self) -> int:
-        """Of the newest task that is there; 0 if there is none."""
-
-    def naming(self, after_key: int, limit: int) -> list[SpecRow]:
-        """Specs of tasks that are not over and name a parent or what comes next, by key."""
+    def prunable(
+        self, before: int, limit: int, *, after_key: int = 0, keys: Sequence[int] | None = None
+    ) -> list[int]:
+        """Keys of tasks (of these, if given) that ended before that moment, with no holder and no
+        effect under way, and of which no task that is not over comes after or is in the tree."""
 
     def circuits(self) -> list[CircuitRow]:
-        """By provider; those that have closed by themselves may be among them."""
+        """By provider, closed ones among them. In a transaction nobody else changes them."""
 
-    def spent_on(self, kind: str, name: str, day: int) -> SpendingRow | None: ...
-    def spending(self, kind: str) -> list[SpendingRow]:
-        """Everything spent under names of this kind, by name and day."""
+    def spending(self, kind: str, name: str = "", day: int = 0) -> list[SpendingRow]:
+        """What was spent under names of this kind, by name and day; or under one name and day."""
 
-    def trees_of(self, keys: Sequence[int]) -> list[TreeRow]:
-        """The trees that these tasks belong to, by root."""
+    def trees_of(self, keys: Sequence[int]) -> list[tuple[int, TreeRow]]:
+        """(task, tree) for the trees that these tasks belong to, by root. A transaction locks
+        them."""
 
-    def membership(self, ids: Iterable[str]) -> list[tuple[str, int]]:
-        """(task id, root) for each tree that a task of these ids belongs to."""
+    def leader_leases(self, names: Sequence[str] = ()) -> list[LeaseRow]:
+        """By name, all or these. A transaction locks those it names; one that never was has
+        nobody's name and the number 0."""
 
-    def leaving(self, lane: str, count: int) -> list[LeavingRow]:
-        """The oldest effects of a lane that are due, and their tasks. Hides nothing from others."""
-
-    def ready_counts(self) -> dict[str, int]:
-        """How many tasks of each role are ready; roles without any are left out."""
-
-    def ready_after(
-        self, role: int, before: int, count: int, priority: int, key: int
-    ) -> list[TaskRow]:
-        """Ready tasks of a role that have been so since before that moment, the most urgent first,
-        after a task of this priority and key."""
-
-    def terms(self) -> list[TermRow]: ...
+    def lanes(self) -> frozenset[str]:
+        """The open outbox lanes."""
 
 
 class Tx(Reader, Protocol):
     """One transaction. What it locks stays locked until it ends."""
 
-    def insert(self, rows: Sequence[NewRow]) -> dict[str, int]:
-        """Insert tasks and their first events; ids already taken are left out of the answer."""
-
     def lock(self, keys: Sequence[int]) -> list[HotRow]:
-        """Lock and load, by ascending key; keys that do not exist are left out."""
+        """Lock and load, by ascending key; keys that do not exist are left out.
 
-    def pick(self, role: int, count: int) -> list[TaskRow]:
+        A store may answer from what it last saved, if it makes sure before the commit that nobody
+        has written since, and else runs the change again.
+        """
+
+    def lock_role(self, role: int) -> RoleRow: ...
+    def pick(
+        self,
+        role: int,
+        count: int,
+        *,
+        provider: str = "",
+        ids: Sequence[str] | None = None,
+        after: tuple[int, int] | None = None,
+        unless_limited: bool = False,
+    ) -> Picked:
         """Lock up to `count` ready tasks that nobody else has locked, the most urgent first.
-        Tasks whose exclusive resources are held, or whose tree is used up, are passed over."""
 
-    def pick_after(self, role: int, count: int, priority: int, key: int) -> list[TaskRow]:
-        """What `pick` would give after a task of this priority and key."""
-
-    def pick_freely(
-        self, role: int, count: int, provider: str = ""
-    ) -> tuple[RoleRow, int, list[TaskRow]]:
-        """The role; until when the provider's circuit is open (0: it is not); and, if the role is
-        neither paused nor limited and the circuit not open, what `pick` gives; else nothing."""
-
-    def pick_named(
-        self, role: int, ids: Sequence[str], provider: str = ""
-    ) -> tuple[RoleRow, int, list[TaskRow]]:
-        """The same of these very tasks, in this order: those of the role that are ready and that
-        nobody else has locked. What a role may have at once is for the caller to look at."""
-
-    def foresee(self, role: int, count: int, provider: str = "") -> None:
-        """`pick_freely` will be asked for this, after the next `lock`: a store may begin it then,
-        while the caller is busy with what was locked."""
+        Of those with these `ids`, in that order; or after a task of this (priority, key). Tasks
+        whose exclusive resources are held, or whose tree is used up, are passed over. None while
+        the provider's circuit is open, nor, with `unless_limited`, of a paused or limited role.
+        """
 
     def due(self, now: int, count: int) -> list[TaskRow]:
         """Lock up to `count` tasks with `wake_at <= now` that nobody else has locked."""
 
-    def save(
-        self,
-        hot: Sequence[HotRow],
-        events: Sequence[EventRow],
-        effects: Sequence[EffectRow],
-    ) -> None:
-        """Write changed tasks, append their events, store effects. The last call of a change."""
+    def save(self, changes: Changes) -> None:
+        """Write all of this. The last call of a change; what it writes may be sent with COMMIT.
 
-    def ring(self, topics: Iterable[str]) -> None:
-        """Wake whoever listens for these topics, once this transaction has committed."""
+        An id that is taken, a dedup record or a task that others have changed since it was read
+        here, lanes that are not those it was prepared for: the change is run again.
+        """
 
     def renew(self, leases: Sequence[Lease]) -> set[int]:
         """Extend leases that are still held by that epoch, never shorten; the keys that were."""
 
-    def lanes(self) -> frozenset[str]: ...
-    def set_lanes(self, lanes: frozenset[str]) -> None: ...
-    def link(self, edges: Sequence[tuple[int, int]]) -> None:
-        """Record (parent, child) and mark the parents as having dependents."""
+    def hold_resources(self, key: int, resources: Sequence[str]) -> bool:
+        """Take all of these exclusive resources for this task, or none."""
 
-    def children(self, keys: Sequence[int]) -> list[tuple[int, int]]: ...
-    def lock_role(self, role: int) -> RoleRow: ...
-    def set_role(self, row: RoleRow) -> None: ...
-    def want(self, key: int, resources: Sequence[str]) -> None:
-        """Record which exclusive resources a task will need."""
+    def dedup_records(self, names: Sequence[str]) -> dict[str, DedupRow]: ...
+    def ack_effects(self, sequences: Sequence[int]) -> None:
+        """Forget effects that were carried out."""
 
-    def hold(self, key: int, resources: Sequence[str]) -> bool:
-        """Take all of them for this task, or none."""
-
-    def unhold(self, keys: Sequence[int]) -> None: ...
-    def recall(self, names: Sequence[str]) -> dict[str, DedupRow]: ...
-    def remember(self, rows: Sequence[DedupRow]) -> None: ...
-    def add_artifacts(self, rows: Sequence[ArtifactRow]) -> None: ...
-    def take_effects(self, lane: str, now: int, count: int, until: int) -> list[OutboxRow]:
-        """The oldest effects that are due, hidden from others until `until`."""
-
-    def ack_effects(self, sequences: Sequence[int]) -> None: ...
     def postpone_effects(self, sequences: Sequence[int], until: int) -> None:
         """They could not be carried out: not due again before that moment, one try more."""
 
-    def relax(self) -> None:
-        """A crash of the machine may undo this transaction once it has committed. For what is done
-        again anyway if it was lost: the commit need not wait for the disk."""
-
-    def lock_terms(self, names: Sequence[str]) -> list[TermRow]:
-        """Lock and load, by name; one that never was has nobody's name and the number 0."""
-
-    def set_terms(self, rows: Sequence[TermRow]) -> None: ...
     def delete(self, keys: Sequence[int]) -> None:
         """Forget tasks with their events and artifact records. Dedup records stay."""
 
-    def forget_dedup(self, now: int) -> int: ...
-    def extend_circuit(self, row: CircuitRow) -> CircuitRow:
-        """Open it, or keep it open for longer, never shorter; how it stands now."""
-
-    def close_circuit(self, provider: str, at: int, reason: str) -> bool:
-        """End it at this moment, if it is open for longer; whether it was."""
-
-    def add_spending(self, rows: Sequence[SpendingRow]) -> None:
-        """Add to what was spent under each name and day, each at most once per call."""
-
-    def forget_spending(self, kind: str, before_day: int) -> None: ...
-    def lock_trees(self, keys: Sequence[int]) -> list[tuple[int, TreeRow]]:
-        """Lock the trees that these tasks belong to: (task, tree), by root."""
-
-    def set_trees(self, rows: Sequence[TreeRow]) -> None:
-        """Write trees, new ones and changed ones."""
-
-    def join_trees(self, members: Sequence[tuple[int, int]]) -> None:
-        """Record (task, root)."""
-
-    def waiting_roles(self, roots: Sequence[int]) -> list[str]:
-        """Roles that have a ready task in one of these trees."""
+    def forget(self, dedup_before: int, labels_before_day: int) -> int:
+        """Delete dedup records that have expired, and what was spent under labels before that day;
+        how many records."""
 
 
 class Store(Protocol):
     """A database that keeps the promises of DESIGN section 4 with the verbs of `Tx`."""
 
-    def submit(
-        self,
-        rows: Sequence[NewRow],
-        effects: Mapping[str, Sequence[tuple[str, str]]],
-        lanes: frozenset[str],
-        topics: Iterable[str],
-    ) -> set[str]:
-        """Insert tasks in one transaction of its own: all of them, or none if an id is taken.
+    def write(self, change: Callable[[Tx], T], *, durable: bool = True) -> T:
+        """Run `change` in one transaction, again if the database asks for it.
 
-        The ids that were inserted, so all or nothing. `effects` are (lane, payload) by task id.
-        Raises RunAgain unless `lanes` are open."""
-
-    def submit_alike(
-        self,
-        row: NewRow,
-        words: Sequence[tuple[str, str]],
-        lanes: frozenset[str],
-        topics: Iterable[str],
-        effects: Sequence[tuple[str, Sequence[str]]] = (),
-    ) -> bool:
-        """The same for tasks that differ in nothing but id and body, as most of one batch do:
-        `words` has those, `row` the rest. Each effect is a lane, and what it says of each task.
-        False if an id is taken."""
-
-    def write(self, change: Callable[[Tx], T]) -> T:
-        """Run `change` in one durable transaction, again if the database asks for it."""
+        One that need not be `durable` may be undone by a crash of the machine after it committed:
+        for what is done again anyway if it was lost.
+        """
 
     def read(self, look: Callable[[Reader], T]) -> T: ...
+    def number_events(self) -> int:
+        """Give every event that has committed its position in the log; the last position.
+
+        Positions have no gaps, and an event that others could see before another was written comes
+        before it. Whoever follows the log calls this first.
+        """
+
     def role_ids(self, names: Iterable[str]) -> dict[str, int]:
         """Ids of roles, made where there are none yet. Roles are never deleted."""
 
-    def known_lanes(self) -> frozenset[str]: ...
     def now(self) -> int:
         """The store's clock, in milliseconds: the only clock that leases are measured by."""
 

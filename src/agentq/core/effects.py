@@ -7,13 +7,13 @@ out itself, in that same transaction, so no observer sees a stale in-between.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
 from agentq.core.states import State
-from agentq.core.value import value
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class ResolveDependents:
     """This task is over: tell the tasks that come after it."""
 
@@ -21,14 +21,14 @@ class ResolveDependents:
     outcome: State
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class SpawnNext:
     """This task is complete: submit the tasks it named as next."""
 
     lane: ClassVar[str] = ""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Announce:
     """The task is claimable now: wake a worker of its role."""
 
@@ -36,7 +36,7 @@ class Announce:
     role: str
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class StopHolder:
     """Tell the holder of this attempt to stop its agent."""
 
@@ -45,7 +45,7 @@ class StopHolder:
     epoch: int
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class PublishResult:
     """Publish the accepted result of this attempt, once."""
 
@@ -55,7 +55,7 @@ class PublishResult:
     sha256: str
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Reply:
     """Send the outcome to the coordinator that asked for it."""
 
@@ -65,7 +65,7 @@ class Reply:
     summary: str = ""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Notify:
     """Somebody should look: an approval is wanted, a task is blocked, a budget runs out."""
 

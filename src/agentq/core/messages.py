@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -32,7 +33,6 @@ from agentq.core.limits import ENVELOPE_BYTES_MAX, shorten
 from agentq.core.task import NOTHING, Amounts, Task
 from agentq.core.triggers import FailureKind
 from agentq.core.validate import check_id, check_role
-from agentq.core.value import value
 
 #: How long a lease a program may ask for: it renews, or somebody else takes over.
 LEASE_SECONDS_MAX = 24 * 3600
@@ -64,7 +64,7 @@ ENDINGS = frozenset({Status.COMPLETED, Status.FAILED, Status.BLOCKED, Status.REL
 OUTCOMES = ("completed", "failed", "blocked", "cancelled", "expired")
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class File:
     """Evidence: either its text (`content`), or the size and digest of a file that the program has
     put into the artifact store itself."""
@@ -76,7 +76,7 @@ class File:
     media_type: str = ""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Said:
     """A status or a result, as a program said it. `epoch` 0: it did not say which attempt."""
 

@@ -8,14 +8,12 @@ All times are integer milliseconds of the store's clock; durations of a spec are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
-from operator import attrgetter
 from typing import Any
 
 from agentq.core.states import TERMINAL, State
-from agentq.core.value import value
 
 DEFAULT_ATTEMPTS = 3
 DEFAULT_LEASE_SECONDS = 60
@@ -45,7 +43,7 @@ class OnDependencyFailure(StrEnum):
     RUN = "run"
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class ExpectedOutput:
     """The evidence a report must bring. A name is met by a file of that name or that stem."""
 
@@ -53,7 +51,7 @@ class ExpectedOutput:
     artifacts: tuple[str, ...] = ()
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Amounts:
     """Money, tokens, turns and wall time: a budget, or what was spent."""
 
@@ -75,7 +73,7 @@ NOTHING = Amounts()
 NO_OUTPUT_EXPECTED = ExpectedOutput()
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Spec:
     """What the submitter asked for. Immutable; its digest is what an approval binds to."""
 
@@ -117,24 +115,7 @@ class Spec:
         return self.requires_approval or self.irreversible
 
 
-def rewording(spec: Spec) -> Callable[[str, str], Spec]:
-    """A maker of specs that differ from this one in their id and instructions only: `replace`, for
-    batches of thousands."""
-    values: list[Any] = [getattr(spec, each.name) for each in fields(Spec)]
-    before, after = values[1:_INSTRUCTIONS], values[_INSTRUCTIONS + 1 :]
-    make: Callable[..., Spec] = Spec
-    return lambda task_id, instructions: make(task_id, *before, instructions, *after)
-
-
-#: The others of a spec's values: where they are the same, two tasks differ in their words only.
-all_but_words = attrgetter(
-    *(each.name for each in fields(Spec) if each.name not in ("id", "instructions"))
-)
-
-_INSTRUCTIONS = [each.name for each in fields(Spec)].index("instructions")
-
-
-@value
+@dataclass(frozen=True, slots=True)
 class Reported:
     """What a worker said it did. Not the truth until the gates accept it."""
 
@@ -145,7 +126,7 @@ class Reported:
     result_sha256: str = ""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Note:
     """Something said to the next attempt: an answer, a reviewer's feedback, an earlier failure."""
 
@@ -155,7 +136,7 @@ class Note:
     text: str
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Memo:
     """The part of a task's state that most tasks never need."""
 
@@ -187,7 +168,7 @@ class Memo:
 EMPTY_MEMO = Memo()
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Task:
     """One unit of work and how it stands.
 

@@ -23,6 +23,7 @@ decided from outside, `steps` the endings they share. The states that may follow
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from agentq.core import custody, people, waiting
@@ -32,10 +33,9 @@ from agentq.core.schedule import next_wake
 from agentq.core.states import TABLE
 from agentq.core.steps import Step, not_allowed
 from agentq.core.task import EMPTY_MEMO, Task
-from agentq.core.value import value
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Decision:
     """What follows from a trigger. No events: nothing happened that the log should know."""
 

@@ -9,13 +9,12 @@ Where somebody decides from outside, `by` is their name and `how` says how anybo
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
 from agentq.core.states import State
 from agentq.core.task import NOTHING, Amounts, Spec
-from agentq.core.value import value
 
 
 class FailureKind(StrEnum):
@@ -47,7 +46,7 @@ class Resolution(StrEnum):
     GIVE_UP = "give_up"
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Submit:
     """`ended` names the dependencies that were already over, `waiting_on` those that are not."""
 
@@ -56,7 +55,7 @@ class Submit:
     ended: tuple[tuple[str, State], ...] = ()
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class DependencyEnded:
     """A task that this one comes after is over."""
 
@@ -64,7 +63,7 @@ class DependencyEnded:
     outcome: State
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Approve:
     """Somebody lets the task start. `own` says that they have submitted it as well, and that the
     settings (`four_eyes`) let a person approve that."""
@@ -75,7 +74,7 @@ class Approve:
     own: bool = False
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Reject:
     """Somebody refuses to let the task start, or to go on with it."""
 
@@ -84,7 +83,7 @@ class Reject:
     how: str = ""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Claim:
     """A worker takes the task for as long as it renews its lease.
 
@@ -96,7 +95,7 @@ class Claim:
     gated: bool = False
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Progress:
     """The holder says how far it is."""
 
@@ -105,7 +104,7 @@ class Progress:
     note: str = ""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class AddArtifact:
     """The holder left a file as evidence."""
 
@@ -116,7 +115,7 @@ class AddArtifact:
     media_type: str = "application/octet-stream"
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Spend:
     """The holder says what it has spent since it last said so.
 
@@ -131,7 +130,7 @@ class Spend:
     running_low: str = ""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Report:
     """`artifacts` are the names recorded for this attempt when it reported: what the gate sees.
     `verified` says that the check which a gated claim promised has passed."""
@@ -147,7 +146,7 @@ class Report:
     verified: bool = False
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Fail:
     """`jitter` in [0, 1) picks the point within the backoff."""
 
@@ -160,7 +159,7 @@ class Fail:
     running_low: str = ""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Block:
     """The holder stops and asks somebody up the chain."""
 
@@ -168,7 +167,7 @@ class Block:
     reason: str
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Release:
     """Give the task back without using an attempt: clean shutdown, quota, an open circuit."""
 
@@ -177,7 +176,7 @@ class Release:
     not_before: int = 0
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Answer:
     """Somebody answers a blocked task.
 
@@ -194,7 +193,7 @@ class Answer:
     how: str = ""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """A reviewer judges the report."""
 
@@ -204,7 +203,7 @@ class Verdict:
     how: str = ""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Cancel:
     """Somebody withdraws the task."""
 
@@ -213,14 +212,14 @@ class Cancel:
     how: str = ""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Stopped:
     """The holder of a cancelled task says that its agent is gone."""
 
     epoch: int
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Requeue:
     """`waiting_on` names the dependencies that are still under way when it is reopened."""
 
@@ -230,12 +229,12 @@ class Requeue:
     how: str = ""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time passed: `now` reached the task's `wake_at`."""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Comment:
     """`epoch` is set when the holder of an attempt comments, and is then fenced like any write."""
 
@@ -245,7 +244,7 @@ class Comment:
     how: str = ""
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class RefuseReport:
     """A late report of a fenced-out attempt, kept as evidence; it changes nothing else."""
 
@@ -281,7 +280,7 @@ Trigger: TypeAlias = (
 TRIGGERS: dict[str, type] = {kind.__name__: kind for kind in Trigger.__args__}
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Event:
     """One line of a task's history: what happened, by which trigger, and the state it left."""
 
@@ -293,7 +292,7 @@ class Event:
     epoch: int = 0
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Entry:
     """An event as the log holds it: with its task and its place in the order of commits."""
 

@@ -158,17 +158,6 @@ def _strings(value: Any) -> Iterator[str]:
             yield from _strings(inner)
 
 
-def check_instructions(text: str) -> bool:
-    """Check the field in which the tasks of a batch differ. False: look at the whole spec.
-
-    For a spec that is otherwise like one that `check_spec` has accepted, with an id of our making.
-    """
-    if type(text) is not str or len(text) * 8 > _CERTAINLY_SMALL:
-        return False
-    _check_text("instructions", text)
-    return True
-
-
 def _check_texts(spec: Spec) -> int:
     """Look through every text of the envelope; returns how many characters there are."""
     total = 0

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
+from agentq.contracts.store import Filter, Order
 from agentq.daemon.letters import announcement, message_id
 from agentq.ledger.codec import decode_spec, to_task
 
@@ -29,23 +31,22 @@ def most_urgent(
     """Tasks of a role that have been ready since before that moment, but for some."""
     role_id = store.role_ids((role,))[role]
     found: list[tuple[int, Task]] = []
-    priority, key = -1, 0
     size = min(count + len(passed_over), _PAGE)
+    page = Filter(role=role_id, updated_before=before + 1, order=Order.URGENT, limit=size)
     while len(found) < count:
-        after = partial(_page, role=role_id, before=before, count=size, priority=priority, key=key)
-        rows = store.read(after)
+        rows = store.read(partial(_page, wanted=page))
         for hot, spec in rows:
             task = to_task(hot, decode_spec(spec.body), spec.submitted_at)
-            priority, key = task.spec.priority.rank, hot.key
-            if (key, task.version) not in passed_over:
-                found.append((key, task))
+            page = replace(page, priority=task.spec.priority.rank, key=hot.key)
+            if (hot.key, task.version) not in passed_over:
+                found.append((hot.key, task))
         if len(rows) < size:
             break
     return found[:count]
 
 
-def _page(reader: Reader, **wanted: int) -> list[TaskRow]:
-    return reader.ready_after(**wanted)
+def _page(reader: Reader, wanted: Filter) -> list[TaskRow]:
+    return reader.list_tasks(wanted)
 
 
 def announce_again(

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from agentq.contracts.store import ArtifactRow, LeavingRow, Reader, Store, Tx
+from agentq.contracts.store import ArtifactRow, OutboxRow, Reader, Store, TaskRow, Tx
 from agentq.core.task import Task
 from agentq.ledger.codec import decode_spec, to_task
 
@@ -42,13 +42,18 @@ class Outbox:
         """The oldest effects of a lane that are due; with `evidence` also what is recorded of their
         tasks' artifacts."""
 
-        def look(reader: Reader) -> list[tuple[LeavingRow, list[ArtifactRow]]]:
-            rows = reader.leaving(lane, count)
-            if not evidence:
-                return [(row, []) for row in rows]
-            return [(row, reader.artifacts_of(row.task.hot.key)) for row in rows]
+        def look(reader: Reader) -> list[Leaving]:
+            effects = reader.effects(lane, count, due_only=True)
+            tasks = {row.hot.key: row for row in reader.tasks(sorted({e.key for e in effects}))}
+            return [
+                _leaving(
+                    effect, tasks[effect.key], reader.artifacts_of(effect.key) if evidence else ()
+                )
+                for effect in effects
+                if effect.key in tasks
+            ]
 
-        return [_leaving(row, listed) for row, listed in self._store.read(look)]
+        return self._store.read(look)
 
     def settle(self, done: Sequence[Leaving], failed: Sequence[Leaving] = ()) -> None:
         """Forget what was carried out; what was not comes again, later each time."""
@@ -56,8 +61,6 @@ class Outbox:
             return
 
         def change(tx: Tx) -> None:
-            # If this is lost with a machine, the effects leave once more.
-            tx.relax()
             if done:
                 tx.ack_effects([each.sequence for each in done])
             now = tx.now() if failed else 0
@@ -65,16 +68,16 @@ class Outbox:
                 some = [each.sequence for each in failed if each.tries == tries]
                 tx.postpone_effects(some, now + _postponed_ms(tries))
 
-        self._store.write(change)
+        # If this is lost with a machine, the effects leave once more.
+        self._store.write(change, durable=False)
 
 
 def _postponed_ms(tries: int) -> int:
     return min(_POSTPONE_MS << min(tries, 20), _POSTPONE_MS_MAX)
 
 
-def _leaving(row: LeavingRow, artifacts: Sequence[ArtifactRow]) -> Leaving:
-    effect, (hot, spec) = row
+def _leaving(effect: OutboxRow, row: TaskRow, artifacts: Sequence[ArtifactRow]) -> Leaving:
     said = msgspec.json.decode(effect.payload)
     kind = str(said.pop("effect", ""))
-    task = to_task(hot, decode_spec(spec.body), spec.submitted_at)
+    task = to_task(row.hot, decode_spec(row.spec.body), row.spec.submitted_at)
     return Leaving(effect.sequence, effect.effect_id, kind, said, task, effect.tries, artifacts)

@@ -191,7 +191,7 @@ class Daemon:
             raise error
 
     def _check_lanes(self) -> None:
-        missing = BROKER_LANES - self._parts.store.known_lanes()
+        missing = BROKER_LANES - self._parts.store.read(lambda reader: reader.lanes())
         if self._parts.publisher is None and len(missing) < len(BROKER_LANES):
             log.warning("up: messages for a broker are stored, and the settings here name none."
                         " They wait for an `agentq up` that knows it.")  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from agentq.contracts.store import IN_TREE, CircuitRow, Lease, RoleRow, TaskRow, Tx
 from agentq.core.custody import already_accepted
@@ -12,6 +12,7 @@ from agentq.core.errors import AgentqError, Refused, Stale
 from agentq.core.limits import SUMMARY_CHARS_MAX, RoleLimits, shorten
 from agentq.core.states import State
 from agentq.core.task import NOTHING, Task
+from agentq.core.transition import transition
 from agentq.core.triggers import (
     AddArtifact,
     Answer,
@@ -23,7 +24,6 @@ from agentq.core.triggers import (
     Tick,
     Trigger,
 )
-from agentq.core.value import value
 from agentq.core.words import check_trigger
 from agentq.ledger import trees
 from agentq.ledger.codec import limits_of
@@ -37,7 +37,7 @@ PASSED_OVER_MAX = 1000
 _PAGE = 100
 
 
-@value
+@dataclass(frozen=True, slots=True)
 class Held:
     """A claim as the ledger gives it: the task, and the key that later calls may use."""
 
@@ -53,7 +53,7 @@ def claim_ready(
     A `claim` without a lease gets each task's own. Nothing is taken while the circuit of the
     provider that would do them is open.
     """
-    row, open_until, picked = tx.pick_freely(role, count, provider)
+    row, open_until, picked = tx.pick(role, count, provider=provider, unless_limited=True)
     work.note_limits(row.name, row.is_limited)
     if row.is_limited:
         row = tx.lock_role(role)
@@ -68,7 +68,7 @@ def _note_asked(tx: Tx, work: Work, row: RoleRow, provider: str) -> None:
     """That somebody asked for the role's work, and whose quota it would use."""
     if work.now - row.seen_at > SEEN_EVERY_MS or (provider and not row.provider):
         # Read again under its lock: what is written back must not undo limits set meanwhile.
-        tx.set_role(tx.lock_role(row.id)._replace(seen_at=work.now, provider=provider))
+        work.roles.append(tx.lock_role(row.id)._replace(seen_at=work.now, provider=provider))
 
 
 def _take_all(tx: Tx, work: Work, picked: Sequence[TaskRow], claim: Claim) -> list[Held]:
@@ -102,9 +102,8 @@ def turn_over(
     Of a role with limits nothing is taken: how much room there is shows only once the ends are
     saved.
     """
-    tx.foresee(role, count, provider)
-    outcomes = _tell_all(tx, work, items)
-    row, _, picked = tx.pick_freely(role, count, provider)
+    outcomes = _tell_all(work, items)
+    row, _, picked = tx.pick(role, count, provider=provider, unless_limited=True)
     work.note_limits(row.name, row.is_limited)
     _note_asked(tx, work, row, provider)
     # A ready one that was spoken of here (by a late report, say) has changed since it was saved.
@@ -117,12 +116,12 @@ def turn_over(
 def _pick_limited(tx: Tx, work: Work, row: RoleRow, count: int) -> list[TaskRow]:
     """As many as the role's limits have room for."""
     limits = limits_of(row)
-    room, _ = limits.room(*tx.occupancy(row.id))
+    room, _ = limits.room(*tx.occupancy(row.id)[:2])
     count = count if room < 0 else min(count, room)
     if count <= 0:
         return []
     if limits.daily == NOTHING:
-        return tx.pick(row.id, count)
+        return tx.pick(row.id, count).tasks
     return _pick_for_today(tx, work, row, limits, count)
 
 
@@ -135,7 +134,7 @@ def _pick_for_today(
         return []
     fitting: list[TaskRow] = []
     looked_at, asked = 0, count
-    rows = tx.pick(row.id, count)
+    rows = tx.pick(row.id, count).tasks
     while rows:
         tasks = [(each, work.adopt(each)) for each in rows]
         fitting += [each for each, task in tasks if not limits.too_small_for(task, today)]
@@ -144,7 +143,7 @@ def _pick_for_today(
             break
         last, task = tasks[-1]
         asked = _PAGE
-        rows = tx.pick_after(row.id, asked, task.spec.priority.rank, last.hot.key)
+        rows = tx.pick(row.id, asked, after=(task.spec.priority.rank, last.hot.key)).tasks
     return fitting[:count]
 
 
@@ -152,19 +151,21 @@ def claim_one(tx: Tx, work: Work, key: int, claim: Claim, provider: str = "") ->
     """Take this very task, under the same limits; says why not."""
     work.load([key])
     task = work.task(key)
+    claim = replace(claim, lease_ms=claim.lease_ms or task.spec.lease_seconds * 1000)
     if task.state is State.READY:
         if provider:
             _check_circuit(tx, work, task, provider)
         _check_room(tx, work, task)
         _check_tree(work, key, task)
-        if task.spec.resources and not tx.hold(key, sorted(set(task.spec.resources))):
-            raise Refused(
-                f"{task.id} needs {', '.join(task.spec.resources)}, which another task holds.",
-                "`agentq explain` says who.",
-                code="resource_held",
-            )
-    lease_ms = claim.lease_ms or task.spec.lease_seconds * 1000
-    taken = work.apply(key, replace(claim, lease_ms=lease_ms))
+        if task.spec.resources:
+            transition(task, claim, work.now)  # nothing is held for a claim that is refused
+            if not tx.hold_resources(key, sorted(set(task.spec.resources))):
+                raise Refused(
+                    f"{task.id} needs {', '.join(task.spec.resources)}, which another task holds.",
+                    "`agentq explain` says who.",
+                    code="resource_held",
+                )
+    taken = work.apply(key, claim)
     work.finish()
     return Held(key, taken)
 
@@ -180,8 +181,9 @@ def claim_named(
 ) -> tuple[list[Task | AgentqError], list[Held]]:
     """Take those of these tasks that can be taken now, by the rules of `claim_ready`; others are
     left out. First, in the same transaction, end the attempts of `items`."""
-    outcomes = _tell_all(tx, work, items) if items else []
-    row, open_until, picked = tx.pick_named(role, list(dict.fromkeys(ids)), provider)
+    outcomes = _tell_all(work, items) if items else []
+    wanted = list(dict.fromkeys(ids))
+    row, open_until, picked = tx.pick(role, len(wanted), provider=provider, ids=wanted)
     work.note_limits(row.name, row.is_limited)
     _note_asked(tx, work, row, provider)
     # A ready one that was spoken of here (by a late report, say) has changed since it was saved.
@@ -195,7 +197,7 @@ def claim_named(
 
 def _within_limits(tx: Tx, work: Work, row: RoleRow, ready: list[TaskRow]) -> list[TaskRow]:
     limits = limits_of(row)
-    room, _ = limits.room(*tx.occupancy(row.id))
+    room, _ = limits.room(*tx.occupancy(row.id)[:2])
     if limits.daily != NOTHING:
         today = spent_today(tx, row.name, work.now)
         if limits.used_up(today):
@@ -224,13 +226,12 @@ def _check_circuit(tx: Tx, work: Work, task: Task, provider: str) -> None:
 
 
 def _check_room(tx: Tx, work: Work, task: Task) -> None:
-    row = tx.role(work.role_id(task.to))
+    row = tx.lock_role(work.role_id(task.to))
     work.note_limits(row.name, row.is_limited)
     if not row.is_limited:
         return
-    row = tx.lock_role(row.id)
     limits, code = limits_of(row), "limit"
-    room, why = limits.room(*tx.occupancy(row.id))
+    room, why = limits.room(*tx.occupancy(row.id)[:2])
     if room and limits.daily != NOTHING:
         today, code = spent_today(tx, row.name, work.now), "budget"
         why = limits.used_up(today) or limits.too_small_for(task, today)
@@ -258,7 +259,7 @@ def _take(tx: Tx, work: Work, key: int, task: Task, claim: Claim) -> Task | None
     if task.wake_at and task.wake_at <= max(work.now, task.updated_at):
         work.apply(key, Tick())  # its time to live passed while it waited
         return None
-    if task.spec.resources and not tx.hold(key, sorted(set(task.spec.resources))):
+    if task.spec.resources and not tx.hold_resources(key, sorted(set(task.spec.resources))):
         return None
     return work.apply(key, claim)
 
@@ -268,17 +269,17 @@ def heartbeat(tx: Tx, leases: Sequence[Lease]) -> set[int]:
     return tx.renew(leases)
 
 
-def tell(tx: Tx, work: Work, items: Sequence[tuple[int, Trigger]]) -> list[Task | AgentqError]:
+def tell(work: Work, items: Sequence[tuple[int, Trigger]]) -> list[Task | AgentqError]:
     """Apply triggers to their tasks in order, in one transaction; a refusal refuses only itself.
 
     A report that comes too late is refused, and that it came is kept in the log as evidence.
     """
-    outcomes = _tell_all(tx, work, items)
+    outcomes = _tell_all(work, items)
     work.finish()
     return outcomes
 
 
-def _tell_all(tx: Tx, work: Work, items: Sequence[tuple[int, Trigger]]) -> list[Task | AgentqError]:
+def _tell_all(work: Work, items: Sequence[tuple[int, Trigger]]) -> list[Task | AgentqError]:
     work.load(sorted({key for key, _ in items}))
     in_trees = [key for key, bits in work.flags.items() if bits & IN_TREE]
     if in_trees:
@@ -290,7 +291,7 @@ def _tell_all(tx: Tx, work: Work, items: Sequence[tuple[int, Trigger]]) -> list[
             if trigger is not checked:
                 check_trigger(trigger)
                 checked = trigger
-            outcomes.append(_tell_one(tx, work, key, trigger))
+            outcomes.append(_tell_one(work, key, trigger))
         except AgentqError as refusal:
             outcomes.append(refusal)
             if isinstance(refusal, Stale) and isinstance(trigger, (Report, Fail)):
@@ -302,14 +303,16 @@ def _tell_all(tx: Tx, work: Work, items: Sequence[tuple[int, Trigger]]) -> list[
 _CONCERNING = (Spend, Report, Fail, Answer)
 
 
-def _tell_one(tx: Tx, work: Work, key: int, trigger: Trigger) -> Task:
+def _tell_one(work: Work, key: int, trigger: Trigger) -> Task:
     if isinstance(trigger, Report):
         task = work.task(key)
         if already_accepted(task, trigger):
             return task
         if task.spec.expected_output.artifacts:
             names = tuple(
-                row.name for row in tx.artifacts_of(key) if row.epoch == trigger.epoch and row.size
+                row.name
+                for row in work.artifacts_of(key)
+                if row.epoch == trigger.epoch and row.size
             )
             trigger = replace(trigger, artifacts=names)
     if isinstance(trigger, AddArtifact):

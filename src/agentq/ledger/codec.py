@@ -22,7 +22,6 @@ from agentq.core.task import (
     Memo,
     Spec,
     Task,
-    rewording,
 )
 
 #: The order is that of the codes in contracts.store.
@@ -101,26 +100,7 @@ def _sparse_spec(spec: Spec) -> Any:
     return outline
 
 
-#: Makers of specs by everything but id and instructions: the tasks of a role are much alike.
-_makers: dict[tuple[tuple[str, Any], ...], Callable[[str, str], Spec]] = {}
-_MAKERS_MAX = 1000
-
-
 def decode_spec(body: str) -> Spec:
-    plain = decode_plain(body)
-    task_id, instructions = plain.pop("id", ""), plain.pop("instructions", "")
-    likeness = tuple(plain.items())
-    try:
-        make = _makers.get(likeness)
-    except TypeError:  # it has lists or mappings
-        make = None
-    else:
-        if make is None:
-            if len(_makers) >= _MAKERS_MAX:
-                _makers.clear()
-            make = _makers[likeness] = rewording(decoder(Spec).decode(body))
-    if make is not None and type(task_id) is str and type(instructions) is str:
-        return make(task_id, instructions)
     spec: Spec = decoder(Spec).decode(body)
     return spec
 

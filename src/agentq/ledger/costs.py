@@ -26,7 +26,7 @@ def amounts_of(row: SpendingRow | None) -> Amounts:
 
 
 def spent_today(reader: Reader, role: str, now: int) -> Amounts:
-    return amounts_of(reader.spent_on(ROLE, role, day_of(now)))
+    return amounts_of(next(iter(reader.spending(ROLE, role, day_of(now))), None))
 
 
 def bookings(costs: Iterable[tuple[Spec, Amounts]], now: int) -> list[SpendingRow]:

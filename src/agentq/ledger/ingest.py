@@ -35,10 +35,10 @@ from agentq.contracts.inbound_messages import (
     wrong_role,
 )
 from agentq.contracts.service_values import AttemptLease
-from agentq.contracts.store import ArtifactRow, DedupRow, Lease, Tx
+from agentq.contracts.store import DedupRow, Lease, Tx
 from agentq.core import triggers as t
 from agentq.core.custody import already_accepted
-from agentq.core.errors import AgentqError, NotFound, Refused, Stale, Unavailable
+from agentq.core.errors import AgentqError, NotFound, Stale, Unavailable
 from agentq.core.limits import PROGRESS_CHARS_MAX, SUMMARY_CHARS_MAX, shorten
 from agentq.core.messages import Said, Status
 from agentq.core.secrets import redact
@@ -161,7 +161,7 @@ class _Round:
         self._keys = tx.keys({letter.said.task_id for letter in letters})
         batch.load(sorted(self._keys.values()))
         names = [letter.name for letter in letters if letter.said.status is not Status.HEARTBEAT]
-        recalled = tx.recall(names) if names else {}
+        recalled = tx.dedup_records(names) if names else {}
         self._known = {
             name: row for name, row in recalled.items() if row.expires_at > batch.now
         }  # fmt: skip
@@ -177,7 +177,7 @@ class _Round:
             return False
         if task.spec.resources:
             return True
-        return self._tx.role(self._batch.role_id(task.to)).is_limited
+        return self._tx.lock_role(self._batch.role_id(task.to)).is_limited
 
     def judge(self, letter: Letter) -> Verdict:
         said = letter.said
@@ -211,8 +211,7 @@ class _Round:
 
     def save(self) -> None:
         """Everything that was decided. Leases come last: what is saved before would undo them."""
-        if self._new:
-            self._tx.remember(list(self._new.values()))
+        self._batch.dedup += self._new.values()
         self._batch.save()
         leases = [
             lease for key, lease in self._leases.items() if _holds(self._batch.tasks[key], lease)
@@ -276,7 +275,7 @@ class _Round:
         """A report that was accepted may come again; with other files it is another report."""
         if not letter.brings or not already_accepted(task, report):
             return
-        rows = self._tx.artifacts_of(key)
+        rows = self._batch.artifacts_of(key)
         recorded = {row.name: row.sha256 for row in rows if row.epoch == report.epoch}
         if any(recorded.get(name) != sha256 for name, sha256 in letter.digests.items()):
             by, word = f"attempt {report.epoch}", str(letter.said.status)
@@ -286,12 +285,7 @@ class _Round:
     def _start(self, key: int, task: Task, said: Said) -> int:
         claim = t.Claim(said.sender, said.lease_seconds * 1000)
         check_trigger(claim)
-        try:
-            return claims.claim_one(self._tx, self._batch, key, claim).task.epoch
-        except Refused:
-            if task.state is State.READY and task.spec.resources:
-                self._tx.unhold([key])  # taken before the claim was refused; others go on here
-            raise
+        return claims.claim_one(self._tx, self._batch, key, claim).task.epoch
 
     def _renew(self, key: int, task: Task, epoch: int, said: Said) -> int:
         lease = Lease(key, epoch, (said.lease_seconds or task.spec.lease_seconds) * 1000)
@@ -301,13 +295,13 @@ class _Round:
         return lease.lease_ms
 
     def _tell(self, key: int, trigger: t.Trigger) -> None:
-        outcome = claims.tell(self._tx, self._batch, [(key, trigger)])[0]
+        outcome = claims.tell(self._batch, [(key, trigger)])[0]
         if isinstance(outcome, AgentqError):
             raise outcome
 
     def _record(self, key: int, files: Sequence[t.AddArtifact]) -> None:
         """Make the files visible that came with a message. Evidence is never overwritten."""
-        recorded = {(row.epoch, row.name): row.sha256 for row in self._tx.artifacts_of(key)}
+        recorded = {(row.epoch, row.name): row.sha256 for row in self._batch.artifacts_of(key)}
         new = []
         for file in files:
             check_trigger(file)
@@ -317,13 +311,7 @@ class _Round:
             if there is None:
                 new.append(file)
         for file in new:
-            self._batch.apply(key, file)
-        self._tx.add_artifacts(
-            [
-                ArtifactRow(key, f.epoch, f.name, f.size, f.sha256, f.media_type, self._batch.now)
-                for f in new
-            ]
-        )
+            self._batch.record_artifact(key, file)
 
 
 def _ending(epoch: int, letter: Letter) -> t.Trigger:

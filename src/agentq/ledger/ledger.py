@@ -7,7 +7,7 @@ from functools import partial
 
 from agentq.contracts.doorbell import ROOM_TOPIC, role_topic
 from agentq.contracts.store import (
-    ArtifactRow,
+    Changes,
     CircuitRow,
     Lease,
     OutboxRow,
@@ -94,11 +94,6 @@ class Ledger:
         """
         return self._submitter.submit(specs, generated, fence)
 
-    def submit_bare(self, task_id: str, to: str, instructions: str) -> Task | None:
-        """The same for a task with a fresh id that says nothing else, if one just like it came
-        last; else None, and `submit` must do it."""
-        return self._submitter.submit_bare(task_id, to, instructions)
-
     # -- custody ---------------------------------------------------------------------------------
 
     def claim(
@@ -171,7 +166,7 @@ class Ledger:
 
     def tell_many(self, items: Sequence[tuple[int, Trigger]]) -> list[Task | AgentqError]:
         """Apply triggers in one transaction; each refused one gives its error instead of a task."""
-        return self.store.write(lambda tx: claims.tell(tx, self._work(tx), items))
+        return self.store.write(lambda tx: claims.tell(self._work(tx), items))
 
     def turn_over(
         self,
@@ -236,7 +231,6 @@ class Ledger:
             work = self._work(tx)
             work.load([key])
             recorded = {(row.epoch, row.name): row.sha256 for row in tx.artifacts_of(key)}
-            rows = []
             for each in artifacts:
                 name = (each.epoch, each.name)
                 if recorded.get(name) == each.sha256:
@@ -248,16 +242,8 @@ class Ledger:
                         "Evidence is never overwritten: choose another name.",
                     )
                 recorded[name] = each.sha256
-                rows.append(
-                    ArtifactRow(
-                        key, each.epoch, each.name, each.size, each.sha256, each.media_type,
-                        work.now,
-                    )
-                )  # fmt: skip
-                work.apply(key, each)
-            if rows:
-                tx.add_artifacts(rows)
-                work.finish()
+                work.record_artifact(key, each)
+            work.finish()
             return work.task(key)
 
         return self.store.write(change)
@@ -297,7 +283,7 @@ class Ledger:
         def change(tx: Tx) -> Task:
             work = self._work(tx)
             work.load([key])
-            parents = tx.tasks(tx.parents_of(key))
+            parents = tx.tasks([parent for parent, child in tx.edges_of([key]) if child == key])
             under_way = tuple(
                 self._specs.put(row.spec)[0].id
                 for row in parents
@@ -337,19 +323,14 @@ class Ledger:
         unknown = sorted(set(lanes) - set(LANES))
         if unknown:
             raise Invalid(f"Lanes are {', '.join(LANES)}; got {', '.join(unknown)}.")
-        self.store.write(lambda tx: tx.set_lanes(tx.lanes() | frozenset(lanes)))
+        self.store.write(lambda tx: tx.save(Changes(lanes=tx.lanes() | frozenset(lanes))))
 
     def close_lanes(self, *lanes: str) -> None:
-        self.store.write(lambda tx: tx.set_lanes(tx.lanes() - frozenset(lanes)))
+        self.store.write(lambda tx: tx.save(Changes(lanes=tx.lanes() - frozenset(lanes))))
 
-    def take_effects(self, lane: str, count: int, hide_ms: int = 30_000) -> list[OutboxRow]:
-        """Effects to carry out, hidden from others for a while; they come back unless acked."""
-
-        def change(tx: Tx) -> list[OutboxRow]:
-            now = tx.now()
-            return tx.take_effects(lane, now, count, now + hide_ms)
-
-        return self.store.write(change)
+    def effects(self, lane: str, count: int) -> list[OutboxRow]:
+        """The oldest effects of a lane that are due: they come again until somebody acks them."""
+        return self.store.read(lambda reader: reader.effects(lane, count, due_only=True))
 
     def ack_effects(self, sequences: Sequence[int]) -> None:
         self.store.write(lambda tx: tx.ack_effects(sequences))
@@ -372,7 +353,12 @@ class Ledger:
                     f" (it is {now}). Nothing was opened.",
                     "Moments are milliseconds of the ledger's clock.",
                 )
-            return tx.extend_circuit(CircuitRow(provider, until_ms, reason, now, by))
+            row = _circuit(tx, provider)
+            if row is None or row.open_until < until_ms:
+                opened_at = row.opened_at if row is not None and row.open_until > now else now
+                row = CircuitRow(provider, until_ms, reason, opened_at, by)
+                tx.save(Changes(circuits=(row,)))
+            return row
 
         return self.store.write(change)
 
@@ -382,11 +368,13 @@ class Ledger:
         check_trigger(Comment(by, ""))
 
         def change(tx: Tx) -> bool:
-            closed = tx.close_circuit(provider, tx.now(), f"closed by {by}")
-            if closed:
-                waiting = (role_topic(row.name) for row in tx.roles() if row.provider == provider)
-                tx.ring((ROOM_TOPIC, *waiting))
-            return closed
+            now, row = tx.now(), _circuit(tx, provider)
+            if row is None or row.open_until <= now:
+                return False
+            waiting = [role_topic(role.name) for role in tx.roles() if role.provider == provider]
+            closed = row._replace(open_until=now, reason=f"closed by {by}")
+            tx.save(Changes(circuits=(closed,), topics=(ROOM_TOPIC, *waiting)))
+            return True
 
         return self.store.write(change)
 
@@ -427,16 +415,14 @@ class Ledger:
         role_id = self.store.role_ids((role,))[role]
 
         def change(tx: Tx) -> None:
-            row = tx.lock_role(role_id)
-            tx.ring((role_topic(role), ROOM_TOPIC))  # there may be room now for whoever waits
-            tx.set_role(
-                row._replace(
-                    max_running=limits.max_running,
-                    max_review=limits.max_review,
-                    paused=int(limits.paused),
-                    daily=encode_amounts(limits.daily),
-                )
+            row = tx.lock_role(role_id)._replace(
+                max_running=limits.max_running,
+                max_review=limits.max_review,
+                paused=int(limits.paused),
+                daily=encode_amounts(limits.daily),
             )
+            # There may be room now for whoever waits.
+            tx.save(Changes(roles=(row,), topics=(role_topic(role), ROOM_TOPIC)))
 
         self.store.write(change)
 
@@ -449,6 +435,10 @@ class Ledger:
         same answer.
         """
         return Pruner(self.store, self._specs, forget).prune(before, limit)
+
+
+def _circuit(tx: Tx, provider: str) -> CircuitRow | None:
+    return next((row for row in tx.circuits() if row.provider == provider), None)
 
 
 def _checked_claim(holder: str, lease_ms: int, *, gated: bool = False) -> Claim:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from agentq.contracts.service_values import ArtifactInfo, OutboundEffect
-from agentq.contracts.store import ArtifactRow, LeavingRow, Reader, Store, Tx
+from agentq.contracts.store import ArtifactRow, OutboxRow, Reader, Store, TaskRow, Tx
 from agentq.ledger.codec import decode_spec, to_task
 
 #: How long what could not be carried out waits for its next try: doubled each time, to this.
@@ -29,13 +29,16 @@ class Outbox:
         """Return the oldest effects of a lane that are due; with `evidence` also what is recorded
         of their tasks' artifacts."""
 
-        def look(reader: Reader) -> list[tuple[LeavingRow, list[ArtifactRow]]]:
-            rows = reader.leaving(lane, count)
-            if not evidence:
-                return [(row, []) for row in rows]
-            return [(row, reader.artifacts_of(row.task.hot.key)) for row in rows]
+        def look(reader: Reader) -> list[OutboundEffect]:
+            rows = reader.effects(lane, count, due_only=True)
+            tasks = {row.hot.key: row for row in reader.tasks(sorted({row.key for row in rows}))}
+            return [
+                _effect(row, tasks[row.key], reader.artifacts_of(row.key) if evidence else ())
+                for row in rows
+                if row.key in tasks
+            ]
 
-        return [_effect(row, listed) for row, listed in self._store.read(look)]
+        return self._store.read(look)
 
     def settle(self, done: Sequence[OutboundEffect], failed: Sequence[OutboundEffect] = ()) -> None:
         """Forget what was carried out; what was not comes again, later each time."""
@@ -43,8 +46,6 @@ class Outbox:
             return
 
         def change(tx: Tx) -> None:
-            # If this is lost with a machine, the effects leave once more.
-            tx.relax()
             if done:
                 tx.ack_effects([each.sequence for each in done])
             now = tx.now() if failed else 0
@@ -52,17 +53,17 @@ class Outbox:
                 some = [each.sequence for each in failed if each.tries == tries]
                 tx.postpone_effects(some, now + _postponed_ms(tries))
 
-        self._store.write(change)
+        # If this is lost with a machine, the effects leave once more.
+        self._store.write(change, durable=False)
 
 
 def _postponed_ms(tries: int) -> int:
     return min(_POSTPONE_MS << min(tries, 20), _POSTPONE_MS_MAX)
 
 
-def _effect(row: LeavingRow, artifacts: Sequence[ArtifactRow]) -> OutboundEffect:
-    effect, (hot, spec) = row
+def _effect(effect: OutboxRow, row: TaskRow, artifacts: Sequence[ArtifactRow]) -> OutboundEffect:
     data = msgspec.json.decode(effect.payload)
     kind = str(data.pop("effect", ""))
-    task = to_task(hot, decode_spec(spec.body), spec.submitted_at)
+    task = to_task(row.hot, decode_spec(row.spec.body), row.spec.submitted_at)
     files = tuple(ArtifactInfo(*each[1:]) for each in artifacts)
     return OutboundEffect(effect.sequence, effect.effect_id, kind, data, task, effect.tries, files)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from agentq.contracts.service_values import Problem
-from agentq.contracts.store import ArtifactRow, Reader, Store, TaskRow
+from agentq.contracts.store import ArtifactRow, Filter, Order, Reader, Store, TaskRow
 from agentq.core.task import Task
 from agentq.core.triggers import AddArtifact, Event
 from agentq.ledger.codec import decode_spec, to_task
@@ -34,19 +34,22 @@ def verify(
             break
         after, seen = last, seen + looked_at
         yield seen, problems
-    halves = store.read(lambda reader: reader.halves(100))
-    if halves:
-        yield seen, [Problem(f"key {key}", "half of this task's record is gone") for key in halves]
+    orphans = store.read(lambda reader: reader.orphan_rows(100))
+    if orphans:
+        yield (
+            seen,
+            [Problem(f"key {key}", "a part of this task's record is gone") for key in orphans],
+        )
 
 
 def _page(
     reader: Reader, after: int, check_files: CheckFiles | None
 ) -> tuple[int, int, list[Problem]]:
-    keys = reader.keys_after(after, _PAGE)
+    rows = reader.list_tasks(Filter(order=Order.OLDEST, key=after, limit=_PAGE))
     problems: list[Problem] = []
-    for row in sorted(reader.tasks(keys), key=lambda row: row.hot.key):
+    for row in rows:
         problems += _check(reader, row, check_files)
-    return (keys[-1] if keys else 0), len(keys), problems
+    return (rows[-1].hot.key if rows else 0), len(rows), problems
 
 
 def _check_evidence(
@@ -68,7 +71,7 @@ def _check_evidence(
 def _check(reader: Reader, row: TaskRow, check_files: CheckFiles | None) -> list[Problem]:
     key, name = row.hot.key, ""
     try:
-        entries = reader.events_of(key)
+        entries = reader.history(key)
         name = entries[0].task_id if entries else ""
         # Not from the cache of specs: what is stored now is what must be proved.
         spec = decode_spec(row.spec.body)

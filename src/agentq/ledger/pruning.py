@@ -12,17 +12,30 @@ its files may be those of tasks that live on in the other one.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 from agentq.contracts.service_values import FilesLeft
-from agentq.contracts.store import PENDING, DedupRow, EffectRow, OutboxRow, Reader, Store, Tx
+from agentq.contracts.store import (
+    LIVE,
+    PENDING,
+    Changes,
+    DedupRow,
+    EffectRow,
+    Filter,
+    Order,
+    OutboxRow,
+    Reader,
+    Store,
+    Tx,
+)
 from agentq.core.envelope import body_digest
 from agentq.core.errors import AgentqError, Conflict
 from agentq.core.states import TERMINAL, State
 from agentq.core.task import Spec
 from agentq.ledger.codec import STATES, SpecCache, decode_plain, decode_spec, encode
-from agentq.ledger.costs import LABEL, day_of
+from agentq.ledger.costs import day_of
 
 #: No decision makes these effects, so this lane is neither opened nor closed.
 LANE = "forget"
@@ -56,14 +69,16 @@ class Named:
         """Take in what was submitted since the last look."""
         after_key = max(self._last_key - _OVERLAP, 0)
         # How far this looks, also where nobody names anybody: what comes later has a higher key.
-        self._last_key = max(self._last_key, reader.last_key())
+        newest = reader.list_tasks(Filter(limit=1))
+        self._last_key = max(self._last_key, *(row.hot.key for row in newest), 0)
+        wanted = Filter(states=LIVE, refers=True, order=Order.OLDEST, limit=_PAGE)
         while True:
-            rows = reader.naming(after_key, _PAGE)
+            rows = reader.list_tasks(replace(wanted, key=after_key))
             for row in rows:
-                self._take_in(decode_plain(row.body))
+                self._take_in(decode_plain(row.spec.body))
             if len(rows) < _PAGE:
                 return
-            after_key = rows[-1].key
+            after_key = rows[-1].hot.key
 
     def _take_in(self, spec: Mapping[str, Any]) -> None:
         """Defaults are left out of it, and there may be very many: no need for whole specs."""
@@ -106,9 +121,8 @@ class Pruner:
             if len(keys) < limit:
                 break
             after_key = keys[-1]
-        self._store.write(lambda tx: tx.forget_dedup(tx.now()))
         # What roles spent is kept, a row a day; of labels there may be as many as tasks.
-        self._store.write(lambda tx: tx.forget_spending(LABEL, day_of(before)))
+        self._store.write(lambda tx: tx.forget(tx.now(), day_of(before)))
         if self._failed:
             raise self._files_left()
         return self._deleted
@@ -120,14 +134,14 @@ class Pruner:
         tx.lock(keys)
         self._named.look(tx)
         # Asked again under lock: somebody may have opened one again, or submitted what follows it.
-        rows = tx.tasks(tx.still_prunable(before, keys))
+        rows = tx.tasks(tx.prunable(before, len(keys), keys=keys))
         ids = {row.hot.key: str(decode_plain(row.spec.body)["id"]) for row in rows}
         going = {key: each for key, each in ids.items() if each not in self._named.ids}
         if going:
             bodies = {ids[row.hot.key]: row.spec.body for row in rows if row.hot.key in going}
             hold_names(tx, bodies)
             tx.delete(list(going))
-            tx.save([], [], [_order(min(going), 0, list(going.values()))])
+            tx.save(Changes(effects=(_order(min(going), 0, list(going.values())),)))
             self._specs.drop(list(going))
         return len(going)
 
@@ -159,18 +173,17 @@ class Pruner:
             return
 
         def settle(tx: Tx) -> None:
-            tx.relax()  # lost with a machine, it is done again
             tx.ack_effects([row.sequence])
             release_names(tx, set(ids) - set(left))
             if left:
                 key, _, number = map(int, row.effect_id.split("."))
-                tx.save([], [], [_order(key, number + 1, left)])
+                tx.save(Changes(effects=(_order(key, number + 1, left),)))
 
-        self._store.write(settle)
+        self._store.write(settle, durable=False)  # lost with a machine, it is done again
 
     def _begin(self, tx: Tx, row: OutboxRow, ids: Sequence[str]) -> list[str] | None:
         """Say that the files of these are about to be removed; of which, None if it is done."""
-        still = tx.outbox_after(LANE, row.sequence - 1, 1)
+        still = tx.effects(LANE, 1, after=row.sequence - 1)
         if not still or still[0].sequence != row.sequence:
             return None
         tx.postpone_effects([row.sequence], tx.now())
@@ -216,16 +229,16 @@ def _order(key: int, number: int, ids: Sequence[str]) -> EffectRow:
 
 
 def _prunable(reader: Reader, before: int, after_key: int, limit: int) -> list[int]:
-    return reader.prunable(before, after_key, limit)
+    return reader.prunable(before, limit, after_key=after_key)
 
 
 def _outbox_after(reader: Reader, sequence: int) -> list[OutboxRow]:
-    return reader.outbox_after(LANE, sequence, 10)
+    return reader.effects(LANE, 10, after=sequence)
 
 
 def touch(tx: Tx) -> None:
     """Write, and change nothing: refused by a ledger that was moved."""
-    tx.set_lanes(tx.lanes())
+    tx.save(Changes(lanes=tx.lanes()))
 
 
 # -- names ---------------------------------------------------------------------------------------
@@ -234,7 +247,7 @@ def touch(tx: Tx) -> None:
 def hold_names(tx: Tx, bodies: Mapping[str, str]) -> None:
     """Keep these ids taken until they are released; bodies are those of their specs, if known."""
     now = tx.now()
-    known = tx.recall([_name(each) for each in bodies])
+    known = tx.dedup_records([_name(each) for each in bodies])
     rows = []
     for task_id, body in bodies.items():
         row = known.get(_name(task_id))
@@ -244,12 +257,12 @@ def hold_names(tx: Tx, bodies: Mapping[str, str]) -> None:
         if row.expires_at < _HELD_MS:
             rows.append(row._replace(expires_at=row.expires_at + _HELD_MS))
     if rows:
-        tx.remember(rows)
+        tx.save(Changes(dedup=rows))
 
 
 def release_names(tx: Tx, ids: Collection[str]) -> None:
     """Their files are gone: these names expire when they would have, yet not at once."""
-    known = tx.recall([_name(each) for each in sorted(ids)]) if ids else {}
+    known = tx.dedup_records([_name(each) for each in sorted(ids)]) if ids else {}
     rests = tx.now() + _RESTS_MS
     rows = [
         row._replace(expires_at=max(row.expires_at - _HELD_MS, rests))
@@ -257,7 +270,7 @@ def release_names(tx: Tx, ids: Collection[str]) -> None:
         if row.expires_at >= _HELD_MS
     ]
     if rows:
-        tx.remember(rows)
+        tx.save(Changes(dedup=rows))
 
 
 def taken_ids(tx: Tx, ids: Collection[str]) -> set[str]:
@@ -288,7 +301,7 @@ def _coming(spec: Spec) -> list[str]:
 
 def _remembered(tx: Tx, ids: Sequence[str]) -> set[str]:
     # Asked after what is there: whoever deletes a task in between has its name noted by then.
-    known = tx.recall([_name(each) for each in ids]) if ids else {}
+    known = tx.dedup_records([_name(each) for each in ids]) if ids else {}
     now = tx.now()
     return {row.task_id for row in known.values() if row.expires_at > now}
 
@@ -320,7 +333,7 @@ def gone_dependencies(tx: Tx, family: Mapping[str, Spec]) -> dict[str, Gone]:
     gone = asked - tx.keys(asked).keys() if asked else asked
     if not gone:
         return {}
-    known = tx.recall([f"id:{each}" for each in sorted(gone)])
+    known = tx.dedup_records([f"id:{each}" for each in sorted(gone)])
     outcomes = {row.task_id: STATES[row.state] for row in known.values()}
     ended = {each: outcomes[each] for each in gone if outcomes.get(each) in TERMINAL}
     found = {}

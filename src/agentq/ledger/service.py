@@ -8,9 +8,11 @@ from outside, and here is what the loops of an installation need.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from agentq.contracts.store import READY, Filter, Order
 from agentq.core.access import Action, Principal
 from agentq.ledger.service_decisions import Decisions
 
@@ -46,7 +48,7 @@ class EmbeddedService(Decisions):
 
     def check_writable(self, who: Principal) -> None:
         self._check(who, Action.OPERATE)
-        self._store.write(lambda tx: tx.now())
+        self._store.write(lambda tx: tx.next_wake())
 
     # -- leader leases -----------------------------------------------------------------------------
 
@@ -110,7 +112,8 @@ class EmbeddedService(Decisions):
 
     def ready_counts(self, who: Principal) -> dict[str, int]:
         self._check(who, Action.READ, "the counts of all tasks")
-        return self._store.read(lambda reader: reader.ready_counts())
+        rows = self._store.read(lambda reader: reader.counts(live_only=True))
+        return {row.role: row.tasks for row in rows if row.state == READY}
 
     def most_urgent_ready(
         self,
@@ -125,16 +128,13 @@ class EmbeddedService(Decisions):
         self._check(who, Action.READ, "the list of tasks")
         role_id = self._store.role_ids((role,))[role]
         found: list[Task] = []
-        priority, key = -1, 0
         size = min(count + len(passed_over), _PAGE)
+        page = Filter(role=role_id, updated_before=before_ms + 1, order=Order.URGENT, limit=size)
         while len(found) < count:
-            after = partial(
-                _ready_after, role=role_id, before=before_ms, count=size, priority=priority, key=key
-            )
-            rows = self._store.read(after)
+            rows = self._store.read(partial(_listed, wanted=page))
             for hot, spec in rows:
                 task = to_task(hot, decode_spec(spec.body), spec.submitted_at)
-                priority, key = task.spec.priority.rank, hot.key
+                page = replace(page, priority=task.spec.priority.rank, key=hot.key)
                 if (task.id, task.version) not in passed_over:
                     found.append(task)
             if len(rows) < size:
@@ -143,8 +143,12 @@ class EmbeddedService(Decisions):
 
     def capacity(self, who: Principal, role: str) -> Capacity:
         self._check(who, Action.READ, "the limits of roles")
-        role_id = self._store.role_ids((role,))[role]
-        return self._store.read(lambda reader: _capacity(reader, reader.role(role_id)))
+        self._store.role_ids((role,))
+
+        def look(reader: Reader) -> Capacity:
+            return _capacity(reader, next(row for row in reader.roles() if row.name == role))
+
+        return self._store.read(look)
 
     def resource_holders(self, who: Principal, resources: Sequence[str]) -> dict[str, str]:
         self._check(who, Action.READ, "who holds resources")
@@ -171,8 +175,8 @@ class EmbeddedService(Decisions):
         discard_unrecorded(self._views, self._artifacts, letter)
 
 
-def _ready_after(reader: Reader, **wanted: int) -> list[TaskRow]:
-    return reader.ready_after(**wanted)
+def _listed(reader: Reader, wanted: Filter) -> list[TaskRow]:
+    return reader.list_tasks(wanted)
 
 
 def _capacity(reader: Reader, row: RoleRow) -> Capacity:
@@ -183,7 +187,7 @@ def _capacity(reader: Reader, row: RoleRow) -> Capacity:
     from agentq.ledger.costs import spent_today
 
     limits, today = limits_of(row), NOTHING
-    free = limits.room(*reader.occupancy(row.id))[0] if row.is_limited else -1
+    free = limits.room(*reader.occupancy(row.id)[:2])[0] if row.is_limited else -1
     if free and limits.daily != NOTHING:
         today = spent_today(reader, row.name, reader.now())
         if limits.used_up(today):

@@ -16,7 +16,7 @@ from agentq.contracts.service_values import (
     LEADER_LEASE_MS_MIN,
     LeaderLease,
 )
-from agentq.contracts.store import Store, TermRow, Tx
+from agentq.contracts.store import Changes, LeaseRow, Store, Tx
 from agentq.core.errors import Invalid
 
 
@@ -40,10 +40,11 @@ class Terms:
             raise Invalid("A term belongs to somebody, and no name was given.")
 
         def change(tx: Tx) -> dict[str, LeaderLease]:
-            rows = tx.lock_terms(sorted(set(names)))
+            rows = tx.leader_leases(sorted(set(names)))
             now = tx.now()
             after = [_held(row, holder, now, length_ms) for row in rows]
-            tx.set_terms([new for new, old in zip(after, rows, strict=True) if new != old])
+            changed = [new for new, old in zip(after, rows, strict=True) if new != old]
+            tx.save(Changes(leases=changed))
             return {row.name: _standing(row, now) for row in after}
 
         return self._store.write(change)
@@ -52,10 +53,10 @@ class Terms:
         """End those that are the holder's, so that others may take them at once; which."""
 
         def change(tx: Tx) -> list[str]:
-            rows = [row for row in tx.lock_terms(sorted(set(names))) if row.holder == holder]
-            tx.set_terms([row._replace(holder="", expires_at=0) for row in rows])
-            if rows:
-                tx.ring((TERMS_TOPIC,))
+            rows = [row for row in tx.leader_leases(sorted(set(names))) if row.holder == holder]
+            given_up = [row._replace(holder="", expires_at=0) for row in rows]
+            if given_up:
+                tx.save(Changes(leases=given_up, topics=(TERMS_TOPIC,)))
             return [row.name for row in rows]
 
         return self._store.write(change)
@@ -63,21 +64,21 @@ class Terms:
     def standing(self) -> dict[str, LeaderLease]:
         """How every term stands, for whoever only looks."""
 
-        def look() -> tuple[list[TermRow], int]:
-            return self._store.read(lambda reader: (reader.terms(), reader.now()))
+        def look() -> tuple[list[LeaseRow], int]:
+            return self._store.read(lambda reader: (reader.leader_leases(), reader.now()))
 
         rows, now = look()
         return {row.name: _standing(row, now) for row in rows}
 
 
-def _held(row: TermRow, holder: str, now: int, length_ms: int) -> TermRow:
+def _held(row: LeaseRow, holder: str, now: int, length_ms: int) -> LeaseRow:
     if row.expires_at <= now:
-        return TermRow(row.name, holder, row.term + 1, now + length_ms)
+        return LeaseRow(row.name, holder, row.term + 1, now + length_ms)
     if row.holder == holder:
         return row._replace(expires_at=max(row.expires_at, now + length_ms))
     return row
 
 
-def _standing(row: TermRow, now: int) -> LeaderLease:
+def _standing(row: LeaseRow, now: int) -> LeaderLease:
     left = max(row.expires_at - now, 0)
     return LeaderLease(row.name, row.holder if left else "", row.term, left)

@@ -28,7 +28,7 @@ def load_trees(work: Work, keys: Iterable[int]) -> None:
         return
     for key in wanted:
         work.roots[key] = []
-    for key, tree in work.tx.lock_trees(wanted):
+    for key, tree in work.tx.trees_of(wanted):
         work.roots[key].append(tree.root)
         work.trees.setdefault(tree.root, tree)
 
@@ -85,12 +85,13 @@ def raised(tree: TreeRow, extra: Amounts) -> TreeRow:
 
 def note(work: Work, trees: Sequence[TreeRow]) -> None:
     """These are how trees stand now; whoever waits for one that has budget again is woken."""
-    opened = [tree.root for tree in trees if work.trees[tree.root].used_up and not tree.used_up]
+    opened = any(work.trees[tree.root].used_up and not tree.used_up for tree in trees)
     for tree in trees:
         work.trees[tree.root] = tree
         work.changed_trees[tree.root] = None
     if opened:
-        work.topics.update((ROOM_TOPIC, *map(role_topic, work.tx.waiting_roles(opened))))
+        # Rare, and a tree may have tasks of any role.
+        work.topics.update((ROOM_TOPIC, *(role_topic(role.name) for role in work.tx.roles())))
 
 
 # -- births --------------------------------------------------------------------------------------
@@ -132,28 +133,18 @@ def _outside(work: Work, parents: set[str]) -> dict[str, list[int]]:
     for key, task in work.tasks.items():
         if task.id in parents and not work.flags[key] & IN_TREE:
             parents.discard(task.id)
+    keys = work.tx.keys(sorted(parents)) if parents else {}
+    ids = {key: task_id for task_id, key in keys.items()}
     found: dict[str, list[int]] = {}
-    for task_id, root in work.tx.membership(sorted(parents)) if parents else ():
-        found.setdefault(task_id, []).append(root)
+    for key, tree in work.tx.trees_of(list(ids)) if ids else ():
+        found.setdefault(ids[key], []).append(tree.root)
     return found
 
 
-def plant(
-    work: Work,
-    specs: Sequence[Spec],
-    keys: dict[str, int],
-    roots: dict[str, list[str | int]],
-) -> None:
-    """Record the trees that new tasks begin and those that they join."""
-    new = [
-        TreeRow(keys[spec.id], spec.id, encode_amounts(spec.tree_budget), "", "", 0)
+def new_trees(specs: Sequence[Spec]) -> list[TreeRow]:
+    """The trees that these new tasks begin; saved together with them."""
+    return [
+        TreeRow(0, spec.id, encode_amounts(spec.tree_budget), "", "", 0)
         for spec in specs
         if begins_tree(spec)
     ]
-    members = [
-        (keys[task_id], keys[root] if isinstance(root, str) else root)
-        for task_id, listed in roots.items()
-        for root in listed
-    ]
-    work.tx.set_trees(new)
-    work.tx.join_trees(members)

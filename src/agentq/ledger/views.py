@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from agentq.contracts.service_values import Page, Stats, Wanted
 from agentq.contracts.store import (
     IN_TREE,
+    READY,
     ArtifactRow,
     CircuitRow,
     Filter,
@@ -102,8 +103,8 @@ class Views:
                     wanted.sender,
                     wanted.type,
                     wanted.labels,
-                    wanted.cursor,
-                    wanted.limit + 1,
+                    key=wanted.cursor,
+                    limit=wanted.limit + 1,
                 )
             )
 
@@ -132,16 +133,18 @@ class Views:
 
     def history(self, key: int) -> list[Entry]:
         """Everything that happened to one task, in order."""
-        return self._store.read(lambda reader: self._entries(reader, reader.events_of(key)))
+        self._store.number_events()
+        return self._store.read(lambda reader: self._entries(reader, reader.history(key)))
 
     def events_after(self, position: int, limit: int = 500) -> list[Entry]:
         """What was committed after that position, in the order of commits, without gaps."""
+        self._store.number_events()
         return self._store.read(
             lambda reader: self._entries(reader, reader.events_after(position, limit))
         )
 
     def last_position(self) -> int:
-        return self._store.read(lambda reader: reader.last_position())
+        return self._store.number_events()
 
     # -- surroundings ----------------------------------------------------------------------------
 
@@ -185,11 +188,12 @@ class Views:
                 raise NotFound("That task is no longer there: it was pruned.", "See `agentq list`.")
             task = self._task(found[0])
             role = next(row for row in reader.roles() if row.name == task.to)
-            running, in_review = reader.occupancy(role.id)
-            parents = {
-                t.id: str(t.state)
-                for t in (self._task(row) for row in reader.tasks(reader.parents_of(key)))
-            }
+            rank = task.spec.priority.rank if task.state is State.READY else 0
+            running, in_review, ahead = reader.occupancy(
+                role.id, rank, key if task.state is State.READY else 0
+            )
+            keys = [parent for parent, child in reader.edges_of([key]) if child == key]
+            parents = {t.id: str(t.state) for t in (self._task(row) for row in reader.tasks(keys))}
             now = reader.now()
             facts = Facts(
                 now,
@@ -203,9 +207,7 @@ class Views:
                     for resource, holder in reader.holders_of(task.spec.resources).items()
                     if holder != task.id
                 },
-                reader.ahead(role.id, task.spec.priority.rank, key)
-                if task.state is State.READY
-                else 0,
+                ahead,
                 _open_circuit(reader, role.provider, now),
                 spent_today(reader, role.name, now),
                 _empty_trees(reader, found[0].hot),
@@ -217,12 +219,15 @@ class Views:
     def stats(self) -> Stats:
         def look(reader: Reader) -> Stats:
             by_role: dict[str, dict[str, int]] = {}
-            for role, state, count in reader.counts():
-                by_role.setdefault(role, {})[str(STATES[state])] = count
+            oldest: dict[str, int] = {}
             now = reader.now()
-            oldest = {role: max(now - at, 0) for role, at in reader.oldest_ready()}
-            return Stats(by_role, oldest, reader.outbox_counts(), reader.last_position())
+            for row in reader.counts():
+                by_role.setdefault(row.role, {})[str(STATES[row.state])] = row.tasks
+                if row.state == READY:
+                    oldest[row.role] = max(now - row.oldest_at, 0)
+            return Stats(by_role, oldest, reader.effect_counts(), position)
 
+        position = self._store.number_events()
         return self._store.read(look)
 
     # -- proof -----------------------------------------------------------------------------------
@@ -247,4 +252,5 @@ def _empty_trees(reader: Reader, row: HotRow) -> tuple[tuple[str, str], ...]:
         return ()
     from agentq.ledger.trees import used_up
 
-    return tuple((tree.name, used_up(tree)) for tree in reader.trees_of([row.key]) if tree.used_up)
+    trees = reader.trees_of([row.key])
+    return tuple((tree.name, used_up(tree)) for _, tree in trees if tree.used_up)

@@ -13,8 +13,13 @@ from agentq.contracts.doorbell import EVENTS_TOPIC, ROOM_TOPIC, holder_topic, ro
 from agentq.contracts.store import (
     HAS_DEPENDENTS,
     HAS_RESOURCES,
+    ArtifactRow,
+    Changes,
+    DedupRow,
     EffectRow,
     EventRow,
+    NewRow,
+    RoleRow,
     TaskRow,
     TreeRow,
     Tx,
@@ -22,12 +27,12 @@ from agentq.contracts.store import (
 from agentq.core.effects import Announce, Effect, ResolveDependents, SpawnNext, StopHolder
 from agentq.core.errors import NotFound
 from agentq.core.states import State
-from agentq.core.task import EMPTY_MEMO, Amounts, Spec, Task
-from agentq.core.triggers import DependencyEnded, Fail, Report, Spend, Trigger
+from agentq.core.task import Amounts, Spec, Task
+from agentq.core.transition import transition
+from agentq.core.triggers import AddArtifact, DependencyEnded, Fail, Report, Spend, Trigger
 from agentq.ledger.codec import SpecCache, encode_memo, to_hot, to_task
 from agentq.ledger.costs import bookings
 from agentq.ledger.log_codec import encode_effect, encode_trigger, to_event_row
-from agentq.ledger.precedent import Precedent
 
 Spawner = Callable[["Work", int], None]
 
@@ -50,10 +55,16 @@ class Work:
         self.events: list[EventRow] = []
         self.effects: list[EffectRow] = []
         self.topics: set[str] = set()
+        #: Tasks that are born in this transaction. They have no key before it has committed.
+        self.new: list[NewRow] = []
+        self.artifacts: list[ArtifactRow] = []
+        self.dedup: list[DedupRow] = []
+        self.roles: list[RoleRow] = []
         #: The trees that tasks belong to, where somebody asked (see `trees`).
         self.roots: dict[int, list[int]] = {}
         self.trees: dict[int, TreeRow] = {}
         self.changed_trees: dict[int, None] = {}
+        self.new_trees: list[TreeRow] = []
         self._costs: list[tuple[Spec, Amounts]] = []
         self._specs = specs
         self._role_ids = role_ids
@@ -65,9 +76,6 @@ class Work:
         self._spawning: list[int] = []
         self._freed: list[int] = []
         self._lanes: frozenset[str] | None = None
-        self._said: Trigger | None = None
-        self._written = ""
-        self._precedent = Precedent()
 
     @property
     def now(self) -> int:
@@ -112,17 +120,14 @@ class Work:
     def apply(self, key: int, trigger: Trigger) -> Task:
         """Decide and note what follows. Raises `Refused` and notes nothing if not allowed."""
         before = self.tasks.get(key) or self.task(key)
-        decision = self._precedent.decide(before, trigger, self._now or self.now)
+        decision = transition(before, trigger, self._now or self.now)
         if not decision.events:
             return before
         after = decision.task
         self.tasks[key] = after
         self._changed[key] = None
-        if trigger is not self._said:
-            # Many tasks are told the same: one claim takes a hundred.
-            self._said, self._written = trigger, encode_trigger(trigger)
         for event in decision.events:
-            self.events.append(to_event_row(key, event, self._written))
+            self.events.append(to_event_row(key, event, encode_trigger(event.trigger)))
         if before.holder and not after.holder:
             if self.flags[key] & HAS_RESOURCES:
                 self._freed.append(key)  # others of its kind may want the same
@@ -163,6 +168,21 @@ class Work:
             self._lanes = self.tx.lanes()
         return self._lanes
 
+    def record_artifact(self, key: int, artifact: AddArtifact) -> None:
+        """Make a file of an attempt visible; refused if that attempt no longer holds the task."""
+        self.apply(key, artifact)
+        self.artifacts.append(
+            ArtifactRow(
+                key, artifact.epoch, artifact.name, artifact.size, artifact.sha256,
+                artifact.media_type, self.now,
+            )
+        )  # fmt: skip
+
+    def artifacts_of(self, key: int) -> list[ArtifactRow]:
+        """What is recorded of a task's evidence, that of this transaction included."""
+        recorded = self.tx.artifacts_of(key)
+        return recorded + [row for row in self.artifacts if row.key == key]
+
     def finish(self) -> None:
         """Carry decisions on to other tasks, then save everything."""
         while self._ended or self._spawning:
@@ -170,30 +190,34 @@ class Work:
             for key in spawning:
                 self._spawn(self, key)
             self._resolve_dependents()
-        if self._freed:
-            self.tx.unhold(self._freed)
-        if not self.events and not self.effects:
-            return
+        if self.new or self.events:
+            self.topics.add(EVENTS_TOPIC)
         hot = []
-        memo, written = EMPTY_MEMO, ""
         for key in self._changed:
             task = self.tasks[key]
-            if task.memo is not memo:
-                memo, written = task.memo, encode_memo(task.memo)
-            hot.append(to_hot(key, task, written, self.flags[key]))
-        self.topics.add(EVENTS_TOPIC)
-        if self.changed_trees:
-            self.tx.set_trees([self.trees[root] for root in sorted(self.changed_trees)])
-        self.tx.ring(self.topics)
-        if self._costs:
-            self.tx.add_spending(bookings(self._costs, self.now))
-        self.tx.save(hot, self.events, self.effects)
+            hot.append(to_hot(key, task, encode_memo(task.memo), self.flags[key]))
+        trees = self.new_trees + [self.trees[root] for root in sorted(self.changed_trees)]
+        self.tx.save(
+            Changes(
+                new=self.new,
+                tasks=hot,
+                events=self.events,
+                effects=self.effects,
+                artifacts=self.artifacts,
+                spending=bookings(self._costs, self.now) if self._costs else (),
+                trees=trees,
+                dedup=self.dedup,
+                roles=self.roles,
+                released=self._freed,
+                topics=self.topics,
+            )
+        )
 
     def _resolve_dependents(self) -> None:
         ended, self._ended = dict(self._ended), []
         if not ended:
             return
-        edges = self.tx.children(list(ended))
+        edges = [edge for edge in self.tx.edges_of(list(ended)) if edge[0] in ended]
         self.load(sorted({child for _, child in edges}))
         for parent, child in edges:
             task = self.tasks.get(child)

@@ -1,7 +1,7 @@
 """PostgreSQL through psycopg 3: one ledger for many machines.
 
-Rows are locked with FOR UPDATE, claims skip what others have locked, and positions in the log are
-handed out under a lock that is taken last (see `postgres_rows`). The server's clock is the clock.
+Rows are locked with FOR UPDATE, claims skip what others have locked, and events get their places in
+the log after they have committed (see `number_events`). The server's clock is the clock.
 A server that goes away is waited for; an unanswered COMMIT is looked up afterwards in the log, so
 that a change is neither lost nor made twice.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import struct
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any
 
@@ -19,63 +19,30 @@ import psycopg
 from psycopg import errors
 
 from agentq.contracts.doorbell import ROLES_TOPIC
-from agentq.contracts.store import EventRow, NewRow, Reader, RunAgain, T, Tx
+from agentq.contracts.store import EventRow, Reader, RunAgain, T, Tx
 from agentq.core.errors import AgentqError, Invalid, Unavailable
 from agentq.stores import postgres_care as care
 from agentq.stores.migrate import check_version
-from agentq.stores.postgres_limits import Limits
+from agentq.stores.postgres_clock import ServerClock
+from agentq.stores.postgres_limits import ANY_PATH, Limits, is_unwanted
 from agentq.stores.postgres_pool import Away, Pool
 from agentq.stores.postgres_reader import NO_VALUES, PostgresReader
-from agentq.stores.postgres_rows import PostgresTx, payload, submission
+from agentq.stores.postgres_rows import Assumed, PostgresTx
 from agentq.stores.postgres_wire import Call, Lost, Statement, Values, Wire
 from agentq.stores.postgres_words import DEMOTED, PASSING, POOLED, in_words, parse_url
 from agentq.stores.statements import statements
-from agentq.stores.submission import spelled_out
 
 #: How long a server that went away is waited for.
 PATIENCE_SECONDS = 30.0
 _RUNS = 20
-#: An estimate of the server's clock is used for this long.
-_FRESH_MS = 4000
+#: What the statements that save raise if they were prepared for something that is not so any more.
+_RUN_AGAIN = "AQ001"
+_NUMBERED_AT_ONCE = 10_000
 
 
 @cache
 def _statements() -> dict[str, Statement]:
     return {name: Statement(name, sql) for name, sql in statements("postgres").items()}
-
-
-def _common(lanes: frozenset[str], topics: Iterable[str]) -> dict[str, object]:
-    return {"known_lanes": " ".join(sorted(lanes)), "topics": payload(topics)}
-
-
-class ServerClock:
-    """The server's clock, estimated between questions; never ahead of it, behind by a round trip.
-
-    Good enough to date a submission. Leases and timers are measured inside transactions, by the
-    server itself.
-    """
-
-    def __init__(self) -> None:
-        self._offset = 0
-        self._noted = -_FRESH_MS
-
-    #: Where there is CLOCK_BOOTTIME: unlike the other it goes on while the machine sleeps.
-    _clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
-    def _local_ms(self) -> int:
-        return time.clock_gettime_ns(self._clock) // 1_000_000
-
-    def note(self, moment: int) -> None:
-        """The server said this just now."""
-        local = self._local_ms()
-        offset = moment - local
-        if offset > self._offset or local - self._noted >= _FRESH_MS:
-            self._offset, self._noted = offset, local
-
-    def estimate(self) -> int | None:
-        """None if too long ago."""
-        local = self._local_ms()
-        return None if local - self._noted >= _FRESH_MS else local + self._offset
 
 
 class PostgresStore:
@@ -102,6 +69,7 @@ class PostgresStore:
         self._server_clock = ServerClock()
         self._sql = _statements()
         self._roles: dict[str, int] = {}
+        self._assumed = Assumed()
         self._lanes: str | None = None
         #: Whether the address has led to a server that could be written.
         self._had_primary = False
@@ -121,7 +89,7 @@ class PostgresStore:
     def _greet(self, wire: Wire) -> None:
         """What a new connection must show before it is used."""
         asked = [Call(self._sql["settings"], NO_VALUES)]
-        durable, read_only, moment, statement_ms, lock_ms, *_ = wire.exchange(asked)[0][0]
+        durable, read_only, path, moment, statement_ms, lock_ms, *_ = wire.exchange(asked)[0][0]
         if durable == "off":
             raise Unavailable(
                 f"The ledger {self.where} runs with synchronous_commit=off: what it acknowledges"
@@ -133,7 +101,7 @@ class PostgresStore:
             self._had_primary = True
         self._server_clock.note(moment)
         wire.silence = self._limits.silence(statement_ms)
-        if not statement_ms or not lock_ms:
+        if not statement_ms or not lock_ms or path == ANY_PATH:
             # A pooler did not pass on what the session was told: then each transaction says it.
             wire.preface = Call(self._sql["limits"], self._limits.settings)
 
@@ -148,11 +116,10 @@ class PostgresStore:
             except POOLED:
                 self._pool.stop_preparing()
                 continue
-            except errors.NotNullViolation as error:
-                if error.diag.column_name not in ("position", "last_event"):
+            except errors.UniqueViolation as error:
+                if error.diag.constraint_name != "specs_id_key":
                     raise in_words(error, self.where) from error
-                self._lanes = None
-                raise RunAgain from error  # lanes were opened or closed meanwhile
+                raise RunAgain from error  # somebody took an id meanwhile
             except PASSING as error:
                 reason = in_words(error, self.where)
             except DEMOTED as error:
@@ -165,6 +132,8 @@ class PostgresStore:
                 self._pool.forget_idle()
                 reason = self._lost_in_words(lost)
             except psycopg.Error as error:
+                if error.sqlstate == _RUN_AGAIN:
+                    raise RunAgain from error
                 raise in_words(error, self.where) from error
             except (UnicodeEncodeError, struct.error) as error:
                 raise Invalid(
@@ -186,28 +155,43 @@ class PostgresStore:
             code="server_away",
         )
 
-    def write(self, change: Callable[[Tx], T]) -> T:
+    def write(self, change: Callable[[Tx], T], *, durable: bool = True) -> T:
+        assumed: Assumed | None = self._assumed
         for _ in range(_RUNS):
             try:
-                return self._insist(lambda: self._write_once(change))
+                return self._insist(lambda: self._write_once(change, assumed, durable=durable))  # noqa: B023
             except RunAgain:
                 self._lanes = None
+                assumed = None
         raise Unavailable(
             f"The ledger {self.where} kept changing under this request. Nothing was changed.",
             "Try again.",
         )
 
-    def _write_once(self, change: Callable[[Tx], T]) -> T:
+    def _write_once(
+        self, change: Callable[[Tx], T], assumed: Assumed | None, *, durable: bool
+    ) -> T:
         wire = self._pool.take()
-        tx = PostgresTx(wire, self._sql, self._clock, self._lanes_text)
+        tx = PostgresTx(
+            wire, self._sql, self._clock, self._lanes_text, self._server_clock, assumed,
+            durable=durable,
+        )  # fmt: skip
         try:
             result = change(tx)
             self._commit(tx)
+        except AgentqError as refused:
+            self._roll_back(wire, begun=tx.begun)
+            if tx.unlocked:
+                raise RunAgain from refused  # refused by what may not be so any more
+            raise
         except BaseException:
-            self._roll_back(wire, tx)
+            self._assumed.forget([row.key for row in tx.saved])
+            self._roll_back(wire, begun=tx.begun)
             raise
         finally:
             self._pool.give(wire)
+        self._assumed.note(tx.saved)
+        self._assumed.forget(tx.renewed)
         if tx.lanes_changed:
             self._lanes = None
         return result
@@ -219,8 +203,8 @@ class PostgresStore:
             if not tx.committing or not self._has_committed(tx.proof):
                 raise
 
-    def _roll_back(self, wire: Wire, tx: PostgresReader) -> None:
-        if tx.begun and not wire.usable:
+    def _roll_back(self, wire: Wire, *, begun: bool) -> None:
+        if begun and not wire.usable:
             try:
                 wire.exchange([Call(self._sql["rollback"], NO_VALUES)])
             except (Lost, psycopg.Error):
@@ -265,7 +249,7 @@ class PostgresStore:
             reader.end()
             return result
         except BaseException:
-            self._roll_back(wire, reader)
+            self._roll_back(wire, begun=reader.begun)
             raise
         finally:
             self._pool.give(wire)
@@ -281,71 +265,37 @@ class PostgresStore:
         finally:
             self._pool.give(wire)
 
-    # -- submitting ------------------------------------------------------------------------------
-
-    def submit(
-        self,
-        rows: Sequence[NewRow],
-        effects: Mapping[str, Sequence[tuple[str, str]]],
-        lanes: frozenset[str],
-        topics: Iterable[str],
-    ) -> set[str]:
-        # Asking again after a lost answer is harmless: the ids are found taken, by ourselves.
-        values = _common(lanes, topics) | {"count": len(rows)} | submission(rows, effects)
-        done = self._submit("submit_with_effects" if effects else "submit_many", values)
-        return {row.id for row in rows} if done else set()
-
-    def submit_alike(
-        self,
-        row: NewRow,
-        words: Sequence[tuple[str, str]],
-        lanes: frozenset[str],
-        topics: Iterable[str],
-        effects: Sequence[tuple[str, Sequence[str]]] = (),
-    ) -> bool:
-        if effects and len(words) > 1:
-            return bool(self.submit(*spelled_out(row, words, effects), lanes, topics))
-        values = _common(lanes, topics) | row._asdict()
-        if len(words) == 1:
-            values["id"], values["body"] = words[0]
-            name = "submit_one"
-            if effects:
-                name = "submit_one_saying"
-                values["lanes"] = [lane for lane, _ in effects]
-                values["payloads"] = [said[0] for _, said in effects]
-            inserted, moment, _ = self._ask(name, values)[0]
-            self._server_clock.note(moment)
-            return bool(inserted)
-        ids, bodies = zip(*words, strict=True)
-        return self._submit(
-            "submit_alike", values | {"count": len(words), "ids": ids, "bodies": bodies}
-        )
-
-    def _submit(self, name: str, values: Values) -> bool:
-        """False if an id was taken: then nothing was inserted."""
-        call = [Call(self._sql[name], values)]
-
-        def attempt() -> list[Any] | None:
-            try:
-                return self._exchange(call)[0]
-            except errors.UniqueViolation as taken:
-                if taken.diag.constraint_name != "specs_id_key":
-                    raise
-                return None
-
-        answer = self._insist(attempt)
-        if answer is None:
-            return False
-        self._server_clock.note(answer[0][0])
-        return True
-
     def _lanes_text(self) -> str:
         if self._lanes is None:
             self._lanes = str(self._ask("lanes")[0][0])
         return self._lanes
 
-    def known_lanes(self) -> frozenset[str]:
-        return frozenset(self._lanes_text().split())
+    def number_events(self) -> int:
+        position, waiting = self._ask("unnumbered")[0]
+        if not waiting or not self._had_primary:
+            return int(position)
+        calls = [
+            Call(self._sql["begin"], NO_VALUES),
+            Call(self._sql["lock_head"], NO_VALUES),
+            Call(self._sql["number_events"], {"count": _NUMBERED_AT_ONCE}),
+            Call(self._sql["commit"], NO_VALUES),
+        ]
+        while True:
+            position, count = self._insist(lambda: self._number(calls))
+            if count < _NUMBERED_AT_ONCE:
+                return int(position)
+
+    def _number(self, calls: Sequence[Call]) -> tuple[int, int]:
+        """One batch. If its answer is lost it is done, or it is done again."""
+        wire = self._pool.take()
+        try:
+            position, count = wire.exchange(calls)[2][0]
+        except BaseException:
+            self._roll_back(wire, begun=True)
+            raise
+        finally:
+            self._pool.give(wire)
+        return position, count
 
     def role_ids(self, names: Iterable[str]) -> dict[str, int]:
         wanted = set(names)
@@ -370,19 +320,30 @@ class PostgresStore:
     # -- care ------------------------------------------------------------------------------------
 
     def schema_version(self) -> int:
-        asked = [Call(self._sql["newest_migration"], NO_VALUES)]
-
         def attempt() -> int:
-            try:
-                return int(self._exchange(asked)[0][0][0])
-            except errors.UndefinedTable:
-                return 0
+            for name in ("newest_migration", "newest_in_public"):
+                try:
+                    return int(self._exchange([Call(self._sql[name], NO_VALUES)])[0][0][0])
+                except errors.UndefinedTable:
+                    continue
+            return 0
 
         return self._insist(attempt)
 
     def migrate(self) -> list[str]:
         """Bring the schema up to date under a lock; the names of what was applied."""
-        return self._insist(lambda: care.migrate(parse_url(self._url)[0], self.where))
+        plain, _ = parse_url(self._url)
+        told, _ = parse_url(self._url, self._limits)
+
+        def attempt() -> list[str]:
+            try:
+                return care.migrate(told, self.where)
+            except psycopg.OperationalError as error:
+                if not is_unwanted(error):
+                    raise
+                return care.migrate(plain, self.where)  # through a pooler
+
+        return self._insist(attempt)
 
     def facts(self) -> dict[str, str]:
         asked = [Call(self._sql[name], NO_VALUES) for name in care.ASKED]

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 
 from agentq.stores.migrate import check_version, migrations
-from agentq.stores.postgres_limits import hung_up_after
+from agentq.stores.postgres_limits import ANY_PATH, SCHEMA, hung_up_after
 from agentq.stores.statements import statements
 
 #: A migration may rewrite a table. It waits for others to let go of theirs, and for longer than
@@ -31,6 +31,8 @@ def migrate(conninfo: str, where: str) -> list[str]:
     ):
         connection.execute(_MIGRATION)
         connection.execute(sql["migration_lock"].encode())
+        use_schema(connection)
+        _leave_public(connection, sql)
         connection.execute(sql["migration_table"].encode())
         row = connection.execute(sql["newest_migration"].encode()).fetchone()
         version = int(row[0]) if row else 0
@@ -43,6 +45,35 @@ def migrate(conninfo: str, where: str) -> list[str]:
                 applied.append(name)
         connection.commit()
     return applied
+
+
+def use_schema(connection: psycopg.Connection) -> None:
+    """Let this transaction use the ledger's schema, unless the address names another; make it."""
+    (path,) = connection.execute("SELECT current_setting('search_path')").fetchone() or ("",)
+    if path == ANY_PATH:
+        connection.execute(f"SET LOCAL search_path = {SCHEMA}".encode())
+        path = SCHEMA
+    if path == SCHEMA:
+        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}".encode())
+
+
+def _leave_public(connection: psycopg.Connection, sql: Mapping[str, str]) -> None:
+    """Take the tables of an earlier version over from the schema public."""
+    here, there = connection.execute(
+        "SELECT to_regclass('schema_migrations'), to_regclass('public.schema_migrations')"
+    ).fetchone() or (None, None)
+    if here or not there:
+        return
+    row = connection.execute(sql["newest_in_public"].encode()).fetchone()
+    if not row or not row[0]:
+        return
+    scripts = [
+        _COMMENT.sub("", script) for number, _, script in migrations("postgres") if number <= row[0]
+    ]
+    tables = {table for script in scripts for table, _ in _TABLE.findall(script)}
+    for table in sorted({*tables, "schema_migrations", "agentq_fence"}):
+        connection.execute(f"ALTER TABLE IF EXISTS public.{table} SET SCHEMA {SCHEMA}".encode())
+    connection.execute(f"ALTER SEQUENCE public.task_keys SET SCHEMA {SCHEMA}".encode())
 
 
 #: What is asked for `facts`, in this order; the time is asked first.

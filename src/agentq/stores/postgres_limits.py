@@ -26,6 +26,12 @@ from psycopg import pq
 _UNWANTED = ("startup parameter", "command-line options", "unrecognized configuration parameter")
 
 
+#: The schema of a ledger. Other tables may live in the same database, also under the same names.
+SCHEMA = "agentq"
+#: Where tables are looked for in a session that nobody told.
+ANY_PATH = '"$user", public'
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Seconds. `?options=-c%20statement_timeout%3D5min` in the address of a ledger says otherwise.
@@ -40,11 +46,12 @@ class Limits:
     grace: float = 10.0
 
     @property
-    def settings(self) -> dict[str, int]:
-        """As PostgreSQL has them: milliseconds by name."""
+    def settings(self) -> dict[str, str]:
+        """As PostgreSQL has them, by name: milliseconds, and where the tables are."""
         return {
-            "statement_timeout": round(self.statement * 1000),
-            "lock_timeout": round(self.lock * 1000),
+            "statement_timeout": str(round(self.statement * 1000)),
+            "lock_timeout": str(round(self.lock * 1000)),
+            "search_path": SCHEMA,
         }
 
     def silence(self, statement_ms: int) -> float:

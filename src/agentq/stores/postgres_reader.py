@@ -6,19 +6,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from agentq.contracts.store import (
+    OVER,
     ArtifactRow,
     CircuitRow,
+    CountRow,
     EventRow,
     Filter,
     HotRow,
-    LeavingRow,
+    LeaseRow,
     LogRow,
+    Order,
     OutboxRow,
     RoleRow,
     SpecRow,
     SpendingRow,
     TaskRow,
-    TermRow,
     TreeRow,
 )
 from agentq.stores.postgres_wire import Call, Statement, Values, Wire
@@ -53,13 +55,20 @@ class PostgresReader:
     def _ask(
         self, name: str, values: Values = NO_VALUES, make_row: Callable[..., Any] = tuple
     ) -> list[Any]:
-        calls = [*self._opening(), Call(self._sql[name], values, make_row)]
-        return self._wire.exchange(calls)[-1]
+        return self._ask_all([Call(self._sql[name], values, make_row)])[0]
+
+    def _ask_all(self, asked: Sequence[Call]) -> list[list[Any]]:
+        """The rows of each, in one round trip."""
+        return self._wire.exchange([*self._opening(), *asked])[-len(asked) :]
 
     def end(self) -> None:
         """Let go of the snapshot."""
         if self.begun:
             self._wire.exchange([Call(self._sql["commit"], NO_VALUES)])
+
+    def _given_now(self) -> int | None:
+        """The time where it is not the server's to say, as in tests."""
+        return None if self._clock is None else self._clock()
 
     def now(self) -> int:
         if self._clock is not None:
@@ -80,34 +89,37 @@ class PostgresReader:
 
     def list_tasks(self, wanted: Filter) -> list[TaskRow]:
         values: Values = {
-            "before_key": wanted.before_key,
+            "key": wanted.key,
             "role": wanted.role,
             "states": list(wanted.states),
             "sender": wanted.sender,
             "type": wanted.type,
             "label_names": [name for name, _ in wanted.labels],
             "label_values": [value for _, value in wanted.labels],
+            "updated_before": wanted.updated_before,
+            "refers": wanted.refers,
+            "priority": wanted.priority,
             "count": wanted.limit,
         }
-        return self._ask("list_tasks", values, task_row)
+        return self._ask(_listing(wanted), values, task_row)
 
-    def keys_after(self, key: int, limit: int) -> list[int]:
-        return [row[0] for row in self._ask("keys_after", {"key": key, "count": limit})]
-
-    def events_of(self, key: int) -> list[LogRow]:
-        return self._ask("events_of", {"key": key}, log_row)
+    def history(self, key: int) -> list[LogRow]:
+        return self._ask("history", {"key": key}, log_row)
 
     def events_after(self, position: int, limit: int) -> list[LogRow]:
         return self._ask("events_after", {"position": position, "count": limit}, log_row)
 
-    def last_position(self) -> int:
-        return int(self._ask("last_position")[0][0])
+    def counts(self, *, live_only: bool = False) -> list[CountRow]:
+        return self._ask("live_counts" if live_only else "counts", make_row=CountRow._make)
 
-    def counts(self) -> list[tuple[str, int, int]]:
-        return self._ask("counts")
+    def effect_counts(self) -> dict[str, int]:
+        return dict(self._ask("effect_counts"))
 
-    def oldest_ready(self) -> list[tuple[str, int]]:
-        return self._ask("oldest_ready")
+    def effects(
+        self, lane: str, limit: int, *, after: int = 0, due_only: bool = False
+    ) -> list[OutboxRow]:
+        values = {"lane": lane, "after": after, "count": limit, "now": self._given_now()}
+        return self._ask("due_effects" if due_only else "effects", values, OutboxRow._make)
 
     def artifacts_of(self, key: int) -> list[ArtifactRow]:
         return self._ask("artifacts_of", {"key": key}, ArtifactRow._make)
@@ -115,93 +127,70 @@ class PostgresReader:
     def roles(self) -> list[RoleRow]:
         return self._ask("roles", make_row=RoleRow._make)
 
-    def occupancy(self, role: int) -> tuple[int, int]:
+    def occupancy(self, role: int, priority: int = 0, key: int = 0) -> tuple[int, int, int]:
         running, in_review = self._ask("occupancy", {"role": role})[0]
-        return running, in_review
+        ahead = 0
+        if key:
+            ahead = self._ask("ahead", {"role": role, "priority": priority, "key": key})[0][0]
+        return running, in_review, ahead
 
     def holders_of(self, resources: Sequence[str]) -> dict[str, str]:
         if not resources:
             return {}
         return dict(self._ask("holders_of", {"resources": list(resources)}))
 
-    def outbox_counts(self) -> dict[str, int]:
-        return dict(self._ask("outbox_counts"))
+    def edges_of(self, keys: Sequence[int]) -> list[tuple[int, int]]:
+        return self._ask("edges_of", {"keys": list(keys)}) if keys else []
 
-    def parents_of(self, key: int) -> list[int]:
-        return [row[0] for row in self._ask("parents_of", {"key": key})]
-
-    def ahead(self, role: int, priority: int, key: int) -> int:
-        return int(self._ask("ahead", {"role": role, "priority": priority, "key": key})[0][0])
-
-    def halves(self, limit: int) -> list[int]:
-        return [row[0] for row in self._ask("halves", {"count": limit})]
-
-    def role(self, role: int) -> RoleRow:
-        row: RoleRow = self._ask("role", {"role": role}, RoleRow._make)[0]
-        return row
+    def orphan_rows(self, limit: int) -> list[int]:
+        return [row[0] for row in self._ask("orphan_rows", {"count": limit})]
 
     def next_wake(self) -> int:
         return int(self._ask("next_wake")[0][0])
 
-    def prunable(self, before: int, after_key: int, limit: int) -> list[int]:
-        values = {"before": before, "after_key": after_key, "count": limit}
-        return [row[0] for row in self._ask("prunable", values)]
-
-    def still_prunable(self, before: int, keys: Sequence[int]) -> list[int]:
-        values = {"before": before, "keys": list(keys)}
-        return [row[0] for row in self._ask("still_prunable", values)]
-
-    def last_key(self) -> int:
-        return int(self._ask("last_key")[0][0])
-
-    def outbox_after(self, lane: str, sequence: int, limit: int) -> list[OutboxRow]:
-        values = {"lane": lane, "sequence": sequence, "count": limit}
-        return self._ask("outbox_after", values, OutboxRow._make)
-
-    def naming(self, after_key: int, limit: int) -> list[SpecRow]:
-        values = {"after_key": after_key, "count": limit}
-        return self._ask("naming", values, SpecRow._make)
+    def prunable(
+        self, before: int, limit: int, *, after_key: int = 0, keys: Sequence[int] | None = None
+    ) -> list[int]:
+        values: dict[str, object] = {"before": before, "after_key": after_key, "count": limit}
+        name = "prunable"
+        if keys is not None:
+            name, values["keys"] = "prunable_of", list(keys)
+        return [row[0] for row in self._ask(name, values)]
 
     def circuits(self) -> list[CircuitRow]:
         return self._ask("circuits", make_row=CircuitRow._make)
 
-    def spent_on(self, kind: str, name: str, day: int) -> SpendingRow | None:
+    def spending(self, kind: str, name: str = "", day: int = 0) -> list[SpendingRow]:
         values = {"kind": kind, "name": name, "day": day}
-        return next(iter(self._ask("spent_on", values, SpendingRow._make)), None)
+        return self._ask("spending_of_day" if name else "spending", values, SpendingRow._make)
 
-    def spending(self, kind: str) -> list[SpendingRow]:
-        return self._ask("spending", {"kind": kind}, SpendingRow._make)
+    def trees_of(self, keys: Sequence[int]) -> list[tuple[int, TreeRow]]:
+        return self._ask("trees_of", {"keys": list(keys)}, member_row) if keys else []
 
-    def trees_of(self, keys: Sequence[int]) -> list[TreeRow]:
-        return self._ask("trees_of", {"keys": list(keys)}, TreeRow._make) if keys else []
+    def leader_leases(self, names: Sequence[str] = ()) -> list[LeaseRow]:
+        rows: list[LeaseRow] = self._ask("leader_leases", make_row=LeaseRow._make)
+        return [row for row in rows if not names or row.name in names]
 
-    def membership(self, ids: Iterable[str]) -> list[tuple[str, int]]:
-        return self._ask("membership", {"ids": list(ids)})
+    def lanes(self) -> frozenset[str]:
+        return frozenset(self._ask("lanes")[0][0].split())
 
-    def leaving(self, lane: str, count: int) -> list[LeavingRow]:
-        now = None if self._clock is None else self._clock()
-        return self._ask("leaving", {"lane": lane, "now": now, "count": count}, leaving_row)
 
-    def ready_counts(self) -> dict[str, int]:
-        return dict(self._ask("ready_counts"))
-
-    def ready_after(
-        self, role: int, before: int, count: int, priority: int, key: int
-    ) -> list[TaskRow]:
-        values = {"role": role, "before": before, "count": count, "priority": priority, "key": key}
-        return self._ask("ready_after", values, task_row)
-
-    def terms(self) -> list[TermRow]:
-        return self._ask("terms", make_row=TermRow._make)
+def _listing(wanted: Filter) -> str:
+    if wanted.order is Order.URGENT:
+        return "list_urgent"
+    if wanted.order is Order.NEWEST:
+        return "list_newest"
+    live = wanted.states and max(wanted.states) < OVER
+    return "list_oldest_live" if live else "list_oldest"
 
 
 def task_row(row: Sequence[Any]) -> TaskRow:
     return TaskRow(HotRow._make(row[:9]), SpecRow(row[0], row[9], row[10]))
 
 
-def leaving_row(row: Sequence[Any]) -> LeavingRow:
-    return LeavingRow(OutboxRow._make(row[:6]), task_row(row[6:]))
-
-
 def log_row(row: Sequence[Any]) -> LogRow:
     return LogRow(row[0], row[1], EventRow._make(row[2:]))
+
+
+def member_row(row: Sequence[Any]) -> tuple[int, TreeRow]:
+    return row[0], TreeRow._make(row[1:])

@@ -132,9 +132,6 @@ class Wire:
         self.preface: Call | None = None
         self._prepares = prepares
         self._prepared: set[bytes] = set()
-        #: What was asked ahead and is not answered yet; and the answers, if somebody had to wait.
-        self._awaited: list[Call | Statement] = []
-        self._arrived: list[list[Any]] | None = None
 
     @property
     def usable(self) -> bool:
@@ -148,52 +145,54 @@ class Wire:
     def close(self) -> None:
         self._connection.close()
 
-    def exchange(self, calls: Sequence[Call], ahead: Sequence[Call] = ()) -> list[list[Any]]:
+    def exchange(self, calls: Sequence[Call], after: Sequence[Call] = ()) -> list[list[Any]]:
         """Send all, then read all: the rows of each. The first failure is raised, at the end.
 
         A statement that fails keeps those after it from running. Raises `Lost` if the connection
         broke before everything was answered.
 
-        The server goes on with what is asked `ahead` while the caller looks at the other answers;
-        `collect` has what comes of it.
+        What is sent `after` the others is a transaction of its own, in the same round trip. Nobody
+        waits for what it says, and that it fails is no failure.
         """
         with self._minding():
-            if self._awaited:
-                self._arrived = self._receive(self._taken())
             prefaced = self._prefaced(calls)
             if prefaced >= 0 and self.preface is not None:
                 calls = [*calls[:prefaced], self.preface, *calls[prefaced:]]
             expected: list[Call | Statement] = []
             for call in calls:
                 self._send(call, expected)
-            if ahead:
-                self._pq.send_flush_request()
-                for call in ahead:
-                    self._send(call, self._awaited)
             self._pq.pipeline_sync()
+            later: list[Call | Statement] = []
+            if after:
+                for call in after:
+                    self._send(call, later)
+                self._pq.pipeline_sync()
             self._flush()
-            rows = self._receive(expected)
+            try:
+                rows = self._receive(expected)
+            except psycopg.Error:
+                if after and self._pq.status == pq.ConnStatus.OK:
+                    self._read_on()
+                raise
+            if after:
+                self._note_prepared(later)
             if prefaced >= 0:
                 del rows[prefaced]
             return rows
+
+    def _note_prepared(self, expected: Sequence[Call | Statement]) -> None:
+        """Read to the end of an exchange whose rows nobody wants."""
+        asked = iter(expected)
+        while (result := self._next_result()).status != pq.ExecStatus.PIPELINE_SYNC:
+            each = next(asked, None)
+            if isinstance(each, Statement) and result.status == pq.ExecStatus.COMMAND_OK:
+                self._prepared.add(each.title)
 
     def _prefaced(self, calls: Sequence[Call]) -> int:
         """Where the preface goes: after BEGIN, else before all; -1 for nowhere."""
         if self.preface is None or self._pq.transaction_status != pq.TransactionStatus.IDLE:
             return -1
         return 1 if calls[0].statement.begins else 0
-
-    def collect(self) -> list[list[Any]]:
-        """The rows of what was asked ahead."""
-        arrived, self._arrived = self._arrived, None
-        if arrived is None:
-            with self._minding():
-                arrived = self._receive(self._taken())
-        return arrived
-
-    def _taken(self) -> list[Call | Statement]:
-        awaited, self._awaited = self._awaited, []
-        return awaited
 
     @contextmanager
     def _minding(self) -> Iterator[None]:
@@ -235,7 +234,7 @@ class Wire:
             self._poll.modify(self._pq.socket, select.POLLIN)
 
     def _receive(self, expected: Sequence[Call | Statement]) -> list[list[Any]]:
-        """Read to the end of the exchange; or, if more was asked ahead, to where that begins."""
+        """Read to the end of the exchange."""
         rows: list[list[Any]] = []
         for asked in expected:
             result = self._next_result()
@@ -250,13 +249,10 @@ class Wire:
             else:
                 self._read_on()
                 raise error_from_result(result)
-        if not self._awaited:
-            self._read_on()
+        self._read_on()
         return rows
 
     def _read_on(self) -> None:
-        """To the end of the exchange. What was asked ahead of a failure was not carried out."""
-        self._awaited = []
         while self._next_result().status != pq.ExecStatus.PIPELINE_SYNC:
             continue
 

@@ -11,18 +11,17 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import apsw
 
 from agentq.contracts.doorbell import ROLES_TOPIC
-from agentq.contracts.store import NewRow, Reader, RunAgain, T, Tx
+from agentq.contracts.store import Changes, Reader, RunAgain, T, Tx
 from agentq.core.errors import AgentqError, Invalid, Unavailable
 from agentq.stores.migrate import check_version, migrations
 from agentq.stores.sqlite_rows import SqliteTx
 from agentq.stores.statements import statements
-from agentq.stores.submission import spelled_out
 
 BUSY_SECONDS = 60.0
 _RUNS = 20
@@ -51,7 +50,6 @@ class SqliteStore:
         self._guard = threading.RLock()
         self._idle: list[SqliteTx] = []
         self._roles: dict[str, int] = {}
-        self._lanes: frozenset[str] | None = None
         self._opened: list[apsw.Connection] = []
         self._writer = self._connect()
         if check_schema:
@@ -115,7 +113,8 @@ class SqliteStore:
 
     # -- transactions ----------------------------------------------------------------------------
 
-    def write(self, change: Callable[[Tx], T]) -> T:
+    def write(self, change: Callable[[Tx], T], *, durable: bool = True) -> T:
+        # Nothing is gained where it need not be durable: what is not synced, the next commit syncs.
         for _ in range(_RUNS):
             try:
                 return self._write_once(change)
@@ -146,59 +145,6 @@ class SqliteStore:
             self._ring(topics)
         return result
 
-    def submit(
-        self,
-        rows: Sequence[NewRow],
-        effects: Mapping[str, Sequence[tuple[str, str]]],
-        lanes: frozenset[str],
-        topics: Iterable[str],
-    ) -> set[str]:
-        def change(tx: Tx) -> set[str]:
-            assert isinstance(tx, SqliteTx)
-            inserted = tx.insert(rows)
-            if tx.inserted_under != lanes:
-                self._lanes = None
-                raise RunAgain
-            if len(inserted) < len(rows):
-                raise _IdTaken
-            if effects:
-                tx.add_new_effects(inserted, effects)
-            tx.ring(topics)
-            return set(inserted)
-
-        try:
-            return self._write_once(change)
-        except _IdTaken:
-            return set()
-
-    def submit_alike(
-        self,
-        row: NewRow,
-        words: Sequence[tuple[str, str]],
-        lanes: frozenset[str],
-        topics: Iterable[str],
-        effects: Sequence[tuple[str, Sequence[str]]] = (),
-    ) -> bool:
-        if effects:
-            return bool(self.submit(*spelled_out(row, words, effects), lanes, topics))
-
-        def change(tx: Tx) -> None:
-            assert isinstance(tx, SqliteTx)
-            if not (
-                tx.insert_one(row, *words[0]) if len(words) == 1 else tx.insert_alike(row, words)
-            ):
-                raise _IdTaken
-            if tx.inserted_under != lanes:
-                self._lanes = None
-                raise RunAgain
-            tx.ring(topics)
-
-        try:
-            self._write_once(change)
-        except _IdTaken:
-            return False
-        return True
-
     def read(self, look: Callable[[Reader], T]) -> T:
         if self.path == ":memory:":
             with self._guard, self._translated():
@@ -221,10 +167,9 @@ class SqliteStore:
         except IndexError:
             return SqliteTx(self._connect(), self._sql, self.now)
 
-    def known_lanes(self) -> frozenset[str]:
-        if self._lanes is None:
-            self._lanes = self.write(lambda tx: tx.lanes())
-        return self._lanes
+    def number_events(self) -> int:
+        """The last position: whoever writes gives events theirs, since writers take turns."""
+        return self.read(lambda reader: _sqlite(reader).last_position())
 
     def role_ids(self, names: Iterable[str]) -> dict[str, int]:
         wanted = set(names)
@@ -235,9 +180,8 @@ class SqliteStore:
             if missing:
 
                 def create(tx: Tx) -> dict[str, int]:
-                    assert isinstance(tx, SqliteTx)
-                    tx.ring((ROLES_TOPIC,))
-                    return {name: tx.create_role(name) for name in missing}
+                    tx.save(Changes(topics=(ROLES_TOPIC,)))
+                    return {name: _sqlite(tx).create_role(name) for name in missing}
 
                 found |= self.write(create)
             self._roles |= found
@@ -273,6 +217,11 @@ class SqliteStore:
             self._opened.clear()
 
 
+def _sqlite(reader: Reader) -> SqliteTx:
+    assert isinstance(reader, SqliteTx)
+    return reader
+
+
 def _patient(seconds: float) -> Callable[[int], bool]:
     """A busy handler: short random naps, so that waiters neither spin nor march in step."""
     started = 0.0
@@ -303,10 +252,6 @@ def _switch_to_wal(connection: apsw.Connection) -> None:
             if not nap(tries):
                 raise
             tries += 1
-
-
-class _IdTaken(Exception):
-    """Rolls a submit back: it is all or nothing."""
 
 
 class _Translated:

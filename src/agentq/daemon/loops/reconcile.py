@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from agentq.contracts.store import READY
 from agentq.core.effects import Announce
 from agentq.daemon.again import AT_ONCE, Mark, announce_again, most_urgent
 from agentq.daemon.loop import Loop, log
@@ -77,7 +78,10 @@ class Reconcile(Loop):
 
     def _relay_is_busy(self) -> bool:
         lane = Announce.lane
-        return len(self._parts.store.read(lambda reader: reader.leaving(lane, AT_ONCE))) == AT_ONCE
+        waiting = self._parts.store.read(
+            lambda reader: reader.effects(lane, AT_ONCE, due_only=True)
+        )
+        return len(waiting) == AT_ONCE
 
     def _lately_said(self, role: str, *, empty: bool) -> dict[Mark, float]:
         before = time.monotonic() - AGAIN_SECONDS
@@ -101,4 +105,5 @@ class Reconcile(Loop):
 
 def _unlimited_counts(reader: Reader) -> dict[str, int]:
     limited = {row.name for row in reader.roles() if row.is_limited}
-    return {role: count for role, count in reader.ready_counts().items() if role not in limited}
+    counts = reader.counts(live_only=True)
+    return {row.role: row.tasks for row in counts if row.state == READY and row.role not in limited}

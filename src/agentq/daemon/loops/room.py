@@ -143,7 +143,7 @@ class Room(Loop):
 
 def _space(reader: Reader, row: RoleRow) -> _Space:
     limits, today = limits_of(row), NOTHING
-    room = limits.room(*reader.occupancy(row.id))[0] if row.is_limited else -1
+    room = limits.room(*reader.occupancy(row.id)[:2])[0] if row.is_limited else -1
     if room and limits.daily != NOTHING:
         today = spent_today(reader, row.name, reader.now())
         if limits.used_up(today):

@@ -6,25 +6,6 @@ SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.
        t.last_event, s.submitted_at, s.body
 FROM json_each(?) j JOIN tasks t ON t.key = j.value JOIN specs s ON s.key = t.key;
 
--- name: list_tasks
-SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
-       t.last_event, s.submitted_at, s.body
-FROM tasks t JOIN specs s ON s.key = t.key
-WHERE (:before_key = 0 OR t.key < :before_key)
-  AND (:role = 0 OR t.role = :role)
-  AND (:states = '[]' OR t.state IN (SELECT value FROM json_each(:states)))
-  AND (:sender = '' OR coalesce(s.body ->> '$.sender', 'coordinator') = :sender)
-  AND (:type = '' OR coalesce(s.body ->> '$.type', 'task') = :type)
-  AND NOT EXISTS (
-      SELECT 1 FROM json_each(:labels) wanted
-      WHERE NOT EXISTS (
-          SELECT 1 FROM json_each(s.body, '$.labels') label
-          WHERE label.key = wanted.value ->> 0 AND label.value = wanted.value ->> 1))
-ORDER BY t.key DESC LIMIT :count;
-
--- name: last_position
-SELECT max((SELECT floor FROM head), coalesce((SELECT max(position) FROM events), 0));
-
 -- name: lanes
 SELECT lanes FROM head;
 
@@ -35,32 +16,13 @@ UPDATE head SET lanes = ?;
 UPDATE head SET floor = max(floor, (SELECT coalesce(max(position), 0) FROM events)),
     key_floor = max(key_floor, (SELECT coalesce(max(key), 0) FROM specs));
 
--- name: head
-SELECT lanes, max(key_floor, coalesce((SELECT max(key) FROM specs), 0)),
-       max(floor, coalesce((SELECT max(position) FROM events), 0))
-FROM head;
-
 -- name: insert_spec
 INSERT INTO specs (key, id, submitted_at, body) VALUES (?, ?, ?, ?) ON CONFLICT (id) DO NOTHING;
-
--- name: newer_specs
-SELECT id, key FROM specs WHERE key > ?;
 
 -- name: insert_task
 INSERT INTO tasks (key, role, priority, state, version, epoch, wake_at, updated_at, holder, memo,
                    flags, last_event)
 VALUES (?, ?, ?, ?, 1, 0, ?, ?, '', ?, ?, ?);
-
--- name: insert_tasks_alike
-INSERT INTO tasks (key, role, priority, state, version, epoch, wake_at, updated_at, holder, memo,
-                   flags, last_event)
-SELECT key, :role, :priority, :state, 1, 0, :wake_at, :at, '', :memo, :flags, key + :ahead
-FROM specs WHERE key > :last_key ORDER BY key;
-
--- name: insert_events_alike
-INSERT INTO events (position, previous, key, version, at, kind, trigger, state, epoch, data)
-SELECT key + :ahead, 0, key, 1, :at, :kind, 'Submit', :state, 0, :data
-FROM specs WHERE key > :last_key ORDER BY key;
 
 -- name: insert_event
 INSERT INTO events (position, previous, key, version, at, kind, trigger, state, epoch, data)
@@ -135,10 +97,6 @@ INSERT INTO edges (parent, child) VALUES (?, ?) ON CONFLICT DO NOTHING;
 -- name: mark_parent
 UPDATE tasks SET flags = flags | 1 WHERE key = ?;
 
--- name: children
-SELECT parent, child FROM edges WHERE parent IN (SELECT value FROM json_each(?))
-ORDER BY child, parent;
-
 -- name: role_id
 SELECT id FROM roles WHERE name = ?;
 
@@ -158,15 +116,6 @@ DELETE FROM holds WHERE key = ?;
 SELECT h.resource, s.id FROM holds h JOIN specs s ON s.key = h.key
 WHERE h.resource IN (SELECT value FROM json_each(?));
 
--- name: recall
-SELECT name, task_id, digest, state, expires_at FROM dedup
-WHERE name IN (SELECT value FROM json_each(?));
-
--- name: remember
-INSERT INTO dedup (name, task_id, digest, state, expires_at) VALUES (?, ?, ?, ?, ?)
-ON CONFLICT (name) DO UPDATE SET task_id = excluded.task_id, digest = excluded.digest,
-    state = excluded.state, expires_at = excluded.expires_at;
-
 -- name: keep_outcome
 UPDATE dedup SET state = (SELECT t.state FROM tasks t JOIN specs s ON s.key = t.key
                           WHERE s.id = dedup.task_id)
@@ -176,18 +125,8 @@ WHERE task_id = (SELECT id FROM specs WHERE key = ?);
 INSERT INTO artifacts (key, epoch, name, size, sha256, media_type, at) VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING;
 
--- name: take_effects
-UPDATE outbox SET due_at = ?, tries = tries + 1
-WHERE sequence IN (SELECT sequence FROM outbox WHERE lane = ? AND due_at <= ?
-                   ORDER BY sequence LIMIT ?)
-RETURNING sequence, key || '.' || version || '.' || number,
-    (SELECT id FROM specs WHERE specs.key = outbox.key), lane, payload, tries;
-
 -- name: ack_effect
 DELETE FROM outbox WHERE sequence = ?;
-
--- name: last_event
-SELECT last_event FROM tasks WHERE key = ?;
 
 -- name: delete_events
 WITH RECURSIVE chain (position, previous) AS (
@@ -225,20 +164,6 @@ ON CONFLICT (kind, name, day) DO UPDATE SET usd = usd + excluded.usd,
     tokens = tokens + excluded.tokens, turns = turns + excluded.turns,
     seconds = seconds + excluded.seconds;
 
--- name: trees_of
-SELECT root, name, budget, extra, spent, used_up FROM trees WHERE root IN (
-    SELECT root FROM tree_members WHERE key IN (SELECT value FROM json_each(?)))
-ORDER BY root;
-
--- name: lock_trees
-SELECT m.key, r.root, r.name, r.budget, r.extra, r.spent, r.used_up
-FROM tree_members m JOIN trees r ON r.root = m.root
-WHERE m.key IN (SELECT value FROM json_each(?)) ORDER BY r.root, m.key;
-
--- name: membership
-SELECT s.id, m.root FROM specs s JOIN tree_members m ON m.key = s.key
-WHERE s.id IN (SELECT value FROM json_each(?)) ORDER BY s.id, m.root;
-
 -- name: set_tree
 INSERT INTO trees (root, name, budget, extra, spent, used_up) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (root) DO UPDATE SET budget = excluded.budget, extra = excluded.extra,
@@ -247,58 +172,139 @@ ON CONFLICT (root) DO UPDATE SET budget = excluded.budget, extra = excluded.extr
 -- name: join_tree
 INSERT INTO tree_members (key, root) VALUES (?, ?) ON CONFLICT DO NOTHING;
 
--- name: waiting_roles
-SELECT DISTINCT r.name FROM tree_members m JOIN tasks t ON t.key = m.key
-JOIN roles r ON r.id = t.role
-WHERE m.root IN (SELECT value FROM json_each(?)) AND t.state = 1 ORDER BY r.name;
-
 -- name: leave_trees
 DELETE FROM tree_members WHERE key = ?;
-
--- name: fell_trees
-DELETE FROM trees WHERE NOT EXISTS (SELECT 1 FROM tree_members m WHERE m.root = trees.root);
-
--- name: leaving
-SELECT o.sequence, o.key || '.' || o.version || '.' || o.number, s.id, o.lane, o.payload, o.tries,
-       t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
-       s.submitted_at, s.body
-FROM outbox o CROSS JOIN tasks t ON t.key = o.key CROSS JOIN specs s ON s.key = o.key
-WHERE o.lane = :lane AND o.due_at <= :now ORDER BY o.sequence LIMIT :count;
-
--- name: ready_after
-SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
-       t.last_event, s.submitted_at, s.body
-FROM tasks t INDEXED BY tasks_live CROSS JOIN specs s ON s.key = t.key
-WHERE t.role = :role AND t.state = 1 AND t.state < 5 AND t.updated_at <= :before
-  AND (t.priority, t.key) > (:priority, :key)
-ORDER BY t.priority, t.key LIMIT :count;
 
 -- name: postpone_effect
 UPDATE outbox SET due_at = ?, tries = tries + 1 WHERE sequence = ?;
 
--- name: insert_term
+-- name: list_newest
+SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
+       t.last_event, s.submitted_at, s.body
+FROM tasks t JOIN specs s ON s.key = t.key
+WHERE (:key = 0 OR t.key < :key)
+  AND (:role = 0 OR t.role = :role)
+  AND (:states = '[]' OR t.state IN (SELECT value FROM json_each(:states)))
+  AND (:updated_before = 0 OR t.updated_at < :updated_before)
+  AND (:sender = '' OR coalesce(s.body ->> '$.sender', 'coordinator') = :sender)
+  AND (:type = '' OR coalesce(s.body ->> '$.type', 'task') = :type)
+  AND (:refers = 0 OR s.body LIKE '%"next":%' OR s.body LIKE '%"parent":%')
+  AND NOT EXISTS (
+      SELECT 1 FROM json_each(:labels) wanted
+      WHERE NOT EXISTS (
+          SELECT 1 FROM json_each(s.body, '$.labels') label
+          WHERE label.key = wanted.value ->> 0 AND label.value = wanted.value ->> 1))
+ORDER BY t.key DESC LIMIT :count;
+
+-- name: list_oldest
+SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
+       t.last_event, s.submitted_at, s.body
+FROM tasks t CROSS JOIN specs s ON s.key = t.key
+WHERE t.key > :key
+  AND (:role = 0 OR t.role = :role)
+  AND (:states = '[]' OR t.state IN (SELECT value FROM json_each(:states)))
+  AND (:updated_before = 0 OR t.updated_at < :updated_before)
+  AND (:sender = '' OR coalesce(s.body ->> '$.sender', 'coordinator') = :sender)
+  AND (:type = '' OR coalesce(s.body ->> '$.type', 'task') = :type)
+  AND (:refers = 0 OR s.body LIKE '%"next":%' OR s.body LIKE '%"parent":%')
+  AND NOT EXISTS (
+      SELECT 1 FROM json_each(:labels) wanted
+      WHERE NOT EXISTS (
+          SELECT 1 FROM json_each(s.body, '$.labels') label
+          WHERE label.key = wanted.value ->> 0 AND label.value = wanted.value ->> 1))
+ORDER BY t.key LIMIT :count;
+
+-- Only what is ready has an order of urgency, and an index by it.
+
+-- name: list_urgent
+SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
+       t.last_event, s.submitted_at, s.body
+FROM tasks t INDEXED BY tasks_live CROSS JOIN specs s ON s.key = t.key
+WHERE t.role = :role AND t.state = 1 AND t.state < 5 AND (t.priority, t.key) > (:priority, :key)
+  AND (:updated_before = 0 OR t.updated_at < :updated_before)
+ORDER BY t.priority, t.key LIMIT :count;
+
+-- name: last_position
+SELECT max((SELECT floor FROM head), coalesce((SELECT max(position) FROM events), 0));
+
+-- name: head
+SELECT max(key_floor, coalesce((SELECT max(key) FROM specs), 0)),
+       max(floor, coalesce((SELECT max(position) FROM events), 0))
+FROM head;
+
+-- name: edges_of
+SELECT parent, child FROM edges WHERE parent IN (SELECT value FROM json_each(:keys))
+UNION
+SELECT parent, child FROM edges WHERE child IN (SELECT value FROM json_each(:keys))
+ORDER BY child, parent;
+
+-- name: trees_of
+SELECT m.key, r.root, r.name, r.budget, r.extra, r.spent, r.used_up
+FROM tree_members m JOIN trees r ON r.root = m.root
+WHERE m.key IN (SELECT value FROM json_each(?)) ORDER BY r.root, m.key;
+
+-- name: delete_trees
+DELETE FROM trees WHERE NOT EXISTS (SELECT 1 FROM tree_members m WHERE m.root = trees.root);
+
+-- name: dedup_records
+SELECT name, task_id, digest, state, expires_at FROM dedup
+WHERE name IN (SELECT value FROM json_each(?));
+
+-- name: save_dedup
+INSERT INTO dedup (name, task_id, digest, state, expires_at) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (name) DO UPDATE SET task_id = excluded.task_id, digest = excluded.digest,
+    state = excluded.state, expires_at = excluded.expires_at;
+
+-- name: forget_dedup
+DELETE FROM dedup WHERE expires_at <= ?;
+
+-- name: forget_labels
+DELETE FROM spending WHERE kind = 'label' AND day < ?;
+
+-- name: insert_leader_lease
 INSERT INTO terms (name, holder, term, expires_at) VALUES (?, '', 0, 0) ON CONFLICT DO NOTHING;
 
--- name: set_term
+-- name: set_leader_lease
 UPDATE terms SET holder = :holder, term = :term, expires_at = :expires_at WHERE name = :name;
+
+-- name: due_effects
+SELECT o.sequence, o.key, o.key || '.' || o.version || '.' || o.number, o.lane, o.payload, o.tries
+FROM outbox o
+WHERE o.lane = :lane AND o.sequence > :after AND o.due_at <= :now ORDER BY o.sequence LIMIT :count;
 
 -- The same as `prunable`, of these very tasks: asked under lock, so it reads no others.
 
--- name: still_prunable
+-- name: prunable_of
 SELECT t.key FROM tasks t
 WHERE t.key IN (SELECT value FROM json_each(:keys))
-  AND t.state >= 5 AND t.updated_at < :before AND t.holder = ''
+  AND t.key > :after_key AND t.state >= 5 AND t.updated_at < :before AND t.holder = ''
   AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.key = t.key)
   AND NOT EXISTS (SELECT 1 FROM edges e JOIN tasks c ON c.key = e.child
                   WHERE e.parent = t.key AND (c.state < 5 OR c.holder <> '') LIMIT 1 OFFSET 0)
   AND NOT EXISTS (SELECT 1 FROM tree_members m JOIN tasks c ON c.key = m.key
                   WHERE m.root = t.key AND (c.state < 5 OR c.holder <> '') LIMIT 1 OFFSET 0)
-ORDER BY t.key;
-
--- Who names others in its own words. A quote inside a text is escaped: only a field looks like this.
-
--- name: naming
-SELECT t.key, s.submitted_at, s.body FROM tasks t CROSS JOIN specs s ON s.key = t.key
-WHERE t.key > :after_key AND t.state < 5
-  AND (s.body LIKE '%"next":%' OR s.body LIKE '%"parent":%')
 ORDER BY t.key LIMIT :count;
+
+-- name: history
+WITH RECURSIVE chain (position, previous) AS (
+    SELECT e.position, e.previous FROM tasks t JOIN events e ON e.position = t.last_event
+    WHERE t.key = :key
+    UNION ALL
+    SELECT e.position, e.previous FROM chain JOIN events e ON e.position = chain.previous
+)
+SELECT e.position, s.id, e.key, e.version, e.at, e.kind, e.trigger, e.state, e.epoch, e.data
+FROM chain JOIN events e ON e.position = chain.position JOIN specs s ON s.key = e.key
+ORDER BY e.position;
+
+-- name: events_after
+SELECT e.position, s.id, e.key, e.version, e.at, e.kind, e.trigger, e.state, e.epoch, e.data
+FROM events e JOIN specs s ON s.key = e.key
+WHERE e.position > :position ORDER BY e.position LIMIT :count;
+
+-- name: orphan_rows
+SELECT s.key FROM specs s WHERE NOT EXISTS (SELECT 1 FROM tasks t WHERE t.key = s.key)
+UNION
+SELECT t.key FROM tasks t WHERE NOT EXISTS (SELECT 1 FROM specs s WHERE s.key = t.key)
+UNION
+SELECT e.key FROM events e WHERE NOT EXISTS (SELECT 1 FROM specs s WHERE s.key = e.key)
+LIMIT :count;

@@ -1,0 +1,1 @@
+-- Nothing to do: on SQLite writers take turns, and whoever writes an event gives it its position.
