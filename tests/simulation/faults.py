@@ -9,12 +9,12 @@ real code rolls back, not a copy of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from random import Random
 from typing import TypeVar
 
-from agentq.contracts.store import NewRow, Reader, RunAgain, Tx
+from agentq.contracts.store import Reader, RunAgain, Tx
 from agentq.core.errors import TimedOut, Unavailable
 from agentq.stores.sqlite import SqliteStore
 
@@ -61,9 +61,15 @@ class FaultyStore:
         self.now = store.now
         self.rates = rates
         self.last_fault = ""
-        #: Runs another process's change between two transactions of one call; set by the world.
-        self.between: Callable[[], None] = _nothing
         self._rng = rng
+
+    def draw_between(self) -> bool:
+        """Whether another process changes something just before this call."""
+        rate = self.rates.between
+        if not rate or self._rng.random() >= rate:
+            return False
+        self.last_fault = "between"
+        return True
 
     def _draw(self) -> str:
         rates = self.rates
@@ -77,38 +83,11 @@ class FaultyStore:
                 return name
         return ""
 
-    def write(self, change: Callable[[Tx], T]) -> T:
+    def write(self, change: Callable[[Tx], T], *, durable: bool = True) -> T:
         fault = self._draw()
         if fault == "run_again":
-            return self.inner.write(_twice(change))
-        return self._with(fault, lambda: self.inner.write(change))
-
-    def submit(
-        self,
-        rows: Sequence[NewRow],
-        effects: Mapping[str, Sequence[tuple[str, str]]],
-        lanes: frozenset[str],
-        topics: Iterable[str],
-    ) -> set[str]:
-        fault = self._draw()
-        if fault == "run_again":
-            raise RunAgain
-        return self._with(fault, lambda: self.inner.submit(rows, effects, lanes, topics))
-
-    def submit_alike(
-        self,
-        row: NewRow,
-        words: Sequence[tuple[str, str]],
-        lanes: frozenset[str],
-        topics: Iterable[str],
-        effects: Sequence[tuple[str, Sequence[str]]] = (),
-    ) -> bool:
-        fault = self._draw()
-        if fault == "run_again":
-            raise RunAgain
-        return self._with(
-            fault, lambda: self.inner.submit_alike(row, words, lanes, topics, effects)
-        )
+            return self.inner.write(_twice(change), durable=durable)
+        return self._with(fault, lambda: self.inner.write(change, durable=durable))
 
     def _with(self, fault: str, call: Callable[[], T]) -> T:
         if fault == "unreachable":
@@ -151,12 +130,8 @@ class FaultyStore:
     def role_ids(self, names: Iterable[str]) -> dict[str, int]:
         return self.inner.role_ids(names)
 
-    def known_lanes(self) -> frozenset[str]:
-        lanes = self.inner.known_lanes()
-        if self.rates.between and self._rng.random() < self.rates.between:
-            self.last_fault = "between"
-            self.between()
-        return lanes
+    def number_events(self) -> int:
+        return self.inner.number_events()
 
     def schema_version(self) -> int:
         return self.inner.schema_version()
@@ -172,10 +147,6 @@ class FaultyStore:
 
     def close(self) -> None:
         self.inner.close()
-
-
-def _nothing() -> None:
-    return None
 
 
 def _veto() -> bool:

@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
-from agentq.contracts.store import EffectRow, EventRow, HotRow, Lease, Tx
+from agentq.contracts.store import Changes, Lease, Tx
 from agentq.core import custody, people, steps, transition, triggers, waiting
 from agentq.core.effects import SpawnNext
 from agentq.core.envelope import spec_digest
 from agentq.core.states import State
 from agentq.core.task import Task
-from agentq.ledger import claims, precedent
+from agentq.ledger import claims, work
 from agentq.ledger.submit import Submitter
 from agentq.ledger.work import Work
 from agentq.stores.sqlite_rows import SqliteTx
@@ -152,14 +152,9 @@ def a_claim_follows_the_workers_clock() -> AbstractContextManager[Any]:
 def a_lease_has_no_timer() -> AbstractContextManager[Any]:
     real = SqliteTx.save
 
-    def save(
-        self: SqliteTx,
-        hot: Sequence[HotRow],
-        events: Sequence[EventRow],
-        effects: Sequence[EffectRow],
-    ) -> None:
-        rows = [row._replace(wake_at=0) if row.state == 2 else row for row in hot]
-        real(self, rows, events, effects)
+    def save(self: SqliteTx, changes: Changes) -> None:
+        rows = [row._replace(wake_at=0) if row.state == 2 else row for row in changes.tasks]
+        real(self, replace(changes, tasks=rows))
 
     return patch.object(SqliteTx, "save", save)
 
@@ -171,7 +166,7 @@ def time_runs_ahead_for_the_ticker() -> AbstractContextManager[Any]:
     def hasty(task: Task | None, trigger: triggers.Trigger, now: int) -> transition.Decision:
         return real(task, trigger, now + 20_000 * isinstance(trigger, triggers.Tick))
 
-    return patch.object(precedent, "transition", hasty)
+    return patch.object(work, "transition", hasty)
 
 
 @breaks(TIMERS)
@@ -317,7 +312,7 @@ def a_budget_is_never_used_up() -> AbstractContextManager[Any]:
 
 @breaks(ARTIFACTS, FENCE, REPLAY)
 def an_artifact_is_recorded_without_an_event() -> AbstractContextManager[Any]:
-    return patch.object(SqliteTx, "add_artifacts", nothing)
+    return sql("add_artifact", "VALUES (?, ?, ?, ?, ?, ?, ?)", "SELECT ?, ?, ?, ?, ?, ?, ? WHERE 0")
 
 
 # -- the graph -------------------------------------------------------------------------------------
@@ -351,7 +346,7 @@ def a_parent_forgets_that_it_has_dependents() -> AbstractContextManager[Any]:
 
 @breaks(GRAPH)
 def a_reopened_task_forgets_its_dependencies() -> AbstractContextManager[Any]:
-    return patch.object(SqliteTx, "parents_of", lambda *_: [])
+    return sql("edges_of", "WHERE child IN (SELECT value FROM json_each(:keys))", "WHERE 0")
 
 
 @breaks(GRAPH)
@@ -388,4 +383,16 @@ def the_next_task_does_not_wait_for_the_verdict() -> AbstractContextManager[Any]
 @breaks(INPUT, REPLAY, RULES, FENCE, LEASE, TIMERS, ONCE)
 def whatever_is_told_the_same_is_decided_alike() -> AbstractContextManager[Any]:
     """However the tasks differ: a batch goes by its first."""
-    return patch.object(precedent.Precedent, "_holds_for", lambda self, task: True)
+    real = transition.transition
+    last: list[tuple[triggers.Trigger, int, State]] = [(triggers.Tick(), 0, State.READY)]
+    decisions: list[transition.Decision] = []
+
+    def hasty(task: Task | None, trigger: triggers.Trigger, now: int) -> transition.Decision:
+        said = (trigger, now, task.state if task else State.READY)
+        if task is None or last[0][0] is not trigger or said != last[0]:
+            last[0], decisions[:] = said, [real(task, trigger, now)]
+            return decisions[0]
+        alike = decisions[0].task
+        return replace(decisions[0], task=replace(alike, spec=task.spec))
+
+    return patch.object(work, "transition", hasty)

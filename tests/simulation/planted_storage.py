@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from agentq.contracts.store import EffectRow, EventRow, HotRow, OutboxRow, RunAgain, T, Tx
+from agentq.contracts.store import Changes, EventRow, OutboxRow, RunAgain, T, Tx
 from agentq.core import people, schedule, transition, triggers
 from agentq.core.effects import Reply
 from agentq.core.errors import AgentqError, Unavailable
@@ -15,6 +16,7 @@ from agentq.core.limits import RoleLimits
 from agentq.core.states import State
 from agentq.core.task import Memo, Spec, Task
 from agentq.ledger import claims, pruning, submit
+from agentq.ledger import ledger as ledger_module
 from agentq.ledger.codec import decode_plain
 from agentq.ledger.ledger import Ledger
 from agentq.ledger.pruning import Pruner
@@ -39,7 +41,7 @@ from tests.simulation.violation import (
 @contextmanager
 def _prunable(old: str, new: str) -> Iterator[None]:
     """Looked for otherwise, and asked again under lock likewise."""
-    with sql("prunable", old, new), sql("still_prunable", old, new):
+    with sql("prunable", old, new), sql("prunable_of", old, new):
         yield
 
 
@@ -80,7 +82,7 @@ def an_open_circuit_is_ignored() -> AbstractContextManager[Any]:
 
 @breaks(LIMITS)
 def a_circuit_is_shortened() -> AbstractContextManager[Any]:
-    return sql("extend_circuit", "excluded.open_until > circuits.open_until", "1")
+    return patch.object(ledger_module, "_circuit", lambda *_: None)
 
 
 @breaks(LIMITS)
@@ -90,12 +92,12 @@ def a_cancelled_holder_is_not_counted() -> AbstractContextManager[Any]:
 
 @breaks(LIMITS)
 def an_exclusive_resource_is_not_held() -> AbstractContextManager[Any]:
-    return patch.object(SqliteTx, "hold", lambda *_: True)
+    return patch.object(SqliteTx, "hold_resources", lambda *_: True)
 
 
 @breaks(LIMITS)
 def a_resource_is_never_given_back() -> AbstractContextManager[Any]:
-    return patch.object(SqliteTx, "unhold", nothing)
+    return _saving(lambda changes: replace(changes, released=()))
 
 
 @breaks(LIMITS)
@@ -107,52 +109,44 @@ def half_a_set_of_resources_is_kept() -> AbstractContextManager[Any]:
                 return False
         return True
 
-    return patch.object(SqliteTx, "hold", hold)
+    return patch.object(SqliteTx, "hold_resources", hold)
 
 
 # -- the log and the rows --------------------------------------------------------------------------
 
 
-def _saving(
-    change: Callable[[list[HotRow], list[EventRow], list[EffectRow]], None],
-) -> AbstractContextManager[Any]:
+def _saving(change: Callable[[Changes], Changes]) -> AbstractContextManager[Any]:
     """A store that saves something else than it was given."""
     real = SqliteTx.save
 
-    def save(
-        self: SqliteTx,
-        hot: Sequence[HotRow],
-        events: Sequence[EventRow],
-        effects: Sequence[EffectRow],
-    ) -> None:
-        rows, lines, carried = list(hot), list(events), list(effects)
-        change(rows, lines, carried)
-        real(self, rows, lines, carried)
+    def save(self: SqliteTx, changes: Changes) -> None:
+        real(self, change(changes))
 
     return patch.object(SqliteTx, "save", save)
 
 
 @breaks(REPLAY)
 def an_event_is_forgotten() -> AbstractContextManager[Any]:
-    def forget(hot: list[HotRow], events: list[EventRow], effects: list[EffectRow]) -> None:
-        events[:] = [event for event in events if event.trigger != "Progress"]
+    def forget(changes: Changes) -> Changes:
+        events = [event for event in changes.events if event.trigger != "Progress"]
+        return replace(changes, events=events)
 
     return _saving(forget)
 
 
 @breaks(REPLAY)
 def a_row_is_not_saved() -> AbstractContextManager[Any]:
-    def forget(hot: list[HotRow], events: list[EventRow], effects: list[EffectRow]) -> None:
-        del hot[1:]
-
-    return _saving(forget)
+    return _saving(lambda changes: replace(changes, tasks=changes.tasks[:1]))
 
 
 @breaks(REPLAY)
 def a_counter_is_not_stored() -> AbstractContextManager[Any]:
-    def forget(hot: list[HotRow], events: list[EventRow], effects: list[EffectRow]) -> None:
-        for at, row in enumerate(hot):
-            hot[at] = row._replace(memo=row.memo.replace('"failures":1', '"failures":0'))
+    def forget(changes: Changes) -> Changes:
+        rows = [
+            row._replace(memo=row.memo.replace('"failures":1', '"failures":0'))
+            for row in changes.tasks
+        ]
+        return replace(changes, tasks=rows)
 
     return _saving(forget)
 
@@ -209,8 +203,13 @@ def the_time_to_live_has_no_timer() -> AbstractContextManager[Any]:
 
 @breaks(EFFECTS)
 def the_outbox_is_skipped() -> AbstractContextManager[Any]:
-    def forget(hot: list[HotRow], events: list[EventRow], effects: list[EffectRow]) -> None:
-        effects.clear()
+    return _saving(lambda changes: replace(changes, effects=()))
+
+
+@breaks(EFFECTS)
+def what_a_new_task_asks_for_is_skipped() -> AbstractContextManager[Any]:
+    def forget(changes: Changes) -> Changes:
+        return replace(changes, new=[row._replace(effects=()) for row in changes.new])
 
     return _saving(forget)
 
@@ -227,16 +226,16 @@ def one_kind_of_effect_is_forgotten() -> AbstractContextManager[Any]:
 
 @breaks(EFFECTS)
 def effects_are_acked_when_they_are_taken() -> AbstractContextManager[Any]:
-    real = SqliteTx.take_effects
+    real = SqliteTx.effects
 
-    def take_effects(
-        self: SqliteTx, lane: str, now: int, count: int, until: int
+    def effects(
+        self: SqliteTx, lane: str, limit: int, *, after: int = 0, due_only: bool = False
     ) -> list[OutboxRow]:
-        rows = real(self, lane, now, count, until)
+        rows = real(self, lane, limit, after=after, due_only=due_only)
         self.ack_effects([row.sequence for row in rows])
         return rows
 
-    return patch.object(SqliteTx, "take_effects", take_effects)
+    return patch.object(SqliteTx, "effects", effects)
 
 
 @breaks(EFFECTS)
@@ -300,12 +299,12 @@ def an_idempotency_key_is_not_remembered() -> AbstractContextManager[Any]:
 
 @breaks(DEDUP)
 def names_are_forgotten_too_early() -> AbstractContextManager[Any]:
-    real = SqliteTx.forget_dedup
+    real = SqliteTx.forget
 
-    def forget(self: SqliteTx, now: int) -> int:
-        return real(self, now + 7 * 3_600_000)
+    def forget(self: SqliteTx, dedup_before: int, labels_before_day: int) -> int:
+        return real(self, dedup_before + 7 * 3_600_000, labels_before_day)
 
-    return patch.object(SqliteTx, "forget_dedup", forget)
+    return patch.object(SqliteTx, "forget", forget)
 
 
 # -- commits ---------------------------------------------------------------------------------------
@@ -365,14 +364,14 @@ def a_failed_transaction_is_committed() -> AbstractContextManager[Any]:
 def a_second_run_keeps_what_the_first_one_did() -> AbstractContextManager[Any]:
     real = SqliteStore.write
 
-    def write(self: SqliteStore, change: Callable[[Tx], T]) -> T:
+    def write(self: SqliteStore, change: Callable[[Tx], T], *, durable: bool = True) -> T:
         def careless(tx: Tx) -> T:
             try:
                 return change(tx)
             except RunAgain:
                 return change(tx)  # in the same transaction, without rolling back
 
-        return real(self, careless)
+        return real(self, careless, durable=durable)
 
     return patch.object(SqliteStore, "write", write)
 
@@ -404,7 +403,7 @@ def urgent_tasks_wait_in_line() -> AbstractContextManager[Any]:
 
 @breaks(INPUT, REPLAY)
 def a_batch_is_accepted_in_part() -> AbstractContextManager[Any]:
-    real = Submitter._submit_checked
+    real = Submitter._submit
 
     @contextmanager
     def one_by_one() -> Iterator[None]:
@@ -427,7 +426,7 @@ def a_batch_is_accepted_in_part() -> AbstractContextManager[Any]:
         late: list[AgentqError] = []
         whole = Submitter.submit
         with (
-            patch.object(Submitter, "_submit_checked", checked),
+            patch.object(Submitter, "_submit", checked),
             patch.object(Submitter, "submit", submit_all),
         ):
             yield

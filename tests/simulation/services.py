@@ -15,7 +15,7 @@ from tests.simulation.specs import ROLES
 from tests.simulation.violation import DEDUP, EFFECTS, INPUT, LIMITS, LOG, LOST, Violation
 
 if TYPE_CHECKING:
-    from agentq.contracts.store import OutboxRow
+    from agentq.contracts.store import OutboxRow, Tx
     from agentq.ledger.ledger import Ledger
     from tests.simulation.world import Script, World
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 #: Whose quota some of the workers use.
 PROVIDER = "acme"
 YEAR_MS = 365 * 24 * 3_600_000
+#: For how long a relay hides from others what it carries out.
+HIDDEN_MS = 30_000
 
 
 def relay(world: World) -> Script:
@@ -36,7 +38,7 @@ def relay(world: World) -> Script:
 
 def carry(world: World, lane: str, count: int) -> Script:
     ledger = world.ledger()
-    outcome = world.do(Call("relay", "take", lambda: ledger.take_effects(lane, count)))
+    outcome = world.do(Call("relay", "take", lambda: _take(ledger, lane, count)))
     rows: list[OutboxRow] = outcome.value or []
     for row in rows:
         stored = world.checker.outbox.get(row.sequence)
@@ -52,6 +54,17 @@ def carry(world: World, lane: str, count: int) -> Script:
     yield world.rng.randrange(0, 20_000)
     sequences = tuple(row.sequence for row in done)
     world.do(Call("relay", "ack", lambda: ledger.ack_effects(sequences), sequences=sequences))
+
+
+def _take(ledger: Ledger, lane: str, count: int) -> list[OutboxRow]:
+    """The oldest effects that are due; others do not see them for a while."""
+
+    def change(tx: Tx) -> list[OutboxRow]:
+        rows = tx.effects(lane, count, due_only=True)
+        tx.postpone_effects([row.sequence for row in rows], tx.now() + HIDDEN_MS)
+        return rows
+
+    return ledger.store.write(change)
 
 
 def pruner(world: World) -> Script:

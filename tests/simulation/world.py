@@ -101,7 +101,6 @@ class World:
         self.clock = VirtualClock()
         self.store = SqliteStore(":memory:", clock=self.clock.now, ring=self._rung)
         self.faults = FaultyStore(self.store, self.rng, NO_FAULTS)
-        self.faults.between = self._toggle_a_lane
         self.model = Model(self.profile.dedup_ms)
         self.checker = Checker(self.store, self.model)
         self.judge = Judge(self.model)
@@ -174,6 +173,8 @@ class World:
         expected = self.judge.expect(call, self.clock.at)
         self.faults.last_fault = ""
         self.clock.worker_skew_ms = call.skew_ms
+        if call.verb == "submit" and self.faults.draw_between():
+            self._toggle_a_lane()
         outcome = Outcome()
         try:
             outcome.value = call.run()

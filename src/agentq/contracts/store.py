@@ -60,7 +60,7 @@ class NewRow(NamedTuple):
 
     It has no key before it is saved, so tasks of the same batch are named by id: what it comes
     after (`after`, always by id), and the roots of the trees it belongs to (`roots`: the keys of
-    those that are there, the ids of new ones). `effects` are (lane, payload), in order.
+    those that are there, the ids of new ones). `effects` are (number, lane, payload).
     """
 
     id: str
@@ -74,7 +74,7 @@ class NewRow(NamedTuple):
     body: str
     kind: str
     data: str
-    effects: tuple[tuple[str, str], ...] = ()
+    effects: tuple[tuple[int, str, str], ...] = ()
     after: tuple[str, ...] = ()
     resources: tuple[str, ...] = ()
     roots: tuple[int | str, ...] = ()

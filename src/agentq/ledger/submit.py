@@ -316,11 +316,11 @@ def _new_row(
     task, event = decision.task, decision.events[0]
     spec = task.spec
     leaving = []
-    for effect in decision.effects:
+    for number, effect in enumerate(decision.effects):
         if type(effect) is Announce:
             work.topics.add(role_topic(spec.to))
         if effect.lane and effect.lane in work.lanes():
-            leaving.append((effect.lane, encode_effect(effect, task)))
+            leaving.append((number, effect.lane, encode_effect(effect, task)))
     return NewRow(
         spec.id,
         role,

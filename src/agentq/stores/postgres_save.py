@@ -78,11 +78,7 @@ def _births(changes: Changes, lanes: str) -> Iterator[Named]:
     rows = changes.new
     if not rows:
         return
-    effects = [
-        (row.id, number, lane, payload)
-        for row in rows
-        for number, (lane, payload) in enumerate(row.effects)
-    ]
+    effects = [(row.id, *effect) for row in rows for effect in row.effects]
     new = columns(_NEW, [row[:11] for row in rows])
     yield "insert_tasks", {**new, **columns(_NEW_EFFECTS, effects), "known_lanes": lanes}
     edges = [(parent, row.id) for row in rows for parent in row.after]

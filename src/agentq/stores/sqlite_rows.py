@@ -192,9 +192,7 @@ class SqliteTx(SqliteReader):
     def _tie(self, rows: Sequence[NewRow], first: int, trees: Sequence[TreeRow]) -> None:
         """Record what new tasks have to do with others."""
         effects = [
-            (key, 1, number, lane, payload)
-            for key, row in enumerate(rows, first)
-            for number, (lane, payload) in enumerate(row.effects)
+            (key, 1, *effect) for key, row in enumerate(rows, first) for effect in row.effects
         ]
         if effects:
             self._many("insert_effect", effects)
