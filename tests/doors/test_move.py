@@ -72,8 +72,8 @@ def picture(url: str | None = None) -> dict[str, Any]:
             "limits": queue.limits(),
             "circuits": queue.circuits(),
             "costs": queue.costs("role"),
-            "lanes": queue.store.known_lanes(),
-            "outbox": queue.store.read(lambda reader: reader.outbox_counts()),
+            "lanes": queue.store.read(lambda reader: reader.lanes()),
+            "outbox": queue.store.read(lambda reader: reader.effect_counts()),
         }
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from agentq import Queue
-from agentq.contracts.store import Tx
+from agentq.contracts.store import Changes, Tx
 from agentq.core.errors import NotFound, Unavailable
 from tests.contracts.artifacts.shelves import ObjectShelf
 from tests.doors.conftest import Submit, clean_environment, run_here
@@ -153,7 +153,14 @@ def test_a_task_is_not_given_the_files_of_a_deleted_one(home: Path, submit: Subm
         finish(queue, "task-1")
 
         def outlive(tx: Tx) -> None:  # a month goes by
-            tx.remember([row._replace(expires_at=1) for row in tx.recall(["id:task-1"]).values()])
+            tx.save(
+                Changes(
+                    dedup=[
+                        row._replace(expires_at=1)
+                        for row in tx.dedup_records(["id:task-1"]).values()
+                    ]
+                )
+            )
 
         queue.store.write(outlive)
     result = home / ".agentq/results/task-1.md"

@@ -14,9 +14,12 @@ from agentq.stores.migrate import migrations
 #: Rows that are read, and written, at once.
 BATCH = 2000
 FENCE_TABLE = "agentq_fence"
-#: Not copied: `head` is written by what it means, and terms of loops belong to their own database.
+#: Not copied: `head` is written by what it means, terms of loops belong to their own database, and
+#: the places of events travel with the events, wherever a database keeps them.
 #: Fenced all the same: whoever may write nothing else shall not get a term either.
-_LEFT_OUT = {"head", "terms"}
+_LEFT_OUT = {"head", "terms", "log", "unnumbered"}
+#: Columns that follow from others: the chain of a task's events, where one is kept.
+DERIVED = {"events": "previous", "tasks": "last_event"}
 
 _CREATED = re.compile(r"^CREATE TABLE (?:IF NOT EXISTS )?(\w+)", re.MULTILINE)
 _MODULO = 1 << 128
@@ -43,7 +46,7 @@ def copied_tables(dialect: str) -> list[str]:
 
 def all_tables(dialect: str) -> list[str]:
     """All that is fenced."""
-    return sorted({*copied_tables(dialect), *_LEFT_OUT})
+    return sorted({name for _, _, sql in migrations(dialect) for name in _CREATED.findall(sql)})
 
 
 def quoted(names: Iterable[str]) -> str:

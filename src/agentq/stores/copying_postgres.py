@@ -15,14 +15,18 @@ from agentq.contracts.copying import Fence, Fingerprint, Head, Holding, Snapshot
 from agentq.core.errors import Invalid, Unavailable
 from agentq.stores import copying
 from agentq.stores.copying import BATCH, FENCE_TABLE, Passing
-from agentq.stores.postgres_limits import Limits, hung_up_after, is_unwanted
+from agentq.stores.postgres_limits import SCHEMA, Limits, hung_up_after, is_unwanted
 from agentq.stores.postgres_words import cannot_connect, in_words, parse_url
+from agentq.stores.statements import statements
 
 #: Batches per COPY: a statement must end within the time that statements have.
 _BATCHES_PER_COPY = 20
 #: A server that does not carry out one step of a move in this time will not carry out the next.
 _STEP_SECONDS = 300.0
 _TRIES = 5
+_PATH = sql.SQL("SET LOCAL search_path = {}")
+#: More events than there can be.
+_ALL = 1 << 62
 
 _HOLDING = """
 SELECT t.key, s.id, t.epoch, t.holder, t.state FROM tasks t JOIN specs s ON s.key = t.key
@@ -38,6 +42,21 @@ SELECT position, coalesce(pg_sequence_last_value('task_keys'::regclass), 0),
        coalesce(pg_sequence_last_value(pg_get_serial_sequence('outbox', 'sequence')::regclass), 0),
        lanes
 FROM head
+"""
+#: Events with their places in the log, which all have once nobody writes any more.
+_EVENTS = """
+SELECT {} FROM (SELECT l.position, e.* FROM events e JOIN log l USING (key, version)) AS placed
+"""
+_INCOMING = """
+CREATE TEMPORARY TABLE incoming ON COMMIT DROP AS
+SELECT 0::bigint AS position, * FROM events WHERE false
+"""
+_PLACED = """
+WITH e AS (
+    INSERT INTO events (key, version, at, kind, trigger, state, epoch, data)
+    SELECT key, version, at, kind, trigger, state, epoch, data FROM incoming
+)
+INSERT INTO log (position, key, version) SELECT position, key, version FROM incoming
 """
 _IDENTITIES = """
 SELECT a.attrelid::regclass::text, a.attname::text FROM pg_attribute a
@@ -74,14 +93,18 @@ def _within(connection: psycopg.Connection, seconds: float) -> Iterator[None]:
 class _Transaction:
     """Like psycopg's, and neither its beginning nor its end is waited for without limit."""
 
-    def __init__(self, connection: psycopg.Connection, seconds: float) -> None:
+    def __init__(self, connection: psycopg.Connection, seconds: float, path: str) -> None:
         self._connection = connection
         self._seconds = seconds
+        self._path = path
         self._transaction = connection.transaction()
 
     def __enter__(self) -> None:
         with _within(self._connection, self._seconds):
             self._transaction.__enter__()
+            if self._path:
+                # No query: one would fix the isolation level.
+                self._connection.execute(_PATH.format(sql.Identifier(self._path)))
 
     def __exit__(
         self,
@@ -102,6 +125,8 @@ class PostgresCopy:
         self._url, self._limits, self._step_seconds = url, limits or Limits(), step_seconds
         self.where = parse_url(url)[1]
         self._tables = copying.copied_tables("postgres")
+        #: Where the tables are, if a session cannot be told once and for all.
+        self._path = ""
         self._connection = self._connected()
 
     def _connected(self) -> psycopg.Connection:
@@ -110,7 +135,8 @@ class PostgresCopy:
         except psycopg.OperationalError as error:
             if not is_unwanted(error):
                 raise cannot_connect(error, self.where) from error
-            return _connect(parse_url(self._url)[0])  # through a pooler
+            self._path = SCHEMA  # through a pooler: each transaction says it
+            return _connect(parse_url(self._url)[0])
 
     def close(self) -> None:
         self._connection.close()
@@ -123,7 +149,7 @@ class PostgresCopy:
     def _plain_transaction(self) -> _Transaction:
         if self._connection.closed:  # what has to be put back is put back, if the server is back
             self._connection = self._connected()
-        return _Transaction(self._connection, self._step_seconds)
+        return _Transaction(self._connection, self._step_seconds, self._path)
 
     @contextmanager
     def _in_words(self) -> Iterator[None]:
@@ -146,9 +172,10 @@ class PostgresCopy:
         except psycopg.Error as error:
             raise in_words(error, self.where) from error
 
-    def _rows(self, query: LiteralString | sql.Composed, *values: object) -> list[tuple[Any, ...]]:
+    def _rows(self, query: LiteralString | sql.Composed, *values: Any) -> list[tuple[Any, ...]]:
         with _within(self._connection, self._step_seconds):
-            cursor = self._connection.execute(query, values or None)
+            named = values[0] if values and isinstance(values[0], dict) else None
+            cursor = self._connection.execute(query, named or values or None)
             return cursor.fetchall() if cursor.description else []
 
     # -- the fence -------------------------------------------------------------------------------
@@ -182,7 +209,11 @@ class PostgresCopy:
         held: list[Holding] = []
         with self._plain_transaction():
             copying.check_closable(self.where, self._fence_in_turn(), fence)
-            # Each trigger waits for those who write: after the last one nobody does.
+            # Whoever writes ends first, and others wait; then every event gets its place.
+            self._drop_fence()
+            self._rows("LOCK TABLE events IN SHARE MODE")
+            number = statements("postgres")["number_events"]
+            self._rows(number, {"count": _ALL})
             self._raise_fence(fence)
             held = self._held()
             if held:
@@ -280,8 +311,11 @@ class PostgresCopy:
     def _pour(self, table: str, names: Sequence[str], source: Snapshot) -> Fingerprint:
         passing = Passing()
         batches = passing.through(source.rows(table, names))
+        if table == "events":
+            self._rows(_INCOMING)
         into = sql.SQL("COPY {} ({}) FROM STDIN").format(
-            sql.Identifier(table), sql.SQL(", ").join(map(sql.Identifier, names))
+            sql.Identifier("incoming" if table == "events" else table),
+            sql.SQL(", ").join(map(sql.Identifier, names)),
         )
         for first in batches:
             with (
@@ -292,6 +326,8 @@ class PostgresCopy:
                 for batch in chain([first], islice(batches, _BATCHES_PER_COPY - 1)):
                     for row in batch:
                         copy.write_row(row)
+        if table == "events":
+            self._rows(_PLACED)
         return passing.fingerprint
 
     def _set_head(self, head: Head) -> None:
@@ -312,7 +348,7 @@ class PostgresCopy:
 
     def _empty(self) -> None:
         self._drop_fence()
-        for table in self._tables:
+        for table in (*self._tables, "log", "unnumbered"):
             self._rows(sql.SQL("DELETE FROM {}").format(sql.Identifier(table)))
         self._rows("UPDATE head SET position = 0")
 
@@ -341,6 +377,7 @@ class _PostgresSnapshot:
             columns = self._connection.execute(_COLUMNS, [self._tables]).fetchall()
         for table, column in columns:
             found[table].append(column)
+        found["events"].append("position")
         return {table: tuple(columns) for table, columns in found.items()}
 
     def head(self) -> Head:
@@ -351,9 +388,10 @@ class _PostgresSnapshot:
         return Head(position, key, sequence, frozenset(lanes.split()))
 
     def rows(self, table: str, columns: Sequence[str]) -> Iterator[list[tuple[Any, ...]]]:
-        query = sql.SQL("SELECT {} FROM {}").format(
-            sql.SQL(", ").join(map(sql.Identifier, columns)), sql.Identifier(table)
-        )
+        names = sql.SQL(", ").join(map(sql.Identifier, columns))
+        query = sql.SQL("SELECT {} FROM {}").format(names, sql.Identifier(table))
+        if table == "events":
+            query = sql.SQL(_EVENTS).format(names)
         cursor = self._connection.cursor(name="agentq_copy")
         try:
             with self._within():

@@ -11,10 +11,26 @@ import apsw
 from agentq.contracts.copying import Fence, Fingerprint, Head, Holding, Snapshot
 from agentq.core.errors import Unavailable
 from agentq.stores import copying
-from agentq.stores.copying import BATCH, FENCE_TABLE, Passing, quoted
+from agentq.stores.copying import BATCH, DERIVED, FENCE_TABLE, Passing, quoted
 from agentq.stores.sqlite import BUSY_SECONDS
 
 _VERBS = ("INSERT", "UPDATE", "DELETE")
+
+
+#: A task's history is a chain here, by the positions of its events.
+_CHAIN = (
+    """
+    UPDATE events SET previous = c.previous FROM (
+        SELECT position, lag(position, 1, 0) OVER (PARTITION BY key ORDER BY version) AS previous
+        FROM events) AS c
+    WHERE c.position = events.position
+    """,
+    """
+    UPDATE tasks SET last_event = c.last_event FROM (
+        SELECT key, max(position) AS last_event FROM events GROUP BY key) AS c
+    WHERE c.key = tasks.key
+    """,
+)
 
 
 class SqliteCopy:
@@ -168,10 +184,15 @@ class SqliteCopy:
             for table, columns in columns_of.items():
                 names, passing = sorted(columns), Passing()
                 marks = ", ".join("?" * len(names))
-                insert = f"INSERT INTO {table} ({quoted(names)}) VALUES ({marks})"  # noqa: S608
+                into = quoted(names)
+                if table in DERIVED:
+                    into, marks = f"{into}, {DERIVED[table]}", f"{marks}, 0"
+                insert = f"INSERT INTO {table} ({into}) VALUES ({marks})"  # noqa: S608
                 for batch in passing.through(source.rows(table, names)):
                     self._connection.executemany(insert, batch)
                 written[table] = passing.fingerprint
+            for derive in _CHAIN:
+                self._connection.execute(derive)
             self._set_head(source.head())
             self._raise_fence(fence)
         return written
@@ -216,7 +237,9 @@ class _SqliteSnapshot:
     def tables(self) -> dict[str, tuple[str, ...]]:
         return {
             table: tuple(
-                str(row[1]) for row in self._connection.execute(f"PRAGMA table_info({table})")
+                str(row[1])
+                for row in self._connection.execute(f"PRAGMA table_info({table})")
+                if row[1] != DERIVED.get(table)
             )
             for table in self._tables
         }

@@ -37,6 +37,7 @@ PATIENCE_SECONDS = 30.0
 _RUNS = 20
 #: What the statements that save raise if they were prepared for something that is not so any more.
 _RUN_AGAIN = "AQ001"
+_IDS = "specs_id_key"
 _NUMBERED_AT_ONCE = 10_000
 
 
@@ -116,10 +117,6 @@ class PostgresStore:
             except POOLED:
                 self._pool.stop_preparing()
                 continue
-            except errors.UniqueViolation as error:
-                if error.diag.constraint_name != "specs_id_key":
-                    raise in_words(error, self.where) from error
-                raise RunAgain from error  # somebody took an id meanwhile
             except PASSING as error:
                 reason = in_words(error, self.where)
             except DEMOTED as error:
@@ -132,8 +129,8 @@ class PostgresStore:
                 self._pool.forget_idle()
                 reason = self._lost_in_words(lost)
             except psycopg.Error as error:
-                if error.sqlstate == _RUN_AGAIN:
-                    raise RunAgain from error
+                if error.sqlstate == _RUN_AGAIN or error.diag.constraint_name == _IDS:
+                    raise RunAgain from error  # a row, a lane or an id is not as it was
                 raise in_words(error, self.where) from error
             except (UnicodeEncodeError, struct.error) as error:
                 raise Invalid(
