@@ -15,10 +15,14 @@ from agentq.contracts.store import (
     PENDING,
     READY,
     REVIEW,
+    Changes,
+    EffectRow,
     EventRow,
+    Filter,
     HotRow,
     LogRow,
     NewRow,
+    Order,
     Reader,
     Store,
     TaskRow,
@@ -61,20 +65,37 @@ def new_row(
     memo: str = "",
     flags: int = 0,
     body: dict[str, object] | None = None,
+    effects: tuple[tuple[str, str], ...] = (),
+    after: tuple[str, ...] = (),
+    resources: tuple[str, ...] = (),
+    roots: tuple[int | str, ...] = (),
 ) -> NewRow:
     text = json.dumps({"id": id, "to": "worker", **(body or {})})
-    return NewRow(id, role, priority, state, wake_at, at, memo, flags, text, "submitted", "")
+    return NewRow(
+        id, role, priority, state, wake_at, at, memo, flags, text, "submitted", "",
+        effects, after, resources, roots,
+    )  # fmt: skip
 
 
 def role_id(store: Store, name: str = "worker") -> int:
     return store.role_ids([name])[name]
 
 
-def add(store: Store, *ids: str, state: int = READY, wake_at: int = 0) -> dict[str, int]:
+def insert(store: Store, *rows: NewRow) -> dict[str, int]:
+    """Save new tasks; their keys by id, in the order given."""
+    store.write(lambda tx: tx.save(Changes(new=rows)))
+    keys = store.read(lambda reader: reader.keys([row.id for row in rows]))
+    return {row.id: keys[row.id] for row in rows}
+
+
+def add(
+    store: Store, *ids: str, state: int = READY, wake_at: int = 0, after: tuple[str, ...] = ()
+) -> dict[str, int]:
     """Insert tasks of the role `worker`; their keys by id."""
     role = role_id(store)
-    rows = [new_row(name, role, state=state, wake_at=wake_at) for name in ids]
-    return store.write(lambda tx: tx.insert(rows))
+    return insert(
+        store, *(new_row(name, role, state=state, wake_at=wake_at, after=after) for name in ids)
+    )
 
 
 def moved(hot: HotRow, state: int, *, holder: str = "", wake_at: int = 0) -> HotRow:
@@ -95,10 +116,15 @@ def move(
 
     def change(tx: Tx) -> list[HotRow]:
         changed = [moved(hot, state, holder=holder, wake_at=wake_at) for hot in tx.lock(list(keys))]
-        tx.save(changed, [event_of(hot) for hot in changed], [])
+        tx.save(stepped(*changed))
         return changed
 
     return store.write(change)
+
+
+def stepped(*rows: HotRow, effects: Sequence[EffectRow] = ()) -> Changes:
+    """What saves tasks that each made one step."""
+    return Changes(tasks=rows, events=[event_of(row) for row in rows], effects=effects)
 
 
 def ids_of(rows: Sequence[TaskRow]) -> list[str]:
@@ -110,20 +136,32 @@ def hot(store: Store, key: int) -> HotRow:
 
 
 def log(store: Store) -> list[LogRow]:
+    """All that has committed, in the order of the log."""
+    store.number_events()
     return store.read(lambda reader: reader.events_after(0, 1_000_000))
 
 
 def everything(reader: Reader) -> list[object]:
     """All that can be seen, to compare a before with an after."""
-    tasks = reader.tasks(reader.keys_after(0, 1000))
+    tasks = reader.list_tasks(Filter(order=Order.OLDEST, limit=1000))
+    keys = [row.hot.key for row in tasks]
     return [
         tasks,
         reader.events_after(0, 10_000),
-        reader.last_position(),
+        [reader.history(key) for key in keys],
+        reader.counts(),
         reader.roles(),
-        reader.outbox_counts(),
+        reader.lanes(),
+        reader.effect_counts(),
+        [reader.effects(lane, 1000) for lane in reader.effect_counts()],
         reader.next_wake(),
-        [reader.artifacts_of(row.hot.key) for row in tasks],
-        [reader.parents_of(row.hot.key) for row in tasks],
+        [reader.artifacts_of(key) for key in keys],
+        reader.edges_of(keys),
+        reader.trees_of(keys),
         reader.holders_of(["gpu", "db", "port"]),
+        reader.circuits(),
+        reader.spending("role"),
+        reader.spending("label"),
+        reader.leader_leases(),
+        reader.orphan_rows(10),
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import pytest
 
@@ -15,12 +16,17 @@ from agentq.contracts.store import (
     PENDING,
     READY,
     ArtifactRow,
+    Changes,
+    CircuitRow,
     DedupRow,
     EffectRow,
     Lease,
+    LeaseRow,
     Reader,
     RunAgain,
+    SpendingRow,
     Store,
+    TreeRow,
     Tx,
 )
 from agentq.core.errors import Refused, Unavailable
@@ -36,6 +42,7 @@ from tests.contracts.rows import (
     moved,
     new_row,
     role_id,
+    stepped,
 )
 
 
@@ -45,7 +52,7 @@ class Stumbled(Exception):
 
 def test_the_answer_of_the_change_is_returned(store: Store) -> None:
     assert store.write(lambda tx: "done") == "done"
-    assert store.read(lambda reader: ("seen", reader.last_position())) == ("seen", 0)
+    assert store.read(lambda reader: ("seen", reader.next_wake())) == ("seen", 0)
 
 
 @pytest.mark.parametrize("error", [Stumbled("x"), Refused("no"), KeyboardInterrupt()])
@@ -53,30 +60,44 @@ def test_a_change_that_raises_leaves_nothing(store: Store, error: BaseException)
     keys = add(store, "a", "b")
     move(store, [keys["b"]], IN_PROGRESS, holder="w", wake_at=9)
     role = role_id(store)
+    store.number_events()
     before = store.read(everything)
+    new = new_row("c", role, flags=HAS_RESOURCES, effects=(("git", "x"),), after=("a",),
+                  resources=("gpu",), roots=("c",))  # fmt: skip
 
     def change(tx: Tx) -> None:
-        new = tx.insert([new_row("c", role, flags=HAS_RESOURCES)])["c"]
-        tx.link([(keys["a"], new)])
-        tx.want(new, ["gpu"])
-        tx.hold(keys["b"], ["gpu"])
-        tx.remember([DedupRow("key:x", "c", "d", PENDING, 9)])
-        tx.add_artifacts([ArtifactRow(keys["a"], 1, "n", 1, "s", "m", 1)])
-        tx.set_role(tx.lock_role(role)._replace(max_running=5))
+        assert tx.hold_resources(keys["b"], ["gpu"])
         tx.renew([Lease(keys["b"], 1, 5)])
         row = moved(tx.lock([keys["a"]])[0], COMPLETE)
-        tx.set_lanes(frozenset({"git"}))
-        tx.ring(["events"])
-        tx.save([row], [event_of(row)], [EffectRow(row.key, 2, 0, "git", "x")])
-        tx.last_position()  # makes a store that saves late save now
+        tx.leader_leases(["due"])
+        tx.save(
+            Changes(
+                new=[new],
+                tasks=[row],
+                events=[event_of(row)],
+                effects=[EffectRow(row.key, 2, 0, "git", "x")],
+                artifacts=[ArtifactRow(keys["a"], 1, "n", 1, "s", "m", 1)],
+                spending=[SpendingRow("role", "worker", 1, 1.0, 1.0, 1.0, 1.0)],
+                trees=[TreeRow(0, "c", "{}", "", "", 0)],
+                dedup=[DedupRow("key:x", "c", "d", PENDING, 9)],
+                roles=[tx.lock_role(role)._replace(max_running=5)],
+                circuits=[CircuitRow("acme", 5, "r", 1, "ann")],
+                leases=[LeaseRow("due", "ann", 1, 9)],
+                released=[keys["a"]],
+                lanes=frozenset({"git"}),
+                topics=["events"],
+            )
+        )
+        assert tx.keys(["c"])  # makes a store that saves late save now
         tx.delete([keys["b"]])
         raise error
 
     with pytest.raises(type(error)):
         store.write(change)
+    assert store.number_events() == 3
     assert store.read(everything) == before
     assert store.write(lambda tx: tx.lanes()) == LANES
-    assert store.write(lambda tx: tx.recall(["key:x"])) == {}
+    assert store.write(lambda tx: tx.dedup_records(["key:x"])) == {}
 
 
 def test_a_store_goes_on_after_a_failed_change(store: Store) -> None:
@@ -87,7 +108,7 @@ def test_a_store_goes_on_after_a_failed_change(store: Store) -> None:
 
 
 def _stumble(tx: Tx) -> None:
-    tx.last_position()
+    tx.next_wake()
     raise Stumbled
 
 
@@ -95,13 +116,15 @@ def test_a_change_is_run_again_when_it_asks(store: Store) -> None:
     role, runs = role_id(store), []
 
     def change(tx: Tx) -> int:
-        runs.append(len(tx.insert([new_row("a", role)])))
+        runs.append(len(tx.keys(["a"])))
+        tx.save(Changes(new=[new_row("a", role)]))
+        assert len(tx.keys(["a"])) == 1
         if len(runs) < 3:
             raise RunAgain
         return len(runs)
 
     assert store.write(change) == 3
-    assert runs == [1, 1, 1], "nothing of an earlier run was left"
+    assert runs == [0, 0, 0], "nothing of an earlier run was left"
     assert [entry.position for entry in log(store)] == [1]
 
 
@@ -118,8 +141,8 @@ def test_positions_of_a_failed_change_are_used_again(store: Store) -> None:
     role = role_id(store)
 
     def change(tx: Tx) -> None:
-        tx.insert([new_row("lost", role)])
-        assert tx.last_position() == 1
+        tx.save(Changes(new=[new_row("lost", role)]))
+        assert [entry.event.version for entry in tx.history(tx.keys(["lost"])["lost"])] == [1]
         raise Stumbled
 
     with pytest.raises(Stumbled):
@@ -131,13 +154,17 @@ def test_positions_of_a_failed_change_are_used_again(store: Store) -> None:
 def test_a_read_sees_one_committed_state(shared: Backend) -> None:
     reader_store, writer = shared.open(), shared.open()
     keys = add(writer, "a", "b")
+    assert writer.number_events() == 2
 
     def look(reader: Reader) -> list[int]:
         before = reader.tasks(list(keys.values()))
         move(writer, keys.values(), COMPLETE)
         after = reader.tasks(list(keys.values()))
         assert before == after
-        assert reader.last_position() == 2
+        # Also what has got its place in the log meanwhile.
+        assert writer.number_events() == 4
+        assert len(reader.events_after(0, 9)) == 2
+        assert [entry.event.version for entry in reader.history(keys["a"])] == [1]
         return [row.hot.state for row in after]
 
     assert reader_store.read(look) == [READY, READY]
@@ -146,13 +173,13 @@ def test_a_read_sees_one_committed_state(shared: Backend) -> None:
 
 def test_a_read_that_raises_harms_nobody(store: Store) -> None:
     def look(reader: Reader) -> None:
-        reader.last_position()
+        reader.next_wake()
         raise Refused("not this one")
 
     for _ in range(20):
         with pytest.raises(Refused):
             store.read(look)
-    assert store.read(lambda reader: reader.last_position()) == 0
+    assert store.read(lambda reader: reader.next_wake()) == 0
 
 
 def test_what_is_locked_stays_so_until_the_end(shared: Backend) -> None:
@@ -170,7 +197,7 @@ def test_what_is_locked_stays_so_until_the_end(shared: Backend) -> None:
         row = moved(tx.lock([key])[0], IN_PROGRESS)
         locked.set()
         assert not finished.wait(0.3), "the other must wait for our lock"
-        tx.save([row], [event_of(row)], [])
+        tx.save(stepped(row))
 
     thread = threading.Thread(target=theirs_waits)
     thread.start()
@@ -178,6 +205,28 @@ def test_what_is_locked_stays_so_until_the_end(shared: Backend) -> None:
     thread.join(30)
     assert seen == [3], "it saw our change, not the state before"
     assert [entry.position for entry in log(ours)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_one_that_need_not_be_durable_is_a_transaction(store: Store, durable: bool) -> None:
+    keys = add(store, "a", "b")
+
+    def change(tx: Tx) -> str:
+        tx.save(stepped(moved(tx.lock([keys["a"]])[0], COMPLETE)))
+        return "done"
+
+    assert store.write(change, durable=durable) == "done"
+    assert hot(store, keys["a"]).version == 2
+
+    def fail(tx: Tx) -> None:
+        tx.save(stepped(moved(tx.lock([keys["b"]])[0], COMPLETE)))
+        tx.next_wake()
+        raise Stumbled
+
+    with pytest.raises(Stumbled):
+        store.write(fail, durable=durable)
+    assert hot(store, keys["b"]).version == 1
+    assert [entry.position for entry in log(store)] == [1, 2, 3]
 
 
 def test_the_clock_is_the_one_given(backend: Backend) -> None:
@@ -231,8 +280,8 @@ class TestRinging:
 
     def test_once_committed(self, backend: Backend) -> None:
         def ring(tx: Tx) -> None:
-            tx.ring(["events", "role:a"])
-            tx.ring(["role:b", "events"])
+            tx.save(Changes(topics=["events", "role:a"]))
+            tx.save(Changes(topics=iter(["role:b", "events"])))
 
         assert self.heard(backend, lambda s: s.write(ring)) == {"events", "role:a", "role:b"}
 
@@ -242,8 +291,7 @@ class TestRinging:
 
             def change(tx: Tx) -> None:
                 row = moved(tx.lock([key])[0], COMPLETE)
-                tx.ring(["events"])
-                tx.save([row], [event_of(row)], [])
+                tx.save(replace(stepped(row), topics=["events"]))
 
             store.write(change)
 
@@ -253,24 +301,20 @@ class TestRinging:
         assert self.heard(backend, lambda store: role_id(store, "new")) == {ROLES_TOPIC}
         assert self.heard(backend, role_id) == set(), "known already"
 
-    def test_with_a_submission(self, backend: Backend) -> None:
-        def one(store: Store) -> None:
-            store.submit([new_row("a", role_id(store))], {}, LANES, ["events", "role:worker"])
+    @pytest.mark.parametrize("ids", ["a", "ab"])
+    def test_with_a_submission(self, backend: Backend, ids: str) -> None:
+        def submit(store: Store) -> None:
+            rows = [new_row(each, role_id(store)) for each in ids]
+            topics = ["events", "role:worker"]
+            store.write(lambda tx: tx.save(Changes(new=rows, topics=topics)))
 
-        assert self.heard(backend, one) == {"events", "role:worker"}
-
-    def test_with_a_submission_of_many(self, backend: Backend) -> None:
-        def many(store: Store) -> None:
-            role = role_id(store)
-            store.submit([new_row("a", role), new_row("b", role)], {}, LANES, ["events"])
-
-        assert self.heard(backend, many) == {"events"}
+        assert self.heard(backend, submit) == {"events", "role:worker"}
 
     def test_not_if_it_failed(self, backend: Backend) -> None:
         def action(store: Store) -> None:
             def change(tx: Tx) -> None:
-                tx.ring(["events"])
-                tx.last_position()
+                tx.save(Changes(topics=["events"]))
+                tx.next_wake()
                 raise Stumbled
 
             with pytest.raises(Stumbled):
@@ -280,12 +324,14 @@ class TestRinging:
 
     def test_not_if_there_is_nothing_to_say(self, backend: Backend) -> None:
         def action(store: Store) -> None:
-            store.submit([new_row("a", role_id(store))], {}, LANES, [])
-            add(store, "b")
+            keys = add(store, "b")
+            move(store, keys.values(), COMPLETE)
+            store.number_events()
 
         assert self.heard(backend, action) == set()
 
     def test_more_topics_than_fit(self, backend: Backend) -> None:
         topics = [f"role:{'x' * 100}{n}" for n in range(100)]
-        heard = self.heard(backend, lambda store: store.write(lambda tx: tx.ring(topics)))
+        changes = Changes(topics=topics)
+        heard = self.heard(backend, lambda store: store.write(lambda tx: tx.save(changes)))
         assert heard in (set(topics), {"*"})
