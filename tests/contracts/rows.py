@@ -65,7 +65,7 @@ def new_row(
     memo: str = "",
     flags: int = 0,
     body: dict[str, object] | None = None,
-    effects: tuple[tuple[str, str], ...] = (),
+    effects: tuple[tuple[int, str, str], ...] = (),
     after: tuple[str, ...] = (),
     resources: tuple[str, ...] = (),
     roots: tuple[int | str, ...] = (),

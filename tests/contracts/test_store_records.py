@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-import pytest
-
 from agentq.contracts.store import (
     COMPLETE,
     HAS_DEPENDENTS,
+    IN_PROGRESS,
     PENDING,
     ArtifactRow,
+    Changes,
     DedupRow,
     EffectRow,
     OutboxRow,
     RoleRow,
-    RunAgain,
     Store,
     Tx,
 )
 from tests.contracts.conftest import Backend
-from tests.contracts.rows import LANES, add, event_of, hot, moved, new_row, role_id
+from tests.contracts.rows import (
+    LANES,
+    Clock,
+    add,
+    hot,
+    insert,
+    log,
+    move,
+    moved,
+    new_row,
+    role_id,
+    stepped,
+)
 
 
 class TestOutbox:
@@ -28,170 +39,258 @@ class TestOutbox:
         def change(tx: Tx) -> None:
             row = moved(tx.lock([key])[0], COMPLETE)
             effects = [EffectRow(key, 2, n, lane, text) for n, text in enumerate(payloads)]
-            tx.save([row], [event_of(row)], effects)
+            tx.save(stepped(row, effects=effects))
 
         store.write(change)
         return key
 
-    def take(
-        self, store: Store, lane: str, now: int, count: int = 10, until: int = 100
-    ) -> list[OutboxRow]:
-        return store.write(lambda tx: tx.take_effects(lane, now, count, until))
+    def due(self, store: Store, lane: str, limit: int = 10) -> list[OutboxRow]:
+        return store.read(lambda reader: reader.effects(lane, limit, due_only=True))
 
-    def test_effects_come_oldest_first_with_a_stable_id(self, store: Store) -> None:
+    def postpone(self, store: Store, row: OutboxRow, until: int) -> None:
+        store.write(lambda tx: tx.postpone_effects([row.sequence], until))
+
+    def test_effects_come_oldest_first_with_a_stable_id_and_hide_nothing(
+        self, store: Store
+    ) -> None:
         key = self.fill(store, "results", "a", "b", "c")
-        taken = self.take(store, "results", 0, 2)
-        assert [
-            (row.effect_id, row.task_id, row.lane, row.payload, row.tries) for row in taken
-        ] == [
-            (f"{key}.2.0", "task-results", "results", "a", 1),
-            (f"{key}.2.1", "task-results", "results", "b", 1),
+        found = self.due(store, "results", 2)
+        assert [(row.key, row.effect_id, row.lane, row.payload, row.tries) for row in found] == [
+            (key, f"{key}.2.0", "results", "a", 0),
+            (key, f"{key}.2.1", "results", "b", 0),
         ]
-        assert [row.payload for row in self.take(store, "results", 0)] == ["c"]
+        assert self.due(store, "results", 2) == found
+        (third,) = store.read(
+            lambda reader: reader.effects("results", 9, after=found[-1].sequence, due_only=True)
+        )
+        assert third.payload == "c"
+        assert store.write(lambda tx: tx.effects("results", 1)) == found[:1]
 
-    def test_what_was_taken_is_hidden_and_comes_back(self, store: Store) -> None:
+    def test_what_was_postponed_comes_again_with_one_try_more(
+        self, store: Store, clock: Clock
+    ) -> None:
         self.fill(store, "results", "a", "b")
-        first = self.take(store, "results", 0, until=100)
-        assert self.take(store, "results", 99) == []
-        again = self.take(store, "results", 100, until=200)
-        assert [(row.sequence, row.effect_id) for row in again] == [
-            (row.sequence, row.effect_id) for row in first
+        first, second = self.due(store, "results")
+        for tries in (1, 2):
+            later = clock.now + 1000
+            self.postpone(store, first, later)
+            assert self.due(store, "results") == [second]
+            clock.now = later - 1
+            assert self.due(store, "results") == [second]
+            # Whoever asks for all sees it all the same.
+            everything = store.read(lambda reader: reader.effects("results", 9))
+            assert everything == [first._replace(tries=tries), second]
+            clock.now = later
+            assert self.due(store, "results") == everything
+        store.write(lambda tx: tx.postpone_effects([], 1))
+
+    def test_effects_outlive_their_tasks_and_need_none(self, store: Store) -> None:
+        effects = [
+            EffectRow(7, 0, 0, "forget", "one"),
+            EffectRow(8, 0, 0, "results", "other"),
+            EffectRow(9, 0, 1, "forget", "two"),
         ]
-        assert [row.tries for row in again] == [2, 2]
+        store.write(lambda tx: tx.save(Changes(effects=effects)))
+        first, second = store.read(lambda reader: reader.effects("forget", 10))
+        assert [(row.effect_id, row.key, row.payload) for row in (first, second)] == [
+            ("7.0.0", 7, "one"),
+            ("9.0.1", 9, "two"),
+        ]
+        store.write(lambda tx: tx.postpone_effects([first.sequence], tx.now() + 10**9))
+        again = store.read(lambda reader: reader.effects("forget", 10))
+        assert again == [first._replace(tries=1), second], "whether or not it is due"
+        after = store.read(lambda reader: reader.effects("forget", 10, after=first.sequence))
+        assert after == [second]
+        assert store.read(lambda reader: reader.effects("forget", 1)) == again[:1]
 
     def test_what_was_acked_is_gone(self, store: Store) -> None:
         self.fill(store, "results", "a", "b")
-        first, second = self.take(store, "results", 0)
+        first, second = self.due(store, "results")
         store.write(lambda tx: tx.ack_effects([first.sequence]))
-        assert [row.sequence for row in self.take(store, "results", 500)] == [second.sequence]
+        assert self.due(store, "results") == [second]
         store.write(lambda tx: tx.ack_effects([first.sequence, second.sequence, 10**9]))
-        assert store.read(lambda reader: reader.outbox_counts()) == {}
+        assert store.read(lambda reader: reader.effect_counts()) == {}
         store.write(lambda tx: tx.ack_effects([]))
 
     def test_lanes_do_not_disturb_each_other(self, store: Store) -> None:
         self.fill(store, "results", "a")
         self.fill(store, "notify", "b")
-        assert [row.payload for row in self.take(store, "notify", 0)] == ["b"]
-        assert store.read(lambda reader: reader.outbox_counts()) == {"notify": 1, "results": 1}
-        assert self.take(store, "unheard-of", 0) == []
+        assert [row.payload for row in self.due(store, "notify")] == ["b"]
+        assert store.read(lambda reader: reader.effect_counts()) == {"notify": 1, "results": 1}
+        assert self.due(store, "unheard-of") == []
 
     def test_a_sequence_is_never_used_again(self, store: Store) -> None:
         self.fill(store, "results", "a")
-        (first,) = self.take(store, "results", 0)
+        (first,) = self.due(store, "results")
         store.write(lambda tx: tx.ack_effects([first.sequence]))
         self.fill(store, "notify", "b")
-        (second,) = self.take(store, "notify", 0)
+        (second,) = self.due(store, "notify")
         assert second.sequence > first.sequence
+
+
+def set_lanes(store: Store, *lanes: str) -> None:
+    store.write(lambda tx: tx.save(Changes(lanes=frozenset(lanes))))
 
 
 class TestLanes:
     def test_a_new_ledger_publishes_results(self, store: Store) -> None:
-        assert store.known_lanes() == LANES
+        assert store.read(lambda reader: reader.lanes()) == LANES
         assert store.write(lambda tx: tx.lanes()) == LANES
 
     def test_opening_and_closing(self, store: Store) -> None:
+        set_lanes(store, "notify", "results")
         both = frozenset({"notify", "results"})
-        store.write(lambda tx: tx.set_lanes(both))
         assert store.write(lambda tx: tx.lanes()) == both
-        store.write(lambda tx: tx.set_lanes(frozenset()))
+        assert store.read(lambda reader: reader.lanes()) == both
+        set_lanes(store)
         assert store.write(lambda tx: tx.lanes()) == frozenset()
+        assert store.read(lambda reader: reader.lanes()) == frozenset()
+
+    def test_saving_something_else_leaves_them(self, store: Store) -> None:
+        set_lanes(store, "git")
+        move(store, add(store, "a").values(), COMPLETE)
+        assert store.write(lambda tx: tx.lanes()) == {"git"}
 
     def test_a_transaction_sees_the_lanes_it_set(self, store: Store) -> None:
         def change(tx: Tx) -> frozenset[str]:
-            tx.set_lanes(frozenset({"git"}))
+            tx.save(Changes(lanes=frozenset({"git"})))
+            tx.next_wake()  # makes a store that saves late save now
             return tx.lanes()
 
         assert store.write(change) == {"git"}
 
-    def test_submit_with_wrong_lanes_is_run_again_and_leaves_nothing(self, store: Store) -> None:
-        role = role_id(store)
-        for rows in ([new_row("a", role)], [new_row("a", role), new_row("b", role)]):
-            with pytest.raises(RunAgain):
-                store.submit(rows, {}, frozenset({"results", "git"}), [])
-            with pytest.raises(RunAgain):
-                store.submit(rows, {"a": [("git", "x")]}, frozenset({"git"}), [])
-        assert store.read(lambda reader: reader.keys(["a", "b"])) == {}
-        assert store.read(lambda reader: reader.last_position()) == 0
-        assert store.submit([new_row("a", role)], {}, LANES, []) == {"a"}
-
-    def test_lanes_opened_elsewhere_are_noticed(self, shared: Backend) -> None:
+    def test_a_submission_never_commits_under_lanes_it_did_not_know(self, shared: Backend) -> None:
         ours, theirs = shared.open(), shared.open()
         role = role_id(ours)
-        assert ours.known_lanes() == LANES
-        both = frozenset({"git", "results"})
-        theirs.write(lambda tx: tx.set_lanes(both))
-        with pytest.raises(RunAgain):
-            ours.submit([new_row("a", role)], {}, LANES, [])
-        assert ours.known_lanes() == both
-        assert ours.submit([new_row("a", role)], {}, both, []) == {"a"}
+        assert ours.write(lambda tx: tx.lanes()) == LANES
+        set_lanes(theirs, "git", "results")
+        told = []
+
+        def change(tx: Tx) -> None:
+            told.append(tx.lanes())
+            effects = tuple((n, lane, "x") for n, lane in enumerate(sorted(told[-1])))
+            tx.save(Changes(new=[new_row(each, role, effects=effects) for each in "ab"]))
+
+        ours.write(change)
+        assert told[-1] == {"git", "results"}
+        assert ours.read(lambda reader: reader.effect_counts()) == {"git": 2, "results": 2}
+        assert [entry.position for entry in log(ours)] == [1, 2], "nothing of the first run is left"
 
     def test_a_change_never_commits_under_lanes_it_did_not_know(self, shared: Backend) -> None:
         ours, theirs = shared.open(), shared.open()
         key = add(ours, "a")["a"]
-        assert ours.known_lanes() == LANES
-        theirs.write(lambda tx: tx.set_lanes(frozenset({"git", "results"})))
+        assert ours.write(lambda tx: tx.lanes()) == LANES
+        set_lanes(theirs, "git", "results")
         told = []
 
         def change(tx: Tx) -> None:
             row = moved(tx.lock([key])[0], COMPLETE)
             told.append(tx.lanes())
-            tx.save([row], [event_of(row)], [])
+            tx.save(stepped(row))
 
         ours.write(change)
         assert told[-1] == {"git", "results"}
         assert hot(ours, key).version == 2
 
-    def test_asking_alone_gives_the_truth(self, shared: Backend) -> None:
+    def test_looking_gives_the_truth(self, shared: Backend) -> None:
+        """A transaction may answer from what it knows, as long as it does not commit by it."""
         ours, theirs = shared.open(), shared.open()
         assert ours.write(lambda tx: tx.lanes()) == LANES
-        theirs.write(lambda tx: tx.set_lanes(frozenset({"git"})))
-        assert ours.write(lambda tx: tx.lanes()) == {"git"}
+        set_lanes(theirs, "git")
+        assert ours.read(lambda reader: reader.lanes()) == {"git"}
 
     def test_two_who_open_lanes_at_once_both_succeed(self, shared: Backend) -> None:
         ours, theirs = shared.open(), shared.open()
-        assert ours.known_lanes() == theirs.known_lanes() == LANES
-        ours.write(lambda tx: tx.set_lanes(tx.lanes() | {"git"}))
-        theirs.write(lambda tx: tx.set_lanes(tx.lanes() | {"notify"}))
-        assert ours.write(lambda tx: tx.lanes()) == {"git", "notify", "results"}
+        assert ours.write(lambda tx: tx.lanes()) == theirs.write(lambda tx: tx.lanes()) == LANES
+        ours.write(lambda tx: tx.save(Changes(lanes=tx.lanes() | {"git"})))
+        theirs.write(lambda tx: tx.save(Changes(lanes=tx.lanes() | {"notify"})))
+        assert ours.read(lambda reader: reader.lanes()) == {"git", "notify", "results"}
 
 
 class TestDedup:
     def row(self, name: str, task_id: str, expires_at: int = 100) -> DedupRow:
         return DedupRow(name, task_id, "digest", PENDING, expires_at)
 
-    def test_remember_and_recall(self, store: Store) -> None:
+    def save(self, store: Store, *rows: DedupRow) -> None:
+        store.write(lambda tx: tx.save(Changes(dedup=rows)))
+
+    def records(self, store: Store, *names: str) -> dict[str, DedupRow]:
+        return store.write(lambda tx: tx.dedup_records(names))
+
+    def test_what_was_saved_is_found(self, store: Store) -> None:
         rows = [self.row("key:b", "t1"), self.row("key:a", "t2"), self.row("id:c", "c")]
-        store.write(lambda tx: tx.remember(rows))
-        recalled = store.write(lambda tx: tx.recall(["key:a", "id:c", "nobody"]))
-        assert recalled == {"key:a": rows[1], "id:c": rows[2]}
-        assert store.write(lambda tx: tx.recall([])) == {}
+        self.save(store, *rows)
+        found = self.records(store, "key:a", "id:c", "nobody")
+        assert found == {"key:a": rows[1], "id:c": rows[2]}
+        assert self.records(store) == {}
 
     def test_a_later_record_replaces_an_earlier_one(self, store: Store) -> None:
-        store.write(lambda tx: tx.remember([self.row("key:a", "old")]))
+        self.save(store, self.row("key:a", "old"), self.row("key:b", "other"))
         new = self.row("key:a", "new", 500)
 
         def change(tx: Tx) -> None:
-            assert tx.recall(["key:a"])["key:a"].task_id == "old"
-            tx.remember([new])
+            assert tx.dedup_records(["key:a"])["key:a"].task_id == "old"
+            tx.save(Changes(dedup=[new]))
 
         store.write(change)
-        assert store.write(lambda tx: tx.recall(["key:a"])) == {"key:a": new}
+        assert self.records(store, "key:a") == {"key:a": new}
+        newer = self.row("key:a", "newer", 900)
+        self.save(store, newer)
+        assert self.records(store, "key:a", "key:b") == {
+            "key:a": newer,
+            "key:b": self.row("key:b", "other"),
+        }
+
+    def test_a_record_that_others_made_since_it_was_looked_for(
+        self, fresh_postgres_url: str
+    ) -> None:
+        """Only where writers do not take turns: whoever found none does not replace it."""
+        backend = Backend("postgres", fresh_postgres_url)
+        ours, theirs = backend.open(), backend.open()
+        seen = []
+
+        def change(tx: Tx) -> None:
+            known = tx.dedup_records(["key:a"])
+            seen.append({name: row.task_id for name, row in known.items()})
+            if len(seen) == 1:
+                self.save(theirs, self.row("key:a", "theirs"))
+            if not known:
+                tx.save(Changes(dedup=[self.row("key:a", "ours")]))
+
+        ours.write(change)
+        assert seen == [{}, {"key:a": "theirs"}]
+        assert self.records(ours, "key:a") == {"key:a": self.row("key:a", "theirs")}
+        backend.close()
+
+    def test_a_record_that_others_replaced_since_it_was_read(self, fresh_postgres_url: str) -> None:
+        backend = Backend("postgres", fresh_postgres_url)
+        ours, theirs = backend.open(), backend.open()
+        self.save(ours, self.row("key:a", "old"))
+        seen = []
+
+        def change(tx: Tx) -> None:
+            seen.append(tx.dedup_records(["key:a"])["key:a"].task_id)
+            if len(seen) == 1:
+                self.save(theirs, self.row("key:a", "theirs", 300))
+            tx.save(Changes(dedup=[self.row("key:a", f"after {seen[-1]}", 500)]))
+
+        ours.write(change)
+        assert seen == ["old", "theirs"]
+        assert self.records(ours, "key:a")["key:a"].task_id == "after theirs"
+        backend.close()
 
     def test_forgetting_what_has_expired(self, store: Store) -> None:
         rows = [self.row(f"key:{n}", "t", expires_at=n) for n in range(1, 6)]
-        store.write(lambda tx: tx.remember(rows))
-        assert store.write(lambda tx: tx.forget_dedup(3)) == 3
-        assert store.write(lambda tx: tx.forget_dedup(3)) == 0
-        assert sorted(store.write(lambda tx: tx.recall([row.name for row in rows]))) == [
-            "key:4",
-            "key:5",
-        ]
+        self.save(store, *rows)
+        assert store.write(lambda tx: tx.forget(3, 0)) == 3
+        assert store.write(lambda tx: tx.forget(3, 0)) == 0
+        assert sorted(self.records(store, *(row.name for row in rows))) == ["key:4", "key:5"]
 
     def test_records_survive_their_task(self, store: Store) -> None:
         key = add(store, "a")["a"]
-        store.write(lambda tx: tx.remember([self.row("key:a", "a")]))
+        self.save(store, self.row("key:a", "a"))
         store.write(lambda tx: tx.delete([key]))
-        assert list(store.write(lambda tx: tx.recall(["key:a"]))) == ["key:a"]
+        assert list(self.records(store, "key:a")) == ["key:a"]
 
 
 class TestRoles:
@@ -212,50 +311,63 @@ class TestRoles:
         row = store.write(lambda tx: tx.lock_role(role))
         assert row == RoleRow(role, "worker", 0, 0, 0, 0)
         changed = row._replace(max_running=3, max_review=2, paused=1, seen_at=10**13)
-        store.write(lambda tx: tx.set_role(changed))
-        assert store.read(lambda reader: reader.role(role)) == changed
-        assert store.write(lambda tx: tx.role(role)) == changed
+        store.write(lambda tx: tx.save(Changes(roles=[changed])))
+        assert store.read(lambda reader: reader.roles()) == [changed]
+        assert store.write(lambda tx: tx.lock_role(role)) == changed
 
 
 class TestGraph:
     def test_edges_and_the_mark_on_the_parent(self, store: Store) -> None:
-        keys = add(store, *"abcd")
+        keys = add(store, *"ab") | add(store, "c", after=("a", "b")) | add(store, "d", after=("a",))
         a, b, c, d = (keys[name] for name in "abcd")
-        store.write(lambda tx: tx.link([(a, c), (b, c), (a, d)]))
-        assert store.write(lambda tx: tx.children([a, b])) == [(a, c), (b, c), (a, d)]
-        assert store.write(lambda tx: tx.children([c])) == []
-        assert store.read(lambda reader: reader.parents_of(c)) == [a, b]
+        assert store.read(lambda reader: reader.edges_of([a, b])) == [(a, c), (b, c), (a, d)]
+        assert store.write(lambda tx: tx.edges_of([c])) == [(a, c), (b, c)]
+        assert store.read(lambda reader: reader.edges_of([b, d])) == [(b, c), (a, d)]
+        assert store.read(lambda reader: reader.edges_of([10**9])) == []
+        assert store.read(lambda reader: reader.edges_of([])) == []
         assert [hot(store, key).flags & HAS_DEPENDENTS for key in (a, b, c, d)] == [1, 1, 0, 0]
 
-    def test_linking_twice_is_linking_once(self, store: Store) -> None:
-        keys = add(store, *"ab")
+    def test_after_the_same_twice_is_after_it_once(self, store: Store) -> None:
+        keys = add(store, "a") | add(store, "b", after=("a", "a"))
         edge = (keys["a"], keys["b"])
-        store.write(lambda tx: tx.link([edge, edge]))
-        store.write(lambda tx: tx.link([edge]))
-        store.write(lambda tx: tx.link([]))
-        assert store.write(lambda tx: tx.children([keys["a"]])) == [edge]
+        assert store.read(lambda reader: reader.edges_of([keys["a"]])) == [edge]
+        assert store.read(lambda reader: reader.edges_of([keys["a"], keys["b"]])) == [edge]
+
+    def test_the_mark_leaves_the_rest_of_the_parent_alone(self, store: Store) -> None:
+        key = add(store, "a")["a"]
+        move(store, [key], IN_PROGRESS, holder="w", wake_at=9)
+        before = hot(store, key)
+        for name in "bc":
+            add(store, name, after=("a",))
+            assert hot(store, key) == before._replace(flags=HAS_DEPENDENTS)
 
 
 class TestResources:
+    @staticmethod
+    def hold(store: Store, key: int, *resources: str) -> bool:
+        return store.write(lambda tx: tx.hold_resources(key, resources))
+
     def test_all_or_none(self, store: Store) -> None:
         keys = add(store, *"abc")
-        assert store.write(lambda tx: tx.hold(keys["a"], ["gpu", "port"]))
-        assert not store.write(lambda tx: tx.hold(keys["b"], ["db", "gpu"]))
-        assert store.write(lambda tx: tx.hold(keys["c"], ["db"])), "what b could not use is free"
+        assert self.hold(store, keys["a"], "gpu", "port")
+        assert not self.hold(store, keys["b"], "db", "gpu")
+        assert self.hold(store, keys["c"], "db"), "what b could not use is free"
         holders = store.read(lambda reader: reader.holders_of(["db", "gpu", "port", "disk"]))
         assert holders == {"db": "c", "gpu": "a", "port": "a"}
+        assert store.read(lambda reader: reader.holders_of([])) == {}
 
     def test_none_at_all_is_always_had(self, store: Store) -> None:
-        key = add(store, "a")["a"]
-        assert store.write(lambda tx: tx.hold(key, []))
-        store.write(lambda tx: tx.want(key, []))
+        assert self.hold(store, add(store, "a")["a"])
+        insert(store, new_row("b", role_id(store), resources=()))
+        assert store.read(lambda reader: reader.holders_of(["gpu"])) == {}
 
     def test_letting_go(self, store: Store) -> None:
-        keys = add(store, *"ab")
-        store.write(lambda tx: tx.hold(keys["a"], ["gpu"]))
-        store.write(lambda tx: tx.unhold([keys["a"], keys["b"]]))
-        assert store.write(lambda tx: tx.hold(keys["b"], ["gpu"]))
-        store.write(lambda tx: tx.unhold([]))
+        keys = add(store, *"abc")
+        assert self.hold(store, keys["a"], "gpu", "db") and self.hold(store, keys["c"], "port")
+        released = Changes(released=[keys["a"], keys["b"]])
+        store.write(lambda tx: tx.save(released))
+        assert store.read(lambda reader: reader.holders_of(["gpu", "db", "port"])) == {"port": "c"}
+        assert self.hold(store, keys["b"], "gpu")
 
 
 class TestArtifacts:
@@ -266,9 +378,9 @@ class TestArtifacts:
             ArtifactRow(key, 1, "b.md", 6, "y" * 64, "text/markdown", 8),
             ArtifactRow(key, 1, "a.md", 10**12, "z" * 64, "text/markdown", 9),
         ]
-        store.write(lambda tx: tx.add_artifacts(rows))
-        store.write(lambda tx: tx.add_artifacts([rows[0]._replace(size=1, sha256="other")]))
-        store.write(lambda tx: tx.add_artifacts([]))
+        store.write(lambda tx: tx.save(Changes(artifacts=rows)))
+        other = rows[0]._replace(size=1, sha256="other")
+        store.write(lambda tx: tx.save(Changes(artifacts=[other])))
         listed = store.read(lambda reader: reader.artifacts_of(key))
         assert listed == [rows[2], rows[1], rows[0]]
         assert store.read(lambda reader: reader.artifacts_of(key + 1)) == []

@@ -70,7 +70,7 @@ class TestInsert:
         role = role_id(store)
         odd = "'\"\\ {} %s $1 :x \n\t\x01 é 🦊 \u202e \U0010ffff"
         row = new_row("odd", role, memo=odd, body={"instructions": odd})
-        keys = insert(store, row._replace(data=odd, effects=(("results", odd),)))
+        keys = insert(store, row._replace(data=odd, effects=((0, "results", odd),)))
         stored = store.read(lambda reader: reader.tasks([keys["odd"]]))[0]
         assert (stored.hot.memo, stored.spec.body) == (odd, row.body)
         assert log(store)[0].event.data == odd
@@ -93,7 +93,7 @@ class TestIdsThatAreTaken:
         role = role_id(store)
         add(store, "b")
         before = store.read(everything)
-        rows = [new_row(name, role, effects=(("results", "x"),)) for name in ids]
+        rows = [new_row(name, role, effects=((0, "results", "x"),)) for name in ids]
         with pytest.raises(Unavailable, match="kept changing"):
             store.write(lambda tx: tx.save(Changes(new=rows)))
         assert store.read(everything) == before
@@ -132,22 +132,24 @@ class TestIdsThatAreTaken:
 
 
 class TestWhatBelongsToThem:
-    def test_effects_are_numbered_per_task(self, store: Store) -> None:
+    def test_effects_keep_their_numbers(self, store: Store) -> None:
         role = role_id(store)
         rows = [
             new_row(
-                name, role, effects=(("notify", f"first {name}"), ("results", f"second {name}"))
+                name,
+                role,
+                effects=((3, "results", f"second {name}"), (1, "notify", f"first {name}")),
             )
             for name in "ab"
         ]
         keys = insert(store, *rows)
         found = store.read(lambda reader: reader.effects("results", 10))
         assert [(row.effect_id, row.key, row.payload, row.tries) for row in found] == [
-            (f"{keys['a']}.1.1", keys["a"], "second a", 0),
-            (f"{keys['b']}.1.1", keys["b"], "second b", 0),
+            (f"{keys['a']}.1.3", keys["a"], "second a", 0),
+            (f"{keys['b']}.1.3", keys["b"], "second b", 0),
         ]
         first = store.read(lambda reader: reader.effects("notify", 1))
-        assert [row.effect_id for row in first] == [f"{keys['a']}.1.0"]
+        assert [row.effect_id for row in first] == [f"{keys['a']}.1.1"]
         assert store.read(lambda reader: reader.effect_counts()) == {"notify": 2, "results": 2}
 
     def test_dependencies_are_named_by_id_whether_new_or_old(self, store: Store) -> None:

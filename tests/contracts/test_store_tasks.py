@@ -198,7 +198,7 @@ class TestLockAndSave:
 
         def change(tx: Tx) -> None:
             row = moved(tx.lock([old])[0], COMPLETE)
-            new = new_row("new", role, after=("old",), effects=(("results", "x"),))
+            new = new_row("new", role, after=("old",), effects=((0, "results", "x"),))
             tx.save(Changes(new=[new], tasks=[row], events=[event_of(row)]))
 
         store.write(change)

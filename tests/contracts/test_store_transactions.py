@@ -62,7 +62,7 @@ def test_a_change_that_raises_leaves_nothing(store: Store, error: BaseException)
     role = role_id(store)
     store.number_events()
     before = store.read(everything)
-    new = new_row("c", role, flags=HAS_RESOURCES, effects=(("git", "x"),), after=("a",),
+    new = new_row("c", role, flags=HAS_RESOURCES, effects=((0, "git", "x"),), after=("a",),
                   resources=("gpu",), roots=("c",))  # fmt: skip
 
     def change(tx: Tx) -> None:
