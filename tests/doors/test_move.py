@@ -278,7 +278,7 @@ class TestRefusals:
                 " 'BEGIN NEW.max_running := 99; RETURN NEW; END'"
             )
             connection.execute(
-                "CREATE TRIGGER meddle BEFORE INSERT ON roles FOR EACH ROW"
+                "CREATE TRIGGER meddle BEFORE INSERT ON agentq.roles FOR EACH ROW"
                 " EXECUTE FUNCTION meddle()"
             )
         run_here("move", "--to", fresh_postgres_url).refused(8, "not what was sent: roles")

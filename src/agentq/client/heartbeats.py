@@ -36,11 +36,16 @@ class Heartbeats:
     def hold(self, claim: Claim) -> None:
         with self._changed:
             self._claims[claim.key] = claim
-            self._next_round_at = min(self._next_round_at, _third_of(claim))
+            due = _third_of(claim)
             if self._thread is None:
+                self._next_round_at = due
                 self._thread = threading.Thread(target=self._run, name="agentq-leases", daemon=True)
                 self._thread.start()
-            self._changed.notify()
+            elif due < self._next_round_at:
+                # Else it wakes early enough by itself: to wake it now would cost this thread its
+                # turn, and every short task twice its time.
+                self._next_round_at = due
+                self._changed.notify()
 
     def let_go(self, claim: Claim) -> None:
         with self._changed:

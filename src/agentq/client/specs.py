@@ -38,7 +38,7 @@ def task_id_run() -> Iterator[str]:
     a batch of thousands touches a few of its pages instead of thousands."""
     stem = new_task_id()
     for number in itertools.count(1):
-        yield f"{stem}-{number}"
+        yield f"{stem}.{number}"
 
 
 class Draft(NamedTuple):

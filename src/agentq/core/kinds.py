@@ -10,7 +10,15 @@ from typing import Any
 
 from agentq.core.errors import Invalid
 from agentq.core.graph import parents_first
-from agentq.core.task import NOTHING, Amounts, ExpectedOutput, OnDependencyFailure, Priority, Spec
+from agentq.core.task import (
+    NO_OUTPUT_EXPECTED,
+    NOTHING,
+    Amounts,
+    ExpectedOutput,
+    OnDependencyFailure,
+    Priority,
+    Spec,
+)
 
 #: How deep unknown fields, and next tasks of next tasks, may nest.
 EXTRA_DEPTH_MAX = 32
@@ -58,15 +66,18 @@ def check_kinds(spec: Spec) -> None:
         for name, kind, value in zip(NAMES, KINDS, values, strict=True):
             if type(value) is not kind:
                 raise wrong_kind(name, kind, value)
-    for name in ("after", "resources"):
-        _check_texts(name, getattr(spec, name))
-    _check_texts("expected_output", (spec.expected_output.format,))
-    if type(spec.expected_output.artifacts) is not tuple:
-        raise wrong_kind("expected_output", tuple, spec.expected_output.artifacts)
-    _check_texts("expected_output", spec.expected_output.artifacts)
+    if spec.after or spec.resources:
+        _check_texts("after", spec.after)
+        _check_texts("resources", spec.resources)
+    if spec.expected_output is not NO_OUTPUT_EXPECTED:
+        _check_texts("expected_output", (spec.expected_output.format,))
+        if type(spec.expected_output.artifacts) is not tuple:
+            raise wrong_kind("expected_output", tuple, spec.expected_output.artifacts)
+        _check_texts("expected_output", spec.expected_output.artifacts)
     if spec.labels:
         _check_texts("labels", (*spec.labels, *spec.labels.values()))
-    check_amounts("budget", spec.budget)
+    if spec.budget is not NOTHING:
+        check_amounts("budget", spec.budget)
     if spec.tree_budget is not NOTHING:
         check_amounts("tree_budget", spec.tree_budget)
     if spec.extra:

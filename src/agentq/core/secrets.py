@@ -190,6 +190,11 @@ _STAND_IN = (
 _COMMON_STAND_INS = {"pass", "passwd", "password", "pw", "pwd", "secret", "guest", "hidden"}
 
 
+def may_hold_secret(text: str) -> bool:
+    """Whether a text has to be looked at closely; if not, none of its parts holds a secret."""
+    return _suspicious()(text) is not None
+
+
 def find_secret(text: str) -> str | None:
     """Return the name of the first rule that `text` breaks, or None for a clean text."""
     if _suspicious()(text) is None:

@@ -11,12 +11,14 @@ from agentq.core.envelope import canonical_json, spec_to_dict
 from agentq.core.errors import Invalid
 from agentq.core.kinds import check_family, check_kinds, is_readable
 from agentq.core.limits import BATCH_MAX, ENVELOPE_BYTES_MAX, NAME_CHARS_MAX
-from agentq.core.secrets import find_secret
+from agentq.core.secrets import find_secret, may_hold_secret
 from agentq.core.task import NO_OUTPUT_EXPECTED, Spec
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 _ROLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}\Z")
 _PLAIN = re.compile(r"[^\x00-\x1f\x7f]*\Z")
+_PLAIN_LINES = re.compile(r"[^\x00-\x09\x0b-\x1f\x7f]*\Z")
+_LINE_CHARS_MAX = 4 * NAME_CHARS_MAX
 _YEARS_10 = 10 * 366 * 24 * 3600
 #: Envelopes well under the limit need not be encoded to know it.
 _CERTAINLY_SMALL = ENVELOPE_BYTES_MAX // 8
@@ -143,6 +145,7 @@ _LINES = (
     ("traceparent", ""),
     ("parent", ""),
 )
+_lines = attrgetter(*(name for name, _ in _LINES))
 
 
 def _strings(value: Any) -> Iterator[str]:
@@ -159,7 +162,33 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def _check_texts(spec: Spec) -> int:
-    """Look through every text of the envelope; returns how many characters there are."""
+    """Look through every text of the envelope; returns how many characters there are.
+
+    All of them are looked at as one, which is quick and says only that all is well. If it is not,
+    or may not be, each is looked at by itself, and the one at fault is named.
+    """
+    lines = [text for text in _lines(spec) if text]
+    if spec.labels or spec.resources or spec.after:
+        lines += (f"{name}={value}" for name, value in spec.labels.items())
+        lines += (*spec.resources, *spec.after)
+    if spec.expected_output is not NO_OUTPUT_EXPECTED:
+        lines += (spec.expected_output.format, *spec.expected_output.artifacts)
+    together = "\n".join(lines)
+    whole = f"{spec.instructions}\n{together}"
+    if (
+        whole.isascii()
+        and "\x00" not in whole
+        and not may_hold_secret(whole)
+        and not spec.extra
+        and len(together) <= _LINE_CHARS_MAX
+        and together.count("\n") == len(lines) - 1
+        and _PLAIN_LINES.match(together)
+    ):
+        return len(whole)
+    return _check_each_text(spec)
+
+
+def _check_each_text(spec: Spec) -> int:
     total = 0
     for field, text in _texts(spec):
         total += len(text)
@@ -181,9 +210,9 @@ def _check_text(field: str, text: str) -> None:
     if field in ("instructions", "extra"):
         if "\x00" in text:
             raise Invalid(f"The field {field} holds a NUL character.", "Send text, not bytes.")
-    elif len(text) > 4 * NAME_CHARS_MAX or not _PLAIN.match(text):
+    elif len(text) > _LINE_CHARS_MAX or not _PLAIN.match(text):
         raise Invalid(
-            f"The field {field} takes one line of at most {4 * NAME_CHARS_MAX} characters;"
+            f"The field {field} takes one line of at most {_LINE_CHARS_MAX} characters;"
             f" got {text[:60]!r} ({len(text)} characters).",
             "Shorten it and leave control characters out.",
         )
