@@ -161,7 +161,7 @@ def installation(folder: Path, ledger_url: str, broker_url: str) -> Queue:
         '[artifacts]\nroot = "files"\n[roles.w]\ncommand = ["true"]\nslots = 2\n'
     )
     settings = Settings(ledger_url, str(folder / "files"), "the test")
-    queue = Queue(parts=Parts(settings))
+    queue = Queue(parts=Parts(settings, create=True))
     queue.ledger.open_lanes("delivery", "reply")
     return queue
 

@@ -51,9 +51,10 @@ class Queue(Speaking):
     """A durable work queue.
 
     `Queue()` finds the nearest `agentq.toml` upward or `AGENTQ_URL`; `Queue("sqlite:///work.db")`
-    and `Queue("postgresql://…")` name a ledger. Safe to use from several threads.
+    and `Queue("postgresql://…")` name a ledger that is there. `Queue.create(…)` makes one first if
+    it is not. Safe to use from several threads.
 
-    >>> q = Queue("sqlite://:memory:")
+    >>> q = Queue.create("sqlite://:memory:")
     >>> task = q.submit(to="review-worker", instructions="Look for risks.")
     >>> with q.claim("review-worker") as claim:
     ...     _ = claim.complete(summary="none found")
@@ -65,6 +66,14 @@ class Queue(Speaking):
         super().__init__(parts or open_parts(load_settings(url)))
         self.heartbeats = Heartbeats(self.ledger)
         self.holder = default_holder()
+
+    @classmethod
+    def create(cls, url: str | None = None) -> Self:
+        """Open a ledger, and make it first if it is not there; doing it again is safe.
+
+        `sqlite://:memory:` gives one that ends with the program, for tests and examples.
+        """
+        return cls(parts=open_parts(load_settings(url), create=True))
 
     def __enter__(self) -> Self:
         return self
