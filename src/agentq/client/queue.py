@@ -145,7 +145,7 @@ class Queue(Speaking):
     def _settle_contexts(
         self, staged: Sequence[tuple[str, str]], accepted: set[str], specs: Sequence[Spec]
     ) -> None:
-        waiting = {child.id for spec in specs if spec.id in accepted for child in spec.next}
+        waiting = {child.id for spec in specs if spec.id in accepted for child in _all_next(spec)}
         for task_id, sha256 in staged:
             if task_id in accepted:
                 self.publish_context(task_id, sha256)
@@ -373,6 +373,11 @@ class Queue(Speaking):
             return task is not None and task.spec.context_sha256 == sha256
 
         self.artifacts.sweep(self.store.now() - _ORPHAN_MS, is_wanted)
+
+
+def _all_next(spec: Spec) -> list[Spec]:
+    """Everything that a task names as next, to any depth."""
+    return [each for child in spec.next for each in (child, *_all_next(child))]
 
 
 def _reports(done: Sequence[tuple[Claim, str]]) -> list[tuple[int, Trigger]]:
