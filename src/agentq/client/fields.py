@@ -189,7 +189,8 @@ _FIELDS: dict[str, tuple[str, _Reader]] = {
         {"usd": _amount, "tokens": _whole, "turns": _whole, "seconds": _duration}
     )) for name in ("budget", "tree_budget")},
     "labels": ("labels", _labels),
-    **{name: ("next", _texts) for name in ("next", "next_tasks")},
+    "next": ("next", _texts),
+    "next_tasks": ("next", _texts),
 }  # fmt: skip
 
 

@@ -75,8 +75,8 @@ _DURATIONS = {
 }
 _OTHERS = (
     "id", "task_id", "from", "sender", "priority", "after", "on_dependency_failure", "next",
-    "next_tasks", "resource", "resources", "expect", "expected_output", "budget", "budget_usd", "tree_budget",
-    "tree_budget_usd", "labels", "file", "context",
+    "next_tasks", "resource", "resources", "expect", "expected_output", "budget", "budget_usd",
+    "tree_budget", "tree_budget_usd", "labels", "file", "context",
 )  # fmt: skip
 FIELDS = (*_PLAIN, *_DURATIONS, *_DURATIONS.values(), *_OTHERS)
 _SIMPLE = frozenset(_PLAIN)
