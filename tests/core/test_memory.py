@@ -128,7 +128,7 @@ def test_a_failure_is_remembered_with_its_reason_and_the_wait() -> None:
 def test_failures_and_crashes_lengthen_the_wait_together(
     kinds: str, failures: int, crashes: int, wait_ms: int
 ) -> None:
-    task = claimed(max_attempts=9)
+    waiting = task = claimed(max_attempts=9)
     for epoch, kind in enumerate(kinds, 1):
         crashed = t.FailureKind.CRASHED if kind == "c" else t.FailureKind.TRANSIENT
         task = then(task, t.Fail(epoch, "x", crashed, jitter=0.5))

@@ -163,7 +163,7 @@ def test_texts_are_text(text: object) -> None:
     ids=lambda listed: str(listed)[:40],
 )
 def test_evidence_that_cannot_be_taken(listed: object) -> None:
-    assert refused(status="completed", artifacts=listed)
+    assert refused(status="completed", artifacts=listed).code == "invalid"
 
 
 def test_as_many_files_as_may_come() -> None:
