@@ -35,7 +35,7 @@ def test_every_kind_of_wrong_is_done() -> None:
         "leave out over of replace (strict or False)",
         "Sub in now + LIMIT",
         "And in strict or False",
-        "True for False (column 59)",
+        "True for False (column 56)",
     ]
 
 

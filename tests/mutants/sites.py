@@ -103,18 +103,7 @@ class _Finder:
     def in_expression(self, node: ast.expr) -> Iterator[Site]:
         if isinstance(node, ast.JoinedStr):
             return
-        if isinstance(node, ast.Compare):
-            yield from _other_comparisons(node)
-        elif isinstance(node, ast.BoolOp):
-            yield _other_connective(node)
-        elif isinstance(node, ast.BinOp) and not _is_text(node.left) and not _is_text(node.right):
-            yield from _other_sum(node)
-        elif isinstance(node, ast.Constant):
-            yield from _other_constants(node)
-        elif isinstance(node, ast.IfExp):
-            yield _turned_round(node, "test", node.test)
-        elif isinstance(node, ast.Call):
-            yield from _left_out(node)
+        yield from _of_expression(node)
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.keyword) and child.arg == "strict":
                 continue
@@ -130,6 +119,22 @@ class _Finder:
         for place, condition in enumerate(node.ifs):
             yield _turned_round_in(node.ifs, place, condition)
             yield from self.in_expression(condition)
+
+
+def _of_expression(node: ast.expr) -> Iterator[Site]:
+    """What can be done to the node itself, and not to what it is made of."""
+    if isinstance(node, ast.Compare):
+        yield from _other_comparisons(node)
+    elif isinstance(node, ast.BoolOp):
+        yield _other_connective(node)
+    elif isinstance(node, ast.BinOp):
+        yield from _other_sum(node)
+    elif isinstance(node, ast.Constant):
+        yield from _other_constants(node)
+    elif isinstance(node, ast.IfExp):
+        yield _turned_round(node, "test", node.test)
+    elif isinstance(node, ast.Call):
+        yield from _left_out(node)
 
 
 def _is_words_or_types(statement: ast.stmt) -> bool:
@@ -218,7 +223,7 @@ def _other_connective(node: ast.BoolOp) -> Site:
 
 def _other_sum(node: ast.BinOp) -> Iterator[Site]:
     other = _SUMS.get(type(node.op))
-    if other is None:
+    if other is None or _is_text(node.left) or _is_text(node.right):
         return
 
     def change() -> None:
