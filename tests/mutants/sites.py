@@ -173,8 +173,8 @@ def _dropped_statement(body: list[ast.stmt], place: int, statement: ast.Expr) ->
 
 def _nothing_returned(statement: ast.Return) -> Iterator[Site]:
     value = statement.value
-    if isinstance(value, ast.Constant) and value.value is None:
-        return
+    if isinstance(value, ast.Constant) and not value.value:
+        return  # nothing as well, to whoever asks whether it is
 
     def change() -> None:
         statement.value = ast.Constant(None)
