@@ -36,7 +36,7 @@ IDLE_PER_PROCESS = 125
 
 class AgentqSide(Side):
     def create(self) -> None:
-        self._queue = Queue(self.place.url)
+        self._queue = Queue.create(self.place.url)
         self._claims: list[Claim] = []
 
     def submit_one(self, task: TaskToDo) -> None:

@@ -1,7 +1,7 @@
 """agentq: a durable work queue and orchestrator for AI agents whose tasks take minutes to hours.
 
 >>> from agentq import Queue
->>> q = Queue("sqlite://:memory:")
+>>> q = Queue.create("sqlite://:memory:")
 >>> q.submit(to="review-worker", instructions="Review this design.").state.value
 'ready'
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -29,11 +30,19 @@ class Parts:
     """Everything a client stands on, each part opened when it is first asked for.
 
     `chance` gives the numbers in [0, 1) that spread retries; by default the random module's.
+    With `create` a ledger that is not there yet is made; else asking for it is an error.
     """
 
-    def __init__(self, settings: Settings, chance: Callable[[], float] | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        chance: Callable[[], float] | None = None,
+        *,
+        create: bool = False,
+    ) -> None:
         self.settings = settings
         self._chance = chance
+        self._create = create
 
     @cached_property
     def store(self) -> Store:
@@ -44,8 +53,16 @@ class Parts:
             from agentq.stores.sqlite import SqliteStore
             from agentq.stores.sqlite_clock import ledger_clock
 
-            path, clock = self.settings.sqlite_path, ledger_clock(self.settings.sqlite_path)
-            return SqliteStore(path, clock=clock, ring=self._ring, check_schema=check_schema)
+            if not self._create:
+                refuse_missing(self.settings)
+            path = self.settings.sqlite_path
+            return SqliteStore(
+                path,
+                clock=ledger_clock(path),
+                ring=self._ring,
+                check_schema=check_schema,
+                create=self._create,
+            )
         try:
             from agentq.stores.postgres import PostgresStore
         except ImportError as error:
@@ -54,7 +71,7 @@ class Parts:
                 "pip install 'agentq-orchestrator[postgres]'",
             ) from error
 
-        return PostgresStore(self.settings.url, check_schema=check_schema)
+        return PostgresStore(self.settings.url, check_schema=check_schema, create=self._create)
 
     @property
     def _embedded(self) -> bool:
@@ -207,9 +224,11 @@ class Parts:
                 part.close()
 
 
-def open_parts(settings: Settings, chance: Callable[[], float] | None = None) -> Parts:
-    """Open the ledger these settings name; creates an empty database's tables."""
-    parts = Parts(settings, chance)
+def open_parts(
+    settings: Settings, chance: Callable[[], float] | None = None, *, create: bool = False
+) -> Parts:
+    """Open the ledger these settings name; with `create` it is made if it is not there."""
+    parts = Parts(settings, chance, create=create)
     assert parts.store is not None
     return parts
 
@@ -225,3 +244,33 @@ def open_copy(settings: Settings) -> LedgerCopy:
 
     path = settings.sqlite_path if settings.url.startswith("sqlite:") else ""
     return copying.open_copy(settings.url, path)
+
+
+def refuse_missing(settings: Settings) -> None:
+    """Refuse an SQLite file that is not there: it has gone, or its name holds a slip."""
+    if not settings.url.startswith("sqlite:") or settings.sqlite_path == MEMORY:
+        return
+    denied = False
+    try:
+        found = os.stat(settings.sqlite_path)  # noqa: PTH116 - start-up: no pathlib for one call
+    except OSError as error:
+        denied = isinstance(error, PermissionError)
+    else:
+        if found.st_size == 0 and not stat.S_ISDIR(found.st_mode):
+            from agentq.stores.sqlite_creation import cut_off
+
+            raise cut_off(settings.sqlite_path)
+        return
+    who = "--url" if settings.source == "argument" else settings.source
+    if denied:  # it may well be there
+        raise Unavailable(
+            f"User {os.geteuid()} may not enter the folder of the ledger {settings.sqlite_path},"
+            f" which {who} names: permission denied. Nothing was changed.",
+            "Run it as a user who may, or let the owner of the folder give the right.",
+        )
+    raise Unavailable(
+        f"There is no ledger at {settings.sqlite_path}, which {who} names. Nothing was created.",
+        "`agentq init` or `Queue.create(url)` makes an empty one; if there was one, bring it back"
+        " from a backup.",
+        code="no_ledger",
+    )

@@ -43,8 +43,10 @@ def open_store(address: str, clock: Callable[[], int] | None = None) -> Store:
     if address.startswith("postgresql:"):
         from agentq.stores.postgres import PostgresStore
 
-        return PostgresStore(address, clock=clock)
-    return SqliteStore(address) if clock is None else SqliteStore(address, clock=clock)
+        return PostgresStore(address, clock=clock, create=True)
+    if clock is None:
+        return SqliteStore(address, create=True)
+    return SqliteStore(address, clock=clock, create=True)
 
 
 SQLITE_FILE = pytest.param("sqlite-file")
@@ -89,6 +91,6 @@ def clock(backend: Backend) -> Clock:
 def queue(shared: Backend) -> Iterator[Queue]:
     """A client of every such database; at the end its log still tells what its rows say."""
     address = shared.address
-    with Queue(address if shared.name == "postgres" else f"sqlite:///{address}") as made:
+    with Queue.create(address if shared.name == "postgres" else f"sqlite:///{address}") as made:
         yield made
         assert [problems for _, problems in made.verify() if problems] == []

@@ -13,7 +13,7 @@ from agentq.stores.postgres import PostgresStore
 
 @pytest.fixture
 def store(fresh_postgres_url: str) -> Iterator[PostgresStore]:
-    store = PostgresStore(fresh_postgres_url)
+    store = PostgresStore(fresh_postgres_url, create=True)
     yield store
     store.close()
 

@@ -42,7 +42,7 @@ def dumping(
 ) -> Iterator[PostgresStore]:
     """A store on a server, whose own pg_dump is the one that is found."""
     monkeypatch.setenv("PATH", str(postgres_server.program("pg_dump").parent), prepend=os.pathsep)
-    store = PostgresStore(fresh_postgres_url)
+    store = PostgresStore(fresh_postgres_url, create=True)
     yield store
     store.close()
 
@@ -112,7 +112,7 @@ class TestPostgres:
 
 class TestSqlite:
     def test_a_full_disk(self, tmp_path: Path) -> None:
-        store = SqliteStore(str(tmp_path / "ledger.db"))
+        store = SqliteStore(str(tmp_path / "ledger.db"), create=True)
         add(store, *(f"task-{n}" for n in range(2000)))
         with small_disk(tmp_path / "disk", "64k") as disk:
             target = disk / "copy.db"
@@ -128,7 +128,7 @@ class TestSqlite:
     def test_beside_somebody_who_writes_all_the_time(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        store, other = (SqliteStore(str(tmp_path / "ledger.db")) for _ in range(2))
+        store, other = (SqliteStore(str(tmp_path / "ledger.db"), create=True) for _ in range(2))
         before = [f"task-{n}" for n in range(2000)]
         add(store, *before)
         numbers = itertools.count()
@@ -166,7 +166,7 @@ class TestSqlite:
         store.backup(str(tmp_path / "copy.db"))
         monkeypatch.undo()
         # It is whole, and of the moment when it was begun; and the ledger can be written again.
-        copy = SqliteStore(str(tmp_path / "copy.db"))
+        copy = SqliteStore(str(tmp_path / "copy.db"), create=True)
         assert copy.facts()["integrity"] == "ok"
         assert [entry.task_id for entry in log(copy)] == before
         assert add(store, "after") and len(log(store)) == 2000 + steps + 1
@@ -174,7 +174,7 @@ class TestSqlite:
             each.close()
 
     def test_a_folder_that_is_not_there(self, tmp_path: Path) -> None:
-        store = SqliteStore(str(tmp_path / "ledger.db"))
+        store = SqliteStore(str(tmp_path / "ledger.db"), create=True)
         with pytest.raises(Unavailable, match=r"no folder .*nowhere"):
             store.backup(str(tmp_path / "nowhere" / "copy.db"))
         store.close()

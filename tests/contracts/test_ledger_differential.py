@@ -279,7 +279,7 @@ class Comparison:
 
     def __init__(self, url: str) -> None:
         self.clock = Clock()
-        self.served = PostgresStore(url, clock=self.clock)
+        self.served = PostgresStore(url, create=True, clock=self.clock)
         self.cleaner = psycopg.connect(url, autocommit=True)
         self.happened: Counter[str] = Counter()
 
@@ -289,7 +289,7 @@ class Comparison:
         self.served._roles.clear()
         self.served._lanes = None
         self.clock.now = 1_700_000_000_000
-        embedded = SqliteStore(":memory:", clock=self.clock)
+        embedded = SqliteStore(":memory:", create=True, clock=self.clock)
         try:
             twins = Twins(embedded, self.served, self.clock)
             history = History(twins)

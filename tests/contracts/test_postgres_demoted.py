@@ -70,7 +70,7 @@ def name(
     fresh_postgres_url: str,
 ) -> Name:
     """Leads to the primary; both servers have the tables of a ledger."""
-    PostgresStore(fresh_postgres_url).close()
+    PostgresStore(fresh_postgres_url, create=True).close()
     name = Name(tmp_path / "s", postgres_server, standby, database_of(fresh_postgres_url))
     if len(os.fspath(name.link)) > 80:  # the path of a socket is short
         name.link = Path("/tmp") / f"agentq-{os.getpid()}"
@@ -95,7 +95,7 @@ def submit(ledger: Ledger, name: str) -> None:
 
 class TestAfterAFailover:
     def test_connections_to_the_wrong_server_are_not_kept(self, name: Name) -> None:
-        store = PostgresStore(name.url)
+        store = PostgresStore(name.url, create=True)
         ledger = Ledger(store, lambda: 0.5)
         submit(ledger, "before")
         # Given connections that were made while the address led to a standby,
@@ -113,7 +113,7 @@ class TestAfterAFailover:
 
     @pytest.mark.parametrize("writes", ["a submit", "a transaction"])
     def test_whoever_writes_meanwhile_waits(self, name: Name, writes: str) -> None:
-        store = PostgresStore(name.url)
+        store = PostgresStore(name.url, create=True)
         ledger = Ledger(store, lambda: 0.5)
         submit(ledger, "before")
         name.fails_over()
@@ -136,7 +136,7 @@ class TestAfterAFailover:
         store.close()
 
     def test_patience_ends(self, name: Name) -> None:
-        store = PostgresStore(name.url, patience_seconds=0.2)
+        store = PostgresStore(name.url, patience_seconds=0.2, create=True)
         ledger = Ledger(store, lambda: 0.5)
         submit(ledger, "before")
         name.fails_over()
@@ -149,7 +149,7 @@ class TestAfterAFailover:
     def test_an_address_that_never_led_to_a_primary(self, name: Name) -> None:
         """Whoever has just typed it wants to know at once."""
         name.leads_to(name.standby)
-        store = PostgresStore(name.url, patience_seconds=60)
+        store = PostgresStore(name.url, patience_seconds=60, create=True)
         started = time.monotonic()
         with pytest.raises(Unavailable, match="read-only"):
             store.role_ids(["worker"])
@@ -159,7 +159,7 @@ class TestAfterAFailover:
 
 def test_a_server_that_is_made_read_only_for_a_while(fresh_postgres_url: str) -> None:
     """As managed servers do whose disk is nearly full: it holds for sessions that begin then."""
-    store = PostgresStore(fresh_postgres_url)
+    store = PostgresStore(fresh_postgres_url, create=True)
     ledger = Ledger(store, lambda: 0.5)
     submit(ledger, "before")
     mode = f"ALTER DATABASE {database_of(fresh_postgres_url)}"

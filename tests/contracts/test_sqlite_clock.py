@@ -163,7 +163,9 @@ def test_a_process_with_a_clock_hours_ahead_ends_no_live_lease(
     tmp_path: Path, ahead_ms: int
 ) -> None:
     url = f"sqlite:///{tmp_path}/ledger.db"
-    with Queue(parts=Parts(Settings(url, str(tmp_path / "files"), "the test"))) as queue:
+    with Queue(
+        parts=Parts(Settings(url, str(tmp_path / "files"), "the test"), create=True)
+    ) as queue:
         task = queue.submit("w", "takes a while")
         claim = queue.claim("w", lease=60)
         assert claim is not None

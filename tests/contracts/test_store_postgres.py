@@ -87,19 +87,19 @@ class TestTheServersClock:
 class TestRefusals:
     def test_nobody_there(self, tmp_path: Path) -> None:
         with pytest.raises(Unavailable, match="cannot be reached") as refused:
-            PostgresStore(f"postgresql://me:hunter2@/ledger?host={tmp_path}")
+            PostgresStore(f"postgresql://me:hunter2@/ledger?host={tmp_path}", create=True)
         assert "Start the server" in refused.value.remedy
         assert "hunter2" not in str(refused.value)
 
     def test_no_such_database(self, postgres_server: PostgresServer) -> None:
         with pytest.raises(Unavailable, match="nowhere") as refused:
-            PostgresStore(postgres_server.url_of("nowhere"))
+            PostgresStore(postgres_server.url_of("nowhere"), create=True)
         assert "createdb" in refused.value.remedy
 
     def test_no_such_user(self, postgres_server: PostgresServer) -> None:
         url = f"postgresql://stranger:hunter2@/postgres?host={postgres_server.folder}"
         with pytest.raises(Unavailable, match="stranger") as refused:
-            PostgresStore(url)
+            PostgresStore(url, create=True)
         assert "hunter2" not in str(refused.value)
 
     @pytest.mark.parametrize(
@@ -112,22 +112,22 @@ class TestRefusals:
     )
     def test_an_address_that_cannot_be_read(self, url: str) -> None:
         with pytest.raises((Invalid, Unavailable)) as refused:
-            PostgresStore(url)
+            PostgresStore(url, create=True)
         assert "hunter2" not in str(refused.value)
 
     def test_a_server_that_acknowledges_too_early(self, fresh_postgres_url: str) -> None:
-        PostgresStore(fresh_postgres_url).close()
+        PostgresStore(fresh_postgres_url, create=True).close()
         name = fresh_postgres_url.split("@/")[1].split("?", maxsplit=1)[0]
         run_sql(fresh_postgres_url, f"ALTER DATABASE {name} SET synchronous_commit = off")
         with pytest.raises(Unavailable, match="synchronous_commit=off") as refused:
-            PostgresStore(fresh_postgres_url)
+            PostgresStore(fresh_postgres_url, create=True)
         assert refused.value.code == "not_durable"
 
     def test_a_read_only_server(self, fresh_postgres_url: str) -> None:
-        PostgresStore(fresh_postgres_url).close()
+        PostgresStore(fresh_postgres_url, create=True).close()
         name = fresh_postgres_url.split("@/")[1].split("?", maxsplit=1)[0]
         run_sql(fresh_postgres_url, f"ALTER DATABASE {name} SET default_transaction_read_only = on")
-        store = PostgresStore(fresh_postgres_url)
+        store = PostgresStore(fresh_postgres_url, create=True)
         assert store.read(lambda reader: reader.last_position()) == 0
         with pytest.raises(Unavailable, match="read-only"):
             store.role_ids(["new"])
@@ -136,14 +136,17 @@ class TestRefusals:
     def test_a_database_of_somebody_else(self, fresh_postgres_url: str) -> None:
         run_sql(fresh_postgres_url, "CREATE TABLE tasks (mine integer)")
         with pytest.raises(Unavailable, match="something else") as refused:
-            PostgresStore(fresh_postgres_url)
+            PostgresStore(fresh_postgres_url, create=True)
         assert "database of its own" in refused.value.remedy
         assert run_sql(fresh_postgres_url, "SELECT count(*) FROM tasks") == [(0,)]
 
     def test_a_time_limit_of_the_server(self, fresh_postgres_url: str) -> None:
-        PostgresStore(fresh_postgres_url).close()
+        PostgresStore(fresh_postgres_url, create=True).close()
         url = f"{fresh_postgres_url}&options=-c%20lock_timeout%3D50"
-        hasty, slow = PostgresStore(url), PostgresStore(fresh_postgres_url)
+        hasty, slow = (
+            PostgresStore(url, create=True),
+            PostgresStore(fresh_postgres_url, create=True),
+        )
         key = add(slow, "a")["a"]
 
         def change(tx: Tx) -> None:
@@ -169,7 +172,7 @@ class TestRefusals:
     def test_a_database_in_another_encoding(self, postgres_server: PostgresServer) -> None:
         run_sql(postgres_server.url, "CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0")
         try:
-            store = PostgresStore(postgres_server.url_of("latin"))
+            store = PostgresStore(postgres_server.url_of("latin"), create=True)
             role = role_id(store)
             store.submit([new_row("a", role, memo="café")], {}, LANES, [])
             assert hot(store, 1).memo == "café"
@@ -210,7 +213,7 @@ class TestBehindAPooler:
             give(pool, wire)
 
         monkeypatch.setattr(Pool, "give", forgetful)
-        store = PostgresStore(fresh_postgres_url)
+        store = PostgresStore(fresh_postgres_url, create=True)
         ledger = Ledger(store, lambda: 0.5)
         ids = [f"task-{n}" for n in range(5)]
         for each in ids:

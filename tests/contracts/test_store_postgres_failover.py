@@ -41,7 +41,7 @@ def both(primary: PostgresServer, standby: PostgresServer) -> str:
 def test_nothing_acknowledged_is_lost(pair: tuple[PostgresServer, PostgresStandby]) -> None:
     primary, standby = pair
     # Given work that goes on, with an address that names both servers, the standby first
-    store = PostgresStore(both(primary, standby), patience_seconds=60)
+    store = PostgresStore(both(primary, standby), patience_seconds=60, create=True)
     ledger = Ledger(store, lambda: 0.5)
     accepted: list[str] = []
     enough, stop = threading.Event(), threading.Event()

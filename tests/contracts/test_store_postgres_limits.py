@@ -59,7 +59,7 @@ def ask_slowly(store: PostgresStore) -> float:
 
 class TestInASessionOfItsOwn:
     def test_limits_are_told_once_when_it_is_opened(self, fresh_postgres_url: str) -> None:
-        store = PostgresStore(fresh_postgres_url)
+        store = PostgresStore(fresh_postgres_url, create=True)
         assert in_force(store) == ("30s", "25s")
         wire = store._pool.take()
         assert wire.preface is None, "and never again"
@@ -68,13 +68,13 @@ class TestInASessionOfItsOwn:
         store.close()
 
     def test_a_statement_that_takes_too_long(self, fresh_postgres_url: str) -> None:
-        store = PostgresStore(fresh_postgres_url, limits=TIGHT)
+        store = PostgresStore(fresh_postgres_url, limits=TIGHT, create=True)
         assert ask_slowly(store) < 5
         assert add(store, "a"), "the store goes on"
         store.close()
 
     def test_a_lock_that_somebody_keeps(self, fresh_postgres_url: str) -> None:
-        store = PostgresStore(fresh_postgres_url, limits=TIGHT)
+        store = PostgresStore(fresh_postgres_url, limits=TIGHT, create=True)
         key = add(store, "a")["a"]
 
         def keep(tx: Tx) -> None:
@@ -82,7 +82,7 @@ class TestInASessionOfItsOwn:
             with pytest.raises(Unavailable, match="lock timeout"):
                 move(store, [key], COMPLETE)
 
-        patient = PostgresStore(fresh_postgres_url)
+        patient = PostgresStore(fresh_postgres_url, create=True)
         patient.write(keep)
         patient.close()
         assert move(store, [key], COMPLETE)
@@ -90,7 +90,7 @@ class TestInASessionOfItsOwn:
 
     def test_the_address_may_say_otherwise(self, fresh_postgres_url: str) -> None:
         url = f"{fresh_postgres_url}&options=-c%20statement_timeout%3D5min"
-        store = PostgresStore(url)
+        store = PostgresStore(url, create=True)
         assert in_force(store) == ("5min", "25s")
         wire = store._pool.take()
         assert wire.silence == 310
@@ -103,7 +103,7 @@ class TestInASessionOfItsOwn:
         with psycopg.connect(fresh_postgres_url) as connection:
             connection.execute("CREATE SCHEMA elsewhere")
         monkeypatch.setenv("PGOPTIONS", "-c search_path=elsewhere")
-        store = PostgresStore(fresh_postgres_url)
+        store = PostgresStore(fresh_postgres_url, create=True)
         assert in_force(store) == ("30s", "25s")
         store.close()
         monkeypatch.undo()
@@ -114,10 +114,10 @@ class TestInASessionOfItsOwn:
         self, fresh_postgres_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
     ) -> None:
         """It may hold options of its own; then each transaction is told instead."""
-        PostgresStore(fresh_postgres_url).close()
+        PostgresStore(fresh_postgres_url, create=True).close()
         (tmp_path / "services").write_text("[mine]\noptions=-c work_mem=77kB\n")
         monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "services"))
-        store = PostgresStore(f"{fresh_postgres_url}&service=mine")
+        store = PostgresStore(f"{fresh_postgres_url}&service=mine", create=True)
         assert in_force(store) == ("30s", "25s")
         wire = store._pool.take()
         asked = Statement("memory", "SELECT current_setting('work_mem')")
@@ -151,7 +151,7 @@ def frozen(server: PostgresServer, backend: int) -> Iterator[None]:
 
 class TestAServerThatSaysNothing:
     def test_is_given_up(self, fresh_postgres_url: str, postgres_server: PostgresServer) -> None:
-        store = PostgresStore(fresh_postgres_url, limits=TIGHT, patience_seconds=0.1)
+        store = PostgresStore(fresh_postgres_url, limits=TIGHT, patience_seconds=0.1, create=True)
         key = add(store, "a")["a"]
         started = time.monotonic()
         with (
@@ -168,7 +168,7 @@ class TestAServerThatSaysNothing:
     ) -> None:
         """Nobody can know what became of it; that is what is said."""
         url = f"{fresh_postgres_url}&connect_timeout=2"
-        store = PostgresStore(url, limits=TIGHT, patience_seconds=0.1)
+        store = PostgresStore(url, limits=TIGHT, patience_seconds=0.1, create=True)
         key = add(store, "a")["a"]
         backend = backend_of(store)
         with ExitStack() as ice:
@@ -186,11 +186,11 @@ class TestAServerThatSaysNothing:
     def test_when_it_is_first_asked(
         self, fresh_postgres_url: str, postgres_server: PostgresServer
     ) -> None:
-        known = PostgresStore(fresh_postgres_url)
+        known = PostgresStore(fresh_postgres_url, create=True)
         url = f"{fresh_postgres_url}&connect_timeout=2"
         ice = frozen(postgres_server, backend_of(known))
         with ice, pytest.raises(Unavailable, match="cannot be reached"):
-            PostgresStore(url)
+            PostgresStore(url, create=True)
         known.close()
 
     def test_what_is_not_spoken_on_a_wire(self, fresh_postgres_url: str) -> None:
@@ -214,7 +214,7 @@ def pooled_url(
 
 class TestBehindAPooler:
     def test_a_life_of_tasks(self, pooled_url: str) -> None:
-        store = PostgresStore(pooled_url)
+        store = PostgresStore(pooled_url, create=True)
         ledger = Ledger(store, lambda: 0.5)
         ids = [f"task-{n}" for n in range(20)]
         for each in ids:
@@ -230,7 +230,7 @@ class TestBehindAPooler:
     def test_each_transaction_has_its_limits_and_leaves_none_behind(
         self, pooled_url: str, fresh_postgres_url: str
     ) -> None:
-        store = PostgresStore(pooled_url)
+        store = PostgresStore(pooled_url, create=True)
         add(store, "a")
         assert in_force(store) == ("30s", "25s")
         store.close()
@@ -240,7 +240,7 @@ class TestBehindAPooler:
                 assert found == ("0", "0")
 
     def test_what_takes_too_long_is_stopped(self, pooled_url: str) -> None:
-        store = PostgresStore(pooled_url, limits=TIGHT)
+        store = PostgresStore(pooled_url, limits=TIGHT, create=True)
         assert ask_slowly(store) < 5
         assert add(store, "a")
         store.close()

@@ -80,7 +80,7 @@ class TestGoingAway:
         assert answers == [1]
 
     def test_patience_ends(self, fresh_postgres_url: str, postgres_server: PostgresServer) -> None:
-        store = PostgresStore(fresh_postgres_url, patience_seconds=0.3)
+        store = PostgresStore(fresh_postgres_url, patience_seconds=0.3, create=True)
         add(store, "a")
         postgres_server.halt()
         try:
@@ -236,7 +236,7 @@ class TestAnUnansweredCommit:
         postgres_server: PostgresServer,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        store = PostgresStore(fresh_postgres_url, patience_seconds=0.3)
+        store = PostgresStore(fresh_postgres_url, patience_seconds=0.3, create=True)
         key = add(store, "a")["a"]
         self.break_commits(monkeypatch, applied=True)
         exchange = Wire.exchange

@@ -81,7 +81,7 @@ def test_migrations_are_numbered_from_one_without_gaps(dialect: str) -> None:
 
 def test_opening_an_empty_file_runs_the_migrations(tmp_path: Path) -> None:
     opened, by_hand = str(tmp_path / "opened.db"), str(tmp_path / "by-hand.db")
-    SqliteStore(opened).close()
+    SqliteStore(opened, create=True).close()
     connection = apsw.Connection(by_hand)
     for _, _, sql in migrations("sqlite"):
         connection.execute(sql)
@@ -97,14 +97,14 @@ def test_opening_an_empty_database_runs_the_migrations(fresh_postgres_url: str) 
     with psycopg.connect(fresh_postgres_url) as connection:
         connection.execute("DROP SCHEMA public CASCADE")
         connection.execute("CREATE SCHEMA public")
-    PostgresStore(fresh_postgres_url).close()
+    PostgresStore(fresh_postgres_url, create=True).close()
     opened = postgres_definition(fresh_postgres_url)
     assert [row for row in opened if "schema_migrations" not in str(row)] == by_hand
 
 
 def test_both_databases_have_the_same_tables(tmp_path: Path, fresh_postgres_url: str) -> None:
-    SqliteStore(str(tmp_path / "a.db")).close()
-    PostgresStore(fresh_postgres_url).close()
+    SqliteStore(str(tmp_path / "a.db"), create=True).close()
+    PostgresStore(fresh_postgres_url, create=True).close()
     ours, theirs = sqlite_columns(str(tmp_path / "a.db")), postgres_columns(fresh_postgres_url)
     for table, private in BOOKKEEPING.items():
         ours[table] -= private
@@ -153,7 +153,7 @@ def test_an_older_schema_is_refused(shared: Backend, monkeypatch: pytest.MonkeyP
 def unchecked(backend: Backend) -> SqliteStore | PostgresStore:
     if backend.name == "postgres":
         return PostgresStore(backend.address, check_schema=False)
-    return SqliteStore(backend.address, check_schema=False)
+    return SqliteStore(backend.address, check_schema=False, create=True)
 
 
 def with_migration(monkeypatch: pytest.MonkeyPatch, sql: str) -> None:
@@ -228,14 +228,6 @@ def test_a_migration_that_fails_leaves_nothing(
     assert "halfway" not in columns(shared.address)
 
 
-def test_an_unchecked_store_can_be_asked_for_its_version(shared: Backend) -> None:
-    store = unchecked(shared)
-    assert store.schema_version() == 0
-    assert store.migrate()
-    assert store.schema_version() == newest("sqlite")
-    store.close()
-
-
 def test_facts_name_the_engine_and_its_durability(store: Store) -> None:
     facts = store.facts()
     assert "engine" in facts and all(isinstance(value, str) for value in facts.values())
@@ -244,12 +236,12 @@ def test_facts_name_the_engine_and_its_durability(store: Store) -> None:
 
 class TestBackup:
     def test_a_copy_opens_like_the_original(self, tmp_path: Path) -> None:
-        store = SqliteStore(str(tmp_path / "a.db"))
+        store = SqliteStore(str(tmp_path / "a.db"), create=True)
         add(store, "a", "b")
         target = str(tmp_path / "copy.db")
         store.backup(target)
         add(store, "later")
-        copy = SqliteStore(target)
+        copy = SqliteStore(target, create=True)
         assert ids_of(copy.read(lambda reader: reader.tasks([1, 2, 3]))) == ["a", "b"]
         copy.close()
         store.close()

@@ -250,7 +250,7 @@ class TestRinging:
         def ring(topics: Iterable[str]) -> None:
             rung.update(topics)
 
-        store = SqliteStore(backend.address, clock=backend.clock, ring=ring)
+        store = SqliteStore(backend.address, clock=backend.clock, ring=ring, create=True)
         try:
             role_id(store)
             rung.clear()

@@ -222,7 +222,7 @@ def test_a_missing_cell_is_refused_with_cause_and_remedy(cell: tuple[State | Non
         with pytest.raises(Refused) as refusal:
             transition(task, A_TRIGGER[name], now)
         error = refusal.value
-        assert error.code in {"wrong_state", "stale", "refused"}
+        assert error.code in {"wrong_state", "stale", "refused", "not_claimed"}
         assert error.cause.endswith(".")
         assert "  " not in error.cause and " ;" not in error.cause
         assert error.remedy

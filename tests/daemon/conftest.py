@@ -30,5 +30,5 @@ def ledger_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 def queue(ledger_url: str, tmp_path: Path) -> Iterator[Queue]:
     settings = Settings(ledger_url, str(tmp_path / "files"), "the test")
-    with Queue(parts=Parts(settings)) as opened:
+    with Queue(parts=Parts(settings, create=True)) as opened:
         yield opened

@@ -57,7 +57,8 @@ class Mortal(Daemon):
 
     def __init__(self, queue: Queue, mine: Loop, **options: Path) -> None:
         self._mine = mine
-        super().__init__(queue, Options(workers=False, **options))  # type: ignore[arg-type]
+        said = Options(**options)  # type: ignore[arg-type]
+        super().__init__(queue.parts, queue.holder, options=said)
 
     def _make_loops(self) -> list[tuple[Loop, Alarm | None]]:
         return [(self._mine, None)]
@@ -146,7 +147,7 @@ def test_a_term_that_the_ledger_does_not_grant_is_refused_at_the_start(
     queue: Queue, term: float
 ) -> None:
     with pytest.raises(Invalid, match=r"--term.*1 hour"):
-        Daemon(queue, Options(term=term, workers=False))
+        Daemon(queue.parts, queue.holder, options=Options(term=term))
 
 
 def test_a_death_is_one_line_of_json() -> None:

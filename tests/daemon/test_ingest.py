@@ -36,7 +36,7 @@ def queue(ledger_url: str, broker_url: str, tmp_path: Path) -> Iterator[Queue]:
         f'[broker]\nurl = "{broker_url}"\n'
     )
     settings = Settings(ledger_url, str(tmp_path / "files"), "the test", broker=broker_url)
-    with Queue(parts=Parts(settings)) as opened:
+    with Queue(parts=Parts(settings, create=True)) as opened:
         opened.prepare_broker(["w"])
         yield opened
 

@@ -27,7 +27,7 @@ def queue(broker_url: str, tmp_path: Path) -> Iterator[Queue]:
     settings = Settings(
         f"sqlite:///{tmp_path}/ledger.db", str(tmp_path / "files"), "the test", broker=broker_url
     )
-    with Queue(parts=Parts(settings)) as opened:
+    with Queue(parts=Parts(settings, create=True)) as opened:
         opened.prepare_broker([ROLE])
         yield opened
 

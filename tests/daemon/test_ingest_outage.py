@@ -31,7 +31,7 @@ def installed(tmp_path: Path, broker_url: str, root: str, **options: str) -> Ite
         f"sqlite:///{tmp_path}/ledger.db", root, "the test", broker=broker_url,
         artifacts_options=options, local=str(tmp_path),
     )  # fmt: skip
-    with Queue(parts=Parts(settings)) as opened:
+    with Queue(parts=Parts(settings, create=True)) as opened:
         opened.prepare_broker([ROLE])
         yield opened
 

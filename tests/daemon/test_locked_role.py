@@ -10,7 +10,6 @@ import pytest
 from agentq.client.queue import Queue
 from agentq.daemon.loops.reconcile import Reconcile
 from agentq.daemon.loops.relay import Relay
-from agentq.daemon.outbox import Outbox
 from agentq.daemon.post import Post
 from agentq.delivery.rabbitmq.publisher import RabbitPublisher
 from tests.daemon.watching import until
@@ -30,7 +29,7 @@ def test_one_locked_role_holds_up_no_other(
 ) -> None:
     queue.ledger.open_lanes("delivery", "reply")
     post = Post(publisher)
-    relay = Relay(queue.parts, Outbox(queue.store), post)
+    relay = Relay(queue.parts, post)
     reconcile = Reconcile(queue.parts, post, young_ms=-1000)
     with stranger(broker_url) as channel:
         # Given tasks of three roles, and a stranger who has the queue of one,

@@ -19,7 +19,6 @@ from agentq.daemon.loop import Loop, Runner
 from agentq.daemon.loops.due import Due
 from agentq.daemon.loops.prune import Prune
 from agentq.daemon.loops.results import Results
-from agentq.daemon.outbox import Outbox
 from agentq.ledger.terms import Terms
 from tests.daemon.watching import until
 
@@ -152,7 +151,7 @@ class TestLeader:
 class TestDue:
     def test_time_is_applied_when_it_comes(self, queue: Queue) -> None:
         late = queue.submit(to="w", instructions="later", delay="1s")
-        loop = Due(queue.parts)
+        loop = Due(queue.parts.service)
         assert 0 < loop.run_once() <= 1
         with running(queue, loop):
             until(lambda: queue.task(late.id).state is State.READY, 5, "the end of the delay")
@@ -160,7 +159,7 @@ class TestDue:
 
     def test_nothing_to_do_is_one_look(self, queue: Queue) -> None:
         queue.submit(to="w", instructions="at once")
-        assert Due(queue.parts).run_once() == 1.0
+        assert Due(queue.parts.service).run_once() == 1.0
 
 
 class TestResults:
@@ -179,7 +178,7 @@ class TestResults:
     def test_what_was_left_is_published(self, queue: Queue) -> None:
         broken = self.complete_and_die(queue, damaged=True)
         task_id = self.complete_and_die(queue)
-        loop = Results(queue.parts, Outbox(queue.store))
+        loop = Results(queue.parts.service)
         loop.run_once()
         assert loop.tally.counts == {"published": 1, "broken": 1}
         sha256 = queue.result(task_id).sha256
@@ -195,9 +194,9 @@ class TestPrune:
     def test_only_what_may_go_goes(self, queue: Queue) -> None:
         done, live = (queue.submit(to="w", instructions=text) for text in ("over", "live"))
         queue.claim_task(done.id).complete(summary="ok")
-        assert Prune(queue).run_once() == 3600
+        assert Prune(queue.parts.service).run_once() == 3600
         assert queue.task(done.id).state is State.COMPLETE
-        loop = Prune(queue, keep=1)
+        loop = Prune(queue.parts.service, keep=1)
         until(lambda: loop.run_once() and loop.tally.counts == {"tasks deleted": 1}, 5)
         assert queue.task(live.id).state is State.READY
         with pytest.raises(NotFound):

@@ -18,7 +18,6 @@ from agentq.daemon.loop import Runner
 from agentq.daemon.loops.reconcile import Reconcile
 from agentq.daemon.loops.relay import Relay
 from agentq.daemon.loops.reply import Replies
-from agentq.daemon.outbox import Outbox
 from agentq.daemon.post import Post
 from agentq.delivery.rabbitmq.consumer import RabbitConsumer
 from agentq.delivery.rabbitmq.publisher import RabbitPublisher
@@ -89,7 +88,7 @@ class Wayward:
 
 
 def relay(queue: Queue, publisher: Publisher, returned: Callable[[], None] = lambda: None) -> Relay:
-    return Relay(queue.parts, Outbox(queue.store), Post(publisher, returned))
+    return Relay(queue.parts, Post(publisher, returned))
 
 
 class TestRelay:
@@ -213,9 +212,7 @@ class TestReplies:
         claim.put("notes.md", "seen")
         claim.complete(summary="all green", result="the result")
         queue.claim_task(lost.id).complete(summary="for nobody")
-        loop = Replies(
-            queue.parts, Outbox(queue.store), Post(publisher), lambda: nudges.append("relay")
-        )
+        loop = Replies(queue.parts, Post(publisher), lambda: nudges.append("relay"))
         loop.run_once()
         ((_, envelope),) = take("results.boss", 1)
         assert envelope["task_id"] == task.id
@@ -263,7 +260,7 @@ class TestReconcile:
             queue.submit(to="w", instructions="do it", id=f"task-{number}")
             relay(queue, publisher).run_once()
 
-        replies = Replies(queue.parts, Outbox(queue.store), Post(publisher), lambda: None)
+        replies = Replies(queue.parts, Post(publisher), lambda: None)
         loop = Reconcile(queue.parts, Post(publisher))
         queue.submit(to="other", instructions="do it", id="done", reply_to="results.boss")
         queue.claim_task("done").complete(summary="well")

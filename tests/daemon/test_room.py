@@ -19,7 +19,6 @@ from agentq.daemon.loop import Runner
 from agentq.daemon.loops.reconcile import Reconcile
 from agentq.daemon.loops.relay import Relay
 from agentq.daemon.loops.room import Room, _Visit
-from agentq.daemon.outbox import Outbox
 from agentq.daemon.post import Post
 from agentq.delivery.rabbitmq.consumer import RabbitConsumer
 from agentq.delivery.rabbitmq.publisher import RabbitPublisher
@@ -161,7 +160,7 @@ def installation(folder: Path, ledger_url: str, broker_url: str) -> Queue:
         '[artifacts]\nroot = "files"\n[roles.w]\ncommand = ["true"]\nslots = 2\n'
     )
     settings = Settings(ledger_url, str(folder / "files"), "the test")
-    queue = Queue(parts=Parts(settings))
+    queue = Queue(parts=Parts(settings, create=True))
     queue.ledger.open_lanes("delivery", "reply")
     return queue
 
@@ -182,7 +181,7 @@ class TestWorkers:
         queue.set_limits("w", RoleLimits(max_running=1))
         queue.submit(to="w", instructions="x")
         woken = threading.Event()
-        relay = Relay(queue.parts, Outbox(queue.store), Post(publisher), woken.set)
+        relay = Relay(queue.parts, Post(publisher), woken.set)
         runner = Runner(relay, queue.parts.bell)
         runner.start()
         try:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import apsw
+import psycopg
 import pytest
 
 from tests.doors.conftest import Answer, Submit, count_tasks, run_here, run_program
@@ -261,10 +262,56 @@ def test_a_ledger_whose_folder_has_gone(home: Path) -> None:
 def test_a_file_that_is_no_database(home: Path) -> None:
     garbage = os.urandom(8_192)
     (home / ".agentq/ledger.db").write_bytes(garbage)
-    refused(7, "list", says="not a readable agentq ledger")
-    refused(7, "db", "status", says="not a readable agentq ledger")
+    refused(8, "list", says="not a readable agentq ledger")
+    refused(8, "db", "status", says="not a readable agentq ledger")
     assert "✗ ledger" in run_here("doctor").refused(7).out
     assert (home / ".agentq/ledger.db").read_bytes() == garbage
+
+
+def test_a_ledger_that_was_cut_off_is_not_taken_for_a_new_one(home: Path, submit: Submit) -> None:
+    submit()
+    ledger = home / ".agentq/ledger.db"
+    for file in ledger.parent.glob("ledger.db*"):
+        if file.is_file():
+            file.write_bytes(b"")
+    for words in (["list"], ["db", "status"], ["db", "migrate"], ["init"]):
+        refused(8, *words, says="a file of 0 bytes")
+    assert ledger.read_bytes() == b""
+    assert "0 bytes" in run_here("doctor").refused(7).out
+
+
+@pytest.mark.parametrize("words", [["submit", "--to", "w", "--instructions", "x"], ["list"]])
+def test_a_ledger_in_memory_would_forget_what_it_accepts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    refused(2, "--url", "sqlite://:memory:", *words, says="would be forgotten")
+    refused(2, "--url", "sqlite://:memory:", "init", says="would be forgotten")
+    monkeypatch.setenv("AGENTQ_URL", "sqlite://:memory:")
+    refused(2, *words, says="AGENTQ_URL names a ledger in memory")
+    refused(2, "init", says="AGENTQ_URL names a ledger in memory")
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.delenv("AGENTQ_URL")
+    (tmp_path / "agentq.toml").write_text('[ledger]\nurl = "sqlite://:memory:"\n')
+    refused(2, *words, says="agentq.toml names a ledger in memory")
+    refused(2, "init", says="agentq.toml names a ledger in memory")
+
+
+def test_no_command_makes_tables_in_a_database_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh_postgres_url: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AGENTQ_URL", fresh_postgres_url)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    submit = ["submit", "--to", "w", "--instructions", "x"]
+    for words in (["list"], submit, ["db", "migrate"], ["claim", "--as", "w"]):
+        refused(7, *words, says="There is no ledger at postgresql://")
+    with psycopg.connect(fresh_postgres_url) as connection:
+        [(count,)] = connection.execute(
+            "SELECT count(*) FROM pg_class WHERE relnamespace::regnamespace::text NOT LIKE 'pg_%'"
+            " AND relnamespace::regnamespace::text <> 'information_schema'"
+        ).fetchall()
+    assert count == 0
 
 
 def set_schema(home: Path, version: int) -> None:

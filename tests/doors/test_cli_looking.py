@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import apsw
+
 from agentq import Queue
 from agentq.core.envelope import task_to_dict
 from tests.doors.conftest import Submit, run_here
@@ -213,9 +215,13 @@ def test_db_status_migrate_and_backup(home: Path, submit: Submit) -> None:
     run_here("db", "backup", "copy.db").refused(5, "never overwrites")
 
 
-def test_an_empty_database_is_brought_up_to_date(home: Path) -> None:
-    (home / "empty.db").touch()
-    words = ("--url", "sqlite:///empty.db", "db")
-    assert run_here(*words, "status", "--json").ok().json()["state"] == "empty"
-    assert run_here(*words, "migrate", "--json").ok().json()["before"] == 0
-    assert run_here(*words, "status", "--json").ok().json()["state"] == "current"
+def test_a_database_without_a_ledger_is_left_as_it_is(home: Path) -> None:
+    foreign = apsw.Connection(str(home / "foreign.db"))
+    foreign.execute("CREATE TABLE customers (name text)")
+    foreign.close()
+    before = (home / "foreign.db").read_bytes()
+    words = ("--url", "sqlite:///foreign.db")
+    assert run_here(*words, "db", "status", "--json").ok().json()["state"] == "empty"
+    for command in (["list"], ["db", "migrate"], ["submit", "--to", "w", "--instructions", "x"]):
+        run_here(*words, *command).refused(7, "there is no ledger in it")
+    assert (home / "foreign.db").read_bytes() == before

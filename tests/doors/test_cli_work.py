@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agentq import Queue
+from agentq import Queue, Unavailable
+from agentq.artifacts.files import FileArtifacts
 from tests.doors.conftest import Submit, run_here
 
 # -- init ----------------------------------------------------------------------------------------
@@ -336,6 +337,60 @@ def test_review_and_changes(submit: Submit) -> None:
     assert "tests?" in run_here("claim", task).ok().out
     run_here("complete", task, "--epoch", "2", "--summary", "second").ok()
     assert "is complete" in run_here("approve", task, "--by", "bob").ok().out
+
+
+def test_a_report_that_is_refused_leaves_the_task_as_it_was(submit: Submit) -> None:
+    task = submit("--expect", "patch,summary")
+    words = ("complete", task, "--from", "worker")
+    run_here(*words, "--cost-tokens", str(2**63)).refused(2, "cost")
+    run_here(*words, "--cost-usd", "1e15").refused(2, "cost")
+    run_here(*words, "--result-file", "gone.md").refused(3, "gone.md")
+    run_here(*words, "--summary", "done").refused(4, "expects the artifacts patch", "agentq claim")
+    told = run_here("status", task, "--json").ok().json()
+    assert (told["state"], told["epoch"]) == ("ready", 0)
+    run_here("fail", task, "--from", "worker", "--reason", "no luck").ok()
+
+
+def test_a_claim_made_for_a_report_ends_with_it(
+    submit: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = submit()
+
+    def fill_up(*ignored: object, **more: object) -> None:
+        raise Unavailable("The disk is full.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FileArtifacts, "put", fill_up)
+        words = ("complete", task, "--from", "worker", "--result-file", "-")
+        run_here(*words, stdin="done").refused(7, "disk is full")
+    assert run_here("status", task, "--json").ok().json()["state"] == "ready"
+    run_here("claim", "--as", "worker").ok()
+
+
+def test_a_role_reports_its_own_tasks_only(submit: Submit) -> None:
+    task = submit()
+    for claimed in (False, True):
+        for words in (["complete"], ["complete", "--epoch", "1"], ["fail", "--reason", "no"]):
+            answer = run_here(words[0], task, "--from", "other", *words[1:])
+            answer.refused(4, f"{task} is for worker; other cannot report it")
+        if not claimed:
+            run_here("claim", task).ok()
+    assert run_here("status", task, "--json").ok().json()["state"] == "in_progress"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["complete"], ["complete", "--epoch", "1"], ["fail", "--reason", "no"], ["heartbeat"],
+     ["block", "--reason", "no"], ["release"]],
+)  # fmt: skip
+def test_a_task_that_nobody_has_claimed_says_so(submit: Submit, words: list[str]) -> None:
+    task, waits = submit(), submit("--delay", "1h")
+    answer = run_here(words[0], task, *words[1:])
+    answer.refused(4, f"Nobody has claimed {task} yet", f"agentq claim {task} --as worker")
+    assert "top working" not in answer.err
+    run_here(words[0], waits, *words[1:]).refused(4, "it is pending", f"agentq explain {waits}")
+    run_here("progress", task, "40").refused(4, f"Nobody has claimed {task} yet")
+    run_here("artifacts", "put", task, "/etc/hostname").refused(4, f"Nobody has claimed {task} yet")
 
 
 def test_answers(submit: Submit) -> None:

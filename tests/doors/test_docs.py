@@ -225,7 +225,7 @@ def test_every_field_of_the_json_shapes_is_explained() -> None:
     tasks, _, events = page.partition("## An event")
     rows = re.findall(r"^\| `(\w+)` \|", tasks, re.MULTILINE)
     assert sorted(rows) == sorted(task)
-    with Queue("sqlite://:memory:") as queue:
+    with Queue.create("sqlite://:memory:") as queue:
         event = queue.event_json(queue.history(queue.submit(to="a").id)[0])
     rows = re.findall(r"^\| `(\w+)` \|", events.partition("\n## ")[0], re.MULTILINE)
     assert sorted(rows) == sorted(event)

@@ -25,7 +25,7 @@ from agentq.client.results import results
 from agentq.contracts.delivery import Message
 from agentq.daemon import filing
 from agentq.daemon.loop import Loop
-from agentq.daemon.up import Daemon, Options
+from agentq.daemon.up import Daemon
 from agentq.delivery.rabbitmq import RabbitPublisher
 from agentq.settings import read_file
 from agentq.wiring import Parts
@@ -102,7 +102,7 @@ def up_in(folder: Path) -> Iterator[None]:
 @contextmanager
 def up_here(queue: Queue) -> Iterator[Loop]:
     """The same in this process; the loop that takes messages in."""
-    daemon = Daemon(queue, Options(workers=False))
+    daemon = Daemon(queue.parts, queue.holder)
     thread = threading.Thread(target=daemon.run)
     thread.start()
     try:

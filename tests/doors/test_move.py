@@ -220,7 +220,7 @@ class TestRefusals:
         self, worked: Path, fresh_postgres_url: str, tmp_path: Path
     ) -> None:
         for url in (fresh_postgres_url, f"sqlite:///{tmp_path}/other.db"):
-            with Queue(url) as other:
+            with Queue.create(url) as other:
                 other.submit(to="b", instructions="mine", id="theirs")
             run_here("move", "--to", url).refused(5, "is not empty", "1 in tasks")
             with Queue(url) as other:
@@ -270,8 +270,7 @@ class TestRefusals:
 
     def test_rows_that_change_on_the_way(self, worked: Path, fresh_postgres_url: str) -> None:
         """Nobody would notice by replay; the comparison does."""
-        with Queue(fresh_postgres_url):
-            pass
+        Queue.create(fresh_postgres_url).close()
         with psycopg.connect(fresh_postgres_url) as connection:
             connection.execute(
                 "CREATE FUNCTION meddle() RETURNS trigger LANGUAGE plpgsql AS"

@@ -110,6 +110,7 @@ def ledgers(request: pytest.FixtureRequest, home: Path) -> Ledgers:
         file = home / "agentq.toml"
         server = {"url": request.getfixturevalue("fresh_postgres_url")}
         file.write_text(replaced(file.read_text(), "ledger", server))
+        run_here("init").ok()
     old = load_settings()
     made = Ledgers(old, replace(old, url=new))
     assert made.submit(old) and made.submit(old)
@@ -316,6 +317,7 @@ class TestWhatIsLeft:
                 path.unlink()
         there = ledgers.acknowledged
         ledgers.acknowledged = set()
+        open_parts(ledgers.old, create=True).close()
         assert ledgers.submit(ledgers.old)
         with pytest.raises(Conflict, match="whole copy"):
             ledgers.move()

@@ -31,7 +31,7 @@ def old(request: pytest.FixtureRequest, home: Path, monkeypatch: pytest.MonkeyPa
         return f"sqlite:///{home}/.agentq/ledger.db"
     monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
     url = str(request.getfixturevalue("fresh_postgres_url"))
-    Queue(url).close()
+    Queue.create(url).close()
     return url
 
 

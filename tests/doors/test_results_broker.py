@@ -51,7 +51,7 @@ def as_user(home: Path, broker: str = "") -> Iterator[Queue]:
     settings = read_file(home / "agentq.toml")
     if broker:
         object.__setattr__(settings, "broker", broker)
-    with Queue(parts=Parts(settings)) as opened:
+    with Queue(parts=Parts(settings, create=True)) as opened:
         yield opened
 
 

@@ -242,7 +242,7 @@ def test_every_answer_fits_its_schema(status: Status) -> None:
 
 def test_the_outcomes_that_a_log_gives_fit_their_schema() -> None:
     # Given tasks that reply to a coordinator, and one that does not,
-    with Queue("sqlite://:memory:") as queue:
+    with Queue.create("sqlite://:memory:") as queue:
         for name in ("done", "stuck", "failed", "gone"):
             queue.submit(to="w", id=name, instructions="go", reply_to="results.ann")
         queue.submit(to="w", id="other", instructions="go")

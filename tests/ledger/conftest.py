@@ -134,7 +134,7 @@ def open_desk(**settings: Any) -> Desk:
     def ring(topics: Iterable[str]) -> None:
         rung.extend(topics)
 
-    store = SqliteStore(":memory:", clock=clock, ring=ring)
+    store = SqliteStore(":memory:", create=True, clock=clock, ring=ring)
     return Desk(Ledger(store, lambda: 0.5, **settings), store, clock, rung)
 
 

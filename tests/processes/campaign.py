@@ -28,7 +28,7 @@ def run_kills(
 ) -> Verdict:
     """Kill -9 `kills` processes, one after the other, replacing each; then let the rest drain."""
     chance = random.Random(seed)
-    Queue(url).close()  # the tables are there before anybody races for them
+    Queue.create(url).close()  # the tables are there before anybody races for them
     with Nursery(folder) as nursery:
         numbers = iter(range(1_000_000))
 

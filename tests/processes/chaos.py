@@ -87,8 +87,7 @@ def _on_postgres(options: argparse.Namespace, place: Path) -> Verdict:
 def _with_workers(options: argparse.Namespace, place: Path) -> None:
     """Raises if a task is lost or ends twice, or if an agent outlives its worker."""
     folder = place / "workers"
-    (folder / ".agentq").mkdir(parents=True)
-    with Queue(f"sqlite:///{folder}/.agentq/ledger.db") as queue:
+    with Queue.create(f"sqlite:///{folder}/.agentq/ledger.db") as queue:
         run_worker_kills(
             folder, queue, kills=options.workers, tasks=2 * options.workers, seed=options.seed,
             between=_progress("workers", options.workers),

@@ -37,7 +37,7 @@ def listen_to(folder: Path, count: int, patience: float) -> Heard:
         f'[roles.talker]\ncommand = ["/bin/sh", "-c", "{program}"]\n'
     )
     started = time.monotonic()
-    with Queue(url) as queue:
+    with Queue.create(url) as queue:
         task = queue.submit(to="talker", instructions="tell me everything")
         worker = subprocess.Popen(
             [sys.executable, "-m", "agentq", "worker", "talker"], cwd=folder,

@@ -15,7 +15,7 @@ from tests.processes.programs import _every_verb
 def test_a_zombie_writes_nothing(url: str, tmp_path: Path) -> None:
     go = tmp_path / "go"
     os.mkfifo(go)
-    with Queue(url) as queue, Nursery(tmp_path) as nursery:
+    with Queue.create(url) as queue, Nursery(tmp_path) as nursery:
         # Given a worker that holds a task with a lease of one second
         task = queue.submit(to="slow", instructions="take your time")
         zombie = nursery.bear("zombie", url=url, role="slow", go=str(go))

@@ -14,7 +14,7 @@ TASKS, CLAIMERS = 2000, 16
 
 def test_no_task_is_claimed_twice(url: str, tmp_path: Path) -> None:
     # Given two thousand ready tasks
-    with Queue(url) as queue:
+    with Queue.create(url) as queue:
         tasks = queue.submit_many([{"to": "w", "instructions": str(n)} for n in range(TASKS)])
         # When sixteen processes claim them as fast as they can
         with Nursery(tmp_path) as nursery:

@@ -41,7 +41,7 @@ def test_it_waits_for_the_server_and_works(
 ) -> None:
     installation(tmp_path, fresh_postgres_url)
     settings = Settings(fresh_postgres_url, str(tmp_path / "files"), "the test")
-    with Queue(parts=Parts(settings)) as queue:
+    with Queue(parts=Parts(settings, create=True)) as queue:
         task = queue.submit("w", "count")
     command, *rest = words
     postgres_server.halt()

@@ -19,8 +19,7 @@ TASKS = 90
 
 @pytest.fixture
 def queue(tmp_path: Path) -> Queue:
-    (tmp_path / ".agentq").mkdir()
-    return Queue(f"sqlite:///{tmp_path}/.agentq/ledger.db")
+    return Queue.create(f"sqlite:///{tmp_path}/.agentq/ledger.db")
 
 
 def test_every_task_ends_once_under_kills(tmp_path: Path, queue: Queue, session_seed: int) -> None:

@@ -172,13 +172,14 @@ def answered(value: Any) -> Any:
     """What the caller was told about tasks and numbers; anything else is judged elsewhere."""
     if isinstance(value, AgentqError):
         return value.code
+    # Whatever comes with a task counts by its task: first, for it may be a tuple as well.
+    task = getattr(value, "task", value)
+    if isinstance(task, Task):
+        return [getattr(value, "created", None), plain(task)]
     if isinstance(value, list | tuple):
         return [answered(each) for each in value]
     if isinstance(value, set | frozenset):
         return sorted(value)
-    task = getattr(value, "task", value)
-    if isinstance(task, Task):
-        return [getattr(value, "created", None), plain(task)]
     return value if isinstance(value, str | int | float) else None
 
 

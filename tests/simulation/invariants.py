@@ -252,7 +252,7 @@ class Checker:
         if isinstance(trigger, Claim):
             explained = call.role == shadow.spec.to and trigger.holder == call.actor
         elif isinstance(trigger, Tick):
-            explained = call.verb in ("tick", "claim")
+            explained = call.verb in ("tick", "claim", "claim_named")
         elif isinstance(trigger, DependencyEnded):
             explained = trigger.dependency in facts.ended
         elif isinstance(trigger, RefuseReport):

@@ -210,7 +210,9 @@ class Judge:
             if objection is None:
                 raise Violation(INPUT, f"{call} is right and was refused: {answer}")
             traces = [event for shadow, event in facts.events if shadow.key == key]
-            if any(not isinstance(event.trigger, RefuseReport) for event in traces):
+            # Whoever ends some and claims the next may be given what it has lost.
+            may_leave = (RefuseReport, Claim) if call.role else RefuseReport
+            if any(not isinstance(event.trigger, may_leave) for event in traces):
                 raise Violation(FENCE, f"{call} was refused and left {traces}")
 
     def _check_answer(self, key: int, told: Trigger, answer: Task) -> None:

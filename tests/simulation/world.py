@@ -99,7 +99,7 @@ class World:
         self.seed, self.rng = seed, Random(seed)
         self.profile = Profile.draw(self.rng, steps)
         self.clock = VirtualClock()
-        self.store = SqliteStore(":memory:", clock=self.clock.now, ring=self._rung)
+        self.store = SqliteStore(":memory:", create=True, clock=self.clock.now, ring=self._rung)
         self.faults = FaultyStore(self.store, self.rng, NO_FAULTS)
         self.model = Model(self.profile.dedup_ms)
         self.checker = Checker(self.store, self.model)

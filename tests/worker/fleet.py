@@ -96,5 +96,5 @@ def open_fleet(
     url = f"sqlite:///{folder}/ledger.db"
     settings = Settings(url, str(folder / "files"), "the test", broker=broker)
     surroundings = {"PATH": os.environ["PATH"], "HOME": str(folder)} | dict(environment or {})
-    with Queue(parts=Parts(settings)) as queue:
+    with Queue(parts=Parts(settings, create=True)) as queue:
         yield Fleet(folder, queue, surroundings, io.StringIO(), [])

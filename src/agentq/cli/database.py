@@ -8,7 +8,7 @@ import click
 
 from agentq.cli.options import command, group
 from agentq.cli.screen import Styled, emit_json, say, show_fields
-from agentq.cli.session import Session, pass_session, refuse_missing
+from agentq.cli.session import Session, pass_session
 from agentq.core.errors import AgentqError
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ def open_unchecked(settings: Settings) -> Store:
     """The store whatever its schema; closed when the command ends."""
     from agentq.wiring import open_store_unchecked
 
-    refuse_missing(settings)
     store = open_store_unchecked(settings)
     click.get_current_context().find_root().call_on_close(store.close)
     return store
@@ -58,7 +57,7 @@ def db_status(session: Session) -> None:
 def schema_state(settings: Settings, version: int) -> tuple[str, str]:
     """Whether this agentq can work with that schema, and what to do if not."""
     if version == 0:
-        return "empty", "`agentq db migrate` or `agentq init` creates its tables"
+        return "empty", "there is no ledger in it; `agentq init` creates one"
     from agentq.wiring import open_parts
 
     try:
@@ -77,8 +76,12 @@ def db_migrate(session: Session) -> None:
 
     All steps happen in one transaction under the write lock: all or none.
     """
+    from agentq.wiring import open_parts
+
     store = open_unchecked(session.settings())
     before = store.schema_version()
+    if before == 0:
+        open_parts(session.settings())  # says what is there instead of a ledger
     applied: list[str] = cast("Any", store).migrate()
     if session.json:
         emit_json({"before": before, "schema": store.schema_version(), "applied": applied})

@@ -13,7 +13,7 @@ import click
 from agentq.cli.limits import limits_json
 from agentq.cli.options import command
 from agentq.cli.screen import emit_json, note, paint, say
-from agentq.cli.session import Session, pass_session
+from agentq.cli.session import Session, pass_session, refuse_memory
 from agentq.core.errors import Conflict
 from agentq.settings import without_password
 
@@ -70,10 +70,8 @@ def _make_ready(settings: Settings) -> Ready:
     from agentq.client.queue import Queue
     from agentq.wiring import open_parts
 
-    if settings.url.startswith("sqlite:"):
-        Path(settings.sqlite_path).parent.mkdir(parents=True, exist_ok=True)
     Path(settings.home).mkdir(parents=True, exist_ok=True)
-    with Queue(parts=open_parts(settings)) as queue:
+    with Queue(parts=open_parts(settings, create=True)) as queue:
         changed = _apply_limits(queue, settings)
         users: list[str] = []
         if settings.broker:
@@ -145,6 +143,7 @@ def _settings(session: Session, broker: str | None, artifacts: str | None) -> Ch
         undo, done = file.unlink, [f"{FILE_NAME} written"]
     try:
         settings = read_file(file)
+        refuse_memory(settings)
         _check_counts(settings, broker)
     except BaseException:
         undo()
@@ -157,6 +156,7 @@ def _of_environment(broker: str | None, artifacts: str | None) -> Chosen:
     from agentq.settings import load_settings
 
     settings = load_settings()
+    refuse_memory(settings)
     if artifacts and artifacts != settings.artifacts_root:
         raise Conflict(
             f"AGENTQ_URL names the ledger, and artifacts are in {settings.artifacts_root} then."
@@ -186,11 +186,11 @@ def _check_counts(settings: Settings, broker: str | None) -> None:
 
 def _first_text(session: Session, broker: str | None, artifacts: str | None) -> tuple[str, bool]:
     """What a new agentq.toml says, and whether it holds a password."""
-    from agentq.settings import TEMPLATE, load_settings
+    from agentq.settings import TEMPLATE
 
     url, root = "sqlite:///.agentq/ledger.db", ".agentq"
     if session.url is not None:
-        named = load_settings(session.url)
+        named = session.settings()
         # The same folder that others find who know only the URL.
         url, root = named.url, named.artifacts_root
     text = TEMPLATE.format(url=_toml(url), root=_toml(artifacts or root))

@@ -151,8 +151,8 @@ def _report(
 
 
 def _undo(session: Session, settings: Settings, yes: bool) -> None:
-    from agentq.cli.session import refuse_missing
     from agentq.client.moving_undo import undo as open_again
+    from agentq.wiring import refuse_missing
 
     refuse_missing(settings)
     lifted = open_again(settings, even_if_moved=yes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import TYPE_CHECKING
 
@@ -32,16 +31,16 @@ class Session:
     def settings(self) -> Settings:
         from agentq.settings import load_settings
 
-        return load_settings(self.url)
+        settings = load_settings(self.url)
+        refuse_memory(settings)
+        return settings
 
     def parts(self) -> Parts:
         """What these settings name, opened; closed when the command ends."""
         if self._parts is None:
             from agentq.wiring import open_parts
 
-            settings = self.settings()
-            refuse_missing(settings)
-            self._parts = open_parts(settings)
+            self._parts = open_parts(self.settings())
             click.get_current_context().find_root().call_on_close(self._parts.close)
         return self._parts
 
@@ -131,32 +130,19 @@ class Session:
         )
 
 
-def refuse_missing(settings: Settings) -> None:
-    """Opening would create it: a ledger that has gone, or a slip in its name, must not pass."""
+def refuse_memory(settings: Settings) -> None:
+    """Refuse a ledger that ends with the command: what it accepts would be forgotten."""
     from agentq.settings import MEMORY
 
-    if not settings.url.startswith("sqlite:") or settings.sqlite_path == MEMORY:
+    if not settings.url.startswith("sqlite:") or settings.sqlite_path != MEMORY:
         return
-    denied = False
-    try:
-        os.stat(settings.sqlite_path)  # noqa: PTH116 - start-up: no pathlib for one call
-    except OSError as error:
-        denied = isinstance(error, PermissionError)
-    else:
-        return
-    from agentq.core.errors import Unavailable
+    from agentq.core.errors import Invalid
 
-    if denied:  # it may well be there
-        raise Unavailable(
-            f"User {os.geteuid()} may not enter the folder of the ledger {settings.sqlite_path},"
-            f" which {_who_says(settings)} names: permission denied. Nothing was changed.",
-            "Run it as a user who may, or let the owner of the folder give the right.",
-        )
-    raise Unavailable(
-        f"There is no ledger at {settings.sqlite_path}, which {_who_says(settings)} names."
-        " Nothing was created.",
-        "`agentq init` makes an empty one; if there was one, bring it back from a backup.",
-        code="no_ledger",
+    raise Invalid(
+        f"{_who_says(settings)} names a ledger in memory, which ends with this command: whatever it"
+        " accepted would be forgotten. Nothing was done.",
+        "Name a file (sqlite:///ledger.db) or a server. A program may have one in memory:"
+        ' `Queue.create("sqlite://:memory:")`.',
     )
 
 

@@ -73,10 +73,14 @@ def up(
     as_json = log_json or session.json
     _log_to_stderr(as_json=as_json)
     with _output(quiet=no_workers) as output:
-        keep = keep or queue.parts.settings.keep
-        options = Options(float(term), keep, not no_workers, grace, health, output=output)
+        settings = queue.parts.settings
+        listed = {} if no_workers else settings.workers
+        roles = [role for role, each in listed.items() if each.agent or each.command]
+        options = Options(float(term), keep or settings.keep, grace, health, output=output)
         daemon = Daemon(
-            queue,
+            queue.parts,
+            queue.holder,
+            roles,
             options,
             command=lambda role: worker_command(role, grace, as_json=as_json),
         )

@@ -190,6 +190,7 @@ _FIELDS: dict[str, tuple[str, _Reader]] = {
     )) for name in ("budget", "tree_budget")},
     "labels": ("labels", _labels),
     "next": ("next", _texts),
+    "next_tasks": ("next", _texts),
 }  # fmt: skip
 
 
@@ -213,7 +214,7 @@ def _check_fields(
                 f"{where} and {written[target]} say the same twice.", "Leave one of them out."
             )
         written[target] = name
-        read = _next(where, value, chain) if name == "next" else reader(where, value)
+        read = _next(where, value, chain) if target == "next" else reader(where, value)
         if read is not None:
             checked[target] = read
     _join(checked, source, lines)

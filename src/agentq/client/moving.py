@@ -75,7 +75,7 @@ def move(
         if each.url.startswith("sqlite:") and each.sqlite_path == MEMORY:
             raise Invalid("A ledger in memory cannot be moved.", "Name a file or a server.")
     with ExitStack() as stack:
-        target = open_parts(settings)  # makes the tables of an empty database
+        target = open_parts(settings, create=True)
         stack.callback(target.close)
         old = open_copy(source.settings)
         stack.callback(old.close)

@@ -51,9 +51,10 @@ class Queue(Speaking):
     """A durable work queue.
 
     `Queue()` finds the nearest `agentq.toml` upward or `AGENTQ_URL`; `Queue("sqlite:///work.db")`
-    and `Queue("postgresql://…")` name a ledger. Safe to use from several threads.
+    and `Queue("postgresql://…")` name a ledger that is there. `Queue.create(…)` makes one first if
+    it is not. Safe to use from several threads.
 
-    >>> q = Queue("sqlite://:memory:")
+    >>> q = Queue.create("sqlite://:memory:")
     >>> task = q.submit(to="review-worker", instructions="Look for risks.")
     >>> with q.claim("review-worker") as claim:
     ...     _ = claim.complete(summary="none found")
@@ -65,6 +66,14 @@ class Queue(Speaking):
         super().__init__(parts or open_parts(load_settings(url)))
         self.heartbeats = Heartbeats(self.ledger)
         self.holder = default_holder()
+
+    @classmethod
+    def create(cls, url: str | None = None) -> Self:
+        """Open a ledger, and make it first if it is not there; doing it again is safe.
+
+        `sqlite://:memory:` gives one that ends with the program, for tests and examples.
+        """
+        return cls(parts=open_parts(load_settings(url), create=True))
 
     def __enter__(self) -> Self:
         return self
@@ -132,7 +141,7 @@ class Queue(Speaking):
     def _settle_contexts(
         self, staged: Sequence[tuple[str, str]], accepted: set[str], specs: Sequence[Spec]
     ) -> None:
-        waiting = {child.id for spec in specs if spec.id in accepted for child in spec.next}
+        waiting = {child.id for spec in specs if spec.id in accepted for child in _all_next(spec)}
         for task_id, sha256 in staged:
             if task_id in accepted:
                 self.publish_context(task_id, sha256)
@@ -360,6 +369,11 @@ class Queue(Speaking):
             return task is not None and task.spec.context_sha256 == sha256
 
         self.artifacts.sweep(self.store.now() - _ORPHAN_MS, is_wanted)
+
+
+def _all_next(spec: Spec) -> list[Spec]:
+    """Everything that a task names as next, to any depth."""
+    return [each for child in spec.next for each in (child, *_all_next(child))]
 
 
 def _reports(done: Sequence[tuple[Claim, str]]) -> list[tuple[int, Trigger]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from agentq.client.claim import Content, Result, as_source, result_source
@@ -17,15 +17,19 @@ from agentq.client.reading import Reading
 from agentq.contracts.artifacts import Stored
 from agentq.contracts.store import CircuitRow, Lease
 from agentq.core.durations import parse_duration
-from agentq.core.errors import Conflict, Refused, Stale, Unavailable
+from agentq.core.errors import AgentqError, Conflict, Refused, Stale, Unavailable
+from agentq.core.gates import missing_evidence
 from agentq.core.limits import SUMMARY_CHARS_MAX, shorten
 from agentq.core.secrets import redact
 from agentq.core.states import State
+from agentq.core.steps import stale
 from agentq.core.task import NOTHING, Amounts, Task
 from agentq.core.triggers import AddArtifact, FailureKind, Report, Resolution, Ruling
+from agentq.core.words import check_trigger
 from agentq.settings import default_holder
 
 RESULTS_LANE = "results"
+RESULT_NAME = "result.md"
 #: A claim made for one command, whose process does not stay to renew it.
 COMMAND_LEASE_MS = 15 * 60 * 1000
 
@@ -51,21 +55,22 @@ class Speaking(Reading):
         """The key, task and epoch that a caller without a `Claim` speaks for.
 
         The epoch may be left out only while there has been just one attempt: then it cannot be
-        mistaken. A task that nobody has claimed yet is claimed for a caller that names its role.
+        mistaken. It is 0 of a task that can be claimed for a caller that names its role.
         """
         key, task = self.views.find(ref)
+        if who and who != task.to:
+            raise Refused(
+                f"{task.id} is for {task.to}; {who} cannot report it. Nothing was recorded.",
+                f"Whoever does the work of {task.to} reports it: --from {task.to}.",
+                code="wrong_role",
+            )
         if epoch is not None:
             return key, task, epoch
         if task.epoch == 0 and who and task.state is State.READY:
-            if who != task.to:
-                raise Refused(
-                    f"{task.id} is for {task.to} and not claimed; {who} cannot report it.",
-                    f"Claim it first: `agentq claim {task.id} --as {task.to}`.",
-                    code="not_claimed",
-                )
-            held = self.ledger.claim_task(key, who, COMMAND_LEASE_MS)
-            return key, held.task, held.task.epoch
-        if task.epoch <= 1:
+            return key, task, 0
+        if task.epoch == 0:
+            raise stale(task, 0)
+        if task.epoch == 1:
             return key, task, task.epoch
         raise Stale(
             f"{task.id} has had {task.epoch} attempts, so it matters which one speaks."
@@ -87,8 +92,38 @@ class Speaking(Reading):
         cost: Amounts = NOTHING,
     ) -> Task:
         """Report an attempt complete by the task's id. See `_attempt` for when to say the epoch."""
-        key, task, epoch = self._attempt(ref, epoch, sender)
-        return self.report(key, task, epoch, summary, result, cost)
+        name = "" if result is None else RESULT_NAME
+        report = Report(epoch or 0, brief(summary), name, cost=cost)
+        check_trigger(report)
+        with self._reporting(ref, epoch, sender, report) as (key, task, speaks):
+            return self.report(key, task, speaks, summary, result, cost)
+
+    @contextlib.contextmanager
+    def _reporting(
+        self, ref: str, epoch: int | None, who: str, report: Report | None = None
+    ) -> Iterator[tuple[int, Task, int]]:
+        """The attempt to report. One that nobody has claimed is claimed for the report alone: if
+        that is refused, the task goes back to the queue at once."""
+        key, task, speaks = self._attempt(ref, epoch, who)
+        if speaks or epoch is not None:
+            yield key, task, speaks
+            return
+        missing = missing_evidence(task.spec, report) if report is not None else []
+        if missing:
+            raise Refused(
+                f"{task.id} expects the artifacts {', '.join(missing)}, and nobody has claimed it"
+                " who could have added them. Nothing was claimed.",
+                f"Claim it first (`agentq claim {task.id} --as {who}`), add them with `agentq"
+                " artifacts put`, and report then.",
+                code="evidence_missing",
+            )
+        task = self.ledger.claim_task(key, who, COMMAND_LEASE_MS).task
+        try:
+            yield key, task, task.epoch
+        except BaseException:
+            with contextlib.suppress(AgentqError):
+                self.ledger.release(key, task.epoch, "its report was refused")
+            raise
 
     def report(
         self,
@@ -105,7 +140,7 @@ class Speaking(Reading):
         if isinstance(result, Stored):
             name, sha256 = result.name, result.sha256
         elif result is not None and (verified or not task.memo.gated):
-            name, source = "result.md", result_source(result)
+            name, source = RESULT_NAME, result_source(result)
             try:
                 sha256 = self.put_artifact(key, task.id, epoch, name, source).sha256
             except Stale:
@@ -154,8 +189,9 @@ class Speaking(Reading):
         epoch: int | None = None,
         sender: str = "",
     ) -> Task:
-        key, _, epoch = self._attempt(ref, epoch, sender)
-        return self.ledger.fail(key, epoch, brief(reason), FailureKind(kind))
+        failure = FailureKind(kind)
+        with self._reporting(ref, epoch, sender) as (key, _, speaks):
+            return self.ledger.fail(key, speaks, brief(reason), failure)
 
     def progress(self, ref: str, percent: int, note: str = "", *, epoch: int | None = None) -> Task:
         key, _, epoch = self._attempt(ref, epoch, "")

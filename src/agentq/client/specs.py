@@ -74,8 +74,8 @@ _DURATIONS = {
 }
 _OTHERS = (
     "id", "task_id", "from", "sender", "priority", "after", "on_dependency_failure", "next",
-    "resource", "resources", "expect", "expected_output", "budget", "budget_usd", "tree_budget",
-    "tree_budget_usd", "labels", "file", "context",
+    "next_tasks", "resource", "resources", "expect", "expected_output", "budget", "budget_usd",
+    "tree_budget", "tree_budget_usd", "labels", "file", "context",
 )  # fmt: skip
 FIELDS = (*_PLAIN, *_DURATIONS, *_DURATIONS.values(), *_OTHERS)
 
@@ -172,7 +172,7 @@ def _child_fields(child: Any, base: Path | None) -> Mapping[str, Any]:
 
 def _with_file(fields: Mapping[str, Any], base: Path | None) -> dict[str, Any]:
     """Fields of the task file, overridden by those given beside it; its text is the context."""
-    merged = dict(fields)
+    merged = _with_next(fields)
     file = merged.pop("file", None)
     if file is None:
         return merged
@@ -188,11 +188,30 @@ def _with_file(fields: Mapping[str, Any], base: Path | None) -> dict[str, Any]:
     if parsed.body.strip():
         merged.setdefault("context", parsed.body)
         merged.setdefault("instructions", _first_line(parsed.body))
-    if parsed.fields.get("next") and "next" not in fields:
-        merged["next"] = [
-            str(path.parent / each) for each in _listed("next", parsed.fields["next"])
-        ]
+    if parsed.fields.get("next") and merged["next"] is parsed.fields["next"]:
+        merged["next"] = _beside(path.parent, merged["next"])
     return merged
+
+
+def _with_next(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields with what comes next under its one name."""
+    plain = dict(fields)
+    following = plain.pop("next_tasks", None)
+    if following is None:
+        return plain
+    if plain.get("next") is not None:
+        raise Invalid("next and next_tasks say the same twice.", "Leave one of them out.")
+    return {**plain, "next": following}
+
+
+def _beside(folder: Path, following: Any) -> list[Any]:
+    """What comes next, its paths read from the folder of the file that names them."""
+    return [
+        {**each, "next": _beside(folder, each.get("next"))}
+        if isinstance(each, Mapping)
+        else str(folder / each)
+        for each in _listed("next", following)
+    ]
 
 
 def _first_line(body: str) -> str:

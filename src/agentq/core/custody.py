@@ -44,7 +44,7 @@ def claim(task: Task, trigger: t.Claim, now: int) -> Step:
     memo = task.memo
     if memo is not EMPTY_MEMO:
         memo = replace(
-            memo, report=None, progress_percent=-1, progress_note="", reason="", reason_kind="",
+            memo, progress_percent=-1, progress_note="", reason="", reason_kind="",
             gated=trigger.gated,
         )  # fmt: skip
     elif trigger.gated:
@@ -128,7 +128,7 @@ def report(task: Task, trigger: t.Report, now: int) -> Step:
     if memo is EMPTY_MEMO:
         memo = Memo(report=reported)  # by far the most common: nothing else to carry over
     else:
-        memo = replace(memo, report=reported, remind_at=0)
+        memo = replace(memo, report=reported)
     if task.spec.review:
         memo = replace(memo, remind_at=now + REMINDER_MS)
         wanted = Notify("review_wanted", trigger.summary)

@@ -59,13 +59,19 @@ def wrong_kind(name: str, kind: type, value: object) -> Invalid:
     return Invalid(f"The field {name} takes {word}, got {str(value)[:80]!r}.", "Mend that field.")
 
 
+def first_wrong_kind(
+    names: tuple[str, ...], kinds: tuple[type, ...], values: tuple[Any, ...]
+) -> Invalid:
+    """What to say of the first value that is not of its field's kind; there must be one."""
+    each = zip(names, kinds, values, strict=True)
+    return wrong_kind(*next(held for held in each if type(held[2]) is not held[1]))
+
+
 def check_kinds(spec: Spec) -> None:
     """Raise `Invalid`, naming the field, unless every value is of its field's kind."""
     values = _values(spec)
     if tuple(map(type, values)) != KINDS:
-        for name, kind, value in zip(NAMES, KINDS, values, strict=True):
-            if type(value) is not kind:
-                raise wrong_kind(name, kind, value)
+        raise first_wrong_kind(NAMES, KINDS, values)
     if spec.after or spec.resources:
         _check_texts("after", spec.after)
         _check_texts("resources", spec.resources)

@@ -64,9 +64,7 @@ def verdict(task: Task, trigger: t.Verdict, now: int) -> Step:
 
 def cancel(task: Task, trigger: t.Cancel, now: int) -> Step:
     reason = f"cancelled by {trigger.by}" + (f": {trigger.reason}" if trigger.reason else "")
-    memo = replace(
-        task.memo, reason=reason, reason_kind="cancelled", waiting_on=(), not_before=0, remind_at=0
-    )
+    memo = replace(task.memo, reason=reason, reason_kind="cancelled")
     step = over(task.spec, State.CANCELLED, "cancelled", memo, reason)
     if task.holder:
         step.effects = (StopHolder(task.holder, task.epoch), *step.effects)
@@ -84,8 +82,8 @@ def requeue(task: Task, trigger: t.Requeue, now: int) -> Step:
     text = trigger.reason or (f"was {task.state}: {task.memo.reason}" if task.memo.reason else "")
     memo = annotated(
         task.memo, now, trigger.by, "requeue", text,
-        failures=0, crashes=0, rounds=0, reason="", reason_kind="", report=None, not_before=0,
-        waiting_on=trigger.waiting_on, reopened_at=now, asked_at=0, remind_at=0,
+        failures=0, crashes=0, rounds=0, reason="", reason_kind="", report=None,
+        waiting_on=trigger.waiting_on, reopened_at=now, asked_at=0,
     )  # fmt: skip
     return again(task, memo, now, "requeued")
 

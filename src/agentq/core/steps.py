@@ -69,6 +69,15 @@ _REMEDY = {
 
 
 def stale(task: Task, epoch: int) -> Stale:
+    if task.epoch == 0 and task.state not in TERMINAL:
+        ready = task.state is State.READY
+        return Stale(
+            f"Nobody has claimed {task.id} yet: it is {task.state}. Nothing was recorded.",
+            f"Claim it first: `agentq claim {task.id} --as {task.to}`."
+            if ready
+            else f"`agentq explain {task.id}` says what it waits for; then it can be claimed.",
+            code="not_claimed",
+        )
     held = "held by another attempt" if task.holder else "not held"
     if task.state in TERMINAL:
         held = "over"

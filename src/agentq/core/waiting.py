@@ -34,7 +34,7 @@ def _dependency_verdict(spec: Spec, memo: Memo, dependency: str, outcome: State)
     if outcome is State.COMPLETE or spec.on_dependency_failure is OnDependencyFailure.RUN:
         return None
     reason = f"its dependency {dependency} is {outcome}"
-    memo = replace(memo, waiting_on=(), not_before=0, reason=reason, reason_kind="dependency")
+    memo = replace(memo, reason=reason, reason_kind="dependency")
     if spec.on_dependency_failure is OnDependencyFailure.SKIP:
         return over(spec, State.CANCELLED, "skipped", memo, reason)
     return over(spec, State.FAILED, "failed", memo, reason)
@@ -97,7 +97,7 @@ def reject(task: Task, trigger: t.Reject, now: int) -> Step:
             code="wrong_state",
         )
     reason = f"rejected by {trigger.by}" + (f": {trigger.reason}" if trigger.reason else "")
-    memo = replace(task.memo, reason=reason, reason_kind="rejected", remind_at=0)
+    memo = replace(task.memo, reason=reason, reason_kind="rejected")
     return over(task.spec, State.FAILED, "rejected", memo, reason)
 
 
@@ -111,7 +111,7 @@ def tick(task: Task, trigger: t.Tick, now: int) -> Step:
     expires_at = expiry(task.spec, task.memo, task.submitted_at, task.epoch)
     if task.state in (State.PENDING, State.READY) and expires_at and now >= expires_at:
         reason = f"its time to live of {task.spec.ttl_seconds} s passed before it started"
-        memo = replace(task.memo, reason=reason, reason_kind="expired", not_before=0)
+        memo = replace(task.memo, reason=reason, reason_kind="expired")
         return over(task.spec, State.EXPIRED, "expired", memo, reason)
     if task.state is State.PENDING:
         return _pending_tick(task, now)

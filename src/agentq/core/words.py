@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any
 
 from agentq.core.errors import Invalid
-from agentq.core.kinds import check_amounts, is_readable, wrong_kind
+from agentq.core.kinds import check_amounts, first_wrong_kind, is_readable, wrong_kind
 from agentq.core.limits import (
     NAME_CHARS_MAX,
     NOTE_CHARS_MAX,
@@ -93,9 +93,7 @@ def check_trigger(trigger: Trigger) -> None:
     shape = _shape(kind)
     values = shape.values(trigger)
     if tuple(map(type, values)) != shape.kinds:
-        for name, held, value in zip(shape.names, shape.kinds, values, strict=True):
-            if type(value) is not held:
-                raise wrong_kind(name, held, value)
+        raise first_wrong_kind(shape.names, shape.kinds, values)
     for place, name, limit, required in shape.texts:
         text = values[place]
         if text:
@@ -137,8 +135,7 @@ def _check_other(name: str, kind: type, value: Any) -> None:
         if not 0 <= value <= 1:
             raise Invalid(f"{_called(name)} must be from 0 to 1, got {value}.")
     elif kind is Amounts:
-        if value is not NOTHING:
-            check_amounts(name, value)
+        check_amounts(name, value)
     else:
         for each in value:
             if type(each) is str:

@@ -19,7 +19,7 @@ from agentq.core.task import Priority, Task
 
 if TYPE_CHECKING:
     from agentq.contracts.artifacts import ArtifactStore
-    from agentq.daemon.outbox import Leaving
+    from agentq.contracts.service_values import OutboundEffect
 
 #: As the broker counts: the most urgent is the highest.
 _PRIORITIES = {Priority.URGENT: 9, Priority.HIGH: 6, Priority.NORMAL: 3, Priority.LOW: 0}
@@ -50,21 +50,21 @@ def announcement(task: Task, id: str, now: int, artifacts: ArtifactStore) -> Mes
     )
 
 
-def stop_word(effect: Leaving) -> Message:
+def stop_word(effect: OutboundEffect) -> Message:
     """The word to a holder that it should look at what it holds. Nobody there: nothing lost."""
-    holder, epoch = str(effect.said["holder"]), int(effect.said["epoch"])
+    holder, epoch = str(effect.data["holder"]), int(effect.data["epoch"])
     envelope = {"v": 1, "task_id": effect.task.id, "epoch": epoch, "to": holder, "stop": True}
     return Message(
         message_id(effect.id), CONTROL, stop_key(holder), encode(envelope), mandatory=False
     )
 
 
-def reply(effect: Leaving, artifacts: ArtifactStore) -> Message | None:
+def reply(effect: OutboundEffect, artifacts: ArtifactStore) -> Message | None:
     """The outcome, for the coordinator that asked; None if it named no place for results."""
-    reply_to = str(effect.said["reply_to"])
+    reply_to = str(effect.data["reply_to"])
     if not is_results_queue(reply_to):
         return None
-    task, status = effect.task, str(effect.said["status"])
+    task, status = effect.task, str(effect.data["status"])
     report = task.memo.report
     done = status == "completed" and report is not None and report.result
     epoch = report.epoch if report is not None else task.epoch
@@ -76,7 +76,7 @@ def reply(effect: Leaving, artifacts: ArtifactStore) -> Message | None:
     envelope = result_envelope(
         task,
         status,
-        str(effect.said.get("summary", "")),
+        str(effect.data.get("summary", "")),
         result_ref=artifacts.result_ref(task.id) if done else "",
         artifacts=evidence[:_ARTIFACTS_MAX],
     )

@@ -2,7 +2,7 @@
 
 Any part may be killed at any moment, this process too: what they do is in the ledger or is done
 again. Several may run for safety, on one machine or on many; loops that should run once run where
-their term is (see `ledger.terms`), workers run everywhere.
+their term is (see `daemon.leader`), workers run everywhere.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import secrets
 import select
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agentq.core.access import SYSTEM
 from agentq.core.errors import AgentqError
 from agentq.daemon.leader import TERM_SECONDS, Leader
 from agentq.daemon.loop import Alarm, Loop, Runner, log
@@ -28,12 +29,11 @@ from agentq.daemon.loops.relay import Relay
 from agentq.daemon.loops.reply import Replies
 from agentq.daemon.loops.results import Results
 from agentq.daemon.loops.room import Room
-from agentq.daemon.outbox import Outbox
 from agentq.daemon.post import Post
 from agentq.daemon.workers import Workers, worker_command
 
 if TYPE_CHECKING:
-    from agentq.client.queue import Queue
+    from agentq.contracts.installation import Installation
 
 #: What goes to the broker, and is stored in the outbox for it.
 BROKER_LANES = frozenset({"delivery", "reply"})
@@ -56,7 +56,6 @@ class Options:
     term: float = TERM_SECONDS
     #: Delete tasks that ended longer ago; 0: never.
     keep: int = 0
-    workers: bool = True
     #: What agents get to finish when all ends.
     grace: int = 30
     health: Path | None = None
@@ -70,61 +69,58 @@ class Daemon:
 
     def __init__(
         self,
-        queue: Queue,
+        installation: Installation,
+        holder: str,
+        roles: Sequence[str] = (),
         options: Options | None = None,
         *,
         command: Callable[[str], list[str]] | None = None,
     ) -> None:
+        """`holder` names this process; `roles` are those that it keeps a worker for each."""
         self.options = options or Options()
-        self._queue = queue
-        self._parts = queue.parts
+        self._installation = installation
+        self._service = installation.service
         self._alarm = Alarm()
         self._stopping = self._hurry = False
         self._health_at = 0.0
         self._health_trouble = ""
         loops = self._make_loops()
         self.leader = Leader(
-            self._parts.service,
+            self._service,
             sorted({loop.term for loop, _ in loops if loop.term}),
-            f"{queue.holder}:{secrets.token_hex(3)}",
+            f"{holder}:{secrets.token_hex(3)}",
             self.options.term,
             self._gained,
         )
         self.runners = [
-            Runner(loop, self._parts.bell, self.leader.holds, alarm=alarm, ended=self._alarm.ring)
+            Runner(loop, installation.bell, self.leader.holds, alarm=alarm, ended=self._alarm.ring)
             for loop, alarm in [(self.leader, None), *loops]
         ]
         grace = self.options.grace
         self.workers = Workers(
-            self._roles(),
+            list(roles),
             command or (lambda role: worker_command(role, grace)),
             output=self.options.output,
         )
 
-    def _roles(self) -> list[str]:
-        if not self.options.workers:
-            return []
-        listed = self._parts.settings.workers.items()
-        return [role for role, settings in listed if settings.agent or settings.command]
-
     def _make_loops(self) -> list[tuple[Loop, Alarm | None]]:
-        parts, outbox = self._parts, Outbox(self._parts.store)
+        installation, service = self._installation, self._service
         loops: list[tuple[Loop, Alarm | None]] = [
-            (Due(parts), None),
-            (Results(parts, outbox), None),
-            (Prune(self._queue, self.options.keep), None),
+            (Due(service), None),
+            (Results(service), None),
+            (Prune(service, self.options.keep), None),
         ]
-        if parts.publisher is None:
+        if installation.publisher is None:
             return loops
-        post = Post(parts.publisher, lambda: self.nudge("reconcile"))
+        post = Post(installation.publisher, lambda: self.nudge("reconcile"))
         alarm = Alarm()
         return [
             *loops,
-            (Relay(parts, outbox, post, lambda: self.nudge("room")), None),
-            (Replies(parts, outbox, post, lambda: self.nudge("relay")), None),
-            (Reconcile(parts, post, every=self.options.reconcile), None),
-            (Room(parts, post), None),
-            (Ingest(parts, post, alarm), alarm),
+            (Relay(installation, post, lambda: self.nudge("room")), None),
+            (Replies(installation, post, lambda: self.nudge("relay")), None),
+            (Reconcile(installation, post, every=self.options.reconcile), None),
+            (Room(installation, post), None),
+            (Ingest(installation, post, alarm), alarm),
         ]
 
     # -- from outside ------------------------------------------------------------------------------
@@ -191,11 +187,11 @@ class Daemon:
             raise error
 
     def _check_lanes(self) -> None:
-        missing = BROKER_LANES - self._parts.store.read(lambda reader: reader.lanes())
-        if self._parts.publisher is None and len(missing) < len(BROKER_LANES):
+        missing = BROKER_LANES - self._service.lanes(SYSTEM)
+        if self._installation.publisher is None and len(missing) < len(BROKER_LANES):
             log.warning("up: messages for a broker are stored, and the settings here name none."
                         " They wait for an `agentq up` that knows it.")  # fmt: skip
-        elif self._parts.publisher is not None and missing:
+        elif self._installation.publisher is not None and missing:
             log.warning("up: tasks are not announced to the broker yet; `agentq init --broker URL`"
                         " prepares it.")  # fmt: skip
 

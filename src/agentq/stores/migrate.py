@@ -42,3 +42,13 @@ def check_version(version: int, dialect: str, where: str, *, may_be_older: bool 
             "Run `agentq db migrate` (and take a backup first: `agentq db backup`).",
             code="older_schema",
         )
+
+
+def no_ledger(where: str) -> Unavailable:
+    """The error of opening a ledger at a place where none was ever created."""
+    return Unavailable(
+        f"There is no ledger at {where}. Nothing was created.",
+        "`agentq init` or `Queue.create(url)` makes an empty one; if there was one, bring it back"
+        " from a backup.",
+        code="no_ledger",
+    )

@@ -22,7 +22,7 @@ from agentq.contracts.doorbell import ROLES_TOPIC
 from agentq.contracts.store import EventRow, Reader, RunAgain, T, Tx
 from agentq.core.errors import AgentqError, Invalid, Unavailable
 from agentq.stores import postgres_care as care
-from agentq.stores.migrate import check_version
+from agentq.stores.migrate import check_version, no_ledger
 from agentq.stores.postgres_clock import ServerClock
 from agentq.stores.postgres_limits import ANY_PATH, Limits, is_unwanted
 from agentq.stores.postgres_pool import Away, Pool
@@ -59,6 +59,7 @@ class PostgresStore:
         *,
         clock: Callable[[], int] | None = None,
         check_schema: bool = True,
+        create: bool = False,
         patience_seconds: float = PATIENCE_SECONDS,
         limits: Limits | None = None,
     ) -> None:
@@ -80,6 +81,8 @@ class PostgresStore:
             version = self.schema_version()
             self._patience = patience_seconds
             if check_schema and version == 0:
+                if not create:
+                    raise no_ledger(self.where)
                 self.migrate()
             elif check_schema:
                 check_version(version, "postgres", self.where)

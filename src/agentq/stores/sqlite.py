@@ -18,8 +18,8 @@ import apsw
 
 from agentq.contracts.doorbell import ROLES_TOPIC
 from agentq.contracts.store import Changes, Reader, RunAgain, T, Tx
-from agentq.core.errors import AgentqError, Invalid, Unavailable
-from agentq.stores.migrate import check_version, migrations
+from agentq.core.errors import AgentqError, Damaged, Invalid, Unavailable
+from agentq.stores.migrate import check_version, migrations, no_ledger
 from agentq.stores.sqlite_rows import SqliteTx
 from agentq.stores.statements import statements
 
@@ -42,6 +42,7 @@ class SqliteStore:
         clock: Callable[[], int] = wall_clock_ms,
         ring: Callable[[Iterable[str]], None] | None = None,
         check_schema: bool = True,
+        create: bool = False,
     ) -> None:
         self.path = path
         self.now = clock
@@ -51,17 +52,24 @@ class SqliteStore:
         self._idle: list[SqliteTx] = []
         self._roles: dict[str, int] = {}
         self._opened: list[apsw.Connection] = []
-        self._writer = self._connect()
-        if check_schema:
-            with self._translated():
-                self._check_schema()
+        if create and path != ":memory:":
+            from agentq.stores.sqlite_creation import create_file
+
+            create_file(path, _blank)
+        self._writer = self._open()
+        with self._translated():
+            if check_schema:
+                self._check_schema(create)
+            if check_schema or self.schema_version():
+                self._tune(self._writer)
         self._tx = SqliteTx(self._writer, self._sql, self.now)
 
     # -- connections -----------------------------------------------------------------------------
 
-    def _connect(self) -> apsw.Connection:
+    def _open(self) -> apsw.Connection:
         with self._translated():
-            connection = apsw.Connection(self.path)
+            connection = apsw.Connection(self.path, flags=apsw.SQLITE_OPEN_READWRITE)
+            self._opened.append(connection)
             connection.set_busy_handler(_patient(BUSY_SECONDS))
             # Without it a statement may be planned anew for each set of values, though there are no
             # statistics to plan by: that was nine tenths of the time of picking a task.
@@ -69,16 +77,22 @@ class SqliteStore:
             # A commit touches half a dozen small rows, each on a page of its own: with half-size
             # pages there is half as much to write and sync. (Takes effect on a new file only.)
             connection.execute("PRAGMA page_size = 2048")
-            _switch_to_wal(connection)
-            connection.execute("PRAGMA synchronous = FULL")
-            connection.execute("PRAGMA cache_size = -16000")
-            self._opened.append(connection)
             return connection
 
-    def _check_schema(self) -> None:
+    def _tune(self, connection: apsw.Connection) -> None:
+        """Set what is written into the file, once it is known to be a ledger."""
+        _switch_to_wal(connection)
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA cache_size = -16000")
+
+    def _check_schema(self, create: bool) -> None:
         version = self.schema_version()
-        if version == 0:
+        if version == 0 and create and self.path == ":memory:":
             self.migrate()
+        elif version == 0:
+            from agentq.stores.sqlite_creation import not_a_ledger
+
+            raise not_a_ledger(self.path)
         else:
             check_version(version, "sqlite", self.path)
 
@@ -165,7 +179,9 @@ class SqliteStore:
         try:
             return self._idle.pop()
         except IndexError:
-            return SqliteTx(self._connect(), self._sql, self.now)
+            connection = self._open()
+            self._tune(connection)
+            return SqliteTx(connection, self._sql, self.now)
 
     def number_events(self) -> int:
         """The last position: whoever writes gives events theirs, since writers take turns."""
@@ -220,6 +236,15 @@ class SqliteStore:
 def _sqlite(reader: Reader) -> SqliteTx:
     assert isinstance(reader, SqliteTx)
     return reader
+
+
+def _blank() -> bytes:
+    """The bytes of a ledger in which nothing has happened yet."""
+    store = SqliteStore(":memory:", create=True)
+    try:
+        return store._writer.serialize("main")  # noqa: SLF001 - our own
+    finally:
+        store.close()
 
 
 def _patient(seconds: float) -> Callable[[int], bool]:
@@ -281,9 +306,9 @@ def _disk_trouble(path: str) -> str:
     return "is full" if disk.f_bavail == 0 else ""
 
 
-def _lacks_folder(path: str) -> bool:
+def _lacks_file(path: str) -> bool:
     try:
-        return not Path(path).parent.is_dir()
+        return not Path(path).exists()
     except PermissionError:
         return False  # it may be there, and SQLite has said all that is known
 
@@ -319,16 +344,13 @@ def _fault_in_words(error: apsw.Error, path: str) -> AgentqError:
             "Check the permissions of the file and its folder.",
         )
     if isinstance(error, (apsw.NotADBError, apsw.CorruptError)):
-        return Unavailable(
+        return Damaged(
             f"{path} is not a readable agentq ledger: {error}. Nothing was changed.",
             "Check the path, or restore the file from a backup (`agentq db backup`).",
         )
     if isinstance(error, apsw.CantOpenError):
-        if _lacks_folder(path):
-            return Unavailable(
-                f"The folder {Path(path).parent} of the ledger does not exist.",
-                "Create it, or run `agentq init`.",
-            )
+        if _lacks_file(path):
+            return no_ledger(path)
         return Unavailable(
             f"The ledger {path} cannot be opened: {error}.", "Check the path and its permissions."
         )

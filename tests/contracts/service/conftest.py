@@ -26,7 +26,8 @@ def open_way(
         url = str(request.getfixturevalue("fresh_postgres_url"))
     else:
         url = f"sqlite:///{folder / 'ledger.db'}"
-    return open_parts(Settings(url, str(folder / "files"), "the test", four_eyes=four_eyes))
+    settings = Settings(url, str(folder / "files"), "the test", four_eyes=four_eyes)
+    return open_parts(settings, create=True)
 
 
 @pytest.fixture(params=WAYS)

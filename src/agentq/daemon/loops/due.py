@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agentq.core.access import SYSTEM
 from agentq.daemon.loop import Loop
 
 if TYPE_CHECKING:
-    from agentq.wiring import Parts
+    from agentq.contracts.service import Service
 
 #: A timer that was set meanwhile is late by no more than this: one look at an index.
 _LOOK_SECONDS = 1.0
@@ -19,17 +20,16 @@ class Due(Loop):
     name = "due"
     term = "due"
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, service: Service) -> None:
         super().__init__()
-        self._parts = parts
+        self._service = service
 
     def run_once(self) -> float:
-        store = self._parts.store
-        wake_at = self._parts.views.next_wake()
-        left = (wake_at - store.now()) / 1000 if wake_at else _LOOK_SECONDS
+        wake_at = self._service.next_wake(SYSTEM)
+        left = (wake_at - self._service.now()) / 1000 if wake_at else _LOOK_SECONDS
         if left > 0:
             return min(left, _LOOK_SECONDS)
-        changed = self._parts.ledger.tick()
+        changed = self._service.tick(SYSTEM)
         self.tally.add("moved by time", changed)
         # Nothing moved: the clock here is a little ahead, or somebody else has it locked.
         return 0.0 if changed else 0.05

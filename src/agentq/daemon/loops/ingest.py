@@ -32,9 +32,9 @@ from agentq.daemon.loop import Loop, log
 
 if TYPE_CHECKING:
     from agentq.contracts.delivery import Consumer, Received
+    from agentq.contracts.installation import Installation
     from agentq.daemon.loop import Alarm
     from agentq.daemon.post import Post
-    from agentq.wiring import Parts
 
 BATCH = 100
 #: Nobody has our answers put where we read, or where coordinators do.
@@ -51,26 +51,27 @@ class Ingest(Loop):
 
     name = "ingest"
 
-    def __init__(self, parts: Parts, post: Post, alarm: Alarm) -> None:
+    def __init__(self, installation: Installation, post: Post, alarm: Alarm) -> None:
         super().__init__()
-        self._parts = parts
+        self._installation = installation
+        self._service = installation.service
         self._post = post
         self._alarm = alarm
         self._consumer: Consumer | None = None
         #: Taken and not yet in the ledger, or not yet answered: one of the two was away.
         self._open: list[Entry] = []
         self._waiting = Waiting()
-        self._filing = Filing(parts.service, alarm.ring)
+        self._filing = Filing(installation.service, alarm.ring)
         self._trouble = ""
         self._was_full = False
 
     def run_once(self) -> float:
         if self._consumer is None:
-            self._consumer = self._parts.consumer(INGEST)
+            self._consumer = self._installation.consumer(INGEST)
         consumer = self._consumer
         if not self._open:
             self._take(consumer)
-        self._waiting.renew(self._parts.service)
+        self._waiting.renew(self._service)
         self._tell_of_files()
         self._open += self._stored()
         if self._open:
@@ -165,13 +166,13 @@ class Ingest(Loop):
         decided = self._try([letter])
         if not isinstance(decided, str):
             return decided[0]
-        self._parts.service.check_writable(SYSTEM)  # raises if the ledger is to blame
+        self._service.check_writable(SYSTEM)  # raises if the ledger is to blame
         return Verdict(Outcome.UNREADABLE, f"It cannot be taken in: {decided}")
 
     def _try(self, letters: Sequence[Letter]) -> list[Verdict] | str:
         """The verdicts, or why there are none."""
         try:
-            return self._parts.service.judge_messages(SYSTEM, letters)
+            return self._service.judge_messages(SYSTEM, letters)
         except Unavailable:
             raise
         except AgentqError as error:

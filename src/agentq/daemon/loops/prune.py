@@ -9,11 +9,12 @@ import logging
 from typing import TYPE_CHECKING
 
 from agentq.contracts.service_values import FilesLeft
+from agentq.core.access import SYSTEM
 from agentq.core.durations import DURATION_SECONDS_MAX
 from agentq.daemon.loop import Loop
 
 if TYPE_CHECKING:
-    from agentq.client.queue import Queue
+    from agentq.contracts.service import Service
 
 log = logging.getLogger("agentq.daemon")
 
@@ -28,9 +29,9 @@ class Prune(Loop):
     name = "prune"
     term = "prune"
 
-    def __init__(self, queue: Queue, keep: int = 0, *, every: float = EVERY_SECONDS) -> None:
+    def __init__(self, service: Service, keep: int = 0, *, every: float = EVERY_SECONDS) -> None:
         super().__init__()
-        self._queue = queue
+        self._service = service
         self._keep = keep
         self._every = every
         self._again = min(every, AGAIN_SECONDS)
@@ -39,7 +40,8 @@ class Prune(Loop):
     def run_once(self) -> float:
         try:
             # Names that nobody need remember and contexts that nobody wants go in any case.
-            pruned = self._queue.prune(self._keep or DURATION_SECONDS_MAX)
+            seconds = self._keep or DURATION_SECONDS_MAX
+            pruned = self._service.prune(SYSTEM, self._service.now() - seconds * 1000)
         except FilesLeft as left:
             # The runner would come back within seconds, and each time look at every task.
             if left.why != self._told:

@@ -12,15 +12,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from agentq.contracts.store import READY
+from agentq.core.access import SYSTEM
 from agentq.core.effects import Announce
-from agentq.daemon.again import AT_ONCE, Mark, announce_again, most_urgent
+from agentq.daemon.again import AT_ONCE, Mark, announce_again
 from agentq.daemon.loop import Loop, log
 
 if TYPE_CHECKING:
-    from agentq.contracts.store import Reader
+    from agentq.contracts.installation import Installation
     from agentq.daemon.post import Post
-    from agentq.wiring import Parts
 
 EVERY_SECONDS = 30.0
 #: What became ready within so long is the relay's to announce.
@@ -41,10 +40,16 @@ class Reconcile(Loop):
     term = "reconcile"
 
     def __init__(
-        self, parts: Parts, post: Post, *, every: float = EVERY_SECONDS, young_ms: int = YOUNG_MS
+        self,
+        installation: Installation,
+        post: Post,
+        *,
+        every: float = EVERY_SECONDS,
+        young_ms: int = YOUNG_MS,
     ) -> None:
         super().__init__()
-        self._parts = parts
+        self._installation = installation
+        self._service = installation.service
         self._post = post
         self._every = every
         self._young_ms = young_ms
@@ -54,12 +59,11 @@ class Reconcile(Loop):
         self._let = 0
 
     def run_once(self) -> float:
-        store = self._parts.store
         if self._let < _LET_SECONDS and self._relay_is_busy():
             self._let += 1
             return 1.0
         self._let = 0
-        ready = store.read(_unlimited_counts)
+        ready = self._unlimited_counts()
         more, young_ms = False, self._young_ms
         for role, count in ready.items():
             depth = self._post.depth(role)
@@ -70,18 +74,19 @@ class Reconcile(Loop):
                 self._connection = self._post.connections
             said = self._lately_said(role, empty=not depth)
             if count > depth:
-                before = store.now() - young_ms
+                before = self._service.now() - young_ms
                 more = self._say_again(role, count - depth, before, said) or more
         for role in self._said.keys() - ready.keys():
             del self._said[role]
         return 0.05 if more else self._every
 
     def _relay_is_busy(self) -> bool:
-        lane = Announce.lane
-        waiting = self._parts.store.read(
-            lambda reader: reader.effects(lane, AT_ONCE, due_only=True)
-        )
-        return len(waiting) == AT_ONCE
+        return len(self._service.outbox_batch(SYSTEM, Announce.lane, AT_ONCE)) == AT_ONCE
+
+    def _unlimited_counts(self) -> dict[str, int]:
+        limited = {role.name for role in self._service.roles(SYSTEM) if role.is_limited}
+        counts = self._service.ready_counts(SYSTEM)
+        return {role: count for role, count in counts.items() if role not in limited}
 
     def _lately_said(self, role: str, *, empty: bool) -> dict[Mark, float]:
         before = time.monotonic() - AGAIN_SECONDS
@@ -93,17 +98,12 @@ class Reconcile(Loop):
 
     def _say_again(self, role: str, missing: int, before: int, said: dict[Mark, float]) -> bool:
         """Announce so many that were ready before; True if some are left for the next round."""
-        tasks = most_urgent(self._parts.store, role, min(missing, ROUND_MAX), before, said)
-        taken, reason = announce_again(self._parts, self._post, tasks)
+        count = min(missing, ROUND_MAX)
+        tasks = self._service.most_urgent_ready(SYSTEM, role, count, before, said)
+        taken, reason = announce_again(self._installation, self._post, tasks)
         said.update(dict.fromkeys(taken, time.monotonic()))
         self.tally.add("announced again", len(taken))
         if reason:
             log.error("reconcile: the broker did not take hints for %s: %s.", role, reason)
             return False
         return missing > ROUND_MAX and len(tasks) == ROUND_MAX
-
-
-def _unlimited_counts(reader: Reader) -> dict[str, int]:
-    limited = {row.name for row in reader.roles() if row.is_limited}
-    counts = reader.counts(live_only=True)
-    return {row.role: row.tasks for row in counts if row.state == READY and row.role not in limited}

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING
 
 from agentq.contracts.delivery import Message
 from agentq.contracts.doorbell import ROLES_TOPIC, ROOM_TOPIC, role_topic
+from agentq.core.access import SYSTEM
 from agentq.core.effects import Announce, StopHolder
 from agentq.daemon.letters import announcement, message_id, stop_word
 from agentq.daemon.loop import Loop, log
 
 if TYPE_CHECKING:
-    from agentq.daemon.outbox import Leaving, Outbox
+    from agentq.contracts.installation import Installation
+    from agentq.contracts.service_values import OutboundEffect
     from agentq.daemon.post import Post
-    from agentq.wiring import Parts
 
 LANE = Announce.lane
 #: Effects of one round: enough to keep many in flight, few enough to stay quick.
@@ -44,13 +45,13 @@ class Relay(Loop):
     spacing = 0.01
 
     def __init__(
-        self, parts: Parts, outbox: Outbox, post: Post, idle: Callable[[], None] = lambda: None
+        self, installation: Installation, post: Post, idle: Callable[[], None] = lambda: None
     ) -> None:
         """`idle` is called when there is nothing to say; what was rung may be for others."""
         super().__init__()
         self._idle = idle
-        self._parts = parts
-        self._outbox = outbox
+        self._installation = installation
+        self._service = installation.service
         self._post = post
         self._topics = _FOR_ALL
         self._roles_at = -_ROLES_SECONDS
@@ -60,16 +61,16 @@ class Relay(Loop):
         return self._topics
 
     def run_once(self) -> float:
-        effects = self._outbox.look(LANE, BATCH)
+        effects = self._service.outbox_batch(SYSTEM, LANE, BATCH)
         # Woken for nothing to say: a new role, it may be, whose first task is on its way.
         self._learn_roles(at_once=not effects)
         if not effects:
             self._idle()
             return _POLL_SECONDS
         self._topics |= {role_topic(effect.task.to) for effect in effects}
-        now = self._parts.store.now()
-        letters: list[tuple[Leaving, Message]] = []
-        over: list[Leaving] = []
+        now = self._service.now()
+        letters: list[tuple[OutboundEffect, Message]] = []
+        over: list[OutboundEffect] = []
         for effect in effects:
             letter = self._letter(effect, now)
             if letter is None:
@@ -77,21 +78,21 @@ class Relay(Loop):
             else:
                 letters.append((effect, letter))
         said, unsaid = self._send(letters)
-        self._outbox.settle([*over, *said], unsaid)
+        self._service.settle_outbox(SYSTEM, [*over, *said], unsaid)
         self.tally.add("announced", sum(each.kind == Announce.__name__ for each in said))
         self.tally.add("told to stop", sum(each.kind == StopHolder.__name__ for each in said))
         self.tally.add("not worth saying any more", len(over))
         self.tally.add("not taken by the broker", len(unsaid))
         return 0.0 if len(effects) == BATCH else _POLL_SECONDS
 
-    def _letter(self, effect: Leaving, now: int) -> Message | None:
+    def _letter(self, effect: OutboundEffect, now: int) -> Message | None:
         if effect.kind == StopHolder.__name__:
             return stop_word(effect)
-        return announcement(effect.task, message_id(effect.id), now, self._parts.artifacts)
+        return announcement(effect.task, message_id(effect.id), now, self._installation.artifacts)
 
     def _send(
-        self, letters: Sequence[tuple[Leaving, Message]]
-    ) -> tuple[list[Leaving], list[Leaving]]:
+        self, letters: Sequence[tuple[OutboundEffect, Message]]
+    ) -> tuple[list[OutboundEffect], list[OutboundEffect]]:
         reasons = self._post.publish([message for _, message in letters])
         said, unsaid = [], []
         for (effect, message), reason in zip(letters, reasons, strict=True):
@@ -118,6 +119,6 @@ class Relay(Loop):
         now = time.monotonic()
         if now - self._roles_at < _ROLES_SECONDS and not at_once:
             return
-        roles = self._parts.store.read(lambda reader: reader.roles())
+        roles = self._service.roles(SYSTEM)
         self._roles_at = now
-        self._topics = _FOR_ALL | {role_topic(row.name) for row in roles}
+        self._topics = _FOR_ALL | {role_topic(role.name) for role in roles}

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING
 
 from agentq.contracts.delivery import RESULTS_PREFIX
 from agentq.contracts.doorbell import EVENTS_TOPIC
+from agentq.core.access import SYSTEM
 from agentq.core.effects import Reply as ReplyEffect
 from agentq.daemon.letters import reply
 from agentq.daemon.loop import Loop, log
 
 if TYPE_CHECKING:
     from agentq.contracts.delivery import Message
-    from agentq.daemon.outbox import Leaving, Outbox
+    from agentq.contracts.installation import Installation
+    from agentq.contracts.service_values import OutboundEffect
     from agentq.daemon.post import Post
-    from agentq.wiring import Parts
 
 LANE = ReplyEffect.lane
 BATCH = 200
@@ -35,11 +36,11 @@ class Replies(Loop):
     spacing = 0.1
 
     def __init__(
-        self, parts: Parts, outbox: Outbox, post: Post, nudge_relay: Callable[[], None]
+        self, installation: Installation, post: Post, nudge_relay: Callable[[], None]
     ) -> None:
         super().__init__()
-        self._parts = parts
-        self._outbox = outbox
+        self._installation = installation
+        self._service = installation.service
         self._post = post
         self._nudge_relay = nudge_relay
 
@@ -48,31 +49,31 @@ class Replies(Loop):
 
     def run_once(self) -> float:
         self._nudge_relay()
-        effects = self._outbox.look(LANE, BATCH, evidence=True)
+        effects = self._service.outbox_batch(SYSTEM, LANE, BATCH, evidence=True)
         if not effects:
             return _POLL_SECONDS
-        letters: list[tuple[Leaving, Message]] = []
-        nowhere: list[Leaving] = []
+        letters: list[tuple[OutboundEffect, Message]] = []
+        nowhere: list[OutboundEffect] = []
         for effect in effects:
-            letter = reply(effect, self._parts.artifacts)
+            letter = reply(effect, self._installation.artifacts)
             if letter is None:
                 nowhere.append(effect)
                 log.error(
                     "reply: %s asks for its result at %r, which is no queue for results (they are"
                     " called %sNAME). It is not sent; `agentq result` has it.",
-                    effect.task.id, str(effect.said["reply_to"])[:80], RESULTS_PREFIX,
+                    effect.task.id, str(effect.data["reply_to"])[:80], RESULTS_PREFIX,
                 )  # fmt: skip
             else:
                 letters.append((effect, letter))
         reasons = self._post.publish([letter for _, letter in letters])
-        said: list[Leaving] = []
-        unsaid: list[Leaving] = []
+        said: list[OutboundEffect] = []
+        unsaid: list[OutboundEffect] = []
         for (effect, letter), reason in zip(letters, reasons, strict=True):
             (unsaid if reason else said).append(effect)
             if reason:
                 log.error("reply: the broker did not take one for %s: %s.", letter.routing_key,
                           reason)  # fmt: skip
-        self._outbox.settle([*nowhere, *said], unsaid)
+        self._service.settle_outbox(SYSTEM, [*nowhere, *said], unsaid)
         self.tally.add("sent", len(said))
         self.tally.add("for nobody", len(nowhere))
         self.tally.add("not taken by the broker", len(unsaid))

@@ -15,21 +15,17 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING
 
-from agentq.core.limits import RoleLimits
-from agentq.core.task import NOTHING, Amounts
-from agentq.daemon.again import Mark, announce_again, most_urgent
+from agentq.core.access import SYSTEM
+from agentq.daemon.again import Mark, announce_again
 from agentq.daemon.loop import Loop, log
-from agentq.ledger.codec import limits_of
-from agentq.ledger.costs import spent_today
 
 if TYPE_CHECKING:
-    from agentq.contracts.store import Reader, RoleRow
-    from agentq.core.task import Task
+    from agentq.contracts.installation import Installation
+    from agentq.contracts.service_values import RoleStanding
+    from agentq.core.task import Amounts, Task
     from agentq.daemon.post import Post
-    from agentq.wiring import Parts
 
 _PAUSE_SECONDS = 0.25
 #: How long a role is left alone at most. Some ends are told by processes that know no limits, and
@@ -55,15 +51,6 @@ class _Visit:
     said: dict[Mark, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class _Space:
-    """How many tasks of a role may start now, and what it has spent today."""
-
-    count: int
-    limits: RoleLimits
-    today: Amounts
-
-
 class Room(Loop):
     """Minds roles with limits, and tasks with resources."""
 
@@ -71,9 +58,10 @@ class Room(Loop):
     #: With the relay, in one process: that wakes it.
     term = "relay"
 
-    def __init__(self, parts: Parts, post: Post) -> None:
+    def __init__(self, installation: Installation, post: Post) -> None:
         super().__init__()
-        self._parts = parts
+        self._installation = installation
+        self._service = installation.service
         self._post = post
         self._visits: dict[str, _Visit] = {}
         self._ran_at = -_PAUSE_SECONDS
@@ -83,69 +71,57 @@ class Room(Loop):
         if early > 0:
             return early  # one round for many rings
         self._ran_at = time.monotonic()
-        roles = self._parts.store.read(lambda reader: reader.roles())
-        self._visits = {row.name: self._visits.get(row.name, _Visit()) for row in roles}
-        for row in roles:
-            visit = self._visits[row.name]
+        roles = self._service.roles(SYSTEM)
+        self._visits = {role.name: self._visits.get(role.name, _Visit()) for role in roles}
+        for role in roles:
+            visit = self._visits[role.name]
             if time.monotonic() >= visit.due:
-                self._visit(row, visit)
+                self._visit(role, visit)
         next_due = min((visit.due for visit in self._visits.values()), default=0.0)
         return min(max(next_due - time.monotonic(), _PAUSE_SECONDS), _LIMITED_SECONDS_MAX)
 
-    def _visit(self, row: RoleRow, visit: _Visit) -> None:
-        said, in_vain, reason = self._announce(row, visit)
+    def _visit(self, role: RoleStanding, visit: _Visit) -> None:
+        said, in_vain, reason = self._announce(role, visit)
         self.tally.add("announced as there is room", said)
         if reason:
-            log.error("room: the broker did not take hints for %s: %s.", row.name, reason)
+            log.error("room: the broker did not take hints for %s: %s.", role.name, reason)
             visit.pause = _REFUSED_SECONDS
         elif said and not in_vain:
             visit.pause = 0.0
         else:
-            longest = _LIMITED_SECONDS_MAX if row.is_limited else _OTHERS_SECONDS_MAX
+            longest = _LIMITED_SECONDS_MAX if role.is_limited else _OTHERS_SECONDS_MAX
             visit.pause = min(max(visit.pause * 2, _PAUSE_SECONDS), longest)
         visit.due = time.monotonic() + visit.pause
 
-    def _announce(self, row: RoleRow, visit: _Visit) -> tuple[int, bool, str]:
+    def _announce(self, role: RoleStanding, visit: _Visit) -> tuple[int, bool, str]:
         """Say as many as there is room for, less those that are said already and wait to be heard;
         how many it were, whether earlier ones did not start, and why not the others."""
-        space = self._parts.store.read(partial(_space, row=row))
-        tasks = self._startable(row, space) if space.count else []
+        free, today = self._service.capacity(SYSTEM, role.name)
+        count = free if free >= 0 else _FEW
+        tasks = self._startable(role, count, today) if count else []
         before = time.monotonic() - _AGAIN_SECONDS
         visit.said = {mark: at for mark, at in visit.said.items() if at > before}
-        fresh = [(key, task) for key, task in tasks if (key, task.version) not in visit.said]
+        fresh = [task for task in tasks if (task.id, task.version) not in visit.said]
         in_vain = len(fresh) < len(tasks)
-        missing = space.count - self._post.depth(row.name) if fresh else 0
+        missing = count - self._post.depth(role.name) if fresh else 0
         if missing <= 0:
             return 0, in_vain, ""
-        taken, reason = announce_again(self._parts, self._post, fresh[:missing])
+        taken, reason = announce_again(self._installation, self._post, fresh[:missing])
         visit.said |= dict.fromkeys(taken, time.monotonic())
         return len(taken), in_vain, reason
 
-    def _startable(self, row: RoleRow, space: _Space) -> list[tuple[int, Task]]:
+    def _startable(self, role: RoleStanding, count: int, today: Amounts) -> list[Task]:
         """The most urgent that nothing holds up, as far as can be told here."""
-        store = self._parts.store
-        tasks = most_urgent(store, row.name, max(space.count, _LOOKED_THROUGH), store.now())
-        if not row.is_limited:
+        looked_through, now = max(count, _LOOKED_THROUGH), self._service.now()
+        tasks = self._service.most_urgent_ready(SYSTEM, role.name, looked_through, now)
+        if not role.is_limited:
             # Those that need nothing are announced once, by the relay, and hold nobody up.
-            tasks = [(key, task) for key, task in tasks if task.spec.resources]
-        wanted = sorted({name for _, task in tasks for name in task.spec.resources})
-        held = store.read(lambda reader: reader.holders_of(wanted)) if wanted else {}
-        found: list[tuple[int, Task]] = []
-        taken: set[str] = set(held)
-        for key, task in tasks:
-            if taken.isdisjoint(task.spec.resources) and not space.limits.too_small_for(
-                task, space.today
-            ):
+            tasks = [task for task in tasks if task.spec.resources]
+        wanted = sorted({name for task in tasks for name in task.spec.resources})
+        taken = set(self._service.resource_holders(SYSTEM, wanted))
+        found: list[Task] = []
+        for task in tasks:
+            if taken.isdisjoint(task.spec.resources) and not role.limits.too_small_for(task, today):
                 taken.update(task.spec.resources)
-                found.append((key, task))
+                found.append(task)
         return found
-
-
-def _space(reader: Reader, row: RoleRow) -> _Space:
-    limits, today = limits_of(row), NOTHING
-    room = limits.room(*reader.occupancy(row.id)[:2])[0] if row.is_limited else -1
-    if room and limits.daily != NOTHING:
-        today = spent_today(reader, row.name, reader.now())
-        if limits.used_up(today):
-            room = 0
-    return _Space(room if room >= 0 else _FEW, limits, today)

@@ -1,0 +1,32 @@
+"""What an installation hands to those who run its loops: the ledger's service, and the plumbing.
+
+Wiring makes it from the settings. It holds no way around the service: whoever runs loops asks the
+ledger as `system`, like everybody else who asks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from agentq.contracts.artifacts import ArtifactStore
+    from agentq.contracts.delivery import Consumer, Publisher
+    from agentq.contracts.doorbell import Doorbell
+    from agentq.contracts.service import Service
+
+
+class Installation(Protocol):
+    """Each part is opened when it is first asked for."""
+
+    @property
+    def service(self) -> Service: ...
+    @property
+    def artifacts(self) -> ArtifactStore: ...
+    @property
+    def bell(self) -> Doorbell: ...
+    @property
+    def publisher(self) -> Publisher | None:
+        """What carries messages to the broker; None without one."""
+
+    def consumer(self, queue: str) -> Consumer:
+        """Whole messages from one queue of the broker."""
