@@ -1,4 +1,4 @@
-"""The store contract: what may be pruned, who names others, and what is left to do about files."""
+"""The store contract: what may be pruned, and what is left to do about files."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from agentq.contracts.store import (
     COMPLETE,
     FAILED,
     READY,
+    Changes,
     DedupRow,
-    EffectRow,
     Store,
     TreeRow,
     Tx,
@@ -31,7 +31,7 @@ LATER = 3_000_000
 
 
 def prunable(store: Store) -> list[int]:
-    return store.read(lambda reader: reader.prunable(LATER, 0, 10))
+    return store.read(lambda reader: reader.prunable(LATER, 10))
 
 
 class TestPrunable:
@@ -42,9 +42,7 @@ class TestPrunable:
     def test_what_others_come_after(
         self, store: Store, state: int, holder: str, kept: bool
     ) -> None:
-        keys = add(store, "parent", "over", "child")
-        store.write(lambda tx: tx.link([(keys["parent"], keys["over"])]))
-        store.write(lambda tx: tx.link([(keys["parent"], keys["child"])]))
+        keys = add(store, "parent") | add(store, "over", "child", after=("parent",))
         move(store, [keys["parent"], keys["over"]], COMPLETE)
         move(store, [keys["child"]], state, holder=holder, wake_at=5 if holder else 0)
         found = prunable(store)
@@ -52,75 +50,35 @@ class TestPrunable:
         assert keys["over"] in found
 
     def test_the_root_of_a_tree(self, store: Store) -> None:
-        keys = add(store, "root", "child", "grandchild")
+        role = role_id(store)
+        names = ("root", "child", "grandchild")
+        rows = [new_row(name, role, roots=("root",)) for name in names]
+        tree = TreeRow(0, "root", "", "", "", 0)
+        store.write(lambda tx: tx.save(Changes(new=rows, trees=[tree])))
+        keys = store.read(lambda reader: reader.keys(names))
         root = keys["root"]
-
-        def grow(tx: Tx) -> None:
-            tx.set_trees([TreeRow(root, "root", "", "", "", 0)])
-            tx.join_trees([(key, root) for key in keys.values()])
-
-        store.write(grow)
         move(store, [root, keys["child"]], COMPLETE)
         assert prunable(store) == [keys["child"]]
         move(store, [keys["grandchild"]], COMPLETE)
         assert prunable(store) == sorted(keys.values())
 
     def test_asked_again_of_some(self, store: Store) -> None:
-        keys = add(store, "a", "b", "c", "parent", "child")
-        store.write(lambda tx: tx.link([(keys["parent"], keys["child"])]))
+        keys = add(store, "a", "b", "c", "parent") | add(store, "child", after=("parent",))
         move(store, [keys["a"], keys["b"], keys["parent"]], COMPLETE)
         asked = [keys["parent"], keys["c"], keys["b"], 10**6]
-        assert store.write(lambda tx: tx.still_prunable(LATER, asked)) == [keys["b"]]
-        assert store.write(lambda tx: tx.still_prunable(0, asked)) == []
-        assert store.write(lambda tx: tx.still_prunable(LATER, [])) == []
 
-    def test_the_last_key(self, store: Store) -> None:
-        assert store.read(lambda reader: reader.last_key()) == 0
-        keys = add(store, "a", "b")
-        assert store.read(lambda reader: reader.last_key()) == keys["b"]
+        def still(before: int, keys: list[int], limit: int = 10, after_key: int = 0) -> list[int]:
+            return store.write(
+                lambda tx: tx.prunable(before, limit, after_key=after_key, keys=keys)
+            )
 
-
-class TestNaming:
-    def test_live_tasks_that_name_others_page_by_page(self, store: Store) -> None:
-        role = role_id(store)
-        rows = [
-            new_row("a", role, body={"parent": "x"}),
-            new_row("b", role, body={"instructions": 'say {"parent": "x"}'}),
-            new_row("c", role, body={"next": [{"id": "c.1", "after": ["y"]}]}),
-            new_row("d", role, body={"parent": "x"}),
-        ]
-        keys = store.write(lambda tx: tx.insert(rows))
-        move(store, [keys["d"]], COMPLETE)
-
-        def naming(after_key: int, limit: int) -> list[int]:
-            return [row.key for row in store.read(lambda reader: reader.naming(after_key, limit))]
-
-        assert naming(0, 10) == [keys["a"], keys["c"]]
-        assert naming(0, 1) == [keys["a"]]
-        assert naming(keys["a"], 10) == [keys["c"]]
-        assert naming(keys["c"], 10) == []
-
-
-class TestOutboxAfter:
-    def test_effects_of_a_lane_whether_or_not_due_and_without_their_tasks(
-        self, store: Store
-    ) -> None:
-        effects = [
-            EffectRow(7, 0, 0, "forget", "one"),
-            EffectRow(8, 0, 0, "results", "other"),
-            EffectRow(9, 0, 1, "forget", "two"),
-        ]
-        store.write(lambda tx: tx.save([], [], effects))
-        store.write(lambda tx: tx.take_effects("forget", tx.now(), 1, tx.now() + 10**9))
-        rows = store.read(lambda reader: reader.outbox_after("forget", 0, 10))
-        assert [(row.effect_id, row.payload) for row in rows] == [
-            ("7.0.0", "one"),
-            ("9.0.1", "two"),
-        ]
-        first = rows[0].sequence
-        (left,) = store.read(lambda reader: reader.outbox_after("forget", first, 10))
-        assert left.payload == "two"
-        assert store.read(lambda reader: reader.outbox_after("forget", 0, 1)) == rows[:1]
+        assert still(LATER, asked) == [keys["b"]]
+        assert still(0, asked) == []
+        assert still(LATER, []) == []
+        both = [keys["b"], keys["a"]]
+        assert still(LATER, both) == sorted(both)
+        assert still(LATER, both, limit=1) == [keys["a"]]
+        assert still(LATER, both, after_key=keys["a"]) == [keys["b"]]
 
 
 def fail(ledger: Ledger, task_id: str) -> int:
@@ -190,10 +148,10 @@ class TestPruning:
         seen: list[dict[str, DedupRow]] = []
 
         def submit(tx: Tx) -> None:
-            seen.append(tx.recall(["id:task-0"]))
+            seen.append(tx.dedup_records(["id:task-0"]))
             if len(seen) == 1:
                 ledger.prune(shared.clock.now + 1, lambda _: None)
-                tx.remember([DedupRow("id:task-0", "task-0", "", READY, 1)])
+                tx.save(Changes(dedup=[DedupRow("id:task-0", "task-0", "", READY, 1)]))
 
         shared.open().write(submit)
         first, again = seen

@@ -184,7 +184,7 @@ def a_claim_ignores_the_time_to_live() -> AbstractContextManager[Any]:
     return both()
 
 
-@breaks(CANCEL)
+@breaks(CANCEL, INPUT)
 def a_cancelled_task_can_be_claimed() -> AbstractContextManager[Any]:
     @contextmanager
     def both() -> Iterator[None]:

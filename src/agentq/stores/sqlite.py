@@ -20,6 +20,7 @@ from agentq.contracts.doorbell import ROLES_TOPIC
 from agentq.contracts.store import Changes, Reader, RunAgain, T, Tx
 from agentq.core.errors import AgentqError, Damaged, Invalid, Unavailable
 from agentq.stores.migrate import check_version, migrations, no_ledger
+from agentq.stores.sqlite_reader import SqliteReader, last_position
 from agentq.stores.sqlite_rows import SqliteTx
 from agentq.stores.statements import statements
 
@@ -49,7 +50,7 @@ class SqliteStore:
         self._ring = ring
         self._sql = statements("sqlite")
         self._guard = threading.RLock()
-        self._idle: list[SqliteTx] = []
+        self._idle: list[SqliteReader] = []
         self._roles: dict[str, int] = {}
         self._opened: list[apsw.Connection] = []
         if create and path != ":memory:":
@@ -162,30 +163,30 @@ class SqliteStore:
     def read(self, look: Callable[[Reader], T]) -> T:
         if self.path == ":memory:":
             with self._guard, self._translated():
-                return look(SqliteTx(self._writer, self._sql, self.now))
+                return look(SqliteReader(self._writer, self._sql, self.now))
         with self._translated():
-            tx = self._idle_reader()
+            reader = self._idle_reader()
             try:
                 # One snapshot for everything `look` asks.
-                tx.connection.execute("BEGIN")
-                return look(tx)
+                reader.connection.execute("BEGIN")
+                return look(reader)
             finally:
-                if tx.connection.in_transaction:
-                    tx.connection.execute("COMMIT")
-                self._idle.append(tx)
+                if reader.connection.in_transaction:
+                    reader.connection.execute("COMMIT")
+                self._idle.append(reader)
 
-    def _idle_reader(self) -> SqliteTx:
+    def _idle_reader(self) -> SqliteReader:
         """A connection for reading; as many are made as there are threads that read at once."""
         try:
             return self._idle.pop()
         except IndexError:
             connection = self._open()
             self._tune(connection)
-            return SqliteTx(connection, self._sql, self.now)
+            return SqliteReader(connection, self._sql, self.now)
 
     def number_events(self) -> int:
         """The last position: whoever writes gives events theirs, since writers take turns."""
-        return self.read(lambda reader: _sqlite(reader).last_position())
+        return self.read(last_position)
 
     def role_ids(self, names: Iterable[str]) -> dict[str, int]:
         wanted = set(names)
@@ -233,9 +234,9 @@ class SqliteStore:
             self._opened.clear()
 
 
-def _sqlite(reader: Reader) -> SqliteTx:
-    assert isinstance(reader, SqliteTx)
-    return reader
+def _sqlite(tx: Tx) -> SqliteTx:
+    assert isinstance(tx, SqliteTx)
+    return tx
 
 
 def _blank() -> bytes:

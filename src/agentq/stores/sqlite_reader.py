@@ -19,6 +19,7 @@ from agentq.contracts.store import (
     LogRow,
     Order,
     OutboxRow,
+    Reader,
     RoleRow,
     SpecRow,
     SpendingRow,
@@ -150,6 +151,9 @@ class SqliteReader:
         rows = [LeaseRow(*row) for row in self._all("leader_leases")]
         return [row for row in rows if not names or row.name in names]
 
+    def last_position(self) -> int:
+        return int(self._all("last_position")[0][0])
+
     def lanes(self) -> frozenset[str]:
         return frozenset(self._all("lanes")[0][0].split())
 
@@ -163,3 +167,9 @@ _LISTINGS = {
 
 def _log_rows(rows: Iterable[tuple[Any, ...]]) -> list[LogRow]:
     return [LogRow(row[0], row[1], EventRow(*row[2:])) for row in rows]
+
+
+def last_position(reader: Reader) -> int:
+    """The position of the newest event; no verb of the contract (see `Store.number_events`)."""
+    assert isinstance(reader, SqliteReader)
+    return reader.last_position()

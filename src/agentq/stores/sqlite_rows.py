@@ -56,9 +56,6 @@ class SqliteTx(SqliteReader):
             self._key, self._position = self._all("head")[0]
             self._counted = True
 
-    def last_position(self) -> int:
-        return int(self._all("last_position")[0][0])
-
     def _many(self, name: str, rows: Iterable[Any]) -> None:
         self.connection.executemany(self._sql[name], rows)
 
