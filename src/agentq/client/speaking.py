@@ -19,6 +19,8 @@ from agentq.core.access import Action, PrincipalKind
 from agentq.core.durations import parse_duration
 from agentq.core.errors import AgentqError, Refused, Stale
 from agentq.core.gates import missing_evidence
+from agentq.core.limits import SUMMARY_CHARS_MAX, shorten
+from agentq.core.secrets import redact
 from agentq.core.states import State
 from agentq.core.steps import stale
 from agentq.core.task import NOTHING, Amounts, Task
@@ -108,7 +110,8 @@ class Speaking(Reading):
     ) -> Task:
         """Report an attempt complete by the task's id. See `_attempt` for when to say the epoch."""
         source = None if result is None else result_source(result)
-        report = Report(epoch or 0, summary[:1], RESULT_NAME if source else "", cost=cost)
+        words = shorten(redact(summary), SUMMARY_CHARS_MAX)
+        report = Report(epoch or 0, words, "" if source is None else RESULT_NAME, cost=cost)
         check_trigger(report)
         with self._reporting(Action.COMPLETE, ref, epoch, sender, report) as (task, speaks):
             return self.service.complete(self.who, task.id, speaks, summary, source, cost)
