@@ -100,6 +100,11 @@ class Attempt:
     epoch: int
     #: Good for this attempt and nothing else; "" if no worker gave one.
     token: str = ""
+    role: str = ""
+    #: What its role is granted beyond speaking for itself, in the words of the settings.
+    may: tuple[str, ...] = ()
+    #: The ledger that it is an attempt in.
+    url: str = ""
 
 
 def attempt_from_environment() -> Attempt | None:
@@ -107,7 +112,14 @@ def attempt_from_environment() -> Attempt | None:
     task_id, epoch = os.environ.get("AGENTQ_TASK_ID", ""), os.environ.get("AGENTQ_EPOCH", "")
     if not task_id or not epoch.isdigit():
         return None
-    return Attempt(task_id, int(epoch), os.environ.get("AGENTQ_TOKEN", ""))
+    return Attempt(
+        task_id,
+        int(epoch),
+        os.environ.get("AGENTQ_TOKEN", ""),
+        os.environ.get("AGENTQ_ROLE", ""),
+        tuple(os.environ.get("AGENTQ_MAY", "").split()),
+        os.environ.get("AGENTQ_URL", ""),
+    )
 
 
 def actor_from_environment() -> str:

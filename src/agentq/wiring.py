@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from agentq.core.errors import Unavailable
 from agentq.settings import MEMORY, Settings
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from agentq.ledger.views import Views
 
 
-class Parts:
+class Installation:
     """Everything a client stands on, each part opened when it is first asked for.
 
     `chance` gives the numbers in [0, 1) that spread retries; by default the random module's.
@@ -224,18 +224,23 @@ class Parts:
                 part.close()
 
 
-def open_parts(
+def open_installation(
     settings: Settings, chance: Callable[[], float] | None = None, *, create: bool = False
-) -> Parts:
+) -> Installation:
     """Open the ledger these settings name; with `create` it is made if it is not there."""
-    parts = Parts(settings, chance, create=create)
-    assert parts.store is not None
-    return parts
+    installation = Installation(settings, chance, create=create)
+    assert installation.store is not None
+    return installation
+
+
+#: The names of before, for callers that still use them.
+Parts: TypeAlias = Installation
+open_parts = open_installation
 
 
 def open_store_unchecked(settings: Settings) -> Store:
     """For `agentq db`: the store whatever its schema."""
-    return Parts(settings)._open_store(check_schema=False)  # noqa: SLF001
+    return Installation(settings)._open_store(check_schema=False)  # noqa: SLF001
 
 
 def open_copy(settings: Settings) -> LedgerCopy:

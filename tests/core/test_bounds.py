@@ -272,6 +272,11 @@ def nested(depth: int) -> Any:
     return inner
 
 
+def test_what_is_expected_is_a_list_of_names() -> None:
+    for artifacts in (["patch"], "patch", (5,)):
+        assert "expected_output" in refused(expected_output=ExpectedOutput("md", artifacts)).cause  # type: ignore[arg-type]
+
+
 def test_how_deep_fields_may_nest_that_nobody_knows() -> None:
     check_spec(a_spec(extra={"a": nested(29)}))
     assert "nests deeper than 32 levels" in refused(extra={"a": nested(30)}).cause

@@ -412,7 +412,7 @@ def test_cancel_and_comment(submit: Submit) -> None:
     task = submit()
     run_here("comment", task, "look\nhere", "--by", "bob").ok()
     noted = run_here("events", "--task", task, "--json").ok().lines()[-1]
-    assert noted["data"] == {"by": "bob", "text": "look\nhere"}
+    assert noted["data"] == {"by": "bob", "text": "look\nhere", "how": "stated"}
     assert "cancelled by alice: enough" in run_here("cancel", task, "--reason", "enough").ok().out
     run_here("claim", task).refused(4)
     run_here("comment", "a", "b", "c").refused(2, "quote the text")

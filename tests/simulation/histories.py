@@ -123,7 +123,10 @@ class RecordedWorld(World):
         return ""
 
     def _note_step(self, call: Call, outcome: Outcome) -> None:
-        answer = outcome.error.code if outcome.error else answered(outcome.value)
+        value = outcome.value
+        if call.verb == "take" and value:
+            value = [row.effect_id for row in value]  # what they say is noted as it leaves
+        answer = outcome.error.code if outcome.error else answered(value)
         self._write("answers", [self.steps, self.clock.at, call.actor, call.verb, answer])
         while page := self._reader.views.events_after(self._cursor, PAGE):
             for entry in page:

@@ -123,6 +123,14 @@ def test_only_the_secret_of_a_url_or_an_assignment_is_redacted() -> None:
     assert redact(f"PASSWORD={password};") == "PASSWORD=[redacted: assigned password or key];"
 
 
+def test_what_two_rules_find_is_redacted_once() -> None:
+    token = "ghp" + "_" + noise(36)
+    assert redact(f"API_TOKEN={token} and more") == "API_TOKEN=[redacted: GitHub token] and more"
+    # Also where one finds more than the other.
+    inside = redact(f"https://app:{token}.{noise(8)}@host/x")
+    assert inside == "https://app:[redacted: GitHub token]@host/x"
+
+
 def test_all_secrets_of_one_text_are_redacted() -> None:
     text = "\n".join(secret for _, secret in SAMPLES.values())
     redacted = redact(text)

@@ -23,7 +23,7 @@ from agentq.core.errors import NotFound
 
 if TYPE_CHECKING:
     from agentq.client.reading import Reading
-    from agentq.contracts.store import ArtifactRow
+    from agentq.contracts.service_values import ArtifactInfo
 
 
 @group()
@@ -46,7 +46,7 @@ def list_artifacts(session: Session, ref: str | None) -> None:
         plain = [_as_json(queue, task.id, row) for row in rows]
         emit_json({"task_id": task.id, "artifacts": plain})
         return
-    now = queue.store.now()
+    now = queue.now()
     show_table(
         (">attempt", "name", ">size", "type", ">stored", "sha256"),
         [
@@ -153,7 +153,7 @@ def link_artifact(session: Session, ref: str, name: str, epoch: int | None, dura
             f"{task.id} has no artifact {name!r}" + (f" in attempt {epoch}." if epoch else "."),
             f"`agentq artifacts ls {task.id}` shows what there is.",
         )
-    until = queue.store.now() + duration * 1000
+    until = queue.now() + duration * 1000
     url = queue.artifacts.presign(task.id, rows[-1].epoch, name, duration)
     if session.json:
         from agentq.core.envelope import iso
@@ -163,7 +163,7 @@ def link_artifact(session: Session, ref: str, name: str, epoch: int | None, dura
         say(url)
 
 
-def _as_json(queue: Reading, task_id: str, row: ArtifactRow) -> dict[str, object]:
+def _as_json(queue: Reading, task_id: str, row: ArtifactInfo) -> dict[str, object]:
     from agentq.core.envelope import iso
 
     return {

@@ -11,7 +11,7 @@ import click
 from agentq.cli.options import unreadable
 from agentq.cli.screen import emit_json, is_terminal, say
 from agentq.cli.session import Session
-from agentq.core.errors import AgentqError, Conflict, Invalid
+from agentq.core.errors import AgentqError, Conflict, Invalid, Refused
 
 if TYPE_CHECKING:
     from agentq.client.queue import Queue
@@ -36,13 +36,13 @@ def submit_bulk(session: Session, file: str) -> None:
     queue = session.queue()
     under = parent_attempt(session, queue)
     base = None if file == "-" else Path(file).parent
-    defaults = {} if under is None else {"parent": under[2].id, "from": under[2].to}
+    defaults = {} if under is None else {"from": under[1].to}
     lines = [
         _checked(number, data, base, defaults, queue.has_broker) for number, data in _read(file)
     ]
     ordered = _parents_first(lines)
     _refuse_unknown_dependencies(queue, ordered)
-    fence = None if under is None else under[:2]
+    fence = None if under is None else (under[1].id, under[0])
     ids = _send(queue, ordered, fence)
     if session.json:
         emit_json({"submitted": len(lines), "ids": [ids[line.draft.spec.id] for line in lines]})
@@ -118,7 +118,7 @@ def _refuse_unknown_dependencies(queue: Queue, lines: list[Line]) -> None:
         for each in line.draft.spec.after:
             if each in within or each in known:
                 continue
-            if each not in queue.ids(each, 1):
+            if not _is_there(queue, each):
                 raise _on_line(
                     line.number,
                     Invalid(
@@ -130,7 +130,14 @@ def _refuse_unknown_dependencies(queue: Queue, lines: list[Line]) -> None:
             known.add(each)
 
 
-def _send(queue: Queue, lines: list[Line], under: tuple[int, int] | None) -> dict[str, str]:
+def _is_there(queue: Queue, task_id: str) -> bool:
+    try:
+        return task_id in queue.service.tasks_by_id(queue.who, [task_id])
+    except Refused:
+        return True  # there it is, and this process may not read it
+
+
+def _send(queue: Queue, lines: list[Line], under: tuple[str, int] | None) -> dict[str, str]:
     """Submit batch by batch; the id each task has now, by the id it was sent with."""
     ids: dict[str, str] = {}
     for batch in _with_progress(lines):

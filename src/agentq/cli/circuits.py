@@ -12,7 +12,7 @@ from agentq.cli.session import Session, pass_session
 from agentq.core.durations import format_duration
 
 if TYPE_CHECKING:
-    from agentq.contracts.store import CircuitRow
+    from agentq.contracts.service_values import Circuit
 
 
 @group()
@@ -31,7 +31,7 @@ def circuits(session: Session, ctx: click.Context) -> None:
     if session.json:
         emit_json({"circuits": [circuit_json(row) for row in rows]})
         return
-    now = queue.store.now() if rows else 0
+    now = queue.now() if rows else 0
     show_table(
         ("provider", "closes in", "opened by", "reason"),
         [(row.provider, _left(row, now), row.opened_by, one_line(row.reason, 80)) for row in rows],
@@ -51,11 +51,11 @@ def open_circuit(session: Session, provider: str, duration: int, reason: str, by
     A circuit that is open for longer already stays so.
     """
     queue = session.speaking()
-    row = queue.open_circuit(provider, queue.store.now() + duration * 1000, reason, by)
+    row = queue.open_circuit(provider, queue.now() + duration * 1000, reason, by)
     if session.json:
         emit_json(circuit_json(row))
     else:
-        say(f"{provider} is closed to claims for {_left(row, queue.store.now())}")
+        say(f"{provider} is closed to claims for {_left(row, queue.now())}")
 
 
 @command("close")
@@ -73,7 +73,7 @@ def close_circuit(session: Session, provider: str, by: str) -> None:
         say(f"the circuit of {provider} was not open")
 
 
-def circuit_json(row: CircuitRow) -> dict[str, object]:
+def circuit_json(row: Circuit) -> dict[str, object]:
     from agentq.core.envelope import iso
 
     return {
@@ -85,7 +85,7 @@ def circuit_json(row: CircuitRow) -> dict[str, object]:
     }
 
 
-def _left(row: CircuitRow, now: int) -> str:
+def _left(row: Circuit, now: int) -> str:
     return format_duration(max((row.open_until - now + 999) // 1000, 0))
 
 

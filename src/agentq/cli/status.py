@@ -31,7 +31,7 @@ def status(session: Session, ref: str | None) -> None:
     """Show how a task stands."""
     queue = session.reading()
     task = queue.task(session.task_id(ref))
-    if not task.is_terminal and task.wake_at and task.wake_at <= queue.store.now():
+    if not task.is_terminal and task.wake_at and task.wake_at <= queue.now():
         catch_up(queue)  # a lease or a time to live has run out and nobody has acted on it yet
         task = queue.task(task.id)
     if session.json:
@@ -45,8 +45,8 @@ def catch_up(queue: Reading) -> None:
     from agentq.core.errors import Unavailable
 
     try:
-        wake_at = queue.views.next_wake()
-        if wake_at and wake_at <= queue.store.now():
+        wake_at = queue.next_wake()
+        if wake_at and wake_at <= queue.now():
             queue.tick()
     except Unavailable:
         return  # looking must work where writing does not
@@ -68,7 +68,7 @@ def headline_of(task: Task) -> str:
 
 def show_task(queue: Reading, task: Task) -> None:
     plain = queue.as_json(task)
-    now = queue.store.now()
+    now = queue.now()
     state = str(task.state)
     say(f"{paint(task.id, 'bold')}  {paint(state, state_cell(state).style)}")
     if headline_of(task):

@@ -117,11 +117,11 @@ def _fields(queue: Queue, given: dict[str, Any]) -> dict[str, Any]:
 
 def whole_id(queue: Queue, ref: str) -> str:
     """The id that a beginning stands for; what stands for none is left for the ledger to refuse."""
-    from agentq.core.errors import NotFound
+    from agentq.core.errors import NotFound, Refused
 
     try:
         return queue.task(ref).id
-    except NotFound:
+    except (NotFound, Refused):
         return ref
 
 
@@ -129,17 +129,14 @@ def _submit_one(session: Session, queue: Queue, fields: dict[str, Any]) -> Task:
     under = parent_attempt(session, queue)
     if under is None:
         return queue.submit(**fields)
-    key, epoch, parent = under
-    return queue.submit_under(key, epoch, {"parent": parent.id, "from": parent.to, **fields})
+    epoch, parent = under
+    return queue.submit_under(parent.id, epoch, {"from": parent.to, **fields})
 
 
-def parent_attempt(session: Session, queue: Queue) -> tuple[int, int, Task] | None:
-    """The key, epoch and task of the attempt that submits, if a worker started this process."""
+def parent_attempt(session: Session, queue: Queue) -> tuple[int, Task] | None:
+    """The epoch and the task of the attempt that submits, if a worker started this process."""
     attempt = session.attempt()
-    if attempt is None:
-        return None
-    key, task = queue.views.find(attempt.task_id)
-    return key, attempt.epoch, task
+    return None if attempt is None else (attempt.epoch, queue.task(attempt.task_id))
 
 
 def _say_submitted(task: Task) -> None:

@@ -40,7 +40,7 @@ def list_workspaces(session: Session) -> None:
         listed = [_as_json(kept, state, reason) for kept, state, _, reason in rows]
         emit_json({"root": str(known.root), "workspaces": listed})
         return
-    now = reading.store.now()
+    now = reading.now()
     show_table(
         ("task", ">attempt", "kind", "task is", ">made", "branch", "stays because"),
         [
@@ -118,7 +118,7 @@ def _workspaces(session: Session) -> Workspaces:
 
 def _standing(known: Workspaces, reading: Reading, kept: Kept) -> tuple[State | None, bool, str]:
     """The state of its task, whether its attempt still holds that, and why it stays."""
-    task = reading.views.by_id([kept.task_id]).get(kept.task_id)
+    task = reading.service.tasks_by_id(reading.who, [kept.task_id]).get(kept.task_id)
     if task is None:
         return None, False, known.why_not(kept, None, False)
     is_held = bool(task.holder) and task.epoch == kept.epoch

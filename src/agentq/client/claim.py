@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -10,11 +11,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 from agentq.contracts.artifacts import Stored
-from agentq.contracts.store import Lease
-from agentq.core.errors import Stale
-from agentq.core.limits import SUMMARY_CHARS_MAX, shorten
-from agentq.core.secrets import redact
-from agentq.core.states import State
+from agentq.contracts.service_values import AttemptLease
+from agentq.core.errors import NotFound, Stale
 from agentq.core.task import NOTHING, Amounts, Note, Task
 from agentq.core.triggers import FailureKind
 
@@ -39,9 +37,8 @@ class Claim:
     uses no attempt). A block that ends without reporting is a failure too: "done" must be said.
     """
 
-    def __init__(self, queue: Queue, key: int, task: Task, lease_ms: int) -> None:
+    def __init__(self, queue: Queue, task: Task, lease_ms: int) -> None:
         self._queue = queue
-        self.key = key
         self.task = task
         self.epoch = task.epoch
         self.lease_ms = lease_ms
@@ -57,6 +54,10 @@ class Claim:
     @property
     def id(self) -> str:
         return self.task.id
+
+    @property
+    def key(self) -> int:
+        return self._queue.views.find(self.id)[0]
 
     @property
     def notes(self) -> tuple[Note, ...]:
@@ -103,14 +104,14 @@ class Claim:
     def heartbeat(self) -> None:
         """Renew the lease now; raises `Stale` if it is lost."""
         self._still_held()
-        lease = Lease(self.key, self.epoch, self.lease_ms)
-        if self.key not in self._queue.ledger.heartbeat([lease]):
+        lease = AttemptLease(self.id, self.epoch, self.lease_ms)
+        if not self._queue.service.renew(self._queue.who, [lease]):
             self.lose()
             self._still_held()
 
     def progress(self, percent: int, note: str = "") -> None:
         self._still_held()
-        self._queue.ledger.progress(self.key, self.epoch, percent, redact(note))
+        self._queue.service.progress(self._queue.who, self.id, self.epoch, percent, note)
 
     def put(self, name: str, content: Content) -> Stored:
         """Leave a file as evidence of this attempt: text, bytes, a path, or an open file."""
@@ -119,23 +120,25 @@ class Claim:
     def put_many(self, files: Sequence[tuple[str, Content]]) -> list[Stored]:
         """Leave several, in one transaction."""
         self._still_held()
-        return self._queue.put_artifacts(self.key, self.id, self.epoch, files)
+        sources = [(name, as_source(content)) for name, content in files]
+        return self._queue.service.put_artifacts(self._queue.who, self.id, self.epoch, sources)
 
     def spend(self, **amounts: float) -> Task:
         """Record a cost: usd, tokens, turns, seconds. The task is blocked if that was too much."""
         self._still_held()
         cost = Amounts(**amounts)  # type: ignore[arg-type]
-        return self._queue.ledger.spend(self.key, self.epoch, cost)
+        return self._queue.service.spend(self._queue.who, self.id, self.epoch, cost)
 
     def comment(self, text: str) -> None:
         self._still_held()
-        self._queue.ledger.comment(self.key, self.task.holder, redact(text), self.epoch)
+        who = self._queue.who.called(self.task.holder)
+        self._queue.service.comment(who, self.id, text, self.epoch)
 
     def submit(self, **fields: Any) -> Task:
         """Submit a task as a child of this one; refused if this attempt is fenced out."""
         self._still_held()
         fields.setdefault("from", self.task.to)
-        return self._queue.submit_under(self.key, self.epoch, {"parent": self.id, **fields})
+        return self._queue.submit_under(self.id, self.epoch, fields)
 
     # -- how it ends -----------------------------------------------------------------------------
 
@@ -149,8 +152,9 @@ class Claim:
     ) -> Task:
         """Report success. `result` is a text, the path of a file, or what `put` has stored: it
         becomes the result file. `verified`: the check that a gated claim promised has passed."""
-        task = self._queue.report(
-            self.key, self.task, self.epoch, summary, result, cost, verified=verified
+        source = result_source(result) if isinstance(result, (str, bytes, os.PathLike)) else result
+        task = self._queue.service.complete(
+            self._queue.who, self.id, self.epoch, summary, source, cost, verified=verified
         )
         self._end()
         return task
@@ -158,23 +162,23 @@ class Claim:
     def fail(
         self, reason: str, kind: FailureKind | str = FailureKind.TRANSIENT, cost: Amounts = NOTHING
     ) -> Task:
-        text = shorten(redact(reason), SUMMARY_CHARS_MAX)
-        task = self._queue.ledger.fail(self.key, self.epoch, text, FailureKind(kind), cost)
+        who = self._queue.who
+        task = self._queue.service.fail(who, self.id, self.epoch, reason, FailureKind(kind), cost)
         self._end()
         return task
 
     def block(self, reason: str) -> Task:
         """Stop and ask somebody up the chain."""
         self._still_held()
-        text = shorten(redact(reason), SUMMARY_CHARS_MAX)
-        task = self._queue.ledger.block(self.key, self.epoch, text)
+        task = self._queue.service.block(self._queue.who, self.id, self.epoch, reason)
         self._end()
         return task
 
     def release(self, reason: str = "", not_before: int = 0) -> Task:
         """Give it back without using an attempt."""
         self._still_held()
-        task = self._queue.ledger.release(self.key, self.epoch, redact(reason), not_before)
+        who = self._queue.who
+        task = self._queue.service.release(who, self.id, self.epoch, reason, not_before)
         self._end()
         return task
 
@@ -215,9 +219,8 @@ class Claim:
 
     def _say_stopped(self) -> None:
         """Of a cancelled task: its agent is gone, so what it held exclusively is free now."""
-        task = self._queue.views.get_many([self.key]).get(self.key)
-        if task is not None and task.state is State.CANCELLED and task.epoch == self.epoch:
-            self._queue.ledger.stopped(self.key, self.epoch)
+        with contextlib.suppress(NotFound):  # it was pruned since
+            self._queue.service.stopped(self._queue.who, self.id, self.epoch)
 
 
 def as_source(content: Content) -> bytes | Path | BinaryIO:

@@ -12,12 +12,12 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from agentq.contracts.store import Lease
+from agentq.contracts.service_values import AttemptLease
 from agentq.core.errors import Unavailable
 
 if TYPE_CHECKING:
     from agentq.client.claim import Claim
-    from agentq.ledger.ledger import Ledger
+    from agentq.client.queue import Queue
 
 log = logging.getLogger("agentq.heartbeats")
 
@@ -25,9 +25,9 @@ log = logging.getLogger("agentq.heartbeats")
 class Heartbeats:
     """Keeps claims alive until they are let go."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
-        self._claims: dict[int, Claim] = {}
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._claims: dict[str, Claim] = {}
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -35,22 +35,21 @@ class Heartbeats:
 
     def hold(self, claim: Claim) -> None:
         with self._changed:
-            self._claims[claim.key] = claim
+            self._claims[claim.id] = claim
             due = _third_of(claim)
+            # Only for one that is due sooner: to wake the thread for every claim would cost a
+            # worker of many short tasks more than all the rest of a claim.
+            sooner, self._next_round_at = due < self._next_round_at, min(due, self._next_round_at)
             if self._thread is None:
-                self._next_round_at = due
                 self._thread = threading.Thread(target=self._run, name="agentq-leases", daemon=True)
                 self._thread.start()
-            elif due < self._next_round_at:
-                # Else it wakes early enough by itself: to wake it now would cost this thread its
-                # turn, and every short task twice its time.
-                self._next_round_at = due
+            elif sooner:
                 self._changed.notify()
 
     def let_go(self, claim: Claim) -> None:
         with self._changed:
-            if self._claims.get(claim.key) is claim:
-                del self._claims[claim.key]
+            if self._claims.get(claim.id) is claim:
+                del self._claims[claim.id]
 
     def beat_now(self) -> None:
         """Renew at once: somebody says that a claim may be lost."""
@@ -76,7 +75,7 @@ class Heartbeats:
             if claims:
                 self._renew(claims)
 
-    def _next_round(self) -> dict[int, Claim] | None:
+    def _next_round(self) -> dict[str, Claim] | None:
         """Sleep until leases must be renewed, then say which; None when it is time to end."""
         with self._changed:
             while not self._closed:
@@ -87,16 +86,16 @@ class Heartbeats:
             self._next_round_at = min(map(_third_of, self._claims.values()), default=math.inf)
             return None if self._closed else dict(self._claims)
 
-    def _renew(self, claims: dict[int, Claim]) -> None:
-        leases = [Lease(claim.key, claim.epoch, claim.lease_ms) for claim in claims.values()]
+    def _renew(self, claims: dict[str, Claim]) -> None:
+        leases = [AttemptLease(each.id, each.epoch, each.lease_ms) for each in claims.values()]
         try:
-            renewed = self._ledger.heartbeat(leases)
+            renewed = self._queue.service.renew(self._queue.who, leases)
         except Unavailable as error:
             # The ledger decides when a lease is over, not this clock: try again next round.
             log.warning("leases were not renewed and will be tried again: %s", error)
             return
-        for key, claim in claims.items():
-            if key not in renewed:
+        for task_id, claim in claims.items():
+            if task_id not in renewed:
                 claim.lose()
                 self.let_go(claim)
 

@@ -76,7 +76,7 @@ def follow_log(
     task = queue.task(ref)
     deadline = None if timeout is None else time.monotonic() + timeout
     reader = _Reader(queue, task.id, epoch or max(task.epoch, 1))
-    with closing(queue.parts.bell.listen((EVENTS_TOPIC,))) as waiter:
+    with closing(queue.installation.bell.listen((EVENTS_TOPIC,))) as waiter:
         while True:
             # The task first: what was said before it ended is then surely there to be read.
             task = queue.task(task.id)

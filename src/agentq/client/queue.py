@@ -4,39 +4,30 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from agentq.client.claim import Claim
 from agentq.client.heartbeats import Heartbeats
 from agentq.client.reading import POLL_SECONDS
-from agentq.client.speaking import Speaking, brief
+from agentq.client.speaking import Speaking
 from agentq.client.specs import Draft, check_reply_to, draft, draft_many, with_reply_to
 from agentq.contracts.delivery import Hint, Inbox
 from agentq.contracts.doorbell import role_topic
+from agentq.contracts.service_values import Completion
+from agentq.core.access import Action
 from agentq.core.durations import parse_duration
-from agentq.core.errors import (
-    AgentqError,
-    Conflict,
-    Invalid,
-    NotFound,
-    Refused,
-)
+from agentq.core.errors import AgentqError, Invalid
 from agentq.core.limits import RoleLimits
 from agentq.core.task import Spec, Task
-from agentq.core.triggers import Report, Trigger
 from agentq.core.validate import check_role
-from agentq.ledger.claims import Held
-from agentq.ledger.pruning import Named, touch
 from agentq.settings import default_holder, load_settings
-from agentq.wiring import Parts, open_parts
+from agentq.wiring import Installation, open_installation
 
 if TYPE_CHECKING:
     from agentq.client.results import Outcome
-
-#: A staged context older than this whose task never came is an orphan.
-_ORPHAN_MS = 24 * 3600 * 1000
+    from agentq.core.access import Principal
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +53,15 @@ class Queue(Speaking):
     ('complete', 'none found')
     """
 
-    def __init__(self, url: str | None = None, *, parts: Parts | None = None) -> None:
-        super().__init__(parts or open_parts(load_settings(url)))
-        self.heartbeats = Heartbeats(self.ledger)
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        parts: Installation | None = None,
+        who: Principal | None = None,
+    ) -> None:
+        super().__init__(parts or open_installation(load_settings(url)), who)
+        self.heartbeats = Heartbeats(self)
         self.holder = default_holder()
 
     @classmethod
@@ -73,7 +70,7 @@ class Queue(Speaking):
 
         `sqlite://:memory:` gives one that ends with the program, for tests and examples.
         """
-        return cls(parts=open_parts(load_settings(url), create=True))
+        return cls(parts=open_installation(load_settings(url), create=True))
 
     def __enter__(self) -> Self:
         return self
@@ -109,12 +106,12 @@ class Queue(Speaking):
         by id, in any order."""
         return self.submit_drafts(draft_many(tasks))
 
-    def submit_under(self, key: int, epoch: int, fields: Mapping[str, Any]) -> Task:
+    def submit_under(self, task_id: str, epoch: int, fields: Mapping[str, Any]) -> Task:
         """Submit as part of an attempt: refused if that attempt holds its task no longer."""
-        return self.submit_drafts([draft(_plain(fields))], under=(key, epoch))[0]
+        return self.submit_drafts([draft(_plain(fields))], under=(task_id, epoch))[0]
 
     def submit_drafts(
-        self, drafts: Sequence[Draft], under: tuple[int, int] | None = None
+        self, drafts: Sequence[Draft], under: tuple[str, int] | None = None
     ) -> list[Task]:
         """Submit what `client.specs.draft` has checked already."""
         if self.has_broker:
@@ -123,45 +120,10 @@ class Queue(Speaking):
             if under is None:
                 # What an attempt submits is its own affair: its task has the outcome that is sent.
                 drafts = [each._replace(spec=with_reply_to(each.spec)) for each in drafts]
-        staged: list[tuple[str, str]] = []
-        try:
-            specs = [self._stage(each.spec, each.contexts, staged) for each in drafts]
-            generated = {each.spec.id for each in drafts if each.generated}
-            submitted = self.ledger.submit(specs, generated, under)
-        except (Invalid, Conflict, Refused, NotFound):
-            # Refused for certain. Of anything else (a lost answer, an interrupt) nobody knows
-            # whether it was committed: then the context stays, and `prune` sweeps what is orphaned.
-            for task_id, sha256 in staged:
-                self.artifacts.discard_context(task_id, sha256)
-            raise
-        if staged:
-            self._settle_contexts(staged, {each.task.id for each in submitted}, specs)
-        return [each.task for each in submitted]
-
-    def _settle_contexts(
-        self, staged: Sequence[tuple[str, str]], accepted: set[str], specs: Sequence[Spec]
-    ) -> None:
-        waiting = {child.id for spec in specs if spec.id in accepted for child in _all_next(spec)}
-        for task_id, sha256 in staged:
-            if task_id in accepted:
-                self.publish_context(task_id, sha256)
-            elif task_id not in waiting:
-                # The same words had made a task before, under another id: ours is not needed.
-                self.artifacts.discard_context(task_id, sha256)
-
-    def _stage(
-        self, spec: Spec, contexts: Mapping[str, bytes], staged: list[tuple[str, str]]
-    ) -> Spec:
-        if not contexts:
-            return spec
-        if spec.next:
-            children = tuple(self._stage(child, contexts, staged) for child in spec.next)
-            spec = replace(spec, next=children)
-        if spec.id not in contexts:
-            return spec
-        stored = self.artifacts.stage_context(spec.id, contexts[spec.id])
-        staged.append((spec.id, stored.sha256))
-        return replace(spec, context_sha256=stored.sha256)
+        contexts = {name: data for each in drafts for name, data in each.contexts.items()}
+        generated = {each.spec.id for each in drafts if each.generated}
+        specs = [each.spec for each in drafts]
+        return self.service.submit(self.who, specs, contexts, generated, under)
 
     # -- custody ---------------------------------------------------------------------------------
 
@@ -199,30 +161,30 @@ class Queue(Speaking):
     ) -> list[Claim]:
         """Claim up to `n` ready tasks in one transaction; waits for the first of them."""
         check_role(role)
-        who = holder or self.holder
+        name = holder or self.holder
         lease_ms = parse_duration(lease) * 1000 if lease is not None else 0
         self.tick_now_and_then()
 
-        def attempt() -> list[Held]:
-            return self.ledger.claim(role, n, who, lease_ms, provider, gated=gated)
+        def attempt() -> list[Task]:
+            return self.service.claim(self.who, role, n, name, lease_ms, provider, gated=gated)
 
-        held = attempt()
-        if not held and wait > 0:
-            held = self._claim_patiently(attempt, role, provider, wait)
-        return [self._claim(each, lease_ms) for each in held]
+        taken = attempt()
+        if not taken and wait > 0:
+            taken = self._claim_patiently(attempt, role, provider, wait)
+        return [self._claim(task, lease_ms) for task in taken]
 
     def _claim_patiently(
-        self, attempt: Callable[[], list[Held]], role: str, provider: str, wait: float
-    ) -> list[Held]:
+        self, attempt: Callable[[], list[Task]], role: str, provider: str, wait: float
+    ) -> list[Task]:
         deadline = time.monotonic() + wait
-        waiter = self.parts.bell.listen((role_topic(role),))
+        waiter = self.installation.bell.listen((role_topic(role),))
         try:
             while True:
                 # Look after listening: a task that came in between has not rung for us.
-                held = attempt()
+                taken = attempt()
                 left = deadline - time.monotonic()
-                if held or left <= 0:
-                    return held
+                if taken or left <= 0:
+                    return taken
                 self.nap(waiter, min(left, self._until_closed(provider)))
         finally:
             waiter.close()
@@ -231,7 +193,7 @@ class Queue(Speaking):
         """Seconds until the provider's circuit closes by itself: nobody rings for that."""
         for row in self.circuits() if provider else ():
             if row.provider == provider:
-                return max((row.open_until - self.store.now()) / 1000, 0.001)
+                return max((row.open_until - self.now()) / 1000, 0.001)
         return POLL_SECONDS
 
     def claim_hinted(
@@ -246,12 +208,14 @@ class Queue(Speaking):
         """Claim those of the named tasks that can be claimed now, in one transaction."""
         lease_ms = parse_duration(lease) * 1000 if lease is not None else 0
         ids = [hint.task_id for hint in hints]
-        _, held = self.ledger.claim_named(ids, role, self.holder, lease_ms, provider, gated=gated)
-        return [self._claim(each, lease_ms) for each in held]
+        taken = self.service.claim_named(
+            self.who, ids, role, self.holder, lease_ms, provider, gated=gated
+        )
+        return [self._claim(task, lease_ms) for task in taken]
 
     def inbox(self, role: str) -> Inbox:
         """Where hints for this process as a worker of a role come in; close it in the end."""
-        return self.parts.inbox(check_role(role), self.holder)
+        return self.installation.inbox(check_role(role), self.holder)
 
     def results(
         self,
@@ -277,16 +241,17 @@ class Queue(Speaking):
     ) -> Claim:
         """Claim this very task; raises `Refused` with the reason if it cannot be claimed now."""
         lease_ms = parse_duration(lease) * 1000 if lease is not None else 0
-        held = self.ledger.claim_task(self.key(ref), holder or self.holder, lease_ms, provider)
-        return self._claim(held, lease_ms)
+        name = holder or self.holder
+        task = self.service.claim_task(self.who, ref, name, lease_ms, provider)
+        return self._claim(task, lease_ms)
 
-    def _claim(self, held: Held, lease_ms: int) -> Claim:
-        return Claim(self, held.key, held.task, lease_ms or held.task.spec.lease_seconds * 1000)
+    def _claim(self, task: Task, lease_ms: int) -> Claim:
+        return Claim(self, task, lease_ms or task.spec.lease_seconds * 1000)
 
     def complete_many(self, done: Iterable[tuple[Claim, str]]) -> list[Refusal]:
         """Report many attempts complete in one transaction; returns which were refused, and why."""
         pairs = list(done)
-        return self._completed(pairs, self.ledger.tell_many(_reports(pairs)))
+        return _refusals(pairs, self.service.complete_many(self.who, _completions(pairs)))
 
     def complete_and_claim(
         self,
@@ -307,41 +272,28 @@ class Queue(Speaking):
         pairs = list(done)
         lease_ms = parse_duration(lease) * 1000 if lease is not None else 0
         self.tick_now_and_then()
-        who, reports = holder or self.holder, _reports(pairs)
-        if hints is None:
-            outcomes, held = self.ledger.turn_over(reports, role, n, who, lease_ms, provider)
-        else:
-            ids = [hint.task_id for hint in hints[:n]]
-            outcomes, held = self.ledger.claim_named(
-                ids, role, who, lease_ms, provider, items=reports
-            )
-        return self._completed(pairs, outcomes), [self._claim(each, lease_ms) for each in held]
-
-    def _completed(
-        self, pairs: Sequence[tuple[Claim, str]], outcomes: Sequence[Task | AgentqError]
-    ) -> list[Refusal]:
-        refusals = []
-        for (claim, _), outcome in zip(pairs, outcomes, strict=True):
-            if isinstance(outcome, AgentqError):
-                refusals.append(Refusal(claim, outcome))
-            else:
-                self.after_completion(outcome)
-        return refusals
+        ids = None if hints is None else [hint.task_id for hint in hints[:n]]
+        outcomes, taken = self.service.complete_and_claim(
+            self.who, _completions(pairs), role, n, holder or self.holder, lease_ms, provider,
+            ids=ids,
+        )  # fmt: skip
+        return _refusals(pairs, outcomes), [self._claim(task, lease_ms) for task in taken]
 
     # -- care ------------------------------------------------------------------------------------
 
     def prepare_broker(self, roles: Sequence[str]) -> list[str]:
         """Declare what the broker must have for these roles, and let messages leave from now on;
         what was declared."""
-        declared = self.parts.declare(roles)
-        lanes = {"delivery", "reply"}
-        if not lanes <= self.store.read(lambda reader: reader.lanes()):
-            self.ledger.open_lanes(*lanes)
+        self.check_may(Action.OPERATE)
+        declared = self.installation.declare(roles)
+        lanes = ("delivery", "reply")
+        if not self.service.lanes(self.who).issuperset(lanes):
+            self.service.open_lanes(self.who, lanes)
             declared.append("tasks that become ready are announced from now on")
         return declared
 
     def set_limits(self, role: str, limits: RoleLimits) -> None:
-        self.ledger.set_limits(check_role(role), limits)
+        self.service.set_limits(self.who, check_role(role), limits)
 
     def prune(self, older_than: int | str) -> int:
         """Delete tasks that ended longer ago than this, with their evidence; how many.
@@ -350,42 +302,21 @@ class Queue(Speaking):
         the next call does.
         """
         seconds = parse_duration(older_than, allow_zero=True)
-        before = self.store.now() - seconds * 1000
-        # A ledger that was moved refuses this: contexts it does not know may be of the other one.
-        self.store.write(touch)
-        # Before tasks, so that none is deleted while the files are out of reach.
-        self._sweep_contexts()
-        return self.ledger.prune(before + 1, self.artifacts.remove)
-
-    def _sweep_contexts(self) -> None:
-        """Drop contexts that submitters staged and never committed; young ones may be under way."""
-        named = Named()
-        self.store.read(named.look)
-
-        def is_wanted(task_id: str, sha256: str) -> bool:
-            if (task_id, sha256) in named.contexts:
-                return True
-            task = self.views.by_id([task_id]).get(task_id)
-            return task is not None and task.spec.context_sha256 == sha256
-
-        self.artifacts.sweep(self.store.now() - _ORPHAN_MS, is_wanted)
+        return self.service.prune(self.who, self.now() - seconds * 1000)
 
 
-def _all_next(spec: Spec) -> list[Spec]:
-    """Everything that a task names as next, to any depth."""
-    return [each for child in spec.next for each in (child, *_all_next(child))]
+def _completions(done: Sequence[tuple[Claim, str]]) -> list[Completion]:
+    return [Completion(claim.id, claim.epoch, summary) for claim, summary in done]
 
 
-def _reports(done: Sequence[tuple[Claim, str]]) -> list[tuple[int, Trigger]]:
-    # The same words for many are one report: what is said is then checked and written once.
-    said: dict[tuple[int, str], Report] = {}
-    reports: list[tuple[int, Trigger]] = []
-    for claim, summary in done:
-        words = (claim.epoch, summary)
-        if words not in said:
-            said[words] = Report(claim.epoch, brief(summary))
-        reports.append((claim.key, said[words]))
-    return reports
+def _refusals(
+    done: Sequence[tuple[Claim, str]], outcomes: Sequence[Task | AgentqError]
+) -> list[Refusal]:
+    return [
+        Refusal(claim, outcome)
+        for (claim, _), outcome in zip(done, outcomes, strict=True)
+        if isinstance(outcome, AgentqError)
+    ]
 
 
 def _plain(fields: Mapping[str, Any]) -> Mapping[str, Any]:

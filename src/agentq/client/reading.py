@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, BinaryIO
 
+from agentq.client.principals import principal_of
 from agentq.contracts.doorbell import EVENTS_TOPIC
 from agentq.contracts.service_values import Page, Stats, Wanted
+from agentq.core import access
 from agentq.core.envelope import iso, task_to_dict
-from agentq.core.errors import Damaged, NotFound, Refused, TimedOut
+from agentq.core.errors import TimedOut
 from agentq.core.states import DEAD_LETTERS, TERMINAL, State
 from agentq.core.task import Task
-from agentq.ledger.views import Views
 
 if TYPE_CHECKING:
     from agentq.contracts.artifacts import ArtifactStore
     from agentq.contracts.delivery import DeadMessage
     from agentq.contracts.doorbell import Waiter
-    from agentq.contracts.service_values import Explanation, Problem
-    from agentq.contracts.store import ArtifactRow, CircuitRow, Store
+    from agentq.contracts.service import Service
+    from agentq.contracts.service_values import (
+        ArtifactInfo,
+        Circuit,
+        Explanation,
+        Problem,
+        Replayed,
+    )
+    from agentq.contracts.store import Store
+    from agentq.core.access import Action, Principal
     from agentq.core.limits import RoleLimits
-    from agentq.core.task import Amounts, Reported
+    from agentq.core.task import Amounts
     from agentq.core.triggers import Entry
     from agentq.ledger.ledger import Ledger
-    from agentq.wiring import Parts
+    from agentq.ledger.views import Views
+    from agentq.wiring import Installation
 
 #: The safety net under the doorbell: how long a waiter sleeps at most before it looks again.
 POLL_SECONDS = 5.0
@@ -54,57 +64,69 @@ class Result:
         return self.content.decode("utf-8", "replace")
 
 
-@dataclass(frozen=True, slots=True)
-class Replayed:
-    """Each event with the task it left, and what does not add up (nothing: it is proved)."""
-
-    task: Task
-    steps: tuple[tuple[Entry, Task], ...]
-    problems: tuple[Problem, ...]
-
-
 class Reading:
-    """Looks at a ledger and its artifacts. `Queue` adds everything that changes something."""
+    """Looks at a ledger and its artifacts. `Queue` adds everything that changes something.
 
-    def __init__(self, parts: Parts) -> None:
-        self.parts = parts
+    `who` is on whose behalf everything is asked; by default what the environment says: the attempt
+    that a worker has started this process for, else a person.
+    """
+
+    def __init__(self, installation: Installation, who: Principal | None = None) -> None:
+        self.installation = installation
+        if who is not None:
+            self.who = who
         self._ticked = 0.0
         self._ticking = threading.Lock()
 
     # Opened when first needed: a command that looks at one task pays for nothing else.
 
-    @property
-    def store(self) -> Store:
-        return self.parts.store
+    @cached_property
+    def who(self) -> Principal:
+        return principal_of(self.installation.settings)
 
     @property
-    def views(self) -> Views:
-        return self.parts.views
-
-    @property
-    def ledger(self) -> Ledger:
-        return self.parts.ledger
+    def service(self) -> Service:
+        return self.installation.service
 
     @property
     def artifacts(self) -> ArtifactStore:
-        return self.parts.artifacts
+        return self.installation.artifacts
+
+    # The worker and the loops still reach through here; everybody else asks the service.
+
+    @property
+    def parts(self) -> Installation:
+        return self.installation
+
+    @property
+    def store(self) -> Store:
+        return self.installation.store
+
+    @property
+    def views(self) -> Views:
+        return self.installation.views
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.installation.ledger
+
+    def check_may(self, action: Action, about: str = "") -> None:
+        """Raise `Refused` unless this principal may do that at all: for what concerns no task."""
+        access.check(self.who, action, access.Relation.NONE, about)
 
     def close(self) -> None:
         """Let go of the database. Closing twice is fine."""
-        self.parts.close()
+        self.installation.close()
 
     # -- tasks -----------------------------------------------------------------------------------
 
     def task(self, ref: str) -> Task:
         """The task of this id, or of the one id that starts with it."""
-        return self.views.find(ref)[1]
-
-    def key(self, ref: str) -> int:
-        return self.views.find(ref)[0]
+        return self.service.task(self.who, ref)
 
     def tasks(self, wanted: Wanted | None = None) -> Page:
         """A page of tasks, newest first."""
-        return self.views.list_tasks(wanted or Wanted())
+        return self.service.list_tasks(self.who, wanted or Wanted())
 
     def dead_letters(self, limit: int = 50, role: str = "", cursor: int = 0) -> Page:
         states = tuple(sorted(DEAD_LETTERS))
@@ -112,35 +134,36 @@ class Reading:
 
     @property
     def has_broker(self) -> bool:
-        return bool(self.parts.settings.broker)
+        return bool(self.installation.settings.broker)
 
     def dead_messages(self, limit: int = 100, begins: str = "") -> list[DeadMessage]:
         """Messages of the broker that no reader could make sense of, the oldest first; those whose
         key begins so."""
-        return self.parts.dead_messages(limit, begins) if self.has_broker else []
+        self.check_may(access.Action.READ, "messages of the broker")
+        return self.installation.dead_messages(limit, begins) if self.has_broker else []
 
     def explain(self, ref: str) -> Explanation:
         """Why this task is not running, or what it is doing."""
-        return self.views.explain(self.key(ref))
+        return self.service.explain(self.who, ref)
 
     def stats(self) -> Stats:
-        return self.views.stats()
+        return self.service.stats(self.who)
 
     def limits(self) -> dict[str, RoleLimits]:
         """The limits of every role that the ledger has heard of."""
-        return self.views.limits()
+        return self.service.limits(self.who)
 
-    def circuits(self) -> list[CircuitRow]:
+    def circuits(self) -> list[Circuit]:
         """The providers that are out of quota now, and until when."""
-        return self.views.circuits()
+        return self.service.circuits(self.who)
 
     def costs(self, by: str = "role") -> dict[str, Amounts]:
         """What was spent, summed up by `role`, `label` or `day`."""
-        return self.views.costs(by)
+        return self.service.costs(self.who, by)
 
     def ids(self, prefix: str, limit: int = 50) -> list[str]:
         """Ids that start with this, for completion."""
-        return self.store.read(lambda reader: reader.ids_starting(prefix, limit))
+        return self.service.ids(self.who, prefix, limit)
 
     def as_json(self, task: Task) -> dict[str, object]:
         """The one JSON shape of a task."""
@@ -154,79 +177,44 @@ class Reading:
         """The full text of a task: its context file, else its instructions."""
         if not task.spec.context_sha256:
             return task.spec.instructions
-        data = self.artifacts.context(task.id, task.spec.context_sha256)
-        return data.decode("utf-8", "replace")
+        return self.service.context(self.who, task.id)
 
     # -- evidence --------------------------------------------------------------------------------
 
-    def artifact_list(self, ref: str) -> list[ArtifactRow]:
-        return self.views.artifacts(self.key(ref))
+    def artifact_list(self, ref: str) -> list[ArtifactInfo]:
+        return self.service.artifacts(self.who, ref)
 
-    def open_artifact(self, ref: str, name: str, epoch: int = 0) -> tuple[ArtifactRow, BinaryIO]:
+    def open_artifact(self, ref: str, name: str, epoch: int = 0) -> tuple[ArtifactInfo, BinaryIO]:
         """A file of an attempt (the newest that has it), checked against its digest."""
-        task = self.task(ref)
-        rows = [
-            row
-            for row in self.artifact_list(task.id)
-            if row.name == name and (not epoch or row.epoch == epoch)
-        ]
-        if not rows:
-            raise NotFound(
-                f"{task.id} has no artifact {name!r}" + (f" in attempt {epoch}." if epoch else "."),
-                f"`agentq artifacts ls {task.id}` shows what there is.",
-            )
-        from agentq.contracts.artifacts import Stored
-
-        row = rows[-1]
-        stored = Stored(row.name, row.size, row.sha256, row.media_type)
-        return row, self.artifacts.open(task.id, row.epoch, row.name, stored)
+        _, info, file = self.service.open_artifact(self.who, ref, name, epoch)
+        return info, file
 
     def result(self, ref: str) -> Result:
         """What a completed task gave: its result file, else its summary."""
-        task, report = self._report_of(ref)
-        if not report.result:
+        task, file = self.open_result(ref)
+        report = task.memo.report
+        assert report is not None
+        if file is None:
             return Result(task, "", "", report.summary.encode())
-        content = self.artifacts.result(task.id, report.result_sha256)
-        return Result(task, report.result, report.result_sha256, content)
+        with file:
+            return Result(task, report.result, report.result_sha256, file.read())
 
     def open_result(self, ref: str) -> tuple[Task, BinaryIO | None]:
         """The result file of a completed task, checked, for reading a piece at a time; None if the
         task gave only its summary."""
-        task, report = self._report_of(ref)
-        if not report.result:
-            return task, None
-        return task, self.artifacts.open_result(task.id, report.result_sha256)
-
-    def _report_of(self, ref: str) -> tuple[Task, Reported]:
-        """A complete task and what it reported; its result is published then."""
-        task = self.task(ref)
-        report = task.memo.report
-        if task.state is not State.COMPLETE or report is None:
-            raise Refused(
-                f"{task.id} is {task.state}; only a complete task has a result.",
-                f"`agentq wait {task.id}` waits for it, `agentq explain {task.id}` says why.",
-                code="no_result",
-            )
-        if report.result:
-            # Publishing again is free, and mends a crash between the commit and the publishing.
-            self.artifacts.publish_result(
-                task.id, report.epoch, report.result, report.result_sha256
-            )
-        return task, report
+        return self.service.open_result(self.who, ref)
 
     # -- the log ---------------------------------------------------------------------------------
 
     def history(self, ref: str) -> list[Entry]:
-        return self.views.history(self.key(ref))
+        return self.service.history(self.who, ref)
 
     def events(self, after: int = 0, limit: int = 500) -> list[Entry]:
         """Committed events after a position, in the order of commits."""
-        return self.views.events_after(after, limit)
+        return self.service.events_after(self.who, after, limit)
 
     def event_json(self, entry: Entry) -> dict[str, object]:
         """The one JSON shape of an event; `data` is what its trigger carried."""
-        from agentq.ledger.log_codec import trigger_data
-
         event = entry.event
         return {
             "position": entry.position,
@@ -237,29 +225,22 @@ class Reading:
             "trigger": type(event.trigger).__name__,
             "state": str(event.state),
             "epoch": event.epoch,
-            "data": trigger_data(event.trigger),
+            "data": self.service.event_data(entry),
         }
 
     def replay(self, ref: str) -> Replayed:
         """Decide one task's life anew from its log, and say whether that gives what is stored."""
-        from agentq.ledger.replay import check_task, replay
+        return self.service.replay(self.who, ref)
 
-        task = self.task(ref)
-        # The log may have grown since the task was read; what it held then has not changed.
-        entries = self.history(task.id)[: task.version]
-        events = [entry.event for entry in entries]
-        problems = check_task(task, events)
-        steps: list[tuple[Entry, Task]] = []
-        with contextlib.suppress(Exception):  # a log that cannot be replayed is a problem above
-            for entry, (_, left) in zip(entries, replay(events), strict=False):
-                steps.append((entry, left))
-        return Replayed(task, tuple(steps), tuple(problems))
+    def last_position(self) -> int:
+        """The position of the newest event; 0 in an empty log."""
+        return self.service.last_position(self.who)
 
     def follow(self, after: int | None = None, timeout: float | None = None) -> Iterator[Entry]:
         """Events as they are committed, from `after` on (default: from now). Ends by timeout."""
-        position = self.views.last_position() if after is None else after
+        position = self.last_position() if after is None else after
         deadline = None if timeout is None else time.monotonic() + timeout
-        waiter = self.parts.bell.listen((EVENTS_TOPIC,))
+        waiter = self.installation.bell.listen((EVENTS_TOPIC,))
         try:
             while True:
                 entries = self.events(position)
@@ -284,12 +265,12 @@ class Reading:
         until: Collection[State] = TERMINAL,
     ) -> Task:
         """Sleep until the task is in one of these states (default: over)."""
-        key, task = self.views.find(ref)
+        task_id = self.task(ref).id
         deadline = None if timeout is None else time.monotonic() + timeout
-        waiter = self.parts.bell.listen((EVENTS_TOPIC,))
+        waiter = self.installation.bell.listen((EVENTS_TOPIC,))
         try:
             while True:
-                task = self.views.get_many([key])[key]
+                task = self.task(task_id)
                 if task.state in until:
                     return task
                 left = POLL_SECONDS if deadline is None else deadline - time.monotonic()
@@ -304,22 +285,30 @@ class Reading:
 
     # -- time ------------------------------------------------------------------------------------
 
+    def now(self) -> int:
+        """The ledger's clock, in milliseconds: what leases and timers are measured by."""
+        return self.service.now()
+
     def tick(self) -> int:
         """Apply due timers: ended leases, backoffs, expiry. Whoever waits does this at times."""
-        return self.ledger.tick()
+        return self.service.tick(self.who)
 
     def nap(self, waiter: Waiter, left: float) -> None:
         """One sleep of a waiting loop: until a ring, the next timer, or the safety poll."""
         # Waiters that were rung together must not also poll together.
         pause = min(left, POLL_SECONDS * (0.8 + time.perf_counter_ns() % 200 / 1000))
-        wake_at = self.views.next_wake()
+        wake_at = self.next_wake()
         if wake_at:
-            until_due = (wake_at - self.store.now()) / 1000
+            until_due = (wake_at - self.now()) / 1000
             if until_due <= 0:
                 self.tick()
                 return
             pause = min(pause, until_due)
         waiter.wait(pause)
+
+    def next_wake(self) -> int:
+        """The earliest moment at which time matters to a task; 0 if there is none."""
+        return self.service.next_wake(self.who)
 
     def tick_now_and_then(self) -> None:
         """Called by whoever claims: a single worker needs nobody else to end leases for it."""
@@ -334,17 +323,4 @@ class Reading:
 
     def verify(self) -> Iterator[tuple[int, list[Problem]]]:
         """Replay every task's log and check every file: (looked at so far, problems found)."""
-        return self.views.verify(self._check_files)
-
-    def _check_files(self, task: Task, rows: list[ArtifactRow]) -> list[str]:
-        wrong = []
-        for row in rows:
-            found = self.artifacts.check(task.id, row.epoch, row.name, row.sha256, row.size)
-            if found:
-                wrong.append(found)
-        if task.spec.context_sha256:
-            try:
-                self.artifacts.context(task.id, task.spec.context_sha256)
-            except Damaged as error:
-                wrong.append(error.cause)
-        return wrong
+        return self.service.verify(self.who)

@@ -46,14 +46,14 @@ def results(
     `tell` hears why nothing comes, and of messages that cannot be read and stay in the queue.
     """
     name = results_queue(coordinator)
-    if not queue.parts.settings.broker:
+    if not queue.has_broker:
         return islice(_logged(queue, name, after or 0, wait), limit)
     if after is not None:
         raise Invalid(
             "Results come from the broker here, which has no positions to go on after.",
             "Leave --after out: what was not taken is still there.",
         )
-    return received(queue.parts.mailbox(name), name, wait, limit, tell)
+    return received(queue.installation.mailbox(name), name, wait, limit, tell)
 
 
 def results_queue(coordinator: str) -> str:
@@ -87,7 +87,7 @@ def _outcome_of(queue: Reading, name: str, entry: Entry) -> Outcome | None:
     event = entry.event
     if event.state not in TERMINAL and event.state is not State.BLOCKED:
         return None
-    task = queue.views.by_id([entry.task_id]).get(entry.task_id)
+    task = queue.service.tasks_by_id(queue.who, [entry.task_id]).get(entry.task_id)
     if task is None or task.spec.reply_to != name:
         return None
     history = queue.history(task.id)

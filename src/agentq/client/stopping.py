@@ -12,12 +12,12 @@ from agentq.core.task import Task
 
 def wait_gone(reading: Reading, ref: str, timeout: float | None = None) -> Task:
     """Sleep until nobody holds the task: its holder said that it stopped, or its lease ended."""
-    key, task = reading.views.find(ref)
+    task_id = reading.task(ref).id
     deadline = None if timeout is None else time.monotonic() + timeout
-    waiter = reading.parts.bell.listen((EVENTS_TOPIC,))
+    waiter = reading.installation.bell.listen((EVENTS_TOPIC,))
     try:
         while True:
-            task = reading.views.get_many([key])[key]
+            task = reading.task(task_id)
             if not task.holder:
                 return task
             left = POLL_SECONDS if deadline is None else deadline - time.monotonic()

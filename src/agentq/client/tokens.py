@@ -1,8 +1,8 @@
 """Tokens of attempts: what a worker gives to its agent, good for that attempt and nothing else.
 
-A token is a keyed digest of the task and the epoch. The key lies beside the artifacts, readable for
-the user whose workers run there; nothing about a token is stored, and it never expires: the epoch
-in it does.
+A token is a keyed digest of the task, the epoch and what its role is granted. The key lies beside
+the artifacts, readable for the user whose workers run there; nothing about a token is stored, and
+it never expires: the epoch in it does.
 """
 
 from __future__ import annotations
@@ -13,21 +13,23 @@ import hmac
 import os
 import secrets
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 _NAME = ".token-key"
 _KEY_BYTES = 32
 
 
-def token_for(root: str, task_id: str, epoch: int) -> str:
-    """The token of one attempt."""
-    said = f"{task_id}\n{epoch}".encode()
+def token_for(root: str, task_id: str, epoch: int, grants: Iterable[str] = ()) -> str:
+    """The token of one attempt; `grants` are what its role may do beyond speaking for itself."""
+    said = "\n".join((task_id, str(epoch), *sorted(grants))).encode()
     return hmac.new(_key(Path(root)), said, hashlib.sha256).hexdigest()
 
 
-def is_good(root: str, task_id: str, epoch: int, token: str) -> bool:
-    """Whether this token was made for this attempt."""
-    return hmac.compare_digest(token_for(root, task_id, epoch).encode(), token.encode())
+def is_good(root: str, task_id: str, epoch: int, token: str, grants: Iterable[str] = ()) -> bool:
+    """Whether this token was made for this attempt, with these grants."""
+    expected = token_for(root, task_id, epoch, grants)
+    return hmac.compare_digest(expected.encode(), token.encode())
 
 
 def _key(root: Path) -> bytes:

@@ -327,3 +327,11 @@ def test_other_principals_never_approve_what_bears_their_name(service: Service) 
     with pytest.raises(Refused) as caught:
         service.approve(access.SYSTEM, "task-1")
     assert caught.value.code == "self_approval"
+
+
+@pytest.mark.parametrize("name", ["coordinator", "builder"])
+def test_the_name_of_a_role_or_a_coordinator_is_nobodys_own(service: Service, name: str) -> None:
+    submit(service, irreversible=True, sender=name)
+    with pytest.raises(Refused) as caught:
+        service.approve(access.person(name), "task-1")
+    assert caught.value.code == "self_approval"
