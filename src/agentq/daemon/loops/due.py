@@ -1,7 +1,12 @@
-"""Due timers: ended leases, backoffs, delays, expiry, reminders. One column, one loop."""
+"""Due timers: ended leases, backoffs, delays, expiry, reminders. One column, one loop.
+
+Now and then it has events numbered, too. On PostgreSQL whoever follows the log does that; where
+nobody follows for weeks, the first who looks would have millions to number.
+"""
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from agentq.core.access import SYSTEM
@@ -12,6 +17,7 @@ if TYPE_CHECKING:
 
 #: A timer that was set meanwhile is late by no more than this: one look at an index.
 _LOOK_SECONDS = 1.0
+_NUMBER_SECONDS = 30.0
 
 
 class Due(Loop):
@@ -23,8 +29,12 @@ class Due(Loop):
     def __init__(self, service: Service) -> None:
         super().__init__()
         self._service = service
+        self._number_at = 0.0
 
     def run_once(self) -> float:
+        if time.monotonic() >= self._number_at:
+            self._service.last_position(SYSTEM)
+            self._number_at = time.monotonic() + _NUMBER_SECONDS
         wake_at = self._service.next_wake(SYSTEM)
         left = (wake_at - self._service.now()) / 1000 if wake_at else _LOOK_SECONDS
         if left > 0:

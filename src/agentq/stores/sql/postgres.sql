@@ -269,7 +269,7 @@ ORDER BY l.position;
 -- committed, so the order of sequences among what is visible respects the order of commits.
 
 -- name: unnumbered
-SELECT position, EXISTS (SELECT 1 FROM unnumbered) FROM head;
+SELECT position, (SELECT min(sequence) FROM unnumbered) IS NOT NULL FROM head;
 
 -- name: lock_head
 SELECT position FROM head FOR UPDATE;
