@@ -14,7 +14,6 @@ from agentq.core.states import State
 from agentq.core.task import NOTHING, Task
 from agentq.core.transition import transition
 from agentq.core.triggers import (
-    AddArtifact,
     Answer,
     Claim,
     Fail,
@@ -102,7 +101,7 @@ def turn_over(
     Of a role with limits nothing is taken: how much room there is shows only once the ends are
     saved.
     """
-    outcomes = _tell_all(work, items)
+    outcomes = apply_all(work, items)
     row, _, picked = tx.pick(role, count, provider=provider, unless_limited=True)
     work.note_limits(row.name, row.is_limited)
     _note_asked(tx, work, row, provider)
@@ -181,7 +180,7 @@ def claim_named(
 ) -> tuple[list[Task | AgentqError], list[Held]]:
     """Take those of these tasks that can be taken now, by the rules of `claim_ready`; others are
     left out. First, in the same transaction, end the attempts of `items`."""
-    outcomes = _tell_all(work, items) if items else []
+    outcomes = apply_all(work, items) if items else []
     wanted = list(dict.fromkeys(ids))
     row, open_until, picked = tx.pick(role, len(wanted), provider=provider, ids=wanted)
     work.note_limits(row.name, row.is_limited)
@@ -269,29 +268,29 @@ def heartbeat(tx: Tx, leases: Sequence[Lease]) -> set[int]:
     return tx.renew(leases)
 
 
-def tell(work: Work, items: Sequence[tuple[int, Trigger]]) -> list[Task | AgentqError]:
-    """Apply triggers to their tasks in order, in one transaction; a refusal refuses only itself.
+def apply_all(work: Work, items: Sequence[tuple[int, Trigger]]) -> list[Task | AgentqError]:
+    """Apply triggers to their tasks in order; a refusal refuses only itself.
 
     A report that comes too late is refused, and that it came is kept in the log as evidence.
     """
-    outcomes = _tell_all(work, items)
-    work.finish()
-    return outcomes
-
-
-def _tell_all(work: Work, items: Sequence[tuple[int, Trigger]]) -> list[Task | AgentqError]:
     work.load(sorted({key for key, _ in items}))
-    in_trees = [key for key, bits in work.flags.items() if bits & IN_TREE]
-    if in_trees:
+    if any(bits & IN_TREE for bits in work.flags.values()):
         trees.load_trees(work, [key for key, said in items if isinstance(said, _CONCERNING)])
     outcomes: list[Task | AgentqError] = []
-    checked: Trigger | None = None
     for key, trigger in items:
+        assert not isinstance(trigger, AddArtifact), "artifacts are recorded with record_artifacts"
         try:
-            if trigger is not checked:
-                check_trigger(trigger)
-                checked = trigger
-            outcomes.append(_tell_one(work, key, trigger))
+            check_trigger(trigger)
+            said = trigger
+            if isinstance(said, Report):
+                if already_accepted(work.task(key), said):
+                    outcomes.append(work.task(key))
+                    continue
+                said = _with_evidence(work, key, said)
+            if work.roots and isinstance(said, _CONCERNING):
+                outcomes.append(_apply_in_tree(work, key, said))
+            else:
+                outcomes.append(work.apply(key, said))
         except AgentqError as refusal:
             outcomes.append(refusal)
             if isinstance(refusal, Stale) and isinstance(trigger, (Report, Fail)):
@@ -303,26 +302,16 @@ def _tell_all(work: Work, items: Sequence[tuple[int, Trigger]]) -> list[Task | A
 _CONCERNING = (Spend, Report, Fail, Answer)
 
 
-def _tell_one(work: Work, key: int, trigger: Trigger) -> Task:
-    if isinstance(trigger, Report):
-        task = work.task(key)
-        if already_accepted(task, trigger):
-            return task
-        if task.spec.expected_output.artifacts:
-            names = tuple(
-                row.name
-                for row in work.artifacts_of(key)
-                if row.epoch == trigger.epoch and row.size
-            )
-            trigger = replace(trigger, artifacts=names)
-    if isinstance(trigger, AddArtifact):
-        raise AssertionError("artifacts are recorded with record_artifacts")
-    if work.roots and isinstance(trigger, _CONCERNING):
-        return _tell_in_tree(work, key, trigger)
-    return work.apply(key, trigger)
+def _with_evidence(work: Work, key: int, report: Report) -> Report:
+    """A report with the names of what its attempt left, where its task expects any."""
+    if not work.task(key).spec.expected_output.artifacts:
+        return report
+    rows = work.artifacts_of(key)
+    names = tuple(row.name for row in rows if row.epoch == report.epoch and row.size)
+    return replace(report, artifacts=names)
 
 
-def _tell_in_tree(work: Work, key: int, trigger: Spend | Report | Fail | Answer) -> Task:
+def _apply_in_tree(work: Work, key: int, trigger: Spend | Report | Fail | Answer) -> Task:
     """The same where a tree's budget is touched: it changes only if the trigger is accepted."""
     if isinstance(trigger, Answer):
         trigger, after = trees.answered(work, key, trigger)

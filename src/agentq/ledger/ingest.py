@@ -295,7 +295,7 @@ class _Round:
         return lease.lease_ms
 
     def _tell(self, key: int, trigger: t.Trigger) -> None:
-        outcome = claims.tell(self._batch, [(key, trigger)])[0]
+        outcome = claims.apply_all(self._batch, [(key, trigger)])[0]
         if isinstance(outcome, AgentqError):
             raise outcome
 

@@ -166,7 +166,14 @@ class Ledger:
 
     def tell_many(self, items: Sequence[tuple[int, Trigger]]) -> list[Task | AgentqError]:
         """Apply triggers in one transaction; each refused one gives its error instead of a task."""
-        return self.store.write(lambda tx: claims.tell(self._work(tx), items))
+
+        def change(tx: Tx) -> list[Task | AgentqError]:
+            work = self._work(tx)
+            outcomes = claims.apply_all(work, items)
+            work.finish()
+            return outcomes
+
+        return self.store.write(change)
 
     def turn_over(
         self,
