@@ -14,6 +14,7 @@ from agentq.core.states import State
 from agentq.core.task import NOTHING, Task
 from agentq.core.transition import transition
 from agentq.core.triggers import (
+    AddArtifact,
     Answer,
     Claim,
     Fail,
