@@ -93,7 +93,9 @@ class PostgresStore:
     def _greet(self, wire: Wire) -> None:
         """What a new connection must show before it is used."""
         asked = [Call(self._sql["settings"], NO_VALUES)]
-        durable, read_only, path, moment, statement_ms, lock_ms, *_ = wire.exchange(asked)[0][0]
+        durable, read_only, isolation, path, moment, statement_ms, lock_ms, *_ = wire.exchange(
+            asked
+        )[0][0]
         if durable == "off":
             raise Unavailable(
                 f"The ledger {self.where} runs with synchronous_commit=off: what it acknowledges"
@@ -108,6 +110,7 @@ class PostgresStore:
         if not statement_ms or not lock_ms or path == ANY_PATH:
             # A pooler did not pass on what the session was told: then each transaction says it.
             wire.preface = Call(self._sql["limits"], self._limits.settings)
+        wire.autocommits = read_only == "off" and isolation == "read committed"
 
     # -- running and running again ---------------------------------------------------------------
 

@@ -153,7 +153,9 @@ class PostgresTx(PostgresReader):
         if not self.begun and not calls:
             self._notify()
             return
-        calls = [*self._opening(), *calls, Call(self._sql["commit"], NO_VALUES)]
+        alone = not self.begun and len(calls) == 1 and self._durable and self._wire.autocommits
+        if not alone:  # one statement needs nobody to begin and to commit
+            calls = [*self._opening(), *calls, Call(self._sql["commit"], NO_VALUES)]
         self.committing = True
         topics = notification(self._topics)
         after = [Call(self._sql["notify"], {"topics": topics})] if topics else []

@@ -130,17 +130,19 @@ class Wire:
         self.silence = silence
         #: What every transaction begins with, where the session itself could not be told.
         self.preface: Call | None = None
+        #: What was sent after the last exchange, of which nothing was read yet; None for nothing.
+        self._unread: list[Call | Statement] | None = None
+        #: Whether a statement by itself is a transaction like those that BEGIN opens.
+        self.autocommits = False
         self._prepares = prepares
         self._prepared: set[bytes] = set()
 
     @property
     def usable(self) -> bool:
         """Alive and outside any transaction."""
-        return (
-            not self._connection.closed
-            and self._pq.status == pq.ConnStatus.OK
-            and self._pq.transaction_status == pq.TransactionStatus.IDLE
-        )
+        if self._connection.closed or self._pq.status != pq.ConnStatus.OK:
+            return False
+        return self._unread is not None or self._pq.transaction_status == pq.TransactionStatus.IDLE
 
     def close(self) -> None:
         self._connection.close()
@@ -151,10 +153,11 @@ class Wire:
         A statement that fails keeps those after it from running. Raises `Lost` if the connection
         broke before everything was answered.
 
-        What is sent `after` the others is a transaction of its own, in the same round trip. Nobody
+        What is sent `after` the others is a transaction of its own, in the same packet. Nobody
         waits for what it says, and that it fails is no failure.
         """
         with self._minding():
+            self._read_unread()
             prefaced = self._prefaced(calls)
             if prefaced >= 0 and self.preface is not None:
                 calls = [*calls[:prefaced], self.preface, *calls[prefaced:]]
@@ -168,21 +171,23 @@ class Wire:
                     self._send(call, later)
                 self._pq.pipeline_sync()
             self._flush()
+            self._unread = later if after else None
             try:
                 rows = self._receive(expected)
             except psycopg.Error:
-                if after and self._pq.status == pq.ConnStatus.OK:
-                    self._read_on()
+                if self._pq.status == pq.ConnStatus.OK:
+                    self._read_unread()  # whoever asks now must see how this one was left
                 raise
-            if after:
-                self._note_prepared(later)
             if prefaced >= 0:
                 del rows[prefaced]
             return rows
 
-    def _note_prepared(self, expected: Sequence[Call | Statement]) -> None:
-        """Read to the end of an exchange whose rows nobody wants."""
-        asked = iter(expected)
+    def _read_unread(self) -> None:
+        """Read what was sent after the last exchange: by now it has mostly come."""
+        unread, self._unread = self._unread, None
+        if unread is None:
+            return
+        asked = iter(unread)
         while (result := self._next_result()).status != pq.ExecStatus.PIPELINE_SYNC:
             each = next(asked, None)
             if isinstance(each, Statement) and result.status == pq.ExecStatus.COMMAND_OK:

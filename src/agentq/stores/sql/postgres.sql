@@ -77,6 +77,7 @@ DISCARD PLANS;
 -- name: settings
 SELECT current_setting('synchronous_commit'),
        current_setting('transaction_read_only'),
+       current_setting('default_transaction_isolation'),
        current_setting('search_path'),
        floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
        -- In milliseconds; 0 if there is none.
