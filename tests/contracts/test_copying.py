@@ -16,6 +16,7 @@ from agentq.contracts.store import (
     COMPLETE,
     IN_PROGRESS,
     ArtifactRow,
+    Changes,
     CircuitRow,
     DedupRow,
     EffectRow,
@@ -29,7 +30,17 @@ from agentq.ledger.terms import Terms
 from agentq.stores.copying import open_copy
 from agentq.stores.copying_postgres import PostgresCopy
 from tests.contracts.conftest import open_store
-from tests.contracts.rows import Clock, add, event_of, hot, log, move, moved, role_id
+from tests.contracts.rows import (
+    Clock,
+    add,
+    hot,
+    log,
+    move,
+    moved,
+    new_row,
+    role_id,
+    stepped,
+)
 from tests.servers.postgres import PostgresServer
 
 FILLING, MOVING = Fence("filling", "the old one", "1"), Fence("moving", "the new one", "1")
@@ -93,36 +104,46 @@ def target(request: pytest.FixtureRequest, make_end: MakeEnd) -> End:
 
 def work(store: Store) -> None:
     """Something in every table."""
-    keys = add(store, "a", "b", "c", "gone")
-    a, b = keys["a"], keys["b"]
     role = role_id(store)
+    born = [
+        new_row("a", role, roots=("a",)),
+        new_row("b", role, after=("a",), resources=("gpu", "it's"), roots=("a",)),
+        new_row("c", role),
+        new_row("gone", role),
+    ]
+    tree = TreeRow(0, "a", '{"usd":5}', "", "", 0)
+    store.write(lambda tx: tx.save(Changes(new=born, trees=[tree])))
+    keys = store.read(lambda reader: reader.keys(row.id for row in born))
+    a, b = keys["a"], keys["b"]
     move(store, [a, keys["gone"]], COMPLETE)
 
     def change(tx: Tx) -> None:
-        tx.set_role(tx.lock_role(role)._replace(max_running=3, provider="acme", daily='{"usd":1}'))
-        tx.set_lanes(tx.lanes() | {"delivery"})
-        tx.link([(a, b)])
-        tx.want(b, ["gpu", "it's"])
-        tx.hold(b, ["gpu"])
-        tx.remember([DedupRow("key", "a", "digest", -1, 2**50)])
-        tx.add_artifacts([ArtifactRow(a, 1, "deep/ü.md", 2**40, "ab" * 32, "text/plain", 5)])
-        tx.extend_circuit(CircuitRow("acme", 2**50, "quota \\ \n\t", 1, "kim"))
-        tx.add_spending([SpendingRow("role", "worker", 20_000, 0.1, 1e15, 3.0, 1 / 3)])
-        tx.set_trees([TreeRow(a, "a", '{"usd":5}', "", "", 0)])
-        tx.join_trees([(a, a), (b, a)])
+        limited = tx.lock_role(role)._replace(max_running=3, provider="acme", daily='{"usd":1}')
+        assert tx.hold_resources(b, ["gpu"])
+        tx.save(
+            Changes(
+                roles=[limited],
+                lanes=tx.lanes() | {"delivery"},
+                dedup=[DedupRow("key", "a", "digest", -1, 2**50)],
+                artifacts=[ArtifactRow(a, 1, "deep/ü.md", 2**40, "ab" * 32, "text/plain", 5)],
+                circuits=[CircuitRow("acme", 2**50, "quota \\ \n\t", 1, "kim")],
+                spending=[SpendingRow("role", "worker", 20_000, 0.1, 1e15, 3.0, 1 / 3)],
+            )
+        )
 
     store.write(change)
-    store.write(
-        lambda tx: tx.save(
-            [row := moved(tx.lock([b])[0], COMPLETE)],
-            [event_of(row)],
-            [EffectRow(b, row.version, 0, "delivery", "{}")],
-        )
-    )
+
+    def end(tx: Tx) -> None:
+        row = moved(tx.lock([b])[0], COMPLETE)
+        tx.save(stepped(row, effects=[EffectRow(b, row.version, 0, "delivery", "{}")]))
+
+    store.write(end)
     store.write(lambda tx: tx.delete([keys["gone"]]))
 
 
 def fill(source: End, target: End) -> None:
+    """As a move does after the fence, which has given every event its place."""
+    source.store.number_events()
     with source.copy.snapshot() as snapshot:
         written = target.copy.fill(snapshot, FILLING)
     assert written == source.copy.fingerprints() == target.copy.fingerprints()
@@ -193,9 +214,10 @@ class TestTheFence:
             lambda: add(store, "late"),
             lambda: move(store, [key], COMPLETE),
             lambda: store.role_ids(["late"]),
-            lambda: store.write(lambda tx: tx.set_lanes(frozenset())),
-            lambda: store.write(lambda tx: tx.take_effects("delivery", 2**50, 9, 2**51)),
-            lambda: store.write(lambda tx: tx.forget_dedup(2**60)),
+            lambda: store.write(lambda tx: tx.save(Changes(lanes=frozenset()))),
+            lambda: store.write(lambda tx: tx.postpone_effects([1], 2**51)),
+            lambda: store.write(lambda tx: tx.ack_effects([1])),
+            lambda: store.write(lambda tx: tx.forget(2**60, 0)),
             lambda: store.write(lambda tx: tx.delete([key])),
             lambda: Terms(store).hold(["prune"], "ada", 1000),
         ]
@@ -212,12 +234,26 @@ class TestTheFence:
         assert add(store, "late")
         assert Terms(store).hold(["prune"], "ada", 1000)["prune"].holder == "ada"
 
+    def test_leaves_no_event_without_its_place(self, source: End, target: End) -> None:
+        """Nobody has followed the log: what is moved is whole all the same."""
+        work(source.store)
+        assert source.copy.set_fence(MOVING) == []
+        with source.copy.snapshot() as snapshot:
+            target.copy.fill(snapshot, FILLING)
+        assert target.copy.lift_fence(FILLING)
+        moved_log = log(target.store)
+        assert [(entry.task_id, entry.event.version) for entry in moved_log] == [
+            ("a", 1), ("b", 1), ("c", 1), ("a", 2), ("b", 2),
+        ]  # fmt: skip
+        assert source.copy.lift_fence(MOVING)
+        assert moved_log == log(source.store)
+
     def test_is_not_raised_while_somebody_works(self, source: End) -> None:
         keys = add(source.store, "a", "b")
 
         def claim(tx: Tx) -> None:
             row = moved(tx.lock([keys["b"]])[0], IN_PROGRESS, holder="ada")
-            tx.save([row], [event_of(row)], [])
+            tx.save(stepped(row))
 
         source.store.write(claim)
         (held,) = source.copy.set_fence(MOVING)

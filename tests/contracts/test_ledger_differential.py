@@ -33,6 +33,7 @@ from agentq.core.triggers import (
     Trigger,
 )
 from agentq.stores.postgres import PostgresStore
+from agentq.stores.postgres_rows import Assumed
 from agentq.stores.sqlite import SqliteStore
 from tests.contracts.rows import Clock
 from tests.contracts.twins import Move, Sayings, Side, Twins
@@ -47,8 +48,9 @@ RESOURCES = ("gpu", "db")
 COSTS = (Amounts(), Amounts(), Amounts(usd=0.5), Amounts(tokens=100))
 
 EMPTY_LEDGER = """
-TRUNCATE specs, tasks, events, edges, wants, holds, dedup, artifacts, outbox, roles, circuits,
-    spending, trees, tree_members RESTART IDENTITY;
+SET search_path = agentq;
+TRUNCATE specs, tasks, events, log, unnumbered, edges, wants, holds, dedup, artifacts, outbox,
+    roles, circuits, spending, trees, tree_members RESTART IDENTITY;
 UPDATE head SET position = 0, lanes = 'results';
 ALTER SEQUENCE task_keys RESTART;
 """
@@ -239,10 +241,11 @@ class History:
     def relay(self, chance: random.Random) -> None:
         lane = chance.choice(("results", "delivery", "delivery", "notify", "reply"))
         acked = [chance.randrange(20) for _ in range(3)]
+        late = [chance.randrange(20) for _ in range(2)]
+        until = self.clock.now + chance.choice((1, 5000))
         for _ in range(2):
-            hide_ms, count = chance.choice((1, 5000)), chance.randrange(1, 4)
-            taking = partial(Side.take_effects, lane=lane, count=count, hide_ms=hide_ms)
-            self.twins.both(taking)
+            self.twins.both(partial(Side.effects, lane=lane, count=chance.randrange(1, 4)))
+            self.twins.both(lambda side: side.postpone_effects(late, until))
         self.twins.both(lambda side: side.ack_effects(acked))
 
     def set_limits(self, chance: random.Random) -> None:
@@ -288,6 +291,7 @@ class Comparison:
         self.cleaner.execute(EMPTY_LEDGER)
         self.served._roles.clear()
         self.served._lanes = None
+        self.served._assumed = Assumed()
         self.clock.now = 1_700_000_000_000
         embedded = SqliteStore(":memory:", create=True, clock=self.clock)
         try:

@@ -18,13 +18,13 @@ from tests.contracts.busy import Race, open_and_close, work
 from tests.contracts.conftest import Backend, open_store
 from tests.contracts.rows import (
     add,
-    event_of,
     hot,
     ids_of,
     log,
     move,
     moved,
     role_id,
+    stepped,
 )
 
 T = TypeVar("T")
@@ -61,7 +61,7 @@ class TestOrder:
                     break
             submitted = sum(writers.results())
         assert [entry.position for entry in seen] == list(range(1, len(seen) + 1))
-        assert store.read(lambda reader: reader.last_position()) == len(seen)
+        assert store.number_events() == len(seen)
         versions: dict[str, int] = {}
         for entry in seen:
             assert entry.event.version == versions.get(entry.task_id, 0) + 1
@@ -72,6 +72,7 @@ class TestOrder:
         assert [problems for _, problems in ledger.views.verify() if problems] == []
 
     def after(self, store: Store, position: int) -> list[LogRow]:
+        store.number_events()
         return store.read(lambda reader: reader.events_after(position, 100))
 
     def test_threads_of_one_process(self, backend: Backend) -> None:
@@ -94,10 +95,10 @@ class TestPicking:
 
         def take(store: Store) -> list[str]:
             def change(tx: Tx) -> list[str]:
-                rows = tx.pick(role, 7)
+                rows = tx.pick(role, 7).tasks
                 assert len(rows) <= 7
                 after = [moved(row.hot, IN_PROGRESS, holder="w", wake_at=9) for row in rows]
-                tx.save(after, [event_of(each) for each in after], [])
+                tx.save(stepped(*after))
                 return ids_of(rows)
 
             taken = []
@@ -120,7 +121,7 @@ class TestPicking:
         role = role_id(ours)
 
         def pick(tx: Tx, count: int) -> list[str]:
-            return ids_of(tx.pick(role, count) if verb == "pick" else tx.due(9, count))
+            return ids_of(tx.pick(role, count).tasks if verb == "pick" else tx.due(9, count))
 
         def change(tx: Tx) -> tuple[list[str], list[str]]:
             return pick(tx, 2), theirs.write(lambda other: pick(other, 2))
@@ -205,7 +206,7 @@ class TestLimits:
                 if runs[n] == 1:
                     meeting.wait(30)
                 both = [moved(row, IN_PROGRESS) for row in first + tx.lock([keys[1 - n]])]
-                tx.save(both, [event_of(row) for row in both], [])
+                tx.save(stepped(*both))
 
             stores[n].write(change)
 

@@ -18,7 +18,7 @@ from agentq.stores.postgres import PostgresStore
 from agentq.stores.postgres_pool import Pool
 from agentq.stores.postgres_wire import Call, Statement, Wire
 from tests.contracts.postgres_only import run_sql, store
-from tests.contracts.rows import LANES, add, hot, log, move, new_row, role_id
+from tests.contracts.rows import add, hot, insert, log, move, new_row, role_id
 from tests.servers.postgres import PostgresServer
 
 __all__ = ["store"]
@@ -38,7 +38,7 @@ class TestTheServersClock:
             lambda: store.write(lambda tx: tx.now()),
             lambda: store.write(lambda tx: (tx.lock([key]), tx.now())[1]),
             lambda: store.read(lambda reader: reader.now()),
-            lambda: store.read(lambda reader: (reader.last_position(), reader.now())[1]),
+            lambda: store.read(lambda reader: (reader.next_wake(), reader.now())[1]),
         ]
         for ask in asking:
             before = self.milliseconds(fresh_postgres_url)
@@ -72,7 +72,7 @@ class TestTheServersClock:
             locked.set()
             asking.wait(30)
             threading.Event().wait(0.2)
-            released.append(tx.last_position())
+            tx.next_wake()
             released.append(store.now())
 
         thread = threading.Thread(target=lambda: store.write(holder))
@@ -81,7 +81,7 @@ class TestTheServersClock:
         asking.set()
         decided = store.write(lambda tx: (tx.lock([key]), tx.now())[1])
         thread.join(30)
-        assert decided >= released[1] - 1
+        assert decided >= released[0] - 1
 
 
 class TestRefusals:
@@ -128,17 +128,26 @@ class TestRefusals:
         name = fresh_postgres_url.split("@/")[1].split("?", maxsplit=1)[0]
         run_sql(fresh_postgres_url, f"ALTER DATABASE {name} SET default_transaction_read_only = on")
         store = PostgresStore(fresh_postgres_url, create=True)
-        assert store.read(lambda reader: reader.last_position()) == 0
+        assert store.read(lambda reader: reader.next_wake()) == 0
+        assert store.number_events() == 0
         with pytest.raises(Unavailable, match="read-only"):
             store.role_ids(["new"])
         store.close()
 
-    def test_a_database_of_somebody_else(self, fresh_postgres_url: str) -> None:
-        run_sql(fresh_postgres_url, "CREATE TABLE tasks (mine integer)")
+    def test_tables_of_somebody_else_stand_beside_it(self, fresh_postgres_url: str) -> None:
+        run_sql(fresh_postgres_url, "CREATE TABLE tasks AS SELECT 7 AS mine")
+        store = PostgresStore(fresh_postgres_url, create=True)
+        assert add(store, "a")
+        store.close()
+        assert run_sql(fresh_postgres_url, "SELECT mine FROM public.tasks") == [(7,)]
+        assert run_sql(fresh_postgres_url, "SELECT id FROM agentq.specs") == [("a",)]
+
+    def test_a_schema_of_somebody_else(self, fresh_postgres_url: str) -> None:
+        run_sql(fresh_postgres_url, "CREATE SCHEMA agentq CREATE TABLE tasks (mine integer)")
         with pytest.raises(Unavailable, match="something else") as refused:
             PostgresStore(fresh_postgres_url, create=True)
         assert "database of its own" in refused.value.remedy
-        assert run_sql(fresh_postgres_url, "SELECT count(*) FROM tasks") == [(0,)]
+        assert run_sql(fresh_postgres_url, "SELECT count(*) FROM agentq.tasks") == [(0,)]
 
     def test_a_time_limit_of_the_server(self, fresh_postgres_url: str) -> None:
         PostgresStore(fresh_postgres_url, create=True).close()
@@ -161,12 +170,11 @@ class TestRefusals:
     @pytest.mark.parametrize("text", ["nul \x00 inside", "half a pair \ud800"])
     def test_text_that_cannot_be_kept(self, store: PostgresStore, text: str) -> None:
         role = role_id(store)
+        for rows in ([new_row("a", role, memo=text)], [new_row("a", role), new_row(text, role)]):
+            with pytest.raises(Invalid):
+                insert(store, *rows)
         with pytest.raises(Invalid):
-            store.submit([new_row("a", role, memo=text)], {}, LANES, [])
-        with pytest.raises(Invalid):
-            store.write(lambda tx: tx.insert([new_row("a", role, memo=text)]))
-        with pytest.raises(Invalid):
-            store.write(lambda tx: tx.hold(1, [text]))
+            store.write(lambda tx: tx.hold_resources(1, [text]))
         assert log(store) == []
 
     def test_a_database_in_another_encoding(self, postgres_server: PostgresServer) -> None:
@@ -174,10 +182,10 @@ class TestRefusals:
         try:
             store = PostgresStore(postgres_server.url_of("latin"), create=True)
             role = role_id(store)
-            store.submit([new_row("a", role, memo="café")], {}, LANES, [])
+            insert(store, new_row("a", role, memo="café"))
             assert hot(store, 1).memo == "café"
             with pytest.raises(Invalid, match="cannot keep"):
-                store.submit([new_row("b", role, memo="🦊")], {}, LANES, [])
+                insert(store, new_row("b", role, memo="🦊"))
             store.close()
         finally:
             run_sql(postgres_server.url, "DROP DATABASE latin WITH (FORCE)")
@@ -187,15 +195,15 @@ class TestRefusals:
         for number in (2**40, 2**70):
             row = new_row("a", role)._replace(priority=number)
             with pytest.raises(Invalid):
-                store.submit([row], {}, LANES, [])
+                insert(store, row)
             with pytest.raises(Invalid):
-                store.submit([row, row], {}, LANES, [])
+                insert(store, new_row("b", role), row)
         assert log(store) == []
 
     def test_after_closing(self, store: PostgresStore) -> None:
         store.close()
         with pytest.raises(Unavailable, match="closed"):
-            store.read(lambda reader: reader.last_position())
+            store.read(lambda reader: reader.next_wake())
 
 
 class TestBehindAPooler:

@@ -20,7 +20,7 @@ from agentq.stores.postgres import PostgresStore
 from agentq.stores.postgres_limits import Limits, hung_up_after
 from agentq.stores.postgres_rows import PostgresTx
 from agentq.stores.postgres_wire import Call, Statement
-from tests.contracts.rows import add, event_of, hot, log, move, moved
+from tests.contracts.rows import add, hot, log, move, moved, stepped
 from tests.servers.pgbouncer import pooler_or_skip
 from tests.servers.postgres import PostgresServer
 
@@ -158,7 +158,7 @@ class TestAServerThatSaysNothing:
             frozen(postgres_server, backend_of(store)),
             pytest.raises(Unavailable, match=r"said nothing for 0\.8 s"),
         ):
-            store.read(lambda reader: reader.last_position())
+            store.read(lambda reader: reader.next_wake())
         assert time.monotonic() - started < 5
         assert hot(store, key).version == 1, "and found again"
         store.close()
@@ -175,7 +175,7 @@ class TestAServerThatSaysNothing:
 
             def change(tx: Tx) -> None:
                 row = moved(tx.lock([key])[0], COMPLETE)
-                tx.save([row], [event_of(row)], [])
+                tx.save(stepped(row))
                 ice.enter_context(frozen(postgres_server, backend))
 
             with pytest.raises(Unavailable, match="is unknown") as unsure:

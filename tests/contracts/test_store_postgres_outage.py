@@ -18,7 +18,14 @@ from agentq.stores.postgres import PostgresStore
 from agentq.stores.postgres_rows import PostgresTx
 from agentq.stores.postgres_wire import Call, Lost, Statement, Wire
 from tests.contracts.postgres_only import run_sql, store
-from tests.contracts.rows import LANES, add, event_of, hot, log, move, moved, new_row, role_id
+from tests.contracts.rows import (
+    add,
+    hot,
+    log,
+    move,
+    moved,
+    stepped,
+)
 from tests.servers.postgres import PostgresServer
 
 __all__ = ["store"]
@@ -54,7 +61,7 @@ class TestGoingAway:
             runs.append(row.version)
             if len(runs) == 1:
                 postgres_server.restart()
-            tx.save([row], [event_of(row)], [])
+            tx.save(stepped(row))
 
         store.write(change)
         assert runs == [2, 2]
@@ -69,7 +76,7 @@ class TestGoingAway:
 
         def look() -> int:
             waiting.set()
-            return store.read(lambda reader: reader.last_position())
+            return store.number_events()
 
         answers: list[int] = []
         thread = threading.Thread(target=lambda: answers.append(look()))
@@ -87,10 +94,12 @@ class TestGoingAway:
             with pytest.raises(Unavailable, match="cannot be reached"):
                 move(store, [1], COMPLETE)
             with pytest.raises(Unavailable):
-                store.read(lambda reader: reader.last_position())
+                store.read(lambda reader: reader.next_wake())
+            with pytest.raises(Unavailable):
+                store.number_events()
         finally:
             postgres_server.start()
-        assert store.read(lambda reader: reader.last_position()) == 1
+        assert store.number_events() == 1
         store.close()
 
     def test_a_connection_cut_in_the_middle(
@@ -105,7 +114,7 @@ class TestGoingAway:
             if len(runs) < 3:
                 cut_everybody_off(fresh_postgres_url)
             tx.artifacts_of(key)
-            tx.save([row], [event_of(row)], [])
+            tx.save(stepped(row))
             return "done"
 
         assert store.write(change) == "done"
@@ -117,7 +126,7 @@ class TestGoingAway:
     ) -> None:
         for name in ("a", "b", "c"):
             cut_everybody_off(fresh_postgres_url)
-            assert store.submit([new_row(name, role_id(store))], {}, LANES, []) == {name}
+            assert list(add(store, name)) == [name]
         assert [entry.task_id for entry in log(store)] == ["a", "b", "c"]
 
     def test_a_silent_client_does_not_keep_its_locks(self, store: PostgresStore) -> None:
@@ -212,7 +221,7 @@ class TestAnUnansweredCommit:
         def change(tx: Tx) -> str:
             row = moved(tx.lock([key])[0], COMPLETE)
             runs.append(row.version)
-            tx.save([row], [event_of(row)], [])
+            tx.save(stepped(row))
             return "done"
 
         assert store.write(change) == "done"

@@ -6,6 +6,7 @@ effects by (task, version, number); everything else must be equal, down to the w
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -56,13 +57,26 @@ class Side:
         renewed = self.ledger.heartbeat([Lease(by_id[each], *rest) for each, *rest in leases])
         return {keys[key] for key in renewed}
 
-    def take_effects(self, lane: str, count: int, hide_ms: int) -> object:
-        rows = self.ledger.take_effects(lane, count, hide_ms)
+    def effects(self, lane: str, count: int) -> object:
+        rows = self.ledger.effects(lane, count)
         self.taken += rows
-        return [named(row) for row in rows]
+        return [self.named(row) for row in rows]
+
+    def postpone_effects(self, places: Sequence[int], until: int) -> None:
+        """Postpone what was found at these places, counted over all that ever was."""
+        rows = [self.taken[place % len(self.taken)] for place in places if self.taken]
+        sequences = [row.sequence for row in rows]
+        self.store.write(lambda tx: tx.postpone_effects(sequences, until))
+
+    def named(self, row: OutboxRow) -> tuple[object, ...]:
+        """An effect by what both databases call it alike; of a pruned task nobody knows the id."""
+        found = self.store.read(lambda reader: reader.tasks([row.key]))
+        task_id = json.loads(found[0].spec.body)["id"] if found else ""
+        _, version, number = row.effect_id.split(".")
+        return task_id, version, number, row.lane, row.payload, row.tries
 
     def ack_effects(self, places: Sequence[int]) -> None:
-        """Ack what was taken at these places, counted over all that ever was."""
+        """Ack what was found at these places, counted over all that ever was."""
         rows = [self.taken[place % len(self.taken)] for place in places if self.taken]
         self.ledger.ack_effects([row.sequence for row in rows])
 
@@ -178,11 +192,6 @@ class Sayings:
         return side.prune(task.updated_at + move.offset + 1)
 
 
-def named(row: OutboxRow) -> tuple[str, ...]:
-    _, version, number = row.effect_id.split(".")
-    return row.task_id, version, number, row.lane, row.payload, str(row.tries)
-
-
 def plain(answer: object) -> object:
     """An answer without what each database numbers for itself."""
     if isinstance(answer, Held):
@@ -256,7 +265,7 @@ class Twins:
             "circuits": views.circuits(),
             "costs": [views.costs(by) for by in ("role", "label", "day")],
             "trees": {
-                each: [row[1:] for row in self._trees(side, key)] for each, key in keys.items()
+                each: [row[1:] for _, row in self._trees(side, key)] for each, key in keys.items()
             },
             "lanes": side.store.write(lambda tx: tx.lanes()),
             "proof": [problem for _, page in views.verify() for problem in page],
@@ -267,7 +276,7 @@ class Twins:
         return seen
 
     @staticmethod
-    def _trees(side: Side, key: int) -> list[TreeRow]:
+    def _trees(side: Side, key: int) -> list[tuple[int, TreeRow]]:
         return side.store.read(lambda reader: reader.trees_of([key]))
 
     @staticmethod

@@ -120,7 +120,7 @@ class Desk:
 
     def effects(self, lane: str, count: int = 100) -> list[dict[str, Any]]:
         """What waits in a lane, as the carrier would read it."""
-        return [json.loads(row.payload) for row in self.ledger.take_effects(lane, count)]
+        return [json.loads(row.payload) for row in self.ledger.effects(lane, count)]
 
     def sql(self, statement: str, *bindings: Any) -> list[tuple[Any, ...]]:
         """Past the ledger, straight at the database: only to look, or to plant damage."""

@@ -220,7 +220,7 @@ def test_what_has_not_left_the_outbox_is_not_cleaned_up(desk: Desk) -> None:
     desk.start()
     desk.report(result="result.md", result_sha256="f" * 64)
     assert prune_everything(desk) == []
-    desk.ledger.ack_effects([row.sequence for row in desk.ledger.take_effects("results", 10)])
+    desk.ledger.ack_effects([row.sequence for row in desk.ledger.effects("results", 10)])
     assert prune_everything(desk) == ["task-1"]
 
 

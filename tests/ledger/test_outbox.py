@@ -100,15 +100,15 @@ def test_an_unknown_lane_is_refused(ledger: Ledger) -> None:
 def test_a_lane_opened_while_a_task_is_being_submitted_misses_nothing(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Given a submitter that has looked which lanes are open, when one is opened a moment later,
-    known_lanes = desk.store.known_lanes
+    # Given a submitter that is about to begin, when a lane is opened just before it does,
+    write = desk.store.write
 
-    def and_then_a_lane_is_opened() -> frozenset[str]:
-        lanes = known_lanes()
+    def and_first_a_lane_is_opened(change: Callable[[Tx], Any], *, durable: bool = True) -> Any:
+        monkeypatch.undo()
         desk.ledger.open_lanes("delivery")
-        return lanes
+        return write(change, durable=durable)
 
-    monkeypatch.setattr(desk.store, "known_lanes", and_then_a_lane_is_opened)
+    monkeypatch.setattr(desk.store, "write", and_first_a_lane_is_opened)
     desk.ledger.submit([Spec("task-1", "worker")], {"task-1"})
     # then the task, which commits after that, is announced.
     assert len(desk.effects("delivery")) == 1
@@ -133,7 +133,7 @@ def test_nothing_leaves_from_a_transaction_that_was_rolled_back(desk: Desk) -> N
         work.load([key])
         work.apply(key, t.Report(1, "done", "result.md", "f" * 64))
         work.finish()
-        assert tx.outbox_counts()["reply"] == 1
+        assert tx.effect_counts()["reply"] == 1
         raise PowerCut
 
     # when it does not commit, then nothing of it was ever there, and nobody was woken.
@@ -179,31 +179,35 @@ def announced(desk: Desk, number: int) -> list[str]:
     return names
 
 
-def test_what_is_taken_is_hidden_and_comes_back_unless_acked(desk: Desk) -> None:
-    # Given three effects, when a carrier takes two and dies,
+def test_what_was_found_comes_again_unless_acked(desk: Desk) -> None:
+    # Given three effects, when a carrier finds two and dies,
     names = announced(desk, 3)
-    take = desk.ledger.take_effects
-    first = take("delivery", 2, hide_ms=30_000)
-    assert [row.task_id for row in first] == names[:2]
-    # then another one gets the third only,
-    assert [row.task_id for row in take("delivery", 5)] == names[2:]
+    first = desk.ledger.effects("delivery", 2)
+    assert [row.key for row in first] == [desk.key(name) for name in names[:2]]
+    # then the next one finds them again, under the same ids.
+    again = desk.ledger.effects("delivery", 5)
+    assert again[:2] == first
+    assert again[2].key == desk.key(names[2])
+
+
+def test_what_could_not_be_carried_out_comes_back_counting_the_tries(desk: Desk) -> None:
+    announced(desk, 3)
+    first, second, third = desk.ledger.effects("delivery", 5)
+    until = desk.clock.now + 30_000
+    desk.store.write(lambda tx: tx.postpone_effects([first.sequence, third.sequence], until))
     desk.clock.forward(29.999)
-    assert take("delivery", 5) == []
-    # until the time is up: then they come back under the same ids, counting the tries.
+    assert desk.ledger.effects("delivery", 5) == [second]
     desk.clock.forward(0.001)
-    again = take("delivery", 2)
-    assert [row.effect_id for row in again] == [row.effect_id for row in first]
-    assert [row.payload for row in again] == [row.payload for row in first]
-    assert [row.tries for row in first] == [1, 1]
-    assert [row.tries for row in again] == [2, 2]
+    again = desk.ledger.effects("delivery", 5)
+    assert again == [first._replace(tries=1), second, third._replace(tries=1)]
 
 
 def test_what_is_acked_is_gone_for_good(desk: Desk) -> None:
     announced(desk, 2)
-    first, second = desk.ledger.take_effects("delivery", 2)
+    first, second = desk.ledger.effects("delivery", 2)
     desk.ledger.ack_effects([first.sequence])
     desk.clock.forward(60)
-    assert [row.effect_id for row in desk.ledger.take_effects("delivery", 5)] == [second.effect_id]
+    assert desk.ledger.effects("delivery", 5) == [second]
     desk.ledger.ack_effects([first.sequence, second.sequence])
     assert counts(desk) == {}
 
@@ -217,7 +221,7 @@ def test_every_effect_has_an_id_of_its_own(desk: Desk) -> None:
         desk.report(result="result.md", result_sha256="f" * 64)
         ruling = t.Ruling.CHANGES if epoch == 1 else t.Ruling.ACCEPT
         desk.ledger.verdict(desk.key("task-1"), "boss", ruling)
-    rows = [row for lane in LANES for row in desk.ledger.take_effects(lane, 100)]
+    rows = [row for lane in LANES for row in desk.ledger.effects(lane, 100)]
     assert len(rows) >= 7
     assert len({row.effect_id for row in rows}) == len(rows)
     assert all(json.loads(row.payload)["task_id"] == "task-1" for row in rows)
@@ -227,14 +231,15 @@ def test_lanes_do_not_get_in_each_others_way(desk: Desk) -> None:
     desk.ledger.open_lanes(*LANES)
     desk.submit(reply_to="results.boss")
     desk.complete("task-1")
-    assert len(desk.ledger.take_effects("reply", 5)) == 1
-    assert len(desk.ledger.take_effects("delivery", 5)) == 1
-    assert desk.ledger.take_effects("git", 5) == []
+    assert len(desk.ledger.effects("reply", 5)) == 1
+    assert len(desk.ledger.effects("delivery", 5)) == 1
+    assert desk.ledger.effects("git", 5) == []
 
 
 def test_effects_leave_in_the_order_of_their_commits(desk: Desk) -> None:
     names = announced(desk, 20)
-    taken: list[Any] = []
-    while rows := desk.ledger.take_effects("delivery", 3):
-        taken += [row.task_id for row in rows]
-    assert taken == names
+    taken: list[int] = []
+    while rows := desk.ledger.effects("delivery", 3):
+        taken += [row.key for row in rows]
+        desk.ledger.ack_effects([row.sequence for row in rows])
+    assert taken == [desk.key(name) for name in names]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from agentq.contracts.service_values import FilesLeft
+from agentq.contracts.store import Filter
 from agentq.core.errors import Conflict, Unavailable
 from agentq.core.states import State
 from agentq.core.task import Amounts, OnDependencyFailure, Spec
@@ -290,7 +291,9 @@ def test_what_is_left_is_counted_and_is_nobody_elses_business(desk: Desk) -> Non
         desk.ledger.prune(desk.clock.now + 1, files.remove)
     assert desk.ledger.views.stats().outbox == {"forget": 1}
     assert desk.problems() == []
-    assert desk.store.read(lambda reader: reader.leaving("forget", 10)) == []
+    # Of its task nothing is left that a carrier of other lanes could say.
+    (row,) = desk.store.read(lambda reader: reader.effects("forget", 10))
+    assert desk.store.read(lambda reader: reader.tasks([row.key])) == []
 
 
 # -- names -----------------------------------------------------------------------------------------
@@ -422,12 +425,11 @@ def test_what_was_looked_at_is_not_read_again_though_nobody_names_anybody(desk: 
 
     def look(reader: Any) -> None:
         class Watched:
-            last_key = staticmethod(reader.last_key)
-
             @staticmethod
-            def naming(after_key: int, limit: int) -> Any:
-                asked.append(after_key)
-                return reader.naming(after_key, limit)
+            def list_tasks(wanted: Filter) -> Any:
+                if wanted.refers:
+                    asked.append(wanted.key)
+                return reader.list_tasks(wanted)
 
         named.look(Watched())  # type: ignore[arg-type]
 

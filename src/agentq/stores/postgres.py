@@ -12,7 +12,7 @@ import random
 import struct
 import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import psycopg
@@ -283,16 +283,23 @@ class PostgresStore:
             Call(self._sql["number_events"], {"count": _NUMBERED_AT_ONCE}),
             Call(self._sql["commit"], NO_VALUES),
         ]
-        while True:
-            position, count = self._insist(lambda: self._number(calls))
-            if count < _NUMBERED_AT_ONCE:
-                return int(position)
+        count = _NUMBERED_AT_ONCE
+        while count == _NUMBERED_AT_ONCE:
+            position, count = self._insist(partial(self._number, calls, int(position)))
+        return int(position)
 
-    def _number(self, calls: Sequence[Call]) -> tuple[int, int]:
-        """One batch. If its answer is lost it is done, or it is done again."""
+    def _number(self, calls: Sequence[Call], last: int) -> tuple[int, int]:
+        """The last position after one batch, and its size. If its answer is lost it is done, or it
+        is done again."""
         wire = self._pool.take()
         try:
             position, count = wire.exchange(calls)[2][0]
+        except DEMOTED:
+            # Another server is the primary by now. Until this process finds it, what has a place
+            # can be read here, and whoever only looks is not kept waiting.
+            self._roll_back(wire, begun=True)
+            self._pool.forget_idle()
+            position, count = last, 0
         except BaseException:
             self._roll_back(wire, begun=True)
             raise
