@@ -128,7 +128,7 @@ def test_a_term_without_end_is_refused(queue: Queue, ups: Ups) -> None:
 def stopped_outside_a_write(queue: Queue, process: subprocess.Popen[bytes]) -> bool:
     """Stop it, unless it is just writing: nobody else can write to a file that is locked."""
     process.send_signal(signal.SIGSTOP)
-    looking = apsw.Connection(queue.parts.settings.sqlite_path)
+    looking = apsw.Connection(queue.installation.settings.sqlite_path)
     try:
         looking.execute("BEGIN IMMEDIATE; ROLLBACK")
     except apsw.BusyError:
