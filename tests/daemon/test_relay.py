@@ -14,6 +14,7 @@ import pytest
 from agentq.client.queue import Queue
 from agentq.contracts.delivery import Message, Publisher, is_results_queue, role_queue
 from agentq.core.errors import Unavailable
+from agentq.core.task import Spec
 from agentq.daemon.loop import Runner
 from agentq.daemon.loops.reconcile import Reconcile
 from agentq.daemon.loops.relay import Relay
@@ -207,7 +208,8 @@ class TestReplies:
     ) -> None:
         nudges: list[str] = []
         task = queue.submit(to="w", instructions="do it", reply_to="results.boss")
-        lost = queue.submit(to="w", instructions="do it", reply_to="agentq.role.w")
+        # As an earlier version accepted it.
+        (lost,) = queue.submit_many([Spec("lost", "w", reply_to="agentq.role.w")])
         claim = queue.claim_task(task.id)
         claim.put("notes.md", "seen")
         claim.complete(summary="all green", result="the result")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from agentq.cli.options import TaskRef, command
+from agentq.cli.options import TaskRef, Whole, command
 from agentq.cli.screen import (
     STATE_STYLES,
     Styled,
@@ -31,7 +31,7 @@ _COLUMNS = (">position", "at", "task", "event", "state", ">attempt", "details")
 @command()
 @click.argument("named", metavar="[ID]", required=False, type=TaskRef())
 @click.option("--task", "ref", type=TaskRef(), help="Only of this task; the same as naming it.")
-@click.option("--after", type=click.IntRange(min=0), metavar="POSITION", help="Only later ones.")
+@click.option("--after", type=Whole(), metavar="POSITION", help="Only later ones.")
 @click.option(
     "--limit",
     type=click.IntRange(1, 100_000),

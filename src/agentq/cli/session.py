@@ -85,7 +85,12 @@ class Session:
 
     def task_id(self, ref: str | None) -> str:
         """The task that is meant: the one named, else the one this process works on."""
-        if ref:
+        if ref is not None:
+            if not ref.strip():
+                raise click.UsageError(
+                    "A task's id takes some text, got none. Nothing was done.",
+                    click.get_current_context(),
+                )
             return ref
         attempt = self.attempt()
         if attempt is None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agentq.cli.options import Duration, command
+from agentq.cli.options import Duration, Whole, command
 from agentq.cli.screen import is_terminal, note
 from agentq.cli.session import Session, pass_session
 from agentq.cli.signals import heed_signals
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="After SIGTERM, agents may finish for so long; then their tasks are given back.",
 )
-@click.option("--tasks", type=click.IntRange(1), help="End after so many tasks.")
+@click.option("--tasks", type=Whole(1), help="End after so many tasks.")
 @click.option(
     "--health",
     type=click.Path(dir_okay=False, path_type=Path),

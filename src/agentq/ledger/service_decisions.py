@@ -20,6 +20,7 @@ from agentq.core.triggers import (
     Ruling,
     Verdict,
 )
+from agentq.core.words import check_comment
 from agentq.ledger.service_custody import Custody, brief
 
 if TYPE_CHECKING:
@@ -108,6 +109,7 @@ class Decisions(Custody):
             key = self._key(ref)
         else:
             key, _ = self._find(who, Action.COMMENT, ref)
+        check_comment(text)
         return self._ledger.tell(key, Comment(who.name, redact(text), epoch, who.how))
 
     # -- roles, providers, budgets -----------------------------------------------------------------
