@@ -18,7 +18,7 @@ from agentq.contracts.service_values import LeaderLease
 from agentq.core.states import State
 from agentq.ledger.terms import Terms
 from agentq.settings import Settings
-from agentq.wiring import Parts
+from agentq.wiring import open_installation
 from tests.daemon.ups import Ups, runs, several_ups
 from tests.daemon.watching import until
 from tests.servers.postgres import PostgresServer
@@ -37,7 +37,7 @@ def queue(ledger_url: str, tmp_path: Path) -> Iterator[Queue]:
         f'[ledger]\nurl = "{ledger_url}"\n[artifacts]\nroot = "files"\n'
     )
     settings = Settings(ledger_url, str(tmp_path / "files"), "the test")
-    with Queue(parts=Parts(settings, create=True)) as opened:
+    with Queue(parts=open_installation(settings, create=True)) as opened:
         yield opened
 
 
