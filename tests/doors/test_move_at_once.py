@@ -66,7 +66,7 @@ class Ledgers:
 
     def ids(self, settings: Settings) -> set[str]:
         with Queue(parts=open_parts(settings)) as queue:
-            return {task.id for task, _ in tasks_of(queue.store)}
+            return {task.id for task, _ in tasks_of(queue.service)}
 
     def is_open(self, settings: Settings) -> bool:
         copy = open_copy(settings)

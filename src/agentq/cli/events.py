@@ -23,7 +23,7 @@ from agentq.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
     from agentq.client.reading import Reading
-    from agentq.core.triggers import Entry
+    from agentq.core.triggers import Entry, Trigger
 
 _COLUMNS = (">position", "at", "task", "event", "state", ">attempt", "details")
 
@@ -121,6 +121,15 @@ def details(entry: Entry) -> str:
     for name in ("holder", "by", "reason", "summary", "feedback", "text", "note", "name"):
         value = getattr(trigger, name, "")
         if value:
-            parts.append(f"{name}: {one_line(str(value), 80)}")
+            parts.append(f"{name}: {one_line(str(value), 80)}{_proof(trigger, name)}")
     percent = getattr(trigger, "percent", None)
     return "  ".join([f"{percent} %"] * (percent is not None) + parts)
+
+
+def _proof(trigger: Trigger, name: str) -> str:
+    """How anybody knows who it was, where the log says so."""
+    how = getattr(trigger, "how", "") if name == "by" else ""
+    if not how:
+        return ""
+    own = ", own task" if getattr(trigger, "own", False) else ""
+    return f" ({one_line(how, 80)}{own})"
