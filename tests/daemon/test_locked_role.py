@@ -27,7 +27,7 @@ def publisher(broker_url: str) -> Iterator[RabbitPublisher]:
 def test_one_locked_role_holds_up_no_other(
     queue: Queue, publisher: RabbitPublisher, broker_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    queue.ledger.open_lanes("delivery", "reply")
+    queue.installation.ledger.open_lanes("delivery", "reply")
     post = Post(publisher)
     relay = Relay(queue.installation, post)
     reconcile = Reconcile(queue.installation, post, young_ms=-1000)

@@ -106,7 +106,7 @@ class TestRunner:
         assert "counting: 1 rounds" in said
 
     def test_without_its_term_it_holds_still(self, queue: Queue) -> None:
-        terms = Terms(queue.store)
+        terms = Terms(queue.installation.store)
         terms.hold(["t"], "somebody else", 60_000)
         loop = Counting(term="t")
         leader = Leader(queue.installation.service, ["t"], "us", 60.0)
@@ -169,10 +169,12 @@ class TestResults:
         claim = queue.claim_task(task.id)
         stored = queue.artifacts.put(task.id, claim.epoch, "result.md", b"done")
         seen = AddArtifact(claim.epoch, stored.name, stored.size, stored.sha256, stored.media_type)
-        queue.ledger.record_artifacts(claim.key, [seen])
+        ledger = queue.installation.ledger
+        key, _ = ledger.views.find(task.id)
+        ledger.record_artifacts(key, [seen])
         if damaged:
             queue.artifacts.discard(task.id, claim.epoch, "result.md")
-        queue.ledger.report(claim.key, Report(claim.epoch, "ok", "result.md", stored.sha256))
+        ledger.report(key, Report(claim.epoch, "ok", "result.md", stored.sha256))
         return task.id
 
     def test_what_was_left_is_published(self, queue: Queue) -> None:

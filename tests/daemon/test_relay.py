@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("lanes")
 
 @pytest.fixture
 def lanes(queue: Queue) -> None:
-    queue.ledger.open_lanes("delivery", "reply")
+    queue.installation.ledger.open_lanes("delivery", "reply")
 
 
 @pytest.fixture
@@ -302,7 +302,7 @@ class TestReconcile:
         self, queue: Queue, publisher: RabbitPublisher, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("agentq.daemon.loops.reconcile.ROUND_MAX", 600)
-        queue.ledger.close_lanes("delivery")
+        queue.installation.ledger.close_lanes("delivery")
         queue.submit_many({"to": "w", "instructions": str(number)} for number in range(1300))
         loop = Reconcile(queue.installation, Post(publisher), every=9.0, young_ms=0)
         pauses = [loop.run_once() for _ in range(4)]

@@ -161,12 +161,12 @@ def installation(folder: Path, ledger_url: str, broker_url: str) -> Queue:
     )
     settings = Settings(ledger_url, str(folder / "files"), "the test")
     queue = Queue(parts=Parts(settings, create=True))
-    queue.ledger.open_lanes("delivery", "reply")
+    queue.installation.ledger.open_lanes("delivery", "reply")
     return queue
 
 
 def all_complete(queue: Queue, ids: list[str]) -> bool:
-    tasks = queue.views.by_id(ids).values()
+    tasks = queue.installation.views.by_id(ids).values()
     return all(task.state is State.COMPLETE for task in tasks)
 
 
@@ -177,7 +177,7 @@ def submit_some(queue: Queue) -> list[str]:
 
 class TestWorkers:
     def test_the_relay_wakes_it(self, queue: Queue, publisher: RabbitPublisher) -> None:
-        queue.ledger.open_lanes("delivery", "reply")
+        queue.installation.ledger.open_lanes("delivery", "reply")
         queue.set_limits("w", RoleLimits(max_running=1))
         queue.submit(to="w", instructions="x")
         woken = threading.Event()

@@ -56,7 +56,7 @@ def with_worker(folder: Path, *lines: str) -> None:
 
 
 def leaders(queue: Queue) -> dict[str, LeaderLease]:
-    standing = Terms(queue.store).standing()
+    standing = Terms(queue.installation.store).standing()
     return {name: each for name, each in standing.items() if each.holder}
 
 
@@ -87,7 +87,7 @@ class TestSeveral:
         assert {each.number for each in leaders(queue).values()} == {2}
         # And it works: a lease that somebody left behind ends.
         task = queue.submit(to="w", instructions="x")
-        queue.ledger.claim("w", 1, "a holder that died", 100)
+        queue.installation.ledger.claim("w", 1, "a holder that died", 100)
         until(lambda: queue.task(task.id).state is not State.IN_PROGRESS, what="the lease's end")
         assert second.end() == 0
 

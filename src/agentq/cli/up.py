@@ -64,6 +64,7 @@ def up(
 
     SIGTERM or Ctrl-C ends workers first, then the loops; a second one ends everything at once.
     """
+    from agentq.core.access import Action
     from agentq.daemon.leader import check_term
     from agentq.daemon.up import Daemon, Options
     from agentq.daemon.workers import worker_command

@@ -31,13 +31,10 @@ if TYPE_CHECKING:
         Problem,
         Replayed,
     )
-    from agentq.contracts.store import Store
     from agentq.core.access import Action, Principal
     from agentq.core.limits import RoleLimits
     from agentq.core.task import Amounts
     from agentq.core.triggers import Entry
-    from agentq.ledger.ledger import Ledger
-    from agentq.ledger.views import Views
     from agentq.wiring import Installation
 
 #: The safety net under the doorbell: how long a waiter sleeps at most before it looks again.
@@ -92,24 +89,6 @@ class Reading:
     @property
     def artifacts(self) -> ArtifactStore:
         return self.installation.artifacts
-
-    # The worker and the loops still reach through here; everybody else asks the service.
-
-    @property
-    def parts(self) -> Installation:
-        return self.installation
-
-    @property
-    def store(self) -> Store:
-        return self.installation.store
-
-    @property
-    def views(self) -> Views:
-        return self.installation.views
-
-    @property
-    def ledger(self) -> Ledger:
-        return self.installation.ledger
 
     def check_may(self, action: Action, about: str = "") -> None:
         """Raise `Refused` unless this principal may do that at all: for what concerns no task."""
