@@ -189,8 +189,8 @@ class AgentqRabbitSide(AgentqSide):
 
     @property
     def _publisher(self) -> Publisher:
-        assert self._queue.parts.publisher is not None
-        return self._queue.parts.publisher
+        assert self._queue.installation.publisher is not None
+        return self._queue.installation.publisher
 
     def submit_each(self, count: int) -> float:
         seconds = super().submit_each(count)
@@ -265,11 +265,11 @@ class IdleWorkers(AgentqRabbitSide):
         from agentq.worker.worker import LOOK_SECONDS, Worker
         from agentq.worker.workspaces import Workspaces
 
-        queue = Queue(parts=self._queue.parts)
+        queue = Queue(parts=self._queue.installation)
         queue.holder = f"{queue.holder}:{number}"
         desk = Desk(
             queue, Nanny(), Workspaces(self.place.folder / "workspaces"), ROLE, RoleSettings(),
-            queue.parts.agent("command"), {}, lambda *_: None,
+            queue.installation.agent("command"), {}, lambda *_: None,
         )  # fmt: skip
         worker = Worker(desk)
         # A fleet that has run for hours looks at the ledger at all times, not all at one.

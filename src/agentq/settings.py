@@ -186,7 +186,15 @@ def read_file(file: Path) -> Settings:
 
     try:
         plain = tomllib.loads(file.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise Unavailable(
+            f"User {os.geteuid()} cannot read the settings in {file}: {why}.",
+            "Run it as a user who may read the file, or let its owner give the right."
+            if isinstance(error, PermissionError)
+            else "Check the file and its disk.",
+        ) from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise Invalid(f"{file} cannot be read as TOML: {error}.", "Mend the file.") from error
     _only_known(plain, ("ledger", "artifacts", "broker", "retention", "access", "roles"), str(file))
     ledger, artifacts = plain.get("ledger", {}), plain.get("artifacts", {})

@@ -194,6 +194,9 @@ class Installation:
 
         return Views(self.store, SpecCache())
 
+    def schema_version(self) -> int:
+        return self.store.schema_version()
+
     @staticmethod
     def agent(name: str) -> Agent:
         """The adapter of this agent tool."""
@@ -238,9 +241,41 @@ Parts: TypeAlias = Installation
 open_parts = open_installation
 
 
-def open_store_unchecked(settings: Settings) -> Store:
-    """For `agentq db`: the store whatever its schema."""
-    return Installation(settings)._open_store(check_schema=False)  # noqa: SLF001
+class Database:
+    """The database of a ledger, whatever its schema: for `agentq db` and `agentq doctor`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def now(self) -> int:
+        """The clock that leases are measured by, in milliseconds."""
+        return self._store.now()
+
+    def schema_version(self) -> int:
+        return self._store.schema_version()
+
+    def migrate(self) -> list[str]:
+        """Bring the schema up to date under a lock; the names of what was applied."""
+        return self._store.migrate()
+
+    def facts(self) -> dict[str, str]:
+        """Versions, durability settings, sizes."""
+        return self._store.facts()
+
+    def check_writable(self) -> None:
+        """Raise `Unavailable` unless it can be written to; SQLite takes its lock even for this."""
+        self._store.write(lambda tx: None)
+
+    def backup(self, target: str) -> None:
+        self._store.backup(target)
+
+    def close(self) -> None:
+        self._store.close()
+
+
+def open_database(settings: Settings) -> Database:
+    """For `agentq db` and `agentq doctor`: the database, be its schema older or newer."""
+    return Database(Installation(settings)._open_store(check_schema=False))  # noqa: SLF001
 
 
 def open_copy(settings: Settings) -> LedgerCopy:

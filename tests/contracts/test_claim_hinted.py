@@ -52,7 +52,7 @@ def test_exclusive_resources_are_had_by_one(queue: Queue) -> None:
 
 def test_an_open_circuit_holds_them(queue: Queue) -> None:
     task = queue.submit(to="w", instructions="ask the model")
-    queue.open_circuit("acme", queue.store.now() + 60_000, "out of quota")
+    queue.open_circuit("acme", queue.now() + 60_000, "out of quota")
     assert hinted(queue, task.id, provider="acme") == []
     assert [claim.id for claim in hinted(queue, task.id, provider="other")] == [task.id]
 

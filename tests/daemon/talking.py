@@ -84,8 +84,8 @@ def talking(url: str) -> Iterator[Talker]:
 def ingesting(queue: Queue, url: str) -> Iterator[Ingest]:
     """The loop in a thread of its own, as `agentq up` runs it."""
     alarm, publisher = Alarm(), RabbitPublisher(url)
-    loop = Ingest(queue.parts, Post(publisher), alarm)
-    runner = Runner(loop, queue.parts.bell, alarm=alarm)
+    loop = Ingest(queue.installation, Post(publisher), alarm)
+    runner = Runner(loop, queue.installation.bell, alarm=alarm)
     runner.start()
     try:
         yield loop

@@ -63,7 +63,7 @@ def test_what_is_said_is_taken_in_and_what_nobody_can_read_is_kept(
 ) -> None:
     task = queue.submit(to="w", instructions="do it")
     publisher, alarm = RabbitPublisher(broker_url), Alarm()
-    loop = Ingest(queue.parts, Post(publisher), alarm)
+    loop = Ingest(queue.installation, Post(publisher), alarm)
     say(publisher, 1, task_id=task.id, status="started")
     say(publisher, 1, task_id=task.id, status="started")
     assert publisher.publish([Message("bad", STATUS, "w", b"{")]) == [""]

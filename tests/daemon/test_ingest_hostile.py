@@ -139,7 +139,7 @@ def test_a_ledger_that_serves_nobody_sets_no_message_aside(
 ) -> None:
     """Whatever it says: the messages are not to blame, and wait."""
     task = queue.submit(to=ROLE, instructions="do it")
-    write, broken, tries = queue.parts.store.write, [True], []
+    write, broken, tries = queue.installation.store.write, [True], []
 
     def refuse(change: Any) -> Any:
         tries.append(1)
@@ -147,7 +147,7 @@ def test_a_ledger_that_serves_nobody_sets_no_message_aside(
             raise Damaged("The ledger is in pieces.")
         return write(change)
 
-    monkeypatch.setattr(queue.parts.store, "write", refuse)
+    monkeypatch.setattr(queue.installation.store, "write", refuse)
     with talking(broker_url) as talker, ingesting(queue, broker_url):
         started = talker.say("started", task.id)
         until(lambda: len(tries) > 3)
@@ -158,9 +158,9 @@ def test_a_ledger_that_serves_nobody_sets_no_message_aside(
 
 
 def _damage(queue: Queue, task_id: str) -> None:
-    key = queue.parts.ledger.views.find(task_id)[0]
+    key = queue.installation.ledger.views.find(task_id)[0]
 
     def change(tx: Any) -> None:
         tx.connection.execute("UPDATE tasks SET memo = '{' WHERE key = ?", (key,))
 
-    queue.parts.store.write(change)
+    queue.installation.store.write(change)

@@ -76,7 +76,7 @@ def outlive(queue: Queue, leases: float, meanwhile: Callable[[], None]) -> None:
     deadline = time.monotonic() + leases * LEASE
     while time.monotonic() < deadline:
         meanwhile()
-        queue.parts.ledger.tick()
+        queue.installation.ledger.tick()
 
 
 @pytest.mark.parametrize("how", ["killed", "hanging"])

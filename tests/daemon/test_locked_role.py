@@ -27,10 +27,10 @@ def publisher(broker_url: str) -> Iterator[RabbitPublisher]:
 def test_one_locked_role_holds_up_no_other(
     queue: Queue, publisher: RabbitPublisher, broker_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    queue.ledger.open_lanes("delivery", "reply")
+    queue.installation.ledger.open_lanes("delivery", "reply")
     post = Post(publisher)
-    relay = Relay(queue.parts, post)
-    reconcile = Reconcile(queue.parts, post, young_ms=-1000)
+    relay = Relay(queue.installation, post)
+    reconcile = Reconcile(queue.installation, post, young_ms=-1000)
     with stranger(broker_url) as channel:
         # Given tasks of three roles, and a stranger who has the queue of one,
         channel.queue_declare("agentq.role.locked", exclusive=True)

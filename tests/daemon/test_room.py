@@ -61,7 +61,7 @@ class TestRoom:
     ) -> None:
         queue.set_limits("w", RoleLimits(max_running=2))
         queue.submit_many({"to": "w", "instructions": str(number)} for number in range(7))
-        loop = Room(queue.parts, Post(publisher))
+        loop = Room(queue.installation, Post(publisher))
         loop.run_once()
         assert publisher.depth("w") == 2
         until(lambda: loop.run_once() and loop._visits["w"].pause)
@@ -82,7 +82,7 @@ class TestRoom:
         queue.submit(to="w", instructions="waits for it", resources=["printer"])
         queue.submit(to="w", instructions="too dear for today", budget={"usd": 9.0})
         able = queue.submit(to="w", instructions="needs nothing")
-        Room(queue.parts, Post(publisher)).run_once()
+        Room(queue.installation, Post(publisher)).run_once()
         assert take(1) == [able.id]
         assert publisher.depth("w") == 0
 
@@ -91,7 +91,7 @@ class TestRoom:
     ) -> None:
         queue.set_limits("w", RoleLimits(max_running=1))
         queue.submit_many({"to": "w", "instructions": str(number)} for number in range(7))
-        loop = Room(queue.parts, Post(publisher))
+        loop = Room(queue.installation, Post(publisher))
         pauses = []
         for _ in range(20):  # as with a provider that serves nobody for an hour
             loop._visits.get("w", _Visit()).due = loop._ran_at = 0.0
@@ -107,7 +107,7 @@ class TestRoom:
         queue.set_limits("w", RoleLimits(max_running=1))
         for role in ("w", "free"):
             queue.submit_many({"to": role, "instructions": str(number)} for number in range(3))
-        Reconcile(queue.parts, Post(publisher), young_ms=0).run_once()
+        Reconcile(queue.installation, Post(publisher), young_ms=0).run_once()
         assert (publisher.depth("w"), publisher.depth("free")) == (0, 3)
 
     def test_paused_and_used_up(self, queue: Queue, publisher: RabbitPublisher) -> None:
@@ -118,7 +118,7 @@ class TestRoom:
             [claim] = queue.claim_many(role, 1)
             claim.complete("done", cost=Amounts(usd=2.0))
             queue.submit(to=role, instructions="another")
-        Room(queue.parts, Post(publisher)).run_once()
+        Room(queue.installation, Post(publisher)).run_once()
         assert {role: publisher.depth(role) for role in ("paused", "poor", "rich")} == {
             "paused": 0, "poor": 0, "rich": 1,
         }  # fmt: skip
@@ -131,7 +131,7 @@ class TestRoom:
         queue.submit(to="other", instructions="needs nothing")
         [claim] = queue.claim_many("w", 2)
         its_own = RabbitPublisher(broker_url)
-        runner = Runner(Room(queue.parts, Post(its_own)), queue.parts.bell)
+        runner = Runner(Room(queue.installation, Post(its_own)), queue.installation.bell)
         runner.start()
         try:
             until(lambda: runner.rounds == 1 and not runner.busy_seconds)
@@ -161,12 +161,12 @@ def installation(folder: Path, ledger_url: str, broker_url: str) -> Queue:
     )
     settings = Settings(ledger_url, str(folder / "files"), "the test")
     queue = Queue(parts=Parts(settings, create=True))
-    queue.ledger.open_lanes("delivery", "reply")
+    queue.installation.ledger.open_lanes("delivery", "reply")
     return queue
 
 
 def all_complete(queue: Queue, ids: list[str]) -> bool:
-    tasks = queue.views.by_id(ids).values()
+    tasks = queue.installation.views.by_id(ids).values()
     return all(task.state is State.COMPLETE for task in tasks)
 
 
@@ -177,12 +177,12 @@ def submit_some(queue: Queue) -> list[str]:
 
 class TestWorkers:
     def test_the_relay_wakes_it(self, queue: Queue, publisher: RabbitPublisher) -> None:
-        queue.ledger.open_lanes("delivery", "reply")
+        queue.installation.ledger.open_lanes("delivery", "reply")
         queue.set_limits("w", RoleLimits(max_running=1))
         queue.submit(to="w", instructions="x")
         woken = threading.Event()
-        relay = Relay(queue.parts, Post(publisher), woken.set)
-        runner = Runner(relay, queue.parts.bell)
+        relay = Relay(queue.installation, Post(publisher), woken.set)
+        runner = Runner(relay, queue.installation.bell)
         runner.start()
         try:
             assert woken.wait(10), "it has nothing more to say"

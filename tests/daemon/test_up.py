@@ -18,7 +18,7 @@ from agentq.contracts.service_values import LeaderLease
 from agentq.core.states import State
 from agentq.ledger.terms import Terms
 from agentq.settings import Settings
-from agentq.wiring import Parts
+from agentq.wiring import open_installation
 from tests.daemon.ups import Ups, runs, several_ups
 from tests.daemon.watching import until
 from tests.servers.postgres import PostgresServer
@@ -37,7 +37,7 @@ def queue(ledger_url: str, tmp_path: Path) -> Iterator[Queue]:
         f'[ledger]\nurl = "{ledger_url}"\n[artifacts]\nroot = "files"\n'
     )
     settings = Settings(ledger_url, str(tmp_path / "files"), "the test")
-    with Queue(parts=Parts(settings, create=True)) as opened:
+    with Queue(parts=open_installation(settings, create=True)) as opened:
         yield opened
 
 
@@ -56,7 +56,7 @@ def with_worker(folder: Path, *lines: str) -> None:
 
 
 def leaders(queue: Queue) -> dict[str, LeaderLease]:
-    standing = Terms(queue.store).standing()
+    standing = Terms(queue.installation.store).standing()
     return {name: each for name, each in standing.items() if each.holder}
 
 
@@ -87,7 +87,7 @@ class TestSeveral:
         assert {each.number for each in leaders(queue).values()} == {2}
         # And it works: a lease that somebody left behind ends.
         task = queue.submit(to="w", instructions="x")
-        queue.ledger.claim("w", 1, "a holder that died", 100)
+        queue.installation.ledger.claim("w", 1, "a holder that died", 100)
         until(lambda: queue.task(task.id).state is not State.IN_PROGRESS, what="the lease's end")
         assert second.end() == 0
 
@@ -128,7 +128,7 @@ def test_a_term_without_end_is_refused(queue: Queue, ups: Ups) -> None:
 def stopped_outside_a_write(queue: Queue, process: subprocess.Popen[bytes]) -> bool:
     """Stop it, unless it is just writing: nobody else can write to a file that is locked."""
     process.send_signal(signal.SIGSTOP)
-    looking = apsw.Connection(queue.parts.settings.sqlite_path)
+    looking = apsw.Connection(queue.installation.settings.sqlite_path)
     try:
         looking.execute("BEGIN IMMEDIATE; ROLLBACK")
     except apsw.BusyError:

@@ -122,7 +122,7 @@ def test_where_results_cannot_go_is_said_when_they_are_asked_for(
 ) -> None:
     words = ["submit", "--to", "w", "--instructions", "try", "--reply-to"]
     run_here("init").ok()
-    run_here(*words, "foo").ok()  # without a broker it is a note to whoever reads the task
+    run_here(*words, "foo").refused(2, "results.<coordinator>", "'foo'")
     run_here("init", "--broker", rabbitmq_url).ok()
     run_here(*words, "foo").refused(2, "results.<coordinator>", "'foo'")
     run_here(*words, "results.ann").ok()
@@ -130,7 +130,7 @@ def test_where_results_cannot_go_is_said_when_they_are_asked_for(
     bulk = in_folder / "bulk"
     bulk.write_text("\n".join(map(json.dumps, lines)))
     run_here("submit", "--bulk", str(bulk)).refused(2, "Line 2", "'bar'")
-    assert run_here("stats", "--json").ok().json()["totals"]["ready"] == 2
+    assert run_here("stats", "--json").ok().json()["totals"]["ready"] == 1
 
 
 def test_outcomes_go_to_the_coordinator_unless_told_otherwise(

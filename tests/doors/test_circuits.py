@@ -60,7 +60,7 @@ def test_bad_words_open_nothing(queue: Queue, words: tuple[str, ...]) -> None:
 
 def test_a_patient_claim_wakes_when_the_circuit_is_over(queue: Queue, submit: Submit) -> None:
     task_id = submit()
-    queue.open_circuit("acme", queue.store.now() + 300, "quota")
+    queue.open_circuit("acme", queue.now() + 300, "quota")
     started = time.monotonic()
     claim = queue.claim("worker", wait=30, provider="acme")
     assert claim is not None and claim.id == task_id
@@ -70,7 +70,7 @@ def test_a_patient_claim_wakes_when_the_circuit_is_over(queue: Queue, submit: Su
 
 def test_a_patient_claim_wakes_when_the_circuit_is_closed(queue: Queue, submit: Submit) -> None:
     task_id = submit()
-    queue.open_circuit("acme", queue.store.now() + 3_600_000, "quota")
+    queue.open_circuit("acme", queue.now() + 3_600_000, "quota")
     assert queue.claim("worker", provider="acme") is None
     got: list[str] = []
 

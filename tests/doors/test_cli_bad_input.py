@@ -47,7 +47,7 @@ def refused(status: int, *words: str, says: str) -> Answer:
         (["submit", "--to", "w", "--instructions", "x", "--timeout", "11y"], "--timeout"),
         (["submit", "--to", "w", "--instructions", "x", "--lease", "0"], "more than zero"),
         (["submit", "--to", "w", "--instructions", "x", "--priority", "top"], "urgent"),
-        (["submit", "--to", "w", "--instructions", "x", "--max-attempts", "0"], "1 to 1000"),
+        (["submit", "--to", "w", "--instructions", "x", "--max-attempts", "0"], "1<=x<=1000"),
         (["submit", "--to", "w", "--instructions", "x", "--max-attempts", "x"], "integer"),
         (["submit", "--to", "w", "--instructions", "x", "--budget-usd", "nan"], "number from 0"),
         (["submit", "--to", "w", "--instructions", "x", "--budget-usd", "1e99"], "number from 0"),

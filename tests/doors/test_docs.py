@@ -226,7 +226,7 @@ def test_every_field_of_the_json_shapes_is_explained() -> None:
     rows = re.findall(r"^\| `(\w+)` \|", tasks, re.MULTILINE)
     assert sorted(rows) == sorted(task)
     with Queue.create("sqlite://:memory:") as queue:
-        event = queue.event_json(queue.history(queue.submit(to="a").id)[0])
+        event = queue.event_json(queue.history(queue.submit("a", "do it").id)[0])
     rows = re.findall(r"^\| `(\w+)` \|", events.partition("\n## ")[0], re.MULTILINE)
     assert sorted(rows) == sorted(event)
 

@@ -102,7 +102,7 @@ def up_in(folder: Path) -> Iterator[None]:
 @contextmanager
 def up_here(queue: Queue) -> Iterator[Loop]:
     """The same in this process; the loop that takes messages in."""
-    daemon = Daemon(queue.parts, queue.holder)
+    daemon = Daemon(queue.installation, queue.holder)
     thread = threading.Thread(target=daemon.run)
     thread.start()
     try:
@@ -411,7 +411,7 @@ def test_two_languages_share_a_role_and_each_task_is_done_once(
         assert kinds.count("completed") == 1 and kinds.count("claimed") == 1
     # The coordinator's queue has each outcome; one that it was not done with comes again.
     name = "results.coordinator"
-    with closing(received(queue.parts.mailbox(name), name, 5, None, print)) as taken:
+    with closing(received(queue.installation.mailbox(name), name, 5, None, print)) as taken:
         first_heard = next(taken)
     heard_of = [outcome.task_id for outcome in results(queue, wait=5, limit=30)]
     assert first_heard.task_id in heard_of
@@ -468,7 +468,7 @@ def test_everybody_needs_no_more_than_the_rights_that_init_prints(
     # Given the users that `agentq init --broker` proposes,
     python = [sys.executable, str(EXAMPLES / "python_worker" / "worker.py")]
     with ExitStack() as users, installed(tmp_path, rabbitmq_url) as queue:
-        users.enter_context(made_by(rabbitmq_server, queue.parts.broker_users([ROLE])))
+        users.enter_context(made_by(rabbitmq_server, queue.installation.broker_users([ROLE])))
         settings = tmp_path / "agentq.toml"
         settings.write_text(as_user(settings.read_text(), "agentq-up"))
         workers_url = as_user(rabbitmq_url, f"agentq-role-{ROLE}")

@@ -46,7 +46,7 @@ def work(queue: Queue, folder: Path) -> None:
     claim.complete(summary="built", result=b"the result\n")
     queue.claim_task("task-failed", holder="ada").fail("no", kind="refused")
     queue.set_limits("tester", RoleLimits(max_running=3, daily=Amounts(usd=7.5)))
-    queue.open_circuit("acme", queue.store.now() + 3_600_000, "out of quota", "kim")
+    queue.open_circuit("acme", queue.now() + 3_600_000, "out of quota", "kim")
     queue.comment("task-first", "kim", "a note with 'quotes' and \\ and \t")
 
 
@@ -72,8 +72,8 @@ def picture(url: str | None = None) -> dict[str, Any]:
             "limits": queue.limits(),
             "circuits": queue.circuits(),
             "costs": queue.costs("role"),
-            "lanes": queue.store.read(lambda reader: reader.lanes()),
-            "outbox": queue.store.read(lambda reader: reader.effect_counts()),
+            "lanes": queue.installation.store.read(lambda reader: reader.lanes()),
+            "outbox": queue.installation.store.read(lambda reader: reader.effect_counts()),
         }
 
 
@@ -105,8 +105,8 @@ class TestMoving:
             new = queue.submit(to="tester", instructions="new")
             assert queue.events(last)[0].task_id == new.id
             assert queue.events(last)[0].position == last + 1
-            keys = [queue.views.find(task["task_id"])[0] for task in before["tasks"]]
-            assert queue.views.find(new.id)[0] > max(keys)
+            keys = [queue.installation.views.find(task["task_id"])[0] for task in before["tasks"]]
+            assert queue.installation.views.find(new.id)[0] > max(keys)
             # and work goes on: the child finds the context that was waiting for it.
             queue.claim_task("task-first").complete(summary="done")
             assert queue.context(queue.task("task-second")) == "Its own context.\n"
@@ -163,8 +163,10 @@ class TestMoving:
         assert run_here("verify", "--json").ok().json()["ok"]
         assert run_here("result", "task-done").ok().out == "the result\n"
         with Queue() as queue:
-            assert queue.parts.settings.artifacts_root == root
-            assert queue.parts.settings.home == str(worked / ".agentq"), "what is local stays"
+            assert queue.installation.settings.artifacts_root == root
+            assert queue.installation.settings.home == str(worked / ".agentq"), (
+                "what is local stays"
+            )
             queue.claim_task("task-first").complete(summary="done")
             assert queue.context(queue.task("task-second")) == "Its own context.\n"
 

@@ -66,7 +66,7 @@ class Ledgers:
 
     def ids(self, settings: Settings) -> set[str]:
         with Queue(parts=open_parts(settings)) as queue:
-            return {task.id for task, _ in tasks_of(queue.store)}
+            return {task.id for task, _ in tasks_of(queue.service)}
 
     def is_open(self, settings: Settings) -> bool:
         copy = open_copy(settings)
@@ -94,7 +94,7 @@ class Ledgers:
         assert self.check() is self.new
         assert not self.submit(self.old) and self.submit(self.new)
         with Queue(parts=open_parts(self.new)) as queue:
-            assert all(found == [] for _, found in queue.views.verify())
+            assert all(found == [] for _, found in queue.installation.views.verify())
 
 
 SERVER = pytest.param("postgres", marks=pytest.mark.postgres)

@@ -176,10 +176,12 @@ class TestLogs:
 
     def test_an_interrupted_move_does_not_double_it(self, worked: Path) -> None:
         with Queue() as queue:
-            queue.ledger.release(queue.views.find("task-killed")[0], 1, "it was killed")
+            queue.installation.ledger.release(
+                queue.installation.views.find("task-killed")[0], 1, "it was killed"
+            )
             copied = FileArtifacts(str(worked / "files"))
             for _ in range(2):
-                Files(queue.artifacts, copied).copy_all(queue.store)
+                Files(queue.artifacts, copied).copy_all(queue.service)
         part = copied.live_read("task-killed", 1, 0, 1000)
         assert part.data == b"its last words\n" * 9
 
@@ -205,12 +207,14 @@ def test_what_did_not_change_is_not_looked_at_again(worked: Path) -> None:
     source, target = _Watched(str(worked / ".agentq")), _Watched(str(worked / "files"))
     files = Files(source, target)
     with Queue() as queue:
-        files.copy_all(queue.store)
+        files.copy_all(queue.service)
         assert target.asked == ["task-done"]
         source.asked.clear()
         target.asked.clear()
-        queue.ledger.release(queue.views.find("task-killed")[0], 1, "the ledger moves")
-        files.copy_all(queue.store)
+        queue.installation.ledger.release(
+            queue.installation.views.find("task-killed")[0], 1, "the ledger moves"
+        )
+        files.copy_all(queue.service)
     assert set(source.asked) == {"task-killed"}
     assert target.asked == []
     assert (worked / "files" / "live" / "task-killed" / "1").is_dir()

@@ -38,7 +38,9 @@ def old(request: pytest.FixtureRequest, home: Path, monkeypatch: pytest.MonkeyPa
 def led(url: str) -> set[str]:
     """The loops that somebody may run there."""
     with Queue(url) as queue:
-        return {name for name, each in Terms(queue.store).standing().items() if each.holder}
+        return {
+            name for name, each in Terms(queue.installation.store).standing().items() if each.holder
+        }
 
 
 def close_for_a_move(url: str) -> None:

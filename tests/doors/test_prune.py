@@ -33,7 +33,7 @@ def forget(task_id, seen=[]):
     queue.artifacts.remove(task_id)
 
 with Queue() as queue:
-    queue.ledger.prune(queue.store.now() + 1, forget)
+    queue.installation.ledger.prune(queue.now() + 1, forget)
 """
 
 
@@ -136,11 +136,11 @@ class TestMoved:
                 raise Unavailable("It is away.", "Wait.")
 
             with pytest.raises(Unavailable, match="1 tasks were deleted"):
-                queue.ledger.prune(queue.store.now() + 1, away)
+                queue.installation.ledger.prune(queue.now() + 1, away)
         self.move(home)
         gone: list[str] = []
         with Queue(old) as forgotten, pytest.raises(Unavailable, match="was moved to"):
-            forgotten.ledger.prune(forgotten.store.now() + 1, gone.append)
+            forgotten.installation.ledger.prune(forgotten.now() + 1, gone.append)
         assert gone == []
         run_here("--url", old, *PRUNE).refused(7, "was moved to")
         assert files(home) >= {"task-1.md", "log.txt"}
@@ -162,7 +162,7 @@ def test_a_task_is_not_given_the_files_of_a_deleted_one(home: Path, submit: Subm
                 )
             )
 
-        queue.store.write(outlive)
+        queue.installation.store.write(outlive)
     result = home / ".agentq/results/task-1.md"
     result.unlink()
     result.mkdir()
@@ -193,7 +193,7 @@ def test_an_object_store_that_is_away_is_waited_for(on_s3: Queue, s3_server: Sea
     finally:
         s3_server.start()
     # It goes away when the rows are deleted already.
-    before = on_s3.store.now() + 1
+    before = on_s3.now() + 1
 
     def forget(task_id: str) -> None:
         if s3_server.running:
@@ -202,10 +202,12 @@ def test_an_object_store_that_is_away_is_waited_for(on_s3: Queue, s3_server: Sea
 
     try:
         with pytest.raises(Unavailable, match="2 tasks were deleted"):
-            on_s3.ledger.prune(before, forget)
+            on_s3.installation.ledger.prune(before, forget)
     finally:
         s3_server.start()
     with pytest.raises(NotFound):
         on_s3.task("task-1")
     assert on_s3.prune("0s") == 0
-    assert ObjectShelf(on_s3.parts.settings.artifacts_root, s3_server.options).names() == set()
+    assert (
+        ObjectShelf(on_s3.installation.settings.artifacts_root, s3_server.options).names() == set()
+    )

@@ -8,7 +8,7 @@ from tests.house.files import python_files
 from tests.house.test_house_rules import assert_none
 
 #: Packages that speak to `contracts.service` and to nothing below it.
-ABOVE = ("src/agentq/daemon",)
+ABOVE = ("src/agentq/cli", "src/agentq/daemon", "src/agentq/worker", "src/agentq/client")
 
 #: What lies below: the ledger with its store and its views, and wiring's bundle of all of them.
 BELOW = {"store", "views", "ledger", "parts"}

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from agentq.contracts.service_values import Wanted
+from agentq.contracts.service_values import Overhead, Wanted
 from agentq.core.task import Spec
 from agentq.core.triggers import FailureKind
-from agentq.ledger.overhead import Overhead, chosen, measured, overhead_of
+from agentq.ledger.overhead import measured, overhead_of
 from tests.ledger.conftest import Desk
 
 
 def measure(desk: Desk, *task_ids: str) -> Overhead:
     views = desk.ledger.views
     tasks = [desk.task(task_id) for task_id in task_ids]
-    return measured(views, tasks or chosen(views, Wanted()), desk.clock.now)
+    return measured(views, tasks or views.list_tasks(Wanted()).tasks, desk.clock.now)
 
 
 def test_three_side_by_side(desk: Desk) -> None:
@@ -123,19 +123,6 @@ def test_nothing_at_all(desk: Desk) -> None:
     desk.submit("waits")
     found = measure(desk)
     assert (found.tasks, found.wall_ms, found.share) == (1, 0, None)
-
-
-def test_which_tasks(desk: Desk) -> None:
-    views = desk.ledger.views
-    desk.submit("old", labels={"run": "1"})
-    middle = desk.clock.forward(60)
-    desk.submit("new", labels={"run": "1"})
-    desk.submit("other", to="someone")
-    assert [task.id for task in chosen(views, Wanted())] == ["other", "new", "old"]
-    assert [task.id for task in chosen(views, Wanted(), middle)] == ["other", "new"]
-    assert [task.id for task in chosen(views, Wanted(labels=(("run", "1"),)))] == ["new", "old"]
-    desk.submit_many(*(Spec(f"many-{n}", "crowd") for n in range(1200)))
-    assert len(list(chosen(views, Wanted(role="crowd")))) == 1200
 
 
 def test_a_chain_of_thousands(desk: Desk) -> None:

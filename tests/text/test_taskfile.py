@@ -285,9 +285,18 @@ def test_paths_that_lead_to_no_file(tmp_path: Path) -> None:
             read_task_file(path)
 
 
-def test_an_endless_file_is_not_read_to_its_end() -> None:
+def test_an_endless_file_is_not_read_to_its_end(tmp_path: Path) -> None:
+    for place in ("/dev/zero", "/dev/random", "/dev/tty"):
+        if Path(place).exists():
+            with pytest.raises(Invalid, match=f"'{place}' is a device"):
+                read_task_file(place)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(Invalid, match="is a pipe"):
+        read_task_file(tmp_path / "pipe")
+    with (tmp_path / "long").open("wb") as long:
+        long.truncate(1 << 40)
     with pytest.raises(Invalid, match="8 MiB"):
-        read_task_file("/dev/zero")
+        read_task_file(tmp_path / "long")
 
 
 def test_a_pipe_is_read_like_a_file(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from agentq.client.queue import Queue
 from agentq.contracts.agent import Verdict
+from agentq.core import access
 from agentq.role_settings import RoleSettings, checked
 from agentq.settings import Settings
 from agentq.wiring import Parts
@@ -57,10 +58,12 @@ class Fleet:
             self.verdicts.append(verdict)
             lines.ended(slot, attempt, verdict)
 
+        who = access.worker(self.queue.holder, ROLE)
         with Nanny() as nanny:
+            queue = Queue(parts=self.queue.installation, who=who)
             desk = Desk(
-                self.queue, nanny, Workspaces(self.folder / "workspaces"), ROLE, settings,
-                self.queue.parts.agent(settings.agent_name), self.environment, lines.tell,
+                queue, nanny, Workspaces(self.folder / "workspaces"), ROLE, settings,
+                queue.installation.agent(settings.agent_name), self.environment, lines.tell,
                 secrets_in(self.environment),
             )  # fmt: skip
             warm = None
@@ -69,7 +72,7 @@ class Fleet:
                 from agentq.worker.warm import WarmSlot
 
                 rotation = Rotation(settings.rotate_tasks)
-                warm = lambda: WarmSlot(rotation, self.queue.parts.agent("warm"))  # noqa: E731
+                warm = lambda: WarmSlot(rotation, queue.installation.agent("warm"))  # noqa: E731
             worker = Worker(desk, warm, grace=grace, limit=tasks, ended=ended)
             thread = threading.Thread(target=worker.run, name="the worker")
             thread.start()
@@ -81,6 +84,7 @@ class Fleet:
             finally:
                 worker.hurry()
                 thread.join(30)
+                queue.heartbeats.close()
 
     def work(self, tasks: int = 1, **fields: Any) -> Verdict:
         """Let a worker do so many tasks; the last verdict."""

@@ -58,5 +58,5 @@ def test_an_envelope_nobody_submitted_becomes_a_dead_letter(fleet: Fleet, broker
     (message,) = fleet.queue.dead_messages()
     assert message.id == "by-hand-task-of-a-stranger"
     assert "the ledger has no task of this id" in message.reason
-    assert fleet.queue.parts.publisher is not None
-    assert fleet.queue.parts.publisher.depth(ROLE) == 0
+    assert fleet.queue.installation.publisher is not None
+    assert fleet.queue.installation.publisher.depth(ROLE) == 0

@@ -55,3 +55,19 @@ def test_an_agent_does_not_report_past_the_check(fleet: Fleet) -> None:
     )
     assert verdict.outcome is Outcome.BAD_OUTPUT
     assert fleet.queue.task(task.id).state is State.FAILED
+
+
+def test_an_agent_starts_no_worker_and_no_loops(fleet: Fleet) -> None:
+    """Either would act with more rights than an attempt has."""
+    fleet.queue.submit(to="somebody-else", instructions="not yours")
+    task = fleet.queue.submit(to=ROLE, instructions="help yourself")
+    agentq = f"[{sys.executable!r}, '-m', 'agentq'"
+    fleet.work(
+        command=script(
+            "import subprocess",
+            "words = [['worker', 'somebody-else', '--tasks', '1', '--', 'true'], ['up']]",
+            f"ran = [subprocess.run({agentq}, *each], timeout=30).returncode for each in words]",
+            "print(ran)",
+        )
+    )
+    assert fleet.queue.result(task.id).text().strip() == "[4, 4]"

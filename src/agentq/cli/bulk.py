@@ -52,7 +52,11 @@ def submit_bulk(session: Session, file: str) -> None:
 
 def _read(file: str) -> Iterator[tuple[int, bytes]]:
     """Lines that are not blank, with their numbers."""
+    from agentq.client.taskfile import refuse_special
+
     try:
+        if file != "-":
+            refuse_special(file)
         with click.open_file(file, "rb") as stream:
             for number, data in enumerate(stream, 1):
                 if len(data) > LINE_BYTES_MAX:
@@ -74,7 +78,11 @@ def _checked(
     try:
         fields = msgspec.json.decode(data)
         if not isinstance(fields, dict):
-            raise Invalid(f"A task is a JSON object, got {data[:60]!r}.")
+            shown = data.decode("utf-8", "replace").strip()[:60]
+            raise Invalid(
+                f"A task is a JSON object, got {shown}.",
+                'One on each line, as in {"to": "worker", "instructions": "…"}.',
+            )
         drafted = draft({**defaults, **fields}, base)
         check_spec(drafted.spec)
         if has_broker:

@@ -20,7 +20,7 @@ from agentq.cli.screen import (
 )
 from agentq.cli.session import Session, pass_session
 from agentq.cli.status import headline_of
-from agentq.core.errors import Damaged, Refused, TimedOut, Unavailable
+from agentq.core.errors import Damaged, Invalid, NotFound, Refused, TimedOut, Unavailable
 
 if TYPE_CHECKING:
     from agentq.client.claim import Claim
@@ -64,10 +64,13 @@ def claim(
     what later commands about this attempt must carry (--epoch, or AGENTQ_EPOCH). Exits with 6 if
     there is nothing to claim.
     """
-    if wait is not None and ref is None and wait != _FOREVER and wait[:1].isalpha():
+    guessed = wait is not None and ref is None and wait != _FOREVER and wait[:1].isalpha()
+    if guessed:
         ref, wait = wait, _FOREVER  # `--wait task-123`: a duration starts with a digit
     patience = _patience(wait)
     queue = session.queue()
+    if guessed:
+        _check_guess(queue, ref or "")
     if ref is not None:
         claimed = _claim_this(queue, ref, role, patience, lease, holder)
     elif role is not None:
@@ -89,6 +92,18 @@ def _patience(wait: str | None) -> float:
     from agentq.core.durations import parse_duration
 
     return parse_duration(wait, field="--wait", allow_zero=True)
+
+
+def _check_guess(queue: Queue, ref: str) -> None:
+    """Of `--wait WORD` it is not certain what was meant."""
+    try:
+        queue.task(ref)
+    except NotFound:
+        raise Invalid(
+            f"--wait takes a duration, and {ref!r} is none; nor is there a task of that name."
+            " Nothing was claimed.",
+            "Write it like 90s, 15m or 8h, or leave it out to wait as long as it takes.",
+        ) from None
 
 
 def _claim_next(queue: Queue, role: str, patience: float, lease: int, holder: str | None) -> Claim:

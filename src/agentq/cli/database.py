@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import click
 
 from agentq.cli.options import command, group
 from agentq.cli.screen import Styled, emit_json, say, show_fields
 from agentq.cli.session import Session, pass_session
+from agentq.core.access import Action
 from agentq.core.errors import AgentqError
 
 if TYPE_CHECKING:
-    from agentq.contracts.store import Store
     from agentq.settings import Settings
+    from agentq.wiring import Database
 
 
 @group()
@@ -24,13 +25,13 @@ def db(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-def open_unchecked(settings: Settings) -> Store:
-    """The store whatever its schema; closed when the command ends."""
-    from agentq.wiring import open_store_unchecked
+def open_unchecked(settings: Settings) -> Database:
+    """The database whatever its schema; closed when the command ends."""
+    from agentq.wiring import open_database
 
-    store = open_store_unchecked(settings)
-    click.get_current_context().find_root().call_on_close(store.close)
-    return store
+    database = open_database(settings)
+    click.get_current_context().find_root().call_on_close(database.close)
+    return database
 
 
 @command("status")
@@ -38,8 +39,8 @@ def open_unchecked(settings: Settings) -> Store:
 def db_status(session: Session) -> None:
     """Show the schema's version and how the database is set up."""
     settings = session.settings()
-    store = open_unchecked(settings)
-    version, facts = store.schema_version(), store.facts()
+    database = open_unchecked(settings)
+    version, facts = database.schema_version(), database.facts()
     state, remedy = schema_state(settings, version)
     if session.json:
         emit_json({"schema": version, "state": state, "facts": facts})
@@ -58,10 +59,10 @@ def schema_state(settings: Settings, version: int) -> tuple[str, str]:
     """Whether this agentq can work with that schema, and what to do if not."""
     if version == 0:
         return "empty", "there is no ledger in it; `agentq init` creates one"
-    from agentq.wiring import open_parts
+    from agentq.wiring import open_installation
 
     try:
-        open_parts(settings).close()
+        open_installation(settings).close()
     except AgentqError as error:
         if error.code in ("older_schema", "newer_schema"):
             return error.code.removesuffix("_schema"), error.remedy
@@ -76,17 +77,18 @@ def db_migrate(session: Session) -> None:
 
     All steps happen in one transaction under the write lock: all or none.
     """
-    from agentq.wiring import open_parts
+    from agentq.wiring import open_installation
 
-    store = open_unchecked(session.settings())
-    before = store.schema_version()
+    session.check_may(Action.OPERATE)
+    database = open_unchecked(session.settings())
+    before = database.schema_version()
     if before == 0:
-        open_parts(session.settings())  # says what is there instead of a ledger
-    applied: list[str] = cast("Any", store).migrate()
+        open_installation(session.settings())  # says what is there instead of a ledger
+    applied: list[str] = database.migrate()
     if session.json:
-        emit_json({"before": before, "schema": store.schema_version(), "applied": applied})
+        emit_json({"before": before, "schema": database.schema_version(), "applied": applied})
     elif applied:
-        say(f"schema {before} → {store.schema_version()}: {', '.join(applied)}")
+        say(f"schema {before} → {database.schema_version()}: {', '.join(applied)}")
     else:
         say(f"schema {before} is current")
 
@@ -100,6 +102,7 @@ def db_backup(session: Session, target: str) -> None:
     Artifacts are files of their own: copy their folder after the ledger, and every file that the
     copy of the ledger names is there.
     """
+    session.check_may(Action.OPERATE)
     settings = session.settings()
     open_unchecked(settings).backup(target)
     if session.json:

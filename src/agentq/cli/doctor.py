@@ -23,8 +23,8 @@ from agentq.cli.session import Session, pass_session
 from agentq.core.errors import AgentqError, Unavailable
 
 if TYPE_CHECKING:
-    from agentq.contracts.store import Store
     from agentq.settings import Settings
+    from agentq.wiring import Database
 
 #: The first SQLite without the bug that could lose commits when a WAL was reset.
 SQLITE_FIXED = (3, 51, 3)
@@ -64,14 +64,14 @@ def _checks(session: Session) -> Iterator[Check]:
         yield Check("settings", "failed", error.cause, error.remedy)
         return
     yield Check("settings", "ok", f"from {settings.source}")
-    store: Store | None = None
+    database: Database | None = None
     try:
-        store = open_unchecked(settings)
+        database = open_unchecked(settings)
     except AgentqError as error:
         yield Check("ledger", "failed", error.cause, error.remedy)
-    if store is not None:
-        yield from _ledger(settings, store)
-        schema = guarded("schema", lambda: _schema(settings, store))
+    if database is not None:
+        yield from _ledger(settings, database)
+        schema = guarded("schema", lambda: _schema(settings, database))
         yield schema
         if schema.status == "ok":
             yield guarded("limits", lambda: _limits(settings, session))
@@ -80,14 +80,14 @@ def _checks(session: Session) -> Iterator[Check]:
             if settings.broker:
                 from agentq.cli.doctor_broker import broker_checks
 
-                yield from broker_checks(session.parts())
+                yield from broker_checks(session.installation())
     yield guarded("workspaces", lambda: _workspaces(settings))
     yield guarded("disk", lambda: _disk(settings))
 
 
-def _ledger(settings: Settings, store: Store) -> Iterator[Check]:
+def _ledger(settings: Settings, database: Database) -> Iterator[Check]:
     try:
-        facts = store.facts()
+        facts = database.facts()
     except AgentqError as error:
         yield Check("ledger", "failed", error.cause, error.remedy)
         return
@@ -109,17 +109,17 @@ def _ledger(settings: Settings, store: Store) -> Iterator[Check]:
             "ledger", "ok" if sound == "ok" else "failed", f"{facts.get('file', '')}: {sound}",
             "" if sound == "ok" else "Restore it from a backup (`agentq db backup` makes them).",
         )  # fmt: skip
-        yield _clock(store)
+        yield _clock(database)
     else:
         from agentq.cli.doctor_postgres import postgres_checks
 
         yield from postgres_checks(facts)
-    yield guarded("writable", lambda: _writable(settings, store, facts))
+    yield guarded("writable", lambda: _writable(settings, database, facts))
 
 
-def _clock(store: Store) -> Check:
+def _clock(database: Database) -> Check:
     """Whether the processes on this ledger and this machine tell the same time."""
-    ahead = time.time_ns() // 1_000_000 - store.now()
+    ahead = time.time_ns() // 1_000_000 - database.now()
     if abs(ahead) < CLOCK_MS_APART:
         return Check("clock", "ok", "that of this machine")
     words = f"{abs(ahead) / 1000:.0f} s {'ahead of' if ahead > 0 else 'behind'}"
@@ -131,7 +131,7 @@ def _clock(store: Store) -> Check:
     )  # fmt: skip
 
 
-def _writable(settings: Settings, store: Store, facts: Mapping[str, str]) -> Check:
+def _writable(settings: Settings, database: Database, facts: Mapping[str, str]) -> Check:
     from agentq.cli.doctor_postgres import lacks_rights, read_only
     from agentq.wiring import open_copy
 
@@ -142,7 +142,7 @@ def _writable(settings: Settings, store: Store, facts: Mapping[str, str]) -> Che
         copy.close()
     if fence is not None:
         return Check("writable", "failed", fence.words, _FENCED.get(fence.state, _FILLED))
-    store.write(lambda tx: None)  # SQLite takes its write lock even for this
+    database.check_writable()
     return read_only(facts) or lacks_rights(facts) or Check("writable", "ok", "yes")
 
 
@@ -170,8 +170,8 @@ def _sqlite_version(engine: str) -> Check:
     )  # fmt: skip
 
 
-def _schema(settings: Settings, store: Store) -> Check:
-    version = store.schema_version()
+def _schema(settings: Settings, database: Database) -> Check:
+    version = database.schema_version()
     state, remedy = schema_state(settings, version)
     return Check("schema", "ok" if state == "current" else "failed", f"{version}, {state}", remedy)
 
@@ -193,7 +193,7 @@ def _limits(settings: Settings, session: Session) -> Check:
 
 def _artifacts(settings: Settings, session: Session) -> Check:
     started = time.monotonic()
-    session.parts().artifacts.probe()
+    session.installation().artifacts.probe()
     took = f", round trip {(time.monotonic() - started) * 1000:.0f} ms"
     words = f"{settings.artifacts_root} can be written and read"
     return Check("artifacts", "ok", words + (took if settings.remote_artifacts else ""))
@@ -240,7 +240,7 @@ def _disk(settings: Settings) -> Check:
 
 
 def _doorbell(session: Session) -> Check:
-    bell = session.parts().bell
+    bell = session.installation().bell
     topics = (f"doctor:{secrets.token_hex(8)}",)
     waiter = bell.listen(topics)
     try:

@@ -6,24 +6,25 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from agentq.cli.doctor_checks import Check
+from agentq.core.access import SYSTEM
 from agentq.core.durations import format_duration
 from agentq.core.errors import AgentqError
 
 if TYPE_CHECKING:
-    from agentq.wiring import Parts
+    from agentq.wiring import Installation
 
 ASK = "rabbitmqctl eval 'application:get_env(rabbit, consumer_timeout).'"
 #: A claim ends, one way or the other, well within this.
 CLAIM_SECONDS_MAX = 60
 
 
-def broker_checks(parts: Parts) -> Iterator[Check]:
+def broker_checks(installation: Installation) -> Iterator[Check]:
     """Whether it takes messages and has its queues; nothing without a broker."""
-    if not parts.settings.broker:
+    if not installation.settings.broker:
         return
     try:
-        roles = sorted(row.name for row in parts.store.read(lambda reader: reader.roles()))
-        facts = parts.broker_facts(roles)
+        roles = sorted(role.name for role in installation.service.roles(SYSTEM))
+        facts = installation.broker_facts(roles)
     except AgentqError as error:
         yield Check("broker", "failed", error.cause, error.remedy)
         return

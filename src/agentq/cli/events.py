@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from agentq.cli.options import TaskRef, command
+from agentq.cli.options import TaskRef, Whole, command
 from agentq.cli.screen import (
     STATE_STYLES,
     Styled,
@@ -23,7 +23,7 @@ from agentq.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
     from agentq.client.reading import Reading
-    from agentq.core.triggers import Entry
+    from agentq.core.triggers import Entry, Trigger
 
 _COLUMNS = (">position", "at", "task", "event", "state", ">attempt", "details")
 
@@ -31,7 +31,7 @@ _COLUMNS = (">position", "at", "task", "event", "state", ">attempt", "details")
 @command()
 @click.argument("named", metavar="[ID]", required=False, type=TaskRef())
 @click.option("--task", "ref", type=TaskRef(), help="Only of this task; the same as naming it.")
-@click.option("--after", type=click.IntRange(min=0), metavar="POSITION", help="Only later ones.")
+@click.option("--after", type=Whole(), metavar="POSITION", help="Only later ones.")
 @click.option(
     "--limit",
     type=click.IntRange(1, 100_000),
@@ -121,6 +121,15 @@ def details(entry: Entry) -> str:
     for name in ("holder", "by", "reason", "summary", "feedback", "text", "note", "name"):
         value = getattr(trigger, name, "")
         if value:
-            parts.append(f"{name}: {one_line(str(value), 80)}")
+            parts.append(f"{name}: {one_line(str(value), 80)}{_proof(trigger, name)}")
     percent = getattr(trigger, "percent", None)
     return "  ".join([f"{percent} %"] * (percent is not None) + parts)
+
+
+def _proof(trigger: Trigger, name: str) -> str:
+    """How anybody knows who it was, where the log says so."""
+    how = getattr(trigger, "how", "") if name == "by" else ""
+    if not how:
+        return ""
+    own = ", own task" if getattr(trigger, "own", False) else ""
+    return f" ({one_line(how, 80)}{own})"

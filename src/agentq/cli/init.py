@@ -67,21 +67,24 @@ class Ready:
 
 def _make_ready(settings: Settings) -> Ready:
     """Create what is missing."""
+    from agentq.client.principals import principal_of
     from agentq.client.queue import Queue
-    from agentq.wiring import open_parts
+    from agentq.core.access import Action, Relation, check
+    from agentq.wiring import open_installation
 
+    check(principal_of(settings), Action.OPERATE, Relation.NONE)
     Path(settings.home).mkdir(parents=True, exist_ok=True)
-    with Queue(parts=open_parts(settings, create=True)) as queue:
+    with Queue(parts=open_installation(settings, create=True)) as queue:
         changed = _apply_limits(queue, settings)
         users: list[str] = []
         if settings.broker:
             roles = sorted({*settings.workers, *queue.limits()})
             changed += queue.prepare_broker(roles)
-            users = queue.parts.broker_users(roles)
+            users = queue.installation.broker_users(roles)
         limits: dict[str, object] = {
             role: limits_json(each) for role, each in sorted(queue.limits().items())
         }
-        return Ready(changed, limits, queue.store.schema_version(), users)
+        return Ready(changed, limits, queue.installation.schema_version(), users)
 
 
 def _tell(session: Session, settings: Settings, ready: Ready) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from agentq.cli.options import Role, command, states
+from agentq.cli.options import Role, Whole, command, states
 from agentq.cli.screen import ago, emit_json, note, show_table, state_cell
 from agentq.cli.session import Session, pass_session
 from agentq.cli.status import catch_up, headline_of
@@ -20,7 +20,7 @@ limit_option = click.option(
     "--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many."
 )
 cursor_option = click.option(
-    "--cursor", type=click.IntRange(min=0), default=0, metavar="N", help="Go on from that page's."
+    "--cursor", type=Whole(), default=0, metavar="N", help="Go on from that page's."
 )
 role_option = click.option("--role", type=Role(), default="", help="Only of this role.")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from agentq.cli.options import command, task_argument
+from agentq.cli.options import Whole, command, task_argument
 from agentq.cli.screen import clean, emit_json, note
 from agentq.cli.session import Session, pass_session
 
@@ -32,7 +32,7 @@ _HELD_MAX = 1 << 20
 @click.option(
     "--attempt",
     "epoch",
-    type=click.IntRange(min=1),
+    type=Whole(1),
     metavar="N",
     help="Of this attempt.  [default: the newest that said something]",
 )

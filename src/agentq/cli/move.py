@@ -46,6 +46,9 @@ def move(
     Then agentq.toml names the new places, and the old ledger refuses every write with the new
     address. It can be run again after any interruption.
     """
+    from agentq.core.access import Action
+
+    session.check_may(Action.MOVE)
     settings = session.settings()
     if undo:
         if to:
@@ -60,7 +63,7 @@ def move(
     from agentq.client.moving_settings import rewrite
 
     wanted = _wanted(settings, to, artifacts, {"endpoint": endpoint, "region": region})
-    moved = move_all(session.parts(), wanted, force_release=force_release, tell=note)
+    moved = move_all(session.installation(), wanted, force_release=force_release, tell=note)
     rewritten = rewrite(Path(settings.source), wanted)
     left = _workspaces_left(settings, wanted, rewritten=rewritten)
     _report(session, settings, wanted, moved, wanted.source if rewritten else "", left)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from agentq.cli.session import Session
 from agentq.core.errors import AgentqError, Invalid, NotFound
@@ -27,6 +28,8 @@ NAMES_OF_HELP = ["-h", "--help"]
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     """Keep a global option, wherever among the words it stands."""
     session = ctx.find_object(Session)
+    if isinstance(value, str) and not value.strip():
+        raise _empty(param, ctx)
     if value and session is not None and param.name is not None:
         setattr(session, param.name, value)
 
@@ -45,11 +48,49 @@ def url_option(function: F) -> F:
     )(function)  # fmt: skip
 
 
+#: Words that may say nothing, where they are not asked for.
+_MAY_BE_EMPTY = frozenset({"summary", "note", "reason", "text", "words"})
+
+
+class _Command(click.Command):
+    """A command that takes an empty value for a slip, as of a variable that was not set."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        rest = super().parse_args(ctx, args)
+        _refuse_empty(self, ctx)
+        return rest
+
+
+class _Group(click.Group):
+    """The same for a command of commands."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        rest = super().parse_args(ctx, args)
+        _refuse_empty(self, ctx)
+        return rest
+
+
+def _refuse_empty(made: click.Command, ctx: click.Context) -> None:
+    for param in made.params:
+        if param.name in _MAY_BE_EMPTY and not (param.required and param.nargs == 1):
+            continue
+        value = ctx.params.get(param.name or "")
+        given = value if isinstance(value, tuple) else (value,)
+        said = ctx.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE
+        if said and any(isinstance(each, str) and not each.strip() for each in given):
+            raise _empty(param, ctx)
+
+
+def _empty(param: click.Parameter, ctx: click.Context) -> click.UsageError:
+    named = param.opts[0] if param.opts[0].startswith("-") else param.make_metavar(ctx).strip("[].")
+    return click.UsageError(f"{named} takes some text, got none. Nothing was done.", ctx)
+
+
 def command(name: str | None = None) -> Callable[[Callable[..., Any]], click.Command]:
     """A command that takes --json and --url as well as its own options."""
 
     def decorate(function: Callable[..., Any]) -> click.Command:
-        return _with_globals(click.command(name)(function))
+        return _with_globals(click.command(name, cls=_Command)(function))
 
     return decorate
 
@@ -58,7 +99,8 @@ def group(name: str | None = None) -> Callable[[Callable[..., Any]], click.Group
     """A command of commands; alone it shows its help."""
 
     def decorate(function: Callable[..., Any]) -> click.Group:
-        return _with_globals(click.group(name, invoke_without_command=True)(function))
+        made = click.group(name, cls=_Group, invoke_without_command=True)
+        return _with_globals(made(function))
 
     return decorate
 
@@ -96,6 +138,26 @@ class Duration(_Kind):
         return parse_duration(value, field=words, allow_zero=self.allow_zero)
 
 
+class Whole(_Kind):
+    """A whole number that a ledger can hold."""
+
+    name = "whole"
+
+    def __init__(self, least: int = 0) -> None:
+        self.least = least
+
+    def get_metavar(self, *args: Any, **more: Any) -> str:
+        return "N"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        digits = str(value).strip()
+        number = int(digits) if digits.isdecimal() and digits.isascii() and len(digits) < 20 else -1
+        if not self.least <= number < 2**63:
+            shown = digits if len(digits) <= 40 else f"{digits[:40]}…"
+            self.fail(f"{shown!r} is not a whole number from {self.least} to 2^63-1.", param, ctx)
+        return number
+
+
 class Amount(_Kind):
     """A number from 0, as a sum of money is."""
 
@@ -112,7 +174,8 @@ class Amount(_Kind):
         except ValueError:
             amount = -1.0
         if not 0 <= amount < 1e12:
-            self.fail(f"{value!r} is not a number from 0.", param, ctx)
+            shown = str(value)[:40]
+            self.fail(f"{shown!r} is not a number from 0 to 1,000,000,000,000.", param, ctx)
         return amount
 
 
@@ -175,8 +238,9 @@ def named_task_argument(function: F) -> F:
 
 def epoch_option(function: F) -> F:
     return click.option(
-        "--epoch", type=click.IntRange(min=1), metavar="N",
-        help="The attempt that speaks, as its claim printed it.  [default: AGENTQ_EPOCH]",
+        "--epoch", type=Whole(1), metavar="N",
+        help="The attempt that speaks, as its claim printed it.  [default: AGENTQ_EPOCH, if"
+        " AGENTQ_TASK_ID names the same task]",
     )(function)  # fmt: skip
 
 
@@ -190,6 +254,8 @@ def by_option(function: F) -> F:
 def _actor(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
     from agentq.settings import actor_from_environment
 
+    if value is not None and not value.strip():
+        raise _empty(param, ctx)
     return value or actor_from_environment()
 
 

@@ -12,8 +12,8 @@ from agentq.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
     from agentq.client.reading import Reading
+    from agentq.contracts.service_values import Overhead
     from agentq.core.task import Task
-    from agentq.ledger.overhead import Overhead
 
 
 @command()
@@ -36,11 +36,9 @@ def overhead(
     critical path is overhead: waiting to be claimed, pauses before another attempt, decisions of
     people, too few workers. Without IDs or options: all tasks there are.
     """
-    from agentq.ledger.overhead import measured
-
     queue = session.reading()
     tasks = _chosen(queue, refs, labels, role, since)
-    found = measured(queue.views, tasks, queue.store.now())
+    found = queue.overhead([task.id for task in tasks])
     if session.json:
         emit_json(_as_json(found))
     elif not found.tasks:
@@ -55,12 +53,11 @@ def _chosen(
     """The tasks that were named; else those that the options describe."""
     from agentq.cli.listing import labels_of
     from agentq.contracts.service_values import Wanted
-    from agentq.ledger.overhead import chosen
 
     wanted = Wanted(role=role, labels=tuple(sorted(labels_of(labels).items())))
-    oldest = queue.store.now() - since * 1000 if since else 0
+    oldest = queue.now() - since * 1000 if since else 0
     if not refs:
-        return list(chosen(queue.views, wanted, oldest))
+        return list(queue.every_task(wanted, oldest))
     if labels or role or since:
         raise click.UsageError(
             "Name the tasks, or describe them by --label, --role and --since; not both.",

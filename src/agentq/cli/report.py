@@ -9,6 +9,7 @@ import click
 from agentq.cli.options import (
     Amount,
     Role,
+    Whole,
     command,
     epoch_option,
     reason_option,
@@ -34,9 +35,7 @@ _from_option = click.option(
 @click.option("--summary", default="", metavar="TEXT", help="What was done, in short.")
 @click.option("--result-file", metavar="FILE", help="The result; - reads standard input.")
 @click.option("--cost-usd", type=Amount(), default=0.0, help="What this attempt cost.")
-@click.option(
-    "--cost-tokens", type=click.IntRange(min=0), default=0, metavar="N", help="And in tokens."
-)
+@click.option("--cost-tokens", type=Whole(), default=0, metavar="N", help="And in tokens.")
 @pass_session
 def complete(
     session: Session,
@@ -122,8 +121,11 @@ def content_of(file: str) -> bytes | Path:
     """What a file holds, checked to be there before anything is claimed or changed for it."""
     if file == "-":
         return spooled(standard_input())
+    from agentq.client.taskfile import refuse_special
+
     path = Path(file)
     try:
+        refuse_special(file)
         with path.open("rb") as stream:
             stream.read(1)
     except OSError as error:

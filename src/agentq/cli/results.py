@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from agentq.cli.options import command
+from agentq.cli.options import Whole, command
 from agentq.cli.screen import STATE_STYLES, emit_json, note, one_line, paint, say
 from agentq.cli.session import Session, pass_session
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.option("--limit", type=click.IntRange(1, 100_000), metavar="N", help="How many at most.")
 @click.option(
     "--after",
-    type=click.IntRange(min=0),
+    type=Whole(),
     metavar="POSITION",
     help="Only later ones, by their position in the log; not with a broker.",
 )

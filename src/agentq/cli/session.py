@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from agentq.client.queue import Queue
     from agentq.client.reading import Reading
     from agentq.client.speaking import Speaking
+    from agentq.core.access import Action
     from agentq.settings import Attempt, Settings
-    from agentq.wiring import Parts
+    from agentq.wiring import Installation
 
 
 #: How often a server that is away is looked for.
@@ -26,7 +27,7 @@ class Session:
     def __init__(self) -> None:
         self.json = False
         self.url: str | None = None
-        self._parts: Parts | None = None
+        self._installation: Installation | None = None
 
     def settings(self) -> Settings:
         from agentq.settings import load_settings
@@ -35,32 +36,32 @@ class Session:
         refuse_memory(settings)
         return settings
 
-    def parts(self) -> Parts:
+    def installation(self) -> Installation:
         """What these settings name, opened; closed when the command ends."""
-        if self._parts is None:
-            from agentq.wiring import open_parts
+        if self._installation is None:
+            from agentq.wiring import open_installation
 
-            self._parts = open_parts(self.settings())
-            click.get_current_context().find_root().call_on_close(self._parts.close)
-        return self._parts
+            self._installation = open_installation(self.settings())
+            click.get_current_context().find_root().call_on_close(self._installation.close)
+        return self._installation
 
     def reading(self) -> Reading:
         """For commands that only look."""
         from agentq.client.reading import Reading
 
-        return Reading(self.parts())
+        return Reading(self.installation())
 
     def speaking(self) -> Speaking:
         """For commands that say something about one task."""
         from agentq.client.speaking import Speaking
 
-        return Speaking(self.parts())
+        return Speaking(self.installation())
 
     def queue(self) -> Queue:
         """For commands that submit and claim."""
         from agentq.client.queue import Queue
 
-        return Queue(parts=self.parts())
+        return Queue(parts=self.installation())
 
     def queue_when_there(self) -> Queue:
         """For commands that run until they are told to end, and are started with their servers: a
@@ -83,9 +84,22 @@ class Session:
                     said = error.cause
             time.sleep(_AWAY_SECONDS)
 
+    def check_may(self, action: Action, about: str = "") -> None:
+        """Raise `Refused` unless whoever runs this command may do that: for what needs no ledger
+        that can be opened."""
+        from agentq.client.principals import principal_of
+        from agentq.core.access import Relation, check
+
+        check(principal_of(self.settings()), action, Relation.NONE, about)
+
     def task_id(self, ref: str | None) -> str:
         """The task that is meant: the one named, else the one this process works on."""
-        if ref:
+        if ref is not None:
+            if not ref.strip():
+                raise click.UsageError(
+                    "A task's id takes some text, got none. Nothing was done.",
+                    click.get_current_context(),
+                )
             return ref
         attempt = self.attempt()
         if attempt is None:

@@ -64,21 +64,23 @@ def up(
 
     SIGTERM or Ctrl-C ends workers first, then the loops; a second one ends everything at once.
     """
+    from agentq.core.access import Action
     from agentq.daemon.leader import check_term
     from agentq.daemon.up import Daemon, Options
     from agentq.daemon.workers import worker_command
 
     check_term(term)
     queue = session.queue_when_there()
+    queue.check_may(Action.OPERATE)
     as_json = log_json or session.json
     _log_to_stderr(as_json=as_json)
     with _output(quiet=no_workers) as output:
-        settings = queue.parts.settings
+        settings = queue.installation.settings
         listed = {} if no_workers else settings.workers
         roles = [role for role, each in listed.items() if each.agent or each.command]
         options = Options(float(term), keep or settings.keep, grace, health, output=output)
         daemon = Daemon(
-            queue.parts,
+            queue.installation,
             queue.holder,
             roles,
             options,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agentq.cli.options import Duration, command
+from agentq.cli.options import Duration, Whole, command
 from agentq.cli.screen import is_terminal, note
 from agentq.cli.session import Session, pass_session
 from agentq.cli.signals import heed_signals
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="After SIGTERM, agents may finish for so long; then their tasks are given back.",
 )
-@click.option("--tasks", type=click.IntRange(1), help="End after so many tasks.")
+@click.option("--tasks", type=Whole(1), help="End after so many tasks.")
 @click.option(
     "--health",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -92,6 +92,8 @@ def _serve(
     *,
     log_json: bool,
 ) -> None:
+    from agentq.core import access
+    from agentq.core.access import Action
     from agentq.settings import environment
     from agentq.worker.attempt import Desk
     from agentq.worker.environment import secrets_in
@@ -101,9 +103,11 @@ def _serve(
     from agentq.worker.workspaces import Workspaces
 
     queue = session.queue_when_there()
-    root = Path(queue.parts.settings.workspaces_root)
+    queue.check_may(Action.CLAIM, f"tasks of {role}")
+    queue.who = access.worker(queue.holder, role)
+    root = Path(queue.installation.settings.workspaces_root)
     _refuse_unwritable(root)
-    agent = queue.parts.agent(settings.agent_name)
+    agent = queue.installation.agent(settings.agent_name)
     alive = is_terminal() and not log_json and not session.json
     view: Table | Lines = Table() if alive else Lines(sys.stdout, as_json=log_json or session.json)
     _allow_files(settings.slots)
@@ -152,7 +156,7 @@ def _warm_slots(queue: Queue, settings: RoleSettings, *, warm: bool) -> Any:
     from agentq.worker.warm import WarmSlot
 
     rotation = Rotation(settings.rotate_tasks, settings.rotate_tokens, settings.rotate_hours)
-    return lambda: WarmSlot(rotation, queue.parts.agent(settings.agent_name))
+    return lambda: WarmSlot(rotation, queue.installation.agent(settings.agent_name))
 
 
 def _allow_files(slots: int) -> None:

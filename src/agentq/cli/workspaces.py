@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from agentq.cli.options import command, group
+from agentq.cli.options import Whole, command, group
 from agentq.cli.screen import Styled, ago, clean, emit_json, note, say, show_table, state_cell
 from agentq.cli.session import Session, pass_session
 from agentq.core.errors import Invalid, NotFound, Refused
@@ -61,7 +61,7 @@ def list_workspaces(session: Session) -> None:
 
 @command("open")
 @click.argument("ref", metavar="ID")
-@click.option("--epoch", type=click.IntRange(min=0), metavar="N", help="Of this attempt.")
+@click.option("--epoch", type=Whole(), metavar="N", help="Of this attempt.")
 @pass_session
 def open_workspace(session: Session, ref: str, epoch: int | None) -> None:
     """Print the folder of a task's newest workspace.

@@ -56,10 +56,6 @@ class Claim:
         return self.task.id
 
     @property
-    def key(self) -> int:
-        return self._queue.views.find(self.id)[0]
-
-    @property
     def notes(self) -> tuple[Note, ...]:
         """What earlier attempts, reviewers and people left for this one."""
         return self.task.memo.notes

@@ -23,15 +23,15 @@ from typing import TYPE_CHECKING
 
 from agentq.client.moving_settings import files_place, place_words
 from agentq.contracts.copying import Fence, Fingerprint, Holding
-from agentq.contracts.store import IN_PROGRESS
+from agentq.core.access import SYSTEM
 from agentq.core.errors import AgentqError, Conflict, Damaged, Invalid, Refused, Unavailable
 from agentq.settings import MEMORY, Settings
-from agentq.wiring import open_copy, open_parts
+from agentq.wiring import open_copy, open_installation
 
 if TYPE_CHECKING:
     from agentq.client.moving_files import Files
     from agentq.contracts.copying import LedgerCopy
-    from agentq.wiring import Parts
+    from agentq.wiring import Installation
 
 #: How often attempts are released before somebody has to stop the workers.
 _ROUNDS = 5
@@ -58,7 +58,7 @@ class Moved:
 
 
 def move(
-    source: Parts,
+    source: Installation,
     settings: Settings,
     *,
     force_release: bool = False,
@@ -75,7 +75,7 @@ def move(
         if each.url.startswith("sqlite:") and each.sqlite_path == MEMORY:
             raise Invalid("A ledger in memory cannot be moved.", "Name a file or a server.")
     with ExitStack() as stack:
-        target = open_parts(settings, create=True)
+        target = open_installation(settings, create=True)
         stack.callback(target.close)
         old = open_copy(source.settings)
         stack.callback(old.close)
@@ -87,8 +87,8 @@ def move(
 class _Move:
     def __init__(
         self,
-        source: Parts,
-        target: Parts,
+        source: Installation,
+        target: Installation,
         old: LedgerCopy,
         new: LedgerCopy,
         tell: Callable[[str], None],
@@ -152,8 +152,9 @@ class _Move:
             files.count if files else 0,
             files.size if files else 0,
             tuple(released),
-            self._target.store.now() - self._source.store.now(),
-            forgotten=files.forgotten(self._source.store) if files else 0,
+            self._target.service.now() - self._source.service.now(),
+            # Those are not copied, and whoever removes files after the move looks at the new place.
+            forgotten=self._source.service.files_to_remove(SYSTEM) if files else 0,
         )
 
     # -- what is there ---------------------------------------------------------------------------
@@ -250,7 +251,7 @@ class _Move:
     def _copy_files(self, files: Files | None, words: str) -> None:
         if files is not None:
             self._tell(words)
-            files.copy_all(self._source.store)
+            files.copy_all(self._source.service)
 
     # -- the old ledger --------------------------------------------------------------------------
 
@@ -275,12 +276,12 @@ class _Move:
 
     def _release(self, held: Holding) -> bool:
         """Take a task from its holder; False if that one was faster."""
-        ledger = self._source.ledger
+        service, task_id, epoch = self._source.service, held.task_id, held.epoch
         try:
-            if held.state == IN_PROGRESS:
-                ledger.release(held.key, held.epoch, f"the ledger moves to {self._new.where}")
+            if held.in_progress:
+                service.release(SYSTEM, task_id, epoch, f"the ledger moves to {self._new.where}")
             else:
-                ledger.stopped(held.key, held.epoch)
+                service.stopped(SYSTEM, task_id, epoch)
         except Refused:
             return False
         return True
@@ -324,7 +325,9 @@ class _Move:
                 " The move was given up.",
                 "Look for what changes rows there (triggers, replication), then move again.",
             )
-        problems = [each for _, found in self._target.views.verify() for each in found]
+        problems = [
+            each for _, found in self._target.service.verify(SYSTEM, files=False) for each in found
+        ]
         if problems:
             first = problems[0]
             raise Damaged(

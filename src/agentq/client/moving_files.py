@@ -9,17 +9,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from functools import partial
+from typing import TYPE_CHECKING
 
 from agentq.contracts.artifacts import ArtifactStore, Stored
-from agentq.contracts.store import ArtifactRow, Filter, Order, Reader, Store
+from agentq.core.access import SYSTEM
 from agentq.core.errors import Damaged, NotFound
 from agentq.core.states import TERMINAL, State
 from agentq.core.task import Spec, Task
-from agentq.ledger.codec import decode_plain, decode_spec, to_task
-from agentq.ledger.pruning import LANE
 
-_PAGE = 500
+if TYPE_CHECKING:
+    from agentq.contracts.service import Service
+    from agentq.contracts.service_values import ArtifactInfo
+
 #: Object stores answer late and many at once.
 _THREADS = 8
 _LOG_BYTES = 1 << 20
@@ -41,12 +42,12 @@ class Files:
         self.count = 0
         self.size = 0
 
-    def copy_all(self, store: Store) -> None:
+    def copy_all(self, service: Service) -> None:
         """The files of every task that the ledger knows now."""
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="agentq-move") as pool:
             running: set[Future[None]] = set()
             try:
-                for task, rows in tasks_of(store):
+                for task, rows in tasks_of(service):
                     running.add(pool.submit(self._copy, task, rows))
                     if len(running) >= 4 * _THREADS:
                         ended, running = wait(running, return_when=FIRST_COMPLETED)
@@ -58,12 +59,7 @@ class Files:
                 pool.shutdown(cancel_futures=True)
                 raise
 
-    def forgotten(self, store: Store) -> int:
-        """Of how many deleted tasks the files are still to be removed. Those are not copied, and
-        whoever carries that out after the move looks for them at the new place."""
-        return store.read(_forgotten)
-
-    def _copy(self, task: Task, rows: list[ArtifactRow]) -> None:
+    def _copy(self, task: Task, rows: list[ArtifactInfo]) -> None:
         seen = (task.version, len(rows))
         if self._complete.get(task.id) == seen:
             return
@@ -126,7 +122,7 @@ class Files:
             self._target.context(task_id, sha256)
         self._copied(task_id, 0, name, len(data))
 
-    def _copy_evidence(self, task_id: str, row: ArtifactRow) -> None:
+    def _copy_evidence(self, task_id: str, row: ArtifactInfo) -> None:
         expected = Stored(row.name, row.size, row.sha256, row.media_type)
         with self._source.open(task_id, row.epoch, row.name, expected) as file:
             stored = self._target.put(task_id, row.epoch, row.name, file)
@@ -153,32 +149,9 @@ def children(spec: Spec) -> Iterator[Spec]:
         yield from children(child)
 
 
-def tasks_of(store: Store) -> Iterator[tuple[Task, list[ArtifactRow]]]:
+def tasks_of(service: Service) -> Iterator[tuple[Task, list[ArtifactInfo]]]:
     """Every task with the records of its evidence."""
-    after = 0
-    while True:
-        page = store.read(partial(_page, after=after))
-        if not page:
-            return
-        for key, task, rows in page:
-            after = max(after, key)
-            yield task, rows
-
-
-def _forgotten(reader: Reader) -> int:
-    sequence, count = 0, 0
-    while rows := reader.effects(LANE, _PAGE, after=sequence):
-        sequence = rows[-1].sequence
-        count += sum(len(decode_plain(row.payload).get("task_ids", ())) for row in rows)
-    return count
-
-
-def _page(reader: Reader, after: int) -> list[tuple[int, Task, list[ArtifactRow]]]:
-    return [
-        (
-            row.hot.key,
-            to_task(row.hot, decode_spec(row.spec.body), row.spec.submitted_at),
-            reader.artifacts_of(row.hot.key),
-        )
-        for row in reader.list_tasks(Filter(order=Order.OLDEST, key=after, limit=_PAGE))
-    ]
+    page, after = service.task_files(SYSTEM)
+    while page:
+        yield from page
+        page, after = service.task_files(SYSTEM, after)

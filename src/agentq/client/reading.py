@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -27,16 +27,14 @@ if TYPE_CHECKING:
         ArtifactInfo,
         Circuit,
         Explanation,
+        Overhead,
         Problem,
         Replayed,
     )
-    from agentq.contracts.store import Store
     from agentq.core.access import Action, Principal
     from agentq.core.limits import RoleLimits
     from agentq.core.task import Amounts
     from agentq.core.triggers import Entry
-    from agentq.ledger.ledger import Ledger
-    from agentq.ledger.views import Views
     from agentq.wiring import Installation
 
 #: The safety net under the doorbell: how long a waiter sleeps at most before it looks again.
@@ -92,24 +90,6 @@ class Reading:
     def artifacts(self) -> ArtifactStore:
         return self.installation.artifacts
 
-    # The worker and the loops still reach through here; everybody else asks the service.
-
-    @property
-    def parts(self) -> Installation:
-        return self.installation
-
-    @property
-    def store(self) -> Store:
-        return self.installation.store
-
-    @property
-    def views(self) -> Views:
-        return self.installation.views
-
-    @property
-    def ledger(self) -> Ledger:
-        return self.installation.ledger
-
     def check_may(self, action: Action, about: str = "") -> None:
         """Raise `Refused` unless this principal may do that at all: for what concerns no task."""
         access.check(self.who, action, access.Relation.NONE, about)
@@ -160,6 +140,23 @@ class Reading:
     def costs(self, by: str = "role") -> dict[str, Amounts]:
         """What was spent, summed up by `role`, `label` or `day`."""
         return self.service.costs(self.who, by)
+
+    def every_task(self, wanted: Wanted | None = None, since: int = 0) -> Iterator[Task]:
+        """All tasks that are wanted and were submitted at `since` or later, newest first."""
+        wanted = replace(wanted or Wanted(), limit=500)
+        while True:
+            page = self.tasks(wanted)
+            for task in page.tasks:
+                if task.submitted_at < since:
+                    return  # the list is in the order of submission
+                yield task
+            if not page.cursor:
+                return
+            wanted = replace(wanted, cursor=page.cursor)
+
+    def overhead(self, ids: Sequence[str]) -> Overhead:
+        """What coordinating these tasks has cost: the work they were against the time it took."""
+        return self.service.overhead(self.who, ids)
 
     def ids(self, prefix: str, limit: int = 50) -> list[str]:
         """Ids that start with this, for completion."""

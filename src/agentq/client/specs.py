@@ -119,15 +119,40 @@ def with_reply_to(spec: Spec) -> Spec:
 
 
 def check_reply_to(spec: Spec) -> None:
-    """Where a broker carries outcomes, an address that none can reach is a mistake, not a wish."""
-    if spec.reply_to and not is_results_queue(spec.reply_to):
-        raise Invalid(
-            f"With a broker, outcomes go to a queue called {RESULTS_PREFIX}<coordinator>, of"
-            f" letters, digits and . _ : / @ -; got {spec.reply_to[:80]!r}. Nothing was submitted.",
-            f"For example --reply-to {RESULTS_PREFIX}coordinator.",
-        )
+    """An address that no outcome can reach is a mistake, not a wish."""
+    if spec.reply_to:
+        _check_reply_to(spec.reply_to)
     for child in spec.next:
         check_reply_to(child)
+
+
+def _check_reply_to(place: str) -> None:
+    if not is_results_queue(place):
+        raise Invalid(
+            f"Outcomes go to a queue called {RESULTS_PREFIX}<coordinator>, of letters, digits and"
+            f" . _ : / @ -; got {place[:80]!r}. Nothing was submitted.",
+            f"For example --reply-to {RESULTS_PREFIX}coordinator.",
+        )
+
+
+def _check_plain(name: str, value: Any) -> None:
+    if type(value) is not _PLAIN[name]:
+        raise _wrong_type(name, _PLAIN[name], value)
+    if type(value) is str and not value.strip():
+        raise _blank(name)
+    if name == "reply_to":
+        _check_reply_to(str(value))
+
+
+def _check_asked(fields: Mapping[str, Any], *, context: bool = False) -> None:
+    """A task has a role, and something to do."""
+    if "to" not in fields:
+        raise _no_role()
+    if not context and "instructions" not in fields and "title" not in fields:
+        raise Invalid(
+            "A task needs to say what is to be done. Nothing was submitted.",
+            "Say it with --instructions, or in a task file (--file).",
+        )
 
 
 def _full_draft(
@@ -137,9 +162,7 @@ def _full_draft(
     ids: Iterator[str] | None = None,
 ) -> Draft:
     fields = _with_file(fields, base)
-    given = fields.pop("id", None) or fields.pop("task_id", None) or task_id
-    if given and not isinstance(given, str):
-        raise _wrong_type("id", str, given)
+    given = _given_id(fields) or task_id
     identity = given or (next(ids) if ids else new_task_id())
     context = _context(fields)
     built: dict[str, Any] = {}
@@ -148,8 +171,7 @@ def _full_draft(
         if value is None:
             continue
         _read_field(built, name, value)
-    if "to" not in built:
-        raise _no_role()
+    _check_asked(built, context=context is not None)
     children = [
         _full_draft({"to": built["to"], **_child_fields(child, base)}, base, f"{identity}.{n}")
         for n, child in enumerate(_listed("next", fields.get("next")), 1)
@@ -160,6 +182,12 @@ def _full_draft(
     if context is not None:
         contexts[identity] = context
     return Draft(spec, contexts, not given)
+
+
+def _given_id(fields: dict[str, Any]) -> str:
+    """The id that somebody chose, taken out of the fields; empty if nobody did."""
+    found = [fields.pop(name, None) for name in ("id", "task_id")]
+    return next((_text("id", each) for each in found if each is not None), "")
 
 
 def _child_fields(child: Any, base: Path | None) -> Mapping[str, Any]:
@@ -246,8 +274,7 @@ def _context(fields: dict[str, Any]) -> bytes | None:
 
 def _read_field(built: dict[str, Any], name: str, value: Any) -> None:
     if name in _PLAIN:
-        if type(value) is not _PLAIN[name]:
-            raise _wrong_type(name, _PLAIN[name], value)
+        _check_plain(name, value)
         built[name] = value
     elif name in _DURATIONS or name in _DURATIONS.values():
         built[_DURATIONS.get(name, name)] = parse_duration(value)
@@ -271,8 +298,10 @@ def _listed(name: str, value: Any) -> list[Any]:
 
 
 def _text(name: str, value: Any) -> str:
-    if not isinstance(value, str) or not value:
+    if not isinstance(value, str):
         raise _wrong_type(name, str, value)
+    if not value.strip():
+        raise _blank(name)
     return value
 
 
@@ -360,6 +389,13 @@ def _wrong_type(name: str, kind: type, value: Any) -> Invalid:
     words = {str: "text", int: "a whole number", bool: "true or false", list: "a list",
              dict: "a mapping", float: "a number from 0"}  # fmt: skip
     return Invalid(f"The field {name} takes {words[kind]}, got {str(value)[:80]!r}.")
+
+
+def _blank(name: str) -> Invalid:
+    return Invalid(
+        f"The field {name} takes some text, got none. Nothing was submitted.",
+        "Leave it out instead.",
+    )
 
 
 def _no_role() -> Invalid:

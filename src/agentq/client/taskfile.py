@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from dataclasses import dataclass
 
 from agentq.client.fields import check_fields, check_text
@@ -15,6 +16,7 @@ __all__ = ["TaskFile", "check_fields", "parse_task_text", "read_task_file"]
 
 FRONT_MATTER_CHARS_MAX = 64 << 10
 
+_OPEN_ALREADY = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 _OPENING = re.compile(r"---[ \t]*\r?\n")
 _CLOSING = re.compile(r"^---[ \t]*\r?(?:\n|\Z)", re.MULTILINE)
 
@@ -60,8 +62,22 @@ def parse_task_text(text: str, source: str = "the task", *, stem: str = "") -> T
     return TaskFile(check_fields(fields, source, lines), text[closing.end() :], stem)
 
 
+def refuse_special(source: str) -> None:
+    """Refuse what is no file, such as a pipe that nobody may ever write to; raises `OSError` if it
+    is not there. What this process has open already is somebody's to write."""
+    kind = os.stat(source).st_mode  # noqa: PTH116 (no pathlib needed)
+    if stat.S_ISREG(kind) or stat.S_ISDIR(kind) or source.startswith(_OPEN_ALREADY):
+        return
+    word = "a pipe" if stat.S_ISFIFO(kind) else "a socket" if stat.S_ISSOCK(kind) else "a device"
+    raise Invalid(
+        f"Expected a file, but {source!r} is {word}. Nothing was done.",
+        "Name a file. To hand over what another program writes, use standard input (-).",
+    )
+
+
 def _content(source: str) -> bytes:
     try:
+        refuse_special(source)
         with open(source, "rb") as file:  # noqa: PTH123 (no pathlib needed)
             content = file.read(CONTEXT_BYTES_MAX + 1)
     except FileNotFoundError as error:

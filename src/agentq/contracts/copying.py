@@ -19,6 +19,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Literal, NamedTuple, Protocol
 
+from agentq.contracts.store import IN_PROGRESS
+
 FenceState = Literal["moving", "moved", "filling", "filled"]
 
 
@@ -65,6 +67,11 @@ class Holding(NamedTuple):
     epoch: int
     holder: str
     state: int
+
+    @property
+    def in_progress(self) -> bool:
+        """Whether its holder works on it; else it was cancelled, and its holder has not let go."""
+        return self.state == IN_PROGRESS
 
 
 class Head(NamedTuple):

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         Explanation,
         LeaderLease,
         OutboundEffect,
+        Overhead,
         Page,
         Problem,
         PublishedResults,
@@ -83,8 +84,12 @@ class Queries(Protocol):
     def replay(self, who: Principal, ref: str) -> Replayed:
         """Decide a task's life anew from its log, and say whether that gives what is stored."""
 
-    def verify(self, who: Principal) -> Iterator[tuple[int, list[Problem]]]:
-        """Replay every task's log and check every file: (looked at so far, problems found)."""
+    def verify(self, who: Principal, *, files: bool = True) -> Iterator[tuple[int, list[Problem]]]:
+        """Replay every task's log and check every file, unless told otherwise: (looked at so far,
+        problems found)."""
+
+    def overhead(self, who: Principal, ids: Sequence[str]) -> Overhead:
+        """Return what coordinating these tasks has cost, from their logs."""
 
     # What attempts read and left.
 
@@ -262,6 +267,15 @@ class Administration(Protocol):
     def prune(self, who: Principal, before_ms: int) -> int:
         """Delete tasks that ended by that moment, with their files; how many. `FilesLeft` if
         some files could not be removed: the next call does."""
+
+    def task_files(
+        self, who: Principal, after: int = 0, limit: int = 500
+    ) -> tuple[list[tuple[Task, list[ArtifactInfo]]], int]:
+        """Return tasks with what is recorded of their files, the oldest first; and what to go on
+        `after`, 0 at the end."""
+
+    def files_to_remove(self, who: Principal) -> int:
+        """Return of how many deleted tasks the files are still to be removed."""
 
     def lanes(self, who: Principal) -> frozenset[str]:
         """Return the lanes whose effects are stored until somebody carries them out."""

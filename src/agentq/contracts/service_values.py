@@ -92,6 +92,31 @@ class Replayed(NamedTuple):
     problems: tuple[Problem, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Overhead:
+    """Milliseconds. `path` names the tasks of the critical path, first to last."""
+
+    tasks: int
+    attempts: int
+    running: int
+    work_ms: int
+    wall_ms: int
+    critical_path_ms: int
+    path: tuple[str, ...]
+
+    @property
+    def overhead_ms(self) -> int:
+        return self.wall_ms - self.critical_path_ms
+
+    @property
+    def gain_ms(self) -> int:
+        return self.work_ms - self.wall_ms
+
+    @property
+    def share(self) -> float | None:
+        return self.overhead_ms / self.gain_ms if self.gain_ms > 0 else None
+
+
 # -- working ---------------------------------------------------------------------------------------
 
 

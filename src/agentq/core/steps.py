@@ -49,7 +49,7 @@ def not_allowed(task: Task | None, trigger: Trigger) -> Refused:
         return Refused(
             f"{task.id} is there already.", "Submit under another id.", code="wrong_state"
         )
-    able = sorted({str(s) for (s, n) in TABLE if n == name and s is not None})
+    able = sorted({str(s) for (s, n) in TABLE if n in (name, _SAME_VERB.get(name)) and s})
     return Refused(
         f"{name} applies to a task that is {' or '.join(able)}; {task.id} is {task.state}."
         " Nothing was changed.",
@@ -58,6 +58,8 @@ def not_allowed(task: Task | None, trigger: Trigger) -> Refused:
     )
 
 
+#: What people do by one command: they approve and reject tasks that wait, and reports.
+_SAME_VERB = {"Approve": "Verdict", "Reject": "Verdict"}
 _REMEDY = {
     State.FAILED: "A dead letter is reopened with `agentq requeue`.",
     State.EXPIRED: "A dead letter is reopened with `agentq requeue`.",

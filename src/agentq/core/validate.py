@@ -16,6 +16,7 @@ from agentq.core.task import NO_OUTPUT_EXPECTED, Spec
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 _ROLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}\Z")
+_ARTIFACT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ +@=-]*(/[A-Za-z0-9][A-Za-z0-9._ +@=-]*){0,3}\Z")
 _PLAIN = re.compile(r"[^\x00-\x1f\x7f]*\Z")
 _PLAIN_LINES = re.compile(r"[^\x00-\x09\x0b-\x1f\x7f]*\Z")
 _LINE_CHARS_MAX = 4 * NAME_CHARS_MAX
@@ -67,6 +68,8 @@ def _check_one(spec: Spec) -> None:
     _check_numbers(spec)
     if spec.id in spec.after:
         raise Invalid(f"{spec.id} cannot come after itself.", "Remove it from --after.")
+    for name in spec.expected_output.artifacts:
+        _check_expected(name)
     total = _check_texts(spec)
     if spec.next or spec.after or spec.extra or total > _CERTAINLY_SMALL:
         size = len(canonical_json(spec_to_dict(spec)))
@@ -77,6 +80,16 @@ def _check_one(spec: Spec) -> None:
                 "Put long text into the task file (--file): it travels as an artifact.",
                 code="too_large",
             )
+
+
+def _check_expected(name: str) -> None:
+    """Refuse a name that no artifact can have: no report could ever bring it."""
+    if not _ARTIFACT.match(name) or ".." in name:
+        raise Invalid(
+            "An expected artifact is 1 to 4 parts joined by '/', each of letters, digits, space and"
+            f" . _ + @ = -, starting with a letter or digit, with no '..'; got {name[:80]!r}.",
+            "Choose a name like patch, report.md or logs/test-output.txt.",
+        )
 
 
 _DURATIONS = (

@@ -107,6 +107,12 @@ def check_trigger(trigger: Trigger) -> None:
             _check_other(name, held, value)
 
 
+def check_comment(text: str) -> None:
+    """Raise `Invalid` for a comment that says nothing."""
+    if not text.strip():
+        raise Invalid("A comment needs some text, got none. Nothing was recorded.", "Write one.")
+
+
 def _check_text(name: str, text: str, limit: int) -> None:
     if len(text) > limit:
         raise Invalid(
@@ -119,7 +125,7 @@ def _check_text(name: str, text: str, limit: int) -> None:
             f"{_called(name)} holds bytes that are not text. Nothing was recorded.",
             "Send UTF-8 without NUL characters.",
         )
-    if name in _REQUIRED and (not text or "\n" in text or "\r" in text):
+    if name in _REQUIRED and (not text.strip() or "\n" in text or "\r" in text):
         raise Invalid(
             f"{_called(name)} must be one line, got {text[:60]!r}. Nothing was recorded.",
             "Say who it is.",

@@ -49,7 +49,7 @@ from agentq.core.triggers import (
     Verdict,
 )
 from agentq.core.validate import check_role
-from agentq.core.words import check_trigger
+from agentq.core.words import check_comment, check_trigger
 from agentq.ledger import claims, trees
 from agentq.ledger.claims import Held
 from agentq.ledger.codec import STATES, SpecCache, encode_amounts
@@ -280,6 +280,7 @@ class Ledger:
         return self.tell(key, Cancel(by, reason))
 
     def comment(self, key: int, by: str, text: str, epoch: int = 0) -> Task:
+        check_comment(text)
         return self.tell(key, Comment(by, text, epoch))
 
     def requeue(self, key: int, by: str, reason: str = "", how: str = "") -> Task:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from agentq.contracts.service_values import Wanted
+from agentq.contracts.service_values import Overhead
 from agentq.core.graph import parents_first
 from agentq.core.states import State
 from agentq.core.task import Spec, Task
@@ -26,31 +26,6 @@ if TYPE_CHECKING:
     from agentq.ledger.views import Views
 
 _PAGE = 500
-
-
-@dataclass(frozen=True, slots=True)
-class Overhead:
-    """Milliseconds. `path` names the tasks of the critical path, first to last."""
-
-    tasks: int
-    attempts: int
-    running: int
-    work_ms: int
-    wall_ms: int
-    critical_path_ms: int
-    path: tuple[str, ...]
-
-    @property
-    def overhead_ms(self) -> int:
-        return self.wall_ms - self.critical_path_ms
-
-    @property
-    def gain_ms(self) -> int:
-        return self.work_ms - self.wall_ms
-
-    @property
-    def share(self) -> float | None:
-        return self.overhead_ms / self.gain_ms if self.gain_ms > 0 else None
 
 
 @dataclass(slots=True)
@@ -159,17 +134,3 @@ def _histories(views: Views, task_ids: Iterable[str]) -> Iterator[Entry]:
     # One at a time: a set of tasks may be large, and so may one history.
     for task_id in task_ids:
         yield from views.history(views.find(task_id)[0])
-
-
-def chosen(views: Views, wanted: Wanted, since: int = 0) -> Iterator[Task]:
-    """All tasks that are wanted and were submitted at `since` or later, newest first."""
-    wanted = replace(wanted, limit=_PAGE)
-    while True:
-        page = views.list_tasks(wanted)
-        for task in page.tasks:
-            if task.submitted_at < since:
-                return  # the list is in the order of submission
-            yield task
-        if not page.cursor:
-            return
-        wanted = replace(wanted, cursor=page.cursor)

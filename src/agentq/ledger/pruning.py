@@ -91,6 +91,15 @@ class Named:
             self._take_in(child)
 
 
+def files_to_remove(reader: Reader) -> int:
+    """Of how many deleted tasks the files are still to be removed."""
+    sequence, count = 0, 0
+    while rows := reader.effects(LANE, _PAGE, after=sequence):
+        sequence = rows[-1].sequence
+        count += sum(len(decode_plain(row.payload).get("task_ids", ())) for row in rows)
+    return count
+
+
 class Pruner:
     """Prunes one store, once; `forget` removes the files of a task and may raise."""
 

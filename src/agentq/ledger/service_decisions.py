@@ -20,10 +20,12 @@ from agentq.core.triggers import (
     Ruling,
     Verdict,
 )
+from agentq.core.words import check_comment
 from agentq.ledger.service_custody import Custody, brief
+from agentq.ledger.service_queries import recorded
 
 if TYPE_CHECKING:
-    from agentq.contracts.service_values import Circuit
+    from agentq.contracts.service_values import ArtifactInfo, Circuit
     from agentq.core.limits import RoleLimits
 
 #: In whose name a task is submitted that names nobody.
@@ -108,6 +110,7 @@ class Decisions(Custody):
             key = self._key(ref)
         else:
             key, _ = self._find(who, Action.COMMENT, ref)
+        check_comment(text)
         return self._ledger.tell(key, Comment(who.name, redact(text), epoch, who.how))
 
     # -- roles, providers, budgets -----------------------------------------------------------------
@@ -158,6 +161,19 @@ class Decisions(Custody):
             return task is not None and task.spec.context_sha256 == sha256
 
         self._artifacts.sweep(self._store.now() - _ORPHAN_MS, is_wanted)
+
+    def task_files(
+        self, who: Principal, after: int = 0, limit: int = 500
+    ) -> tuple[list[tuple[Task, list[ArtifactInfo]]], int]:
+        self._check(who, Action.READ, "every task")
+        page = self._views.with_artifacts(after, limit)
+        return [(task, recorded(rows)) for _, task, rows in page], page[-1][0] if page else 0
+
+    def files_to_remove(self, who: Principal) -> int:
+        from agentq.ledger.pruning import files_to_remove
+
+        self._check(who, Action.READ, "every task")
+        return self._store.read(files_to_remove)
 
     def lanes(self, who: Principal) -> frozenset[str]:
         self._check(who, Action.READ, "the lanes of the outbox")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         ArtifactInfo,
         Circuit,
         Explanation,
+        Overhead,
         Page,
         Problem,
         Replayed,
@@ -108,9 +109,14 @@ class Queries(ServiceBase):
                 steps.append((entry, left))
         return Replayed(task, tuple(steps), tuple(problems))
 
-    def verify(self, who: Principal) -> Iterator[tuple[int, list[Problem]]]:
+    def verify(self, who: Principal, *, files: bool = True) -> Iterator[tuple[int, list[Problem]]]:
         self._check(who, Action.READ, "every task")
-        return self._views.verify(self._check_files)
+        return self._views.verify(self._check_files if files else None)
+
+    def overhead(self, who: Principal, ids: Sequence[str]) -> Overhead:
+        from agentq.ledger.overhead import measured
+
+        return measured(self._views, self.tasks_by_id(who, ids).values(), self.now())
 
     def _check_files(self, task: Task, rows: list[ArtifactRow]) -> list[str]:
         artifacts, wrong = self._artifacts, []
@@ -135,12 +141,7 @@ class Queries(ServiceBase):
         return data.decode("utf-8", "replace")
 
     def artifacts(self, who: Principal, ref: str) -> list[ArtifactInfo]:
-        return self._recorded(self._find(who, Action.READ, ref)[0])
-
-    def _recorded(self, key: int) -> list[ArtifactInfo]:
-        from agentq.contracts.service_values import ArtifactInfo
-
-        return [ArtifactInfo(*row[1:]) for row in self._views.artifacts(key)]
+        return recorded(self._views.artifacts(self._find(who, Action.READ, ref)[0]))
 
     def open_artifact(
         self, who: Principal, ref: str, name: str, epoch: int = 0
@@ -150,7 +151,7 @@ class Queries(ServiceBase):
         key, task = self._find(who, Action.READ, ref)
         rows = [
             row
-            for row in self._recorded(key)
+            for row in recorded(self._views.artifacts(key))
             if row.name == name and (not epoch or row.epoch == epoch)
         ]
         if not rows:
@@ -180,3 +181,10 @@ class Queries(ServiceBase):
         """Make an attempt's file the result of its task: the one place that does. Again is free,
         and mends a crash between the commit and the publishing."""
         self._artifacts.publish_result(task_id, epoch, name, sha256)
+
+
+def recorded(rows: Sequence[ArtifactRow]) -> list[ArtifactInfo]:
+    """What is recorded of files, without the key that only the ledger knows."""
+    from agentq.contracts.service_values import ArtifactInfo
+
+    return [ArtifactInfo(*row[1:]) for row in rows]

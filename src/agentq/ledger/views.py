@@ -14,6 +14,7 @@ from agentq.contracts.store import (
     Filter,
     HotRow,
     LogRow,
+    Order,
     Reader,
     Store,
     TaskRow,
@@ -113,6 +114,19 @@ class Views:
         rows = rows[: wanted.limit]
         cursor = rows[-1].hot.key if more else 0
         return Page(tuple(self._task(row) for row in rows), cursor)
+
+    def with_artifacts(self, after: int, limit: int) -> list[tuple[int, Task, list[ArtifactRow]]]:
+        """Tasks whose key comes after this one, by key, with the records of their evidence."""
+
+        def look(reader: Reader) -> list[tuple[TaskRow, list[ArtifactRow]]]:
+            rows = reader.list_tasks(Filter(order=Order.OLDEST, key=after, limit=limit))
+            return [(row, reader.artifacts_of(row.hot.key)) for row in rows]
+
+        found = self._store.read(look)
+        return sorted(
+            ((row.hot.key, self._task(row), listed) for row, listed in found),
+            key=lambda each: each[0],
+        )
 
     # -- the log ---------------------------------------------------------------------------------
 

@@ -152,7 +152,7 @@ class SqliteStore:
             except BaseException as error:
                 self._tx.rolled_back()
                 self._roll_back()
-                if isinstance(error, apsw.Error):
+                if isinstance(error, (apsw.Error, OverflowError)):
                     raise _in_words(error, self.path) from error
                 raise
             topics = tx.topics
@@ -292,7 +292,7 @@ class _Translated:
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, apsw.Error):
+        if isinstance(error, (apsw.Error, OverflowError)):
             raise _in_words(error, self._path) from error
 
 
@@ -314,7 +314,12 @@ def _lacks_file(path: str) -> bool:
         return False  # it may be there, and SQLite has said all that is known
 
 
-def _in_words(error: apsw.Error, path: str) -> AgentqError:
+def _in_words(error: apsw.Error | OverflowError, path: str) -> AgentqError:
+    if isinstance(error, OverflowError):
+        return Invalid(
+            f"A value does not fit into the ledger: {error}. Nothing was changed.",
+            "Send whole numbers of at most 64 bits.",
+        )
     if getattr(error, "extendedresult", 0) == apsw.SQLITE_CONSTRAINT_TRIGGER:
         # Only a fence has triggers that refuse.
         from agentq.stores.copying import fenced

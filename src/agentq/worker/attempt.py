@@ -51,6 +51,8 @@ from agentq.worker.workspaces import Workspace, Workspaces, WorkspaceSettings
 if TYPE_CHECKING:
     from agentq.client.claim import Claim
     from agentq.client.queue import Queue
+    from agentq.contracts.service import Service
+    from agentq.core.access import Principal
     from agentq.worker.warm import WarmSlot
 
 VERIFY_TAIL = 3000
@@ -73,6 +75,15 @@ class Desk:
     tell: Callable[[str, str, str], None]  # task id, step, what happened
     #: Values that must never be stored.
     secrets: tuple[str, ...] = ()
+
+    @property
+    def service(self) -> Service:
+        return self.queue.service
+
+    @property
+    def who(self) -> Principal:
+        """On whose behalf the ledger is asked: this worker's."""
+        return self.queue.who
 
     @property
     def provider(self) -> str:
@@ -114,10 +125,14 @@ class Attempt:
         if stream is not None:
             stream.stop(stop)
 
+    def stored(self) -> Task | None:
+        """Return the task as the ledger has it now; None if it is gone."""
+        return self.desk.service.tasks_by_id(self.desk.who, [self.task.id]).get(self.task.id)
+
     def _lost(self) -> None:
         """The ledger says so. If it was cancelled it may clean up; if others have it, at once."""
         try:
-            task = self.desk.queue.views.get_many([self.claim.key]).get(self.claim.key)
+            task = self.stored()
         except AgentqError:
             task = None
         cancelled = task is not None and task.state is State.CANCELLED
@@ -307,7 +322,7 @@ class Attempt:
         """Whether something was recorded of the task since we last asked: an agent that prints
         nothing may still say how far it is with `agentq progress`."""
         try:
-            task = self.desk.queue.views.get_many([self.claim.key]).get(self.claim.key)
+            task = self.stored()
         except AgentqError:
             return True  # nobody knows: the ledger is away
         before, self._version = self._version, task.version if task is not None else 0
@@ -418,7 +433,7 @@ class Attempt:
         if self._workspace is None:
             return
         try:
-            task = self.desk.queue.views.get_many([self.claim.key]).get(self.claim.key)
+            task = self.stored()
             why = self._workspace.finish(keep=False, task_state=task.state if task else None)
         except (AgentqError, OSError) as error:
             why = str(error)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 
@@ -48,7 +48,7 @@ def look(queue: Queue, claim: Claim) -> Before:
     """Look through the evidence of the attempts before this one, newest first."""
     if claim.epoch <= 1:
         return Before()
-    rows = [row for row in queue.views.artifacts(claim.key) if row.epoch < claim.epoch]
+    rows = [row for row in queue.service.artifacts(queue.who, claim.id) if row.epoch < claim.epoch]
     newest = max((row.epoch for row in rows), default=0)
     files = {
         row.name: Stored(row.name, row.size, row.sha256, row.media_type)
@@ -61,7 +61,8 @@ def look(queue: Queue, claim: Claim) -> Before:
         if found is None or found.size > bytes_max:
             return b""
         try:
-            return queue.artifacts.read(claim.id, newest, name, found.sha256, found.size)
+            with _opened(queue, claim.id, newest, name) as file:
+                return file.read()
         except AgentqError:
             return b""  # damaged: as if it were not there
 
@@ -81,12 +82,16 @@ def look(queue: Queue, claim: Claim) -> Before:
 
 def _all_there(queue: Queue, task_id: str, epoch: int, files: Iterable[Stored]) -> bool:
     try:
-        return not any(
-            queue.artifacts.check(task_id, epoch, each.name, each.sha256, each.size)
-            for each in files
-        )
+        for each in files:
+            _opened(queue, task_id, epoch, each.name).close()  # which checks it
     except AgentqError:
         return False
+    return True
+
+
+def _opened(queue: Queue, task_id: str, epoch: int, name: str) -> BinaryIO:
+    _, _, file = queue.service.open_artifact(queue.who, task_id, name, epoch)
+    return file
 
 
 def take_over(queue: Queue, claim: Claim, before: Before) -> Stored | None:
@@ -97,7 +102,7 @@ def take_over(queue: Queue, claim: Claim, before: Before) -> Stored | None:
     """
     result = None
     for each in before.files:
-        with queue.artifacts.open(claim.id, before.epoch, each.name, each) as file:
+        with _opened(queue, claim.id, before.epoch, each.name) as file:
             stored = claim.put(each.name, file)
         if each.name == RESULT:
             result = stored

@@ -25,7 +25,7 @@ def environment_for(desk: Desk, claim: Claim, job: Job, launch: Launch) -> dict[
     """Everything the agent's process gets to see."""
     passed = _passed(desk.environment, (*ALWAYS, *launch.passes, *desk.settings.environment))
     passed.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
-    settings = desk.queue.parts.settings
+    settings = desk.queue.installation.settings
     common = {
         **passed,
         **launch.environment,

@@ -97,7 +97,7 @@ class Evidence:
     def _by_the_agent(self) -> list[Stored]:
         return [
             Stored(row.name, row.size, row.sha256, row.media_type)
-            for row in self._queue.views.artifacts(self._claim.key)
+            for row in self._queue.service.artifacts(self._queue.who, self._claim.id)
             if row.epoch == self._claim.epoch
         ]
 

@@ -69,7 +69,7 @@ def report(attempt: Attempt, verdict: Verdict) -> Verdict:
 def reported_itself(attempt: Attempt) -> bool:
     """Whether the agent has reported this attempt, with `agentq complete` or the SDK."""
     claim = attempt.claim
-    task = attempt.desk.queue.views.get_many([claim.key]).get(claim.key)
+    task = attempt.stored()
     if task is None or task.epoch != claim.epoch:
         return False
     return task.state in TERMINAL or task.state in (State.REVIEW, State.BLOCKED, State.PENDING)
@@ -77,14 +77,14 @@ def reported_itself(attempt: Attempt) -> bool:
 
 def _wait_for_quota(attempt: Attempt, verdict: Verdict, reason: str) -> None:
     """Open the provider's circuit for all its workers, and give the task back unharmed."""
-    queue, provider = attempt.desk.queue, attempt.desk.provider
-    now = queue.store.now()
+    desk, provider = attempt.desk, attempt.desk.provider
+    now = desk.service.now()
     wall = time.time_ns() // 1_000_000
     pause = verdict.resets_at - wall if verdict.resets_at else QUOTA_PAUSE_MS
     until = now + min(max(pause, 1000), QUOTA_PAUSE_MAX_MS)
     if provider:
         # The circuit holds the task back; whoever closes it sets this one free with the others.
-        queue.open_circuit(provider, until, verdict.summary)
+        desk.service.open_circuit(desk.who, provider, until, verdict.summary)
         attempt.claim.release(reason)
     else:
         attempt.claim.release(reason, not_before=until)

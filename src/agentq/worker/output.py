@@ -243,7 +243,7 @@ class _Kept(io.RawIOBase):
 
     def __init__(self, parts: Iterator[bytes]) -> None:
         super().__init__()
-        self._parts = parts
+        self._pieces = parts
         self._rest = b""
 
     def readable(self) -> bool:
@@ -251,7 +251,7 @@ class _Kept(io.RawIOBase):
 
     def readinto(self, buffer: WriteableBuffer) -> int:
         view = memoryview(buffer).cast("B")
-        self._rest = self._rest or next(self._parts, b"")
+        self._rest = self._rest or next(self._pieces, b"")
         count = min(len(view), len(self._rest))
         view[:count] = self._rest[:count]
         self._rest = self._rest[count:]

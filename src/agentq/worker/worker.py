@@ -303,9 +303,9 @@ class Worker:
         Whoever may write to the task exchange may name a task that nobody submitted. Only `agentq
         submit` makes one, so that message will never be work: it is kept where people look.
         """
-        refused = [hint.task_id for hint in self._refused]
+        desk, refused = self.desk, [hint.task_id for hint in self._refused]
         try:
-            known = self.desk.queue.views.by_id(refused) if refused else {}
+            known = desk.service.tasks_by_id(desk.who, refused) if refused else {}
         except Unavailable as error:
             self._say_trouble(str(error))
             return False
@@ -320,14 +320,14 @@ class Worker:
         """Until the next timer of the ledger, but no longer than the safety poll."""
         if inbox.names_tasks:
             return max(self._look_at - time.monotonic(), 0)
-        queue = self.desk.queue
+        service, who = self.desk.service, self.desk.who
         pause = POLL_SECONDS * _spread()
         try:
-            wake_at = queue.views.next_wake()
+            wake_at = service.next_wake(who)
             if wake_at:
-                until_due = (wake_at - queue.store.now()) / 1000
+                until_due = (wake_at - service.now()) / 1000
                 if until_due <= 0:
-                    queue.tick()
+                    service.tick(who)
                     return 0
                 pause = min(pause, until_due)
         except Unavailable as error:

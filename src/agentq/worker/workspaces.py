@@ -26,7 +26,6 @@ import msgspec
 from agentq.core.errors import AgentqError, Conflict, Invalid, Refused
 from agentq.core.states import TERMINAL, State
 from agentq.core.validate import check_id
-from agentq.ledger.codec import decoder
 from agentq.worker.changes import Evidence
 from agentq.worker.disposal import remove_tree, user_of
 from agentq.worker.git import AGENT_ENVIRONMENT, Git
@@ -72,6 +71,10 @@ class Record:
     #: Whether making it came to its end, and whether its evidence was taken.
     is_made: bool = False
     is_collected: bool = False
+
+
+#: Made once, before threads share it: msgspec learns a class only while nobody else asks for it.
+_decode_record = msgspec.json.Decoder(Record).decode
 
 
 @dataclass(frozen=True)
@@ -382,8 +385,7 @@ def _read(path: Path) -> Record | None:
     with suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(file, "rb") as stream:
-            record: Record = decoder(Record).decode(stream.read(_RECORD_BYTES_MAX))
-            return record
+            return _decode_record(stream.read(_RECORD_BYTES_MAX))
     return None
 
 
