@@ -13,7 +13,9 @@ def announced(queue: Queue) -> dict[str, str]:
     rows = queue.installation.ledger.effects("delivery", 1000)
     said = [json.loads(row.payload) for row in rows]
     assert {each["effect"] for each in said} <= {"Announce"}
-    assert [each["task_id"] for each in said] == [row.task_id for row in rows]
+    store = queue.installation.store
+    keys = store.read(lambda reader: reader.keys(each["task_id"] for each in said))
+    assert [keys[each["task_id"]] for each in said] == [row.key for row in rows]
     assert len({row.effect_id for row in rows}) == len(rows)
     queue.installation.ledger.ack_effects([row.sequence for row in rows])
     return {each["task_id"]: each["role"] for each in said}
