@@ -163,7 +163,7 @@ _FAILURES: tuple[tuple[tuple[type[psycopg.Error], ...], type[AgentqError], str, 
         (errors.DuplicateTable, errors.DuplicateObject),
         Unavailable,
         f"The database {{where}} holds something else already: {{said}}. {_NOTHING}",
-        "Give agentq a database of its own, or a schema: ?options=-csearch_path%3Dagentq",
+        "Give agentq a database of its own, or another schema: ?options=-csearch_path%3Dname",
     ),
     (
         (errors.UndefinedTable, errors.UndefinedColumn),
