@@ -212,8 +212,9 @@ class PostgresCopy:
             # Whoever writes ends first, and others wait; then every event gets its place.
             self._drop_fence()
             self._rows("LOCK TABLE events IN SHARE MODE")
-            number = statements("postgres")["number_events"]
-            self._rows(number, {"count": _ALL})
+            numbering = statements("postgres")
+            self._rows(numbering["lock_head"])
+            self._rows(numbering["number_events"], {"count": _ALL})
             self._raise_fence(fence)
             held = self._held()
             if held:

@@ -182,14 +182,11 @@ class PostgresStore:
         try:
             result = change(tx)
             self._commit(tx)
-        except AgentqError as refused:
-            self._roll_back(wire, begun=tx.begun)
-            if tx.unlocked:
-                raise RunAgain from refused  # refused by what may not be so any more
-            raise
-        except BaseException:
+        except BaseException as error:
             self._assumed.forget([row.key for row in tx.saved])
             self._roll_back(wire, begun=tx.begun)
+            if isinstance(error, AgentqError) and tx.unlocked and not tx.committing:
+                raise RunAgain from error  # refused by what may not be so any more
             raise
         finally:
             self._pool.give(wire)
