@@ -15,7 +15,9 @@ from agentq.artifacts.objects import ObjectArtifacts
 from agentq.contracts.inbound_messages import Letter, Outcome, opened
 from agentq.core.states import State
 from agentq.core.task import ExpectedOutput
+from agentq.core.triggers import AddArtifact
 from agentq.ledger.ingest import ingest
+from agentq.ledger.letters import discard_unrecorded, store_files
 from tests.ledger.conftest import Desk
 from tests.ledger.sayings import answer_of, lose, said, start, take
 
@@ -244,3 +246,88 @@ def test_a_report_of_stored_files_waits_too(desk: Desk, away: ObjectArtifacts) -
     (verdict,) = ingest(desk.ledger, [said("completed", epoch=1, artifacts=listed)], away)
     assert verdict.outcome is Outcome.WAITING
     assert desk.state() is State.IN_PROGRESS
+
+
+def test_a_file_that_is_recorded_already_counts_once(desk: Desk, files: FileArtifacts) -> None:
+    desk.submit()
+    start(desk)
+    log = files.put("task-1", 1, "log.txt", b"all green")
+    key = desk.key("task-1")
+    desk.ledger.record_artifacts(key, [AddArtifact(1, "log.txt", log.size, log.sha256)])
+    listed = [{"name": "log.txt", "size": log.size, "sha256": log.sha256}]
+    (verdict,) = ingest(
+        desk.ledger, [said("completed", epoch=1, summary="done", artifacts=listed)], files
+    )
+    assert verdict.outcome is Outcome.ACCEPTED, verdict.reason
+    assert [row.name for row in desk.ledger.views.artifacts(key)] == ["log.txt"]
+    assert desk.kinds().count("artifact_added") == 1
+
+
+def test_evidence_that_stands_for_other_content_is_not_overwritten(
+    desk: Desk, files: FileArtifacts
+) -> None:
+    # Given a record of a file under this name, with another content,
+    desk.submit()
+    start(desk)
+    key = desk.key("task-1")
+    desk.ledger.record_artifacts(key, [AddArtifact(1, "log.txt", 3, "a" * 64)])
+    # when a report brings its own, then it is refused, and the record is as it was.
+    report = said("completed", epoch=1, artifacts=[{"name": "log.txt", "content": "mine"}])
+    (verdict,) = ingest(desk.ledger, [report], files)
+    assert verdict.outcome is Outcome.REFUSED
+    assert answer_of(verdict)["code"] == "conflict"
+    assert [row.sha256 for row in desk.ledger.views.artifacts(key)] == ["a" * 64]
+    assert desk.state() is State.IN_PROGRESS
+
+
+class Flaky:
+    """A store that is away when it is first asked about a file, and back at once."""
+
+    def __init__(self) -> None:
+        self.asked = self.probed = 0
+        self.discarded: list[str] = []
+
+    def check(self, *_: object) -> str | None:
+        self.asked += 1
+        return "log.txt cannot be read." if self.asked == 1 else None
+
+    def probe(self) -> None:
+        self.probed += 1
+
+    def discard(self, task_id: str, epoch: int, name: str) -> None:
+        self.discarded.append(name)
+
+
+def a_letter(**fields: Any) -> Letter:
+    letter = opened(said("completed", epoch=1, **fields))
+    assert isinstance(letter, Letter)
+    return letter
+
+
+def test_a_store_that_was_away_for_a_moment_is_asked_again() -> None:
+    store: Any = Flaky()
+    letter = a_letter(artifacts=[{"name": "log.txt", "size": 3, "sha256": "f" * 64}])
+    store_files(store, letter, 1)
+    assert letter.trouble is None
+    assert [file.name for file in letter.files] == ["log.txt"]
+    assert (store.asked, store.probed) == (2, 1)
+
+
+def test_a_letter_that_is_opened_again_names_its_files_once(files: FileArtifacts) -> None:
+    letter = a_letter(artifacts=[{"name": "a.md", "content": "x"}])
+    for _ in range(2):
+        store_files(files, letter, 1)
+    assert letter.stored == ("a.md",)
+    assert [file.name for file in letter.files] == ["a.md"]
+
+
+def test_files_of_a_task_that_is_gone_went_with_it(desk: Desk) -> None:
+    store: Any = Flaky()
+    letter = a_letter(artifacts=[{"name": "a.md", "content": "x"}])
+    letter.stored = ("a.md",)
+    discard_unrecorded(desk.ledger.views, store, letter)
+    assert store.discarded == []
+    # Of one that is there, what was not recorded goes.
+    desk.submit()
+    discard_unrecorded(desk.ledger.views, store, letter)
+    assert store.discarded == ["a.md"]

@@ -10,6 +10,7 @@ from agentq.contracts.doorbell import role_topic
 from agentq.core.errors import Invalid, Refused
 from agentq.core.limits import RoleLimits
 from agentq.core.states import State
+from agentq.core.task import Amounts
 from agentq.core.triggers import Report, Ruling
 from tests.ledger.conftest import Desk
 
@@ -259,3 +260,43 @@ def test_an_expired_task_never_takes_its_resource(desk: Desk) -> None:
     desk.clock.forward(61)
     assert desk.claim(1) == ["new"]
     assert desk.state("old") is State.EXPIRED
+
+
+# -- tasks that are named ----------------------------------------------------------------------
+
+
+def named(desk: Desk, *ids: str) -> list[str]:
+    _, held = desk.ledger.claim_named(ids, "worker", "ann")
+    return [each.task.id for each in held]
+
+
+def test_the_days_budget_holds_for_whoever_names_a_task(desk: Desk) -> None:
+    # Given a role that may spend five dollars a day,
+    desk.ledger.set_limits("worker", RoleLimits(daily=Amounts(usd=5)))
+    assert desk.claim() == []
+    desk.submit("small", budget=Amounts(usd=1))
+    desk.submit("large", budget=Amounts(usd=9))
+    desk.submit("open")
+    # then what may spend more is not started, by whatever name it is asked for.
+    assert named(desk, "large", "small") == ["small"]
+    desk.spend("small", 0.5)
+    assert named(desk, "large", "open") == ["open"]
+    # Once the day's budget is spent nothing is.
+    desk.spend("open", 4.5)
+    desk.submit("more")
+    assert named(desk, "more", "large") == []
+    assert desk.claim(5) == []
+    # A day later it is.
+    desk.clock.forward(24 * 3600)
+    desk.ledger.tick()
+    assert named(desk, "more") == ["more"]
+
+
+def test_so_many_are_claimed_at_once_and_no_more(desk: Desk) -> None:
+    desk.submit()
+    for count in (0, -1, 10_001):
+        with pytest.raises(Invalid, match="1 to 10000"):
+            desk.ledger.claim("worker", count, "ann")
+        with pytest.raises(Invalid, match="1 to 10000"):
+            desk.ledger.turn_over([], "worker", count, "ann")
+    assert desk.ledger.turn_over([], "worker", 10_000, "ann")[1][0].task.id == "task-1"

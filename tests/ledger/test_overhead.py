@@ -130,3 +130,26 @@ def test_a_chain_of_thousands(desk: Desk) -> None:
     specs += [Spec(f"t{n}", "worker", after=(f"t{n - 1}",)) for n in range(1, 3000)]
     found = overhead_of([], {spec.id: spec for spec in specs}, 0)
     assert found.critical_path_ms == 0 and found.tasks == 3000
+
+
+def test_words_in_between_neither_begin_nor_end_an_attempt(desk: Desk) -> None:
+    # Given an attempt that says how far it is, and one that was cancelled and still runs,
+    for name in ("task-1", "task-2", "other"):
+        desk.submit(name)
+    for name in ("task-1", "task-2", "other"):
+        desk.start(name)
+    desk.clock.forward(1)
+    desk.ledger.progress(desk.key("task-1"), 1, 50)
+    desk.ledger.cancel(desk.key("task-2"), "bob")
+    desk.clock.forward(1)
+    # when somebody comments on it,
+    desk.ledger.comment(desk.key("task-2"), "bob", "is it gone?")
+    desk.clock.forward(1)
+    desk.ledger.stopped(desk.key("task-2"), 1)
+    desk.report("task-1")
+    # then both ran until they ended; and the log of another task is passed over.
+    entries = desk.ledger.views.events_after(0, 100)
+    assert "other" in {entry.task_id for entry in entries}
+    specs = {name: desk.task(name).spec for name in ("task-1", "task-2")}
+    found = overhead_of(entries, specs, desk.clock.now)
+    assert (found.tasks, found.attempts, found.work_ms) == (2, 2, 6_000)

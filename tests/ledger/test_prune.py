@@ -13,6 +13,7 @@ from agentq.core.errors import Conflict, Unavailable
 from agentq.core.states import State
 from agentq.core.task import Amounts, OnDependencyFailure, Spec
 from agentq.core.triggers import Comment, Ruling
+from agentq.ledger import pruning
 from agentq.ledger.pruning import Named
 from tests.ledger.conftest import Desk
 
@@ -250,6 +251,43 @@ def test_one_that_cannot_be_removed_keeps_none_of_the_others(desk: Desk) -> None
     assert desk.ledger.prune(desk.clock.now + 1, files.remove) == 0
     assert (files.there, files.tried) == (set(), ["task-1"])
     assert desk.sql("SELECT * FROM outbox") == []
+
+
+def test_what_another_has_removed_meanwhile_is_left_to_it(desk: Desk) -> None:
+    # Given three orders to remove files, that could not be carried out,
+    files = finished(desk, 3)
+    files.broken = set(files.there)
+    for _ in range(2):
+        with pytest.raises(FilesLeft):
+            desk.ledger.prune(desk.clock.now + 1, files.remove, limit=1)
+    orders = desk.sql("SELECT sequence FROM outbox WHERE lane = 'forget' ORDER BY sequence")
+    assert len(orders) >= 2
+    # when another process carries out all but the first while we are at that one,
+    files.broken, files.tried = set(), []
+
+    def remove(task_id: str) -> None:
+        if not files.tried:
+            files.tried.append("somebody else")
+            desk.ledger.prune(desk.clock.now + 1, files.remove)
+        files.remove(task_id)
+
+    desk.ledger.prune(desk.clock.now + 1, remove)
+    # then each is removed, and nothing is left to do.
+    assert files.there == set()
+    assert desk.sql("SELECT * FROM outbox") == []
+
+
+def test_what_live_tasks_refer_to_is_looked_up_page_by_page(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pruning, "_PAGE", 2)
+    for number in range(5):
+        desk.submit(f"parent-{number}")
+        desk.complete(f"parent-{number}")
+        desk.submit(f"child-{number}", after=(f"parent-{number}",), review=True)
+    desk.submit("free")
+    desk.complete("free")
+    assert prune(desk) == ["free"]
 
 
 def test_a_store_that_is_away_is_not_asked_for_every_task(desk: Desk) -> None:

@@ -8,7 +8,7 @@ from agentq.contracts.service_values import Explanation
 from agentq.contracts.store import CircuitRow
 from agentq.core.durations import format_duration
 from agentq.core.envelope import iso
-from agentq.core.limits import RoleLimits, overspent
+from agentq.core.limits import RoleLimits
 from agentq.core.schedule import approval_deadline, awaits_approval, expiry
 from agentq.core.states import State
 from agentq.core.task import NOTHING, Amounts, Task
@@ -122,9 +122,6 @@ def _budgets(task: Task, facts: Facts) -> list[tuple[str, str]]:
                 f"`agentq limits --tree {root} --extra-usd N` raises it",
             )
         )
-    gone = overspent(task.spec.budget, task.memo.extra_budget, task.memo.spent)
-    if gone:
-        causes.append((f"budget: {gone}", "raise the budget"))
     return causes
 
 
