@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from agentq.contracts.copying import LedgerCopy
     from agentq.contracts.delivery import Consumer, DeadMessage, Inbox, Mailbox, Publisher
     from agentq.contracts.doorbell import Doorbell
-    from agentq.contracts.service import Service
+    from agentq.contracts.service import Queries, Service
     from agentq.contracts.store import Store
     from agentq.delivery.rabbitmq.facts import BrokerFacts
     from agentq.ledger.ledger import Ledger
@@ -162,18 +162,26 @@ class Installation:
             ) from error
         return rabbitmq
 
+    @property
+    def four_eyes(self) -> bool:
+        """Whether nobody may approve what they submitted themselves."""
+        return self.settings.four_eyes
+
     @cached_property
     def service(self) -> Service:
         """Everything that may be asked of the ledger, and the only way to ask it."""
         from agentq.ledger.service import EmbeddedService
 
-        return EmbeddedService(
-            self.store,
-            lambda: self.views,
-            lambda: self.ledger,
-            lambda: self.artifacts,
-            four_eyes=self.settings.four_eyes,
-        )
+        return EmbeddedService(self)
+
+    @cached_property
+    def queries(self) -> Queries:
+        """The questions alone, for whoever only looks: nothing else is imported for them."""
+        if "service" in self.__dict__:
+            return self.service
+        from agentq.ledger.service_queries import Queries
+
+        return Queries(self)
 
     @cached_property
     def ledger(self) -> Ledger:

@@ -136,6 +136,12 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     assert clock() == clock()
 
 
+def test_a_note_that_cannot_be_put_in_place_leaves_nothing_behind(machine: Machine) -> None:
+    machine.file.mkdir()
+    assert machine.process()() == machine.true_ms
+    assert list(machine.file.parent.iterdir()) == [machine.file]
+
+
 def test_in_memory_there_is_nobody_to_agree_with() -> None:
     assert not isinstance(ledger_clock(":memory:"), AgreedClock)
 

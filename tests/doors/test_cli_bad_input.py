@@ -346,6 +346,16 @@ def small_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
         monkeypatch.chdir(tmp_path)
 
 
+def look_around(task: str) -> None:
+    """Everything that only looks, where nothing can be written."""
+    for words in (
+        ["list"], ["status", task], ["events"], ["explain", task], ["stats"], ["verify"],
+        ["replay", task], ["artifacts", "ls", task], ["dlq"], ["limits"], ["db", "status"],
+    ):  # fmt: skip
+        assert "error" not in run_program(*words).ok().err
+    assert run_program("list", "--json").ok().json()["tasks"][0]["task_id"] == task
+
+
 def test_a_full_disk(small_disk: Path) -> None:
     task = run_here("submit", "--to", "w", "--instructions", "x").ok().out.strip()
     filler = small_disk / "filler"
@@ -363,6 +373,7 @@ def test_a_full_disk(small_disk: Path) -> None:
     ):
         line = f'{{"to": "w", "instructions": "{long}"}}' if words[1] == "--bulk" else long
         run_here(*words, stdin=line).refused(7, "disk")
+    look_around(task)
     filler.unlink()
     [after] = run_here("list", "--json").ok().json()["tasks"]
     assert (after["task_id"], after["state"], after["epoch"]) == (task, "ready", 0)
@@ -376,7 +387,8 @@ def test_a_read_only_disk(small_disk: Path) -> None:
     refused(7, "submit", "--to", "w", "--instructions", "y", says="ledger.db")
     refused(7, "claim", "--as", "w", says="ledger.db")
     refused(7, "cancel", task, says="ledger.db")
-    run_here("doctor").refused(7)
+    look_around(task)
+    assert "✗ writable      The disk of" in run_here("doctor").refused(7).out
     subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
     assert count_tasks() == 1
     run_here("claim", "--as", "w").ok()
@@ -393,5 +405,7 @@ def test_a_ledger_that_may_only_be_read(monkeypatch: pytest.MonkeyPatch) -> None
         with machine.as_nobody():
             answer = run_here(*words)
         answer.refused(7, "error: ", "ledger.db")
+        with machine.as_nobody():
+            assert count_tasks() == 1
         assert count_tasks() == 1
         monkeypatch.chdir("/")

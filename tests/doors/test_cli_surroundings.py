@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import apsw
 import click
 import pytest
 
@@ -239,6 +240,22 @@ def test_something_unexpected_is_one_line_and_says_how_to_see_more(
     assert run_here("stats", "--json").refused(1).json()["error"]["code"] == "unexpected"
     monkeypatch.setenv("AGENTQ_DEBUG", "1")
     assert "Traceback" in run_here("stats").err
+
+
+def test_a_locked_ledger_says_so_while_it_is_waited_for(home: Path) -> None:
+    holder = apsw.Connection(str(home / ".agentq/ledger.db"))
+    holder.execute("BEGIN IMMEDIATE")
+    child = subprocess.Popen(
+        [*PROGRAM, "submit", "--to", "w", "--instructions", "x"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_environment(), text=True,
+    )  # fmt: skip
+    assert child.stderr is not None
+    # It waits in silence for two seconds; then it says what for, and goes on waiting.
+    assert "locked; it is waited for, up to 60 s" in child.stderr.readline()
+    holder.execute("ROLLBACK")
+    holder.close()
+    said, complaint = child.communicate(timeout=60)
+    assert (child.returncode, complaint) == (0, "") and said.startswith("task-")
 
 
 # -- completion ----------------------------------------------------------------------------------

@@ -140,7 +140,7 @@ def _refuse_unknown_dependencies(queue: Queue, lines: list[Line]) -> None:
 
 def _is_there(queue: Queue, task_id: str) -> bool:
     try:
-        return task_id in queue.service.tasks_by_id(queue.who, [task_id])
+        return task_id in queue.queries.tasks_by_id(queue.who, [task_id])
     except Refused:
         return True  # there it is, and this process may not read it
 

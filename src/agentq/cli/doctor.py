@@ -135,6 +135,7 @@ def _writable(settings: Settings, database: Database, facts: Mapping[str, str]) 
     from agentq.cli.doctor_postgres import lacks_rights, read_only
     from agentq.wiring import open_copy
 
+    database.check_writable()
     copy = open_copy(settings)
     try:
         fence = copy.fence()
@@ -142,7 +143,6 @@ def _writable(settings: Settings, database: Database, facts: Mapping[str, str]) 
         copy.close()
     if fence is not None:
         return Check("writable", "failed", fence.words, _FENCED.get(fence.state, _FILLED))
-    database.check_writable()
     return read_only(facts) or lacks_rights(facts) or Check("writable", "ok", "yes")
 
 

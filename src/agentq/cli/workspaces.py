@@ -118,7 +118,7 @@ def _workspaces(session: Session) -> Workspaces:
 
 def _standing(known: Workspaces, reading: Reading, kept: Kept) -> tuple[State | None, bool, str]:
     """The state of its task, whether its attempt still holds that, and why it stays."""
-    task = reading.service.tasks_by_id(reading.who, [kept.task_id]).get(kept.task_id)
+    task = reading.queries.tasks_by_id(reading.who, [kept.task_id]).get(kept.task_id)
     if task is None:
         return None, False, known.why_not(kept, None, False)
     is_held = bool(task.holder) and task.epoch == kept.epoch

@@ -148,7 +148,9 @@ class Claim:
     ) -> Task:
         """Report success. `result` is a text, the path of a file, or what `put` has stored: it
         becomes the result file. `verified`: the check that a gated claim promised has passed."""
-        source = result_source(result) if isinstance(result, (str, bytes, os.PathLike)) else result
+        source = result
+        if source is not None and not isinstance(source, Stored):
+            source = result_source(source)
         task = self._queue.service.complete(
             self._queue.who, self.id, self.epoch, summary, source, cost, verified=verified
         )

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from agentq.client.principals import principal_of
 from agentq.contracts.doorbell import EVENTS_TOPIC
-from agentq.contracts.service_values import Page, Stats, Wanted
 from agentq.core import access
 from agentq.core.envelope import iso, task_to_dict
 from agentq.core.errors import TimedOut
@@ -22,14 +21,17 @@ if TYPE_CHECKING:
     from agentq.contracts.artifacts import ArtifactStore
     from agentq.contracts.delivery import DeadMessage
     from agentq.contracts.doorbell import Waiter
-    from agentq.contracts.service import Service
+    from agentq.contracts.service import Queries, Service
     from agentq.contracts.service_values import (
         ArtifactInfo,
         Circuit,
         Explanation,
         Overhead,
+        Page,
         Problem,
         Replayed,
+        Stats,
+        Wanted,
     )
     from agentq.core.access import Action, Principal
     from agentq.core.limits import RoleLimits
@@ -84,7 +86,13 @@ class Reading:
 
     @property
     def service(self) -> Service:
+        """Everything that may be asked of the ledger."""
         return self.installation.service
+
+    @property
+    def queries(self) -> Queries:
+        """What of it changes nothing: it is there sooner."""
+        return self.installation.queries
 
     @property
     def artifacts(self) -> ArtifactStore:
@@ -102,13 +110,17 @@ class Reading:
 
     def task(self, ref: str) -> Task:
         """The task of this id, or of the one id that starts with it."""
-        return self.service.task(self.who, ref)
+        return self.queries.task(self.who, ref)
 
     def tasks(self, wanted: Wanted | None = None) -> Page:
         """A page of tasks, newest first."""
-        return self.service.list_tasks(self.who, wanted or Wanted())
+        from agentq.contracts.service_values import Wanted
+
+        return self.queries.list_tasks(self.who, wanted or Wanted())
 
     def dead_letters(self, limit: int = 50, role: str = "", cursor: int = 0) -> Page:
+        from agentq.contracts.service_values import Wanted
+
         states = tuple(sorted(DEAD_LETTERS))
         return self.tasks(Wanted(states=states, role=role, limit=limit, cursor=cursor))
 
@@ -124,25 +136,27 @@ class Reading:
 
     def explain(self, ref: str) -> Explanation:
         """Why this task is not running, or what it is doing."""
-        return self.service.explain(self.who, ref)
+        return self.queries.explain(self.who, ref)
 
     def stats(self) -> Stats:
-        return self.service.stats(self.who)
+        return self.queries.stats(self.who)
 
     def limits(self) -> dict[str, RoleLimits]:
         """The limits of every role that the ledger has heard of."""
-        return self.service.limits(self.who)
+        return self.queries.limits(self.who)
 
     def circuits(self) -> list[Circuit]:
         """The providers that are out of quota now, and until when."""
-        return self.service.circuits(self.who)
+        return self.queries.circuits(self.who)
 
     def costs(self, by: str = "role") -> dict[str, Amounts]:
         """What was spent, summed up by `role`, `label` or `day`."""
-        return self.service.costs(self.who, by)
+        return self.queries.costs(self.who, by)
 
     def every_task(self, wanted: Wanted | None = None, since: int = 0) -> Iterator[Task]:
         """All tasks that are wanted and were submitted at `since` or later, newest first."""
+        from agentq.contracts.service_values import Wanted
+
         wanted = replace(wanted or Wanted(), limit=500)
         while True:
             page = self.tasks(wanted)
@@ -156,11 +170,11 @@ class Reading:
 
     def overhead(self, ids: Sequence[str]) -> Overhead:
         """What coordinating these tasks has cost: the work they were against the time it took."""
-        return self.service.overhead(self.who, ids)
+        return self.queries.overhead(self.who, ids)
 
     def ids(self, prefix: str, limit: int = 50) -> list[str]:
         """Ids that start with this, for completion."""
-        return self.service.ids(self.who, prefix, limit)
+        return self.queries.ids(self.who, prefix, limit)
 
     def as_json(self, task: Task) -> dict[str, object]:
         """The one JSON shape of a task."""
@@ -174,16 +188,16 @@ class Reading:
         """The full text of a task: its context file, else its instructions."""
         if not task.spec.context_sha256:
             return task.spec.instructions
-        return self.service.context(self.who, task.id)
+        return self.queries.context(self.who, task.id)
 
     # -- evidence --------------------------------------------------------------------------------
 
     def artifact_list(self, ref: str) -> list[ArtifactInfo]:
-        return self.service.artifacts(self.who, ref)
+        return self.queries.artifacts(self.who, ref)
 
     def open_artifact(self, ref: str, name: str, epoch: int = 0) -> tuple[ArtifactInfo, BinaryIO]:
         """A file of an attempt (the newest that has it), checked against its digest."""
-        _, info, file = self.service.open_artifact(self.who, ref, name, epoch)
+        _, info, file = self.queries.open_artifact(self.who, ref, name, epoch)
         return info, file
 
     def result(self, ref: str) -> Result:
@@ -199,16 +213,16 @@ class Reading:
     def open_result(self, ref: str) -> tuple[Task, BinaryIO | None]:
         """The result file of a completed task, checked, for reading a piece at a time; None if the
         task gave only its summary."""
-        return self.service.open_result(self.who, ref)
+        return self.queries.open_result(self.who, ref)
 
     # -- the log ---------------------------------------------------------------------------------
 
     def history(self, ref: str) -> list[Entry]:
-        return self.service.history(self.who, ref)
+        return self.queries.history(self.who, ref)
 
     def events(self, after: int = 0, limit: int = 500) -> list[Entry]:
         """Committed events after a position, in the order of commits."""
-        return self.service.events_after(self.who, after, limit)
+        return self.queries.events_after(self.who, after, limit)
 
     def event_json(self, entry: Entry) -> dict[str, object]:
         """The one JSON shape of an event; `data` is what its trigger carried."""
@@ -222,16 +236,16 @@ class Reading:
             "trigger": type(event.trigger).__name__,
             "state": str(event.state),
             "epoch": event.epoch,
-            "data": self.service.event_data(entry),
+            "data": self.queries.event_data(entry),
         }
 
     def replay(self, ref: str) -> Replayed:
         """Decide one task's life anew from its log, and say whether that gives what is stored."""
-        return self.service.replay(self.who, ref)
+        return self.queries.replay(self.who, ref)
 
     def last_position(self) -> int:
         """The position of the newest event; 0 in an empty log."""
-        return self.service.last_position(self.who)
+        return self.queries.last_position(self.who)
 
     def follow(self, after: int | None = None, timeout: float | None = None) -> Iterator[Entry]:
         """Events as they are committed, from `after` on (default: from now). Ends by timeout."""
@@ -284,7 +298,7 @@ class Reading:
 
     def now(self) -> int:
         """The ledger's clock, in milliseconds: what leases and timers are measured by."""
-        return self.service.now()
+        return self.queries.now()
 
     def tick(self) -> int:
         """Apply due timers: ended leases, backoffs, expiry. Whoever waits does this at times."""
@@ -305,7 +319,7 @@ class Reading:
 
     def next_wake(self) -> int:
         """The earliest moment at which time matters to a task; 0 if there is none."""
-        return self.service.next_wake(self.who)
+        return self.queries.next_wake(self.who)
 
     def tick_now_and_then(self) -> None:
         """Called by whoever claims: a single worker needs nobody else to end leases for it."""
@@ -320,4 +334,4 @@ class Reading:
 
     def verify(self) -> Iterator[tuple[int, list[Problem]]]:
         """Replay every task's log and check every file: (looked at so far, problems found)."""
-        return self.service.verify(self.who)
+        return self.queries.verify(self.who)

@@ -87,7 +87,7 @@ def _outcome_of(queue: Reading, name: str, entry: Entry) -> Outcome | None:
     event = entry.event
     if event.state not in TERMINAL and event.state is not State.BLOCKED:
         return None
-    task = queue.service.tasks_by_id(queue.who, [entry.task_id]).get(entry.task_id)
+    task = queue.queries.tasks_by_id(queue.who, [entry.task_id]).get(entry.task_id)
     if task is None or task.spec.reply_to != name:
         return None
     history = queue.history(task.id)

@@ -52,6 +52,9 @@ class Queries(Protocol):
     def now(self) -> int:
         """Return the ledger's clock: the only one that leases are measured by."""
 
+    def next_wake(self, who: Principal) -> int:
+        """Return the earliest moment at which time matters to a task; 0 if there is none."""
+
     def task(self, who: Principal, ref: str) -> Task: ...
     def tasks_by_id(self, who: Principal, ids: Sequence[str]) -> dict[str, Task]:
         """Return the tasks of these exact ids; those that are not there are left out."""
@@ -289,9 +292,6 @@ class Operations(Protocol):
 
     def tick(self, who: Principal) -> int:
         """Apply time to every task whose moment has come; how many changed."""
-
-    def next_wake(self, who: Principal) -> int:
-        """Return the earliest moment at which time matters to a task; 0 if there is none."""
 
     def check_writable(self, who: Principal) -> None:
         """Raise `Unavailable` unless the ledger can be written to now."""

@@ -42,10 +42,6 @@ class EmbeddedService(Decisions):
         self._try_to_publish()
         return changed
 
-    def next_wake(self, who: Principal) -> int:
-        self._check(who, Action.TICK)
-        return self._views.next_wake()
-
     def check_writable(self, who: Principal) -> None:
         self._check(who, Action.OPERATE)
         self._store.write(lambda tx: tx.next_wake())

@@ -7,8 +7,8 @@ Everybody else is judged by the table alone, and costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from agentq.core.access import ALL, Action, Principal, PrincipalKind, Relation, allowed, refusal
 from agentq.core.errors import NotFound
@@ -24,36 +24,41 @@ if TYPE_CHECKING:
 _KEYS_MAX = 20_000
 
 
-class ServiceBase:
-    """What all parts of the embedded service stand on. Each part is opened when it is needed."""
+class Parts(Protocol):
+    """What a service is made of, each part opened when it is first asked for."""
 
-    def __init__(
-        self,
-        store: Store,
-        views: Callable[[], Views],
-        ledger: Callable[[], Ledger],
-        artifacts: Callable[[], ArtifactStore],
-        *,
-        four_eyes: bool = False,
-    ) -> None:
-        self._store = store
-        self._open_views = views
-        self._open_ledger = ledger
-        self._open_artifacts = artifacts
-        self._four_eyes = four_eyes
+    @property
+    def store(self) -> Store: ...
+    @property
+    def views(self) -> Views: ...
+    @property
+    def ledger(self) -> Ledger: ...
+    @property
+    def artifacts(self) -> ArtifactStore: ...
+    @property
+    def four_eyes(self) -> bool:
+        """Whether nobody may approve what they submitted themselves."""
+
+
+class ServiceBase:
+    """What all topics of the embedded service stand on."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._store = parts.store
         self._claimed_keys: dict[str, int] = {}
 
     @property
     def _views(self) -> Views:
-        return self._open_views()
+        return self._parts.views
 
     @property
     def _ledger(self) -> Ledger:
-        return self._open_ledger()
+        return self._parts.ledger
 
     @property
     def _artifacts(self) -> ArtifactStore:
-        return self._open_artifacts()
+        return self._parts.artifacts
 
     # -- access ----------------------------------------------------------------------------------
 

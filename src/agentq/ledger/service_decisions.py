@@ -51,7 +51,7 @@ class Decisions(Custody):
         """Whether this is a person who has submitted the task in their own name, where four eyes
         are not asked for. What an attempt submitted bears the name of its role, and a program's
         that of a coordinator: those are nobody's own."""
-        if who.kind is not PrincipalKind.PERSON or self._four_eyes or task.spec.parent:
+        if who.kind is not PrincipalKind.PERSON or self._parts.four_eyes or task.spec.parent:
             return False
         return who.name != COORDINATOR and who.name not in self._views.limits()
 

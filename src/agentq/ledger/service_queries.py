@@ -35,6 +35,10 @@ class Queries(ServiceBase):
     def now(self) -> int:
         return self._store.now()
 
+    def next_wake(self, who: Principal) -> int:
+        self._check(who, Action.TICK)
+        return self._views.next_wake()
+
     # -- tasks -----------------------------------------------------------------------------------
 
     def task(self, who: Principal, ref: str) -> Task:

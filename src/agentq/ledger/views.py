@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from agentq.contracts.service_values import Page, Stats, Wanted
 from agentq.contracts.store import (
     IN_TREE,
     READY,
@@ -26,7 +25,7 @@ from agentq.core.task import Amounts, Task
 from agentq.ledger.codec import CODES, STATES, SpecCache, limits_of, to_task
 
 if TYPE_CHECKING:
-    from agentq.contracts.service_values import Explanation, Problem
+    from agentq.contracts.service_values import Explanation, Page, Problem, Stats, Wanted
     from agentq.core.limits import RoleLimits
     from agentq.core.triggers import Entry
 
@@ -89,6 +88,8 @@ class Views:
         return {row.hot.key: self._task(row) for row in rows}
 
     def list_tasks(self, wanted: Wanted) -> Page:
+        from agentq.contracts.service_values import Page
+
         if not 1 <= wanted.limit <= 10_000:
             raise Invalid(f"A page has 1 to 10000 tasks, got {wanted.limit}.")
 
@@ -231,6 +232,8 @@ class Views:
         return self._store.read(look)
 
     def stats(self) -> Stats:
+        from agentq.contracts.service_values import Stats
+
         def look(reader: Reader) -> Stats:
             by_role: dict[str, dict[str, int]] = {}
             oldest: dict[str, int] = {}

@@ -25,6 +25,8 @@ from agentq.stores.sqlite_rows import SqliteTx
 from agentq.stores.statements import statements
 
 BUSY_SECONDS = 60.0
+#: Whoever waits longer than this for a lock is told so.
+SILENT_SECONDS = 2.0
 _RUNS = 20
 
 
@@ -69,9 +71,8 @@ class SqliteStore:
 
     def _open(self) -> apsw.Connection:
         with self._translated():
-            connection = apsw.Connection(self.path, flags=apsw.SQLITE_OPEN_READWRITE)
+            connection = self._connect()
             self._opened.append(connection)
-            connection.set_busy_handler(_patient(BUSY_SECONDS))
             # Without it a statement may be planned anew for each set of values, though there are no
             # statistics to plan by: that was nine tenths of the time of picking a task.
             connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
@@ -80,11 +81,37 @@ class SqliteStore:
             connection.execute("PRAGMA page_size = 2048")
             return connection
 
+    def _connect(self) -> apsw.Connection:
+        connection = apsw.Connection(self.path, flags=apsw.SQLITE_OPEN_READWRITE)
+        try:
+            connection.set_busy_handler(_patient(BUSY_SECONDS, self.path))
+            connection.pragma("user_version")
+        except (apsw.CantOpenError, apsw.IOError, apsw.FullError, apsw.ReadOnlyError):
+            from agentq.stores.sqlite_unwritable import open_frozen
+
+            frozen = open_frozen(self.path)
+            if frozen is None:
+                raise
+            connection.close()
+            return frozen
+        return connection
+
     def _tune(self, connection: apsw.Connection) -> None:
         """Set what is written into the file, once it is known to be a ledger."""
-        _switch_to_wal(connection)
+        if not connection.readonly("main"):
+            _switch_to_wal(connection, self.path)
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA cache_size = -16000")
+
+    def _thaw(self) -> None:
+        """Open it again: the disk may take something by now."""
+        fresh = self._open()
+        if fresh.readonly("main"):
+            self._opened.remove(fresh)
+            fresh.close()
+            raise apsw.ReadOnlyError("it can only be read")  # SQLite says so at the first change
+        self._tune(fresh)
+        self._writer, self._tx = fresh, SqliteTx(fresh, self._sql, self.now)
 
     def _check_schema(self, create: bool) -> None:
         version = self.schema_version()
@@ -143,6 +170,8 @@ class SqliteStore:
     def _write_once(self, change: Callable[[Tx], T]) -> T:
         with self._guard:
             try:
+                if self._writer.readonly("main"):
+                    self._thaw()
                 self._writer.execute("BEGIN IMMEDIATE")
                 tx = self._tx
                 tx.begin()
@@ -173,7 +202,11 @@ class SqliteStore:
             finally:
                 if reader.connection.in_transaction:
                     reader.connection.execute("COMMIT")
-                self._idle.append(reader)
+                if reader.connection.readonly("main"):
+                    self._opened.remove(reader.connection)
+                    reader.connection.close()
+                else:
+                    self._idle.append(reader)
 
     def _idle_reader(self) -> SqliteReader:
         """A connection for reading; as many are made as there are threads that read at once."""
@@ -211,7 +244,7 @@ class SqliteStore:
             pragma = self._writer.pragma
             return {
                 "engine": f"SQLite {apsw.sqlite_lib_version()} (apsw {apsw.apsw_version()})",
-                "journal_mode": str(pragma("journal_mode")),
+                "journal_mode": _journal_mode(self._writer),
                 "synchronous": {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}.get(
                     pragma("synchronous"), "?"
                 ),
@@ -239,6 +272,11 @@ def _sqlite(tx: Tx) -> SqliteTx:
     return tx
 
 
+def _journal_mode(connection: apsw.Connection) -> str:
+    # A file that is read as one that does not change has no journal, and was a ledger before.
+    return "wal" if connection.readonly("main") else str(connection.pragma("journal_mode"))
+
+
 def _blank() -> bytes:
     """The bytes of a ledger in which nothing has happened yet."""
     store = SqliteStore(":memory:", create=True)
@@ -248,16 +286,20 @@ def _blank() -> bytes:
         store.close()
 
 
-def _patient(seconds: float) -> Callable[[int], bool]:
+def _patient(seconds: float, path: str) -> Callable[[int], bool]:
     """A busy handler: short random naps, so that waiters neither spin nor march in step."""
-    started = 0.0
+    started, said = 0.0, False
 
     def nap(tries: int) -> bool:
-        nonlocal started
+        nonlocal started, said
         if tries == 0:
-            started = time.monotonic()
-        elif time.monotonic() - started > seconds:
+            started, said = time.monotonic(), False
+        waited = time.monotonic() - started
+        if waited > seconds:
             return False
+        if waited > SILENT_SECONDS and not said:
+            said = True
+            _say_locked(path, seconds)
         # The clock's last digits are chance enough, and cost no import.
         share = time.perf_counter_ns() % 997 / 997
         time.sleep(0.0002 + share * (0.002 if tries < 50 else 0.01))
@@ -266,10 +308,18 @@ def _patient(seconds: float) -> Callable[[int], bool]:
     return nap
 
 
-def _switch_to_wal(connection: apsw.Connection) -> None:
+def _say_locked(path: str, seconds: float) -> None:
+    import logging
+
+    logging.getLogger("agentq.stores").warning(
+        "another process keeps the ledger %s locked; it is waited for, up to %.0f s", path, seconds
+    )
+
+
+def _switch_to_wal(connection: apsw.Connection, path: str) -> None:
     """On a new file this needs the file for a moment. Of two that both want it SQLite refuses one
     at once, without asking its busy handler, lest they wait for each other for ever."""
-    nap, tries = _patient(BUSY_SECONDS), 0
+    nap, tries = _patient(BUSY_SECONDS, path), 0
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
@@ -330,7 +380,7 @@ def _in_words(error: apsw.Error | OverflowError, path: str) -> AgentqError:
 
 def _fault_in_words(error: apsw.Error, path: str) -> AgentqError:
     trouble = "is full" if isinstance(error, apsw.FullError) else ""
-    if isinstance(error, (apsw.IOError, apsw.CantOpenError)):
+    if isinstance(error, (apsw.IOError, apsw.CantOpenError, apsw.ReadOnlyError)):
         trouble = _disk_trouble(path)
     if trouble:
         return Unavailable(

@@ -116,9 +116,12 @@ class AgreedClock:
         reading the ledger."""
         draft = f"{self._file}.{os.getpid()}"
         words = f"{self._machine} {agreed.ahead_ms} {agreed.confirmed_ms}\n"
-        with suppress(OSError):
+        try:
             Path(draft).write_text(words, "ascii")
             os.replace(draft, self._file)  # noqa: PTH105 - as quick as can be
+        except OSError:
+            with suppress(OSError):
+                Path(draft).unlink()  # a full disk keeps what was begun
 
 
 def ledger_clock(path: str) -> Callable[[], int]:
@@ -128,7 +131,7 @@ def ledger_clock(path: str) -> Callable[[], int]:
     if path == ":memory:" or not machine or not hasattr(time, "CLOCK_BOOTTIME"):
         return wall_clock_ms
     return AgreedClock(
-        Path(f"{path}.clock"), machine=machine, wall_ms=wall_clock_ms, boot_ms=_boot_ms
+        Path(f"{path}.clock").absolute(), machine=machine, wall_ms=wall_clock_ms, boot_ms=_boot_ms
     )
 
 
