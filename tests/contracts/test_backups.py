@@ -58,7 +58,7 @@ class TestPostgres:
         monkeypatch.setattr(postgres_backup, "LOCK_SECONDS", 0.3)
         target = tmp_path / "ledger.dump"
         with psycopg.connect(fresh_postgres_url) as other:
-            other.execute("LOCK TABLE tasks IN ACCESS EXCLUSIVE MODE")
+            other.execute("LOCK TABLE agentq.tasks IN ACCESS EXCLUSIVE MODE")
             with pytest.raises(Unavailable, match="could not back up") as refused:
                 dumping.backup(str(target))
         assert "locked" in refused.value.remedy
@@ -75,7 +75,7 @@ class TestPostgres:
         with psycopg.connect(fresh_postgres_url, autocommit=True) as owner:
             owner.execute("CREATE TABLE other (secret text)")
             owner.execute(f"CREATE ROLE {role} LOGIN".encode())
-            owner.execute(f"GRANT SELECT ON schema_migrations TO {role}".encode())
+            owner.execute(f"GRANT SELECT ON agentq.schema_migrations TO {role}".encode())
             reader = PostgresStore(fresh_postgres_url.replace("postgres@", f"{role}@"),
                                    check_schema=False)  # fmt: skip
             try:

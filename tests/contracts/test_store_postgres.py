@@ -215,6 +215,7 @@ class TestBehindAPooler:
 
         def forgetful(pool: Pool, wire: Wire) -> None:
             if wire.usable:
+                wire._read_unread()
                 wire._pq.exit_pipeline_mode()
                 wire._connection.execute("DISCARD ALL", prepare=False)
                 wire._pq.enter_pipeline_mode()
