@@ -189,7 +189,8 @@ class Views:
     def next_wake(self) -> int:
         return self._store.read(lambda reader: reader.next_wake())
 
-    def explain(self, key: int) -> Explanation:
+    def explain(self, key: int, *, four_eyes: bool = True) -> Explanation:
+        from agentq.core.access import approves_own
         from agentq.ledger.costs import spent_today
         from agentq.ledger.explain import Facts, explain
 
@@ -198,7 +199,8 @@ class Views:
             if not found:
                 raise NotFound("That task is no longer there: it was pruned.", "See `agentq list`.")
             task = self._task(found[0])
-            role = next(row for row in reader.roles() if row.name == task.to)
+            roles = {row.name: row for row in reader.roles()}
+            role = roles[task.to]
             running, in_review = reader.occupancy(role.id)
             parents = {
                 t.id: str(t.state)
@@ -223,6 +225,7 @@ class Views:
                 _open_circuit(reader, role.provider, now),
                 spent_today(reader, role.name, now),
                 _empty_trees(reader, found[0].hot),
+                approves_own(task.spec.sender, task, roles, four_eyes=four_eyes),
             )
             return explain(task, facts)
 
