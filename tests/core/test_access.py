@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,7 @@ from agentq.core.access import (
     parse_grants,
 )
 from agentq.core.errors import Invalid, Refused
+from tests.core.building import submitted
 
 ANY = "own descendant tree input unknown role none"
 #: action -> (attempt, worker, coordinator): the relations in which each may; people and the system
@@ -182,3 +184,24 @@ def test_only_a_person_without_a_token_chooses_a_name() -> None:
 def test_an_attempt_is_named_by_its_role() -> None:
     assert access.attempt("task-1", 2, "builder").name == "builder"
     assert access.attempt("task-1", 2).name == "task-1"
+
+
+# -- one's own -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "four_eyes", "may"),
+    [
+        ("ann", {"sender": "ann"}, False, True),
+        ("ann", {"sender": "ann"}, True, False),
+        ("bob", {"sender": "ann"}, False, False),
+        ("ann", {"sender": "ann", "parent": "task-0"}, False, False),
+        ("coordinator", {"sender": "coordinator"}, False, False),
+        ("builder", {"sender": "builder"}, False, False),
+    ],
+)
+def test_when_a_person_may_approve_what_they_submitted(
+    name: str, fields: dict[str, Any], four_eyes: bool, may: bool
+) -> None:
+    task = submitted(requires_approval=True, **fields)
+    assert access.approves_own(name, task, {"builder"}, four_eyes=four_eyes) is may

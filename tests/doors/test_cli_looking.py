@@ -197,7 +197,7 @@ def test_doctor_says_what_is_well(home: Path) -> None:
     told = run_here("doctor", "--json").ok().json()
     assert told["ok"]
     assert {check["name"]: check["status"] for check in told["checks"]} == dict.fromkeys(
-        ("settings", "engine", "journal mode", "synchronous", "ledger", "schema", "limits",
+        ("settings", "engine", "journal mode", "synchronous", "ledger", "clock", "schema", "limits",
          "artifacts", "doorbell", "disk", "writable", "workspaces"), "ok",
     )  # fmt: skip
     assert "✓ schema" in run_here("doctor").ok().out

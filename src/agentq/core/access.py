@@ -15,11 +15,15 @@ Three rules keep it honest:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from agentq.core.errors import Invalid, Refused
+from agentq.core.task import Task
+
+#: In whose name a task is submitted that names nobody.
+COORDINATOR = "coordinator"
 
 
 class PrincipalKind(StrEnum):
@@ -238,6 +242,16 @@ def refusal(who: Principal, action: Action, about: str = "") -> Refused:
     return Refused(
         f"{speaker} may not {phrase}: {why}. Nothing was changed.", remedy, code="not_permitted"
     )
+
+
+def approves_own(name: str, task: Task, roles: Collection[str], *, four_eyes: bool) -> bool:
+    """Whether a person of this name may approve the task although it was submitted in that name.
+
+    Only where four eyes are not asked for, and the name can be a person's: what an attempt submits
+    bears the name of its role, and what names nobody that of the coordinator.
+    """
+    own = not four_eyes and name == task.spec.sender and not task.spec.parent
+    return own and name != COORDINATOR and name not in roles
 
 
 def parse_grants(words: Iterable[object], where: str) -> frozenset[Action]:

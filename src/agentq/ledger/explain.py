@@ -32,6 +32,8 @@ class Facts:
     today: Amounts = NOTHING
     #: The trees whose budgets are used up: the root, and the numbers.
     empty_trees: tuple[tuple[str, str], ...] = ()
+    #: Whether whoever submitted it may approve it as well.
+    own_approval: bool = False
 
 
 def explain(task: Task, facts: Facts) -> Explanation:
@@ -58,10 +60,11 @@ def _pending(task: Task, facts: Facts) -> list[tuple[str, str]]:
         )
     if awaits_approval(task.spec, task.memo):
         deadline = approval_deadline(task.spec, task.memo)
+        others = "" if facts.own_approval else f" by somebody other than {task.spec.sender}"
         until = f", which it waits for until {_in(deadline, facts.now)}" if deadline else ""
         causes.append(
             (
-                f"it needs an approval by somebody other than {task.spec.sender}{until}",
+                f"it needs an approval{others}{until}",
                 f"`agentq approve {task.id} --by NAME`",
             )
         )

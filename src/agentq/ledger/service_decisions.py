@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from agentq.core.access import Action, Principal, PrincipalKind
+from agentq.core.access import Action, Principal, PrincipalKind, approves_own
 from agentq.core.errors import Refused
 from agentq.core.secrets import redact
 from agentq.core.states import State
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from agentq.contracts.service_values import ArtifactInfo, Circuit
     from agentq.core.limits import RoleLimits
 
-#: In whose name a task is submitted that names nobody.
-COORDINATOR = "coordinator"
 #: A staged context older than this whose task never came is an orphan.
 _ORPHAN_MS = 24 * 3600 * 1000
 
@@ -44,16 +42,12 @@ class Decisions(Custody):
         if task.state is State.REVIEW:
             return self._judge(who, key, task, Ruling.ACCEPT, "")
         self._check_task(who, Action.APPROVE, task)
-        own = who.name == task.spec.sender and self._may_approve_own(who, task)
+        own = (
+            who.kind is PrincipalKind.PERSON
+            and who.name == task.spec.sender
+            and approves_own(who.name, task, self._views.limits(), four_eyes=self._parts.four_eyes)
+        )
         return self._ledger.tell(key, Approve(who.name, digest, who.how, own))
-
-    def _may_approve_own(self, who: Principal, task: Task) -> bool:
-        """Whether this is a person who has submitted the task in their own name, where four eyes
-        are not asked for. What an attempt submitted bears the name of its role, and a program's
-        that of a coordinator: those are nobody's own."""
-        if who.kind is not PrincipalKind.PERSON or self._parts.four_eyes or task.spec.parent:
-            return False
-        return who.name != COORDINATOR and who.name not in self._views.limits()
 
     def reject(self, who: Principal, ref: str, reason: str = "", *, changes: bool = False) -> Task:
         key, task = self._views.find(ref)

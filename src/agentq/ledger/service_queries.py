@@ -60,7 +60,8 @@ class Queries(ServiceBase):
         return self._store.read(lambda reader: reader.ids_starting(prefix, limit))
 
     def explain(self, who: Principal, ref: str) -> Explanation:
-        return self._views.explain(self._find(who, Action.READ, ref)[0])
+        key, _ = self._find(who, Action.READ, ref)
+        return self._views.explain(key, four_eyes=self._parts.four_eyes)
 
     def stats(self, who: Principal) -> Stats:
         self._check(who, Action.READ, "the counts of all tasks")

@@ -193,7 +193,8 @@ class Views:
     def next_wake(self) -> int:
         return self._store.read(lambda reader: reader.next_wake())
 
-    def explain(self, key: int) -> Explanation:
+    def explain(self, key: int, *, four_eyes: bool = True) -> Explanation:
+        from agentq.core.access import approves_own
         from agentq.ledger.costs import spent_today
         from agentq.ledger.explain import Facts, explain
 
@@ -202,7 +203,7 @@ class Views:
             if not found:
                 raise NotFound("That task is no longer there: it was pruned.", "See `agentq list`.")
             task = self._task(found[0])
-            role = next(row for row in reader.roles() if row.name == task.to)
+            role = {row.name: row for row in reader.roles()}[task.to]
             rank = task.spec.priority.rank if task.state is State.READY else 0
             running, in_review, ahead = reader.occupancy(
                 role.id, rank, key if task.state is State.READY else 0
@@ -226,6 +227,7 @@ class Views:
                 _open_circuit(reader, role.provider, now),
                 spent_today(reader, role.name, now),
                 _empty_trees(reader, found[0].hot),
+                approves_own(task.spec.sender, task, roles, four_eyes=four_eyes),
             )
             return explain(task, facts)
 
