@@ -60,7 +60,9 @@ def use_schema(connection: psycopg.Connection) -> None:
 def _leave_public(connection: psycopg.Connection, sql: Mapping[str, str]) -> None:
     """Take the tables of an earlier version over from the schema public."""
     here, there = connection.execute(
-        "SELECT to_regclass('schema_migrations'), to_regclass('public.schema_migrations')"
+        "SELECT to_regclass('schema_migrations'),"
+        " (SELECT oid FROM pg_class WHERE oid = to_regclass('public.schema_migrations')"
+        " AND has_table_privilege(oid, 'SELECT'))"
     ).fetchone() or (None, None)
     if here or not there:
         return

@@ -98,11 +98,16 @@ SELECT set_config('statement_timeout', :statement_timeout::text, true),
        set_config('lock_timeout', :lock_timeout::text, true),
        set_config('search_path', :search_path::text, true);
 
--- Ledgers of earlier versions stood in the schema public, perhaps beside tables of others.
+-- Ledgers of earlier versions stood in the schema public, perhaps beside tables of others. Many tools
+-- keep a table of this name: as JSON it can be read whatever its columns are. Of no interest to a
+-- ledger that its address puts elsewhere.
 
 -- name: newest_in_public
-SELECT coalesce(max(version), 0)::bigint FROM public.schema_migrations
-WHERE EXISTS (SELECT 1 FROM public.schema_migrations WHERE version = 1 AND name = '0001_ledger');
+SELECT coalesce(max((to_jsonb(m) ->> 'version')::bigint), 0)::bigint
+FROM public.schema_migrations m
+WHERE current_setting('search_path') = 'agentq' AND EXISTS (
+    SELECT 1 FROM public.schema_migrations f
+    WHERE to_jsonb(f) ->> 'version' = '1' AND to_jsonb(f) ->> 'name' = '0001_ledger');
 
 -- name: migration_lock
 SELECT pg_advisory_xact_lock(7263718234109);
