@@ -203,7 +203,8 @@ class Views:
             if not found:
                 raise NotFound("That task is no longer there: it was pruned.", "See `agentq list`.")
             task = self._task(found[0])
-            role = {row.name: row for row in reader.roles()}[task.to]
+            roles = {row.name: row for row in reader.roles()}
+            role = roles[task.to]
             rank = task.spec.priority.rank if task.state is State.READY else 0
             running, in_review, ahead = reader.occupancy(
                 role.id, rank, key if task.state is State.READY else 0
