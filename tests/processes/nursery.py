@@ -17,7 +17,10 @@ import traceback
 from pathlib import Path
 from typing import Any, Self
 
-from tests.processes.programs import PROGRAMS
+from tests.processes.programs import PROGRAMS as THROUGH_THE_CLIENT
+from tests.processes.stepping import STEPPING
+
+PROGRAMS = THROUGH_THE_CLIENT | STEPPING
 
 
 class Nursery:
