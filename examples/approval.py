@@ -3,8 +3,9 @@
     agentq init
     python approval.py
 
-Invoices must not be sent twice. Ann submits the task and cannot approve it herself. Bob does, for
-exactly what was submitted. Then the worker dies half-way: were they sent or not? agentq does not
+Invoices must not be sent twice. A coordinator submits the task, and nobody approves it in that name.
+Bob does in his own, for exactly what was submitted. (Where `four_eyes` is set, he could not approve
+what he had submitted himself.) Then the worker dies half-way: were they sent or not? agentq does not
 guess. It asks a person, and Bob, who has looked, says that it is done.
 """
 
@@ -26,16 +27,15 @@ def main() -> None:
         task = queue.submit(
             id="task-invoices",
             to="accountant",
-            from_="ann",
             instructions="Send the invoices of November.",
             irreversible=True,
         )
         print(f"submitted: {task.state}, waits for an approval")
 
         try:
-            queue.approve(task.id, by="ann")
+            queue.approve(task.id, by="coordinator")
         except Refused as refusal:
-            print(f"ann: {refusal.cause}")
+            print(f"coordinator: {refusal.cause}")
         print(f"bob approves: {queue.approve(task.id, by='bob').state}")
 
         claim = queue.claim("accountant")

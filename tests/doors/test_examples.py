@@ -60,7 +60,7 @@ def test_submit_graph() -> None:
 
 def test_approval() -> None:
     said = run_example("approval.py")
-    assert "ann submitted task-invoices and cannot approve it" in said
+    assert "coordinator submitted task-invoices and cannot approve it" in said
     assert "now it is blocked: The attempt was interrupted." in said
     assert said.splitlines()[-1] == "bob has looked: complete, all were sent"
 
