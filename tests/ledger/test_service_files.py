@@ -18,7 +18,7 @@ from agentq.core.states import State
 from agentq.core.task import Spec, Task
 from agentq.ledger import service_access, service_decisions
 from agentq.settings import Settings
-from agentq.wiring import Parts, open_parts
+from agentq.wiring import Installation, open_installation
 
 ANN = access.person("ann")
 BOB = access.person("bob")
@@ -30,7 +30,7 @@ LEASE_MS = 60_000
 class Place:
     """A service with the parts behind it, and where its files lie."""
 
-    parts: Parts
+    parts: Installation
     files: Path
 
     @property
@@ -53,7 +53,7 @@ class Place:
 def place(tmp_path: Path) -> Iterator[Place]:
     files = tmp_path / "files"
     settings = Settings(f"sqlite:///{tmp_path / 'ledger.db'}", str(files), "the test")
-    parts = open_parts(settings, create=True)
+    parts = open_installation(settings, create=True)
     yield Place(parts, files)
     parts.close()
 

@@ -57,10 +57,10 @@ class Queue(Speaking):
         self,
         url: str | None = None,
         *,
-        parts: Installation | None = None,
+        installation: Installation | None = None,
         who: Principal | None = None,
     ) -> None:
-        super().__init__(parts or open_installation(load_settings(url)), who)
+        super().__init__(installation or open_installation(load_settings(url)), who)
         self.heartbeats = Heartbeats(self)
         self.holder = default_holder()
 
@@ -70,7 +70,7 @@ class Queue(Speaking):
 
         `sqlite://:memory:` gives one that ends with the program, for tests and examples.
         """
-        return cls(parts=open_installation(load_settings(url), create=True))
+        return cls(installation=open_installation(load_settings(url), create=True))
 
     def __enter__(self) -> Self:
         return self

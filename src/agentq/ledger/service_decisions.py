@@ -45,7 +45,9 @@ class Decisions(Custody):
         own = (
             who.kind is PrincipalKind.PERSON
             and who.name == task.spec.sender
-            and approves_own(who.name, task, self._views.limits(), four_eyes=self._parts.four_eyes)
+            and approves_own(
+                who.name, task, self._views.limits(), four_eyes=self._resources.four_eyes
+            )
         )
         return self._ledger.tell(key, Approve(who.name, digest, who.how, own))
 
