@@ -121,6 +121,7 @@ class AgentqSide(Side):
         self.submit_batch(self.new_tasks(PATTERN_TASKS))
         self._drain_in_batches(PATTERN_TASKS, 100)
         copies = max(1, count // PATTERN_TASKS - 1)
+        self._queue.last_position()  # by then every event has its place in the log
         if self._on_postgres:
             return multiply_postgres(self.place.url, copies)
         return multiply_sqlite(self.place.sqlite_file, copies)
