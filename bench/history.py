@@ -14,6 +14,8 @@ import psycopg
 
 PATTERN_TASKS = 1_000
 TABLES = ("specs", "tasks", "events")
+#: On PostgreSQL events have their places in the log in a table of their own.
+POSTGRES_TABLES = (*TABLES, "log")
 
 #: What a copy has of its own; everything else it shares with its pattern.
 SHIFTED = {
@@ -69,6 +71,7 @@ def multiply_postgres(url: str, copies: int) -> int:
     with psycopg.connect(url, autocommit=True) as database:
         # Speed of building is not what is measured; the checkpoint before each row writes it out.
         database.execute("set synchronous_commit = off")
+        database.execute("set search_path = agentq")
 
         def one(query: str) -> int:
             row = database.execute(query).fetchone()
@@ -76,9 +79,11 @@ def multiply_postgres(url: str, copies: int) -> int:
 
         sizes = {
             "tasks": one("select max(key) from tasks"),
-            "events": one("select max(position) from events"),
+            "events": one("select max(position) from log"),
         }
-        for table in TABLES:
+        if one("select count(*) from unnumbered"):
+            raise RuntimeError("the pattern has events without a place in the log")
+        for table in POSTGRES_TABLES:
             found = database.execute(
                 "select attname from pg_attribute"
                 " where attrelid = %s::regclass and attnum > 0 and not attisdropped",
@@ -86,7 +91,7 @@ def multiply_postgres(url: str, copies: int) -> int:
             )
             columns = [row[0] for row in found]
             database.execute(copying(table, columns, sizes, series).encode())
-        database.execute("update head set position = (select max(position) from events)")
+        database.execute("update head set position = (select max(position) from log)")
         database.execute("select setval('task_keys', (select max(key) from tasks))")
         # As autovacuum would have done long before a history grew so long.
         database.execute("vacuum analyze")

@@ -3,10 +3,10 @@
     agentq init
     python approval.py
 
-Invoices must not be sent twice. A coordinator submits the task, and nobody approves it in that name.
-Bob does in his own, for exactly what was submitted. (Where `four_eyes` is set, he could not approve
-what he had submitted himself.) Then the worker dies half-way: were they sent or not? agentq does not
-guess. It asks a person, and Bob, who has looked, says that it is done.
+Invoices must not be sent twice. A coordinator submits the task, and nobody approves it in that
+name. Bob does in his own, for exactly what was submitted. (Where `four_eyes` is set, he could not
+approve what he had submitted himself.) Then the worker dies half-way: were they sent or not? agentq
+does not guess. It asks a person, and Bob, who has looked, says that it is done.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from agentq.core.errors import Unavailable
 from agentq.settings import MEMORY, Settings
@@ -242,11 +242,6 @@ def open_installation(
     installation = Installation(settings, chance, create=create)
     assert installation.store is not None
     return installation
-
-
-#: The names of before, for callers that still use them.
-Parts: TypeAlias = Installation
-open_parts = open_installation
 
 
 class Database:

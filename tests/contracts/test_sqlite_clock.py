@@ -15,7 +15,7 @@ from agentq.client.queue import Queue
 from agentq.core.states import State
 from agentq.settings import Settings
 from agentq.stores.sqlite_clock import CONFIRM_MS, STALE_MS, AgreedClock, ledger_clock
-from agentq.wiring import Parts
+from agentq.wiring import Installation
 
 HOUR_MS = 3600 * 1000
 NOON = 1_800_000_000_000
@@ -153,9 +153,9 @@ real, ahead = time.time_ns, int(sys.argv[2]) * 1_000_000
 time.time_ns = lambda: real() + ahead
 from agentq.client.queue import Queue
 from agentq.settings import Settings
-from agentq.wiring import Parts
-with Queue(parts=Parts(Settings(f"sqlite:///{sys.argv[1]}/ledger.db", f"{sys.argv[1]}/files", "")))\
-        as queue:
+from agentq.wiring import Installation
+settings = Settings(f"sqlite:///{sys.argv[1]}/ledger.db", f"{sys.argv[1]}/files", "")
+with Queue(installation=Installation(settings)) as queue:
     ended = queue.tick()
     claim = queue.claim("w")
     queue.submit("other", "its own work still gets done")
@@ -170,7 +170,7 @@ def test_a_process_with_a_clock_hours_ahead_ends_no_live_lease(
 ) -> None:
     url = f"sqlite:///{tmp_path}/ledger.db"
     with Queue(
-        parts=Parts(Settings(url, str(tmp_path / "files"), "the test"), create=True)
+        installation=Installation(Settings(url, str(tmp_path / "files"), "the test"), create=True)
     ) as queue:
         task = queue.submit("w", "takes a while")
         claim = queue.claim("w", lease=60)

@@ -31,7 +31,7 @@ from agentq.core.task import (
     Task,
 )
 from agentq.core.validate import check_spec
-from agentq.core.words import check_trigger
+from agentq.core.words import check_comment, check_trigger
 from tests.core.building import NOW, a_spec, claimed, submitted, then
 
 WHOLE_MAX = 2**63 - 1
@@ -189,6 +189,13 @@ def test_whoever_speaks_has_a_name_of_one_line(name: str) -> None:
     # What they say need not be one line, nor anything at all.
     check_trigger(t.Comment("boss", name))
     check_trigger(t.Cancel("boss", name))
+
+
+def test_a_comment_says_something() -> None:
+    check_comment("x")
+    for nothing in ("", " \n"):
+        with pytest.raises(Invalid, match="needs some text"):
+            check_comment(nothing)
 
 
 @pytest.mark.parametrize("text", ["nul\x00", "caf\udce9", "é\x00"])

@@ -20,7 +20,7 @@ from agentq.delivery.rabbitmq import dead_messages
 from agentq.delivery.rabbitmq.consumer import RabbitConsumer
 from agentq.delivery.rabbitmq.publisher import RabbitPublisher
 from agentq.settings import Settings
-from agentq.wiring import Parts
+from agentq.wiring import Installation
 from tests.daemon.ups import several_ups
 from tests.daemon.watching import until
 from tests.servers.rabbitmq import RabbitServer
@@ -36,7 +36,7 @@ def queue(ledger_url: str, broker_url: str, tmp_path: Path) -> Iterator[Queue]:
         f'[broker]\nurl = "{broker_url}"\n'
     )
     settings = Settings(ledger_url, str(tmp_path / "files"), "the test", broker=broker_url)
-    with Queue(parts=Parts(settings, create=True)) as opened:
+    with Queue(installation=Installation(settings, create=True)) as opened:
         opened.prepare_broker(["w"])
         yield opened
 

@@ -15,7 +15,7 @@ from agentq.core.errors import Damaged
 from agentq.core.states import State
 from agentq.delivery.rabbitmq import dead_messages
 from agentq.settings import Settings
-from agentq.wiring import Parts
+from agentq.wiring import Installation
 from tests.daemon.talking import ROLE, Talker, ingesting, talking
 from tests.daemon.watching import until
 
@@ -27,7 +27,7 @@ def queue(broker_url: str, tmp_path: Path) -> Iterator[Queue]:
     settings = Settings(
         f"sqlite:///{tmp_path}/ledger.db", str(tmp_path / "files"), "the test", broker=broker_url
     )
-    with Queue(parts=Parts(settings, create=True)) as opened:
+    with Queue(installation=Installation(settings, create=True)) as opened:
         opened.prepare_broker([ROLE])
         yield opened
 

@@ -16,7 +16,7 @@ from agentq.core.states import State
 from agentq.daemon import filing
 from agentq.delivery.rabbitmq import dead_messages
 from agentq.settings import Settings
-from agentq.wiring import Parts
+from agentq.wiring import Installation
 from tests.daemon.talking import ROLE, Talker, ingesting, talking
 from tests.daemon.watching import until
 from tests.servers.rabbitmq import RabbitServer
@@ -31,7 +31,7 @@ def installed(tmp_path: Path, broker_url: str, root: str, **options: str) -> Ite
         f"sqlite:///{tmp_path}/ledger.db", root, "the test", broker=broker_url,
         artifacts_options=options, local=str(tmp_path),
     )  # fmt: skip
-    with Queue(parts=Parts(settings, create=True)) as opened:
+    with Queue(installation=Installation(settings, create=True)) as opened:
         opened.prepare_broker([ROLE])
         yield opened
 

@@ -24,7 +24,7 @@ from agentq.delivery.rabbitmq.consumer import RabbitConsumer
 from agentq.delivery.rabbitmq.publisher import RabbitPublisher
 from agentq.delivery.rabbitmq.tap import Tap
 from agentq.settings import Settings
-from agentq.wiring import Parts
+from agentq.wiring import Installation
 from tests.daemon.ups import several_ups
 from tests.daemon.watching import until
 
@@ -160,7 +160,7 @@ def installation(folder: Path, ledger_url: str, broker_url: str) -> Queue:
         '[artifacts]\nroot = "files"\n[roles.w]\ncommand = ["true"]\nslots = 2\n'
     )
     settings = Settings(ledger_url, str(folder / "files"), "the test")
-    queue = Queue(parts=Parts(settings, create=True))
+    queue = Queue(installation=Installation(settings, create=True))
     queue.installation.ledger.open_lanes("delivery", "reply")
     return queue
 

@@ -37,7 +37,7 @@ def queue(ledger_url: str, tmp_path: Path) -> Iterator[Queue]:
         f'[ledger]\nurl = "{ledger_url}"\n[artifacts]\nroot = "files"\n'
     )
     settings = Settings(ledger_url, str(tmp_path / "files"), "the test")
-    with Queue(parts=open_installation(settings, create=True)) as opened:
+    with Queue(installation=open_installation(settings, create=True)) as opened:
         yield opened
 
 

@@ -28,7 +28,7 @@ from agentq.daemon.loop import Loop
 from agentq.daemon.up import Daemon
 from agentq.delivery.rabbitmq import RabbitPublisher
 from agentq.settings import read_file
-from agentq.wiring import Parts
+from agentq.wiring import Installation
 from tests.delivery.letters import stranger
 from tests.delivery.users import PASSWORD, made_by
 from tests.doors.conftest import PROGRAM, clean_environment, run_program
@@ -87,7 +87,7 @@ def queue(tmp_path: Path, rabbitmq_url: str) -> Iterator[Queue]:
 @contextmanager
 def installed(folder: Path, broker: str) -> Iterator[Queue]:
     run_program("init", "--broker", broker, cwd=folder).ok()
-    with Queue(parts=Parts(read_file(folder / "agentq.toml"))) as queue:
+    with Queue(installation=Installation(read_file(folder / "agentq.toml"))) as queue:
         queue.prepare_broker([ROLE])
         yield queue
 

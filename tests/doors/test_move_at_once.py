@@ -25,7 +25,7 @@ from agentq.client.moving_settings import replaced
 from agentq.client.moving_undo import undo
 from agentq.core.errors import AgentqError, Conflict, Refused, Unavailable
 from agentq.settings import Settings, load_settings
-from agentq.wiring import open_copy, open_parts
+from agentq.wiring import open_copy, open_installation
 from tests.doors.conftest import clean_environment, run_here
 
 #: Steps after which only the new ledger counts.
@@ -42,7 +42,7 @@ class Ledgers:
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def move(self, step: Callable[[str], None] = lambda done: None) -> None:
-        parts = open_parts(self.old)
+        parts = open_installation(self.old)
         try:
             move(parts, self.new, force_release=True, step=step)
         finally:
@@ -51,7 +51,7 @@ class Ledgers:
     def submit(self, settings: Settings) -> bool:
         """Whether a task was accepted there."""
         name = f"task-{next(self.numbers)}"
-        with Queue(parts=open_parts(settings)) as queue:
+        with Queue(installation=open_installation(settings)) as queue:
             try:
                 queue.submit(to="builder", instructions="x", id=name)
             except Unavailable:
@@ -61,11 +61,11 @@ class Ledgers:
 
     def claim(self) -> None:
         """What may be claimed in the old one is in progress from now on."""
-        with Queue(parts=open_parts(self.old)) as queue, suppress(Unavailable):
+        with Queue(installation=open_installation(self.old)) as queue, suppress(Unavailable):
             queue.claim("builder", holder="ada")
 
     def ids(self, settings: Settings) -> set[str]:
-        with Queue(parts=open_parts(settings)) as queue:
+        with Queue(installation=open_installation(settings)) as queue:
             return {task.id for task, _ in tasks_of(queue.service)}
 
     def is_open(self, settings: Settings) -> bool:
@@ -93,7 +93,7 @@ class Ledgers:
         self.move()
         assert self.check() is self.new
         assert not self.submit(self.old) and self.submit(self.new)
-        with Queue(parts=open_parts(self.new)) as queue:
+        with Queue(installation=open_installation(self.new)) as queue:
             assert all(found == [] for _, found in queue.installation.views.verify())
 
 
@@ -207,7 +207,7 @@ from dataclasses import replace
 from agentq.client import moving
 from agentq.settings import load_settings
 from agentq.stores import copying_postgres, copying_sqlite
-from agentq.wiring import open_parts
+from agentq.wiring import open_installation
 
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -221,7 +221,7 @@ def step(done):
 if len(sys.argv) > 4:
     setattr(copying_sqlite.SqliteCopy, sys.argv[4], die)
 old = load_settings()
-moving.move(open_parts(old), replace(old, url=sys.argv[2]), step=step)
+moving.move(open_installation(old), replace(old, url=sys.argv[2]), step=step)
 """
 
 
@@ -317,7 +317,7 @@ class TestWhatIsLeft:
                 path.unlink()
         there = ledgers.acknowledged
         ledgers.acknowledged = set()
-        open_parts(ledgers.old, create=True).close()
+        open_installation(ledgers.old, create=True).close()
         assert ledgers.submit(ledgers.old)
         with pytest.raises(Conflict, match="whole copy"):
             ledgers.move()
@@ -347,7 +347,7 @@ class TestAtOnce:
         trouble: list[AgentqError] = []
 
         def submit_on(name: str) -> None:
-            with Queue(parts=open_parts(ledgers.old)) as queue:
+            with Queue(installation=open_installation(ledgers.old)) as queue:
                 for number in itertools.count():
                     task_id = f"{name}-{number}"
                     try:

@@ -14,7 +14,7 @@ from agentq.client.moving_files import Files
 from agentq.contracts.artifacts import LivePart
 from agentq.core.errors import Conflict, Unavailable
 from agentq.settings import load_settings
-from agentq.wiring import open_parts
+from agentq.wiring import open_installation
 from tests.doors.conftest import run_here
 from tests.servers.seaweed import SeaweedServer
 
@@ -140,7 +140,7 @@ class TestWhichPlaceCounts:
                     claim = queue.claim_task("task-waits", holder="bob")
                     claim.complete(summary="later", result=b"newer\n")
 
-        parts = open_parts(old)
+        parts = open_installation(old)
         try:
             with pytest.raises(Conflict, match=f"files are in {worked}/.agentq: that") as refused:
                 move(parts, replace(new, artifacts_root=str(worked / "B")), step=overtake)

@@ -25,7 +25,7 @@ from agentq.core.errors import Conflict, Refused, Unavailable
 from agentq.delivery.rabbitmq import RabbitMailbox, RabbitPublisher
 from agentq.delivery.rabbitmq.connection import HEARTBEAT_SECONDS, Link, read_url
 from agentq.settings import read_file
-from agentq.wiring import Parts
+from agentq.wiring import Installation
 from tests.doors.conftest import PROGRAM, clean_environment, run_program
 from tests.servers.rabbitmq import RabbitServer
 
@@ -51,7 +51,7 @@ def as_user(home: Path, broker: str = "") -> Iterator[Queue]:
     settings = read_file(home / "agentq.toml")
     if broker:
         object.__setattr__(settings, "broker", broker)
-    with Queue(parts=Parts(settings, create=True)) as opened:
+    with Queue(installation=Installation(settings, create=True)) as opened:
         yield opened
 
 

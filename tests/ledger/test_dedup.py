@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 import pytest
 
-from agentq.core.errors import Conflict, NotFound
+from agentq.core.errors import Conflict, Invalid, NotFound
 from agentq.core.states import State
 from agentq.core.task import Spec
 from agentq.core.triggers import FailureKind
 from agentq.ledger.submit import DEDUP_MS, Submitted
+from agentq.stores.sqlite_rows import SqliteTx
 from tests.ledger.conftest import Desk, open_desk
 
 KEYED = Spec("task-1", "worker", title="Fix it", idempotency_key="order-7")
@@ -252,3 +254,35 @@ def test_cleaning_up_goes_page_by_page(desk: Desk) -> None:
     gone: list[str] = []
     assert desk.ledger.prune(desk.clock.now + 1, gone.append, limit=10) == 25
     assert len(set(gone)) == 25
+
+
+def test_an_id_that_was_made_up_is_taken_by_its_body_all_the_same(desk: Desk) -> None:
+    # Given a task whose id nobody chose, so nobody remembers it by that,
+    spec = Spec("made-up", "worker", instructions="this")
+    desk.ledger.submit([spec], {"made-up"})
+    # when somebody chooses that very id, then other words conflict, and the same give it.
+    with pytest.raises(Conflict, match="taken by a task with another body"):
+        desk.ledger.submit([Spec("made-up", "worker", instructions="that")])
+    (found,) = desk.ledger.submit([spec])
+    assert (found.task.id, found.created) == ("made-up", False)
+
+
+def test_a_dependency_that_is_pruned_while_it_is_looked_up_is_looked_up_again(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a look that still sees a task which is gone when it is locked,
+    keys, looks = SqliteTx.keys, []
+
+    def sees_a_ghost(tx: SqliteTx, ids: Collection[str]) -> dict[str, int]:
+        found = keys(tx, ids)
+        if "ghost" in ids:
+            looks.append(ids)
+            if len(looks) == 1:
+                return {**found, "ghost": 12_345}
+        return found
+
+    monkeypatch.setattr(SqliteTx, "keys", sees_a_ghost)
+    # then it is looked for again, and found missing.
+    with pytest.raises(Invalid, match="do not exist: ghost"):
+        desk.submit("task-1", after=("ghost",))
+    assert len(looks) == 2

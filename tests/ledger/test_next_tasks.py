@@ -184,3 +184,21 @@ def test_many_families_at_once(desk: Desk) -> None:
     done = desk.ledger.tell_many([(each.key, t.Report(1, "done")) for each in held])
     assert not any(isinstance(each, AgentqError) for each in done)
     assert sorted(desk.claim(20)) == sorted(f"p{n}.1" for n in range(10))
+
+
+def test_a_key_of_what_comes_next_stands_for_it_unless_it_stands_for_another(desk: Desk) -> None:
+    # Given two tasks to come, one with a key that is new, one with a key that is taken,
+    desk.submit("other", idempotency_key="taken")
+    fresh = Spec("build.1", "worker", idempotency_key="fresh")
+    second = Spec("build.2", "worker", idempotency_key="taken")
+    chained(desk, fresh, second)
+    desk.complete("build")
+    assert desk.states("build.1", "build.2") == [State.READY, State.READY]
+    # then the first key gives the task that came of it,
+    again = Spec("made-up", "worker", idempotency_key="fresh", parent="build")
+    (found,) = desk.ledger.submit([again], {"made-up"})
+    assert (found.task.id, found.created) == ("build.1", False)
+    # and the second goes on to stand for the other.
+    again = Spec("made-up", "worker", idempotency_key="taken")
+    (found,) = desk.ledger.submit([again], {"made-up"})
+    assert (found.task.id, found.created) == ("other", False)

@@ -281,13 +281,32 @@ def test_what_live_tasks_refer_to_is_looked_up_page_by_page(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pruning, "_PAGE", 2)
-    for number in range(5):
-        desk.submit(f"parent-{number}")
-        desk.complete(f"parent-{number}")
-        desk.submit(f"child-{number}", after=(f"parent-{number}",), review=True)
+    names = [f"{number}" for number in range(5)]
+    for name in names:
+        desk.submit(f"old-{name}")
+        desk.complete(f"old-{name}")
+        desk.submit(f"new-{name}", next=(Spec(f"next-{name}", "worker", after=(f"old-{name}",)),))
     desk.submit("free")
     desk.complete("free")
     assert prune(desk) == ["free"]
+    assert all(desk.state(f"old-{name}") is State.COMPLETE for name in names)
+
+
+def test_orders_behind_a_store_that_is_away_wait_untouched(desk: Desk) -> None:
+    # Given four orders of which one task each could not be removed,
+    files = finished(desk, 8)
+    files.broken = {f"task-{number}" for number in (0, 2, 4, 6)}
+    with pytest.raises(FilesLeft):
+        desk.ledger.prune(desk.clock.now + 1, files.remove, limit=2)
+    assert files.there == files.broken
+    # when the next attempt fails three times in a row, then the fourth is not even tried.
+    files.tried = []
+    with pytest.raises(FilesLeft):
+        desk.ledger.prune(desk.clock.now + 1, files.remove)
+    assert files.tried == ["task-0", "task-2", "task-4"]
+    files.broken = set()
+    desk.ledger.prune(desk.clock.now + 1, files.remove)
+    assert files.there == set()
 
 
 def test_a_store_that_is_away_is_not_asked_for_every_task(desk: Desk) -> None:

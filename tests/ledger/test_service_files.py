@@ -18,7 +18,7 @@ from agentq.core.states import State
 from agentq.core.task import Spec, Task
 from agentq.ledger import service_access, service_decisions
 from agentq.settings import Settings
-from agentq.wiring import Parts, open_parts
+from agentq.wiring import Installation, open_installation
 
 ANN = access.person("ann")
 BOB = access.person("bob")
@@ -30,7 +30,7 @@ LEASE_MS = 60_000
 class Place:
     """A service with the parts behind it, and where its files lie."""
 
-    parts: Parts
+    parts: Installation
     files: Path
 
     @property
@@ -53,7 +53,7 @@ class Place:
 def place(tmp_path: Path) -> Iterator[Place]:
     files = tmp_path / "files"
     settings = Settings(f"sqlite:///{tmp_path / 'ledger.db'}", str(files), "the test")
-    parts = open_parts(settings, create=True)
+    parts = open_installation(settings, create=True)
     yield Place(parts, files)
     parts.close()
 
@@ -181,6 +181,10 @@ def test_a_result_that_is_damaged_keeps_no_other_from_being_published(
     found = service.publish_results(SYSTEM)
     assert (found.published, found.failed) == (1, 1)
     assert [task_id for task_id, _ in found.reasons] == ["bad"]
+    # It is tried again later, and complained of once.
+    service._store._writer.execute("UPDATE outbox SET due_at = 0")
+    again = service.publish_results(SYSTEM)
+    assert (again.published, again.failed, again.reasons) == (0, 1, ())
 
 
 def test_files_that_are_not_what_they_were_are_found(place: Place) -> None:
@@ -223,3 +227,72 @@ def test_keys_of_claimed_tasks_are_not_remembered_without_end(
     # Whoever was forgotten is looked up.
     assert place.service.complete(WORKER, "task-0", 1, "done").state is State.COMPLETE
     assert place.service.complete(WORKER, "task-24", 1, "done").state is State.COMPLETE
+
+
+# -- looking at all of it ----------------------------------------------------------------------
+
+
+def test_every_task_comes_with_its_files_page_by_page(place: Place) -> None:
+    service = place.service
+    for number in range(3):
+        place.claimed(f"task-{number}")
+        service.put_artifacts(WORKER, f"task-{number}", 1, [("log.txt", b"x")])
+    found, cursor = [], 0
+    while True:
+        page, cursor = service.task_files(ANN, cursor, 2)
+        if not page:
+            break
+        found += [(task.id, [file.name for file in files]) for task, files in page]
+    assert found == [(f"task-{number}", ["log.txt"]) for number in range(3)]
+    assert cursor == 0
+
+
+def test_files_that_could_not_be_removed_are_counted(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = place.service
+    for name in ("task-1", "task-2"):
+        place.claimed(name)
+        service.complete(WORKER, name, 1, "done")
+    assert service.files_to_remove(ANN) == 0
+
+    def away(task_id: str) -> None:
+        raise Unavailable("The disk is away.", "Wait.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(service._artifacts, "remove", away)
+        with pytest.raises(Unavailable):
+            service.prune(ANN, service.now() + 1_000)
+    assert service.files_to_remove(ANN) == 2
+    service.prune(ANN, service.now() + 1_000)
+    assert service.files_to_remove(ANN) == 0
+
+
+def test_what_tasks_took_beside_their_work(place: Place) -> None:
+    place.claimed("task-1")
+    place.service.complete(WORKER, "task-1", 1, "done")
+    place.claimed("task-2")
+    found = place.service.overhead(ANN, ["task-1"])
+    assert (found.tasks, found.attempts, found.path) == (1, 1, ("task-1",))
+
+
+def test_a_file_that_was_recorded_before_outlives_the_attempt(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, service = place.claimed(), place.service
+    service.put_artifacts(WORKER, task.id, 1, [("log.txt", b"same")])
+    put = service._artifacts.put
+
+    def put_and_lose(*words: Any, **named: Any) -> Any:
+        stored = put(*words, **named)
+        if service.task(ANN, task.id).state is State.IN_PROGRESS:
+            service.cancel(BOB, task.id)
+        return stored
+
+    # When an attempt that is cancelled just then stores it again, with something new beside it,
+    monkeypatch.setattr(service._artifacts, "put", put_and_lose)
+    with pytest.raises(Stale):
+        service.put_artifacts(WORKER, task.id, 1, [("log.txt", b"same"), ("new.txt", b"x")])
+    # then what was recorded stays.
+    assert place.stored("log.txt") and not place.stored("new.txt")
+    assert place.problems() == []

@@ -90,6 +90,8 @@ DAMAGE: dict[str, str] = {
     "another trigger": "UPDATE events SET trigger = 'Tick' WHERE version = 5 AND key = ?",
     "an unknown trigger": "UPDATE events SET trigger = 'Wish' WHERE version = 5 AND key = ?",
     "another word": "UPDATE events SET data = replace(data, 'network', 'disk') WHERE key = ?",
+    "what was not allowed": "UPDATE events SET trigger = 'Requeue', data = '{\"by\":\"eve\"}'"
+    " WHERE version = 2 AND key = ?",
     "garbage for an event": "UPDATE events SET data = '{' WHERE version = 5 AND key = ?",
     "an event of an unknown state": "UPDATE events SET state = 99 WHERE version = 5 AND key = ?",
 }

@@ -16,7 +16,7 @@ import pytest
 from agentq.client.queue import Queue
 from agentq.core.states import State
 from agentq.settings import read_file
-from agentq.wiring import Parts
+from agentq.wiring import Installation
 from tests.servers.island import Island, IslandUnavailable
 from tests.servers.missing import go_without
 from tests.servers.postgres import PostgresServer
@@ -83,7 +83,7 @@ def test_a_cut_worker_is_replaced_and_fenced_out(
             f"amqp://guest:guest@{island.host}:{far_broker}{host}",
         )  # fmt: skip
         assert here.run("init").wait(30) == 0, (here.folder / "init.log").read_text()
-        queue = Queue(parts=Parts(read_file(here.folder / "agentq.toml")))
+        queue = Queue(installation=Installation(read_file(here.folder / "agentq.toml")))
         running = [here.run("up", "--no-workers"), there.run("worker", "w", island=island)]
         try:
             task = queue.submit(to="w", instructions="work")

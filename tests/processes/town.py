@@ -24,7 +24,7 @@ from agentq.contracts.service_values import Wanted
 from agentq.core.errors import Unavailable
 from agentq.core.states import State
 from agentq.settings import read_file
-from agentq.wiring import Parts
+from agentq.wiring import Installation
 from tests.processes.checker import Verdict, check
 from tests.servers.postgres import PostgresServer
 from tests.servers.rabbitmq import RabbitServer
@@ -169,7 +169,7 @@ def run_town(town: Town, plan: Plan, between: Callable[[int], None] = lambda kil
     chance = random.Random(plan.seed)
     incidents = plan.incidents()
     acknowledged: set[str] = set()
-    with Queue(parts=Parts(read_file(town.folder / "agentq.toml"))) as queue:
+    with Queue(installation=Installation(read_file(town.folder / "agentq.toml"))) as queue:
         for kind, count in (("daemon", DAEMONS), ("worker", WORKERS)):
             for _ in range(count):
                 town.bear(kind)

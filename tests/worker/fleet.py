@@ -17,7 +17,7 @@ from agentq.contracts.agent import Verdict
 from agentq.core import access
 from agentq.role_settings import RoleSettings, checked
 from agentq.settings import Settings
-from agentq.wiring import Parts
+from agentq.wiring import Installation
 from agentq.worker.attempt import Attempt, Desk
 from agentq.worker.environment import secrets_in
 from agentq.worker.processes import Nanny
@@ -60,7 +60,7 @@ class Fleet:
 
         who = access.worker(self.queue.holder, ROLE)
         with Nanny() as nanny:
-            queue = Queue(parts=self.queue.installation, who=who)
+            queue = Queue(installation=self.queue.installation, who=who)
             desk = Desk(
                 queue, nanny, Workspaces(self.folder / "workspaces"), ROLE, settings,
                 queue.installation.agent(settings.agent_name), self.environment, lines.tell,
@@ -100,5 +100,5 @@ def open_fleet(
     url = f"sqlite:///{folder}/ledger.db"
     settings = Settings(url, str(folder / "files"), "the test", broker=broker)
     surroundings = {"PATH": os.environ["PATH"], "HOME": str(folder)} | dict(environment or {})
-    with Queue(parts=Parts(settings, create=True)) as queue:
+    with Queue(installation=Installation(settings, create=True)) as queue:
         yield Fleet(folder, queue, surroundings, io.StringIO(), [])

@@ -74,7 +74,7 @@ def _make_ready(settings: Settings) -> Ready:
 
     check(principal_of(settings), Action.OPERATE, Relation.NONE)
     Path(settings.home).mkdir(parents=True, exist_ok=True)
-    with Queue(parts=open_installation(settings, create=True)) as queue:
+    with Queue(installation=open_installation(settings, create=True)) as queue:
         changed = _apply_limits(queue, settings)
         users: list[str] = []
         if settings.broker:

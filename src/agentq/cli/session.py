@@ -61,7 +61,7 @@ class Session:
         """For commands that submit and claim."""
         from agentq.client.queue import Queue
 
-        return Queue(parts=self.installation())
+        return Queue(installation=self.installation())
 
     def queue_when_there(self) -> Queue:
         """For commands that run until they are told to end, and are started with their servers: a

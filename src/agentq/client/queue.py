@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -57,10 +58,10 @@ class Queue(Speaking):
         self,
         url: str | None = None,
         *,
-        parts: Installation | None = None,
+        installation: Installation | None = None,
         who: Principal | None = None,
     ) -> None:
-        super().__init__(parts or open_installation(load_settings(url)), who)
+        super().__init__(installation or open_installation(load_settings(url)), who)
         self.heartbeats = Heartbeats(self)
         self.holder = default_holder()
 
@@ -70,7 +71,7 @@ class Queue(Speaking):
 
         `sqlite://:memory:` gives one that ends with the program, for tests and examples.
         """
-        return cls(parts=open_installation(load_settings(url), create=True))
+        return cls(installation=open_installation(load_settings(url), create=True))
 
     def __enter__(self) -> Self:
         return self
@@ -165,9 +166,9 @@ class Queue(Speaking):
         lease_ms = parse_duration(lease) * 1000 if lease is not None else 0
         self.tick_now_and_then()
 
-        def attempt() -> list[Task]:
-            return self.service.claim(self.who, role, n, name, lease_ms, provider, gated=gated)
-
+        attempt = partial(
+            self.service.claim, self.who, role, n, name, lease_ms, provider, gated=gated
+        )
         taken = attempt()
         if not taken and wait > 0:
             taken = self._claim_patiently(attempt, role, provider, wait)

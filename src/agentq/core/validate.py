@@ -105,10 +105,12 @@ _durations = attrgetter(*_DURATIONS)
 def _check_numbers(spec: Spec) -> None:
     durations = _durations(spec)
     if min(durations) < 0 or max(durations) > _YEARS_10 or not spec.lease_seconds:
-        for name, value in zip(_DURATIONS, durations, strict=True):
-            least = 1 if name == "lease_seconds" else 0
-            if not least <= value <= _YEARS_10:
-                raise Invalid(f"{name} must be from 1 s to 10 years, got {value}.")
+        name, value = next(
+            (name, value)
+            for name, value in zip(_DURATIONS, durations, strict=True)
+            if not (name == "lease_seconds") <= value <= _YEARS_10
+        )
+        raise Invalid(f"{name} must be from 1 s to 10 years, got {value}.")
     if not 1 <= spec.max_attempts <= 1000:
         raise Invalid(f"max_attempts must be from 1 to 1000, got {spec.max_attempts}.")
     if not (spec.after or spec.resources or spec.labels or spec.next):

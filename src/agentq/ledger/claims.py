@@ -318,10 +318,8 @@ def _apply_in_tree(work: Work, key: int, trigger: Spend | Report | Fail | Answer
         trigger, after = trees.answered(work, key, trigger)
     else:
         trigger, after = trees.charged(work, key, trigger)
-    version = work.task(key).version
-    task = work.apply(key, trigger)
-    if task.version != version:
-        trees.note(work, after)
+    task = work.apply(key, trigger)  # raises if it is refused, and then nothing was spent
+    trees.note(work, after)
     return task
 
 

@@ -24,6 +24,7 @@ from agentq.core.limits import (
     RoleLimits,
 )
 from agentq.core.states import TERMINAL
+from agentq.core.steps import fenced_out
 from agentq.core.task import Amounts, Spec, Task
 from agentq.core.triggers import (
     AddArtifact,
@@ -164,11 +165,19 @@ class Ledger:
             raise Invalid(f"A lease lasts 1 ms to a year, got {shortest} to {longest} ms.")
         return self.store.write(partial(claims.heartbeat, leases=leases))
 
-    def tell_many(self, items: Sequence[tuple[int, Trigger]]) -> list[Task | AgentqError]:
-        """Apply triggers in one transaction; each refused one gives its error instead of a task."""
+    def tell_many(
+        self, items: Sequence[tuple[int, Trigger]], fence: tuple[int, int] | None = None
+    ) -> list[Task | AgentqError]:
+        """Apply triggers in one transaction; each refused one gives its error instead of a task.
+
+        `fence` is the (key, epoch) of the attempt that speaks about other tasks, if one does.
+        """
 
         def change(tx: Tx) -> list[Task | AgentqError]:
             work = self._work(tx)
+            if fence is not None:
+                work.load(sorted({fence[0], *(key for key, _ in items)}))
+                fenced_out(work.task(fence[0]), fence[1])
             outcomes = claims.apply_all(work, items)
             work.finish()
             return outcomes
@@ -195,8 +204,8 @@ class Ledger:
         # A role with limits, one that nobody asked for lately, or nothing there: the usual way.
         return outcomes, held or self.claim(role, count, holder, lease_ms, provider)
 
-    def tell(self, key: int, trigger: Trigger) -> Task:
-        outcome = self.tell_many([(key, trigger)])[0]
+    def tell(self, key: int, trigger: Trigger, fence: tuple[int, int] | None = None) -> Task:
+        outcome = self.tell_many([(key, trigger)], fence)[0]
         if isinstance(outcome, AgentqError):
             raise outcome
         return outcome
@@ -283,13 +292,23 @@ class Ledger:
         check_comment(text)
         return self.tell(key, Comment(by, text, epoch))
 
-    def requeue(self, key: int, by: str, reason: str = "", how: str = "") -> Task:
+    def requeue(
+        self,
+        key: int,
+        by: str,
+        reason: str = "",
+        how: str = "",
+        fence: tuple[int, int] | None = None,
+    ) -> Task:
         """Open a dead letter again. It waits anew for those dependencies that are under way."""
 
         check_trigger(Requeue(by, reason))
 
         def change(tx: Tx) -> Task:
             work = self._work(tx)
+            if fence is not None:
+                work.load(sorted({fence[0], key}))
+                fenced_out(work.task(fence[0]), fence[1])
             work.load([key])
             parents = tx.tasks([parent for parent, child in tx.edges_of([key]) if child == key])
             under_way = tuple(

@@ -284,8 +284,6 @@ def release_names(tx: Tx, ids: Collection[str]) -> None:
 
 def taken_ids(tx: Tx, ids: Collection[str]) -> set[str]:
     """Which of these no new task may get: of tasks that are there, or deleted and remembered."""
-    if not ids:
-        return set()
     there = set(tx.keys(ids))
     return there | _remembered(tx, [each for each in ids if each not in there])
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _KEYS_MAX = 20_000
 
 
-class Parts(Protocol):
+class Resources(Protocol):
     """What a service is made of, each part opened when it is first asked for."""
 
     @property
@@ -43,22 +43,22 @@ class Parts(Protocol):
 class ServiceBase:
     """What all topics of the embedded service stand on."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        self._store = parts.store
+    def __init__(self, resources: Resources) -> None:
+        self._resources = resources
+        self._store = resources.store
         self._claimed_keys: dict[str, int] = {}
 
     @property
     def _views(self) -> Views:
-        return self._parts.views
+        return self._resources.views
 
     @property
     def _ledger(self) -> Ledger:
-        return self._parts.ledger
+        return self._resources.ledger
 
     @property
     def _artifacts(self) -> ArtifactStore:
-        return self._parts.artifacts
+        return self._resources.artifacts
 
     # -- access ----------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from agentq.core.triggers import (
     Reject,
     Resolution,
     Ruling,
+    Trigger,
     Verdict,
 )
 from agentq.core.words import check_comment
@@ -45,9 +46,11 @@ class Decisions(Custody):
         own = (
             who.kind is PrincipalKind.PERSON
             and who.name == task.spec.sender
-            and approves_own(who.name, task, self._views.limits(), four_eyes=self._parts.four_eyes)
+            and approves_own(
+                who.name, task, self._views.limits(), four_eyes=self._resources.four_eyes
+            )
         )
-        return self._ledger.tell(key, Approve(who.name, digest, who.how, own))
+        return self._decide(who, key, Approve(who.name, digest, who.how, own))
 
     def reject(self, who: Principal, ref: str, reason: str = "", *, changes: bool = False) -> Task:
         key, task = self._views.find(ref)
@@ -61,7 +64,7 @@ class Decisions(Custody):
                 " changed.",
                 "Changes can be asked for while a task is in review.",
             )
-        return self._ledger.tell(key, Reject(who.name, reason, who.how))
+        return self._decide(who, key, Reject(who.name, reason, who.how))
 
     def verdict(self, who: Principal, ref: str, ruling: Ruling, feedback: str = "") -> Task:
         key, task = self._views.find(ref)
@@ -69,7 +72,7 @@ class Decisions(Custody):
 
     def _judge(self, who: Principal, key: int, task: Task, ruling: Ruling, feedback: str) -> Task:
         self._check_task(who, Action.VERDICT, task)
-        judged = self._ledger.tell(key, Verdict(who.name, ruling, feedback, who.how))
+        judged = self._decide(who, key, Verdict(who.name, ruling, feedback, who.how))
         self._after_completion(judged)
         return judged
 
@@ -84,28 +87,38 @@ class Decisions(Custody):
         key, task = self._find(who, Action.ANSWER, ref)
         if extra_budget != NOTHING:
             self._check_task(who, Action.RAISE_BUDGET, task)
-        answered = self._ledger.tell(
-            key, Answer(who.name, text, Resolution(resolution), extra_budget, how=who.how)
-        )
+        said = Answer(who.name, text, Resolution(resolution), extra_budget, how=who.how)
+        answered = self._decide(who, key, said)
         self._after_completion(answered)
         return answered
 
     def cancel(self, who: Principal, ref: str, reason: str = "") -> Task:
         key, _ = self._find(who, Action.CANCEL, ref)
-        return self._ledger.tell(key, Cancel(who.name, reason, who.how))
+        return self._decide(who, key, Cancel(who.name, reason, who.how))
 
     def requeue(self, who: Principal, ref: str, reason: str = "") -> Task:
         key, _ = self._find(who, Action.REQUEUE, ref)
-        return self._ledger.requeue(key, who.name, reason, who.how)
+        return self._ledger.requeue(key, who.name, reason, who.how, self._fence(who))
 
     def comment(self, who: Principal, ref: str, text: str, epoch: int = 0) -> Task:
+        check_comment(text)
         if epoch:
             self._check_attempt(who, Action.COMMENT, ref, epoch)
             key = self._key(ref)
         else:
-            key, _ = self._find(who, Action.COMMENT, ref)
-        check_comment(text)
-        return self._ledger.tell(key, Comment(who.name, redact(text), epoch, who.how))
+            key, task = self._find(who, Action.COMMENT, ref)
+            if task.id == who.task_id:
+                epoch = who.epoch
+        return self._decide(who, key, Comment(who.name, redact(text), epoch, who.how))
+
+    def _decide(self, who: Principal, key: int, trigger: Trigger) -> Task:
+        return self._ledger.tell(key, trigger, self._fence(who))
+
+    def _fence(self, who: Principal) -> tuple[int, int] | None:
+        """An attempt that has lost its task decides nothing about any other either."""
+        if who.kind is not PrincipalKind.ATTEMPT:
+            return None
+        return self._key(who.task_id), who.epoch
 
     # -- roles, providers, budgets -----------------------------------------------------------------
 

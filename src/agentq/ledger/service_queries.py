@@ -61,7 +61,7 @@ class Queries(ServiceBase):
 
     def explain(self, who: Principal, ref: str) -> Explanation:
         key, _ = self._find(who, Action.READ, ref)
-        return self._views.explain(key, four_eyes=self._parts.four_eyes)
+        return self._views.explain(key, four_eyes=self._resources.four_eyes)
 
     def stats(self, who: Principal) -> Stats:
         self._check(who, Action.READ, "the counts of all tasks")

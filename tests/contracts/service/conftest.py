@@ -14,34 +14,34 @@ import pytest
 from agentq.contracts.service import Service
 from agentq.core.access import SYSTEM
 from agentq.settings import Settings
-from agentq.wiring import Parts, open_parts
+from agentq.wiring import Installation, open_installation
 
 WAYS = [pytest.param("sqlite"), pytest.param("postgres", marks=pytest.mark.postgres)]
 
 
 def open_way(
     request: pytest.FixtureRequest, way: str, folder: Path, *, four_eyes: bool = False
-) -> Parts:
+) -> Installation:
     if way == "postgres":
         url = str(request.getfixturevalue("fresh_postgres_url"))
     else:
         url = f"sqlite:///{folder / 'ledger.db'}"
     settings = Settings(url, str(folder / "files"), "the test", four_eyes=four_eyes)
-    return open_parts(settings, create=True)
+    return open_installation(settings, create=True)
 
 
 @pytest.fixture(params=WAYS)
 def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]:
     """An empty ledger; at the end its log still tells what its rows and files are."""
-    parts = open_way(request, str(request.param), tmp_path)
-    yield parts.service
-    assert [found for _, found in parts.service.verify(SYSTEM) if found] == []
-    parts.close()
+    opened = open_way(request, str(request.param), tmp_path)
+    yield opened.service
+    assert [found for _, found in opened.service.verify(SYSTEM) if found] == []
+    opened.close()
 
 
 @pytest.fixture(params=WAYS)
 def four_eyes(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]:
     """The same where nobody may approve what they submitted."""
-    parts = open_way(request, str(request.param), tmp_path, four_eyes=True)
-    yield parts.service
-    parts.close()
+    opened = open_way(request, str(request.param), tmp_path, four_eyes=True)
+    yield opened.service
+    opened.close()

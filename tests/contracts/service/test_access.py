@@ -11,7 +11,7 @@ from agentq.contracts.service import Service
 from agentq.contracts.service_values import AttemptLease, Completion, Wanted
 from agentq.core import access
 from agentq.core.access import Action, Principal
-from agentq.core.errors import Refused
+from agentq.core.errors import Refused, Stale
 from agentq.core.limits import RoleLimits
 from agentq.core.states import State
 from agentq.core.task import Amounts, Task
@@ -187,6 +187,31 @@ def test_its_children_are_its_own(service: Service) -> None:
     with pytest.raises(Refused, match=r"does not hold|no longer|at attempt"):
         service.submit(agent, [spec("c4")])
     assert not service.tasks_by_id(ANN, ["c3", "c4"])
+
+
+def test_once_fenced_out_it_decides_nothing(service: Service) -> None:
+    """Neither about its descendants, nor about what it was granted; reading it may."""
+    own = claimed(service)
+    agent = attempt_at(own, *access.GRANTABLE)
+    service.submit(agent, [spec("child")])
+    blocked(service, "task-b")
+    failed(service, "task-f")
+    submit(service, "task-i", irreversible=True, sender="ann")
+    service.release(WORKER, own.id, own.epoch)
+    calls: list[Callable[[], Any]] = [
+        lambda: service.cancel(agent, "child"),
+        lambda: service.answer(agent, "task-b", "yes"),
+        lambda: service.requeue(agent, "task-f"),
+        lambda: service.approve(agent, "task-i"),
+        lambda: service.reject(agent, "task-i"),
+        lambda: service.comment(agent, "task-b", "late"),
+        lambda: service.comment(agent, own.id, "late"),
+    ]
+    for call in calls:
+        with pytest.raises(Stale):
+            call()
+    assert service.task(agent, "child").state is State.READY
+    assert len(service.history(ANN, own.id)) == 3
 
 
 # -- grants ----------------------------------------------------------------------------------------
