@@ -13,14 +13,14 @@ import pytest
 
 from agentq.contracts.copying import Fence
 from agentq.settings import load_settings
-from agentq.stores.copying import copied_tables
+from agentq.stores.copying import all_tables
 from agentq.wiring import open_copy
 from tests.doors.conftest import run_here, told
 from tests.servers.machine import NOBODY, as_nobody
 
 
 def alter(url: str, sql: str) -> None:
-    with psycopg.connect(url, autocommit=True) as connection:
+    with psycopg.connect(url, autocommit=True, options="-c search_path=agentq") as connection:
         connection.execute(sql.encode())
 
 
@@ -81,8 +81,9 @@ class TestWritable:
         alter(on_postgres, "CREATE TABLE theirs (n integer)")  # is nobody's business here
         role = f"looks_{os.getpid()}"
         alter(on_postgres, f"CREATE ROLE {role} LOGIN")
-        owned = ", ".join(sorted(set(copied_tables("postgres")) | {"head", "terms"}))
+        owned = ", ".join(all_tables("postgres"))
         try:
+            alter(on_postgres, f"GRANT USAGE ON SCHEMA agentq TO {role}")
             alter(on_postgres, f"GRANT SELECT ON {owned}, schema_migrations TO {role}")
             monkeypatch.setenv("AGENTQ_URL", on_postgres.replace("postgres@", f"{role}@"))
             found = told(status=7)["writable"]
@@ -132,7 +133,8 @@ class TestSessionsOfOthers:
             role = f"plain_{os.getpid()}"
             alter(on_postgres, f"CREATE ROLE {role} LOGIN")
             try:
-                alter(on_postgres, f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}")
+                alter(on_postgres, f"GRANT USAGE ON SCHEMA agentq TO {role}")
+                alter(on_postgres, f"GRANT ALL ON ALL TABLES IN SCHEMA agentq TO {role}")
                 alter(on_postgres, f"GRANT USAGE ON SEQUENCE task_keys TO {role}")
                 other.execute("SELECT 1")  # and stays in this transaction
                 monkeypatch.setenv("AGENTQ_URL", on_postgres.replace("postgres@", f"{role}@"))

@@ -26,7 +26,7 @@ class TestPostgres:
 
     def test_an_index_that_was_dropped(self, on_postgres: str) -> None:
         with psycopg.connect(on_postgres) as connection:
-            connection.execute("DROP INDEX tasks_due")
+            connection.execute("DROP INDEX agentq.tasks_due")
         found = told(status=7)["indexes"]
         assert found["status"] == "failed" and "tasks_due" in found["detail"]
 
@@ -46,12 +46,12 @@ class TestPostgres:
     ) -> None:
         monkeypatch.setattr(doctor_postgres, "DEAD_ROWS_MANY", 20)
         with psycopg.connect(on_postgres, autocommit=True) as connection:
-            connection.execute("ALTER TABLE outbox SET (autovacuum_enabled = off)")
+            connection.execute("ALTER TABLE agentq.outbox SET (autovacuum_enabled = off)")
             connection.execute(
-                "INSERT INTO outbox (key, version, number, lane, payload)"
+                "INSERT INTO agentq.outbox (key, version, number, lane, payload)"
                 " SELECT n, 1, 0, 'x', '' FROM generate_series(1, 100) AS n"
             )
-            connection.execute("DELETE FROM outbox")
+            connection.execute("DELETE FROM agentq.outbox")
             connection.execute("SELECT pg_stat_force_next_flush()")
         found = told()["dead rows"]
         assert found["status"] == "warning" and "outbox 100 of 100" in found["detail"]

@@ -86,8 +86,8 @@ def lacks_rights(facts: Mapping[str, str]) -> Check | None:
     return Check(
         "writable", "failed", f"this user lacks rights: {lacking}",
         "Let the owner of the tables give them; all that agentq needs: GRANT SELECT, INSERT,"
-        " UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO …; GRANT USAGE ON ALL SEQUENCES IN"
-        " SCHEMA public TO …",
+        " UPDATE, DELETE ON ALL TABLES IN SCHEMA agentq TO …; GRANT USAGE ON ALL SEQUENCES IN"
+        " SCHEMA agentq TO …; GRANT USAGE ON SCHEMA agentq TO …",
     )  # fmt: skip
 
 

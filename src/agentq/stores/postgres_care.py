@@ -84,6 +84,8 @@ ASKED = ("server_facts", "dead_rows", "oldest_transaction", "indexes")
 _COMMENT = re.compile(r"--.*$", re.MULTILINE)
 _INDEX = re.compile(r"^CREATE (?:UNIQUE )?INDEX (\w+)[^;]*", re.MULTILINE)
 _TABLE = re.compile(r"^CREATE TABLE (?:IF NOT EXISTS )?(\w+) \((.*?)^\)", re.MULTILINE | re.DOTALL)
+_CONSTRAINT = re.compile(r"^ALTER TABLE \w+ ADD CONSTRAINT (\w+)[^;]*", re.MULTILINE)
+_NAMED = re.compile(r"\b(TABLE|ON|CONCURRENTLY) (\w+)")
 _KEY = re.compile(r"^\s*(?:(\w+) .*)?\b(PRIMARY KEY|UNIQUE)\b(?: \((.*)\))?")
 _CHANGES = re.compile(r"\b(INSERT|UPDATE|DELETE) (?:INTO |FROM )?(\w+)")
 _KEY_NAMES = {"PRIMARY KEY": "{table}_pkey", "UNIQUE": "{table}_{column}_key"}
@@ -99,6 +101,8 @@ def wanted_indexes() -> dict[str, str]:
             wanted[found[1]] = " ".join(found[0].split())
         for table, columns in _TABLE.findall(plain):
             wanted.update(_keys(table, columns))
+        for found in _CONSTRAINT.finditer(plain):  # one that a later version made otherwise
+            wanted[found[1]] = " ".join(found[0].split())
     return wanted
 
 
@@ -130,11 +134,13 @@ def wanted_rights() -> set[str]:
 
 def _mending(found: Mapping[str, bool]) -> dict[str, str]:
     """What is wrong with the indexes, by name, and the statement that mends it."""
-    return {
+    wanted = {
         name: f"REINDEX INDEX CONCURRENTLY {name}" if name in found else statement
         for name, statement in sorted(wanted_indexes().items())
         if not found.get(name)
     }
+    # Whoever runs them does so in a session that knows nothing of the ledger's schema.
+    return {name: _NAMED.sub(rf"\1 {SCHEMA}.\2", made, 1) for name, made in wanted.items()}
 
 
 def facts(
