@@ -25,6 +25,7 @@ from agentq.stores.postgres import PostgresStore
 from agentq.stores.postgres_rows import Assumed, PostgresTx
 from agentq.stores.postgres_wire import Call, Lost, Wire
 from tests.contracts.conftest import Backend
+from tests.contracts.postgres_only import run_sql
 from tests.contracts.rows import add, hot, log, move, moved, stepped
 
 LEASE_MS = 60_000
@@ -149,6 +150,9 @@ MEDDLING: list[Callable[[Scene], None]] = [
 SAYING: dict[str, Callable[[Ledger, int], object]] = {
     "report": lambda ledger, key: ledger.report(key, Report(1, "done")),
     "report twice": lambda ledger, key: ledger.tell_many([(key, Report(1, "done"))] * 2),
+    "turn over": lambda ledger, key: ledger.turn_over(
+        [(key, Report(1, "done"))], "nobody", 1, "ann"
+    )[0],
     "progress": lambda ledger, key: ledger.progress(key, 1, 50, "half"),
     "spend": lambda ledger, key: ledger.spend(key, 1, Amounts(usd=0.5)),
     "fail": lambda ledger, key: ledger.fail(key, 1, "no"),
@@ -245,14 +249,27 @@ class TestOneExchange:
         scene = Scene.begin(backend, "task")
         asked.clear()
         scene.ours.report(scene.key, Report(1, "done"))
-        assert asked == [["begin", "save", "commit"]]
+        assert asked == [["save"]]
 
     def test_a_submission_is_one(self, backend: Backend, asked: list[list[str]]) -> None:
         ledger = ledger_on(backend)
         ledger.submit([Spec("first", "worker")], {"first"})
         asked.clear()
         ledger.submit([Spec("second", "worker")], {"second"})
-        assert asked == [["begin", "insert_tasks", "commit"]]
+        assert asked == [["insert_tasks"]]
+
+    @pytest.mark.parametrize("level", ["serializable", "repeatable read"])
+    def test_statements_by_themselves_only_where_they_see_what_was_committed(
+        self, backend: Backend, asked: list[list[str]], level: str
+    ) -> None:
+        """Elsewhere a transaction says for itself how it is isolated."""
+        database = backend.address.split("@/")[1].split("?", maxsplit=1)[0]
+        setting = f"ALTER DATABASE {database} SET default_transaction_isolation = '{level}'"
+        run_sql(backend.address, setting)
+        scene = Scene.begin(backend, "task")
+        asked.clear()
+        scene.ours.report(scene.key, Report(1, "done"))
+        assert asked == [["begin", "save", "commit"]]
 
     def test_only_tasks_in_progress_are_remembered(self, backend: Backend) -> None:
         store = backend.open()
@@ -385,7 +402,7 @@ class TestAnUnansweredCommit:
         def breaking(
             wire: Wire, calls: Sequence[Call], ahead: Sequence[Call] = ()
         ) -> list[list[Any]]:
-            if broken or named(calls)[-1] != "commit":
+            if broken or "save" not in named(calls):
                 return exchange(wire, calls, ahead)
             broken.append(named(calls))
             if applied:
@@ -395,7 +412,7 @@ class TestAnUnansweredCommit:
 
         monkeypatch.setattr(Wire, "exchange", breaking)
         assert scene.ours.report(scene.key, Report(1, "done")).state is State.COMPLETE
-        assert broken[0][:2] == ["begin", "save"], "nothing was locked before"
+        assert broken == [["save"]], "nothing was locked before"
         assert [e.event.version for e in log(scene.ours.store)] == [1, 2, 3]
 
     def test_is_called_unknown_if_the_server_stays_away(
@@ -411,7 +428,7 @@ class TestAnUnansweredCommit:
         def breaking(
             wire: Wire, calls: Sequence[Call], ahead: Sequence[Call] = ()
         ) -> list[list[Any]]:
-            if named(calls)[-1] == "commit":
+            if "save" in named(calls):
                 exchange(wire, calls)
             elif not runs:
                 return exchange(wire, calls, ahead)

@@ -16,6 +16,7 @@ from agentq.ledger.ledger import Ledger
 from agentq.stores import postgres_pool
 from agentq.stores.postgres import PostgresStore
 from agentq.stores.postgres_pool import Pool
+from agentq.stores.postgres_rows import PostgresTx
 from agentq.stores.postgres_wire import Call, Statement, Wire
 from tests.contracts.postgres_only import run_sql, store
 from tests.contracts.rows import add, hot, insert, log, move, new_row, role_id
@@ -82,6 +83,24 @@ class TestTheServersClock:
         decided = store.write(lambda tx: (tx.lock([key]), tx.now())[1])
         thread.join(30)
         assert decided >= released[0] - 1
+
+
+class TestDurability:
+    def setting(self, store: PostgresStore, *, durable: bool) -> str:
+        asked = Statement("x", "SELECT current_setting('synchronous_commit')")
+
+        def change(tx: Tx) -> str:
+            assert isinstance(tx, PostgresTx)
+            tx.next_wake()
+            return str(tx._wire.exchange([Call(asked, {})])[0][0][0])
+
+        return store.write(change, durable=durable)
+
+    def test_only_what_need_not_be_durable_does_not_wait_for_the_disk(
+        self, store: PostgresStore
+    ) -> None:
+        assert self.setting(store, durable=False) == "off"
+        assert self.setting(store, durable=True) == "on", "and nothing of it is left behind"
 
 
 class TestRefusals:

@@ -13,6 +13,7 @@ import pytest
 from agentq.contracts.store import COMPLETE, Tx
 from agentq.core.errors import Unavailable
 from agentq.core.task import Spec
+from agentq.core.triggers import Report
 from agentq.ledger.ledger import Ledger
 from agentq.stores.postgres import PostgresStore
 from agentq.stores.postgres_rows import PostgresTx
@@ -128,6 +129,24 @@ class TestGoingAway:
             cut_everybody_off(fresh_postgres_url)
             assert list(add(store, name)) == [name]
         assert [entry.task_id for entry in log(store)] == ["a", "b", "c"]
+
+    def test_a_connection_cut_before_its_wake_up_was_read(
+        self, store: PostgresStore, fresh_postgres_url: str
+    ) -> None:
+        """Nobody waits for what a wake-up answers; whoever speaks next finds the line dead."""
+        ledger = Ledger(store, lambda: 0.5)
+        for name in ("a", "b", "c"):
+            ledger.submit([Spec(name, "worker")], {name})
+            cut_everybody_off(fresh_postgres_url)
+        held = ledger.claim("worker", 9, "ann")
+        cut_everybody_off(fresh_postgres_url)
+        for each in held:
+            ledger.report(each.key, Report(1, "done"))
+            cut_everybody_off(fresh_postgres_url)
+        assert [(entry.task_id, entry.event.version) for entry in log(store)] == [
+            (name, version) for versions in ((1,), (2,), (3,)) for name in "abc"
+            for version in versions
+        ]  # fmt: skip
 
     def test_a_silent_client_does_not_keep_its_locks(self, store: PostgresStore) -> None:
         """The server is told to wait 20 s, once per transaction, and nothing is left behind."""
