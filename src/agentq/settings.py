@@ -110,7 +110,7 @@ class Attempt:
 def attempt_from_environment() -> Attempt | None:
     """The attempt this process runs in, if a worker started it."""
     task_id, epoch = os.environ.get("AGENTQ_TASK_ID", ""), os.environ.get("AGENTQ_EPOCH", "")
-    if not task_id or not epoch.isdigit():
+    if not task_id or not (epoch.isascii() and epoch.isdecimal() and len(epoch) < 19):
         return None
     return Attempt(
         task_id,
@@ -194,7 +194,7 @@ def read_file(file: Path) -> Settings:
             if isinstance(error, PermissionError)
             else "Check the file and its disk.",
         ) from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise Invalid(f"{file} cannot be read as TOML: {error}.", "Mend the file.") from error
     _only_known(plain, ("ledger", "artifacts", "broker", "retention", "access", "roles"), str(file))
     ledger, artifacts = plain.get("ledger", {}), plain.get("artifacts", {})
@@ -367,6 +367,6 @@ def _only_known(table: Any, known: tuple[str, ...], where: str) -> None:
 
 def _text(table: Mapping[str, Any], name: str, default: str, file: Path) -> str:
     value = table.get(name, default)
-    if not isinstance(value, str) or not value:
+    if not isinstance(value, str) or not value.strip() or "\x00" in value:
         raise Invalid(f"{name} in {file} must be a text, got {value!r}.")
     return value

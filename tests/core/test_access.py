@@ -205,3 +205,17 @@ def test_when_a_person_may_approve_what_they_submitted(
 ) -> None:
     task = submitted(requires_approval=True, **fields)
     assert access.approves_own(name, task, {"builder"}, four_eyes=four_eyes) is may
+
+
+def test_whoever_is_refused_is_named_as_what_they_are() -> None:
+    attempt = access.refusal(access.attempt("task-1", 2, "builder"), Action.APPROVE, "task-2")
+    assert attempt.cause.startswith("Attempt 2 of task-1 ")
+    coordinator = access.refusal(access.coordinator("planner"), Action.APPROVE, "task-2")
+    assert coordinator.cause.startswith("Coordinator planner ")
+
+
+def test_a_coordinator_may_be_granted_more() -> None:
+    granted = next(iter(GRANTABLE))
+    plain, trusted = access.coordinator("c"), access.coordinator("c", [granted])
+    assert (plain.grants, trusted.grants) == (frozenset(), frozenset({granted}))
+    assert GRANTABLE[granted] <= allowed(trusted, granted)

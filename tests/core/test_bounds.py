@@ -391,6 +391,13 @@ def test_what_is_left_of_a_day_counts_what_the_task_has_had() -> None:
     assert both.too_small_for(submitted(budget=Amounts(tokens=6)), NOTHING) != ""
 
 
+def test_what_is_left_of_a_day_is_compared_to_the_last_digit() -> None:
+    day = RoleLimits(daily=Amounts(usd=5e-9))
+    task = submitted(budget=Amounts(usd=3e-9))
+    assert day.too_small_for(task, Amounts(usd=2e-9)) == ""
+    assert day.too_small_for(task, Amounts(usd=3e-9)) != ""
+
+
 def test_amounts_add_up_without_drift() -> None:
     assert Amounts(0.1, 1, 2, 0.1).plus(Amounts(0.2, 3, 4, 0.2)) == Amounts(0.3, 4, 6, 0.3)
     assert Amounts(usd=1e-9).plus(Amounts(usd=1e-9)) == Amounts(usd=2e-9)

@@ -346,3 +346,7 @@ def test_an_answer_repeats_nothing_that_is_not_in_order() -> None:
 
 def test_an_envelope_travels_as_it_is_written() -> None:
     assert encode({"a": "é", "b": [1, None]}) == '{"a":"é","b":[1,null]}'.encode()
+
+
+def test_a_file_that_brings_its_text_needs_no_size() -> None:
+    assert File("a", "x") == File("a", "x", 0, "", "")

@@ -99,6 +99,94 @@ def test_any_words(home: Path, words: list[str], stdin: bytes) -> None:
         assert json.loads(answer.out)
 
 
+#: What nobody would type on purpose, and what a broken script hands over.
+ODD = [
+    "", " ", "-", "-1", "..", "../x", "/", "9" * 400, str(2**63), "1e400", "nan", "3651d",
+    "x" * 5_000, "a\nb",
+    "a\x00b", "\udcff", "\ud800", "\u202e\x1b[2J", "%s", "*", "=", "a=", "folder", "pipe",
+    "/dev/zero", "/dev/full", "binary", "--json", "sqlite://", "sqlite:///folder", "sqlite:///pipe",
+    "sqlite:///binary", "postgresql://[", "amqp://[", "s3://[",
+]  # fmt: skip
+#: The words that make each command do something.
+WHOLE = {
+    "submit": ["--to", "w", "--title", "x"], "claim": ["--as", "w"], "status": ["t0"],
+    "complete": ["t0"], "fail": ["t0", "--reason", "r"], "block": ["t0", "--reason", "r"],
+    "heartbeat": ["t0"], "progress": ["t0", "40"], "release": ["t0"], "approve": ["t0"],
+    "reject": ["t0"], "answer": ["t0", "x"], "cancel": ["t2"], "requeue": ["t2"],
+    "comment": ["t0", "x"], "wait": ["t0", "--timeout", "0"], "artifacts get": ["t0", "n"],
+    "artifacts put": ["t0", "task-file.md"], "artifacts link": ["t0", "n"],
+    "circuits open": ["p", "--for", "1h"], "limits": ["w"], "explain": ["t0"], "replay": ["t0"],
+    "prune": ["--older-than", "3650d", "--yes"], "dlq show": ["t2"], "logs": ["t0"],
+    "result": ["t0"], "db backup": ["copy.db"], "workspaces open": ["t0"],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def odd_home(home: Path) -> Path:
+    """With places that are no files."""
+    if not Path("pipe").exists():
+        os.mkfifo("pipe")
+        Path("folder").mkdir()
+        Path("binary").write_bytes(b"\xff\xfe\x00\x01")
+    return home
+
+
+@pytest.mark.parametrize(("path", "command"), ALL, ids=lambda each: str(each)[:40])
+def test_any_odd_value_of_any_option(
+    odd_home: Path, path: list[str], command: click.Command
+) -> None:
+    words = WHOLE.get(" ".join(path), [])
+    if path == ["wait"]:
+        path = ["wait", "--timeout", "0"]
+    for param in command.params:
+        for value in ODD:
+            if isinstance(param, click.Argument):
+                no_accident(run_here(*path, value))
+                no_accident(run_here(*path, *words[:1], value))
+            elif not getattr(param, "is_flag", False) and param.opts[0] not in WAITING:
+                no_accident(run_here(*path, *words, param.opts[0], value))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["AGENTQ_URL", "AGENTQ_EPOCH", "AGENTQ_TASK_ID", "AGENTQ_ACTOR", "AGENTQ_ARTIFACTS_ROOT",
+     "AGENTQ_HOME", "AGENTQ_TOKEN", "AGENTQ_ROLE", "AGENTQ_MAY", "AGENTQ_FOUR_EYES", "COLUMNS"],
+)  # fmt: skip
+def test_any_odd_variable(odd_home: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(odd_home / "data"))
+    for value in [*ODD, "²", "1"]:
+        if "\x00" in value or "\ud800" in value:
+            continue  # no variable holds that
+        for other in ("AGENTQ_TASK_ID", "AGENTQ_EPOCH"):
+            monkeypatch.setenv(other, "t0" if other == "AGENTQ_TASK_ID" else "1")
+        monkeypatch.setenv(name, value)
+        for words in (
+            ["list"], ["status", "t0"], ["submit", "--to", "w", "--title", "x"], ["comment", "hi"],
+            ["approve", "t0"], ["artifacts", "put", "t0", "task-file.md"], ["db", "status"],
+        ):  # fmt: skip
+            no_accident(run_here(*words))
+
+
+def test_any_odd_settings(odd_home: Path) -> None:
+    file = odd_home / "agentq.toml"
+    before = file.read_bytes()
+    places = ["ledger.url", "artifacts.root", "artifacts.endpoint", "broker.url", "retention.keep",
+              "roles.w.agent", "roles.w.command", "roles.w.slots", "roles.w.timeout",
+              "roles.w.max_running", "roles.w.verify", "roles.w.budget_usd", 'roles."../x".slots',
+              'roles."".slots']  # fmt: skip
+    values = ['""', '" "', "7", "-1", "9" * 30, "1e400", "nan", "true", "[]", "[1]", "{}", '"../x"',
+              '"\\u0000"', "2020-01-01", '"amqp://["', '"s3://["', '"sqlite:///pipe"']  # fmt: skip
+    texts = [f"{place} = {value}\n".encode() for place in places for value in values]
+    texts += [b"\xff", b"\x00", b"[ledger", b"x=" + b"[" * 50_000, b"[[roles]]\n", b"a" * 100_000]
+    try:
+        for text in texts:
+            file.write_bytes(text)
+            for words in (["list"], ["limits"], ["submit", "--to", "w", "--title", "x"]):
+                no_accident(run_here(*words))
+    finally:
+        file.write_bytes(before)
+
+
 json_values = st.recursive(
     st.one_of(
         st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), texts,

@@ -235,7 +235,10 @@ def _attributes(media_type: str) -> Any:
 
 
 def _checked_root(root_url: str) -> str:
-    split = urlsplit(root_url)
+    try:
+        split = urlsplit(root_url)
+    except ValueError:
+        split = urlsplit(f"{root_url.partition('://')[0][:20]}://")  # as in s3://[
     prefix = split.path.strip("/")
     usable = (
         split.scheme in _SCHEMES

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -77,8 +78,14 @@ def _refuse_empty(made: click.Command, ctx: click.Context) -> None:
         value = ctx.params.get(param.name or "")
         given = value if isinstance(value, tuple) else (value,)
         said = ctx.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE
-        if said and any(isinstance(each, str) and not each.strip() for each in given):
+        if said and any(_says_nothing(each) for each in given):
             raise _empty(param, ctx)
+
+
+def _says_nothing(value: object) -> bool:
+    if isinstance(value, PurePath):
+        return str(value).strip() in ("", ".")
+    return isinstance(value, str) and not value.strip()
 
 
 def _empty(param: click.Parameter, ctx: click.Context) -> click.UsageError:

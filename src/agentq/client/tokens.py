@@ -22,14 +22,15 @@ _KEY_BYTES = 32
 
 def token_for(root: str, task_id: str, epoch: int, grants: Iterable[str] = ()) -> str:
     """The token of one attempt; `grants` are what its role may do beyond speaking for itself."""
-    said = "\n".join((task_id, str(epoch), *sorted(grants))).encode()
-    return hmac.new(_key(Path(root)), said, hashlib.sha256).hexdigest()
+    said = "\n".join((task_id, str(epoch), *sorted(grants)))
+    content = said.encode("utf-8", "surrogateescape")
+    return hmac.new(_key(Path(root)), content, hashlib.sha256).hexdigest()
 
 
 def is_good(root: str, task_id: str, epoch: int, token: str, grants: Iterable[str] = ()) -> bool:
     """Whether this token was made for this attempt, with these grants."""
     expected = token_for(root, task_id, epoch, grants)
-    return hmac.compare_digest(expected.encode(), token.encode())
+    return hmac.compare_digest(expected.encode(), token.encode("utf-8", "surrogateescape"))
 
 
 def _key(root: Path) -> bytes:

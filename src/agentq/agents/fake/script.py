@@ -91,6 +91,8 @@ def read_script(path: Path | str | None) -> Script:
     if path is None:
         return Script()
     try:
+        if Path(path).is_fifo():  # opening it would wait for somebody who writes
+            raise Invalid(f"The script {path} is a pipe, not a file.", "Name a file.")
         with Path(path).open("rb") as file:
             data = file.read(SCRIPT_BYTES_MAX + 1)
     except FileNotFoundError:
