@@ -334,9 +334,11 @@ def a_submit_is_acknowledged_before_its_commit() -> AbstractContextManager[Any]:
 def a_verb_is_acknowledged_before_its_commit() -> AbstractContextManager[Any]:
     real = Ledger.tell_many
 
-    def tell_many(self: Ledger, items: Sequence[Any]) -> list[Task | AgentqError]:
+    def tell_many(
+        self: Ledger, items: Sequence[Any], fence: tuple[int, int] | None = None
+    ) -> list[Task | AgentqError]:
         try:
-            return real(self, items)
+            return real(self, items, fence)
         except Unavailable:
             work = []
 
