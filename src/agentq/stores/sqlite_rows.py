@@ -232,7 +232,7 @@ class SqliteTx(SqliteReader):
         self._many("ack_effect", [(sequence,) for sequence in sequences])
 
     def postpone_effects(self, sequences: Sequence[int], until: int) -> None:
-        self._many("postpone_effect", [(until, sequence) for sequence in sequences])
+        self._many("postpone_effect", [(until, sequence) for sequence in sorted(set(sequences))])
 
     def delete(self, keys: Sequence[int]) -> None:
         self._all("set_floors")
