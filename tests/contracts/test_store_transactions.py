@@ -267,6 +267,8 @@ class TestRinging:
             role_id(store)
             ear.execute("LISTEN agentq")
             action(store)
+            # It is sent after the commit, and nobody waits for it but the next who asks there.
+            store.schema_version()
             # A transaction's notification is there before the next one's, so this ends the wait.
             ear.execute("NOTIFY agentq, 'end of test'")
             payloads = []
