@@ -208,6 +208,9 @@ class World:
         lanes = set(str(database.execute("SELECT lanes FROM head").fetchall()[0][0]).split())
         lanes ^= {self.rng.choice(LANES[:4])}
         database.execute("UPDATE head SET lanes = ?", (" ".join(sorted(lanes)),))
+        # What another process writes changes the version of the file; what this connection does
+        # would not, so the store is told that it knows nothing any more.
+        self.store._tx.rolled_back()
 
     def _rung(self, topics: Iterable[str]) -> None:
         for topic in sorted(topics):

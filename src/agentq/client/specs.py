@@ -50,7 +50,7 @@ class Draft(NamedTuple):
 
 
 #: Fields that go into a spec as they are, and the type they must have.
-_PLAIN: dict[str, type] = {
+_PLAIN: dict[str, Any] = {
     "to": str,
     "type": str,
     "title": str,
@@ -135,15 +135,6 @@ def _check_reply_to(place: str) -> None:
         )
 
 
-def _check_plain(name: str, value: Any) -> None:
-    if type(value) is not _PLAIN[name]:
-        raise _wrong_type(name, _PLAIN[name], value)
-    if type(value) is str and not value.strip():
-        raise _blank(name)
-    if name == "reply_to":
-        _check_reply_to(str(value))
-
-
 def _check_asked(fields: Mapping[str, Any], *, context: bool = False) -> None:
     """A task has a role, and something to do."""
     if "to" not in fields:
@@ -166,26 +157,37 @@ def _full_draft(
     identity = given or (next(ids) if ids else new_task_id())
     context = _context(fields)
     built: dict[str, Any] = {}
-    contexts: dict[str, bytes] = {}
     for name, value in fields.items():
         if value is None:
             continue
-        _read_field(built, name, value)
+        kind = _PLAIN.get(name)
+        if kind is None:
+            _read_field(built, name, value)
+        elif type(value) is not kind:
+            raise _wrong_type(name, kind, value)
+        elif kind is str and not value.strip():
+            raise _blank(name)
+        else:
+            built[name] = value
     _check_asked(built, context=context is not None)
-    children = [
-        _full_draft({"to": built["to"], **_child_fields(child, base)}, base, f"{identity}.{n}")
-        for n, child in enumerate(_listed("next", fields.get("next")), 1)
-    ]
-    for child in children:
-        contexts.update(child.contexts)
-    spec = Spec(id=identity, **built, next=tuple(child.spec for child in children))
-    if context is not None:
-        contexts[identity] = context
-    return Draft(spec, contexts, not given)
+    if "reply_to" in built:
+        _check_reply_to(built["reply_to"])
+    contexts = {} if context is None else {identity: context}
+    if "next" in fields:
+        children = [
+            _full_draft({"to": built["to"], **_child_fields(child, base)}, base, f"{identity}.{n}")
+            for n, child in enumerate(_listed("next", fields["next"]), 1)
+        ]
+        built["next"] = tuple(child.spec for child in children)
+        for child in children:
+            contexts.update(child.contexts)
+    return Draft(Spec(id=identity, **built), contexts, not given)
 
 
 def _given_id(fields: dict[str, Any]) -> str:
     """The id that somebody chose, taken out of the fields; empty if nobody did."""
+    if "id" not in fields and "task_id" not in fields:
+        return ""
     found = [fields.pop(name, None) for name in ("id", "task_id")]
     return next((_text("id", each) for each in found if each is not None), "")
 
@@ -224,7 +226,9 @@ def _with_file(fields: Mapping[str, Any], base: Path | None) -> dict[str, Any]:
 def _with_next(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The fields with what comes next under its one name."""
     plain = dict(fields)
-    following = plain.pop("next_tasks", None)
+    if "next_tasks" not in plain:
+        return plain
+    following = plain.pop("next_tasks")
     if following is None:
         return plain
     if plain.get("next") is not None:
@@ -251,9 +255,9 @@ def _context(fields: dict[str, Any]) -> bytes | None:
     """The context to store, if any. Long instructions move there by themselves."""
     context = fields.pop("context", None)
     instructions = fields.get("instructions")
-    if isinstance(instructions, str):
-        size = len(instructions.encode("utf-8", "replace"))
-        if size > INSTRUCTIONS_BYTES_MAX:
+    # A character has four bytes at most: short instructions need not be encoded to be known so.
+    if isinstance(instructions, str) and len(instructions) > INSTRUCTIONS_BYTES_MAX // 4:
+        if len(instructions.encode("utf-8", "replace")) > INSTRUCTIONS_BYTES_MAX:
             context = instructions if context is None else f"{instructions}\n\n{context}"
             fields["instructions"] = _first_line(instructions) + " … (see the context)"
     if context is None:
@@ -273,14 +277,11 @@ def _context(fields: dict[str, Any]) -> bytes | None:
 
 
 def _read_field(built: dict[str, Any], name: str, value: Any) -> None:
-    if name in _PLAIN:
-        _check_plain(name, value)
-        built[name] = value
-    elif name in _DURATIONS or name in _DURATIONS.values():
-        built[_DURATIONS.get(name, name)] = parse_duration(value)
-    elif name in _READERS:
+    if name in _READERS:
         target, reader = _READERS[name]
         built[target] = reader(name, value, built.get(target))
+    elif name in _DURATIONS or name in _DURATIONS.values():
+        built[_DURATIONS.get(name, name)] = parse_duration(value)
     elif name != "next":
         near = difflib.get_close_matches(name, FIELDS, 1)
         hint = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(sorted(FIELDS))}."

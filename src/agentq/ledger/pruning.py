@@ -291,8 +291,10 @@ def taken_ids(tx: Tx, ids: Collection[str]) -> set[str]:
 def check_next_names(tx: Tx, specs: Iterable[Spec]) -> None:
     """Refuse tasks to come that have the id of a deleted one: their staged contexts may be gone
     with its files."""
-    coming = [each for spec in specs for each in _coming(spec)]
-    there = tx.keys(coming) if coming else {}
+    coming = [each for spec in specs if spec.next for each in _coming(spec)]
+    if not coming:
+        return
+    there = tx.keys(coming)
     taken = sorted(_remembered(tx, [each for each in coming if each not in there]))
     if taken:
         raise Conflict(

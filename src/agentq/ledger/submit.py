@@ -26,7 +26,7 @@ from agentq.core.envelope import body_digest
 from agentq.core.errors import Conflict, Invalid
 from agentq.core.graph import parents_first
 from agentq.core.limits import BATCH_MAX
-from agentq.core.states import TERMINAL
+from agentq.core.states import TERMINAL, State
 from agentq.core.steps import fenced_out
 from agentq.core.task import Spec, Task
 from agentq.core.transition import Decision, transition
@@ -35,7 +35,7 @@ from agentq.core.validate import check_spec
 from agentq.ledger.codec import CODES, STATES, SpecCache, encode_memo, encode_spec, to_task
 from agentq.ledger.log_codec import encode_effect, encode_trigger
 from agentq.ledger.pruning import NOTHING_GONE, Gone, check_next_names, gone_dependencies, taken_ids
-from agentq.ledger.trees import new_trees, roots_of_new
+from agentq.ledger.trees import roots_of_new
 from agentq.ledger.work import Work
 
 DEDUP_MS = 30 * 24 * 3600 * 1000
@@ -135,11 +135,11 @@ class Submitter:
 
         Other words under the same name: a conflict. Ids that are `free` are not looked up.
         """
+        if all(spec.id in free and not spec.idempotency_key for spec in specs):
+            return {}, set()
         names = {spec.id: _dedup_names(spec, generated) for spec in specs}
         asked = [name for listed in names.values() for name in listed]
         ids = [spec.id for spec in specs if spec.id not in free]
-        if not asked and not ids:
-            return {}, set()
         records = tx.dedup_records(asked) if asked else {}
         now = tx.now()
         recalled = {name: row for name, row in records.items() if row.expires_at > now}
@@ -206,18 +206,19 @@ class Submitter:
         `gone` says it, by id, of those that are not there any more."""
         if not specs:
             return {}
-        keys = self._dependency_keys(work, specs)
-        roots = roots_of_new(work, specs)
-        work.new_trees += new_trees(specs)
         awaited = {each for spec in specs for each in spec.after}
+        keys = self._dependency_keys(work, specs, awaited) if awaited else {}
+        roots = roots_of_new(work, specs)
         born: dict[str, Task] = {}
         for spec in specs:
-            stand = {
-                each: born[each].state if each in born else work.tasks[keys[each]].state
-                for each in spec.after
-            }
-            waiting_on = tuple(each for each, state in stand.items() if state not in TERMINAL)
-            ended = tuple((each, state) for each, state in stand.items() if state in TERMINAL)
+            waiting_on: tuple[str, ...] = ()
+            ended: tuple[tuple[str, State], ...] = ()
+            for each in dict.fromkeys(spec.after):
+                state = born[each].state if each in born else work.tasks[keys[each]].state
+                if state in TERMINAL:
+                    ended += ((each, state),)
+                else:
+                    waiting_on += (each,)
             if gone and spec.id in gone:
                 ended += gone[spec.id].ended
             decision = transition(None, Submit(spec, waiting_on, ended), work.now)
@@ -230,9 +231,10 @@ class Submitter:
         return born
 
     @staticmethod
-    def _dependency_keys(work: Work, specs: Sequence[Spec]) -> dict[str, int]:
-        within = {spec.id for spec in specs}
-        outside = {each for spec in specs for each in spec.after} - within
+    def _dependency_keys(
+        work: Work, specs: Sequence[Spec], awaited: set[str]
+    ) -> dict[str, int]:
+        outside = awaited - {spec.id for spec in specs}
         if not outside:
             return {}
         keys = work.tx.keys(outside)

@@ -107,10 +107,14 @@ def begins_tree(spec: Spec) -> bool:
 
 
 def roots_of_new(work: Work, specs: Sequence[Spec]) -> dict[str, list[str | int]]:
-    """For each new task in a tree: the roots, by key, or by id where they are new themselves."""
+    """For each new task in a tree: the roots, by key, or by id where they are new themselves.
+
+    The trees that begin with them are saved together with them.
+    """
     concerned = {spec.id: spec for spec in specs if concern(spec)}
     if not concerned:
         return {}
+    work.new_trees += _new_trees(concerned.values())
     found = _outside(work, {spec.parent for spec in concerned.values()} - concerned.keys())
     known: dict[str, list[str | int]] = {}
     for spec in concerned.values():
@@ -141,8 +145,7 @@ def _outside(work: Work, parents: set[str]) -> dict[str, list[int]]:
     return found
 
 
-def new_trees(specs: Sequence[Spec]) -> list[TreeRow]:
-    """The trees that these new tasks begin; saved together with them."""
+def _new_trees(specs: Iterable[Spec]) -> list[TreeRow]:
     return [
         TreeRow(0, spec.id, encode_amounts(spec.tree_budget), "", "", 0)
         for spec in specs

@@ -32,9 +32,11 @@ class SqliteTx(SqliteReader):
     ) -> None:
         super().__init__(connection, sql, clock)
         self.topics: set[str] = set()
-        #: The last task key and the last position in the log, counted on from one transaction to
-        #: the next while nobody else writes: then the file still has the version we left.
+        #: The last task key, the last position in the log and the open lanes, known on from one
+        #: transaction to the next while nobody else writes: then the file still has the version
+        #: we left.
         self._key = self._position = 0
+        self._lanes: frozenset[str] = frozenset()
         self._counted = False
         self._version = 0
 
@@ -51,10 +53,15 @@ class SqliteTx(SqliteReader):
         self._counted = False
 
     def _count(self) -> None:
-        """Know where keys and positions go on."""
+        """Know where keys and positions go on, and which lanes are open."""
         if not self._counted:
-            self._key, self._position = self._all("head")[0]
+            self._key, self._position, lanes = self._all("head")[0]
+            self._lanes = frozenset(lanes.split())
             self._counted = True
+
+    def lanes(self) -> frozenset[str]:
+        self._count()
+        return self._lanes
 
     def _many(self, name: str, rows: Iterable[Any]) -> None:
         self.connection.executemany(self._sql[name], rows)
@@ -152,9 +159,8 @@ class SqliteTx(SqliteReader):
         self._save_surroundings(changes)
 
     def _save_surroundings(self, changes: Changes) -> None:
-        trees = [tree for tree in changes.trees if tree.root]
-        if trees:
-            self._many("set_tree", trees)
+        if changes.trees:
+            self._many("set_tree", [tree for tree in changes.trees if tree.root])
         if changes.released:
             self._many("unhold", [(key,) for key in changes.released])
         if changes.roles:
@@ -165,6 +171,7 @@ class SqliteTx(SqliteReader):
             self._many("set_leader_lease", [row._asdict() for row in changes.leases])
         if changes.lanes is not None:
             self._all("set_lanes", (" ".join(sorted(changes.lanes)),))
+            self._counted = False
 
     def _insert(self, rows: Sequence[NewRow], trees: Sequence[TreeRow]) -> None:
         self._count()
@@ -172,9 +179,10 @@ class SqliteTx(SqliteReader):
         self._key += len(rows)
         self._position += len(rows)
         before = self.connection.total_changes()
-        specs, tasks, events = [], [], []
+        specs, tasks, events, tied = [], [], [], False
         for key, row in enumerate(rows, first):
             position += 1
+            tied = tied or any(row[11:])
             (task_id, role, priority, state, wake_at, at, memo, flags, body, kind, data) = row[:11]
             specs.append((key, task_id, at, body))
             tasks.append((key, role, priority, state, wake_at, at, memo, flags, position))
@@ -184,17 +192,15 @@ class SqliteTx(SqliteReader):
             raise RunAgain  # somebody took an id between our look and our insert
         self._many("insert_task", tasks)
         self._many("insert_event", events)
-        self._tie(rows, first, trees)
+        if tied:
+            self._tie(rows, first, trees)
 
     def _tie(self, rows: Sequence[NewRow], first: int, trees: Sequence[TreeRow]) -> None:
         """Record what new tasks have to do with others."""
         effects = [
             (key, 1, *effect) for key, row in enumerate(rows, first) for effect in row.effects
         ]
-        if effects:
-            self._many("insert_effect", effects)
-        if not any(row.after or row.resources or row.roots for row in rows):
-            return
+        self._many("insert_effect", effects)
         keys = {row.id: key for key, row in enumerate(rows, first)}
         keys |= self.keys({each for row in rows for each in row.after} - keys.keys())
         edges = [(keys[parent], keys[row.id]) for row in rows for parent in row.after]

@@ -229,7 +229,8 @@ SELECT max((SELECT floor FROM head), coalesce((SELECT max(position) FROM events)
 
 -- name: head
 SELECT max(key_floor, coalesce((SELECT max(key) FROM specs), 0)),
-       max(floor, coalesce((SELECT max(position) FROM events), 0))
+       max(floor, coalesce((SELECT max(position) FROM events), 0)),
+       lanes
 FROM head;
 
 -- name: edges_of
