@@ -6,10 +6,12 @@ output. Either way the exit status says whose turn it is (see the end of `agentq
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
+import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -41,6 +43,25 @@ def run_guarded(run: Callable[[], Any], words: Sequence[str]) -> int:
     except Exception as error:  # noqa: BLE001 - the last line of defence; says how to see more
         return _tell(_unexpected(error), words)
     return status if isinstance(status, int) else 0
+
+
+def leave(end: SystemExit) -> NoReturn:
+    """End the process at once.
+
+    Taking the interpreter apart is an eighth of the time that a short command takes, and gives back
+    what the kernel takes back anyway. What is registered for the end is done before; where threads
+    are still at work, or what was said cannot be written, it ends as any program does.
+    """
+    if threading.active_count() > 1 or not isinstance(end.code, int):
+        raise end
+    atexit._run_exitfuncs()  # noqa: SLF001 - there is no other name for it
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+    except (OSError, ValueError):
+        raise end from None
+    os._exit(end.code)
 
 
 def _check_words(words: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from agentq import __version__
-from agentq.cli.failures import ReaderGone, run_guarded
+from agentq.cli.failures import ReaderGone, leave, run_guarded
 from agentq.cli.options import NAMES_OF_HELP, json_option, url_option
 from agentq.cli.session import Session
 
@@ -159,4 +159,8 @@ def cli(ctx: click.Context) -> None:
 
 
 def main() -> None:
-    cli.main()
+    """The program itself: does what its arguments say, then ends the process."""
+    try:
+        cli.main()
+    except SystemExit as end:
+        leave(end)
