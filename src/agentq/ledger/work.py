@@ -76,6 +76,7 @@ class Work:
         self._spawning: list[int] = []
         self._freed: list[int] = []
         self._lanes: frozenset[str] | None = None
+        self._encoded: tuple[Trigger | None, str] = (None, "")
 
     @property
     def now(self) -> int:
@@ -127,7 +128,9 @@ class Work:
         self.tasks[key] = after
         self._changed[key] = None
         for event in decision.events:
-            self.events.append(to_event_row(key, event, encode_trigger(event.trigger)))
+            if event.trigger is not self._encoded[0]:  # a claim takes many tasks with the same words
+                self._encoded = (event.trigger, encode_trigger(event.trigger))
+            self.events.append(to_event_row(key, event, self._encoded[1]))
         if before.holder and not after.holder:
             if self.flags[key] & HAS_RESOURCES:
                 self._freed.append(key)  # others of its kind may want the same
