@@ -256,10 +256,13 @@ def _context(fields: dict[str, Any]) -> bytes | None:
     context = fields.pop("context", None)
     instructions = fields.get("instructions")
     # A character has four bytes at most: short instructions need not be encoded to be known so.
-    if isinstance(instructions, str) and len(instructions) > INSTRUCTIONS_BYTES_MAX // 4:
-        if len(instructions.encode("utf-8", "replace")) > INSTRUCTIONS_BYTES_MAX:
-            context = instructions if context is None else f"{instructions}\n\n{context}"
-            fields["instructions"] = _first_line(instructions) + " … (see the context)"
+    if (
+        isinstance(instructions, str)
+        and len(instructions) > INSTRUCTIONS_BYTES_MAX // 4
+        and len(instructions.encode("utf-8", "replace")) > INSTRUCTIONS_BYTES_MAX
+    ):
+        context = instructions if context is None else f"{instructions}\n\n{context}"
+        fields["instructions"] = _first_line(instructions) + " … (see the context)"
     if context is None:
         return None
     if isinstance(context, str):

@@ -128,7 +128,7 @@ class Work:
         self.tasks[key] = after
         self._changed[key] = None
         for event in decision.events:
-            if event.trigger is not self._encoded[0]:  # a claim takes many tasks with the same words
+            if event.trigger is not self._encoded[0]:  # one claim takes many tasks
                 self._encoded = (event.trigger, encode_trigger(event.trigger))
             self.events.append(to_event_row(key, event, self._encoded[1]))
         if before.holder and not after.holder:
