@@ -231,9 +231,7 @@ class Submitter:
         return born
 
     @staticmethod
-    def _dependency_keys(
-        work: Work, specs: Sequence[Spec], awaited: set[str]
-    ) -> dict[str, int]:
+    def _dependency_keys(work: Work, specs: Sequence[Spec], awaited: set[str]) -> dict[str, int]:
         outside = awaited - {spec.id for spec in specs}
         if not outside:
             return {}
