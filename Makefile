@@ -32,7 +32,7 @@ unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
 
 # Fastest first, so that a plain mistake is reported in seconds.
 FAST_TESTS := tests/core tests/ledger tests/text tests/artifacts tests/agents
-ALL_TESTS  := $(FAST_TESTS) tests/worker tests/contracts tests/delivery tests/daemon tests/doors tests/simulation tests/processes
+ALL_TESTS  := $(FAST_TESTS) tests/worker tests/contracts tests/delivery tests/daemon tests/interfaces tests/simulation tests/processes
 
 .PHONY: help
 help: ## List the targets
@@ -80,7 +80,7 @@ test: $(STAMP) servers ## Run every test, fastest first; starts the servers it n
 
 .PHONY: test-fast
 test-fast: $(STAMP) ## Run all but the long contracts, the simulation and the process tests
-	@$(BIN)/python -m pytest $(FAST_TESTS) tests/contracts/artifacts tests/doors $(ARGS)
+	@$(BIN)/python -m pytest $(FAST_TESTS) tests/contracts/artifacts tests/interfaces $(ARGS)
 
 .PHONY: check
 check: $(STAMP) ## Style, types, import contracts and house rules
@@ -88,7 +88,7 @@ check: $(STAMP) ## Style, types, import contracts and house rules
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/python -m pytest -q tests/house
+	$(BIN)/python -m pytest -q tests/architecture
 
 # What reaches every branch of core and ledger in a few minutes.
 COVERED_TESTS := tests/core tests/text tests/ledger tests/contracts --ignore tests/contracts/artifacts -m 'not postgres'
@@ -98,7 +98,7 @@ coverage: $(STAMP) ## Branch coverage of core and ledger; fails below 100 %
 	@rm -f .coverage .coverage.*
 	@$(BIN)/python -m coverage run -m pytest -q $(COVERED_TESTS) $(ARGS)
 	@$(BIN)/python -m coverage combine -q
-	@$(BIN)/python -m coverage report --include='src/agentq/core/*,src/agentq/ledger/*' --fail-under=100
+	@$(BIN)/python -m coverage report --include='src/agentq/core/*,src/agentq/protocol/*,src/agentq/ledger/*' --fail-under=100
 
 .PHONY: mutants
 mutants: $(STAMP) ## Plant 300 small wrongs in the core: the fast tests must find 95 % (ARGS="--seed 7")

@@ -262,7 +262,7 @@ class IdleWorkers(AgentqRabbitSide):
             thread.join()
 
     def _idle_worker(self, number: int) -> Worker:
-        from agentq.role_settings import RoleSettings
+        from agentq.settings.roles import RoleSettings
         from agentq.worker.attempt import Desk
         from agentq.worker.processes import Nanny
         from agentq.worker.worker import LOOK_SECONDS, Worker

@@ -5,7 +5,8 @@ what a command prints must be what the page shows below it. A block after `<!-- 
 the content of a file that the page asks the reader to write. A line `…` stands for anything.
 
 Ids, times, digests and the folder differ from run to run, so both sides are compared with those
-masked. `docs/generate.py` writes real output into the pages; `tests/doors` fails when it differs.
+masked. `docs/generate.py` writes real output into the pages; `tests/interfaces` fails when it
+differs.
 """
 
 from __future__ import annotations

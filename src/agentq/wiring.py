@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from agentq.contracts.doorbell import Doorbell
     from agentq.contracts.service import Queries, Service
     from agentq.contracts.store import Store
-    from agentq.delivery.rabbitmq.facts import BrokerFacts
+    from agentq.delivery.rabbitmq.diagnostics import BrokerFacts
     from agentq.ledger.ledger import Ledger
-    from agentq.ledger.views import Views
+    from agentq.ledger.queries import Views
 
 
 class Installation:
@@ -50,8 +50,8 @@ class Installation:
 
     def _open_store(self, *, check_schema: bool) -> Store:
         if self._embedded:
-            from agentq.stores.sqlite import SqliteStore
-            from agentq.stores.sqlite_clock import ledger_clock
+            from agentq.stores.sqlite.clock import ledger_clock
+            from agentq.stores.sqlite.store import SqliteStore
 
             if not self._create:
                 refuse_missing(self.settings)
@@ -64,7 +64,7 @@ class Installation:
                 create=self._create,
             )
         try:
-            from agentq.stores.postgres import PostgresStore
+            from agentq.stores.postgres.store import PostgresStore
         except ImportError as error:
             raise Unavailable(
                 f"A PostgreSQL ledger needs psycopg, which is not installed ({error}).",
@@ -90,10 +90,10 @@ class Installation:
     @cached_property
     def bell(self) -> Doorbell:
         if self._embedded:
-            from agentq.delivery.doorbell import SocketBell
+            from agentq.delivery.local.doorbell import SocketBell
 
             return SocketBell(self._bell_folder)
-        from agentq.delivery.notify import NotifyBell
+        from agentq.delivery.postgres.notify import NotifyBell
 
         return NotifyBell(self.settings.url)
 
@@ -102,7 +102,7 @@ class Installation:
         if self.settings.broker:
             inbox: Inbox = self._broker().RabbitInbox(self.settings.broker, role, holder)
             return inbox
-        from agentq.delivery.bell_inbox import BellInbox
+        from agentq.delivery.local.inbox import BellInbox
 
         return BellInbox(self.bell, role, holder)
 
@@ -198,7 +198,7 @@ class Installation:
         if "ledger" in self.__dict__:
             return self.ledger.views
         from agentq.ledger.codec import SpecCache
-        from agentq.ledger.views import Views
+        from agentq.ledger.queries import Views
 
         return Views(self.store, SpecCache())
 
@@ -215,11 +215,11 @@ class Installation:
     @cached_property
     def artifacts(self) -> ArtifactStore:
         if not self.settings.remote_artifacts:
-            from agentq.artifacts.files import FileArtifacts
+            from agentq.artifacts.files.store import FileArtifacts
 
             return FileArtifacts(self.settings.artifacts_root)
         try:
-            from agentq.artifacts.objects import ObjectArtifacts
+            from agentq.artifacts.s3.store import ObjectArtifacts
         except ImportError as error:
             raise Unavailable(
                 f"Artifacts in an object store need obstore, which is not installed ({error}).",
@@ -283,7 +283,7 @@ def open_database(settings: Settings) -> Database:
 
 def open_copy(settings: Settings) -> LedgerCopy:
     """For `agentq move`: the ledger as something to copy whole."""
-    from agentq.stores import copying
+    from agentq.stores.transfer import base as copying
 
     path = settings.sqlite_path if settings.url.startswith("sqlite:") else ""
     return copying.open_copy(settings.url, path)
@@ -300,7 +300,7 @@ def refuse_missing(settings: Settings) -> None:
         denied = isinstance(error, PermissionError)
     else:
         if found.st_size == 0 and not stat.S_ISDIR(found.st_mode):
-            from agentq.stores.sqlite_creation import cut_off
+            from agentq.stores.sqlite.creation import cut_off
 
             raise cut_off(settings.sqlite_path)
         return

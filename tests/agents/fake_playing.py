@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-PROGRAM = (sys.executable, "-m", "agentq.agents.fake")
+PROGRAM = (sys.executable, "-m", "agentq.testing.fake_agent")
 DIALECTS = ("command", "claude", "codex", "gemini", "opencode")
 PROMPT = "Mend the roof."
 DEADLINE_SECONDS = 20

@@ -31,7 +31,7 @@ NOW = 1_800_000_000_000
 
 def fake(script: Path, *steps: str) -> tuple[str, ...]:
     script.write_text("steps:\n" + "".join(f"  - {step}\n" for step in steps))
-    return (sys.executable, "-m", "agentq.agents.fake", "acp", "--script", str(script))
+    return (sys.executable, "-m", "agentq.testing.fake_agent", "acp", "--script", str(script))
 
 
 def said(heard: list[Heard]) -> list[str]:

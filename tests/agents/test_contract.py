@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from agentq.agents.registry import agent_named, names
 from agentq.contracts.agent import Agent, Done, Exit, Job, Outcome, Said, Send, Spent, Verdict
 from agentq.core.errors import Invalid
-from agentq.core.kinds import is_readable
 from agentq.core.limits import SUMMARY_CHARS_MAX
+from agentq.core.spec_types import is_readable
 from tests.agents.jobs import a_job, captured, play
 
 #: What starts each of them.

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from agentq.agents.fake.program import run
+from agentq.testing.fake_agent.program import run
 
 
 def fake_agent(folder: Path, *words: str, prompt: str = "", **environment: str) -> tuple[int, str]:

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentq.agents.fake.acts import ACTS
-from agentq.agents.fake.script import SCRIPT_BYTES_MAX, parse_script, read_script
-from agentq.agents.fake.steps import FORMS
-from agentq.agents.fake.words import read_words
 from agentq.core.errors import Invalid, NotFound
 from agentq.core.task import Amounts
+from agentq.testing.fake_agent.acts import ACTS
+from agentq.testing.fake_agent.script import SCRIPT_BYTES_MAX, parse_script, read_script
+from agentq.testing.fake_agent.steps import FORMS
+from agentq.testing.fake_agent.words import read_words
 
 
 def test_every_step_can_be_written_and_played() -> None:

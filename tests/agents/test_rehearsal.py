@@ -39,7 +39,7 @@ class Rehearsal:
         for title, steps in SCRIPTS.items():
             script = folder / f"{title}.yaml"
             script.write_text(f"now: {NOW // 1000}\nsteps: {steps}\n")
-            words = ("-m", "agentq.agents.fake", name, "--script", str(script))
+            words = ("-m", "agentq.testing.fake_agent", name, "--script", str(script))
             session = "0f-known" if title == "forgets" else ""
             job = a_job(sys.executable, *words, folder=folder, session=session)
             launch = self.agent.launch(job)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentq.agents.error_classification import trouble
 from agentq.agents.reset_times import WAIT_MS_MAX, moment, reset_time
-from agentq.agents.troubles import trouble
 from agentq.contracts.agent import Outcome
 
 #: A Sunday.

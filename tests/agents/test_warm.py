@@ -139,7 +139,7 @@ steps: [{say: Here.}, {spend: {usd: 0.5, tokens: 7, turns: 1}}, {result: Yes.}]
 
 def test_the_stand_in_is_understood(tmp_path: Path) -> None:
     (tmp_path / "script.yaml").write_text(SCRIPT)
-    words = ("-m", "agentq.agents.fake", "warm", "--script", str(tmp_path / "script.yaml"))
+    words = ("-m", "agentq.testing.fake_agent", "warm", "--script", str(tmp_path / "script.yaml"))
     with Warmed(tmp_path, (sys.executable, *words)) as warm:
         heard, verdict = warm.serve("task-1", "work")
         assert (verdict.outcome, verdict.result) == (Outcome.COMPLETED, "Yes.")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentq.artifacts.files import FileArtifacts
+from agentq.artifacts.files.store import FileArtifacts
 from agentq.contracts.artifacts import ArtifactStore
 from tests.servers import machine
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agentq.artifacts.files import FileArtifacts
+from agentq.artifacts.files.store import FileArtifacts
 from agentq.contracts.artifacts import ArtifactStore
 from agentq.core.errors import Unavailable
 from tests.artifacts.trees import files_below, later_ms

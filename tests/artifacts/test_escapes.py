@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agentq.artifacts.files import FileArtifacts
+from agentq.artifacts.files.store import FileArtifacts
 from agentq.contracts.artifacts import ArtifactStore, Stored
 from agentq.core.errors import AgentqError, Conflict, Damaged, Invalid
 from tests.artifacts.trees import files_below, sha256

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from agentq.artifacts.files import FileArtifacts
+from agentq.artifacts.files.store import FileArtifacts
 from agentq.contracts.artifacts import ArtifactStore
 from agentq.core.errors import Damaged, Unavailable
 from tests.artifacts.trees import files_below, sha256
@@ -70,7 +70,7 @@ def run_child(program: str, root: Path) -> subprocess.Popen[str]:
 
 LIMITED = """
 import resource, sys
-from agentq.artifacts.files import FileArtifacts
+from agentq.artifacts.files.store import FileArtifacts
 from agentq.core.errors import Unavailable
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
@@ -106,7 +106,7 @@ def test_a_folder_of_somebody_else() -> None:
 
 KILLED_WHILE_WRITING = """
 import sys
-from agentq.artifacts.files import FileArtifacts
+from agentq.artifacts.files.store import FileArtifacts
 
 class NeverEnding:
     started = False
@@ -142,7 +142,7 @@ def test_a_writer_killed_halfway_leaves_nothing_visible(store: ArtifactStore, ro
 
 KILLED_BEFORE_PUBLISHING = """
 import os, signal, sys
-from agentq.artifacts.files import FileArtifacts
+from agentq.artifacts.files.store import FileArtifacts
 
 store = FileArtifacts(sys.argv[1])
 store.stage_context("task-1", b"accepted")

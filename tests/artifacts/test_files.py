@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agentq.artifacts.files import FileArtifacts
+from agentq.artifacts.files.store import FileArtifacts
 from agentq.contracts.artifacts import ArtifactStore
 from agentq.core.errors import Conflict, Damaged, Unavailable
 from tests.artifacts.damage import assert_damage_is_found

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentq.artifacts.files import FileArtifacts
+from agentq.artifacts.files.store import FileArtifacts
 from agentq.contracts.artifacts import ArtifactStore, LivePart
 from agentq.core.errors import Conflict, Unavailable
 from tests.artifacts.logs import KEEP, TASK, numbered, read_all

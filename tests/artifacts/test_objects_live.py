@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentq.artifacts.objects_live import Piece, placed
+from agentq.artifacts.s3.live_logs import Piece, placed
 
 KEEP = 1024
 EMPTY = Piece("head", 0, b"")

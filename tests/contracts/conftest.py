@@ -10,7 +10,7 @@ import pytest
 
 from agentq.client.queue import Queue
 from agentq.contracts.store import Store
-from agentq.stores.sqlite import SqliteStore
+from agentq.stores.sqlite.store import SqliteStore
 from tests.contracts.rows import Clock
 
 
@@ -41,7 +41,7 @@ class Backend:
 def open_store(address: str, clock: Callable[[], int] | None = None) -> Store:
     """Also used by processes that a test starts; without a clock it is the real one."""
     if address.startswith("postgresql:"):
-        from agentq.stores.postgres import PostgresStore
+        from agentq.stores.postgres.store import PostgresStore
 
         return PostgresStore(address, clock=clock, create=True)
     if clock is None:

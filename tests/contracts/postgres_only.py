@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from agentq.stores.postgres import PostgresStore
+from agentq.stores.postgres.store import PostgresStore
 
 
 @pytest.fixture

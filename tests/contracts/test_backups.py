@@ -16,9 +16,11 @@ import psycopg
 import pytest
 
 from agentq.core.errors import Conflict, Unavailable
-from agentq.stores import backups, postgres_backup, sqlite_backup
-from agentq.stores.postgres import PostgresStore
-from agentq.stores.sqlite import SqliteStore
+from agentq.stores import backups
+from agentq.stores.postgres import backup as postgres_backup
+from agentq.stores.postgres.store import PostgresStore
+from agentq.stores.sqlite import backup as sqlite_backup
+from agentq.stores.sqlite.store import SqliteStore
 from tests.contracts.rows import add, log
 from tests.servers.machine import small_disk
 from tests.servers.postgres import PostgresServer

@@ -26,9 +26,9 @@ from agentq.contracts.store import (
     Tx,
 )
 from agentq.core.errors import Conflict, Unavailable
-from agentq.ledger.terms import Terms
-from agentq.stores.copying import open_copy
-from agentq.stores.copying_postgres import PostgresCopy
+from agentq.ledger.leader_leases import Terms
+from agentq.stores.transfer.base import open_copy
+from agentq.stores.transfer.postgres import PostgresCopy
 from tests.contracts.conftest import open_store
 from tests.contracts.rows import (
     Clock,

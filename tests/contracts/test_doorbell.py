@@ -12,8 +12,8 @@ import psycopg
 import pytest
 
 from agentq.contracts.doorbell import EVENTS_TOPIC, Doorbell, Waiter, role_topic
-from agentq.delivery.doorbell import SocketBell
-from agentq.delivery.notify import NotifyBell
+from agentq.delivery.local.doorbell import SocketBell
+from agentq.delivery.postgres.notify import NotifyBell
 from tests.servers.postgres import PostgresServer
 
 ROLE = role_topic("review-worker")

@@ -15,9 +15,9 @@ import pytest
 
 from agentq.contracts.delivery import Hint, Inbox, Message
 from agentq.contracts.doorbell import Doorbell, holder_topic, role_topic
-from agentq.delivery.bell_inbox import BellInbox
-from agentq.delivery.doorbell import SocketBell
-from agentq.delivery.notify import NotifyBell
+from agentq.delivery.local.doorbell import SocketBell
+from agentq.delivery.local.inbox import BellInbox
+from agentq.delivery.postgres.notify import NotifyBell
 from agentq.delivery.rabbitmq import RabbitInbox, RabbitPublisher, declare
 from tests.servers.rabbitmq import RabbitServer
 

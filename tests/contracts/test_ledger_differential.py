@@ -32,9 +32,9 @@ from agentq.core.triggers import (
     Ruling,
     Trigger,
 )
-from agentq.stores.postgres import PostgresStore
-from agentq.stores.postgres_rows import Assumed
-from agentq.stores.sqlite import SqliteStore
+from agentq.stores.postgres.store import PostgresStore
+from agentq.stores.postgres.transaction import Assumed
+from agentq.stores.sqlite.store import SqliteStore
 from tests.contracts.rows import Clock
 from tests.contracts.twins import Move, Sayings, Side, Twins
 from tests.servers.missing import IN_CI

@@ -6,7 +6,7 @@ import pytest
 
 from agentq.core.errors import Invalid
 from agentq.settings import load_settings, without_password
-from agentq.stores.postgres_words import parse_url
+from agentq.stores.postgres.errors import parse_url
 
 #: Characters that should have been written as %XX cut the password in two.
 TORN = [

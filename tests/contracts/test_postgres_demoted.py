@@ -15,7 +15,7 @@ import pytest
 from agentq.core.errors import Unavailable
 from agentq.core.task import Spec
 from agentq.ledger.ledger import Ledger
-from agentq.stores.postgres import PostgresStore
+from agentq.stores.postgres.store import PostgresStore
 from tests.contracts.postgres_only import run_sql
 from tests.servers.postgres import DISCONNECT_OTHERS, PostgresServer
 from tests.servers.postgres_standby import PostgresStandby

@@ -11,7 +11,7 @@ from agentq.core.task import Spec
 from agentq.core.triggers import Report
 from agentq.ledger.ledger import Ledger
 from agentq.stores.migrate import migrations
-from agentq.stores.postgres import PostgresStore
+from agentq.stores.postgres.store import PostgresStore
 from agentq.stores.statements import statements
 from tests.contracts.postgres_only import run_sql
 from tests.contracts.rows import add, everything, log, move

@@ -14,7 +14,7 @@ import pytest
 from agentq.client.queue import Queue
 from agentq.core.states import State
 from agentq.settings import Settings
-from agentq.stores.sqlite_clock import CONFIRM_MS, STALE_MS, AgreedClock, ledger_clock
+from agentq.stores.sqlite.clock import CONFIRM_MS, STALE_MS, AgreedClock, ledger_clock
 from agentq.wiring import Installation
 
 HOUR_MS = 3600 * 1000

@@ -12,8 +12,8 @@ import apsw
 import pytest
 
 from agentq.core.errors import Unavailable
-from agentq.stores import sqlite
-from agentq.stores.sqlite import SqliteStore
+from agentq.stores.sqlite import store as sqlite
+from agentq.stores.sqlite.store import SqliteStore
 from tests.contracts.rows import add, log
 from tests.servers import machine
 

@@ -21,9 +21,9 @@ from agentq.core.states import State
 from agentq.core.task import Amounts, Spec, Task
 from agentq.core.triggers import FailureKind, Report
 from agentq.ledger.ledger import Ledger
-from agentq.stores.postgres import PostgresStore
-from agentq.stores.postgres_rows import Assumed, PostgresTx
-from agentq.stores.postgres_wire import Call, Lost, Wire
+from agentq.stores.postgres.pipeline import Call, Lost, Wire
+from agentq.stores.postgres.store import PostgresStore
+from agentq.stores.postgres.transaction import Assumed, PostgresTx
 from tests.contracts.conftest import Backend
 from tests.contracts.postgres_only import run_sql
 from tests.contracts.rows import add, hot, log, move, moved, stepped

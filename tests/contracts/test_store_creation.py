@@ -11,10 +11,10 @@ import psycopg
 import pytest
 
 from agentq.core.errors import Damaged, Unavailable
-from agentq.stores import sqlite
 from agentq.stores.migrate import newest
-from agentq.stores.postgres import PostgresStore
-from agentq.stores.sqlite import SqliteStore
+from agentq.stores.postgres.store import PostgresStore
+from agentq.stores.sqlite import store as sqlite
+from agentq.stores.sqlite.store import SqliteStore
 from tests.contracts.conftest import Backend
 from tests.contracts.rows import add, log
 

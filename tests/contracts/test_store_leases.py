@@ -9,7 +9,7 @@ import pytest
 from agentq.contracts.doorbell import TERMS_TOPIC
 from agentq.contracts.store import Changes, LeaseRow, Store, Tx
 from agentq.core.errors import Invalid
-from agentq.ledger.terms import Terms
+from agentq.ledger.leader_leases import Terms
 from tests.contracts.conftest import Backend
 from tests.contracts.rows import Clock
 

@@ -14,12 +14,12 @@ from agentq.contracts.copying import Fence
 from agentq.contracts.store import COMPLETE, IN_PROGRESS, Changes, LogRow, Store, Tx
 from agentq.core.task import Spec
 from agentq.ledger.ledger import Ledger
-from agentq.stores import postgres
-from agentq.stores.copying_postgres import PostgresCopy
-from agentq.stores.postgres import PostgresStore
-from agentq.stores.postgres_limits import Limits
-from agentq.stores.postgres_rows import PostgresTx
-from agentq.stores.postgres_wire import Call, Lost, Wire
+from agentq.stores.postgres import store as postgres
+from agentq.stores.postgres.pipeline import Call, Lost, Wire
+from agentq.stores.postgres.store import PostgresStore
+from agentq.stores.postgres.timeouts import Limits
+from agentq.stores.postgres.transaction import PostgresTx
+from agentq.stores.transfer.postgres import PostgresCopy
 from tests.contracts.busy import Race, work
 from tests.contracts.conftest import Backend
 from tests.contracts.postgres_only import run_sql

@@ -13,11 +13,11 @@ from agentq.contracts.store import COMPLETE, IN_PROGRESS, Lease, Tx
 from agentq.core.errors import Invalid, Unavailable
 from agentq.core.task import Spec
 from agentq.ledger.ledger import Ledger
-from agentq.stores import postgres_pool
-from agentq.stores.postgres import PostgresStore
-from agentq.stores.postgres_pool import Pool
-from agentq.stores.postgres_rows import PostgresTx
-from agentq.stores.postgres_wire import Call, Statement, Wire
+from agentq.stores.postgres import pool as postgres_pool
+from agentq.stores.postgres.pipeline import Call, Statement, Wire
+from agentq.stores.postgres.pool import Pool
+from agentq.stores.postgres.store import PostgresStore
+from agentq.stores.postgres.transaction import PostgresTx
 from tests.contracts.postgres_only import run_sql, store
 from tests.contracts.rows import add, hot, insert, log, move, new_row, role_id
 from tests.servers.postgres import PostgresServer

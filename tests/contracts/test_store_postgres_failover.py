@@ -13,7 +13,7 @@ import pytest
 
 from agentq.core.task import Spec
 from agentq.ledger.ledger import Ledger
-from agentq.stores.postgres import PostgresStore
+from agentq.stores.postgres.store import PostgresStore
 from tests.servers.postgres import PostgresServer
 from tests.servers.postgres_standby import PostgresStandby
 

@@ -16,10 +16,10 @@ from agentq.contracts.store import COMPLETE, Tx
 from agentq.core.errors import Unavailable
 from agentq.core.task import Spec
 from agentq.ledger.ledger import Ledger
-from agentq.stores.postgres import PostgresStore
-from agentq.stores.postgres_limits import Limits, hung_up_after
-from agentq.stores.postgres_rows import PostgresTx
-from agentq.stores.postgres_wire import Call, Statement
+from agentq.stores.postgres.pipeline import Call, Statement
+from agentq.stores.postgres.store import PostgresStore
+from agentq.stores.postgres.timeouts import Limits, hung_up_after
+from agentq.stores.postgres.transaction import PostgresTx
 from tests.contracts.rows import add, hot, log, move, moved, stepped
 from tests.servers.pgbouncer import pooler_or_skip
 from tests.servers.postgres import PostgresServer

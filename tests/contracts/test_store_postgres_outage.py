@@ -15,9 +15,9 @@ from agentq.core.errors import Unavailable
 from agentq.core.task import Spec
 from agentq.core.triggers import Report
 from agentq.ledger.ledger import Ledger
-from agentq.stores.postgres import PostgresStore
-from agentq.stores.postgres_rows import PostgresTx
-from agentq.stores.postgres_wire import Call, Lost, Statement, Wire
+from agentq.stores.postgres.pipeline import Call, Lost, Statement, Wire
+from agentq.stores.postgres.store import PostgresStore
+from agentq.stores.postgres.transaction import PostgresTx
 from tests.contracts.postgres_only import run_sql, store
 from tests.contracts.rows import (
     add,

@@ -10,10 +10,12 @@ import pytest
 
 from agentq.contracts.store import Store
 from agentq.core.errors import Conflict, Unavailable
-from agentq.stores import migrate, postgres_care, sqlite
+from agentq.stores import migrate
 from agentq.stores.migrate import migrations, newest
-from agentq.stores.postgres import PostgresStore
-from agentq.stores.sqlite import SqliteStore
+from agentq.stores.postgres import maintenance
+from agentq.stores.postgres.store import PostgresStore
+from agentq.stores.sqlite import store as sqlite
+from agentq.stores.sqlite.store import SqliteStore
 from tests.contracts.conftest import Backend
 from tests.contracts.rows import add, ids_of, log
 
@@ -172,7 +174,7 @@ def with_migration(monkeypatch: pytest.MonkeyPatch, sql: str) -> None:
     def one_more(dialect: str) -> list[tuple[int, str, str]]:
         return [*migrations(dialect), (number, f"{number:04}_more", sql)]
 
-    for module in (sqlite, postgres_care):
+    for module in (sqlite, maintenance):
         monkeypatch.setattr(module, "migrations", one_more)
     monkeypatch.setattr(migrate, "newest", lambda dialect: number)
 
@@ -197,7 +199,7 @@ def test_a_ledger_of_the_first_release_is_brought_up_to_date(
     # Given a ledger as the first release left it, with a task in it,
     first = {dialect: migrations(dialect)[:1] for dialect in DIALECTS}
     with monkeypatch.context() as before:
-        for module in (sqlite, postgres_care):
+        for module in (sqlite, maintenance):
             before.setattr(module, "migrations", lambda dialect: first[dialect])
         store = unchecked(shared)
         store.migrate()

@@ -243,7 +243,7 @@ class TestRinging:
     def heard(self, backend: Backend, action: Callable[[Store], object]) -> set[str]:
         if backend.name == "postgres":
             return self._heard_by_notify(backend, action)
-        from agentq.stores.sqlite import SqliteStore
+        from agentq.stores.sqlite.store import SqliteStore
 
         rung: set[str] = set()
 

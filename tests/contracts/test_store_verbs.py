@@ -42,12 +42,12 @@ def test_shortcuts_do_not_come_back() -> None:
 
 def test_every_verb_has_one_meaning_for_every_store() -> None:
     """Both stores have every verb, with the parameters of the contract."""
-    from agentq.stores.postgres import PostgresStore
-    from agentq.stores.postgres_reader import PostgresReader
-    from agentq.stores.postgres_rows import PostgresTx
-    from agentq.stores.sqlite import SqliteStore
-    from agentq.stores.sqlite_reader import SqliteReader
-    from agentq.stores.sqlite_rows import SqliteTx
+    from agentq.stores.postgres.reader import PostgresReader
+    from agentq.stores.postgres.store import PostgresStore
+    from agentq.stores.postgres.transaction import PostgresTx
+    from agentq.stores.sqlite.reader import SqliteReader
+    from agentq.stores.sqlite.store import SqliteStore
+    from agentq.stores.sqlite.transaction import SqliteTx
 
     kept = [
         (Reader, (SqliteReader, PostgresReader)),
@@ -63,8 +63,8 @@ def test_every_verb_has_one_meaning_for_every_store() -> None:
 
 
 def test_readers_cannot_write() -> None:
-    from agentq.stores.postgres_reader import PostgresReader
-    from agentq.stores.sqlite_reader import SqliteReader
+    from agentq.stores.postgres.reader import PostgresReader
+    from agentq.stores.sqlite.reader import SqliteReader
 
     for reader in (SqliteReader, PostgresReader):
         assert [verb for verb in verbs(Tx) if hasattr(reader, verb)] == []

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from agentq.core import kinds, limits, messages, retry
+from agentq.core import limits, retry, spec_types
 from agentq.core import triggers as t
 from agentq.core.errors import Invalid
-from agentq.core.kinds import AMOUNT_MAX, check_amounts, check_kinds, is_readable
 from agentq.core.limits import RoleLimits, overspent, shorten
 from agentq.core.retry import backoff_ms
+from agentq.core.spec_types import AMOUNT_MAX, check_amounts, check_kinds, is_readable
 from agentq.core.states import State
 from agentq.core.task import (
     EMPTY_MEMO,
@@ -30,8 +30,9 @@ from agentq.core.task import (
     Spec,
     Task,
 )
-from agentq.core.validate import check_spec
-from agentq.core.words import check_comment, check_trigger
+from agentq.core.trigger_validation import check_comment, check_trigger
+from agentq.protocol import messages
+from agentq.protocol.spec_validation import check_spec
 from tests.core.building import NOW, a_spec, claimed, submitted, then
 
 WHOLE_MAX = 2**63 - 1
@@ -64,9 +65,9 @@ def refused(**changes: Any) -> Invalid:
         (limits, "WARN_SHARE", 0.8),
         (limits, "DAY_MS", 86_400_000),
         (limits, "CIRCUIT_MS_MAX", 31_622_400_000),
-        (kinds, "EXTRA_DEPTH_MAX", 32),
-        (kinds, "NEXT_DEPTH_MAX", 8),
-        (kinds, "AMOUNT_MAX", 1e15),
+        (spec_types, "EXTRA_DEPTH_MAX", 32),
+        (spec_types, "NEXT_DEPTH_MAX", 8),
+        (spec_types, "AMOUNT_MAX", 1e15),
         (messages, "LEASE_SECONDS_MAX", 86_400),
         (messages, "FILES_MAX", 100),
         (retry, "BASE_MS", 10_000),

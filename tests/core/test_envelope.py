@@ -13,21 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentq.core import envelope
 from agentq.core import triggers as t
-from agentq.core.envelope import (
-    body_digest,
-    canonical_json,
-    iso,
-    spec_digest,
-    spec_from_dict,
-    spec_to_dict,
-    task_to_dict,
-)
+from agentq.core.digests import SPEC_FIELDS, body_digest, canonical_json, spec_digest, spec_to_dict
 from agentq.core.errors import AgentqError, Invalid
 from agentq.core.states import State
 from agentq.core.task import Amounts, ExpectedOutput, OnDependencyFailure, Priority, Spec
-from agentq.core.validate import check_spec
+from agentq.protocol import envelope
+from agentq.protocol.envelope import iso, spec_from_dict, task_to_dict
+from agentq.protocol.spec_validation import check_spec
 from tests.core.building import BY_STATE, LEASE_MS, NOW, a_spec, claimed, submitted, then
 from tests.core.drawn import any_json, sound_specs
 
@@ -75,7 +68,7 @@ def test_the_envelope_of_the_design_is_read() -> None:
 
 
 def test_every_field_has_its_word_in_the_envelope() -> None:
-    words = {word for _, word, _ in envelope._SPEC_FIELDS}
+    words = {word for _, word, _ in SPEC_FIELDS}
     assert {"task_id", "from", "to", "type", "priority", "ttl_seconds", "reply_to"} <= words
     assert "sender" not in words and "id" not in words
     assert len(words) == len(fields(Spec))
@@ -161,7 +154,7 @@ def test_endless_follow_ups_are_refused_not_followed() -> None:
         spec_from_dict(plain)
 
 
-@given(st.dictionaries(st.sampled_from([w for _, w, _ in envelope._SPEC_FIELDS]), any_json))
+@given(st.dictionaries(st.sampled_from([w for _, w, _ in SPEC_FIELDS]), any_json))
 def test_whatever_comes_over_the_wire_it_is_read_or_refused(plain: dict[str, Any]) -> None:
     with suppress(AgentqError):
         spec = spec_from_dict({"task_id": "task-1", "to": "worker", **plain})

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from agentq.core import triggers as t
-from agentq.core.envelope import spec_digest
+from agentq.core.digests import spec_digest
 from agentq.core.limits import REMINDER_MS
 from agentq.core.retry import BASE_MS
 from agentq.core.states import State

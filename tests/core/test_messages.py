@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from agentq.core import triggers as t
-from agentq.core.envelope import canonical_json, iso, spec_to_dict
+from agentq.core.digests import canonical_json, spec_to_dict
 from agentq.core.errors import Conflict, Invalid
 from agentq.core.limits import ENVELOPE_BYTES_MAX, shorten
-from agentq.core.messages import (
+from agentq.core.task import Amounts, Note, Task
+from agentq.protocol.envelope import iso
+from agentq.protocol.messages import (
     FILES_MAX,
     LEASE_SECONDS_MAX,
     File,
@@ -27,7 +29,6 @@ from agentq.core.messages import (
     too_large,
     unread_envelope,
 )
-from agentq.core.task import Amounts, Note, Task
 from tests.core.building import NOW, a_spec, claimed, submitted, then
 
 SHA = "0a" * 32

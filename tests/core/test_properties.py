@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import given
 
 from agentq.core import triggers as t
+from agentq.core.digests import spec_digest
 from agentq.core.effects import Announce, ResolveDependents
-from agentq.core.envelope import spec_digest
 from agentq.core.errors import AgentqError, Refused, Stale
 from agentq.core.limits import NOTES_KEPT
 from agentq.core.schedule import expected_wake

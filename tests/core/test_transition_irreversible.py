@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from agentq.core import triggers as t
+from agentq.core.digests import spec_digest
 from agentq.core.effects import Announce, Notify
-from agentq.core.envelope import spec_digest
 from agentq.core.errors import Refused
 from agentq.core.states import State
 from agentq.core.task import Amounts, Task

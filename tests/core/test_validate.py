@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from agentq.core.envelope import canonical_json, spec_digest, spec_to_dict
+from agentq.core.digests import canonical_json, spec_digest, spec_to_dict
 from agentq.core.errors import AgentqError, Invalid
 from agentq.core.limits import ENVELOPE_BYTES_MAX
 from agentq.core.task import Amounts, ExpectedOutput, Spec
-from agentq.core.validate import check_id, check_role, check_spec
+from agentq.protocol.spec_validation import check_id, check_role, check_spec
 from tests.core.building import a_spec
 from tests.core.drawn import any_specs, sound_specs
 

@@ -10,7 +10,7 @@ import pytest
 from agentq.core import triggers as t
 from agentq.core.errors import Invalid
 from agentq.core.limits import NAME_CHARS_MAX, NOTE_CHARS_MAX, PROGRESS_CHARS_MAX, SUMMARY_CHARS_MAX
-from agentq.core.words import check_trigger
+from agentq.core.trigger_validation import check_trigger
 from tests.core.building import A_TRIGGER
 
 #: Values that no field of that kind may have: what could not be read back must not get in.

@@ -15,7 +15,7 @@ from agentq.client.queue import Queue
 from agentq.contracts.delivery import INGEST, STATUS
 from agentq.daemon.loop import Alarm, Runner
 from agentq.daemon.loops.ingest import Ingest
-from agentq.daemon.post import Post
+from agentq.daemon.shared_publisher import Post
 from agentq.delivery.rabbitmq.publisher import RabbitPublisher
 from tests.delivery.letters import stranger
 

@@ -15,7 +15,7 @@ from agentq.contracts.delivery import STATUS, Message, role_queue
 from agentq.core.states import State
 from agentq.daemon.loop import Alarm
 from agentq.daemon.loops.ingest import Ingest
-from agentq.daemon.post import Post
+from agentq.daemon.shared_publisher import Post
 from agentq.delivery.rabbitmq import dead_messages
 from agentq.delivery.rabbitmq.consumer import RabbitConsumer
 from agentq.delivery.rabbitmq.publisher import RabbitPublisher

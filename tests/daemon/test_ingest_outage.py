@@ -13,7 +13,7 @@ import pytest
 
 from agentq.client.queue import Queue
 from agentq.core.states import State
-from agentq.daemon import filing
+from agentq.daemon import artifact_uploads
 from agentq.delivery.rabbitmq import dead_messages
 from agentq.settings import Settings
 from agentq.wiring import Installation
@@ -211,8 +211,8 @@ def test_one_attempt_does_not_take_the_room_of_others(
     monkeypatch: pytest.MonkeyPatch,
     together: bool,
 ) -> None:
-    monkeypatch.setattr(filing, "LETTERS_MAX", 30)
-    monkeypatch.setattr(filing, "TURN_MAX", 5)
+    monkeypatch.setattr(artifact_uploads, "LETTERS_MAX", 30)
+    monkeypatch.setattr(artifact_uploads, "TURN_MAX", 5)
     with ingesting(queue, broker_url):
         loud, calm, done = (begun(queue, talker, name, 60) for name in ("a", "b", "c"))
 
@@ -275,7 +275,7 @@ def test_those_that_wait_keep_their_leases_while_nobody_can_be_answered(
 def test_no_more_is_held_than_there_is_room_for(
     queue: Queue, talker: Talker, broker_url: str, away: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(filing, "LETTERS_MAX", 3)
+    monkeypatch.setattr(artifact_uploads, "LETTERS_MAX", 3)
     monkeypatch.setattr("agentq.daemon.loops.ingest.BATCH", 1)
     with ingesting(queue, broker_url) as loop:
         tasks = [begun(queue, talker, f"w{number}") for number in range(5)]

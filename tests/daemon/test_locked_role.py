@@ -10,7 +10,7 @@ import pytest
 from agentq.client.queue import Queue
 from agentq.daemon.loops.reconcile import Reconcile
 from agentq.daemon.loops.relay import Relay
-from agentq.daemon.post import Post
+from agentq.daemon.shared_publisher import Post
 from agentq.delivery.rabbitmq.publisher import RabbitPublisher
 from tests.daemon.watching import until
 from tests.delivery.letters import stranger

@@ -19,7 +19,7 @@ from agentq.daemon.loop import Loop, Runner
 from agentq.daemon.loops.due import Due
 from agentq.daemon.loops.prune import Prune
 from agentq.daemon.loops.results import Results
-from agentq.ledger.terms import Terms
+from agentq.ledger.leader_leases import Terms
 from tests.daemon.watching import until
 
 

@@ -19,7 +19,7 @@ from agentq.daemon.loop import Runner
 from agentq.daemon.loops.reconcile import Reconcile
 from agentq.daemon.loops.relay import Relay
 from agentq.daemon.loops.reply import Replies
-from agentq.daemon.post import Post
+from agentq.daemon.shared_publisher import Post
 from agentq.delivery.rabbitmq.consumer import RabbitConsumer
 from agentq.delivery.rabbitmq.publisher import RabbitPublisher
 from tests.daemon.watching import until

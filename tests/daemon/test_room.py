@@ -16,13 +16,13 @@ from agentq.core.limits import RoleLimits
 from agentq.core.states import State
 from agentq.core.task import Amounts
 from agentq.daemon.loop import Runner
+from agentq.daemon.loops.capacity import Room, _Visit
 from agentq.daemon.loops.reconcile import Reconcile
 from agentq.daemon.loops.relay import Relay
-from agentq.daemon.loops.room import Room, _Visit
-from agentq.daemon.post import Post
+from agentq.daemon.shared_publisher import Post
 from agentq.delivery.rabbitmq.consumer import RabbitConsumer
 from agentq.delivery.rabbitmq.publisher import RabbitPublisher
-from agentq.delivery.rabbitmq.tap import Tap
+from agentq.delivery.rabbitmq.pull_consumer import Tap
 from agentq.settings import Settings
 from agentq.wiring import Installation
 from tests.daemon.ups import several_ups

@@ -16,7 +16,7 @@ import pytest
 from agentq.client.queue import Queue
 from agentq.contracts.service_values import LeaderLease
 from agentq.core.states import State
-from agentq.ledger.terms import Terms
+from agentq.ledger.leader_leases import Terms
 from agentq.settings import Settings
 from agentq.wiring import open_installation
 from tests.daemon.ups import Ups, runs, several_ups

@@ -28,7 +28,7 @@ from agentq.delivery.rabbitmq import (
     RabbitInbox,
     RabbitPublisher,
     Received,
-    dead,
+    dead_letters,
     dead_messages,
     declare,
     requeue,
@@ -238,7 +238,7 @@ def test_looking_for_one_does_not_hold_all_of_them(
     )
     wanted = dead_messages(rabbitmq_url)[-1]
     assert (wanted.id, wanted.size) == ("m-99", 100_000)
-    monkeypatch.setattr(dead, "_AT_ONCE", 10)
+    monkeypatch.setattr(dead_letters, "_AT_ONCE", 10)
     tracemalloc.start()
     try:
         assert dead_messages(rabbitmq_url, begins=wanted.key[:8]) == [wanted]

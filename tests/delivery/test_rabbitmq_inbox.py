@@ -21,9 +21,9 @@ from agentq.delivery.rabbitmq import (
     dead_messages,
     declare,
     facts,
+    pull_consumer,
     purge,
     requeue,
-    tap,
 )
 from tests.delivery.letters import ROLE, all_hints, eventually, hint, names, publish_raw, stranger
 from tests.servers.missing import go_without
@@ -265,7 +265,7 @@ def test_heartbeats_keep_an_idle_line_and_their_lack_ends_it(
     publisher: RabbitPublisher, inbox: RabbitInbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker gives up a peer that is silent for two beats; here a beat is a second."""
-    monkeypatch.setattr(tap, "HEARTBEAT_SECONDS", 1)
+    monkeypatch.setattr(pull_consumer, "HEARTBEAT_SECONDS", 1)
     assert inbox.take(1, 3.2) == []
     assert [inbox.stirred] == [False], "a new connection would have said so"
     publisher.publish([hint(1)])

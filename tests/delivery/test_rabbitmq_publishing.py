@@ -17,9 +17,9 @@ from agentq.delivery.rabbitmq import (
     RabbitInbox,
     RabbitPublisher,
     Received,
+    confirm_channel,
     declare,
     facts,
-    sending,
 )
 from agentq.delivery.rabbitmq.connection import read_url
 from tests.delivery.letters import ROLE, all_hints, eventually, hint, names, stranger
@@ -142,7 +142,7 @@ def test_a_broker_that_does_not_answer(
     publisher.publish([hint(1)])
     with closing(RabbitInbox(rabbitmq_url, ROLE, "w:1")) as inbox:
         assert names(inbox.take(1, 10)) == ["task-1"]
-        monkeypatch.setattr(sending, "ANSWER_SECONDS", 0.5)
+        monkeypatch.setattr(confirm_channel, "ANSWER_SECONDS", 0.5)
         os.kill(rabbitmq_server.pid, signal.SIGSTOP)
         try:
             eventually(lambda: _all_stopped(rabbitmq_server.pid))

@@ -15,7 +15,7 @@ from agentq.core.task import Amounts, Spec, Task
 from agentq.core.triggers import Report
 from agentq.ledger.claims import Held
 from agentq.ledger.ledger import Ledger
-from agentq.stores.sqlite import SqliteStore
+from agentq.stores.sqlite.store import SqliteStore
 
 NOW = 1_700_000_000_000
 

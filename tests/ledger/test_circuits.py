@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from agentq.contracts.doorbell import ROOM_TOPIC, role_topic
-from agentq.core.envelope import iso
 from agentq.core.errors import Invalid, Refused
 from agentq.core.limits import RoleLimits
 from agentq.core.states import State
+from agentq.protocol.envelope import iso
 from tests.ledger.conftest import Desk
 
 HOUR = 3_600_000

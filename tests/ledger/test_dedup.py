@@ -12,7 +12,7 @@ from agentq.core.states import State
 from agentq.core.task import Spec
 from agentq.core.triggers import FailureKind
 from agentq.ledger.submit import DEDUP_MS, Submitted
-from agentq.stores.sqlite_rows import SqliteTx
+from agentq.stores.sqlite.transaction import SqliteTx
 from tests.ledger.conftest import Desk, open_desk
 
 KEYED = Spec("task-1", "worker", title="Fix it", idempotency_key="order-7")

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from agentq.artifacts import objects_bucket
-from agentq.artifacts.files import FileArtifacts
-from agentq.artifacts.objects import ObjectArtifacts
+from agentq.artifacts.files.store import FileArtifacts
+from agentq.artifacts.s3 import bucket
+from agentq.artifacts.s3.store import ObjectArtifacts
 from agentq.contracts.inbound_messages import Letter, Outcome, opened
 from agentq.core.states import State
 from agentq.core.task import ExpectedOutput
 from agentq.core.triggers import AddArtifact
 from agentq.ledger.ingest import ingest
-from agentq.ledger.letters import discard_unrecorded, store_files
+from agentq.ledger.message_intake import discard_unrecorded, store_files
 from tests.ledger.conftest import Desk
 from tests.ledger.sayings import answer_of, lose, said, start, take
 
@@ -186,7 +186,7 @@ def test_only_how_an_attempt_ends_brings_files(desk: Desk, files: FileArtifacts)
 def away(monkeypatch: pytest.MonkeyPatch) -> ObjectArtifacts:
     """An object store at an address where nobody listens."""
     monkeypatch.setattr(
-        objects_bucket, "_RETRIES", {"max_retries": 0, "retry_timeout": timedelta(seconds=1)}
+        bucket, "_RETRIES", {"max_retries": 0, "retry_timeout": timedelta(seconds=1)}
     )
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "none")

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 
 from agentq.contracts.doorbell import EVENTS_TOPIC, ROLES_TOPIC, role_topic
-from agentq.core.envelope import body_digest, spec_digest
+from agentq.core.digests import body_digest, spec_digest
 from agentq.core.errors import AgentqError, Conflict, Invalid, Stale
 from agentq.core.limits import BATCH_MAX
 from agentq.core.states import State
 from agentq.core.task import Amounts, Priority, Spec
-from agentq.core.validate import check_spec
 from agentq.ledger.codec import decode_spec, encode_spec
 from agentq.ledger.ledger import Ledger
+from agentq.protocol.spec_validation import check_spec
 from tests.core.drawn import any_specs, sound_specs
 from tests.ledger.conftest import NOW, Desk
 

@@ -108,7 +108,11 @@ def _bear(request: dict[str, Any]) -> int:
 
 def main() -> None:
     # What a child would import only when it opens its ledger: imported once, here.
-    for module in ("agentq.stores.sqlite", "agentq.stores.postgres", "agentq.delivery.notify"):
+    for module in (
+        "agentq.stores.sqlite.store",
+        "agentq.stores.postgres.store",
+        "agentq.delivery.postgres.notify",
+    ):
         importlib.import_module(module)
     for line in sys.stdin:
         request = json.loads(line)

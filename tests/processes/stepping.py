@@ -14,8 +14,8 @@ from typing import Any
 
 from agentq.core.task import Spec
 from agentq.ledger.ledger import Ledger
-from agentq.stores.postgres import PostgresStore
-from agentq.stores.postgres_wire import Call, Wire
+from agentq.stores.postgres.pipeline import Call, Wire
+from agentq.stores.postgres.store import PostgresStore
 
 #: How long a process may take to get where it is to stop, on a machine that is busy.
 PATIENCE_MS = 60_000

@@ -20,8 +20,8 @@ from agentq.core.errors import AgentqError
 from agentq.core.task import Spec
 from agentq.core.triggers import Entry, Report
 from agentq.ledger.ledger import Ledger
-from agentq.stores.postgres import PostgresStore
-from agentq.stores.postgres_wire import Statement
+from agentq.stores.postgres.pipeline import Statement
+from agentq.stores.postgres.store import PostgresStore
 from tests.processes.nursery import Nursery
 from tests.processes.stepping import NUMBERING, Gate
 

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from agentq.contracts.store import Reader, RunAgain, Tx
 from agentq.core.errors import TimedOut, Unavailable
-from agentq.stores.sqlite import SqliteStore
+from agentq.stores.sqlite.store import SqliteStore
 
 T = TypeVar("T")
 

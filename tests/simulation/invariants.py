@@ -34,7 +34,7 @@ from agentq.core.triggers import (
 )
 from agentq.ledger.codec import decode_spec, to_task
 from agentq.ledger.log_codec import to_event
-from agentq.stores.sqlite import SqliteStore
+from agentq.stores.sqlite.store import SqliteStore
 from tests.simulation.calls import Call
 from tests.simulation.model import Model, Remembered, body_of, names_of
 from tests.simulation.shadow import Expected, Shadow

@@ -15,15 +15,15 @@ from typing import Any
 from unittest.mock import patch
 
 from agentq.contracts.store import Changes, Lease, Tx
-from agentq.core import custody, people, steps, transition, triggers, waiting
+from agentq.core import custody, external_decisions, steps, transition, triggers, waiting
+from agentq.core.digests import spec_digest
 from agentq.core.effects import SpawnNext
-from agentq.core.envelope import spec_digest
 from agentq.core.states import State
 from agentq.core.task import Task
-from agentq.ledger import claims, work
+from agentq.ledger import claims, unit_of_work
 from agentq.ledger.submit import Submitter
-from agentq.ledger.work import Work
-from agentq.stores.sqlite_rows import SqliteTx
+from agentq.ledger.unit_of_work import Work
+from agentq.stores.sqlite.transaction import SqliteTx
 from agentq.stores.statements import statements
 from tests.simulation.violation import (
     ARTIFACTS,
@@ -166,7 +166,7 @@ def time_runs_ahead_for_the_ticker() -> AbstractContextManager[Any]:
     def hasty(task: Task | None, trigger: triggers.Trigger, now: int) -> transition.Decision:
         return real(task, trigger, now + 20_000 * isinstance(trigger, triggers.Tick))
 
-    return patch.object(work, "transition", hasty)
+    return patch.object(unit_of_work, "transition", hasty)
 
 
 @breaks(TIMERS)
@@ -250,7 +250,10 @@ def an_approval_serves_for_ever() -> AbstractContextManager[Any]:
 
     @contextmanager
     def both() -> Iterator[None]:
-        with patch.object(people, "again", again), patch.object(steps, "blocked", blocked):
+        with (
+            patch.object(external_decisions, "again", again),
+            patch.object(steps, "blocked", blocked),
+        ):
             yield
 
     return both()
@@ -292,7 +295,7 @@ def a_review_is_skipped() -> AbstractContextManager[Any]:
 
 @breaks(RULES)
 def a_worker_judges_its_own_work() -> AbstractContextManager[Any]:
-    real = people.verdict
+    real = external_decisions.verdict
 
     def verdict(task: Task, trigger: triggers.Verdict, now: int) -> steps.Step:
         return real(task, replace(trigger, by="somebody"), now)
@@ -395,4 +398,4 @@ def whatever_is_told_the_same_is_decided_alike() -> AbstractContextManager[Any]:
         alike = decisions[0].task
         return replace(decisions[0], task=replace(alike, spec=task.spec))
 
-    return patch.object(work, "transition", hasty)
+    return patch.object(unit_of_work, "transition", hasty)

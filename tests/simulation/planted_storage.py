@@ -9,7 +9,7 @@ from typing import Any
 from unittest.mock import patch
 
 from agentq.contracts.store import Changes, EventRow, OutboxRow, RunAgain, T, Tx
-from agentq.core import people, schedule, transition, triggers
+from agentq.core import external_decisions, schedule, transition, triggers
 from agentq.core.effects import Reply
 from agentq.core.errors import AgentqError, Unavailable
 from agentq.core.limits import RoleLimits
@@ -21,9 +21,9 @@ from agentq.ledger.codec import decode_plain
 from agentq.ledger.ledger import Ledger
 from agentq.ledger.pruning import Pruner
 from agentq.ledger.submit import Submitted, Submitter
-from agentq.ledger.work import Work
-from agentq.stores.sqlite import SqliteStore
-from agentq.stores.sqlite_rows import SqliteTx
+from agentq.ledger.unit_of_work import Work
+from agentq.stores.sqlite.store import SqliteStore
+from agentq.stores.sqlite.transaction import SqliteTx
 from tests.simulation.planted import breaks, deciding, nothing, sql
 from tests.simulation.violation import (
     DEDUP,
@@ -251,7 +251,7 @@ def a_refused_call_leaves_an_effect() -> AbstractContextManager[Any]:
 
 @breaks(EFFECTS)
 def the_holder_is_not_told_to_stop() -> AbstractContextManager[Any]:
-    real = people.cancel
+    real = external_decisions.cancel
 
     def cancel(task: Task, trigger: Any, now: int) -> Any:
         step = real(task, trigger, now)

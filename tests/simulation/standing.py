@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from agentq.core import triggers as t
-from agentq.core.envelope import spec_digest
+from agentq.core.digests import spec_digest
 from agentq.core.states import State
 from agentq.core.task import OnDependencyFailure, Spec, Task
 from tests.simulation.violation import (

@@ -26,7 +26,7 @@ from agentq.core.effects import LANES
 from agentq.core.errors import AgentqError
 from agentq.core.limits import RoleLimits
 from agentq.ledger.ledger import Ledger
-from agentq.stores.sqlite import SqliteStore
+from agentq.stores.sqlite.store import SqliteStore
 from tests.simulation import services
 from tests.simulation.calls import Call, Outcome
 from tests.simulation.faults import NO_FAULTS, FaultyStore

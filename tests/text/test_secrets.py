@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agentq.core.secrets import _matches, find_secret, redact
+from agentq.protocol.secret_detection import _matches, find_secret, redact
 
 ALNUM = string.ascii_letters + string.digits
 URL_SAFE = ALNUM + "-_"

@@ -10,8 +10,13 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from agentq.client import frontmatter
-from agentq.client.taskfile import TaskFile, check_fields, parse_task_text, read_task_file
+from agentq.client.task_input import front_matter
+from agentq.client.task_input.task_file import (
+    TaskFile,
+    check_fields,
+    parse_task_text,
+    read_task_file,
+)
 from agentq.core.errors import AgentqError, Invalid, NotFound
 
 WHOLE = """\
@@ -407,7 +412,7 @@ def test_any_json_is_checked_or_refused(line: dict[str, object]) -> None:
 def test_both_readers_of_yaml_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     import yaml
 
-    fields, lines = frontmatter.load_front_matter(WHOLE.split("---\n")[1], "task.md", 2)
+    fields, lines = front_matter.load_front_matter(WHOLE.split("---\n")[1], "task.md", 2)
     monkeypatch.delattr(yaml, "CSafeLoader", raising=False)
-    assert frontmatter.load_front_matter(WHOLE.split("---\n")[1], "task.md", 2) == (fields, lines)
+    assert front_matter.load_front_matter(WHOLE.split("---\n")[1], "task.md", 2) == (fields, lines)
     assert lines["id"] == 2 and lines["lease_seconds"] == 31

@@ -15,13 +15,13 @@ from typing import Any
 from agentq.client.queue import Queue
 from agentq.contracts.agent import Verdict
 from agentq.core import access
-from agentq.role_settings import RoleSettings, checked
 from agentq.settings import Settings
+from agentq.settings.roles import RoleSettings, checked
 from agentq.wiring import Installation
 from agentq.worker.attempt import Attempt, Desk
 from agentq.worker.environment import secrets_in
 from agentq.worker.processes import Nanny
-from agentq.worker.view import Lines
+from agentq.worker.terminal_view import Lines
 from agentq.worker.worker import Slot, Worker
 from agentq.worker.workspaces import Workspaces
 

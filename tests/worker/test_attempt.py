@@ -229,12 +229,12 @@ def test_a_drain_gives_tasks_back_unharmed(fleet: Fleet, tmp_path: Path) -> None
 def crash_after(fleet: Fleet, task_id: str, *files: tuple[str, bytes]) -> None:
     """A worker that died after the agent's end, with its files stored, and before its report."""
     from agentq.contracts.agent import Verdict
-    from agentq.worker import earlier
+    from agentq.worker import recovery
 
-    said = earlier.written(Verdict(Outcome.COMPLETED, "done before"))
+    said = recovery.written(Verdict(Outcome.COMPLETED, "done before"))
     claim = fleet.queue.claim(ROLE, lease=1)
     assert claim is not None and claim.id == task_id
-    claim.put_many([*files, (earlier.VERDICT, said)])
+    claim.put_many([*files, (recovery.VERDICT, said)])
     wait_until(lambda: fleet.queue.tick() > 0 or fleet.queue.task(task_id).holder == "")
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentq.core.errors import Invalid
-from agentq.worker.loops import LoopDetector
+from agentq.worker.loop_detection import LoopDetector
 
 
 def heard(detector: LoopDetector, lines: list[bytes]) -> int:

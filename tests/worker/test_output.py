@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from agentq.artifacts.files import FileArtifacts
+from agentq.artifacts.files.store import FileArtifacts
 from agentq.core.errors import NotFound
 from agentq.worker.output import LINE_MAX, Recorder
 from agentq.worker.redaction import redacted_text
@@ -249,7 +249,7 @@ def test_programs_of_one_attempt_share_its_live_log(tmp_path: Path) -> None:
 
 TALKER = """
 import sys
-from agentq.artifacts.files import FileArtifacts
+from agentq.artifacts.files.store import FileArtifacts
 from agentq.worker.output import Recorder
 recorder = Recorder(FileArtifacts(sys.argv[1]), "task-1", 1, cap_bytes=1 << 20, secrets=["canary"])
 block = b"the same words again and again, line after line\\n" * 4000
@@ -278,7 +278,7 @@ def test_memory_and_disk_stay_flat(tmp_path: Path) -> None:
 
 FULL_DISK = """
 import resource, signal, sys
-from agentq.artifacts.files import FileArtifacts
+from agentq.artifacts.files.store import FileArtifacts
 from agentq.worker.output import Recorder
 recorder = Recorder(FileArtifacts(sys.argv[1]), "task-1", 1, cap_bytes=1 << 20, secrets=[])
 # No file grows beyond 4 KiB: the disk is full, as far as one writer can tell.

@@ -21,8 +21,8 @@ import pytest
 
 from agentq.contracts.agent import Exit
 from agentq.core.errors import Invalid, Unavailable
-from agentq.worker.nanny import children_by_scan, children_of
 from agentq.worker.processes import UNSENT_MAX_BYTES, Child, Nanny
+from agentq.worker.supervisor import children_by_scan, children_of
 from tests.worker.unruly import PROGRAM
 from tests.worker.watching import (
     PATIENCE,

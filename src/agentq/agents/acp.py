@@ -21,6 +21,8 @@ from io import StringIO
 from typing import Any
 
 from agentq.agents.acp_conversation import MISSING_SDK, MISSING_SDK_REMEDY
+from agentq.agents.error_classification import LOG_IN, Trouble, trouble
+from agentq.agents.jsonl_adapter import Clock, JsonListener, machine_clock
 from agentq.agents.jsonlines import (
     RESULT_CHARS_MAX,
     SAID_CHARS_MAX,
@@ -32,8 +34,6 @@ from agentq.agents.jsonlines import (
     text,
     whole,
 )
-from agentq.agents.listening import Clock, JsonListener, machine_clock
-from agentq.agents.troubles import LOG_IN, Trouble, trouble
 from agentq.contracts.agent import Done, Exit, Heard, Job, Launch, Outcome, Said, Spent, Verdict
 from agentq.core.errors import Invalid
 from agentq.core.task import NOTHING, Amounts

@@ -13,6 +13,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from agentq.agents.error_classification import Trouble
+from agentq.agents.jsonl_adapter import Clock, JsonListener, command_words, machine_clock
 from agentq.agents.jsonlines import (
     RESULT_CHARS_MAX,
     Totals,
@@ -24,9 +26,7 @@ from agentq.agents.jsonlines import (
     text,
     whole,
 )
-from agentq.agents.listening import Clock, JsonListener, command_words, machine_clock
 from agentq.agents.reset_times import moment
-from agentq.agents.troubles import Trouble
 from agentq.contracts.agent import (
     Done,
     Exit,

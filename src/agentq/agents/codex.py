@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from agentq.agents.jsonl_adapter import Clock, JsonListener, command_words, machine_clock
 from agentq.agents.jsonlines import (
     RESULT_CHARS_MAX,
     Totals,
@@ -24,7 +25,6 @@ from agentq.agents.jsonlines import (
     text,
     whole,
 )
-from agentq.agents.listening import Clock, JsonListener, command_words, machine_clock
 from agentq.contracts.agent import Done, Exit, Heard, Job, Launch, Listener, Said, Spent, Verdict
 from agentq.core.task import NOTHING, Amounts
 

@@ -28,6 +28,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from agentq.agents.error_classification import signal_of, trouble
+from agentq.agents.jsonl_adapter import Clock, machine_clock
 from agentq.agents.jsonlines import (
     DENIALS_MAX,
     SUMMARY_CHARS_MAX,
@@ -40,9 +42,7 @@ from agentq.agents.jsonlines import (
     text,
     whole,
 )
-from agentq.agents.listening import Clock, machine_clock
 from agentq.agents.reset_times import moment
-from agentq.agents.troubles import signal_of, trouble
 from agentq.contracts.agent import (
     Denied,
     Exit,

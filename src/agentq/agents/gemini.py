@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from agentq.agents.error_classification import LOG_IN, Trouble
+from agentq.agents.jsonl_adapter import Clock, JsonListener, command_words, machine_clock
 from agentq.agents.jsonlines import (
     RESULT_CHARS_MAX,
     Totals,
@@ -19,8 +21,6 @@ from agentq.agents.jsonlines import (
     text,
     whole,
 )
-from agentq.agents.listening import Clock, JsonListener, command_words, machine_clock
-from agentq.agents.troubles import LOG_IN, Trouble
 from agentq.contracts.agent import (
     Done,
     Exit,

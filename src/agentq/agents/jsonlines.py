@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from agentq.core.kinds import AMOUNT_MAX
+from agentq.core.spec_types import AMOUNT_MAX
 from agentq.core.task import Amounts
 
 #: Longer lines are not parsed. The worker cuts lines well before that.

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from agentq.agents.error_classification import Trouble
+from agentq.agents.jsonl_adapter import Clock, JsonListener, command_words, machine_clock
 from agentq.agents.jsonlines import (
     RESULT_CHARS_MAX,
     number,
@@ -21,9 +23,7 @@ from agentq.agents.jsonlines import (
     text,
     whole,
 )
-from agentq.agents.listening import Clock, JsonListener, command_words, machine_clock
 from agentq.agents.reset_times import reset_time
-from agentq.agents.troubles import Trouble
 from agentq.contracts.agent import Exit, Heard, Job, Launch, Listener, Outcome, Said, Spent, Verdict
 from agentq.core.task import Amounts
 

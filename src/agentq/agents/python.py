@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from agentq.agents.command import ProgramListener
-from agentq.agents.listening import Clock, machine_clock
+from agentq.agents.jsonl_adapter import Clock, machine_clock
 from agentq.contracts.agent import Job, Launch, Listener
 from agentq.core.errors import Invalid
 

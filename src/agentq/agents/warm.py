@@ -40,6 +40,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from agentq.agents.error_classification import Trouble, unexplained
+from agentq.agents.jsonl_adapter import Clock, JsonListener, machine_clock
 from agentq.agents.jsonlines import (
     RESULT_CHARS_MAX,
     SUMMARY_CHARS_MAX,
@@ -51,9 +53,7 @@ from agentq.agents.jsonlines import (
     text,
     whole,
 )
-from agentq.agents.listening import Clock, JsonListener, machine_clock
 from agentq.agents.reset_times import moment
-from agentq.agents.troubles import Trouble, unexplained
 from agentq.contracts.agent import (
     Done,
     Exit,

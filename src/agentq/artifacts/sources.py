@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
 
-from agentq.artifacts.disk import CHUNK_BYTES, chunks_of
+from agentq.artifacts.files.disk import CHUNK_BYTES, chunks_of
 from agentq.contracts.artifacts import Source
 from agentq.core.errors import Invalid, NotFound
 

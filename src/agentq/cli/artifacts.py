@@ -156,7 +156,7 @@ def link_artifact(session: Session, ref: str, name: str, epoch: int | None, dura
     until = queue.now() + duration * 1000
     url = queue.artifacts.presign(task.id, rows[-1].epoch, name, duration)
     if session.json:
-        from agentq.core.envelope import iso
+        from agentq.protocol.envelope import iso
 
         emit_json({**_as_json(queue, task.id, rows[-1]), "url": url, "expires_at": iso(until)})
     else:
@@ -164,7 +164,7 @@ def link_artifact(session: Session, ref: str, name: str, epoch: int | None, dura
 
 
 def _as_json(queue: Reading, task_id: str, row: ArtifactInfo) -> dict[str, object]:
-    from agentq.core.envelope import iso
+    from agentq.protocol.envelope import iso
 
     return {
         "name": row.name,

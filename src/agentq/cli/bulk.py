@@ -15,7 +15,7 @@ from agentq.core.errors import AgentqError, Conflict, Invalid, Refused
 
 if TYPE_CHECKING:
     from agentq.client.queue import Queue
-    from agentq.client.specs import Draft
+    from agentq.client.task_input.specs import Draft
     from agentq.core.task import Spec
 
 BATCH = 1_000
@@ -52,7 +52,7 @@ def submit_bulk(session: Session, file: str) -> None:
 
 def _read(file: str) -> Iterator[tuple[int, bytes]]:
     """Lines that are not blank, with their numbers."""
-    from agentq.client.taskfile import refuse_special
+    from agentq.client.task_input.task_file import refuse_special
 
     try:
         if file != "-":
@@ -72,8 +72,8 @@ def _checked(
 ) -> Line:
     import msgspec
 
-    from agentq.client.specs import check_reply_to, draft
-    from agentq.core.validate import check_spec
+    from agentq.client.task_input.specs import check_reply_to, draft
+    from agentq.protocol.spec_validation import check_spec
 
     try:
         fields = msgspec.json.decode(data)

@@ -74,7 +74,7 @@ def close_circuit(session: Session, provider: str, by: str) -> None:
 
 
 def circuit_json(row: Circuit) -> dict[str, object]:
-    from agentq.core.envelope import iso
+    from agentq.protocol.envelope import iso
 
     return {
         "provider": row.provider,

@@ -90,7 +90,7 @@ def _followed(queue: Reading, ref: str | None, after: int | None) -> Iterator[En
 
 
 def _row(entry: Entry) -> tuple[str | Styled, ...]:
-    from agentq.core.envelope import iso
+    from agentq.protocol.envelope import iso
 
     event = entry.event
     return (
@@ -106,7 +106,7 @@ def _row(entry: Entry) -> tuple[str | Styled, ...]:
 
 def _line(entry: Entry) -> str:
     """One event on a line of its own, for following."""
-    from agentq.core.envelope import iso
+    from agentq.protocol.envelope import iso
 
     event = entry.event
     state = paint(f"{event.state:<11}", STATE_STYLES.get(str(event.state), ""))

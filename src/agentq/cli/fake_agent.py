@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from agentq.agents.fake.program import DIALECTS
+from agentq.testing.fake_agent.program import DIALECTS
 
 
 class _Passing(click.Command):
@@ -62,7 +62,7 @@ def fake_agent(script: str | None, dialect: str, words: tuple[str, ...]) -> int:
     `tasks:` instead of `steps:` holds several sections, each with `attempt:` (a number) or
     `prompt:` (a regular expression); the first that fits is played.
     """
-    from agentq.agents.fake.program import run
     from agentq.settings import environment
+    from agentq.testing.fake_agent.program import run
 
     return run(script, dialect, words, environment())

@@ -50,7 +50,7 @@ def limits(session: Session, /, role: str | None, tree: str | None, by: str, **w
 
 
 def _raise_tree(session: Session, tree: str, by: str, extra: dict[str, Any]) -> None:
-    from agentq.core.envelope import amounts_to_dict
+    from agentq.core.digests import amounts_to_dict
     from agentq.core.task import Amounts
 
     if not extra:
@@ -100,7 +100,7 @@ def _limits_of_roles(session: Session, role: str | None, words: dict[str, Any]) 
 
 
 def limits_json(limits: RoleLimits) -> dict[str, object]:
-    from agentq.core.envelope import amounts_to_dict
+    from agentq.core.digests import amounts_to_dict
 
     return {
         "max_running": limits.max_running,
@@ -111,6 +111,6 @@ def limits_json(limits: RoleLimits) -> dict[str, object]:
 
 
 def _amounts(amounts: Amounts) -> str:
-    from agentq.core.envelope import amounts_to_dict
+    from agentq.core.digests import amounts_to_dict
 
     return ", ".join(f"{value:g} {unit}" for unit, value in amounts_to_dict(amounts).items())

@@ -61,7 +61,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "circuits": ("circuits:circuits", "Show, open or close the circuits of providers."),
         "workspaces": ("workspaces:workspaces", "List, open and clean up where attempts worked."),
         "verify": ("verify:verify", "Prove every state from the log and check every file."),
-        "doctor": ("doctor:doctor", "Check settings, database, broker, disk and files."),
+        "doctor": ("doctor.command:doctor", "Check settings, database, broker, disk and files."),
         "prune": ("prune:prune", "Delete tasks that ended long ago, with their files."),
         "move": ("move:move", "Move the whole installation to another database."),
         "db": ("database:db", "Look after the database: status, migrate, backup."),

@@ -20,7 +20,7 @@ def replay(session: Session, ref: str | None) -> None:
     """
     import click
 
-    from agentq.core.envelope import iso
+    from agentq.protocol.envelope import iso
 
     queue = session.reading()
     found = queue.replay(session.task_id(ref))

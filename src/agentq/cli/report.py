@@ -121,7 +121,7 @@ def content_of(file: str) -> bytes | Path:
     """What a file holds, checked to be there before anything is claimed or changed for it."""
     if file == "-":
         return spooled(standard_input())
-    from agentq.client.taskfile import refuse_special
+    from agentq.client.task_input.task_file import refuse_special
 
     path = Path(file)
     try:

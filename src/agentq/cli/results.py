@@ -11,7 +11,7 @@ from agentq.cli.screen import STATE_STYLES, emit_json, note, one_line, paint, sa
 from agentq.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
-    from agentq.client.received import Outcome
+    from agentq.client.broker_results import Outcome
 
 
 @command()

@@ -79,8 +79,8 @@ stats.add_command(overhead)
 
 def show_costs(session: Session, by: str) -> None:
     """What was spent, by role, label or day (UTC). What pruned tasks cost their role stays."""
+    from agentq.core.digests import amounts_to_dict
     from agentq.core.durations import format_duration
-    from agentq.core.envelope import amounts_to_dict
     from agentq.core.task import NOTHING
 
     costs = session.reading().costs(by)

@@ -19,7 +19,7 @@ from agentq.core.errors import Unavailable
 
 if TYPE_CHECKING:
     from agentq.client.queue import Queue
-    from agentq.role_settings import RoleSettings
+    from agentq.settings.roles import RoleSettings
 
 
 @command()
@@ -60,8 +60,8 @@ def worker(
     How is in [roles.ROLE] of agentq.toml; what is said here comes first. A COMMAND after `--` gets
     the task on its standard input and its result is what it prints, or the file $AGENTQ_RESULT.
     """
-    from agentq.core.validate import check_role
-    from agentq.role_settings import RoleSettings, checked
+    from agentq.protocol.spec_validation import check_role
+    from agentq.settings.roles import RoleSettings, checked
 
     check_role(role)
     settings = session.settings().workers.get(role, RoleSettings())
@@ -98,7 +98,7 @@ def _serve(
     from agentq.worker.attempt import Desk
     from agentq.worker.environment import secrets_in
     from agentq.worker.processes import Nanny
-    from agentq.worker.view import Lines, Table
+    from agentq.worker.terminal_view import Lines, Table
     from agentq.worker.worker import Worker
     from agentq.worker.workspaces import Workspaces
 

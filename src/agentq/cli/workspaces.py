@@ -149,7 +149,7 @@ def _named(known: Workspaces, ref: str, epoch: int | None) -> Kept:
 
 
 def _as_json(kept: Kept, state: State | None, reason: str) -> dict[str, object]:
-    from agentq.core.envelope import iso
+    from agentq.protocol.envelope import iso
 
     return {
         "task_id": kept.task_id,

@@ -13,7 +13,7 @@ from agentq.client.claim import Claim
 from agentq.client.heartbeats import Heartbeats
 from agentq.client.reading import POLL_SECONDS
 from agentq.client.speaking import Speaking
-from agentq.client.specs import Draft, check_reply_to, draft, draft_many, with_reply_to
+from agentq.client.task_input.specs import Draft, check_reply_to, draft, draft_many, with_reply_to
 from agentq.contracts.delivery import Hint, Inbox
 from agentq.contracts.doorbell import role_topic
 from agentq.contracts.service_values import Completion
@@ -22,7 +22,7 @@ from agentq.core.durations import parse_duration
 from agentq.core.errors import AgentqError, Invalid
 from agentq.core.limits import RoleLimits
 from agentq.core.task import Spec, Task
-from agentq.core.validate import check_role
+from agentq.protocol.spec_validation import check_role
 from agentq.settings import default_holder, load_settings
 from agentq.wiring import Installation, open_installation
 
@@ -114,7 +114,7 @@ class Queue(Speaking):
     def submit_drafts(
         self, drafts: Sequence[Draft], under: tuple[str, int] | None = None
     ) -> list[Task]:
-        """Submit what `client.specs.draft` has checked already."""
+        """Submit what `client.task_input.specs.draft` has checked already."""
         if self.has_broker:
             for each in drafts:
                 check_reply_to(each.spec)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, BinaryIO
 from agentq.client.principals import principal_of
 from agentq.contracts.doorbell import EVENTS_TOPIC
 from agentq.core import access
-from agentq.core.envelope import iso, task_to_dict
 from agentq.core.errors import TimedOut
 from agentq.core.states import DEAD_LETTERS, TERMINAL, State
 from agentq.core.task import Task
+from agentq.protocol.envelope import iso, task_to_dict
 
 if TYPE_CHECKING:
     from agentq.contracts.artifacts import ArtifactStore

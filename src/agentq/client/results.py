@@ -1,8 +1,8 @@
 """Outcomes for a coordinator: what became of the tasks that were to reply to it.
 
-With a broker they come from its queue `results.<coordinator>` (see `client.received`). Without one
-they are read from the log, which has them all, in the order of commits. Either way an outcome is
-news, no proof: whoever acts on it reads the result, which is checked (`Queue.result`).
+With a broker they come from its queue `results.<coordinator>` (see `client.broker_results`).
+Without one they are read from the log, which has them all, in the order of commits. Either way an
+outcome is news, no proof: whoever acts on it reads the result, which is checked (`Queue.result`).
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from agentq.client.received import Outcome, received
+from agentq.client.broker_results import Outcome, received
 from agentq.core.errors import Invalid
-from agentq.core.messages import result_envelope
 from agentq.core.states import TERMINAL, State
-from agentq.core.validate import check_role
+from agentq.protocol.messages import result_envelope
+from agentq.protocol.spec_validation import check_role
 
 if TYPE_CHECKING:
     from agentq.client.reading import Reading

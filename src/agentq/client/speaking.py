@@ -20,12 +20,12 @@ from agentq.core.durations import parse_duration
 from agentq.core.errors import AgentqError, Refused, Stale
 from agentq.core.gates import missing_evidence
 from agentq.core.limits import SUMMARY_CHARS_MAX, shorten
-from agentq.core.secrets import redact
 from agentq.core.states import State
 from agentq.core.steps import stale
 from agentq.core.task import NOTHING, Amounts, Task
+from agentq.core.trigger_validation import check_trigger
 from agentq.core.triggers import FailureKind, Report, Resolution, Ruling
-from agentq.core.words import check_trigger
+from agentq.protocol.secret_detection import redact
 from agentq.settings import default_holder
 
 if TYPE_CHECKING:

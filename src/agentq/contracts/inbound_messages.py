@@ -16,8 +16,11 @@ from agentq.core.errors import (
     Refused,
     Unavailable,
 )
-from agentq.core.kinds import is_readable
-from agentq.core.messages import (
+from agentq.core.spec_types import is_readable
+from agentq.core.states import State
+from agentq.core.task import Task
+from agentq.core.triggers import AddArtifact
+from agentq.protocol.messages import (
     ENDINGS,
     File,
     Said,
@@ -27,9 +30,6 @@ from agentq.core.messages import (
     read_message,
     unread_envelope,
 )
-from agentq.core.states import State
-from agentq.core.task import Task
-from agentq.core.triggers import AddArtifact
 
 if TYPE_CHECKING:
     from agentq.contracts.service_values import AttemptLease

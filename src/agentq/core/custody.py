@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agentq.core import triggers as t
+from agentq.core.digests import spec_digest
 from agentq.core.effects import Effect, Notify, StopHolder
-from agentq.core.envelope import spec_digest
 from agentq.core.errors import Refused
 from agentq.core.gates import missing_evidence
-from agentq.core.kinds import check_amounts
 from agentq.core.limits import CRASHES_MAX, REMINDER_MS, WARN_SHARE, overspent
 from agentq.core.retry import backoff_ms
 from agentq.core.schedule import expiry
+from agentq.core.spec_types import check_amounts
 from agentq.core.states import State
 from agentq.core.steps import (
     Step,

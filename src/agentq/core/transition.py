@@ -26,7 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from agentq.core import custody, people, waiting
+from agentq.core import custody, external_decisions, waiting
 from agentq.core import triggers as t
 from agentq.core.effects import Effect
 from agentq.core.schedule import next_wake
@@ -97,14 +97,14 @@ _STEPS: dict[type, Callable[[Task, Any, int], Step]] = {
     t.Fail: custody.fail,
     t.Block: custody.block,
     t.Release: custody.release,
-    t.Answer: people.answer,
-    t.Verdict: people.verdict,
-    t.Cancel: people.cancel,
-    t.Stopped: people.stopped,
-    t.Requeue: people.requeue,
+    t.Answer: external_decisions.answer,
+    t.Verdict: external_decisions.verdict,
+    t.Cancel: external_decisions.cancel,
+    t.Stopped: external_decisions.stopped,
+    t.Requeue: external_decisions.requeue,
     t.Tick: waiting.tick,
-    t.Comment: people.comment,
-    t.RefuseReport: people.refuse_report,
+    t.Comment: external_decisions.comment,
+    t.RefuseReport: external_decisions.refuse_report,
 }
 
 #: The table with the function that decides each cell.

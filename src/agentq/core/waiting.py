@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from agentq.core import triggers as t
 from agentq.core.custody import lease_ended
+from agentq.core.digests import spec_digest
 from agentq.core.effects import Notify
-from agentq.core.envelope import spec_digest
 from agentq.core.errors import Refused
 from agentq.core.limits import REMINDER_MS
 from agentq.core.schedule import approval_deadline, awaits_approval, expiry

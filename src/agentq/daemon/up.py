@@ -21,6 +21,7 @@ from agentq.core.access import SYSTEM
 from agentq.core.errors import AgentqError
 from agentq.daemon.leader import TERM_SECONDS, Leader
 from agentq.daemon.loop import Alarm, Loop, Runner, log
+from agentq.daemon.loops.capacity import Room
 from agentq.daemon.loops.due import Due
 from agentq.daemon.loops.ingest import Ingest
 from agentq.daemon.loops.prune import Prune
@@ -28,8 +29,7 @@ from agentq.daemon.loops.reconcile import Reconcile
 from agentq.daemon.loops.relay import Relay
 from agentq.daemon.loops.reply import Replies
 from agentq.daemon.loops.results import Results
-from agentq.daemon.loops.room import Room
-from agentq.daemon.post import Post
+from agentq.daemon.shared_publisher import Post
 from agentq.daemon.workers import Workers, worker_command
 
 if TYPE_CHECKING:

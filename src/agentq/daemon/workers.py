@@ -13,7 +13,7 @@ from pathlib import Path
 
 from agentq.daemon.loop import log
 
-_LEASH = Path(__file__).with_name("leash.py")
+_PARENT_DEATH = Path(__file__).with_name("parent_death.py")
 _RESTART_SECONDS, _RESTART_SECONDS_MAX = 0.5, 60.0
 #: Whoever ran for so long is not in trouble: its next end is its first again.
 _STEADY_SECONDS = 60.0
@@ -72,7 +72,7 @@ class Workers:
         return pause
 
     def _start(self, child: Child) -> None:
-        leash = [sys.executable, "-I", "-S", str(_LEASH), str(os.getpid())]
+        leash = [sys.executable, "-I", "-S", str(_PARENT_DEATH), str(os.getpid())]
         child.started_at = time.monotonic()
         try:
             child.process = subprocess.Popen(

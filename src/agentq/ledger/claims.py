@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 from agentq.contracts.store import IN_TREE, CircuitRow, Lease, RoleRow, TaskRow, Tx
 from agentq.core.custody import already_accepted
-from agentq.core.envelope import iso
 from agentq.core.errors import AgentqError, Refused, Stale
 from agentq.core.limits import SUMMARY_CHARS_MAX, RoleLimits, shorten
 from agentq.core.states import State
 from agentq.core.task import NOTHING, Task
 from agentq.core.transition import transition
+from agentq.core.trigger_validation import check_trigger
 from agentq.core.triggers import (
     AddArtifact,
     Answer,
@@ -24,11 +24,11 @@ from agentq.core.triggers import (
     Tick,
     Trigger,
 )
-from agentq.core.words import check_trigger
-from agentq.ledger import trees
+from agentq.ledger import shared_budgets
 from agentq.ledger.codec import limits_of
 from agentq.ledger.costs import spent_today
-from agentq.ledger.work import Work
+from agentq.ledger.unit_of_work import Work
+from agentq.protocol.envelope import iso
 
 #: How often a role notes that somebody asked for its work; `explain` reads it.
 SEEN_EVERY_MS = 30_000
@@ -242,13 +242,13 @@ def _check_room(tx: Tx, work: Work, task: Task) -> None:
 
 
 def _check_tree(work: Work, key: int, task: Task) -> None:
-    trees.load_trees(work, [key])
+    shared_budgets.load_trees(work, [key])
     for root in work.roots.get(key, ()):
         tree = work.trees[root]
         if tree.used_up:
             raise Refused(
                 f"{task.id} cannot be claimed now: the budget of its tree is used up:"
-                f" {trees.used_up(tree)}.",
+                f" {shared_budgets.used_up(tree)}.",
                 f"`agentq limits --tree {tree.name} --extra-usd N` raises it.",
                 code="budget",
             )
@@ -276,7 +276,9 @@ def apply_all(work: Work, items: Sequence[tuple[int, Trigger]]) -> list[Task | A
     """
     work.load(sorted({key for key, _ in items}))
     if any(bits & IN_TREE for bits in work.flags.values()):
-        trees.load_trees(work, [key for key, said in items if isinstance(said, _CONCERNING)])
+        shared_budgets.load_trees(
+            work, [key for key, said in items if isinstance(said, _CONCERNING)]
+        )
     outcomes: list[Task | AgentqError] = []
     for key, trigger in items:
         assert not isinstance(trigger, AddArtifact), "artifacts are recorded with record_artifacts"
@@ -315,11 +317,11 @@ def _with_evidence(work: Work, key: int, report: Report) -> Report:
 def _apply_in_tree(work: Work, key: int, trigger: Spend | Report | Fail | Answer) -> Task:
     """The same where a tree's budget is touched: it changes only if the trigger is accepted."""
     if isinstance(trigger, Answer):
-        trigger, after = trees.answered(work, key, trigger)
+        trigger, after = shared_budgets.answered(work, key, trigger)
     else:
-        trigger, after = trees.charged(work, key, trigger)
+        trigger, after = shared_budgets.charged(work, key, trigger)
     task = work.apply(key, trigger)  # raises if it is refused, and then nothing was spent
-    trees.note(work, after)
+    shared_budgets.note(work, after)
     return task
 
 

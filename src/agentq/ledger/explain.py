@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from agentq.contracts.service_values import Explanation
 from agentq.contracts.store import CircuitRow
 from agentq.core.durations import format_duration
-from agentq.core.envelope import iso
 from agentq.core.limits import RoleLimits
 from agentq.core.schedule import approval_deadline, awaits_approval, expiry
 from agentq.core.states import State
 from agentq.core.task import NOTHING, Amounts, Task
+from agentq.protocol.envelope import iso
 
 
 @dataclass(frozen=True, slots=True)

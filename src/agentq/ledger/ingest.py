@@ -40,15 +40,15 @@ from agentq.core import triggers as t
 from agentq.core.custody import already_accepted
 from agentq.core.errors import AgentqError, NotFound, Stale, Unavailable
 from agentq.core.limits import PROGRESS_CHARS_MAX, SUMMARY_CHARS_MAX, shorten
-from agentq.core.messages import Said, Status
-from agentq.core.secrets import redact
 from agentq.core.states import State
 from agentq.core.steps import fenced_out, stale
 from agentq.core.task import NOTHING, Task
-from agentq.core.words import check_trigger
+from agentq.core.trigger_validation import check_trigger
 from agentq.ledger import claims
-from agentq.ledger.letters import again, discard_unrecorded, store_files
-from agentq.ledger.work import Work
+from agentq.ledger.message_intake import again, discard_unrecorded, store_files
+from agentq.ledger.unit_of_work import Work
+from agentq.protocol.messages import Said, Status
+from agentq.protocol.secret_detection import redact
 
 if TYPE_CHECKING:
     from agentq.contracts.artifacts import ArtifactStore

@@ -14,18 +14,19 @@ from agentq.contracts.store import (
     Store,
     Tx,
 )
+from agentq.core.digests import amounts_to_dict
 from agentq.core.effects import LANES
-from agentq.core.envelope import amounts_to_dict
 from agentq.core.errors import AgentqError, Conflict, Invalid, Refused
-from agentq.core.kinds import check_amounts
 from agentq.core.limits import (
     BATCH_MAX,
     CIRCUIT_MS_MAX,
     RoleLimits,
 )
+from agentq.core.spec_types import check_amounts
 from agentq.core.states import TERMINAL
 from agentq.core.steps import fenced_out
 from agentq.core.task import Amounts, Spec, Task
+from agentq.core.trigger_validation import check_comment, check_trigger
 from agentq.core.triggers import (
     AddArtifact,
     Answer,
@@ -49,15 +50,14 @@ from agentq.core.triggers import (
     Trigger,
     Verdict,
 )
-from agentq.core.validate import check_role
-from agentq.core.words import check_comment, check_trigger
-from agentq.ledger import claims, trees
+from agentq.ledger import claims, shared_budgets
 from agentq.ledger.claims import Held
 from agentq.ledger.codec import STATES, SpecCache, encode_amounts
 from agentq.ledger.pruning import Pruner
+from agentq.ledger.queries import Views
 from agentq.ledger.submit import DEDUP_MS, Submitted, Submitter
-from agentq.ledger.views import Views
-from agentq.ledger.work import Work
+from agentq.ledger.unit_of_work import Work
+from agentq.protocol.spec_validation import check_role
 
 NO_COST = Amounts()
 LEASE_MS_MAX = 366 * 24 * 3600 * 1000
@@ -416,7 +416,7 @@ class Ledger:
         def change(tx: Tx) -> Task:
             work = self._work(tx)
             work.load([key])
-            trees.load_trees(work, [key])
+            shared_budgets.load_trees(work, [key])
             task = work.task(key)
             if key not in work.trees:
                 raise Refused(
@@ -425,7 +425,7 @@ class Ledger:
                     code="no_tree",
                 )
             task = work.apply(key, comment)
-            trees.note(work, [trees.raised(work.trees[key], extra)])
+            shared_budgets.note(work, [shared_budgets.raised(work.trees[key], extra)])
             work.finish()
             return task
 

@@ -2,7 +2,7 @@
 
 Two that do it at once carry some effects out twice, under the same id, which everybody must bear
 anyway. In return nothing has to be committed before an effect leaves, and only the ack is written.
-A loop that does it all the time runs alone (see `ledger.terms`).
+A loop that does it all the time runs alone (see `ledger.leader_leases`).
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from agentq.core.task import Spec, Task
 from agentq.core.triggers import Cancel, Claim, Entry, Stopped, Submit, Tick
 
 if TYPE_CHECKING:
-    from agentq.ledger.views import Views
+    from agentq.ledger.queries import Views
 
 _PAGE = 500
 

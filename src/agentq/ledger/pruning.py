@@ -30,7 +30,7 @@ from agentq.contracts.store import (
     Store,
     Tx,
 )
-from agentq.core.envelope import body_digest
+from agentq.core.digests import body_digest
 from agentq.core.errors import AgentqError, Conflict
 from agentq.core.states import TERMINAL, State
 from agentq.core.task import Spec

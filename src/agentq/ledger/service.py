@@ -51,19 +51,19 @@ class EmbeddedService(Decisions):
     def hold_leader_leases(
         self, who: Principal, names: Sequence[str], holder: str, length_ms: int
     ) -> dict[str, LeaderLease]:
-        from agentq.ledger.terms import Terms
+        from agentq.ledger.leader_leases import Terms
 
         self._check(who, Action.OPERATE)
         return Terms(self._store).hold(names, holder, length_ms)
 
     def give_up_leader_leases(self, who: Principal, names: Sequence[str], holder: str) -> list[str]:
-        from agentq.ledger.terms import Terms
+        from agentq.ledger.leader_leases import Terms
 
         self._check(who, Action.OPERATE)
         return Terms(self._store).give_up(names, holder)
 
     def leader_leases(self, who: Principal) -> dict[str, LeaderLease]:
-        from agentq.ledger.terms import Terms
+        from agentq.ledger.leader_leases import Terms
 
         self._check(who, Action.READ, "who runs the loops")
         return Terms(self._store).standing()
@@ -159,13 +159,13 @@ class EmbeddedService(Decisions):
         return judge(self._ledger, letters)
 
     def store_message_files(self, who: Principal, letter: Letter, epoch: int) -> None:
-        from agentq.ledger.letters import store_files
+        from agentq.ledger.message_intake import store_files
 
         self._check(who, Action.OPERATE)
         store_files(self._artifacts, letter, epoch)
 
     def discard_message_files(self, who: Principal, letter: Letter) -> None:
-        from agentq.ledger.letters import discard_unrecorded
+        from agentq.ledger.message_intake import discard_unrecorded
 
         self._check(who, Action.OPERATE)
         discard_unrecorded(self._views, self._artifacts, letter)

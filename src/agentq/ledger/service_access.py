@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from agentq.contracts.store import Store
     from agentq.core.task import Task
     from agentq.ledger.ledger import Ledger
-    from agentq.ledger.views import Views
+    from agentq.ledger.queries import Views
 
 #: Keys of claimed tasks that are remembered, so that their holders' words need no look-up.
 _KEYS_MAX = 20_000

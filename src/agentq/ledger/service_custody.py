@@ -25,7 +25,6 @@ from agentq.core.errors import (
     Unavailable,
 )
 from agentq.core.limits import SUMMARY_CHARS_MAX, shorten
-from agentq.core.secrets import redact
 from agentq.core.states import State
 from agentq.core.task import NOTHING, Amounts, Spec, Task
 from agentq.core.triggers import (
@@ -40,6 +39,7 @@ from agentq.core.triggers import (
     Trigger,
 )
 from agentq.ledger.service_queries import Queries
+from agentq.protocol.secret_detection import redact
 
 if TYPE_CHECKING:
     from agentq.contracts.artifacts import Source

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from agentq.core.access import Action, Principal, PrincipalKind, approves_own
 from agentq.core.errors import Refused
-from agentq.core.secrets import redact
 from agentq.core.states import State
 from agentq.core.task import NOTHING, Amounts, Task
+from agentq.core.trigger_validation import check_comment
 from agentq.core.triggers import (
     Answer,
     Approve,
@@ -21,9 +21,9 @@ from agentq.core.triggers import (
     Trigger,
     Verdict,
 )
-from agentq.core.words import check_comment
 from agentq.ledger.service_custody import Custody, brief
 from agentq.ledger.service_queries import recorded
+from agentq.protocol.secret_detection import redact
 
 if TYPE_CHECKING:
     from agentq.contracts.service_values import ArtifactInfo, Circuit

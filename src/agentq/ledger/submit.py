@@ -21,8 +21,8 @@ from agentq.contracts.store import (
     Store,
     Tx,
 )
+from agentq.core.digests import body_digest
 from agentq.core.effects import Announce
-from agentq.core.envelope import body_digest
 from agentq.core.errors import Conflict, Invalid
 from agentq.core.graph import parents_first
 from agentq.core.limits import BATCH_MAX
@@ -31,12 +31,12 @@ from agentq.core.steps import fenced_out
 from agentq.core.task import Spec, Task
 from agentq.core.transition import Decision, transition
 from agentq.core.triggers import Comment, Submit
-from agentq.core.validate import check_spec
 from agentq.ledger.codec import CODES, STATES, SpecCache, encode_memo, encode_spec, to_task
 from agentq.ledger.log_codec import encode_effect, encode_trigger
 from agentq.ledger.pruning import NOTHING_GONE, Gone, check_next_names, gone_dependencies, taken_ids
-from agentq.ledger.trees import roots_of_new
-from agentq.ledger.work import Work
+from agentq.ledger.shared_budgets import roots_of_new
+from agentq.ledger.unit_of_work import Work
+from agentq.protocol.spec_validation import check_spec
 
 DEDUP_MS = 30 * 24 * 3600 * 1000
 

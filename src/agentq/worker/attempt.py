@@ -35,8 +35,8 @@ from agentq.core.errors import AgentqError, Invalid, Stale
 from agentq.core.limits import PROGRESS_CHARS_MAX
 from agentq.core.states import State
 from agentq.core.task import NOTHING, Amounts, Task
-from agentq.role_settings import RoleSettings
-from agentq.worker import earlier
+from agentq.settings.roles import RoleSettings
+from agentq.worker import recovery
 from agentq.worker.costs import Purse
 from agentq.worker.environment import environment_for
 from agentq.worker.evidence import RESULT, Evidence, left_in, read_result, storable, without_secrets
@@ -184,10 +184,10 @@ class Attempt:
         return reported
 
     def _work(self) -> Verdict:
-        before = earlier.look(self.desk.queue, self.claim)
+        before = recovery.look(self.desk.queue, self.claim)
         if before.verdict is not None:
             self._at("collect", "the result of an earlier attempt is there already")
-            self.evidence.result = earlier.take_over(self.desk.queue, self.claim, before)
+            self.evidence.result = recovery.take_over(self.desk.queue, self.claim, before)
             return before.verdict
         self._open_workspace()
         job = self._write_context(before.session if self.agent.resumes else "")
@@ -203,7 +203,7 @@ class Attempt:
         if verdict.outcome is Outcome.COMPLETED:
             verdict = self._verify(job, verdict)
         # Only now: what is found completed after a crash is reported, and not checked again.
-        said = (earlier.VERDICT, earlier.written(verdict, self.desk.secrets))
+        said = (recovery.VERDICT, recovery.written(verdict, self.desk.secrets))
         self.evidence.store(*([(RESULT, result)] if result else []), said)
         return verdict
 
@@ -312,7 +312,7 @@ class Attempt:
             self.purse.add(heard.cost)
         elif isinstance(heard, Session) and heard.id != self._session:
             self._session = heard.id
-            earlier.remember_session(self.claim, heard.id)
+            recovery.remember_session(self.claim, heard.id)
         elif isinstance(heard, Limited):
             self.last_words = heard.reason[:200]
         elif isinstance(heard, Denied):

@@ -1,4 +1,4 @@
-"""Starting agents, and owning them: the worker's side of the nanny (see `worker/nanny.py`).
+"""Starting agents, and owning them: the worker's side of the nanny (see `worker/supervisor.py`).
 
 A `Nanny` starts processes from any thread; each is a `Child` with its output to read and its tree
 to end. Nothing here blocks on an agent: output is read by whoever waits on the child's files, input
@@ -30,7 +30,7 @@ from agentq.worker.sandbox import BWRAP_PROCESSES, Sandbox, wrap
 #: What may wait for an agent that does not read its standard input.
 UNSENT_MAX_BYTES = 8 * 1024 * 1024
 
-_PROGRAM = Path(__file__).with_name("nanny.py")
+_PROGRAM = Path(__file__).with_name("supervisor.py")
 _START_SECONDS = 30.0
 _CLOSE_SECONDS = 6.0
 #: Files on their way through a socket count against a limit of the kernel; a start sends five.

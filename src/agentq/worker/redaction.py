@@ -1,8 +1,9 @@
 """Secrets out of what an agent says, before anybody stores it.
 
 Two kinds are found: the values that the worker itself gave to the agent, and whatever has the shape
-of a secret (`agentq.core.secrets`). The unit is the line: a line is redacted as a whole, so it does
-not matter in which pieces it came. A secret of several lines is found line by line.
+of a secret (`agentq.protocol.secret_detection`). The unit is the line: a line is redacted as a
+whole, so it does not matter in which pieces it came. A secret of several lines is found line by
+line.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 import re
 from collections.abc import Collection, Iterable, Iterator
 
-from agentq.core.secrets import find_secret, redact
+from agentq.protocol.secret_detection import find_secret, redact
 
 #: A known value shorter than this hides nothing and would blacken half of every log.
 SECRET_CHARS_MIN = 4

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from agentq.contracts.agent import Done, Exit, Heard, Listener, Outcome, Send
-from agentq.worker.loops import LoopDetector
+from agentq.worker.loop_detection import LoopDetector
 from agentq.worker.output import Recorder
 from agentq.worker.processes import Child
 

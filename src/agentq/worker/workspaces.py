@@ -25,9 +25,9 @@ import msgspec
 
 from agentq.core.errors import AgentqError, Conflict, Invalid, Refused
 from agentq.core.states import TERMINAL, State
-from agentq.core.validate import check_id
+from agentq.protocol.spec_validation import check_id
 from agentq.worker.changes import Evidence
-from agentq.worker.disposal import remove_tree, user_of
+from agentq.worker.folder_removal import remove_tree, user_of
 from agentq.worker.git import AGENT_ENVIRONMENT, Git
 from agentq.worker.worktrees import Origin, Worktree, Worktrees
 

@@ -12,8 +12,8 @@ from urllib.parse import unquote, urlsplit
 import obstore
 from obstore.store import S3Store
 
-from agentq.artifacts.files import FileArtifacts
-from agentq.artifacts.objects import ObjectArtifacts
+from agentq.artifacts.files.store import FileArtifacts
+from agentq.artifacts.s3.store import ObjectArtifacts
 from agentq.contracts.artifacts import ArtifactStore, Stored
 from agentq.core.errors import Conflict
 from tests.artifacts.trees import files_below, later_ms

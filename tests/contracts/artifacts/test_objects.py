@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from agentq.artifacts.objects import ObjectArtifacts
+from agentq.artifacts.s3.store import ObjectArtifacts
 from agentq.core.errors import Conflict, Damaged, Invalid, Unavailable
 from tests.artifacts.trees import sha256
 from tests.contracts.artifacts.shelves import ObjectShelf, race_to_put
@@ -31,7 +31,7 @@ LARGE = bytes(range(256)) * 4096 * 20  # 20 megabytes: more than is sent at once
 LARGE_FILE = """
 import hashlib, json, re, sys
 from pathlib import Path
-from agentq.artifacts.objects import ObjectArtifacts
+from agentq.artifacts.s3.store import ObjectArtifacts
 from agentq.contracts.artifacts import Stored
 
 root, options, size = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
@@ -124,7 +124,7 @@ def test_a_large_file_that_is_replaced_while_it_is_read_is_damage(objects: Objec
 def test_a_file_larger_than_a_store_takes_is_refused(
     objects: ObjectShelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agentq.artifacts.objects._SIZE_MAX", 9 * MEGABYTE)
+    monkeypatch.setattr("agentq.artifacts.s3.store._SIZE_MAX", 9 * MEGABYTE)
     with pytest.raises(Invalid, match="at most 9437184 bytes"):
         objects.open().put("task-1", 1, "a.bin", LARGE)
     assert objects.names() == set()
@@ -168,7 +168,7 @@ def test_a_server_killed_in_the_middle_of_an_upload(
 
 KILLED_WHILE_WRITING = """
 import json, sys
-from agentq.artifacts.objects import ObjectArtifacts
+from agentq.artifacts.s3.store import ObjectArtifacts
 
 class NeverEnding:
     parts = 0
@@ -260,7 +260,7 @@ def test_a_live_log_outlives_a_restart_of_the_server(
 
 LAST_WORDS = """
 import json, sys
-from agentq.artifacts.objects import ObjectArtifacts
+from agentq.artifacts.s3.store import ObjectArtifacts
 
 store = ObjectArtifacts(sys.argv[1], json.loads(sys.argv[2]))
 for word in (b"first\\n", b"second\\n", b"last\\n"):

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from agentq.artifacts.objects import ObjectArtifacts
+from agentq.artifacts.s3.store import ObjectArtifacts
 from agentq.core.errors import Invalid, Unavailable
 from tests.contracts.artifacts.shelves import ObjectShelf
 from tests.servers.seaweed import SeaweedServer
@@ -51,7 +51,7 @@ def test_nobody_listens(s3_server: SeaweedServer) -> None:
 def test_a_server_that_never_answers(
     s3_server: SeaweedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agentq.artifacts.objects_bucket._QUICK_SECONDS", 0.3)
+    monkeypatch.setattr("agentq.artifacts.s3.bucket._QUICK_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
         store = ObjectArtifacts("s3://bucket/x", {"endpoint": endpoint, "region": "us-east-1"})

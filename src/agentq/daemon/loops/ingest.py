@@ -2,8 +2,8 @@
 
 Any number of processes may do it at once: the ledger takes each message once, by its id. A message
 is let go of only when what it said is committed and its sender was answered. No message keeps
-others from being heard: one that brings files waits apart until they are stored (`daemon.filing`),
-and one that cannot be taken in goes to the dead letters.
+others from being heard: one that brings files waits apart until they are stored
+(`daemon.artifact_uploads`), and one that cannot be taken in goes to the dead letters.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from agentq.contracts.inbound_messages import (
 )
 from agentq.core.access import SYSTEM
 from agentq.core.errors import AgentqError, Unavailable
-from agentq.core.messages import too_large
-from agentq.daemon.filing import Entry, Filing, Waiting
-from agentq.daemon.letters import message_id
+from agentq.daemon.artifact_uploads import Entry, Filing, Waiting
 from agentq.daemon.loop import Loop, log
+from agentq.daemon.outbound_messages import message_id
+from agentq.protocol.messages import too_large
 
 if TYPE_CHECKING:
     from agentq.contracts.delivery import Consumer, Received
     from agentq.contracts.installation import Installation
     from agentq.daemon.loop import Alarm
-    from agentq.daemon.post import Post
+    from agentq.daemon.shared_publisher import Post
 
 BATCH = 100
 #: Nobody has our answers put where we read, or where coordinators do.

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from agentq.core.access import SYSTEM
 from agentq.core.effects import Announce
-from agentq.daemon.again import AT_ONCE, Mark, announce_again
 from agentq.daemon.loop import Loop, log
+from agentq.daemon.republish import AT_ONCE, Mark, announce_again
 
 if TYPE_CHECKING:
     from agentq.contracts.installation import Installation
-    from agentq.daemon.post import Post
+    from agentq.daemon.shared_publisher import Post
 
 EVERY_SECONDS = 30.0
 #: What became ready within so long is the relay's to announce.

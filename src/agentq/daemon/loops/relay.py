@@ -16,13 +16,13 @@ from agentq.contracts.delivery import Message
 from agentq.contracts.doorbell import ROLES_TOPIC, ROOM_TOPIC, role_topic
 from agentq.core.access import SYSTEM
 from agentq.core.effects import Announce, StopHolder
-from agentq.daemon.letters import announcement, message_id, stop_word
 from agentq.daemon.loop import Loop, log
+from agentq.daemon.outbound_messages import announcement, message_id, stop_word
 
 if TYPE_CHECKING:
     from agentq.contracts.installation import Installation
     from agentq.contracts.service_values import OutboundEffect
-    from agentq.daemon.post import Post
+    from agentq.daemon.shared_publisher import Post
 
 LANE = Announce.lane
 #: Effects of one round: enough to keep many in flight, few enough to stay quick.

@@ -13,14 +13,14 @@ from agentq.contracts.delivery import RESULTS_PREFIX
 from agentq.contracts.doorbell import EVENTS_TOPIC
 from agentq.core.access import SYSTEM
 from agentq.core.effects import Reply as ReplyEffect
-from agentq.daemon.letters import reply
 from agentq.daemon.loop import Loop, log
+from agentq.daemon.outbound_messages import reply
 
 if TYPE_CHECKING:
     from agentq.contracts.delivery import Message
     from agentq.contracts.installation import Installation
     from agentq.contracts.service_values import OutboundEffect
-    from agentq.daemon.post import Post
+    from agentq.daemon.shared_publisher import Post
 
 LANE = ReplyEffect.lane
 BATCH = 200

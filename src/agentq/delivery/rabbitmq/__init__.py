@@ -1,8 +1,8 @@
 """RabbitMQ: hints, words to holders, results and reports between machines."""
 
 from agentq.delivery.rabbitmq.consumer import RabbitConsumer, Received
-from agentq.delivery.rabbitmq.dead import dead_messages, purge, requeue
-from agentq.delivery.rabbitmq.facts import BrokerFacts, facts
+from agentq.delivery.rabbitmq.dead_letters import dead_messages, purge, requeue
+from agentq.delivery.rabbitmq.diagnostics import BrokerFacts, facts
 from agentq.delivery.rabbitmq.inbox import RabbitInbox
 from agentq.delivery.rabbitmq.mailbox import RabbitMailbox
 from agentq.delivery.rabbitmq.publisher import RabbitPublisher

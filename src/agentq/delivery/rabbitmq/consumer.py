@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentq.delivery.rabbitmq.tap import Tap
+from agentq.delivery.rabbitmq.pull_consumer import Tap
 from agentq.delivery.rabbitmq.wire import Delivery
 
 

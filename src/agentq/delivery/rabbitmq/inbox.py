@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import msgspec
 
 from agentq.contracts.delivery import CONTROL, Hint, role_queue, stop_key
-from agentq.core.envelope import ENVELOPE_VERSION
 from agentq.core.errors import Invalid
 from agentq.core.limits import ENVELOPE_BYTES_MAX
-from agentq.core.validate import check_id, check_role
 from agentq.delivery.rabbitmq.connection import Link
-from agentq.delivery.rabbitmq.tap import Tap
+from agentq.delivery.rabbitmq.pull_consumer import Tap
 from agentq.delivery.rabbitmq.wire import Delivery
+from agentq.protocol.envelope import ENVELOPE_VERSION
+from agentq.protocol.spec_validation import check_id, check_role
 
 
 class _Hinted(msgspec.Struct):

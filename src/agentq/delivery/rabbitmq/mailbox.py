@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from agentq.contracts.delivery import Received
 from agentq.core.errors import AgentqError
 from agentq.delivery.rabbitmq.consumer import as_received
-from agentq.delivery.rabbitmq.tap import Tap
+from agentq.delivery.rabbitmq.pull_consumer import Tap
 
 
 class RabbitMailbox:

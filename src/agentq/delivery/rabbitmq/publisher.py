@@ -8,8 +8,8 @@ from typing import TypeAlias
 
 from agentq.contracts.delivery import RESULTS, TASKS, Message, role_queue
 from agentq.core.errors import AgentqError, Conflict, NotFound, Refused, Unavailable
+from agentq.delivery.rabbitmq.confirm_channel import Sender
 from agentq.delivery.rabbitmq.connection import Channel, Link, read_url
-from agentq.delivery.rabbitmq.sending import Sender
 from agentq.delivery.rabbitmq.topology import (
     check_results_queue,
     declare_base,

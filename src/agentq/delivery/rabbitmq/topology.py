@@ -41,8 +41,8 @@ from agentq.contracts.delivery import (
     role_queue,
 )
 from agentq.core.errors import Invalid, NotFound
-from agentq.core.validate import check_role
 from agentq.delivery.rabbitmq.connection import Address, Channel, Link, read_url
+from agentq.protocol.spec_validation import check_role
 
 #: How many dead letters are kept.
 DEAD_MAX = 100_000

@@ -1,0 +1,144 @@
+"""What the adapters of tools that print JSON lines have in common.
+
+A tool's own file says which words start it, what each event means, and what counts as success.
+Here is the rest: telling events from noise, keeping the end of the noise as evidence, and turning
+an end without success into a classified verdict.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from pathlib import PurePath
+from typing import Any
+
+from agentq.agents.error_classification import Trouble, signal_of, trouble, unexplained
+from agentq.agents.jsonlines import (
+    DENIALS_MAX,
+    SUMMARY_CHARS_MAX,
+    Tail,
+    one_line,
+    parsed,
+    session_id,
+    summary_of,
+)
+from agentq.contracts.agent import Denied, Exit, Heard, Job, Outcome, Session, Verdict
+
+#: Unix milliseconds; given by tests, the machine's clock otherwise.
+Clock = Callable[[], int]
+NOISE_BYTES_MAX = 8 * 1024
+
+
+def machine_clock() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def command_words(job: Job, program: str, verb: str = "") -> tuple[str, ...]:
+    """The words that start a tool: the role's own if it has any, else the program's usual name.
+
+    Words that begin with an option are added to the usual program. The tool's `verb` ("exec",
+    "run") comes right after the tool's name, or after the whole of a wrapper's words.
+    """
+    words = job.command
+    if not words or words[0].startswith("-"):
+        words = (program, *words)
+    if not verb or verb in words[1:]:
+        return words
+    if program in PurePath(words[0]).name:
+        return (words[0], verb, *words[1:])
+    return (*words, verb)
+
+
+class JsonListener:
+    """Listens to one attempt of a tool that prints one JSON object per line."""
+
+    #: How people call the tool.
+    tool = ""
+
+    def __init__(self, job: Job, clock: Clock) -> None:
+        self.clock = clock
+        self.resumed = bool(session_id(job.session))
+        self.session = ""
+        self.denials: dict[str, str] = {}
+        self._noise = Tail(NOISE_BYTES_MAX)
+        self._unreadable = 0
+
+    def line(self, line: bytes, *, is_error: bool = False) -> Iterable[Heard]:
+        event = None if is_error else parsed(line)
+        if event is not None:
+            return self.event(event)
+        if not line:
+            return ()
+        if not is_error:
+            self._unreadable += 1
+        if is_error or line[:1] != b"{":
+            self._noise.add(line)
+        # Else an event that was cut off. It may hold the agent's own words, and an agent that
+        # writes about rate limits has not hit one: it is no evidence of what went wrong.
+        return ()
+
+    def event(self, event: dict[str, Any]) -> list[Heard]:
+        """What an event means; [] if it is not known."""
+        return []
+
+    def interrupt(self) -> bytes | None:
+        return None  # standard input is closed once the prompt is in: signals only
+
+    def in_session(self, id: object) -> list[Heard]:
+        """Every event may carry the conversation's id; it is news once."""
+        known = session_id(id)
+        if not known or known == self.session:
+            return []
+        self.session = known
+        return [Session(known)]
+
+    def denied(self, key: str, what: str) -> list[Heard]:
+        """A denial may be told as it happens and again at the end: what has one key is one."""
+        if not what or key in self.denials or len(self.denials) >= DENIALS_MAX:
+            return []
+        self.denials[key] = what
+        return [Denied(what)]
+
+    # -- verdicts ----------------------------------------------------------------------------------
+
+    def completed(self, exit: Exit, answer: str, structured: Any = None) -> Verdict:
+        """It said that it is done. A signal after that ended a process that only hung on; an exit
+        code of its own says that something went wrong after all."""
+        if not exit.clean and not signal_of(exit):
+            return self.failed(exit, f"{self.tool} gave its answer and then ended with {exit}")
+        return Verdict(
+            Outcome.COMPLETED,
+            summary_of(answer) or f"{self.tool} finished without words.",
+            answer,
+            structured,
+            denials=tuple(self.denials.values()),
+        )
+
+    def failed(self, exit: Exit, message: str, status: int = 0) -> Verdict:
+        """It said what went wrong."""
+        known = trouble(message, self.clock(), status, resumed=self.resumed)
+        return self.because(known or unexplained(exit), message)
+
+    def vanished(self, exit: Exit) -> Verdict:
+        """It ended and said neither that it is done nor what went wrong: the noise may tell."""
+        noise = self._noise.last(6)
+        known = trouble(self._noise.last(12), self.clock(), resumed=self.resumed)
+        ending = f"{self.tool} ended without a result ({exit})"
+        if self._unreadable:
+            ending += f"; lines of its output that cannot be read: {self._unreadable}"
+        if exit.clean and known is None and self._unreadable:
+            known = Trouble(Outcome.BAD_OUTPUT)
+        return self.because(
+            # The signal counts for more than an error that the tool had got over before it.
+            unexplained(exit) if signal_of(exit) or known is None else known,
+            f"{ending}: {noise}" if noise else f"{ending}.",
+        )
+
+    def because(self, why: Trouble, message: str) -> Verdict:
+        return Verdict(
+            why.outcome,
+            f"{one_line(message, SUMMARY_CHARS_MAX)} {why.advice}".strip(),
+            resets_at=why.resets_at,
+            session_unknown=why.session_unknown,
+            denials=tuple(self.denials.values()),
+        )

@@ -1,0 +1,1 @@
+"""Artifacts in a folder."""

@@ -1,0 +1,1 @@
+"""Artifacts in an S3 bucket."""

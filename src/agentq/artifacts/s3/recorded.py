@@ -1,0 +1,109 @@
+"""Reading objects that the ledger has a record of: every byte is checked before it is believed."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from collections.abc import Iterator
+from typing import BinaryIO, cast
+
+from obstore.exceptions import PreconditionError
+
+from agentq.artifacts.files.disk import disk_errors, new_digest
+from agentq.artifacts.files.recorded import Place
+from agentq.artifacts.s3.bucket import STEP_BYTES, Bucket, Found
+from agentq.artifacts.s3.errors import store_errors
+from agentq.core.errors import Damaged, Refused
+
+#: The record of a context or a result does not say how large it is. Nobody's is larger, and a
+#: server that has gone mad cannot fill our memory.
+_WHOLE_MAX = 1 << 30
+
+
+def key_of(place: Place) -> str:
+    """The object that is at a place."""
+    return "/".join((*place.folders, place.name))
+
+
+class Records:
+    """Recorded objects of one bucket."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
+
+    def found(self, place: Place, size: int | None = None) -> Found:
+        """Return the object at a place; one that is missing or of another size is `Damaged`."""
+        with store_errors(f"read the file {place.path} of task {place.task_id}"):
+            found = self._bucket.find(key_of(place))
+        if found is None:
+            raise place.damaged("is missing, but it was recorded")
+        if size is not None and found.size != size:
+            raise place.damaged(f"was altered: it has {found.size} bytes, {size} were recorded")
+        return found
+
+    def digest(self, place: Place, found: Found) -> str:
+        """Return the SHA-256 of an object's content."""
+        digest = new_digest()
+        for chunk in self.chunks(place, found):
+            digest.update(chunk)
+        return digest.hexdigest()
+
+    def chunks(self, place: Place, found: Found) -> Iterator[bytes]:
+        """Yield the content of an object that stays the same meanwhile."""
+        with store_errors(f"read the file {place.path} of task {place.task_id}"):
+            try:
+                yield from self._bucket.chunks(found)
+            except (FileNotFoundError, PreconditionError):
+                raise place.damaged("was altered or removed while it was read") from None
+
+    def check(self, place: Place, sha256: str, size: int | None = None) -> Found:
+        """Return the object after its whole content was checked."""
+        found = self.found(place, size)
+        if self.digest(place, found) != sha256:
+            raise altered(place, sha256)
+        return found
+
+    def read(self, place: Place, sha256: str, size: int | None = None) -> bytes:
+        """Return the content; what is returned is exactly what was checked."""
+        found = self.found(place, size)
+        if found.size > _WHOLE_MAX:
+            raise Refused(
+                f"Task {place.task_id}: the file {place.path} has {found.size} bytes, more than"
+                " are read at once.",
+                "Copy it from the object store by its own tools.",
+            )
+        return self._whole(place, found, sha256)
+
+    def _whole(self, place: Place, found: Found, sha256: str) -> bytes:
+        digest, parts = new_digest(), []
+        for chunk in self.chunks(place, found):
+            digest.update(chunk)
+            parts.append(chunk)
+        if digest.hexdigest() != sha256:
+            raise altered(place, sha256)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def open(self, place: Place, sha256: str, size: int | None = None) -> BinaryIO:
+        """Return the content as a file of our own, checked before its first byte is given."""
+        found = self.found(place, size)
+        if found.size <= STEP_BYTES:
+            return io.BytesIO(self._whole(place, found, sha256))
+        with disk_errors(f"keep a copy of {place.path} in {tempfile.gettempdir()}"):
+            copy = cast("BinaryIO", tempfile.TemporaryFile(prefix="agentq-"))  # noqa: SIM115
+            try:
+                digest = new_digest()
+                for chunk in self.chunks(place, found):
+                    digest.update(chunk)
+                    copy.write(chunk)
+                if digest.hexdigest() != sha256:
+                    raise altered(place, sha256)
+                copy.seek(0)
+            except BaseException:
+                copy.close()
+                raise
+            return copy
+
+
+def altered(place: Place, sha256: str) -> Damaged:
+    """The error for content that is not what was recorded."""
+    return place.damaged(f"was altered: its content does not match the recorded SHA-256 {sha256}")

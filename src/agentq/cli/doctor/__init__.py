@@ -1,0 +1,1 @@
+"""`agentq doctor` and its checks."""

@@ -1,0 +1,256 @@
+"""`agentq doctor`: is everything here fit to be trusted with work?"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from agentq.cli.database import open_unchecked, schema_state
+from agentq.cli.doctor.checks import Check, guarded
+from agentq.cli.options import command
+from agentq.cli.screen import clean, emit_json, paint, say, size_words
+from agentq.cli.session import Session, pass_session
+from agentq.core.errors import AgentqError, Unavailable
+
+if TYPE_CHECKING:
+    from agentq.settings import Settings
+    from agentq.wiring import Database
+
+#: The first SQLite without the bug that could lose commits when a WAL was reset.
+SQLITE_FIXED = (3, 51, 3)
+#: Clocks that are further apart than this are told of.
+CLOCK_MS_APART = 1_000
+DISK_BYTES_LOW = 256 * 1024 * 1024
+
+_MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failed": ("✗", "red")}
+
+
+@command()
+@pass_session
+def doctor(session: Session) -> None:
+    """Check settings, database, broker, disk and files.
+
+    Exits with 7 if a check failed; warnings are only shown.
+    """
+    checks = list(_checks(session))
+    failed = [check for check in checks if check.status == "failed"]
+    if session.json:
+        emit_json({"ok": not failed, "checks": [check._asdict() for check in checks]})
+    else:
+        width = max(len(check.name) for check in checks)
+        for check in checks:
+            mark, style = _MARKS[check.status]
+            say(f"{paint(mark, style)} {check.name.ljust(width)}  {clean(check.detail)}")
+            if check.remedy:
+                say(f"  {' ' * width}  {paint('→', 'cyan')} {clean(check.remedy)}")
+    click.get_current_context().exit(Unavailable.exit_status if failed else 0)
+
+
+def _checks(session: Session) -> Iterator[Check]:
+    """One after the other; what needs something that failed is left out."""
+    try:
+        settings = session.settings()
+    except AgentqError as error:
+        yield Check("settings", "failed", error.cause, error.remedy)
+        return
+    yield Check("settings", "ok", f"from {settings.source}")
+    database: Database | None = None
+    try:
+        database = open_unchecked(settings)
+    except AgentqError as error:
+        yield Check("ledger", "failed", error.cause, error.remedy)
+    if database is not None:
+        yield from _ledger(settings, database)
+        schema = guarded("schema", lambda: _schema(settings, database))
+        yield schema
+        if schema.status == "ok":
+            yield guarded("limits", lambda: _limits(settings, session))
+            yield guarded("artifacts", lambda: _artifacts(settings, session))
+            yield guarded("doorbell", lambda: _doorbell(session))
+            if settings.broker:
+                from agentq.cli.doctor.broker import broker_checks
+
+                yield from broker_checks(session.installation())
+    yield guarded("workspaces", lambda: _workspaces(settings))
+    yield guarded("disk", lambda: _disk(settings))
+
+
+def _ledger(settings: Settings, database: Database) -> Iterator[Check]:
+    try:
+        facts = database.facts()
+    except AgentqError as error:
+        yield Check("ledger", "failed", error.cause, error.remedy)
+        return
+    engine = facts.get("engine", "")
+    if engine.startswith("SQLite"):
+        yield _sqlite_version(engine)
+        for name, wanted in (("journal_mode", "wal"), ("synchronous", "FULL")):
+            found = facts.get(name, "")
+            if found.lower() == wanted.lower():
+                yield Check(name.replace("_", " "), "ok", found)
+            else:
+                yield Check(
+                    name.replace("_", " "), "failed", f"{found}, expected {wanted}",
+                    "What is acknowledged might not survive a power cut; move the ledger to a"
+                    " local disk.",
+                )  # fmt: skip
+        sound = facts.get("integrity", "ok")
+        yield Check(
+            "ledger", "ok" if sound == "ok" else "failed", f"{facts.get('file', '')}: {sound}",
+            "" if sound == "ok" else "Restore it from a backup (`agentq db backup` makes them).",
+        )  # fmt: skip
+        yield _clock(database)
+    else:
+        from agentq.cli.doctor.postgres import postgres_checks
+
+        yield from postgres_checks(facts)
+    yield guarded("writable", lambda: _writable(settings, database, facts))
+
+
+def _clock(database: Database) -> Check:
+    """Whether the processes on this ledger and this machine tell the same time."""
+    ahead = time.time_ns() // 1_000_000 - database.now()
+    if abs(ahead) < CLOCK_MS_APART:
+        return Check("clock", "ok", "that of this machine")
+    words = f"{abs(ahead) / 1000:.0f} s {'ahead of' if ahead > 0 else 'behind'}"
+    return Check(
+        "clock", "warning", f"this machine's is {words} that of the processes on this ledger, which"
+        " is used",
+        "Nothing waits longer for it. If the machine's clock was set, the ledger follows it 15 min"
+        " after that; if not, look for a process that is given a false clock.",
+    )  # fmt: skip
+
+
+def _writable(settings: Settings, database: Database, facts: Mapping[str, str]) -> Check:
+    from agentq.cli.doctor.postgres import lacks_rights, read_only
+    from agentq.wiring import open_copy
+
+    database.check_writable()
+    copy = open_copy(settings)
+    try:
+        fence = copy.fence()
+    finally:
+        copy.close()
+    if fence is not None:
+        return Check("writable", "failed", fence.words, _FENCED.get(fence.state, _FILLED))
+    return read_only(facts) or lacks_rights(facts) or Check("writable", "ok", "yes")
+
+
+#: What to do about a ledger that a move has closed.
+_FENCED = {
+    "moved": "Use the ledger that is named there. If nothing has happened in that one yet,"
+    " `agentq move --undo --yes` opens this one again.",
+    "moving": "If no move is running any more: run the same `agentq move` again to complete it, or"
+    " `agentq move --undo` to give it up.",
+}
+_FILLED = (
+    "Wait for the move. If none is running any more, run it again from that ledger, or give it up"
+    " with `agentq move --undo` there."
+)
+
+
+def _sqlite_version(engine: str) -> Check:
+    words = engine.split()[1].split(".")
+    version = tuple(int(word) for word in words if word.isdigit())
+    if version >= SQLITE_FIXED:
+        return Check("engine", "ok", engine)
+    return Check(
+        "engine", "warning", f"{engine} can lose commits when its WAL is reset",
+        "Upgrade apsw: it brings an SQLite of 3.51.3 or newer.",
+    )  # fmt: skip
+
+
+def _schema(settings: Settings, database: Database) -> Check:
+    version = database.schema_version()
+    state, remedy = schema_state(settings, version)
+    return Check("schema", "ok" if state == "current" else "failed", f"{version}, {state}", remedy)
+
+
+def _limits(settings: Settings, session: Session) -> Check:
+    from agentq.core.limits import NO_LIMITS
+
+    known = session.reading().limits()
+    different = [
+        role
+        for role, wanted in settings.roles.items()
+        if replace(known.get(role, NO_LIMITS), paused=False) != wanted
+    ]
+    if different:
+        detail = f"{', '.join(sorted(different))}: agentq.toml says something else than the ledger"
+        return Check("limits", "warning", detail, "`agentq init` applies what agentq.toml says.")
+    return Check("limits", "ok", f"{len(settings.roles)} roles in the settings, as in the ledger")
+
+
+def _artifacts(settings: Settings, session: Session) -> Check:
+    started = time.monotonic()
+    session.installation().artifacts.probe()
+    took = f", round trip {(time.monotonic() - started) * 1000:.0f} ms"
+    words = f"{settings.artifacts_root} can be written and read"
+    return Check("artifacts", "ok", words + (took if settings.remote_artifacts else ""))
+
+
+def _workspaces(settings: Settings) -> Check:
+    """Workers of this installation make a folder in it for each attempt."""
+    root = Path(settings.workspaces_root)
+    place = _nearest(root)
+    try:
+        if place == root:
+            tempfile.TemporaryFile(dir=place).close()
+        elif not place.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        elif not os.access(place, os.W_OK | os.X_OK, effective_ids=True):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        found = place.stat()
+        # Others have accounts too: those who submit, decide and look need no workspaces.
+        works = any(role.agent or role.command for role in settings.workers.values())
+        return Check(
+            "workspaces", "failed" if works else "warning",
+            f"{place} cannot be written ({error.strerror}; it belongs to user {found.st_uid}, this"
+            f" is user {os.geteuid()}): a worker that runs as this user fails every task",
+            "Run it as the other user, or let an administrator give it the folder:"
+            f" mkdir -p {root} && chown -R {os.geteuid()} {root}",
+        )  # fmt: skip
+    return Check("workspaces", "ok", f"{root} can be {'written' if place == root else 'made'}")
+
+
+def _nearest(place: Path) -> Path:
+    """The folder itself, or the nearest above it that is there and can be seen."""
+    while not os.path.exists(place):  # noqa: PTH110 - one that may not be entered is none
+        place = place.parent
+    return place
+
+
+def _disk(settings: Settings) -> Check:
+    place = _nearest(Path(settings.home))
+    free = shutil.disk_usage(place).free
+    if free < DISK_BYTES_LOW:
+        return Check("disk", "warning", f"{size_words(free)} free at {place}", "Free some space.")
+    return Check("disk", "ok", f"{size_words(free)} free at {place}")
+
+
+def _doorbell(session: Session) -> Check:
+    bell = session.installation().bell
+    topics = (f"doctor:{secrets.token_hex(8)}",)
+    waiter = bell.listen(topics)
+    try:
+        bell.ring(topics)
+        heard = waiter.wait(1.0)
+    finally:
+        waiter.close()
+    if heard:
+        return Check("doorbell", "ok", "waiting processes are woken at once")
+    return Check(
+        "doorbell", "warning", "waiting processes are not woken and find their work by polling",
+        "Everything works, a few seconds later. A ledger on a local disk has a doorbell.",
+    )  # fmt: skip

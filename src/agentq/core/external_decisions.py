@@ -1,0 +1,101 @@
+"""Decisions somebody takes about a task from outside: answer, verdict, cancel, reopen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from agentq.core import triggers as t
+from agentq.core.effects import StopHolder
+from agentq.core.errors import Refused
+from agentq.core.limits import REFUSED_REPORTS_KEPT, overspent
+from agentq.core.spec_types import check_amounts
+from agentq.core.states import State
+from agentq.core.steps import Step, again, annotated, completed, over, stale
+from agentq.core.task import Reported, Task
+
+
+def answer(task: Task, trigger: t.Answer, now: int) -> Step:
+    check_amounts("extra_budget", trigger.extra_budget)
+    memo = annotated(
+        task.memo, now, trigger.by, "answer", trigger.text, remind_at=0,
+        extra_budget=task.memo.extra_budget.plus(trigger.extra_budget),
+    )  # fmt: skip
+    if trigger.resolution is t.Resolution.GIVE_UP:
+        reason = f"given up by {trigger.by}" + (f": {trigger.text}" if trigger.text else "")
+        memo = replace(memo, reason=reason, reason_kind="given_up")
+        return over(task.spec, State.FAILED, "given_up", memo, reason)
+    if trigger.resolution is t.Resolution.DONE:
+        report = Reported(task.epoch, trigger.by, trigger.text or f"done, says {trigger.by}")
+        memo = replace(memo, report=report, reason="", reason_kind="")
+        return completed(task, memo, "completed")
+    gone = overspent(task.spec.budget, memo.extra_budget, memo.spent)
+    if not gone and memo.reason_kind == "budget":
+        gone = trigger.used_up
+    if gone:
+        raise Refused(
+            f"{task.id} is blocked because its budget is used up: {gone}. Nothing was changed.",
+            "Raise the budget with the answer (`agentq answer --extra-usd …`), or give it up.",
+            code="budget",
+        )
+    memo = replace(memo, reason="", reason_kind="", asked_at=0, budget_warned=False)
+    return again(task, memo, now, "answered")
+
+
+def verdict(task: Task, trigger: t.Verdict, now: int) -> Step:
+    report = task.memo.report
+    assert report is not None
+    if trigger.by == report.by:
+        raise Refused(
+            f"{trigger.by} did {task.id} and cannot judge it. Nothing was changed.",
+            "Have somebody else review it.",
+            code="self_review",
+        )
+    memo = annotated(task.memo, now, trigger.by, "review", trigger.feedback, remind_at=0)
+    if trigger.ruling is t.Ruling.ACCEPT:
+        return completed(task, memo, "completed")
+    if trigger.ruling is t.Ruling.REJECT:
+        reason = f"rejected by {trigger.by}"
+        reason += f": {trigger.feedback}" if trigger.feedback else ""
+        memo = replace(memo, reason=reason, reason_kind="rejected")
+        return over(task.spec, State.FAILED, "rejected", memo, reason)
+    memo = replace(memo, rounds=memo.rounds + 1, report=None)
+    return again(task, memo, now, "changes_requested")
+
+
+def cancel(task: Task, trigger: t.Cancel, now: int) -> Step:
+    reason = f"cancelled by {trigger.by}" + (f": {trigger.reason}" if trigger.reason else "")
+    memo = replace(task.memo, reason=reason, reason_kind="cancelled")
+    step = over(task.spec, State.CANCELLED, "cancelled", memo, reason)
+    if task.holder:
+        step.effects = (StopHolder(task.holder, task.epoch), *step.effects)
+        step.keeps_custody = True
+    return step
+
+
+def stopped(task: Task, trigger: t.Stopped, now: int) -> Step:
+    if trigger.epoch != task.epoch or not task.holder:
+        return Step(task.state, "")
+    return Step(task.state, "stopped")
+
+
+def requeue(task: Task, trigger: t.Requeue, now: int) -> Step:
+    text = trigger.reason or (f"was {task.state}: {task.memo.reason}" if task.memo.reason else "")
+    memo = annotated(
+        task.memo, now, trigger.by, "requeue", text,
+        failures=0, crashes=0, rounds=0, reason="", reason_kind="", report=None,
+        waiting_on=trigger.waiting_on, reopened_at=now, asked_at=0,
+    )  # fmt: skip
+    return again(task, memo, now, "requeued")
+
+
+def comment(task: Task, trigger: t.Comment, now: int) -> Step:
+    if trigger.epoch and (task.state is not State.IN_PROGRESS or trigger.epoch != task.epoch):
+        raise stale(task, trigger.epoch)
+    return Step(task.state, "commented", keeps_custody=True)
+
+
+def refuse_report(task: Task, trigger: t.RefuseReport, now: int) -> Step:
+    if task.memo.refused_reports >= REFUSED_REPORTS_KEPT:
+        return Step(task.state, "")
+    memo = replace(task.memo, refused_reports=task.memo.refused_reports + 1)
+    return Step(task.state, "report_refused", (), memo, keeps_custody=True)

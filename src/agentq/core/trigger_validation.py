@@ -1,0 +1,155 @@
+"""Whether what was said to a task can be kept: texts bounded and readable, the speaker named."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from functools import cache
+from operator import attrgetter
+from typing import Any
+
+from agentq.core.errors import Invalid
+from agentq.core.limits import (
+    NAME_CHARS_MAX,
+    NOTE_CHARS_MAX,
+    PROGRESS_CHARS_MAX,
+    SUMMARY_CHARS_MAX,
+)
+from agentq.core.spec_types import check_amounts, first_wrong_kind, is_readable, wrong_kind
+from agentq.core.states import State
+from agentq.core.task import NOTHING, Amounts, Spec
+from agentq.core.triggers import FailureKind, Resolution, Ruling, Trigger
+
+#: How long each text of a trigger may be, where it is not a note.
+_LIMITS = {
+    "by": NAME_CHARS_MAX,
+    "how": 2 * NAME_CHARS_MAX,
+    "holder": NAME_CHARS_MAX,
+    "note": PROGRESS_CHARS_MAX,
+    "summary": SUMMARY_CHARS_MAX,
+    "reason": SUMMARY_CHARS_MAX,
+    "name": 4 * NAME_CHARS_MAX,
+    "result": 4 * NAME_CHARS_MAX,
+    "sha256": NAME_CHARS_MAX,
+    "result_sha256": NAME_CHARS_MAX,
+    "digest": NAME_CHARS_MAX,
+    "media_type": NAME_CHARS_MAX,
+    "dependency": NAME_CHARS_MAX,
+    "claim": NAME_CHARS_MAX,
+}
+_CALLED = {
+    "by": "the name of who says it",
+    "holder": "the holder's name",
+    "note": "the progress note",
+    "name": "the artifact's name",
+}
+_REQUIRED = frozenset({"by", "holder"})
+
+
+#: Field types as the triggers write them -> the type a value must have.
+_KINDS: dict[str, type] = {
+    "str": str,
+    "int": int,
+    "float": float,
+    "bool": bool,
+    "Amounts": Amounts,
+    "FailureKind": FailureKind,
+    "Resolution": Resolution,
+    "Ruling": Ruling,
+    "State": State,
+    "Spec": Spec,
+}
+_WHOLE_MAX = 2**63 - 1
+
+
+class _Shape:
+    """What a kind of trigger holds: everything needed to check one in a few steps."""
+
+    def __init__(self, kind: type) -> None:
+        self.names = tuple(each.name for each in fields(kind))
+        self.kinds = tuple(_KINDS.get(str(each.type), tuple) for each in fields(kind))
+        places = list(enumerate(zip(self.names, self.kinds, strict=True)))
+        self.texts = tuple(
+            (place, name, _LIMITS.get(name, NOTE_CHARS_MAX), name in _REQUIRED)
+            for place, (name, held) in places
+            if held is str
+        )
+        self.others = tuple(
+            (place, name, held)
+            for place, (name, held) in places
+            if held in (int, float, Amounts, tuple)
+        )
+        self.values = attrgetter(*self.names) if len(self.names) > 1 else self._one_or_none
+
+    def _one_or_none(self, trigger: object) -> tuple[Any, ...]:
+        return tuple(getattr(trigger, name) for name in self.names)
+
+
+_shape = cache(_Shape)
+
+
+def check_trigger(trigger: Trigger) -> None:
+    """Raise `Invalid`, naming the field, unless the log can keep everything that was said."""
+    kind: Any = type(trigger)
+    shape = _shape(kind)
+    values = shape.values(trigger)
+    if tuple(map(type, values)) != shape.kinds:
+        raise first_wrong_kind(shape.names, shape.kinds, values)
+    for place, name, limit, required in shape.texts:
+        text = values[place]
+        if text:
+            if required or len(text) > limit or not text.isascii() or "\x00" in text:
+                _check_text(name, text, limit)
+        elif required:
+            _check_text(name, text, limit)
+    for place, name, held in shape.others:
+        value = values[place]
+        if value and value is not NOTHING:
+            _check_other(name, held, value)
+
+
+def check_comment(text: str) -> None:
+    """Raise `Invalid` for a comment that says nothing."""
+    if not text.strip():
+        raise Invalid("A comment needs some text, got none. Nothing was recorded.", "Write one.")
+
+
+def _check_text(name: str, text: str, limit: int) -> None:
+    if len(text) > limit:
+        raise Invalid(
+            f"{_called(name)} may have {limit} characters, this one has {len(text)}."
+            " Nothing was recorded.",
+            "Put the long text into an artifact and keep the message short.",
+        )
+    if (not text.isascii() or "\x00" in text) and not is_readable(text):
+        raise Invalid(
+            f"{_called(name)} holds bytes that are not text. Nothing was recorded.",
+            "Send UTF-8 without NUL characters.",
+        )
+    if name in _REQUIRED and (not text.strip() or "\n" in text or "\r" in text):
+        raise Invalid(
+            f"{_called(name)} must be one line, got {text[:60]!r}. Nothing was recorded.",
+            "Say who it is.",
+        )
+
+
+def _check_other(name: str, kind: type, value: Any) -> None:
+    if kind is int:
+        most = 100 if name == "percent" else _WHOLE_MAX
+        if not 0 <= value <= most:
+            raise Invalid(f"{_called(name)} must be from 0 to {most}, got {value}.")
+    elif kind is float:
+        if not 0 <= value <= 1:
+            raise Invalid(f"{_called(name)} must be from 0 to 1, got {value}.")
+    elif kind is Amounts:
+        check_amounts(name, value)
+    else:
+        for each in value:
+            if type(each) is str:
+                _check_text(name, each, NOTE_CHARS_MAX)
+            elif type(each) is not tuple:
+                raise wrong_kind(name, str, each)
+
+
+def _called(name: str) -> str:
+    words = _CALLED.get(name, f"the {name}")
+    return words[0].upper() + words[1:]

@@ -1,0 +1,40 @@
+"""Saying once more that a task is ready. To say it twice costs a refused claim."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from agentq.daemon.outbound_messages import announcement, message_id
+
+if TYPE_CHECKING:
+    from agentq.contracts.delivery import Message
+    from agentq.contracts.installation import Installation
+    from agentq.core.task import Task
+    from agentq.daemon.shared_publisher import Post
+
+#: A task, as its id, in one version of it.
+Mark: TypeAlias = tuple[str, int]
+#: Hints in one batch: others publish too, and want their turn.
+AT_ONCE = 200
+
+
+def announce_again(
+    installation: Installation, post: Post, tasks: Sequence[Task]
+) -> tuple[list[Mark], str]:
+    """Those that the broker took; and why it did not take the others, if so."""
+    now = installation.service.now()
+    letters: list[tuple[Mark, Message]] = []
+    for task in tasks:
+        again = message_id(f"{task.id}.{task.version}.again")
+        letter = announcement(task, again, now, installation.artifacts)
+        if letter is not None:
+            letters.append(((task.id, task.version), letter))
+    taken: list[Mark] = []
+    for start in range(0, len(letters), AT_ONCE):
+        some = letters[start : start + AT_ONCE]
+        reasons = post.publish([letter for _, letter in some])
+        taken += [mark for (mark, _), reason in zip(some, reasons, strict=True) if not reason]
+        if any(reasons):
+            return taken, next(filter(None, reasons))
+    return taken, ""

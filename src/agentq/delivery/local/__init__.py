@@ -1,0 +1,1 @@
+"""Wakes the processes of one machine."""

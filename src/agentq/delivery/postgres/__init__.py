@@ -1,0 +1,1 @@
+"""Wakes processes through NOTIFY."""

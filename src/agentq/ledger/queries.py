@@ -1,0 +1,276 @@
+"""Looking at the ledger. Views decide nothing and change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from agentq.contracts.store import (
+    IN_TREE,
+    READY,
+    ArtifactRow,
+    CircuitRow,
+    Filter,
+    HotRow,
+    LogRow,
+    Order,
+    Reader,
+    Store,
+    TaskRow,
+)
+from agentq.core.errors import Invalid, NotFound
+from agentq.core.spec_types import is_readable
+from agentq.core.states import State
+from agentq.core.task import Amounts, Task
+from agentq.ledger.codec import CODES, STATES, SpecCache, limits_of, to_task
+
+if TYPE_CHECKING:
+    from agentq.contracts.service_values import Explanation, Page, Problem, Stats, Wanted
+    from agentq.core.limits import RoleLimits
+    from agentq.core.triggers import Entry
+
+
+class Views:
+    """Every question the doors ask."""
+
+    def __init__(self, store: Store, specs: SpecCache) -> None:
+        self._store = store
+        self._specs = specs
+
+    def _task(self, row: TaskRow) -> Task:
+        return to_task(row.hot, *self._specs.put(row.spec))
+
+    def find(self, ref: str) -> tuple[int, Task]:
+        """The task of this id, or of the one id that starts with it."""
+
+        if not is_readable(ref):
+            raise NotFound("There is no task of that name.", "`agentq list` shows the tasks.")
+
+        def look(reader: Reader) -> tuple[int, TaskRow]:
+            keys = reader.keys((ref,))
+            if not keys:
+                keys = reader.keys((self._only_id(reader, ref),))
+            key = next(iter(keys.values()))
+            return key, reader.tasks([key])[0]
+
+        key, row = self._store.read(look)
+        return key, self._task(row)
+
+    @staticmethod
+    def _only_id(reader: Reader, ref: str) -> str:
+        candidates: list[str] = []
+        if ref:
+            candidates = reader.ids_starting(ref, 6)
+            if not candidates and not ref.startswith("task-"):
+                candidates = reader.ids_starting(f"task-{ref}", 6)
+        if not candidates:
+            raise NotFound(
+                f"There is no task {ref!r}.", "`agentq list` shows the tasks that are there."
+            )
+        if len(candidates) > 1:
+            shown = ", ".join(candidates[:5]) + (", …" if len(candidates) > 5 else "")
+            raise Invalid(
+                f"{ref!r} could be any of {shown}.", "Give more of the id.", code="ambiguous"
+            )
+        return candidates[0]
+
+    def by_id(self, ids: list[str]) -> dict[str, Task]:
+        """Tasks by their exact ids; those that are not there are left out."""
+
+        def look(reader: Reader) -> list[TaskRow]:
+            keys = reader.keys(ids)
+            return reader.tasks(list(keys.values())) if keys else []
+
+        return {task.id: task for task in map(self._task, self._store.read(look))}
+
+    def get_many(self, keys: list[int]) -> dict[int, Task]:
+        rows = self._store.read(lambda reader: reader.tasks(keys))
+        return {row.hot.key: self._task(row) for row in rows}
+
+    def list_tasks(self, wanted: Wanted) -> Page:
+        from agentq.contracts.service_values import Page
+
+        if not 1 <= wanted.limit <= 10_000:
+            raise Invalid(f"A page has 1 to 10000 tasks, got {wanted.limit}.")
+
+        def look(reader: Reader) -> list[TaskRow]:
+            role = 0
+            if wanted.role:
+                ids = {row.name: row.id for row in reader.roles()}
+                role = ids.get(wanted.role, -1)
+            return reader.list_tasks(
+                Filter(
+                    tuple(CODES[state] for state in wanted.states),
+                    role,
+                    wanted.sender,
+                    wanted.type,
+                    wanted.labels,
+                    key=wanted.cursor,
+                    limit=wanted.limit + 1,
+                )
+            )
+
+        rows = self._store.read(look)
+        more = len(rows) > wanted.limit
+        rows = rows[: wanted.limit]
+        cursor = rows[-1].hot.key if more else 0
+        return Page(tuple(self._task(row) for row in rows), cursor)
+
+    def with_artifacts(self, after: int, limit: int) -> list[tuple[int, Task, list[ArtifactRow]]]:
+        """Tasks whose key comes after this one, by key, with the records of their evidence."""
+
+        def look(reader: Reader) -> list[tuple[TaskRow, list[ArtifactRow]]]:
+            rows = reader.list_tasks(Filter(order=Order.OLDEST, key=after, limit=limit))
+            return [(row, reader.artifacts_of(row.hot.key)) for row in rows]
+
+        found = self._store.read(look)
+        return sorted(
+            ((row.hot.key, self._task(row), listed) for row, listed in found),
+            key=lambda each: each[0],
+        )
+
+    # -- the log ---------------------------------------------------------------------------------
+
+    def _entries(self, reader: Reader, rows: list[LogRow]) -> list[Entry]:
+        from agentq.ledger.log_codec import to_entry
+
+        keys = {row.event.key for row in rows}
+        # Kept here, not only in the cache: that may be emptied at any moment.
+        specs = {key: held[0] for key in keys if (held := self._specs.get(key))}
+        unknown = sorted(keys - specs.keys())
+        for both in reader.tasks(unknown) if unknown else ():
+            specs[both.hot.key] = self._specs.put(both.spec)[0]
+        return [
+            to_entry(row.position, row.task_id, row.event, specs[row.event.key])
+            for row in rows
+            if row.event.key in specs
+        ]
+
+    def history(self, key: int) -> list[Entry]:
+        """Everything that happened to one task, in order."""
+        self._store.number_events()
+        return self._store.read(lambda reader: self._entries(reader, reader.history(key)))
+
+    def events_after(self, position: int, limit: int = 500) -> list[Entry]:
+        """What was committed after that position, in the order of commits, without gaps."""
+        self._store.number_events()
+        return self._store.read(
+            lambda reader: self._entries(reader, reader.events_after(position, limit))
+        )
+
+    def last_position(self) -> int:
+        return self._store.number_events()
+
+    # -- surroundings ----------------------------------------------------------------------------
+
+    def artifacts(self, key: int) -> list[ArtifactRow]:
+        return self._store.read(lambda reader: reader.artifacts_of(key))
+
+    def limits(self) -> dict[str, RoleLimits]:
+        """The limits of every role that the ledger has heard of."""
+        rows = self._store.read(lambda reader: reader.roles())
+        return {row.name: limits_of(row) for row in rows}
+
+    def circuits(self) -> list[CircuitRow]:
+        """The circuits that are open now, by provider."""
+
+        def look(reader: Reader) -> list[CircuitRow]:
+            rows = reader.circuits()
+            now = reader.now() if rows else 0
+            return [row for row in rows if row.open_until > now]
+
+        return self._store.read(look)
+
+    def costs(self, by: str) -> dict[str, Amounts]:
+        """What was spent, summed up by role, label or day."""
+        from agentq.ledger.costs import GROUPINGS, LABEL, ROLE, summed
+
+        if by not in GROUPINGS:
+            raise Invalid(f"Costs are summed up by {', '.join(GROUPINGS)}; got {by!r}.")
+        kind = LABEL if by == LABEL else ROLE
+        return summed(self._store.read(lambda reader: reader.spending(kind)), by)
+
+    def next_wake(self) -> int:
+        return self._store.read(lambda reader: reader.next_wake())
+
+    def explain(self, key: int, *, four_eyes: bool = True) -> Explanation:
+        from agentq.core.access import approves_own
+        from agentq.ledger.costs import spent_today
+        from agentq.ledger.explain import Facts, explain
+
+        def look(reader: Reader) -> Explanation:
+            found = reader.tasks([key])
+            if not found:
+                raise NotFound("That task is no longer there: it was pruned.", "See `agentq list`.")
+            task = self._task(found[0])
+            roles = {row.name: row for row in reader.roles()}
+            role = roles[task.to]
+            rank = task.spec.priority.rank if task.state is State.READY else 0
+            running, in_review, ahead = reader.occupancy(
+                role.id, rank, key if task.state is State.READY else 0
+            )
+            keys = [parent for parent, child in reader.edges_of([key]) if child == key]
+            parents = {t.id: str(t.state) for t in (self._task(row) for row in reader.tasks(keys))}
+            now = reader.now()
+            facts = Facts(
+                now,
+                parents,
+                limits_of(role),
+                running,
+                in_review,
+                role.seen_at,
+                {
+                    resource: holder
+                    for resource, holder in reader.holders_of(task.spec.resources).items()
+                    if holder != task.id
+                },
+                ahead,
+                _open_circuit(reader, role.provider, now),
+                spent_today(reader, role.name, now),
+                _empty_trees(reader, found[0].hot),
+                approves_own(task.spec.sender, task, roles, four_eyes=four_eyes),
+            )
+            return explain(task, facts)
+
+        return self._store.read(look)
+
+    def stats(self) -> Stats:
+        from agentq.contracts.service_values import Stats
+
+        def look(reader: Reader) -> Stats:
+            by_role: dict[str, dict[str, int]] = {}
+            oldest: dict[str, int] = {}
+            now = reader.now()
+            for row in reader.counts():
+                by_role.setdefault(row.role, {})[str(STATES[row.state])] = row.tasks
+                if row.state == READY:
+                    oldest[row.role] = max(now - row.oldest_at, 0)
+            return Stats(by_role, oldest, reader.effect_counts(), position)
+
+        position = self._store.number_events()
+        return self._store.read(look)
+
+    # -- proof -----------------------------------------------------------------------------------
+
+    def verify(
+        self, check_files: Callable[[Task, list[ArtifactRow]], list[str]] | None = None
+    ) -> Iterator[tuple[int, list[Problem]]]:
+        """Replay everything, page by page: (tasks looked at so far, problems on this page)."""
+        from agentq.ledger.proof import verify
+
+        return verify(self._store, check_files)
+
+
+def _open_circuit(reader: Reader, provider: str, now: int) -> CircuitRow | None:
+    from agentq.ledger.claims import open_circuit
+
+    return open_circuit(reader.circuits(), provider, now) if provider else None
+
+
+def _empty_trees(reader: Reader, row: HotRow) -> tuple[tuple[str, str], ...]:
+    if not row.flags & IN_TREE:
+        return ()
+    from agentq.ledger.shared_budgets import used_up
+
+    trees = reader.trees_of([row.key])
+    return tuple((tree.name, used_up(tree)) for _, tree in trees if tree.used_up)

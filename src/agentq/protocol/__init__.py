@@ -1,0 +1,1 @@
+"""Pure: envelopes, messages and secret detection; what travels, checked and read."""

@@ -1,0 +1,198 @@
+"""A spec and a task as plain data: the envelope's field names, one definition for every door.
+
+`spec_to_dict` is sparse (a field at its default is left out), so what is stored and digested does
+not change when a later version adds a field. `task_to_dict` is the one JSON shape users see.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from agentq.core.digests import AMOUNT_FIELDS, SPEC_FIELDS, amounts_to_dict
+from agentq.core.errors import Invalid
+from agentq.core.schedule import awaits_approval, waiting_for
+from agentq.core.spec_types import (
+    KINDS,
+    NAMES,
+    NEXT_DEPTH_MAX,
+    check_amounts,
+    check_kinds,
+    wrong_kind,
+)
+from agentq.core.task import (
+    Amounts,
+    ExpectedOutput,
+    OnDependencyFailure,
+    Priority,
+    Spec,
+    Task,
+)
+
+ENVELOPE_VERSION = 1
+
+
+def amounts_from_dict(word: str, plain: Any) -> Amounts:
+    """The amounts behind `amounts_to_dict`; `word` names the field if they are none."""
+    table = _mapping(word, plain)
+    if not set(table) <= {unit for unit, _, _ in AMOUNT_FIELDS}:
+        raise wrong_kind(word, Amounts, plain)
+    amounts = Amounts(**table)
+    check_amounts(word, amounts)
+    return amounts
+
+
+def spec_from_dict(plain: dict[str, Any], depth: int = 0) -> Spec:
+    """The spec behind `spec_to_dict`. Fields this version does not know are kept in `extra`."""
+    version = plain.get("v", ENVELOPE_VERSION)
+    if version != ENVELOPE_VERSION or type(version) is not int:
+        raise Invalid(
+            f"This envelope has version {version!r}; version {ENVELOPE_VERSION} was expected.",
+            "Upgrade agentq, or send envelopes of a version it reads.",
+        )
+    if depth > NEXT_DEPTH_MAX:
+        raise Invalid(f"next nests deeper than {NEXT_DEPTH_MAX} levels.", "Flatten it.")
+    known: dict[str, Any] = {}
+    unknown: dict[str, Any] = {}
+    for word, value in plain.items():
+        name = _WORDS.get(word)
+        if name is None:
+            if word not in ("v", "epoch", "state"):
+                unknown[word] = value
+        elif value is not None:
+            known[name] = _read(name, word, value, depth)
+    for word in ("task_id", "to"):
+        if _WORDS[word] not in known:
+            raise Invalid(f"An envelope needs {word}, and this one has none.", "Add it.")
+    if unknown:
+        known["extra"] = {**known.get("extra", {}), **unknown}
+    spec = Spec(**known)
+    check_kinds(spec)
+    return spec
+
+
+def _read(name: str, word: str, value: Any, depth: int) -> Any:
+    if name in ("priority", "on_dependency_failure"):
+        kind: Any = Priority if name == "priority" else OnDependencyFailure
+        if value not in [str(each) for each in kind]:
+            raise wrong_kind(word, kind, value)
+        return kind(value)
+    if name in ("after", "resources", "next"):
+        listed = tuple(_listed(word, value))
+        if name != "next":
+            return listed
+        return tuple(spec_from_dict(_mapping(word, each), depth + 1) for each in listed)
+    if name == "expected_output":
+        table = _mapping(word, value)
+        return ExpectedOutput(
+            table.get("format", "markdown"), tuple(_listed(word, table.get("artifacts", [])))
+        )
+    if name in ("budget", "tree_budget"):
+        return amounts_from_dict(word, value)
+    kind = KINDS[NAMES.index(name)]
+    if type(value) is not kind:
+        raise wrong_kind(word, kind, value)
+    return value
+
+
+def _mapping(word: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise wrong_kind(word, dict, value)
+    return value
+
+
+def _listed(word: str, value: Any) -> list[Any]:
+    if not isinstance(value, (list, tuple)):
+        raise wrong_kind(word, tuple, value)
+    return list(value)
+
+
+_WORDS = {word: name for name, word, _ in SPEC_FIELDS}
+
+
+def iso(at: int) -> str | None:
+    """Milliseconds as ISO 8601 in UTC; None for 0, which means never.
+
+    >>> iso(1_700_000_000_123)
+    '2023-11-14T22:13:20.123Z'
+    """
+    if not at:
+        return None
+    moment = datetime.fromtimestamp(at // 1000, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{at % 1000:03d}Z"
+
+
+def task_to_dict(task: Task, *, context_ref: str = "", result_ref: str = "") -> dict[str, Any]:
+    """The JSON shape of a task: the envelope's names, then how it stands."""
+    spec, memo = task.spec, task.memo
+    return {
+        "v": ENVELOPE_VERSION,
+        "task_id": spec.id,
+        "state": str(task.state),
+        "epoch": task.epoch,
+        "from": spec.sender,
+        "to": spec.to,
+        "type": spec.type,
+        "title": spec.title,
+        "priority": str(spec.priority),
+        "ttl_seconds": spec.ttl_seconds or None,
+        "timeout_seconds": spec.timeout_seconds or None,
+        "delay_seconds": spec.delay_seconds or None,
+        "lease_seconds": spec.lease_seconds,
+        "max_attempts": spec.max_attempts,
+        "reply_to": spec.reply_to or None,
+        "context_ref": context_ref or spec.context_ref or None,
+        "instructions": spec.instructions,
+        "expected_output": {
+            "format": spec.expected_output.format,
+            "artifacts": list(spec.expected_output.artifacts),
+        },
+        "after": list(spec.after),
+        "on_dependency_failure": str(spec.on_dependency_failure),
+        "next": [child.id for child in spec.next],
+        "resources": list(spec.resources),
+        "idempotency_key": spec.idempotency_key or None,
+        "irreversible": spec.irreversible,
+        "requires_approval": spec.needs_approval,
+        "review": spec.review,
+        "budget": amounts_to_dict(spec.budget),
+        **({"tree_budget": tree} if (tree := amounts_to_dict(spec.tree_budget)) else {}),
+        "labels": dict(spec.labels),
+        "traceparent": spec.traceparent or None,
+        "parent": spec.parent or None,
+        **({"extra": dict(spec.extra)} if spec.extra else {}),
+        **_standing(task),
+        "result_ref": result_ref or None,
+        "notes": [
+            {"at": iso(note.at), "by": note.by, "kind": note.kind, "text": note.text}
+            for note in memo.notes
+        ],
+    }
+
+
+def _standing(task: Task) -> dict[str, Any]:
+    memo = task.memo
+    return {
+        "version": task.version,
+        "holder": task.holder or None,
+        "lease_until": iso(task.wake_at) if task.holder else None,
+        "wake_at": iso(task.wake_at),
+        "submitted_at": iso(task.submitted_at),
+        "updated_at": iso(task.updated_at),
+        "waiting_for": waiting_for(task),
+        "awaits_approval": not task.is_terminal and awaits_approval(task.spec, memo),
+        "approved_by": memo.approved_by or None,
+        "reason": memo.reason or None,
+        "reason_kind": memo.reason_kind or None,
+        "failures": memo.failures,
+        "crashes": memo.crashes,
+        "interruptions": memo.interruptions,
+        "rounds": memo.rounds,
+        "progress": (
+            {"percent": memo.progress_percent, "note": memo.progress_note}
+            if memo.progress_percent >= 0
+            else None
+        ),
+        "cost": amounts_to_dict(memo.spent),
+        "summary": task.summary or None,
+    }

@@ -1,0 +1,233 @@
+"""Whether a spec may be submitted: names, ranges, sizes and secrets. Bad input changes nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
+from typing import Any
+
+from agentq.core.digests import canonical_json, spec_to_dict
+from agentq.core.errors import Invalid
+from agentq.core.limits import BATCH_MAX, ENVELOPE_BYTES_MAX, NAME_CHARS_MAX
+from agentq.core.spec_types import check_family, check_kinds, is_readable
+from agentq.core.task import NO_OUTPUT_EXPECTED, Spec
+from agentq.protocol.secret_detection import find_secret, may_hold_secret
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
+_ROLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}\Z")
+_ARTIFACT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ +@=-]*(/[A-Za-z0-9][A-Za-z0-9._ +@=-]*){0,3}\Z")
+_PLAIN = re.compile(r"[^\x00-\x1f\x7f]*\Z")
+_PLAIN_LINES = re.compile(r"[^\x00-\x09\x0b-\x1f\x7f]*\Z")
+_LINE_CHARS_MAX = 4 * NAME_CHARS_MAX
+_YEARS_10 = 10 * 366 * 24 * 3600
+#: Envelopes well under the limit need not be encoded to know it.
+_CERTAINLY_SMALL = ENVELOPE_BYTES_MAX // 8
+
+
+def check_id(task_id: str) -> str:
+    if not _ID.match(task_id) or ".." in task_id:
+        raise Invalid(
+            f"A task id is 1 to 128 letters, digits, '.', '_' or '-', starts with a letter or"
+            f" digit and has no '..'; got {task_id[:140]!r}.",
+            "Choose another --id.",
+        )
+    return task_id
+
+
+def check_role(role: str, what: str = "role") -> str:
+    if not _ROLE.match(role):
+        raise Invalid(
+            f"A {what} is 1 to 128 letters, digits, '.', '_', ':', '/', '@' or '-' and starts with"
+            f" a letter or digit; got {str(role)[:140]!r}.",
+            "For example: implementation-worker.",
+        )
+    return role
+
+
+def check_spec(spec: Spec) -> None:
+    """Raise `Invalid` unless the spec can be accepted as it is."""
+    if spec.next:
+        check_family(spec)
+    _check_one(spec)
+    if spec.next:
+        family = list(spec.next)
+        for child in family:
+            _check_one(child)
+            family += child.next
+
+
+def _check_one(spec: Spec) -> None:
+    check_kinds(spec)
+    check_id(spec.id)
+    check_role(spec.to)
+    if spec.sender != "coordinator":
+        check_role(spec.sender, "sender (--from)")
+    for dependency in spec.after:
+        check_id(dependency)
+    _check_numbers(spec)
+    if spec.id in spec.after:
+        raise Invalid(f"{spec.id} cannot come after itself.", "Remove it from --after.")
+    for name in spec.expected_output.artifacts:
+        _check_expected(name)
+    total = _check_texts(spec)
+    if spec.next or spec.after or spec.extra or total > _CERTAINLY_SMALL:
+        size = len(canonical_json(spec_to_dict(spec)))
+        if size > ENVELOPE_BYTES_MAX:
+            raise Invalid(
+                f"A task may have {ENVELOPE_BYTES_MAX} bytes as an envelope, this one has {size}."
+                " Nothing was submitted.",
+                "Put long text into the task file (--file): it travels as an artifact.",
+                code="too_large",
+            )
+
+
+def _check_expected(name: str) -> None:
+    """Refuse a name that no artifact can have: no report could ever bring it."""
+    if not _ARTIFACT.match(name) or ".." in name:
+        raise Invalid(
+            "An expected artifact is 1 to 4 parts joined by '/', each of letters, digits, space and"
+            f" . _ + @ = -, starting with a letter or digit, with no '..'; got {name[:80]!r}.",
+            "Choose a name like patch, report.md or logs/test-output.txt.",
+        )
+
+
+_DURATIONS = (
+    "ttl_seconds",
+    "timeout_seconds",
+    "delay_seconds",
+    "lease_seconds",
+    "approval_timeout_seconds",
+)
+_durations = attrgetter(*_DURATIONS)
+
+
+def _check_numbers(spec: Spec) -> None:
+    durations = _durations(spec)
+    if min(durations) < 0 or max(durations) > _YEARS_10 or not spec.lease_seconds:
+        name, value = next(
+            (name, value)
+            for name, value in zip(_DURATIONS, durations, strict=True)
+            if not (name == "lease_seconds") <= value <= _YEARS_10
+        )
+        raise Invalid(f"{name} must be from 1 s to 10 years, got {value}.")
+    if not 1 <= spec.max_attempts <= 1000:
+        raise Invalid(f"max_attempts must be from 1 to 1000, got {spec.max_attempts}.")
+    if not (spec.after or spec.resources or spec.labels or spec.next):
+        return
+    for count, what in (
+        (len(spec.after), "dependencies"),
+        (len(spec.resources), "resources"),
+        (len(spec.labels), "labels"),
+        (len(spec.next), "next tasks"),
+    ):
+        if count > BATCH_MAX // 10:
+            raise Invalid(f"A task may have {BATCH_MAX // 10} {what}, got {count}.")
+
+
+def _texts(spec: Spec) -> Iterable[tuple[str, str]]:
+    yield "instructions", spec.instructions
+    for name, default in _LINES:
+        text = getattr(spec, name)
+        if text != default:
+            yield name, text
+    if spec.labels or spec.resources or spec.extra or spec.after:
+        for key, value in spec.labels.items():
+            yield "labels", f"{key}={value}"
+        for resource in spec.resources:
+            yield "resources", resource
+        for dependency in spec.after:
+            yield "after", dependency
+        for text in _strings(spec.extra):
+            yield "extra", text
+    if spec.expected_output is not NO_OUTPUT_EXPECTED:
+        yield "expected_output", spec.expected_output.format
+        for name in spec.expected_output.artifacts:
+            yield "expected_output", name
+
+
+#: Fields of one line, and what they hold unless somebody says otherwise.
+_LINES = (
+    ("id", ""),
+    ("to", ""),
+    ("sender", "coordinator"),
+    ("type", "task"),
+    ("title", ""),
+    ("reply_to", ""),
+    ("context_ref", ""),
+    ("context_sha256", ""),
+    ("idempotency_key", ""),
+    ("traceparent", ""),
+    ("parent", ""),
+)
+_lines = attrgetter(*(name for name, _ in _LINES))
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """Every text within plain data, keys included. Its depth was checked before."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield key
+            yield from _strings(inner)
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from _strings(inner)
+
+
+def _check_texts(spec: Spec) -> int:
+    """Look through every text of the envelope; returns how many characters there are.
+
+    All of them are looked at as one, which is quick and says only that all is well. If it is not,
+    or may not be, each is looked at by itself, and the one at fault is named.
+    """
+    lines = [text for text in _lines(spec) if text]
+    if spec.labels or spec.resources or spec.after:
+        lines += (f"{name}={value}" for name, value in spec.labels.items())
+        lines += (*spec.resources, *spec.after)
+    if spec.expected_output is not NO_OUTPUT_EXPECTED:
+        lines += (spec.expected_output.format, *spec.expected_output.artifacts)
+    together = "\n".join(lines)
+    whole = f"{spec.instructions}\n{together}"
+    if (
+        whole.isascii()
+        and "\x00" not in whole
+        and not may_hold_secret(whole)
+        and not spec.extra
+        and len(together) <= _LINE_CHARS_MAX
+        and together.count("\n") == len(lines) - 1
+        and _PLAIN_LINES.match(together)
+    ):
+        return len(whole)
+    return _check_each_text(spec)
+
+
+def _check_each_text(spec: Spec) -> int:
+    total = 0
+    for field, text in _texts(spec):
+        total += len(text)
+        _check_text(field, text)
+    return total
+
+
+def _check_text(field: str, text: str) -> None:
+    rule = find_secret(text)
+    if rule:
+        raise Invalid(
+            f"The field {field} seems to hold a secret ({rule}). Messages are stored and shown,"
+            " so nothing was submitted.",
+            "Take the secret out; hand it to the worker through its environment instead.",
+            code="secret",
+        )
+    if not text.isascii() and not is_readable(text.replace("\x00", "")):
+        raise Invalid(f"The field {field} holds bytes that are not UTF-8.", "Send text, not bytes.")
+    if field in ("instructions", "extra"):
+        if "\x00" in text:
+            raise Invalid(f"The field {field} holds a NUL character.", "Send text, not bytes.")
+    elif len(text) > _LINE_CHARS_MAX or not _PLAIN.match(text):
+        raise Invalid(
+            f"The field {field} takes one line of at most {_LINE_CHARS_MAX} characters;"
+            f" got {text[:60]!r} ({len(text)} characters).",
+            "Shorten it and leave control characters out.",
+        )

@@ -1,0 +1,372 @@
+"""Settings: `agentq.toml`, overridden by `AGENTQ_*` variables, overridden by arguments.
+
+The only module that reads the environment. Settings are read once, checked, and passed on as a
+frozen value.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentq.core.durations import parse_duration
+from agentq.core.errors import Invalid, NotFound, Unavailable
+from agentq.core.limits import RoleLimits
+
+if TYPE_CHECKING:
+    from agentq.settings.roles import RoleSettings
+
+FILE_NAME = "agentq.toml"
+#: Settings of an object store that stand beside `root`.
+ARTIFACTS_OPTIONS = ("endpoint", "region")
+MEMORY = ":memory:"
+
+#: What `agentq init` writes.
+TEMPLATE = """\
+# Settings of this agentq installation. Paths are relative to this file.
+
+[ledger]
+url = "{url}"
+
+[artifacts]
+root = "{root}"      # a folder, or s3://bucket/prefix
+
+# Between machines: RabbitMQ carries wake-ups (`agentq init --broker amqp://…` prepares it).
+# [broker]
+# url = "amqp://user:password@host:5672/"
+
+# How `agentq worker implementation-worker` works, and the limits of the role (those are applied by
+# running `agentq init` again):
+# [roles.implementation-worker]
+# agent = "claude"    # or codex, gemini, opencode, acp, warm, python, command
+# slots = 2           # agents at once in one worker
+# timeout = "2h"
+# verify = "make test"
+# max_running = 2     # tasks of this role in progress at once, over all workers
+# max_review = 5      # stop claiming while so many wait for review
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where everything is. `source` says which file or variable decided."""
+
+    url: str
+    artifacts_root: str
+    source: str
+    roles: Mapping[str, RoleLimits] = field(default_factory=dict)
+    #: How a worker of each role works.
+    workers: Mapping[str, RoleSettings] = field(default_factory=dict)
+    #: `amqp://…`, where messages go between machines; "" without a broker.
+    broker: str = ""
+    #: How an object store is reached, where its own variables (AWS_…) do not say so.
+    artifacts_options: Mapping[str, str] = field(default_factory=dict)
+    #: A folder of this machine, where artifacts are elsewhere.
+    local: str = ""
+    #: How many seconds a task is kept after it ended, with its files; 0: for ever.
+    keep: int = 0
+    #: Whether nobody may approve what they submitted themselves.
+    four_eyes: bool = False
+
+    @property
+    def remote_artifacts(self) -> bool:
+        """Whether artifacts are in an object store and not in a folder."""
+        return "://" in self.artifacts_root
+
+    @property
+    def home(self) -> str:
+        """What belongs to this installation on this machine: workspaces, keys, doorbells."""
+        return self.local if self.remote_artifacts else self.artifacts_root
+
+    @property
+    def workspaces_root(self) -> str:
+        """Where workers keep the folders that agents work in."""
+        return str(Path(self.home) / "workspaces")
+
+    @property
+    def sqlite_path(self) -> str:
+        """The file behind a sqlite: URL."""
+        return sqlite_path(self.url)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What an agent process knows of the attempt it belongs to."""
+
+    task_id: str
+    epoch: int
+    #: Good for this attempt and nothing else; "" if no worker gave one.
+    token: str = ""
+    role: str = ""
+    #: What its role is granted beyond speaking for itself, in the words of the settings.
+    may: tuple[str, ...] = ()
+    #: The ledger that it is an attempt in.
+    url: str = ""
+
+
+def attempt_from_environment() -> Attempt | None:
+    """The attempt this process runs in, if a worker started it."""
+    task_id, epoch = os.environ.get("AGENTQ_TASK_ID", ""), os.environ.get("AGENTQ_EPOCH", "")
+    if not task_id or not (epoch.isascii() and epoch.isdecimal() and len(epoch) < 19):
+        return None
+    return Attempt(
+        task_id,
+        int(epoch),
+        os.environ.get("AGENTQ_TOKEN", ""),
+        os.environ.get("AGENTQ_ROLE", ""),
+        tuple(os.environ.get("AGENTQ_MAY", "").split()),
+        os.environ.get("AGENTQ_URL", ""),
+    )
+
+
+def actor_from_environment() -> str:
+    """Who acts when nobody says so: AGENTQ_ACTOR, else the user's name."""
+    return os.environ.get("AGENTQ_ACTOR") or os.environ.get("USER") or "operator"
+
+
+def environment() -> dict[str, str]:
+    """A copy of the whole environment, for those who hand parts of it on to a child process."""
+    return dict(os.environ)
+
+
+def wants_debug() -> bool:
+    """Whether the command shows tracebacks of errors that nobody expected."""
+    return os.environ.get("AGENTQ_DEBUG", "") not in ("", "0")
+
+
+def wants_color() -> bool:
+    """Whether a terminal may be written to in colour (see no-color.org)."""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def default_holder() -> str:
+    """A name for this process as a holder of claims, told apart from every other process."""
+    return f"{os.uname().nodename}:{os.getpid()}"
+
+
+def load_settings(url: str | None = None, start: str | os.PathLike[str] | None = None) -> Settings:
+    """Settings for this URL, else AGENTQ_URL, else the nearest agentq.toml upward (as git does)."""
+    if url is not None:
+        return _for_url(url, "argument")
+    variable = os.environ.get("AGENTQ_URL")
+    if variable:
+        return _for_url(variable, "AGENTQ_URL")
+    folder = Path(start or Path.cwd()).resolve()
+    for candidate in (folder, *folder.parents):
+        file = candidate / FILE_NAME
+        try:
+            is_file, is_folder = file.is_file(), file.is_dir()
+        except PermissionError as error:
+            raise Unavailable(
+                f"User {os.geteuid()} may not enter the folder {candidate}, so nobody knows whether"
+                f" a {FILE_NAME} is there: permission denied.",
+                "Run it as a user who may, or set AGENTQ_URL.",
+            ) from error
+        if is_file:
+            return read_file(file)
+        if is_folder:
+            raise Invalid(
+                f"{file} is a folder, and a file with settings was expected there.",
+                "Remove it and run `agentq init`. Docker makes such a folder if the file that it"
+                " shall mount is missing.",
+            )
+    raise NotFound(
+        f"No {FILE_NAME} in {folder} or any folder above it, and AGENTQ_URL is not set.",
+        "Run `agentq init` here, or set AGENTQ_URL.",
+        code="no_installation",
+    )
+
+
+def read_file(file: Path) -> Settings:
+    """Read and check one agentq.toml."""
+    import tomllib
+
+    try:
+        plain = tomllib.loads(file.read_text("utf-8"))
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise Unavailable(
+            f"User {os.geteuid()} cannot read the settings in {file}: {why}.",
+            "Run it as a user who may read the file, or let its owner give the right."
+            if isinstance(error, PermissionError)
+            else "Check the file and its disk.",
+        ) from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise Invalid(f"{file} cannot be read as TOML: {error}.", "Mend the file.") from error
+    _only_known(plain, ("ledger", "artifacts", "broker", "retention", "access", "roles"), str(file))
+    ledger, artifacts = plain.get("ledger", {}), plain.get("artifacts", {})
+    _only_known(ledger, ("url",), f"[ledger] in {file}")
+    _only_known(artifacts, ("root", *ARTIFACTS_OPTIONS), f"[artifacts] in {file}")
+    options = {name: _text(artifacts, name, "", file) for name in artifacts if name != "root"}
+    options |= _options()
+    broker = plain.get("broker", {})
+    _only_known(broker, ("url",), f"[broker] in {file}")
+    broker_url = _text(broker, "url", "", file) if broker else ""
+    retention = plain.get("retention", {})
+    _only_known(retention, ("keep",), f"[retention] in {file}")
+    keep = _text(retention, "keep", "", file) if retention else ""
+    url = _text(ledger, "url", "sqlite:///.agentq/ledger.db", file)
+    root = _text(artifacts, "root", ".agentq", file)
+    tables = plain.get("roles", {})
+    _only_known(tables, tuple(tables) if isinstance(tables, dict) else (), f"[roles] in {file}")
+    workers = _workers(tables, file) if tables else {}
+    roles = {name: worker.limits for name, worker in workers.items()}
+    if url.startswith("sqlite:"):
+        path = sqlite_path(url)
+        if path != MEMORY:
+            url = f"sqlite:///{file.parent / path}"
+    elif not url.startswith(("postgresql://", "postgres://")):
+        raise _unknown_url(url)
+    root = _plain_folder(os.environ.get("AGENTQ_ARTIFACTS_ROOT") or root)
+    if "://" not in root:
+        root = str(file.parent / root)
+    return Settings(
+        url, root, str(file), roles, workers, _broker(broker_url), options,
+        os.environ.get("AGENTQ_HOME") or str(file.parent / ".agentq"),
+        parse_duration(keep, field=f"keep in {file}") if keep else 0,
+        _four_eyes(plain.get("access", {}), file),
+    )  # fmt: skip
+
+
+def _four_eyes(table: Any, file: Path) -> bool:
+    _only_known(table, ("four_eyes",), f"[access] in {file}")
+    four_eyes = table.get("four_eyes", False)
+    if not isinstance(four_eyes, bool):
+        raise Invalid(f"four_eyes in {file} is true or false, got {four_eyes!r}.")
+    return four_eyes or _wants_four_eyes()
+
+
+def _wants_four_eyes() -> bool:
+    return os.environ.get("AGENTQ_FOUR_EYES", "") not in ("", "0")
+
+
+def _options() -> dict[str, str]:
+    named = {name: f"AGENTQ_ARTIFACTS_{name.upper()}" for name in ARTIFACTS_OPTIONS}
+    return {name: os.environ[each] for name, each in named.items() if os.environ.get(each)}
+
+
+def _plain_folder(root: str) -> str:
+    """`file:///path` is a folder like any other."""
+    return root.removeprefix("file://") if root.startswith("file:///") else root
+
+
+def _broker(url: str = "") -> str:
+    return check_broker(os.environ.get("AGENTQ_BROKER") or url)
+
+
+def check_broker(url: str) -> str:
+    """The address of a broker, or none; raises `Invalid` for anything else."""
+    if url and not url.startswith(("amqp://", "amqps://")):
+        shown = without_password(url).rsplit("@", 1)[-1][:80]
+        raise Invalid(
+            f"The address of a broker starts with amqp:// or amqps://; got {shown!r}.",
+            "For example amqp://user:password@host:5672/vhost.",
+        )
+    return url
+
+
+def without_password(url: str) -> str:
+    """A URL as others may see it. Where a password may hide that cannot be told from the rest (its
+    @ or / is not written as %XX), only the scheme is left."""
+    scheme, mark, rest = url.partition("://")
+    if not mark or scheme == "sqlite":
+        return url
+    user, at, place = rest.rpartition("@")
+    place, _, query = place.partition("?")
+    hosts = place.partition("/")[0].split(",")
+    ports = [host.rpartition("]")[2].partition(":")[2] for host in hosts]
+    if any(sign in user for sign in "@/?") or any(port and not port.isdigit() for port in ports):
+        return f"{scheme}://…"
+    shown = "&".join(each for each in query.split("&") if each.partition("=")[0] in _SHOWN)
+    return f"{scheme}://{user.partition(':')[0]}{at}{place}{'?' if shown else ''}{shown}"
+
+
+#: What an address may say after its question mark that is no secret and tells where it leads.
+_SHOWN = ("host", "hostaddr", "port", "dbname", "user", "service", "sslmode")
+
+
+def _workers(tables: Mapping[str, Any], file: Path) -> dict[str, RoleSettings]:
+    from agentq.settings.roles import read_role
+
+    return {name: read_role(name, row, file) for name, row in tables.items()}
+
+
+def _for_url(url: str, source: str) -> Settings:
+    root = _plain_folder(os.environ.get("AGENTQ_ARTIFACTS_ROOT", ""))
+    if url.startswith("sqlite:"):
+        path = sqlite_path(url)
+        if path != MEMORY:
+            path = str(Path(path).absolute())
+            url = f"sqlite:///{path}"
+            # `agentq init` keeps ledger and artifacts in one folder; so must whoever names the
+            # same ledger by its URL.
+            home = Path(path).parent
+            root = root or str(home if home.name == ".agentq" else Path(path).with_suffix(".files"))
+        return _somewhere(url, root, source)
+    if url.startswith(("postgresql://", "postgres://")):
+        return _somewhere(url, root, source)
+    raise _unknown_url(url)
+
+
+def _somewhere(url: str, root: str, source: str) -> Settings:
+    """The settings of a ledger that is named by its URL alone."""
+    local = os.environ.get("AGENTQ_HOME") or _shared_root(url)
+    return Settings(
+        url, root or local, source, broker=_broker(), artifacts_options=_options(), local=local,
+        four_eyes=_wants_four_eyes(),
+    )  # fmt: skip
+
+
+def _shared_root(url: str) -> str:
+    """Where artifacts go when nothing says so: one folder per ledger, for this user."""
+    import hashlib
+
+    home = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    place = url.rsplit("@", 1)[-1]
+    return str(Path(home) / "agentq" / hashlib.sha256(place.encode()).hexdigest()[:16])
+
+
+def sqlite_path(url: str) -> str:
+    """`sqlite:///relative`, `sqlite:////absolute` or `sqlite://:memory:` as a path."""
+    for prefix in ("sqlite:///", "sqlite://", "sqlite:"):
+        if url.startswith(prefix):
+            path = url.removeprefix(prefix)
+            if not path or "\x00" in path:
+                break
+            return path
+    raise _unknown_url(url)
+
+
+def _unknown_url(url: str) -> Invalid:
+    shown = without_password(url).rsplit("@", 1)[-1][:80]
+    if url.startswith(("http://", "https://", "amqp://", "s3://")):
+        return Invalid(
+            f"A ledger at {url.split(':', 1)[0]}:// is not something this version can open.",
+            "Use sqlite:///file.db or postgresql://user@host/database.",
+        )
+    return Invalid(
+        f"A ledger URL starts with sqlite:/// or postgresql://; got {shown!r}.",
+        "For example sqlite:///.agentq/ledger.db.",
+    )
+
+
+def _only_known(table: Any, known: tuple[str, ...], where: str) -> None:
+    if not isinstance(table, dict):
+        raise Invalid(f"{where} must be a table, got {table!r}.")
+    for name in table:
+        if name not in known:
+            import difflib
+
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(known)}."
+            raise Invalid(f"{where} has an unknown setting {name!r}.", hint)
+
+
+def _text(table: Mapping[str, Any], name: str, default: str, file: Path) -> str:
+    value = table.get(name, default)
+    if not isinstance(value, str) or not value.strip() or "\x00" in value:
+        raise Invalid(f"{name} in {file} must be a text, got {value!r}.")
+    return value

@@ -1,0 +1,196 @@
+"""The verbs of `contracts.store.Reader` on one PostgreSQL transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from agentq.contracts.store import (
+    OVER,
+    ArtifactRow,
+    CircuitRow,
+    CountRow,
+    EventRow,
+    Filter,
+    HotRow,
+    LeaseRow,
+    LogRow,
+    Order,
+    OutboxRow,
+    RoleRow,
+    SpecRow,
+    SpendingRow,
+    TaskRow,
+    TreeRow,
+)
+from agentq.stores.postgres.pipeline import Call, Statement, Values, Wire
+
+NO_VALUES: Values = {}
+
+
+class PostgresReader:
+    """Looks through one connection, inside one transaction that its first question opens."""
+
+    def __init__(
+        self,
+        wire: Wire,
+        sql: Mapping[str, Statement],
+        clock: Callable[[], int] | None,
+        begin: str = "begin_reading",
+    ) -> None:
+        self.begun = False
+        #: The server's clock as this transaction last heard it; 0 if it did not.
+        self.moment = 0
+        self._wire = wire
+        self._sql = sql
+        self._clock = clock
+        self._begin = begin
+
+    def _opening(self) -> list[Call]:
+        if self.begun:
+            return []
+        self.begun = True
+        return [Call(self._sql[self._begin], NO_VALUES)]
+
+    def _ask(
+        self, name: str, values: Values = NO_VALUES, make_row: Callable[..., Any] = tuple
+    ) -> list[Any]:
+        return self._ask_all([Call(self._sql[name], values, make_row)])[0]
+
+    def _ask_all(self, asked: Sequence[Call]) -> list[list[Any]]:
+        """The rows of each, in one round trip."""
+        return self._wire.exchange([*self._opening(), *asked])[-len(asked) :]
+
+    def end(self) -> None:
+        """Let go of the snapshot."""
+        if self.begun:
+            self._wire.exchange([Call(self._sql["commit"], NO_VALUES)])
+
+    def _given_now(self) -> int | None:
+        """The time where it is not the server's to say, as in tests."""
+        return None if self._clock is None else self._clock()
+
+    def now(self) -> int:
+        if self._clock is not None:
+            return self._clock()
+        if not self.moment:
+            self.moment = int(self._ask("moment")[0][0])
+        return self.moment
+
+    def keys(self, ids: Iterable[str]) -> dict[str, int]:
+        return dict(self._ask("keys", {"ids": list(ids)}))
+
+    def ids_starting(self, prefix: str, limit: int) -> list[str]:
+        values = {"low": prefix, "high": prefix + "\U0010ffff", "count": limit}
+        return [row[0] for row in self._ask("ids_starting", values)]
+
+    def tasks(self, keys: Sequence[int]) -> list[TaskRow]:
+        return self._ask("tasks", {"keys": list(keys)}, task_row) if keys else []
+
+    def list_tasks(self, wanted: Filter) -> list[TaskRow]:
+        values: Values = {
+            "key": wanted.key,
+            "role": wanted.role,
+            "states": list(wanted.states),
+            "sender": wanted.sender,
+            "type": wanted.type,
+            "label_names": [name for name, _ in wanted.labels],
+            "label_values": [value for _, value in wanted.labels],
+            "updated_before": wanted.updated_before,
+            "refers": wanted.refers,
+            "priority": wanted.priority,
+            "count": wanted.limit,
+        }
+        return self._ask(_listing(wanted), values, task_row)
+
+    def history(self, key: int) -> list[LogRow]:
+        return self._ask("history", {"key": key}, log_row)
+
+    def events_after(self, position: int, limit: int) -> list[LogRow]:
+        return self._ask("events_after", {"position": position, "count": limit}, log_row)
+
+    def counts(self, *, live_only: bool = False) -> list[CountRow]:
+        return self._ask("live_counts" if live_only else "counts", make_row=CountRow._make)
+
+    def effect_counts(self) -> dict[str, int]:
+        return dict(self._ask("effect_counts"))
+
+    def effects(
+        self, lane: str, limit: int, *, after: int = 0, due_only: bool = False
+    ) -> list[OutboxRow]:
+        values = {"lane": lane, "after": after, "count": limit, "now": self._given_now()}
+        return self._ask("due_effects" if due_only else "effects", values, OutboxRow._make)
+
+    def artifacts_of(self, key: int) -> list[ArtifactRow]:
+        return self._ask("artifacts_of", {"key": key}, ArtifactRow._make)
+
+    def roles(self) -> list[RoleRow]:
+        return self._ask("roles", make_row=RoleRow._make)
+
+    def occupancy(self, role: int, priority: int = 0, key: int = 0) -> tuple[int, int, int]:
+        running, in_review = self._ask("occupancy", {"role": role})[0]
+        ahead = 0
+        if key:
+            ahead = self._ask("ahead", {"role": role, "priority": priority, "key": key})[0][0]
+        return running, in_review, ahead
+
+    def holders_of(self, resources: Sequence[str]) -> dict[str, str]:
+        if not resources:
+            return {}
+        return dict(self._ask("holders_of", {"resources": list(resources)}))
+
+    def edges_of(self, keys: Sequence[int]) -> list[tuple[int, int]]:
+        return self._ask("edges_of", {"keys": list(keys)}) if keys else []
+
+    def orphan_rows(self, limit: int) -> list[int]:
+        return [row[0] for row in self._ask("orphan_rows", {"count": limit})]
+
+    def next_wake(self) -> int:
+        return int(self._ask("next_wake")[0][0])
+
+    def prunable(
+        self, before: int, limit: int, *, after_key: int = 0, keys: Sequence[int] | None = None
+    ) -> list[int]:
+        values: dict[str, object] = {"before": before, "after_key": after_key, "count": limit}
+        name = "prunable"
+        if keys is not None:
+            name, values["keys"] = "prunable_of", list(keys)
+        return [row[0] for row in self._ask(name, values)]
+
+    def circuits(self) -> list[CircuitRow]:
+        return self._ask("circuits", make_row=CircuitRow._make)
+
+    def spending(self, kind: str, name: str = "", day: int = 0) -> list[SpendingRow]:
+        values = {"kind": kind, "name": name, "day": day}
+        return self._ask("spending_of_day" if name else "spending", values, SpendingRow._make)
+
+    def trees_of(self, keys: Sequence[int]) -> list[tuple[int, TreeRow]]:
+        return self._ask("trees_of", {"keys": list(keys)}, member_row) if keys else []
+
+    def leader_leases(self, names: Sequence[str] = ()) -> list[LeaseRow]:
+        rows: list[LeaseRow] = self._ask("leader_leases", make_row=LeaseRow._make)
+        return [row for row in rows if not names or row.name in names]
+
+    def lanes(self) -> frozenset[str]:
+        return frozenset(self._ask("lanes")[0][0].split())
+
+
+def _listing(wanted: Filter) -> str:
+    if wanted.order is Order.URGENT:
+        return "list_urgent"
+    if wanted.order is Order.NEWEST:
+        return "list_newest"
+    live = wanted.states and max(wanted.states) < OVER
+    return "list_oldest_live" if live else "list_oldest"
+
+
+def task_row(row: Sequence[Any]) -> TaskRow:
+    return TaskRow(HotRow._make(row[:9]), SpecRow(row[0], row[9], row[10]))
+
+
+def log_row(row: Sequence[Any]) -> LogRow:
+    return LogRow(row[0], row[1], EventRow._make(row[2:]))
+
+
+def member_row(row: Sequence[Any]) -> tuple[int, TreeRow]:
+    return row[0], TreeRow._make(row[1:])

@@ -1,0 +1,158 @@
+"""From what a transaction writes to the statements that write it, in the order of locks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from agentq.contracts.store import Changes, DedupRow, HotRow
+from agentq.stores.postgres.pipeline import Call, Statement
+
+#: A statement's name and its values.
+Named: TypeAlias = tuple[str, Mapping[str, object]]
+
+#: A notification holds less than 8000 bytes; beyond this one everybody is woken.
+NOTIFY_BYTES_MAX = 7000
+
+_NEW = ("ids", "roles", "priorities", "states", "wake_ats", "ats", "memos", "flags", "bodies",
+        "kinds", "datas")  # fmt: skip
+_NEW_EFFECTS = ("effect_ids", "effect_numbers", "effect_lanes", "effect_payloads")
+_HOT = ("hot_keys", "hot_states", "hot_versions", "hot_epochs", "hot_wakes", "hot_ats",
+        "hot_holders", "hot_memos", "hot_flags")  # fmt: skip
+_EVENTS = ("keys", "versions", "ats", "kinds", "triggers", "states", "epochs", "datas")
+_EFFECTS = ("keys", "versions", "numbers", "lanes", "payloads")
+_DEDUP = ("names", "ids", "digests", "states", "expiries")
+_SPENDING = ("kinds", "names", "days", "usds", "tokens", "turns", "seconds")
+_TREES = ("roots", "names", "budgets", "extras", "spents", "used_ups")
+_ARTIFACTS = ("keys", "epochs", "names", "sizes", "digests", "media_types", "ats")
+_LEASES = ("names", "holders", "numbers", "expiries")
+
+
+def notification(topics: Iterable[str]) -> str:
+    """Topics as one notification says them; empty if there is nothing to say."""
+    text = "\n".join(sorted(set(topics)))
+    return text if len(text.encode()) <= NOTIFY_BYTES_MAX else "*"
+
+
+def calls_of(
+    changes: Changes,
+    sql: Mapping[str, Statement],
+    lanes: str,
+    versions: Mapping[int, int],
+    unlocked: Mapping[int, HotRow],
+    records: Mapping[str, DedupRow | None],
+) -> list[Call]:
+    """The statements for these changes.
+
+    `lanes` are those it was prepared for. `versions` are those in which its tasks were read,
+    `unlocked` the rows of those that were not locked, `records` the dedup records that were read.
+    """
+    written = [
+        *_births(changes, lanes),
+        *_steps(changes, versions, unlocked, lanes),
+        *_dedup(changes.dedup, records),
+        *_surroundings(changes, lanes),
+    ]
+    return [Call(sql[name], values) for name, values in written]
+
+
+def _surroundings(changes: Changes, lanes: str) -> Iterator[Named]:
+    if changes.spending:
+        written = [(*row[:3], *map(repr, row[3:])) for row in changes.spending]
+        yield "add_spending", columns(_SPENDING, written)
+    for role in changes.roles:
+        yield "set_role", role._asdict()
+    for circuit in changes.circuits:
+        yield "set_circuit", circuit._asdict()
+    if changes.leases:
+        yield "set_leader_leases", columns(_LEASES, changes.leases)
+    if changes.lanes is not None:
+        wanted = " ".join(sorted(changes.lanes))
+        if wanted != lanes:
+            yield "lock_events", {}
+        yield "set_lanes", {"lanes": wanted, "known_lanes": lanes}
+
+
+def _births(changes: Changes, lanes: str) -> Iterator[Named]:
+    """New tasks, and what they have to do with others, who are known by id."""
+    rows = changes.new
+    if not rows:
+        return
+    effects = [(row.id, *effect) for row in rows for effect in row.effects]
+    new = columns(_NEW, [row[:11] for row in rows])
+    yield "insert_tasks", {**new, **columns(_NEW_EFFECTS, effects), "known_lanes": lanes}
+    edges = [(parent, row.id) for row in rows for parent in row.after]
+    if edges:
+        yield "insert_edges", columns(("parents", "children"), edges)
+    wants = [(row.id, resource) for row in rows for resource in row.resources]
+    if wants:
+        yield "insert_wants", columns(("ids", "resources"), wants)
+    trees = [tree[1:] for tree in changes.trees if not tree.root]
+    if trees:
+        yield "insert_trees", columns(_TREES[1:], trees)
+    members = [
+        (row.id, 0, root) if isinstance(root, str) else (row.id, root, "")
+        for row in rows
+        for root in row.roots
+    ]
+    if members:
+        yield "join_trees", columns(("ids", "roots", "root_ids"), members)
+
+
+def _steps(
+    changes: Changes, versions: Mapping[int, int], unlocked: Mapping[int, HotRow], lanes: str
+) -> Iterator[Named]:
+    """Tasks over the rows they were decided on; of one that was not locked, all that a decision
+    does not show in its version is compared as well."""
+    if changes.tasks:
+        keys = [row.key for row in changes.tasks]
+        assumed = [unlocked.get(key) for key in keys]
+        yield (
+            "save",
+            {
+                **columns(_HOT, changes.tasks),
+                **columns(_EVENTS, changes.events),
+                "count": len(keys),
+                "old_versions": [versions[key] for key in keys],
+                "old_wakes": [-1 if row is None else row.wake_at for row in assumed],
+                "old_flags": [-1 if row is None else row.flags for row in assumed],
+                "known_lanes": lanes,
+            },
+        )
+    if changes.effects:
+        yield "insert_effects", columns(_EFFECTS, changes.effects)
+    if changes.artifacts:
+        yield "add_artifacts", columns(_ARTIFACTS, changes.artifacts)
+    trees = [tree for tree in changes.trees if tree.root]
+    if trees:
+        yield "set_trees", columns(_TREES, trees)
+    if changes.released:
+        yield "unhold", {"keys": list(changes.released)}
+
+
+def _dedup(rows: Sequence[DedupRow], records: Mapping[str, DedupRow | None]) -> Iterator[Named]:
+    """Two who found no record cannot both make one: the second is run again and finds it."""
+    new = [row for row in rows if records.get(row.name, row) is None]
+    if new:
+        yield "insert_dedup", {**columns(_DEDUP, new), "count": len(new)}
+    old = [(row, seen) for row in rows if (seen := records.get(row.name)) is not None]
+    if old:
+        yield (
+            "replace_dedup",
+            {
+                **columns(_DEDUP, [row for row, _ in old]),
+                "old_ids": [seen.task_id for _, seen in old],
+                "old_expiries": [seen.expires_at for _, seen in old],
+                "count": len(old),
+            },
+        )
+    rest = [row for row in rows if row.name not in records]
+    if rest:
+        yield "save_dedup", columns(_DEDUP, rest)
+
+
+def columns(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, object]:
+    """Rows as one array per column."""
+    if not rows:
+        return dict.fromkeys(names, ())
+    return dict(zip(names, zip(*rows, strict=True), strict=True))

@@ -1,0 +1,262 @@
+"""The verbs of `contracts.store.Tx` on an open SQLite transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import apsw
+
+from agentq.contracts.store import (
+    Changes,
+    DedupRow,
+    EventRow,
+    HotRow,
+    Lease,
+    LeaseRow,
+    NewRow,
+    Picked,
+    RoleRow,
+    RunAgain,
+    TaskRow,
+    TreeRow,
+)
+from agentq.stores.sqlite.reader import SqliteReader, as_json
+
+
+class SqliteTx(SqliteReader):
+    """Speaks SQL on one connection. Whoever owns it begins and commits."""
+
+    def __init__(
+        self, connection: apsw.Connection, sql: Mapping[str, str], clock: Callable[[], int]
+    ) -> None:
+        super().__init__(connection, sql, clock)
+        self.topics: set[str] = set()
+        #: The last task key, the last position in the log and the open lanes, known on from one
+        #: transaction to the next while nobody else writes: then the file still has the version
+        #: we left.
+        self._key = self._position = 0
+        self._lanes: frozenset[str] = frozenset()
+        self._counted = False
+        self._version = 0
+
+    def begin(self) -> None:
+        self.topics = set()
+        self._last_events.clear()
+        self._counted = self._counted and self._version == self.connection.data_version()
+
+    def committed(self) -> None:
+        if self._counted:
+            self._version = self.connection.data_version()
+
+    def rolled_back(self) -> None:
+        self._counted = False
+
+    def _count(self) -> None:
+        """Know where keys and positions go on, and which lanes are open."""
+        if not self._counted:
+            self._key, self._position, lanes = self._all("head")[0]
+            self._lanes = frozenset(lanes.split())
+            self._counted = True
+
+    def lanes(self) -> frozenset[str]:
+        self._count()
+        return self._lanes
+
+    def _many(self, name: str, rows: Iterable[Any]) -> None:
+        self.connection.executemany(self._sql[name], rows)
+
+    # -- picking and locking ---------------------------------------------------------------------
+
+    def lock(self, keys: Sequence[int]) -> list[HotRow]:
+        if len(keys) == 1:
+            rows = self._all("lock_one", (keys[0],))
+        else:
+            rows = self._all("lock", (as_json(list(keys)),))
+        found = []
+        for row in rows:
+            self._last_events[row[0]] = row[9]
+            found.append(HotRow(*row[:9]))
+        return found
+
+    def lock_role(self, role: int) -> RoleRow:
+        return RoleRow(*self._all("role", {"role": role})[0])
+
+    def pick(
+        self,
+        role: int,
+        count: int,
+        *,
+        provider: str = "",
+        ids: Sequence[str] | None = None,
+        after: tuple[int, int] | None = None,
+        unless_limited: bool = False,
+    ) -> Picked:
+        row = self.lock_role(role)
+        open_until = self._open_until(provider) if provider else 0
+        if open_until or (unless_limited and row.is_limited):
+            return Picked(row, open_until, [])
+        if ids is not None:
+            found = self._all("pick_named", {"ids": as_json(list(ids)), "role": role})
+        elif after is not None:
+            found = self._all("pick_after", (role, *after, count))
+        else:
+            found = self._all("pick", (role, count))
+        return Picked(row, 0, self._task_rows(found))
+
+    def _open_until(self, provider: str) -> int:
+        now = self.now()
+        return next(
+            (
+                row.open_until
+                for row in self.circuits()
+                if row.provider == provider and row.open_until > now
+            ),
+            0,
+        )
+
+    def due(self, now: int, count: int) -> list[TaskRow]:
+        return self._task_rows(self._all("due", (now, count)))
+
+    def renew(self, leases: Sequence[Lease]) -> set[int]:
+        now = self.now()
+        rows = self.connection.executemany(
+            self._sql["renew"], [(now + lease.lease_ms, lease.key, lease.epoch) for lease in leases]
+        )
+        return {row[0] for row in rows}
+
+    def hold_resources(self, key: int, resources: Sequence[str]) -> bool:
+        for resource in resources:
+            self._all("hold", (resource, key))
+            if not self.connection.changes():
+                self._all("unhold", (key,))
+                return False
+        return True
+
+    def leader_leases(self, names: Sequence[str] = ()) -> list[LeaseRow]:
+        self._many("insert_leader_lease", [(name,) for name in names])
+        return super().leader_leases(names)
+
+    # -- saving ----------------------------------------------------------------------------------
+
+    def save(self, changes: Changes) -> None:
+        self.topics.update(changes.topics)
+        if changes.new:
+            self._insert(changes.new, changes.trees)
+        if changes.events:
+            self._append(changes.events)
+        if changes.tasks:
+            last = self._last_events
+            self._many("update_task", [(*row[1:], last[row[0]], row[0]) for row in changes.tasks])
+        for name, rows in (
+            ("insert_effect", changes.effects),
+            ("add_artifact", changes.artifacts),
+            ("add_spending", changes.spending),
+            ("save_dedup", changes.dedup),
+        ):
+            if rows:
+                self._many(name, rows)
+        self._save_surroundings(changes)
+
+    def _save_surroundings(self, changes: Changes) -> None:
+        if changes.trees:
+            self._many("set_tree", [tree for tree in changes.trees if tree.root])
+        if changes.released:
+            self._many("unhold", [(key,) for key in changes.released])
+        if changes.roles:
+            self._many("set_role", [row._asdict() for row in changes.roles])
+        if changes.circuits:
+            self._many("set_circuit", [row._asdict() for row in changes.circuits])
+        if changes.leases:
+            self._many("set_leader_lease", [row._asdict() for row in changes.leases])
+        if changes.lanes is not None:
+            self._all("set_lanes", (" ".join(sorted(changes.lanes)),))
+            self._counted = False
+
+    def _insert(self, rows: Sequence[NewRow], trees: Sequence[TreeRow]) -> None:
+        self._count()
+        first, position = self._key + 1, self._position
+        self._key += len(rows)
+        self._position += len(rows)
+        before = self.connection.total_changes()
+        specs, tasks, events, tied = [], [], [], False
+        for key, row in enumerate(rows, first):
+            position += 1
+            tied = tied or any(row[11:])
+            (task_id, role, priority, state, wake_at, at, memo, flags, body, kind, data) = row[:11]
+            specs.append((key, task_id, at, body))
+            tasks.append((key, role, priority, state, wake_at, at, memo, flags, position))
+            events.append((position, 0, key, 1, at, kind, "Submit", state, 0, data))
+        self._many("insert_spec", specs)
+        if self.connection.total_changes() - before < len(rows):
+            raise RunAgain  # somebody took an id between our look and our insert
+        self._many("insert_task", tasks)
+        self._many("insert_event", events)
+        if tied:
+            self._tie(rows, first, trees)
+
+    def _tie(self, rows: Sequence[NewRow], first: int, trees: Sequence[TreeRow]) -> None:
+        """Record what new tasks have to do with others."""
+        effects = [
+            (key, 1, *effect) for key, row in enumerate(rows, first) for effect in row.effects
+        ]
+        self._many("insert_effect", effects)
+        keys = {row.id: key for key, row in enumerate(rows, first)}
+        keys |= self.keys({each for row in rows for each in row.after} - keys.keys())
+        edges = [(keys[parent], keys[row.id]) for row in rows for parent in row.after]
+        self._many("insert_edge", edges)
+        self._many("mark_parent", [(parent,) for parent in {parent for parent, _ in edges}])
+        self._many("want", [(keys[row.id], each) for row in rows for each in row.resources])
+        new = [tree._replace(root=keys[tree.name]) for tree in trees if not tree.root]
+        self._many("set_tree", new)
+        members = [
+            (keys[row.id], keys[root] if isinstance(root, str) else root)
+            for row in rows
+            for root in row.roots
+        ]
+        self._many("join_tree", members)
+
+    def _append(self, events: Sequence[EventRow]) -> None:
+        """Events get their positions here: writers take turns, so this is the order of commits."""
+        self._count()
+        position, last = self._position, self._last_events
+        rows = []
+        for event in events:
+            position += 1
+            rows.append((position, last.get(event.key, 0), *event))
+            last[event.key] = position
+        self._position = position
+        self._many("insert_event", rows)
+
+    # -- records beside the tasks ----------------------------------------------------------------
+
+    def dedup_records(self, names: Sequence[str]) -> dict[str, DedupRow]:
+        rows = self._all("dedup_records", (as_json(list(names)),))
+        return {row[0]: DedupRow(*row) for row in rows}
+
+    def ack_effects(self, sequences: Sequence[int]) -> None:
+        self._many("ack_effect", [(sequence,) for sequence in sequences])
+
+    def postpone_effects(self, sequences: Sequence[int], until: int) -> None:
+        self._many("postpone_effect", [(until, sequence) for sequence in sorted(set(sequences))])
+
+    def delete(self, keys: Sequence[int]) -> None:
+        self._all("set_floors")
+        each = [(key,) for key in keys]
+        for name in ("keep_outcome", "delete_events", "delete_artifacts", "delete_outbox",
+                     "unhold", "delete_wants", "delete_parents", "delete_children",
+                     "leave_trees", "delete_task", "delete_spec"):  # fmt: skip
+            self._many(name, each)
+        self._all("delete_trees")
+        self._counted = False
+
+    def forget(self, dedup_before: int, labels_before_day: int) -> int:
+        self._all("forget_labels", (labels_before_day,))
+        self._all("forget_dedup", (dedup_before,))
+        return self.connection.changes()
+
+    # -- roles -----------------------------------------------------------------------------------
+
+    def create_role(self, name: str) -> int:
+        self._all("insert_role", (name,))
+        return int(self._all("role_id", (name,))[0][0])

@@ -1,0 +1,1 @@
+"""Copies a whole ledger from one store to another."""

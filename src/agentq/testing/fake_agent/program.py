@@ -1,0 +1,188 @@
+"""The whole stand-in: read the script and the words, find the prompt, play it in the dialect."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from agentq.core.errors import Invalid
+from agentq.testing.fake_agent.acts import STDERR, STDOUT, Place, Stage, write_all
+from agentq.testing.fake_agent.script import FIRST_MOMENT, Script, read_script
+from agentq.testing.fake_agent.speech import Clock, Names, Speech
+from agentq.testing.fake_agent.words import Words, read_words
+
+#: Dialect -> where it is spoken. `warm` and `acp` hold a conversation; the others say their piece.
+DIALECTS = {
+    "command": "plain:Plain",
+    "claude": "claude:Claude",
+    "codex": "codex:Codex",
+    "gemini": "gemini:Gemini",
+    "opencode": "opencode:OpenCode",
+    "acp": "acp:Server",
+    "warm": "warm:Process",
+}
+PROMPT_BYTES_MAX = 16 << 20
+#: What a shell reports for a program that wrote to a pipe nobody reads any more.
+BROKEN_PIPE = 141
+
+
+def run(
+    script: Path | str | None,
+    dialect: str,
+    argv: Sequence[str],
+    environment: Mapping[str, str],
+) -> int:
+    """Play a script (None: the default) as this tool; the exit code.
+
+    `argv` are the words that the real tool would be given. Of the environment it reads what a
+    worker sets: AGENTQ_EPOCH, AGENTQ_CONTEXT, AGENTQ_RESULT and AGENTQ_ARTIFACTS.
+    """
+    if dialect not in DIALECTS:
+        raise Invalid(f"There is no dialect {dialect!r}.", f"Dialects: {', '.join(DIALECTS)}.")
+    played = read_script(script)
+    words = read_words(dialect, argv)
+    place = _place(environment)
+    found = _signals_as_usual()
+    try:
+        if dialect in ("acp", "warm"):
+            return _converse(dialect, played, place)
+        prompt = words.prompt
+        if words.reads_stdin:
+            prompt = "\n\n".join(filter(None, (_read_prompt(environment), prompt)))
+        return _recite(dialect, played, words, place, prompt)
+    except BrokenPipeError:
+        return BROKEN_PIPE  # nobody listens any more
+    finally:
+        for number, handler in found.items():
+            signal.signal(number, handler)
+
+
+def _recite(dialect: str, script: Script, words: Words, place: Place, prompt: str) -> int:
+    """Say the piece once, and leave."""
+    section = script.section(prompt, place.attempt)
+    speech = _speech(dialect, script, words, prompt)
+    if words.session and section.forgets:
+        ending = speech.session_unknown()
+    else:
+        _answer_signals(speech)
+        write_all(STDOUT, speech.opening(prompt))
+        stage = Stage(speech, place, prompt, reset_base=_reset_base(script))
+        ending = stage.play(section)
+    write_all(STDERR, ending.err)
+    write_all(STDOUT, ending.out)
+    last_message = words.flags.get("-o") or words.flags.get("--output-last-message")
+    if dialect == "codex" and last_message and not ending.code:
+        Path(last_message).write_text(speech.last_said, "utf-8")
+    return ending.code
+
+
+def _converse(dialect: str, script: Script, place: Place) -> int:
+    """Talk over standard input and output until it closes."""
+    names, clock = _names(script, ""), _clock(script)
+
+    def reset_base() -> int:
+        return _reset_base(script)
+
+    if dialect == "warm":
+        from agentq.testing.fake_agent.warm import Process
+
+        return Process(names, clock, script, place, reset_base).serve()
+    from agentq.testing.fake_agent.acp import Server
+
+    return Server(names, clock, script, place, reset_base).serve()
+
+
+def _speech(dialect: str, script: Script, words: Words, prompt: str) -> Speech:
+    module, _, name = DIALECTS[dialect].partition(":")
+    kind = getattr(import_module(f"agentq.testing.fake_agent.{module}"), name)
+    more = {"only_result": True} if words.only_result and dialect in ("claude", "gemini") else {}
+    speech: Speech = kind(
+        _names(script, prompt), _clock(script), session=words.session, before=script.before, **more
+    )
+    if words.new_session and not words.session:
+        speech.session = words.new_session
+    return speech
+
+
+def _names(script: Script, prompt: str) -> Names:
+    return Names(f"{script.seed}\0{script.text}\0{prompt}")
+
+
+def _clock(script: Script) -> Clock:
+    return Clock(FIRST_MOMENT if script.now is None else script.now)
+
+
+def _reset_base(script: Script) -> int:
+    """A reset time that has passed would mean nothing, so only here the machine's clock is asked;
+    `now:` in the script makes this repeatable as well."""
+    return int(time.time()) if script.now is None else script.now
+
+
+def _place(environment: Mapping[str, str]) -> Place:
+    def folder(name: str) -> Path | None:
+        written = environment.get(name, "")
+        return Path(written) if written else None
+
+    epoch = environment.get("AGENTQ_EPOCH", "")
+    return Place(
+        workspace=Path.cwd(),
+        result=folder("AGENTQ_RESULT"),
+        artifacts=folder("AGENTQ_ARTIFACTS"),
+        attempt=int(epoch) if epoch.isascii() and epoch.isdigit() else 1,
+    )
+
+
+def _read_prompt(environment: Mapping[str, str]) -> str:
+    """From standard input, else from the context file; a terminal is not asked."""
+    data = b"" if os.isatty(0) else _read_input()
+    context = environment.get("AGENTQ_CONTEXT", "")
+    if not data and context:
+        try:
+            with Path(context).open("rb") as file:
+                data = file.read(PROMPT_BYTES_MAX)
+        except OSError as error:
+            raise Invalid(
+                f"AGENTQ_CONTEXT names {context}, which cannot be read: {error.strerror}.",
+                "Give the prompt on standard input, or name a file that is there.",
+            ) from error
+    return data.decode("utf-8", "replace")
+
+
+def _read_input() -> bytes:
+    data = bytearray()
+    try:
+        while len(data) < PROMPT_BYTES_MAX and (more := os.read(0, 1 << 16)):
+            data += more
+    except OSError as error:
+        if error.errno != errno.EBADF:  # started without a standard input: there is no prompt
+            raise
+    return bytes(data)
+
+
+def _signals_as_usual() -> dict[signal.Signals, Any]:
+    """Python would turn an interrupt into an exception; a tool just ends. Returns what was set."""
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    return {number: signal.signal(number, signal.SIG_DFL) or signal.SIG_DFL for number in numbers}
+
+
+def _answer_signals(speech: Speech) -> None:
+    for number, code in (
+        (signal.SIGTERM, speech.exit_on_term),
+        (signal.SIGINT, speech.exit_on_interrupt),
+    ):
+        if code is not None:
+            signal.signal(number, _leave_with(code))
+
+
+def _leave_with(code: int) -> Callable[[int, FrameType | None], None]:
+    def leave(number: int, frame: FrameType | None) -> None:
+        os._exit(code)
+
+    return leave

@@ -1,0 +1,141 @@
+"""`warm`: a process that stays, and takes one task after the other as lines of JSON.
+
+In:  `{"type": "task", "id", "epoch", "prompt", "workspace", "result", "artifacts", "session"}`
+     and `{"type": "cancel", "id"}`
+Out: `{"type": "session" | "said" | "spent" | "denied" | "done" | "error", "id": …}`
+
+What is `spent` came on top since the last time; an `error` names its class, an outcome of agentq.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from agentq.core.task import Amounts
+from agentq.testing.fake_agent.acts import STDERR, STDOUT, Place, Stage, write_all
+from agentq.testing.fake_agent.script import Script
+from agentq.testing.fake_agent.speech import Clock, Ending, Names, Speech, line, span
+from agentq.testing.fake_agent.wire import Cancelled, Wire
+
+
+class Warm(Speech):
+    """What is said about one task."""
+
+    name = "warm"
+
+    def __init__(self, names: Names, clock: Clock, task_id: object, session: str) -> None:
+        super().__init__(names, clock, session=session)
+        self.task_id = task_id
+
+    def opening(self, prompt: str) -> bytes:
+        return self._event("session", session=self.session)
+
+    def said(self, text: str) -> bytes:
+        return self._event("said", text=text)
+
+    def used_tool(self, command: str, output: str) -> bytes:
+        return self._event("said", text=f"$ {command}: {output}")
+
+    def spent(self, cost: Amounts) -> bytes:
+        return self._event("spent", usd=cost.usd, tokens=cost.tokens, turns=cost.turns)
+
+    def denied(self, what: str) -> bytes:
+        return self._event("denied", what=what)
+
+    def finished(self, result: str, structured: object) -> Ending:
+        """A result may be any JSON; then the text is what people read."""
+        value = result if structured is None else structured
+        return Ending(self._event("done", summary=result, result=value))
+
+    def asked(self, question: str) -> Ending:
+        return self._error("blocked", question)
+
+    def failed(self, message: str) -> Ending:
+        return self._error("transient", message)
+
+    def limited(self, seconds: float, resets_at: int) -> Ending:
+        words = f"429 Too Many Requests: try again in {span(seconds)}."
+        return self._error("quota", words, resets_at=resets_at)
+
+    def refused(self, reason: str) -> Ending:
+        return self._error("refused", reason)
+
+    def session_unknown(self) -> Ending:
+        words = f"Session not found: {self.session}"
+        return self._error("transient", words, session_unknown=True)
+
+    def cancelled(self) -> Ending:
+        return self._error("cancelled", "Stopped because somebody asked for it.")
+
+    def _error(self, kind: str, message: str, **more: Any) -> Ending:
+        return Ending(self._event("error", message=message, **{"class": kind}, **more))
+
+    def _event(self, kind: str, **more: Any) -> bytes:
+        return line({"type": kind, "id": self.task_id, **more})
+
+
+class Process:
+    """Takes tasks until standard input closes."""
+
+    def __init__(
+        self,
+        names: Names,
+        clock: Clock,
+        script: Script,
+        place: Place,
+        reset_base: Callable[[], int],
+    ) -> None:
+        self._names = names
+        self._clock = clock
+        self._script = script
+        self._place = place
+        self._reset_base = reset_base
+        self._task_id: object = None
+        self._wire = Wire(self._is_cancel)
+
+    def serve(self) -> int:
+        """The exit code."""
+        while (message := self._wire.next()) is not None:
+            if message.get("type") != "task":
+                continue
+            self._task_id = message.get("id")
+            ending = self._do(message)
+            write_all(STDOUT, ending.out)
+            write_all(STDERR, ending.err)
+            if not ending.out or ending.code:
+                return ending.code  # it left without its last words, or was told to exit
+        return 0
+
+    def _is_cancel(self, message: dict[str, Any]) -> bool:
+        return message.get("type") == "cancel" and message.get("id") == self._task_id
+
+    def _do(self, message: dict[str, Any]) -> Ending:
+        prompt = str(message.get("prompt") or "")
+        place = self._place_of(message)
+        section = self._script.section(prompt, place.attempt)
+        session = str(message.get("session") or "")
+        speech = Warm(self._names, self._clock, self._task_id, session)
+        if session and section.forgets:
+            return speech.session_unknown()
+        write_all(STDOUT, speech.opening(prompt))
+        stage = Stage(
+            speech, place, prompt, reset_base=self._reset_base(), pause=self._wire.pause
+        )  # fmt: skip
+        try:
+            return stage.play(section)
+        except Cancelled:
+            return speech.cancelled()
+
+    def _place_of(self, message: dict[str, Any]) -> Place:
+        def folder(name: str) -> Path | None:
+            written = message.get(name)
+            return Path(written) if isinstance(written, str) and written else None
+
+        epoch = message.get("epoch")
+        return Place(
+            workspace=folder("workspace") or self._place.workspace,
+            artifacts=folder("artifacts") or self._place.artifacts,
+            attempt=epoch if isinstance(epoch, int) else self._place.attempt,
+        )

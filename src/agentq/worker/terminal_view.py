@@ -1,0 +1,142 @@
+"""What a worker shows: a live table of its slots on a terminal, lines elsewhere, JSON if asked."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any, TextIO
+
+import msgspec
+
+from agentq.contracts.agent import Outcome, Verdict
+from agentq.protocol.secret_detection import redact
+
+if TYPE_CHECKING:
+    from agentq.worker.attempt import Attempt
+    from agentq.worker.worker import Slot, Worker
+
+REFRESH_SECONDS = 0.5
+_STYLES = {Outcome.COMPLETED: "green", Outcome.CANCELLED: "yellow", Outcome.INTERRUPTED: "yellow"}
+
+
+def printable(text: str) -> str:
+    """One line without control characters: what an agent says must not drive a terminal."""
+    return "".join(letter if letter.isprintable() else " " for letter in text).strip()
+
+
+class Lines:
+    """One line per step, for logs and pipes; with `as_json` one object per line."""
+
+    def __init__(self, out: TextIO, *, as_json: bool = False) -> None:
+        self._out = out
+        self._as_json = as_json
+        self._lock = threading.Lock()
+
+    def tell(self, task_id: str, step: str, note: str) -> None:
+        self._write({"task_id": task_id, "step": step, "note": note})
+
+    def ended(self, slot: Slot, attempt: Attempt, verdict: Verdict) -> None:
+        self._write(
+            {
+                "task_id": attempt.task.id,
+                "attempt": attempt.claim.epoch,
+                "step": "ended",
+                "outcome": str(verdict.outcome),
+                "seconds": round(time.monotonic() - attempt.started, 3),
+                "usd": attempt.purse.spent.usd,
+                "note": verdict.summary[:500],
+            }
+        )
+
+    def _write(self, said: dict[str, Any]) -> None:
+        now = time.time()
+        said["note"] = redact(str(said["note"]))
+        if self._as_json:
+            line = msgspec.json.encode({"at": round(now, 3), **said}).decode()
+        else:
+            stamp = time.strftime("%H:%M:%S", time.localtime(now))
+            words = [stamp, str(said["task_id"]), str(said["step"])]
+            if "outcome" in said:
+                words += [str(said["outcome"]), f"after {said['seconds']:.1f} s"]
+            if said["note"]:
+                words.append(printable(str(said["note"]))[:300])
+            line = "  ".join(words)
+        with self._lock:
+            self._out.write(line + "\n")
+            self._out.flush()
+
+
+class Table:
+    """A live table on a terminal; what ended scrolls by above it."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._console = Console(file=sys.stdout)
+        self._live = Live(console=self._console, auto_refresh=False, transient=True)
+        self._worker: Worker | None = None
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def tell(self, task_id: str, step: str, note: str) -> None:
+        """Steps show in the table; it is drawn anew by itself."""
+
+    def ended(self, slot: Slot, attempt: Attempt, verdict: Verdict) -> None:
+        from rich.markup import escape
+
+        style = _STYLES.get(verdict.outcome, "red")
+        seconds = time.monotonic() - attempt.started
+        summary = escape(printable(redact(verdict.summary))[:160])
+        self._console.print(
+            f"[{style}]{verdict.outcome}[/]  {attempt.task.id}  {seconds:.1f} s  {summary}",
+            highlight=False,
+        )
+
+    def show(self, worker: Worker) -> None:
+        self._worker = worker
+        self._live.start()
+        self._thread = threading.Thread(target=self._draw, name="agentq-view", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._live.stop()
+
+    def _draw(self) -> None:
+        while not self._over.wait(REFRESH_SECONDS):
+            self._live.update(self._table(), refresh=True)
+
+    def _table(self) -> Any:
+        from rich.table import Table as RichTable
+        from rich.text import Text
+
+        worker = self._worker
+        assert worker is not None
+        what = "ends when its agents have" if worker.draining else "claims"
+        title = (
+            f"{worker.desk.role} {what} · {len(worker.running)} of {len(worker.slots)} slots busy"
+            f" · {worker.completed} completed, {worker.failed} not"
+        )
+        table = RichTable(title=title, title_justify="left", expand=True, box=None)
+        for heading in ("slot", "task", "attempt", "step", "time", "cost", "last words"):
+            table.add_column(heading, no_wrap=True, ratio=1 if heading == "last words" else None)
+        for slot in worker.slots:
+            attempt = slot.attempt
+            if attempt is None:
+                table.add_row(str(slot.number), Text("free", style="dim"))
+                continue
+            seconds = time.monotonic() - attempt.started
+            table.add_row(
+                str(slot.number),
+                attempt.task.id,
+                str(attempt.claim.epoch),
+                attempt.step,
+                f"{seconds:.0f} s",
+                f"{attempt.purse.spent.usd:.2f} $" if attempt.purse.spent.usd else "",
+                Text(printable(redact(attempt.last_words))),
+            )
+        return table

@@ -1,0 +1,185 @@
+"""Inside an attempt the command and the SDK are that attempt, whatever they are told to be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from agentq import Queue, Refused, Wanted
+from agentq.client.tokens import token_for
+from agentq.core.access import Action, PrincipalKind
+from agentq.core.task import Task
+from agentq.settings import load_settings
+from tests.interfaces.conftest import Answer, Submit, run_here
+
+Enter = Callable[..., Task]
+
+
+@pytest.fixture
+def enter(home: Path, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> Enter:
+    """Claim a task, and let this process be the agent that works on it."""
+
+    def inside(task_id: str, may: Iterable[str] = (), *, token: str | None = None) -> Task:
+        task = queue.claim_task(task_id).task
+        good = token_for(load_settings().home, task.id, task.epoch, may)
+        variables = {
+            "AGENTQ_TASK_ID": task.id,
+            "AGENTQ_EPOCH": str(task.epoch),
+            "AGENTQ_TOKEN": good if token is None else token,
+            "AGENTQ_ROLE": task.to,
+            "AGENTQ_MAY": " ".join(sorted(may)),
+            "AGENTQ_URL": load_settings().url,
+        }
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        return task
+
+    return inside
+
+
+def not_permitted(answer: Answer) -> Answer:
+    return answer.refused(4, "may not", "Nothing was changed")
+
+
+#: What an agent could do on one machine before it was told apart from a person.
+FORBIDDEN = [
+    "approve {child}", "approve {child} --by boss", "reject {child}", "reject {own}",
+    "answer {blocked} yes", "answer {blocked} --done", "cancel {other}", "cancel {own}",
+    "requeue {failed}", "claim --as worker", "claim {other}", "prune --older-than 0s --yes",
+    "limits worker --running 9", "limits", "circuits open acme --for 1h",
+    "circuits close acme", "circuits", "list", "stats", "dlq", "status {other}", "events",
+    "explain {other}", "complete {other} --epoch 1", "complete {other}", "heartbeat {other}",
+    "block {other} --reason x", "logs {other}", "replay {other}", "result {other}",
+    "wait {other} --timeout 0", "artifacts ls {other}", "stats overhead",
+    "limits --tree {own} --extra-usd 5",
+    "worker worker -- true", "up --no-workers", "db backup copy.db", "db migrate",
+    "move --to sqlite:///new.db", "verify", "init", "comment {other} hello",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", FORBIDDEN)
+def test_what_an_agent_may_not_do(words: str, submit: Submit, enter: Enter, queue: Queue) -> None:
+    names = {name: submit("--max-attempts", "1") for name in ("own", "other", "blocked", "failed")}
+    queue.claim_task(names["blocked"]).block("which?")
+    queue.claim_task(names["failed"]).fail("no")
+    own = enter(names["own"])
+    child = run_here("submit", "--to", "worker", "--instructions", "risky", "--irreversible")
+    names["child"] = child.ok().out.strip()
+    before = {name: queue.task(ref).version for name, ref in names.items()}
+    not_permitted(run_here(*words.format(**names).split()))
+    assert {name: queue.task(ref).version for name, ref in names.items()} == before
+    assert own.id in run_here("status").ok().out
+
+
+def test_what_an_agent_may_do(submit: Submit, enter: Enter, queue: Queue, home: Path) -> None:
+    own = enter(submit())
+    (home / "patch").write_text("+1")
+    child = run_here("submit", "--to", "helper", "--instructions", "help me").ok().out.strip()
+    for words in (
+        ("heartbeat",), ("progress", "40", "halfway"), ("artifacts", "put", "patch"),
+        ("artifacts", "ls"), ("comment", "slow today"), ("comment", own.id, "by id"),
+        ("status",), ("status", own.id), ("status", child), ("events", "--task", own.id),
+        ("explain", child), ("cancel", child), ("complete", "--summary", "done"),
+    ):  # fmt: skip
+        run_here(*words).ok()
+    assert queue.task(child).spec.parent == own.id
+    assert queue.task(own.id).summary == "done"
+
+
+def test_by_does_not_make_it_a_person(submit: Submit, enter: Enter, queue: Queue) -> None:
+    own = enter(submit())
+    run_here("comment", "I am the boss", "--by", "boss").ok()
+    last = queue.event_json(queue.history(own.id)[-1])["data"]
+    assert last == {
+        "by": "worker", "text": "I am the boss", "epoch": 1, "how": f"attempt {own.id}/1",
+    }  # fmt: skip
+
+
+def test_outside_a_name_is_stated_and_events_say_so(submit: Submit) -> None:
+    task = submit("--requires-approval", "--from", "ann")
+    run_here("approve", task, "--by", "ann").ok()
+    run_here("cancel", task, "--by", "bob").ok()
+    shown = run_here("events", "--task", task).ok().out
+    assert "by: ann (stated, own task)" in shown
+    assert "by: bob (stated)" in shown
+
+
+def test_with_four_eyes_nobody_approves_their_own(submit: Submit, home: Path) -> None:
+    task = submit("--requires-approval", "--from", "ann")
+    settings = home / "agentq.toml"
+    settings.write_text(settings.read_text() + "\n[access]\nfour_eyes = true\n")
+    run_here("approve", task, "--by", "ann").refused(4, "cannot approve it")
+    run_here("approve", task, "--by", "bob").ok()
+
+
+def test_a_role_may_be_granted_more(submit: Submit, enter: Enter, queue: Queue) -> None:
+    blocked = submit()
+    queue.claim_task(blocked).block("which?")
+    enter(submit(), ["answer"])
+    run_here("answer", blocked, "main").ok()
+    not_permitted(run_here("cancel", blocked))
+
+
+def test_grants_cannot_be_added_to_a_token(
+    submit: Submit, enter: Enter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enter(submit(), ["answer"])
+    monkeypatch.setenv("AGENTQ_MAY", "answer cancel")
+    run_here("status").refused(4, "AGENTQ_TOKEN is not the one")
+
+
+def test_a_false_token_is_refused(submit: Submit, enter: Enter) -> None:
+    enter(submit(), token="0" * 64)
+    for words in (("status",), ("complete",), ("approve", "task-1")):
+        run_here(*words).refused(4, "AGENTQ_TOKEN is not the one")
+
+
+def test_without_a_token_the_variables_only_save_typing(
+    submit: Submit, enter: Enter, queue: Queue
+) -> None:
+    """Somebody at a terminal, or a worker of their own making, is a person."""
+    other = submit()
+    own = enter(submit(), token="")
+    run_here("progress", "5").ok()
+    run_here("cancel", other).ok()
+    run_here("complete").ok()
+    assert queue.task(own.id).state == "complete"
+
+
+def test_another_ledger_knows_nothing_of_the_attempt(
+    submit: Submit, enter: Enter, tmp_path: Path
+) -> None:
+    enter(submit())
+    for url in ("sqlite://:memory:", f"sqlite:///{tmp_path / 'mine.db'}"):
+        with Queue.create(url) as mine:
+            assert mine.who.kind is PrincipalKind.PERSON
+            mine.submit(to="me", instructions="try it")
+            assert mine.claim("me") is not None
+
+
+def test_the_same_ledger_by_another_name_does(submit: Submit, enter: Enter, home: Path) -> None:
+    enter(submit())
+    (home / "other-name.db").symlink_to(home / ".agentq" / "ledger.db")
+    with Queue("sqlite:///other-name.db") as same, pytest.raises(Refused):
+        same.tasks(Wanted())
+
+
+def test_the_sdk_is_the_attempt_too(submit: Submit, enter: Enter) -> None:
+    other, own = submit(), enter(submit())
+    with Queue() as inside:
+        assert (inside.who.kind, inside.who.task_id) == (PrincipalKind.ATTEMPT, own.id)
+        for call in (
+            lambda: inside.claim("worker"),
+            lambda: inside.cancel(other, by="boss"),
+            lambda: inside.approve(other, by="boss"),
+            lambda: inside.prune("0s"),
+            inside.purge_messages,
+            lambda: inside.check_may(Action.MOVE),
+        ):
+            with pytest.raises(Refused) as caught:
+                call()
+            assert caught.value.code == "not_permitted"
+        assert inside.submit(to="helper", instructions="help").spec.parent == own.id
+        assert inside.complete(own.id, "done").state == "complete"
