@@ -263,18 +263,18 @@ class IdleWorkers(AgentqRabbitSide):
 
     def _idle_worker(self, number: int) -> Worker:
         from agentq.settings.roles import RoleSettings
-        from agentq.worker.attempt import Desk
-        from agentq.worker.processes import Nanny
+        from agentq.worker.attempt import WorkerContext
+        from agentq.worker.processes import Supervisor
         from agentq.worker.worker import LOOK_SECONDS, Worker
         from agentq.worker.workspaces import Workspaces
 
         queue = Queue(installation=self._queue.installation)
         queue.holder = f"{queue.holder}:{number}"
-        desk = Desk(
-            queue, Nanny(), Workspaces(self.place.folder / "workspaces"), ROLE, RoleSettings(),
+        shared = WorkerContext(
+            queue, Supervisor(), Workspaces(self.place.folder / "workspaces"), ROLE, RoleSettings(),
             queue.installation.agent("command"), {}, lambda *_: None,
         )  # fmt: skip
-        worker = Worker(desk)
+        worker = Worker(shared)
         # A fleet that has run for hours looks at the ledger at all times, not all at one.
         worker._look_at = time.monotonic() + random.uniform(0, LOOK_SECONDS)  # noqa: SLF001
         return worker

@@ -51,7 +51,7 @@ class RawSqlite(Side):
         self._db.execute("pragma journal_mode = wal")
         self._db.execute("pragma synchronous = full")
         self._db.execute(SQLITE_SCHEMA)
-        self._bell_path = str(self.place.folder / "bell")
+        self._doorbell_path = str(self.place.folder / "bell")
         self._ringer = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 
     @contextmanager
@@ -78,7 +78,7 @@ class RawSqlite(Side):
 
     def _ring(self) -> None:
         try:
-            self._ringer.sendto(b"!", self._bell_path)
+            self._ringer.sendto(b"!", self._doorbell_path)
         except (FileNotFoundError, ConnectionRefusedError):
             return  # nobody waits: the row is enough
 
@@ -122,16 +122,16 @@ class RawSqlite(Side):
         return count
 
     def serve(self) -> None:
-        bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        bell.bind(self._bell_path)
-        bell.settimeout(IDLE_SECONDS)
+        doorbell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        doorbell.bind(self._doorbell_path)
+        doorbell.settimeout(IDLE_SECONDS)
         ended: list[tuple[str, int]] = []
         while True:
             claimed = self._end_and_claim(ended, 1)
             ended = [(self.body.run(number_in(words)), task) for task, words in claimed]
             if not claimed:
                 try:
-                    bell.recv(16)
+                    doorbell.recv(16)
                 except TimeoutError:
                     continue
 

@@ -85,7 +85,7 @@ class Story:
         self.folder = stage.folder
         self.shop = stage.folder / "shop"
 
-    def tell(self) -> None:
+    def emit(self) -> None:
         self.set_up()
         self.submit()
         self.start_and_kill()
@@ -239,7 +239,7 @@ def main() -> int:
     started = time.monotonic()
     try:
         show.title("agentq: work that survives its workers")
-        Story(stage).tell()
+        Story(stage).emit()
         show.line()
         seconds = time.monotonic() - started
         show.title(f"The end, after {seconds:.0f} s: nothing was lost, nothing was done twice.")

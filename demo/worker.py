@@ -26,7 +26,7 @@ RIGHT = "sum(price * quantity for"
 FENCED_OUT = 4
 
 
-def tell(event: str, **facts: object) -> None:
+def emit(event: str, **facts: object) -> None:
     print(json.dumps({"event": event, **facts}), flush=True)
 
 
@@ -61,18 +61,18 @@ class Worker:
         self.queue = Queue()
 
     def run(self) -> int:
-        tell("waiting", pid=os.getpid())
+        emit("waiting", pid=os.getpid())
         claim = self.queue.claim(self.role, wait=120, holder=self.name)
         if claim is None:
-            tell("idle")
+            emit("idle")
             return 1
-        tell("claimed", task=claim.id, epoch=claim.epoch, notes=[n.text for n in claim.notes])
+        emit("claimed", task=claim.id, epoch=claim.epoch, notes=[n.text for n in claim.notes])
         try:
             with claim:  # from here a thread of its own renews the lease
                 work = self.implement if self.role == "implementation-worker" else self.review
                 work(claim)
         except Stale as refusal:
-            tell("refused", what="evidence", text=str(refusal))
+            emit("refused", what="evidence", text=str(refusal))
             return self.insist(claim)
         return 0
 
@@ -83,7 +83,7 @@ class Worker:
 
     def half_way(self, claim: Claim, note: str) -> None:
         claim.progress(50, note)
-        tell("half-way", epoch=claim.epoch)
+        emit("half-way", epoch=claim.epoch)
         if self.pause:
             sys.stdin.readline()
 
@@ -106,7 +106,7 @@ class Worker:
             return
         summary = "total() counts every item as often as it is in the cart; 3 tests pass"
         task = claim.complete(summary=summary, result=report_on(claim, summary))
-        tell("completed", epoch=claim.epoch, state=str(task.state))
+        emit("completed", epoch=claim.epoch, state=str(task.state))
 
     def review(self, claim: Claim) -> None:
         """Judge the evidence, not the summary: apply the patch to a fresh copy, run the tests."""
@@ -125,16 +125,16 @@ class Worker:
             return
         verdict = "The patch touches cart.py only, and the tests pass on a fresh copy"
         task = claim.complete(summary=verdict, result=f"# Review of {reviewed}\n\n{verdict}.\n")
-        tell("completed", epoch=claim.epoch, state=str(task.state))
+        emit("completed", epoch=claim.epoch, state=str(task.state))
 
     def insist(self, claim: Claim) -> int:
         """Report all the same, as a worker would that knows only its task and its epoch."""
         try:
             self.queue.complete(claim.id, "I am done!", epoch=claim.epoch)
         except Stale as refusal:
-            tell("refused", what="completion", text=refusal.cause, code=refusal.code)
+            emit("refused", what="completion", text=refusal.cause, code=refusal.code)
             return FENCED_OUT
-        tell("completed", epoch=claim.epoch, state="complete")
+        emit("completed", epoch=claim.epoch, state="complete")
         return 0
 
 

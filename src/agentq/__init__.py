@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         Unavailable,
     )
     from agentq.core.states import State
-    from agentq.core.task import Amounts, Spec, Task
+    from agentq.core.task import Spec, Task, Usage
 
 _HOMES = {
     "Queue": "agentq.client.queue",
@@ -36,7 +36,7 @@ _HOMES = {
     "Claim": "agentq.client.claim",
     "Task": "agentq.core.task",
     "Spec": "agentq.core.task",
-    "Amounts": "agentq.core.task",
+    "Usage": "agentq.core.task",
     "State": "agentq.core.states",
     "Wanted": "agentq.contracts.service_values",
     **dict.fromkeys(
@@ -48,7 +48,7 @@ _HOMES = {
 
 __all__ = [
     "AgentqError",
-    "Amounts",
+    "Usage",
     "Claim",
     "Conflict",
     "Damaged",

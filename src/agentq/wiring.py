@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from agentq.contracts.store import Store
     from agentq.delivery.rabbitmq.diagnostics import BrokerFacts
     from agentq.ledger.ledger import Ledger
-    from agentq.ledger.queries import Views
+    from agentq.ledger.queries import LedgerQueries
 
 
-class Installation:
+class WiredInstallation:
     """Everything a client stands on, each part opened when it is first asked for.
 
     `chance` gives the numbers in [0, 1) that spread retries; by default the random module's.
@@ -78,33 +78,33 @@ class Installation:
         return self.settings.url.startswith("sqlite:")
 
     @cached_property
-    def _bell_folder(self) -> str:
+    def _doorbell_folder(self) -> str:
         if self.settings.sqlite_path == MEMORY:
             return f"{self.settings.home}.bells"
         return f"{self.settings.sqlite_path}.bells"
 
     def _ring(self, topics: Iterable[str]) -> None:
-        if "bell" in self.__dict__ or os.access(self._bell_folder, os.F_OK):
-            self.bell.ring(topics)  # otherwise nobody has ever waited here
+        if "doorbell" in self.__dict__ or os.access(self._doorbell_folder, os.F_OK):
+            self.doorbell.ring(topics)  # otherwise nobody has ever waited here
 
     @cached_property
-    def bell(self) -> Doorbell:
+    def doorbell(self) -> Doorbell:
         if self._embedded:
-            from agentq.delivery.local.doorbell import SocketBell
+            from agentq.delivery.local.doorbell import SocketDoorbell
 
-            return SocketBell(self._bell_folder)
-        from agentq.delivery.postgres.notify import NotifyBell
+            return SocketDoorbell(self._doorbell_folder)
+        from agentq.delivery.postgres.notify import NotifyDoorbell
 
-        return NotifyBell(self.settings.url)
+        return NotifyDoorbell(self.settings.url)
 
     def inbox(self, role: str, holder: str) -> Inbox:
         """A worker's hints: from the broker if there is one, else by the doorbell."""
         if self.settings.broker:
             inbox: Inbox = self._broker().RabbitInbox(self.settings.broker, role, holder)
             return inbox
-        from agentq.delivery.local.inbox import BellInbox
+        from agentq.delivery.local.inbox import DoorbellInbox
 
-        return BellInbox(self.bell, role, holder)
+        return DoorbellInbox(self.doorbell, role, holder)
 
     @cached_property
     def publisher(self) -> Publisher | None:
@@ -179,9 +179,9 @@ class Installation:
         """The questions alone, for whoever only looks: nothing else is imported for them."""
         if "service" in self.__dict__:
             return self.service
-        from agentq.ledger.service_queries import Queries
+        from agentq.ledger.service_queries import QueryService
 
-        return Queries(self)
+        return QueryService(self)
 
     @cached_property
     def ledger(self) -> Ledger:
@@ -194,13 +194,13 @@ class Installation:
         return Ledger(self.store, self._chance)
 
     @cached_property
-    def views(self) -> Views:
+    def ledger_queries(self) -> LedgerQueries:
         if "ledger" in self.__dict__:
-            return self.ledger.views
+            return self.ledger.queries
         from agentq.ledger.codec import SpecCache
-        from agentq.ledger.queries import Views
+        from agentq.ledger.queries import LedgerQueries
 
-        return Views(self.store, SpecCache())
+        return LedgerQueries(self.store, SpecCache())
 
     def schema_version(self) -> int:
         return self.store.schema_version()
@@ -229,7 +229,7 @@ class Installation:
 
     def close(self) -> None:
         """Let go of what was opened. Closing twice is fine."""
-        for name in ("publisher", "bell", "store"):
+        for name in ("publisher", "doorbell", "store"):
             part = self.__dict__.get(name)
             if part is not None:
                 part.close()
@@ -237,9 +237,9 @@ class Installation:
 
 def open_installation(
     settings: Settings, chance: Callable[[], float] | None = None, *, create: bool = False
-) -> Installation:
+) -> WiredInstallation:
     """Open the ledger these settings name; with `create` it is made if it is not there."""
-    installation = Installation(settings, chance, create=create)
+    installation = WiredInstallation(settings, chance, create=create)
     assert installation.store is not None
     return installation
 
@@ -278,7 +278,7 @@ class Database:
 
 def open_database(settings: Settings) -> Database:
     """For `agentq db` and `agentq doctor`: the database, be its schema older or newer."""
-    return Database(Installation(settings)._open_store(check_schema=False))  # noqa: SLF001
+    return Database(WiredInstallation(settings)._open_store(check_schema=False))  # noqa: SLF001
 
 
 def open_copy(settings: Settings) -> LedgerCopy:

@@ -11,9 +11,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
-from agentq.contracts.agent import Agent, Done, Exit, Heard, Job, Launch, Listener, Spent, Verdict
+from agentq.contracts.agent import (
+    Agent,
+    AgentEvent,
+    AttemptResult,
+    Done,
+    Exit,
+    Job,
+    Launch,
+    Listener,
+    Spent,
+)
 from agentq.core.states import State
-from agentq.core.task import NOTHING, Amounts, Spec, Task
+from agentq.core.task import NO_USAGE, Spec, Task, Usage
 
 DEADLINE_SECONDS = 30
 LINE_BYTES_MAX = 64 * 1024
@@ -82,10 +92,10 @@ class Running:
         listener: Listener,
         *,
         stays: bool = False,
-        at: Callable[[Heard], None] = lambda heard: None,
-    ) -> list[Heard]:
+        at: Callable[[AgentEvent], None] = lambda heard: None,
+    ) -> list[AgentEvent]:
         """All that is heard until the process has ended; if it stays: until it says it is done."""
-        heard: list[Heard] = []
+        heard: list[AgentEvent] = []
         until = time.monotonic() + DEADLINE_SECONDS
         while self._selector.get_map():
             ready = self._selector.select(max(0.0, until - time.monotonic()))
@@ -115,11 +125,11 @@ class Running:
 
 def attempt(
     agent: Agent, job: Job, *, interrupt_at: type | None = None
-) -> tuple[list[Heard], Verdict]:
+) -> tuple[list[AgentEvent], AttemptResult]:
     """A whole attempt of an agent whose process serves it alone."""
     listener = agent.listen(job)
 
-    def at(heard: Heard) -> None:
+    def at(heard: AgentEvent) -> None:
         if interrupt_at is not None and isinstance(heard, interrupt_at):
             running.write(listener.interrupt() or b"")
 
@@ -128,8 +138,8 @@ def attempt(
         return heard, listener.verdict(running.exit())
 
 
-def spent(heard: Sequence[Heard]) -> Amounts:
-    total = NOTHING
+def spent(heard: Sequence[AgentEvent]) -> Usage:
+    total = NO_USAGE
     for each in heard:
         if isinstance(each, Spent):
             total = total.plus(each.cost)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from agentq.contracts.agent import Agent, Exit, Heard, Job, Spent, Verdict
-from agentq.core.task import NOTHING, Amounts, Task
+from agentq.contracts.agent import Agent, AgentEvent, AttemptResult, Exit, Job, Spent
+from agentq.core.task import NO_USAGE, Task, Usage
 from tests.core.building import claimed
 
 CAPTURES = Path(__file__).parent / "captures"
@@ -17,7 +17,7 @@ CAPTURES = Path(__file__).parent / "captures"
 NOW = 1_794_769_200_000
 SECOND = 1_000
 
-Kind = TypeVar("Kind", bound=Heard)
+Kind = TypeVar("Kind", bound=AgentEvent)
 
 
 def a_job(
@@ -45,15 +45,15 @@ def a_job(
 class Played:
     """All that a listener heard, and its verdict."""
 
-    verdict: Verdict
-    heard: list[Heard] = field(default_factory=list)
+    verdict: AttemptResult
+    heard: list[AgentEvent] = field(default_factory=list)
 
     def only(self, kind: type[Kind]) -> list[Kind]:
         return [each for each in self.heard if isinstance(each, kind)]
 
     @property
-    def cost(self) -> Amounts:
-        total = NOTHING
+    def cost(self) -> Usage:
+        total = NO_USAGE
         for spent in self.only(Spent):
             total = total.plus(spent.cost)
         return total.plus(self.verdict.cost)
@@ -69,7 +69,7 @@ def play(
 ) -> Played:
     """Tell a listener these lines of output, then these errors, then how it ended."""
     listener = agent.listen(job or a_job("program"))
-    heard: list[Heard] = []
+    heard: list[AgentEvent] = []
     for line in lines:
         told = line if isinstance(line, bytes) else json.dumps(line).encode()
         heard += listener.line(told)

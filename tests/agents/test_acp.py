@@ -17,9 +17,18 @@ from hypothesis import strategies as st
 
 from agentq.agents.acp import Acp, AcpListener
 from agentq.agents.acp_files import READ_CHARS_MAX, Outside, inside, read_text, write_text
-from agentq.contracts.agent import Denied, Done, Exit, Heard, Outcome, Said, Session, Spent
+from agentq.contracts.agent import (
+    AgentEvent,
+    AgentMessage,
+    AgentSession,
+    AttemptOutcome,
+    Denied,
+    Done,
+    Exit,
+    Spent,
+)
 from agentq.core.errors import Invalid
-from agentq.core.task import Amounts
+from agentq.core.task import Usage
 from tests.agents.conversing import Running, attempt, job_in, spent
 
 HERE = Path(__file__).parent
@@ -34,8 +43,8 @@ def fake(script: Path, *steps: str) -> tuple[str, ...]:
     return (sys.executable, "-m", "agentq.testing.fake_agent", "acp", "--script", str(script))
 
 
-def said(heard: list[Heard]) -> list[str]:
-    return [each.text for each in heard if isinstance(each, Said)]
+def said(heard: list[AgentEvent]) -> list[str]:
+    return [each.text for each in heard if isinstance(each, AgentMessage)]
 
 
 # -- with real processes ---------------------------------------------------------------------------
@@ -46,15 +55,15 @@ def test_a_whole_conversation_with_an_agent_made_of_the_sdk(tmp_path: Path) -> N
     orders = ("say I will look.", "spend 0.5", "use rm -rf x", "read in.txt", "read /etc/passwd",
               "write new/out.txt hello", "write ../out.txt no", "spend 0.75")  # fmt: skip
     heard, verdict = attempt(Acp(), job_in(tmp_path, *SMALL_AGENT, prompt="\n".join(orders)))
-    assert verdict.outcome is Outcome.COMPLETED
+    assert verdict.outcome is AttemptOutcome.COMPLETED
     assert verdict.result.splitlines() == [
         "permission: 3", "read: kept inside", "not read: -32602", "not written: -32602",
     ]  # fmt: skip
     assert verdict.denials == ("rm -rf x", "read /etc/passwd", "write ../out.txt")
     assert [each.what for each in heard if isinstance(each, Denied)] == list(verdict.denials)
-    assert heard[0] == Session("a-new-session") and heard[-1] == Done()
+    assert heard[0] == AgentSession("a-new-session") and heard[-1] == Done()
     assert "I will look." in said(heard) and "rm -rf x (pending)" in said(heard)
-    assert spent(heard) == Amounts(0.75, 250, 2), "cumulative money became differences"
+    assert spent(heard) == Usage(0.75, 250, 2), "cumulative money became differences"
     assert (tmp_path / "new" / "out.txt").read_text() == "hello"
     assert not (tmp_path.parent / "out.txt").exists()
 
@@ -63,16 +72,16 @@ def test_an_earlier_session_goes_on_and_is_not_paid_twice(tmp_path: Path) -> Non
     job = job_in(tmp_path, *SMALL_AGENT, prompt="use ls\nspend 2.5", session="an-old-session",
                  permissions="allow")  # fmt: skip
     heard, verdict = attempt(Acp(), job)
-    assert (verdict.outcome, verdict.result) == (Outcome.COMPLETED, "permission: 2")
-    assert heard[0] == Session("an-old-session") and "allowed: ls" in said(heard)
+    assert (verdict.outcome, verdict.result) == (AttemptOutcome.COMPLETED, "permission: 2")
+    assert heard[0] == AgentSession("an-old-session") and "allowed: ls" in said(heard)
     assert spent(heard).usd == 0.5, "2.0 of it was spent before"
     assert "what was said before" not in said(heard)
 
 
 def test_asked_to_stop_it_stops(tmp_path: Path) -> None:
     job = job_in(tmp_path, *SMALL_AGENT, prompt="wait")
-    _, verdict = attempt(Acp(), job, interrupt_at=Session)
-    assert verdict.outcome is Outcome.CANCELLED
+    _, verdict = attempt(Acp(), job, interrupt_at=AgentSession)
+    assert verdict.outcome is AttemptOutcome.CANCELLED
 
 
 @pytest.mark.parametrize("how", ["signal", "end of input"])
@@ -81,52 +90,52 @@ def test_a_signal_or_a_worker_that_is_gone_stops_it_too(tmp_path: Path, how: str
     agent = Acp()
     listener = agent.listen(job)
 
-    def at(heard: Heard) -> None:
-        if isinstance(heard, Session) and how == "signal":
+    def at(heard: AgentEvent) -> None:
+        if isinstance(heard, AgentSession) and how == "signal":
             running.process.send_signal(signal.SIGINT)
-        elif isinstance(heard, Session):
+        elif isinstance(heard, AgentSession):
             running.close_input()
 
     with Running(agent.launch(job), tmp_path) as running:
         running.hear(listener, at=at)
-        assert listener.verdict(running.exit()).outcome is Outcome.CANCELLED
+        assert listener.verdict(running.exit()).outcome is AttemptOutcome.CANCELLED
 
 
 def test_what_a_real_agent_sent(tmp_path: Path) -> None:
     heard, verdict = attempt(Acp(), job_in(tmp_path, *REPLAY, CAPTURE))
     command = "echo hello-from-stub > out.txt && cat out.txt"
-    assert verdict.outcome is Outcome.COMPLETED
+    assert verdict.outcome is AttemptOutcome.COMPLETED
     assert verdict.result == verdict.summary == "Done: out.txt contains hello-from-stub."
     assert verdict.denials == (command,)
     assert said(heard) == ["I will write the file.", "Terminal (pending)", command,
                            f"{command} (completed)", verdict.result]  # fmt: skip
-    assert spent(heard) == Amounts(0.00225, 250, 2)
+    assert spent(heard) == Usage(0.00225, 250, 2)
 
 
 def test_a_session_that_is_not_known_any_more_is_said(tmp_path: Path) -> None:
     command = fake(tmp_path / "script.yaml", "unknown-session")
     _, verdict = attempt(Acp(), job_in(tmp_path, *command, session="gone-1"))
-    assert verdict.outcome is Outcome.TRANSIENT and verdict.session_unknown
+    assert verdict.outcome is AttemptOutcome.TRANSIENT and verdict.session_unknown
 
 
 def test_an_agent_that_dies_has_crashed(tmp_path: Path) -> None:
     command = fake(tmp_path / "script.yaml", "say: Oh.", "crash: {signal: 9}")
     heard, verdict = attempt(Acp(), job_in(tmp_path, *command))
-    assert verdict.outcome is Outcome.CRASHED and "signal 9" in verdict.summary
+    assert verdict.outcome is AttemptOutcome.CRASHED and "signal 9" in verdict.summary
     assert "Oh." in said(heard), "what it said before is kept"
 
 
 @pytest.mark.parametrize(
     ("word", "outcome", "words"),
     [
-        ("huge", Outcome.BAD_OUTPUT, "a message of more than 16 MiB"),
-        ("greedy", Outcome.BAD_OUTPUT, "without taking an answer"),
-        ("noisy", Outcome.TRANSIENT, "not an object"),
-        ("old", Outcome.INVALID, "version 999"),
+        ("huge", AttemptOutcome.BAD_OUTPUT, "a message of more than 16 MiB"),
+        ("greedy", AttemptOutcome.BAD_OUTPUT, "without taking an answer"),
+        ("noisy", AttemptOutcome.TRANSIENT, "not an object"),
+        ("old", AttemptOutcome.INVALID, "version 999"),
     ],
 )
 def test_agents_that_break_the_protocol(
-    tmp_path: Path, word: str, outcome: Outcome, words: str
+    tmp_path: Path, word: str, outcome: AttemptOutcome, words: str
 ) -> None:
     heard, verdict = attempt(Acp(), job_in(tmp_path, *REPLAY, word))
     assert verdict.outcome is outcome and words in verdict.summary
@@ -136,7 +145,7 @@ def test_agents_that_break_the_protocol(
 
 def test_a_command_that_is_not_there_is_invalid(tmp_path: Path) -> None:
     _, verdict = attempt(Acp(), job_in(tmp_path, "no-such-agent", "--acp"))
-    assert verdict.outcome is Outcome.INVALID and "no-such-agent" in verdict.summary
+    assert verdict.outcome is AttemptOutcome.INVALID and "no-such-agent" in verdict.summary
 
 
 def test_without_the_sdk_the_bridge_says_what_to_install(tmp_path: Path) -> None:
@@ -152,7 +161,7 @@ def test_without_the_sdk_the_bridge_says_what_to_install(tmp_path: Path) -> None
     for line in ended.stdout.splitlines():
         list(listener.line(line))
     verdict = listener.verdict(Exit(code=ended.returncode))
-    assert verdict.outcome is Outcome.INVALID
+    assert verdict.outcome is AttemptOutcome.INVALID
     assert "pip install 'agentq-orchestrator[acp]'" in verdict.summary
 
 
@@ -181,24 +190,24 @@ def listening(**words: Any) -> AcpListener:
     return Acp(lambda: NOW).listen(job_in(Path("/tmp"), "agent", **words))
 
 
-def tell(listener: AcpListener, **event: Any) -> list[Heard]:
+def tell(listener: AcpListener, **event: Any) -> list[AgentEvent]:
     return list(listener.line(json.dumps(event).encode()))
 
 
 @pytest.mark.parametrize(
     ("reason", "asked", "outcome"),
     [
-        ("end_turn", False, Outcome.COMPLETED),
-        ("end_turn", True, Outcome.COMPLETED),
-        ("refusal", False, Outcome.REFUSED),
-        ("max_tokens", False, Outcome.BUDGET),
-        ("max_turn_requests", False, Outcome.BUDGET),
-        ("cancelled", True, Outcome.CANCELLED),
-        ("cancelled", False, Outcome.TRANSIENT),
-        ("something new", False, Outcome.BAD_OUTPUT),
+        ("end_turn", False, AttemptOutcome.COMPLETED),
+        ("end_turn", True, AttemptOutcome.COMPLETED),
+        ("refusal", False, AttemptOutcome.REFUSED),
+        ("max_tokens", False, AttemptOutcome.BUDGET),
+        ("max_turn_requests", False, AttemptOutcome.BUDGET),
+        ("cancelled", True, AttemptOutcome.CANCELLED),
+        ("cancelled", False, AttemptOutcome.TRANSIENT),
+        ("something new", False, AttemptOutcome.BAD_OUTPUT),
     ],
 )
-def test_reasons_to_stop(reason: str, asked: bool, outcome: Outcome) -> None:
+def test_reasons_to_stop(reason: str, asked: bool, outcome: AttemptOutcome) -> None:
     listener = listening()
     tell(listener, type="said", text="words", message="m1")
     assert tell(listener, type="stop", reason=reason, asked=asked)[-1] == Done()
@@ -208,18 +217,24 @@ def test_reasons_to_stop(reason: str, asked: bool, outcome: Outcome) -> None:
 @pytest.mark.parametrize(
     ("error", "outcome"),
     [
-        ({"code": -32000, "message": "Authentication required"}, Outcome.INVALID),
-        ({"code": -32603, "message": "Internal error", "data": '{"status": 429}'}, Outcome.QUOTA),
-        ({"message": "try again in 1h", "data": '{"status": 429}'}, Outcome.QUOTA),
-        ({"code": -32603, "message": "Internal error", "data": "overloaded"}, Outcome.TRANSIENT),
-        ({"code": -32603, "message": "Internal error"}, Outcome.TRANSIENT),
-        ({"outcome": "bad_output", "message": "breaks the protocol"}, Outcome.BAD_OUTPUT),
-        ({"outcome": "completed", "message": "odd"}, Outcome.TRANSIENT),
-        ({"message": "stopped", "asked": True}, Outcome.CANCELLED),
-        ({"stage": "load", "message": "too many requests"}, Outcome.QUOTA),
+        ({"code": -32000, "message": "Authentication required"}, AttemptOutcome.INVALID),
+        (
+            {"code": -32603, "message": "Internal error", "data": '{"status": 429}'},
+            AttemptOutcome.QUOTA,
+        ),
+        ({"message": "try again in 1h", "data": '{"status": 429}'}, AttemptOutcome.QUOTA),
+        (
+            {"code": -32603, "message": "Internal error", "data": "overloaded"},
+            AttemptOutcome.TRANSIENT,
+        ),
+        ({"code": -32603, "message": "Internal error"}, AttemptOutcome.TRANSIENT),
+        ({"outcome": "bad_output", "message": "breaks the protocol"}, AttemptOutcome.BAD_OUTPUT),
+        ({"outcome": "completed", "message": "odd"}, AttemptOutcome.TRANSIENT),
+        ({"message": "stopped", "asked": True}, AttemptOutcome.CANCELLED),
+        ({"stage": "load", "message": "too many requests"}, AttemptOutcome.QUOTA),
     ],
 )
-def test_errors(error: dict[str, Any], outcome: Outcome) -> None:
+def test_errors(error: dict[str, Any], outcome: AttemptOutcome) -> None:
     listener = listening(session="s-1")
     tell(listener, type="error", **error)
     verdict = listener.verdict(Exit(code=1))
@@ -249,7 +264,7 @@ def test_words_are_said_line_by_line() -> None:
 def test_foreign_money_is_not_counted_as_ours() -> None:
     listener = listening()
     assert tell(listener, type="usage", amount=5, currency="EUR") == []
-    assert tell(listener, type="usage", amount=5, currency="USD") == [Spent(Amounts(5.0))]
+    assert tell(listener, type="usage", amount=5, currency="USD") == [Spent(Usage(5.0))]
     assert tell(listener, type="usage", amount=None, currency="") == []
     assert tell(listener, type="usage", amount=5, currency="USD") == []
 
@@ -284,7 +299,7 @@ def test_no_output_makes_it_raise(lines: list[tuple[bytes, bool]]) -> None:
     verdict.result.encode()
 
 
-def test_a_talker_fills_no_memory() -> None:
+def test_a_noisy_agent_fills_no_memory() -> None:
     listener = listening()
     tracemalloc.start()
     try:

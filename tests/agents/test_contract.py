@@ -15,7 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentq.agents.registry import agent_named, names
-from agentq.contracts.agent import Agent, Done, Exit, Job, Outcome, Said, Send, Spent, Verdict
+from agentq.contracts.agent import (
+    Agent,
+    AgentMessage,
+    AttemptOutcome,
+    AttemptResult,
+    Done,
+    Exit,
+    Job,
+    Send,
+    Spent,
+)
 from agentq.core.errors import Invalid
 from agentq.core.limits import SUMMARY_CHARS_MAX
 from agentq.core.spec_types import is_readable
@@ -70,9 +80,9 @@ def agent_and_job(name: str, **fields: Any) -> tuple[Agent, Job]:
     return agent_named(name), a_job(*WORDS.get(name, ()), **fields)
 
 
-def check(verdict: Verdict) -> None:
+def check(verdict: AttemptResult) -> None:
     """A verdict can be written down as it is."""
-    assert isinstance(verdict.outcome, Outcome)
+    assert isinstance(verdict.outcome, AttemptOutcome)
     assert verdict.summary and len(verdict.summary) <= SUMMARY_CHARS_MAX
     for text in (verdict.summary, verdict.result, *verdict.denials):
         assert is_readable(text)
@@ -118,10 +128,10 @@ def test_silence_gives_a_verdict_and_only_a_program_succeeds_in_it(name: str, ex
     agent, job = agent_and_job(name)
     verdict = play(agent, [], exit, job=job).verdict
     check(verdict)
-    if verdict.outcome is Outcome.COMPLETED:
+    if verdict.outcome is AttemptOutcome.COMPLETED:
         assert name in ("command", "python") and exit.clean
     if exit.signal == 9:
-        assert verdict.outcome is Outcome.CRASHED
+        assert verdict.outcome is AttemptOutcome.CRASHED
 
 
 @given(
@@ -136,7 +146,9 @@ def test_nothing_a_tool_prints_raises(said: list[bytes], errors: list[bytes], en
         for spent in played.only(Spent):
             cost = spent.cost
             assert min(cost.usd, cost.tokens, cost.turns, cost.seconds) >= 0
-        assert all(is_readable(each.text) and len(each.text) <= 600 for each in played.only(Said))
+        assert all(
+            is_readable(each.text) and len(each.text) <= 600 for each in played.only(AgentMessage)
+        )
 
 
 @ALL
@@ -159,8 +171,8 @@ def test_garbage_does_not_hide_what_follows(name: str) -> None:
     check(after.verdict)
     assert not after.only(Spent) and not after.only(Done)
     if name not in ("command", "python"):
-        assert before.verdict.outcome is not Outcome.COMPLETED
-        assert after.verdict.outcome is not Outcome.COMPLETED
+        assert before.verdict.outcome is not AttemptOutcome.COMPLETED
+        assert after.verdict.outcome is not AttemptOutcome.COMPLETED
 
 
 @ALL
@@ -233,10 +245,12 @@ def test_a_run_that_is_cut_off_anywhere_is_no_success(name: str, capture: str) -
     for length in range(len(told)):
         played = play(agent, told[:length], Exit(1))
         check(played.verdict)
-        assert played.verdict.outcome is not Outcome.COMPLETED, f"after {length} lines, exit code 1"
+        assert played.verdict.outcome is not AttemptOutcome.COMPLETED, (
+            f"after {length} lines, exit code 1"
+        )
         killed = play(agent, [*told[:length], told[length][:40]], Exit(signal=9))
-        assert killed.verdict.outcome is Outcome.CRASHED, f"after {length} lines, killed"
-    assert play(agent, told).verdict.outcome is Outcome.COMPLETED
+        assert killed.verdict.outcome is AttemptOutcome.CRASHED, f"after {length} lines, killed"
+    assert play(agent, told).verdict.outcome is AttemptOutcome.COMPLETED
 
 
 @pytest.mark.parametrize("name", ["claude", "codex", "gemini"])
@@ -245,8 +259,8 @@ def test_a_tool_that_hangs_after_its_answer_has_answered(name: str) -> None:
     told = captured(f"{name}_happy.jsonl")
     agent = agent_named(name)
     for ended in (Exit(signal=9), Exit(signal=15), Exit(143)):
-        assert play(agent, told, ended).verdict.outcome is Outcome.COMPLETED
-    assert play(agent, told, Exit(1)).verdict.outcome is Outcome.TRANSIENT
+        assert play(agent, told, ended).verdict.outcome is AttemptOutcome.COMPLETED
+    assert play(agent, told, Exit(1)).verdict.outcome is AttemptOutcome.TRANSIENT
 
 
 @ALL

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from agentq.agents.registry import agent_named
-from agentq.contracts.agent import Denied, Limited, Outcome, Session
-from agentq.core.task import Amounts
+from agentq.contracts.agent import AgentSession, AttemptOutcome, Denied, Limited
+from agentq.core.task import Usage
 from tests.agents.conversing import attempt, job_in, spent
 from tests.agents.fake_playing import DIALECTS, PROGRAM, PROMPT, play
 
@@ -167,10 +167,10 @@ def fake_job(folder: Path, script: str, dialect: str, session: str = "") -> Any:
 
 
 ENDINGS = {
-    "result: Done": Outcome.COMPLETED,
-    "refuse: I will not": Outcome.REFUSED,
-    "quota: 1h": Outcome.QUOTA,
-    "crash: KILL": Outcome.CRASHED,
+    "result: Done": AttemptOutcome.COMPLETED,
+    "refuse: I will not": AttemptOutcome.REFUSED,
+    "quota: 1h": AttemptOutcome.QUOTA,
+    "crash: KILL": AttemptOutcome.CRASHED,
 }
 
 
@@ -182,10 +182,10 @@ def test_the_adapter_understands_its_stand_in(tmp_path: Path, dialect: str) -> N
         heard, verdict = attempt(agent, fake_job(tmp_path, script, dialect))
         assert verdict.outcome is outcome, (ending, verdict)
         assert any(isinstance(each, Denied) for each in heard)
-        if outcome is Outcome.QUOTA:
+        if outcome is AttemptOutcome.QUOTA:
             limits = [each.resets_at for each in heard if isinstance(each, Limited)]
             assert max([verdict.resets_at, *limits]) > 0
-        if outcome is Outcome.COMPLETED:
+        if outcome is AttemptOutcome.COMPLETED:
             assert verdict.result.splitlines()[-1] == "Done"
             if dialect not in ("codex", "gemini"):  # they never speak of money
                 assert spent(heard).usd == 0.5
@@ -194,7 +194,7 @@ def test_the_adapter_understands_its_stand_in(tmp_path: Path, dialect: str) -> N
 
 def test_the_protocols_own_sdk_understands_its_stand_in(tmp_path: Path) -> None:
     heard, verdict = attempt(agent_named("acp"), fake_job(tmp_path, FULL, "acp"))
-    assert verdict.outcome is Outcome.COMPLETED and verdict.result == "The roof is mended."
+    assert verdict.outcome is AttemptOutcome.COMPLETED and verdict.result == "The roof is mended."
     assert Denied("climb the roof") in heard
     assert (spent(heard).usd, spent(heard).tokens) == (0.5, 100)
 
@@ -203,13 +203,13 @@ def test_the_protocols_own_sdk_understands_its_stand_in(tmp_path: Path) -> None:
 def test_a_session_is_gone_on_with_or_not_known(tmp_path: Path, dialect: str) -> None:
     agent = agent_named(dialect)
     heard, verdict = attempt(agent, fake_job(tmp_path, FULL, dialect))
-    (first,) = [each.id for each in heard if isinstance(each, Session)]
+    (first,) = [each.id for each in heard if isinstance(each, AgentSession)]
     heard, verdict = attempt(agent, fake_job(tmp_path, FULL, dialect, first))
-    assert Session(first) in heard and verdict.outcome is Outcome.COMPLETED
+    assert AgentSession(first) in heard and verdict.outcome is AttemptOutcome.COMPLETED
 
     forgets = FULL + "  - unknown-session\n"
     heard, verdict = attempt(agent, fake_job(tmp_path, forgets, dialect, first))
-    assert verdict.session_unknown and Session(first) not in heard[1:]
+    assert verdict.session_unknown and AgentSession(first) not in heard[1:]
 
 
 def test_counters_go_on_from_where_a_session_was(tmp_path: Path) -> None:
@@ -225,4 +225,4 @@ def test_counters_go_on_from_where_a_session_was(tmp_path: Path) -> None:
 
     job = fake_job(tmp_path, script, "claude", "abc")
     heard, _ = attempt(agent_named("claude"), job)
-    assert spent(heard) == Amounts(0.5, 100, spent(heard).turns)
+    assert spent(heard) == Usage(0.5, 100, spent(heard).turns)

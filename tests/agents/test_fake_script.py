@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentq.core.errors import Invalid, NotFound
-from agentq.core.task import Amounts
+from agentq.core.task import Usage
 from agentq.testing.fake_agent.acts import ACTS
+from agentq.testing.fake_agent.arguments import read_words
 from agentq.testing.fake_agent.script import SCRIPT_BYTES_MAX, parse_script, read_script
 from agentq.testing.fake_agent.steps import FORMS
-from agentq.testing.fake_agent.words import read_words
 
 
 def test_every_step_can_be_written_and_played() -> None:
@@ -46,7 +46,7 @@ def test_a_plain_value_means_what_the_step_is_about() -> None:
     assert steps["fork-orphans"]["count"] == 3
     assert steps["hang"] == {}
     assert (script.seed, script.now) == ("7", 1_772_366_400)
-    assert script.before == Amounts(1.5, 10)
+    assert script.before == Usage(1.5, 10)
 
 
 def test_the_first_section_that_fits_is_played() -> None:

@@ -11,9 +11,18 @@ import pytest
 
 from agentq.agents.command import OUTPUT_BYTES_MAX, Command
 from agentq.agents.python import Python
-from agentq.contracts.agent import Agent, Denied, Exit, Job, Limited, Outcome, Said, Spent
+from agentq.contracts.agent import (
+    Agent,
+    AgentMessage,
+    AttemptOutcome,
+    Denied,
+    Exit,
+    Job,
+    Limited,
+    Spent,
+)
 from agentq.core.errors import Invalid
-from agentq.core.task import Amounts
+from agentq.core.task import Usage
 from tests.agents.jobs import NOW, SECOND, Played, a_job, play, still
 
 SECONDS_MAX = 30
@@ -57,39 +66,39 @@ def shell(folder: Path, script: str, **fields: Any) -> Played:
 def test_a_program_reads_the_prompt_and_prints_the_result(tmp_path: Path) -> None:
     played = shell(tmp_path, "tr a-z A-Z; pwd; echo noise >&2", prompt="do this\n")
     verdict = played.verdict
-    assert verdict.outcome is Outcome.COMPLETED
+    assert verdict.outcome is AttemptOutcome.COMPLETED
     assert verdict.result == f"DO THIS\n{tmp_path}/workspace"
     assert verdict.summary == f"DO THIS {tmp_path}/workspace"
 
 
 def test_a_program_writes_the_result_into_its_file(tmp_path: Path) -> None:
     played = shell(tmp_path, 'echo "the result" > "$AGENTQ_RESULT"; cat > /dev/null')
-    assert played.verdict.outcome is Outcome.COMPLETED and played.verdict.result == ""
+    assert played.verdict.outcome is AttemptOutcome.COMPLETED and played.verdict.result == ""
     assert (tmp_path / "result.md").read_text() == "the result\n"
 
 
 @pytest.mark.parametrize(
     ("script", "outcome"),
     [
-        ("exit 0", Outcome.COMPLETED),
-        ("exit 1", Outcome.TRANSIENT),
-        ("exit 64", Outcome.INVALID),
-        ("exit 65", Outcome.INVALID),
-        ("exit 69", Outcome.TRANSIENT),
-        ("exit 75", Outcome.TRANSIENT),
-        ("exit 77", Outcome.REFUSED),
-        ("exit 78", Outcome.INVALID),
-        ("exit 124", Outcome.TIMEOUT),
-        ("/dev/null", Outcome.INVALID),
-        ("no-such-program-anywhere", Outcome.INVALID),
-        ("kill -9 $$", Outcome.CRASHED),
-        ("sh -c 'kill -11 $$'; exit $?", Outcome.CRASHED),
+        ("exit 0", AttemptOutcome.COMPLETED),
+        ("exit 1", AttemptOutcome.TRANSIENT),
+        ("exit 64", AttemptOutcome.INVALID),
+        ("exit 65", AttemptOutcome.INVALID),
+        ("exit 69", AttemptOutcome.TRANSIENT),
+        ("exit 75", AttemptOutcome.TRANSIENT),
+        ("exit 77", AttemptOutcome.REFUSED),
+        ("exit 78", AttemptOutcome.INVALID),
+        ("exit 124", AttemptOutcome.TIMEOUT),
+        ("/dev/null", AttemptOutcome.INVALID),
+        ("no-such-program-anywhere", AttemptOutcome.INVALID),
+        ("kill -9 $$", AttemptOutcome.CRASHED),
+        ("sh -c 'kill -11 $$'; exit $?", AttemptOutcome.CRASHED),
     ],
 )
-def test_the_exit_code_decides(tmp_path: Path, script: str, outcome: Outcome) -> None:
+def test_the_exit_code_decides(tmp_path: Path, script: str, outcome: AttemptOutcome) -> None:
     verdict = shell(tmp_path, f"echo why >&2; {script}").verdict
     assert verdict.outcome is outcome
-    assert outcome is Outcome.COMPLETED or "why" in verdict.summary
+    assert outcome is AttemptOutcome.COMPLETED or "why" in verdict.summary
 
 
 def test_a_program_speaks_to_the_worker(tmp_path: Path) -> None:
@@ -106,8 +115,8 @@ def test_a_program_speaks_to_the_worker(tmp_path: Path) -> None:
 the result
 END""",
     )
-    assert played.only(Said) == [Said("half way", 40), Said("", 100)]
-    assert played.only(Spent) == [Spent(Amounts(0.5, 10, 1))]
+    assert played.only(AgentMessage) == [AgentMessage("half way", 40), AgentMessage("", 100)]
+    assert played.only(Spent) == [Spent(Usage(0.5, 10, 1))]
     assert played.only(Denied) == [Denied("writing to /etc")]
     assert played.verdict.denials == ("writing to /etc",)
     assert played.verdict.result == '{"other": {"agentq": 1}}\nthe result'
@@ -118,17 +127,17 @@ def test_a_program_hits_a_quota_in_either_way(tmp_path: Path) -> None:
     told = f"""echo '{{"agentq": {{"quota": {{"resets_at": {at}, "reason": "used up"}}}}}}'"""
     played = shell(tmp_path, f"{told}; exit 1")
     assert played.only(Limited) == [Limited(NOW + 60 * SECOND, "used up")]
-    assert played.verdict.outcome is Outcome.QUOTA
+    assert played.verdict.outcome is AttemptOutcome.QUOTA
     assert played.verdict.resets_at == NOW + 60 * SECOND
-    assert shell(tmp_path, told).verdict.outcome is Outcome.COMPLETED, "it got over it"
+    assert shell(tmp_path, told).verdict.outcome is AttemptOutcome.COMPLETED, "it got over it"
     words = "echo '429 Too Many Requests: try again in 20s.' >&2; exit 75"
     verdict = shell(tmp_path, words).verdict
-    assert verdict.outcome is Outcome.QUOTA and verdict.resets_at == NOW + 20 * SECOND
+    assert verdict.outcome is AttemptOutcome.QUOTA and verdict.resets_at == NOW + 20 * SECOND
 
 
 def test_a_program_asks_a_question(tmp_path: Path) -> None:
     verdict = shell(tmp_path, """echo '{"agentq": {"question": "This or that?"}}'""").verdict
-    assert (verdict.outcome, verdict.summary) == (Outcome.BLOCKED, "This or that?")
+    assert (verdict.outcome, verdict.summary) == (AttemptOutcome.BLOCKED, "This or that?")
 
 
 def test_the_end_of_a_flood_is_kept(tmp_path: Path) -> None:
@@ -205,7 +214,7 @@ def test_what_a_function_returns_is_the_result(
     tmp_path: Path, function: str, result: bytes | None
 ) -> None:
     played, written = python(tmp_path, f"my_agents:{function}", prompt="work", labels={"a": "b"})
-    assert played.verdict.outcome is Outcome.COMPLETED, played.verdict.summary
+    assert played.verdict.outcome is AttemptOutcome.COMPLETED, played.verdict.summary
     assert written == result
     assert played.verdict.result == ("printed work" if result is None else "")
 
@@ -219,24 +228,24 @@ def test_the_workspace_comes_first(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "outcome", "words"),
     [
-        ("my_agents:fails", Outcome.TRANSIENT, "RuntimeError: the reason of it"),
-        ("my_agents:wrong", Outcome.INVALID, "This cannot be done. Ask otherwise."),
-        ("my_agents:refuses", Outcome.REFUSED, "Not that."),
-        ("my_agents:limited", Outcome.QUOTA, "HTTP 429"),
-        ("my_agents:leaves", Outcome.REFUSED, "exit code 77"),
-        ("my_agents:dies", Outcome.CRASHED, "signal 6"),
-        ("my_agents:odd", Outcome.INVALID, "cannot be written down"),
-        ("my_agents:too_many", Outcome.INVALID, "must take one argument"),
-        ("my_agents:number", Outcome.INVALID, "is not a function but int"),
-        ("my_agents:missing", Outcome.INVALID, "has no attribute 'missing'"),
-        ("no_such_module:main", Outcome.INVALID, "No module named 'no_such_module'"),
-        ("bad_import:main", Outcome.INVALID, "ValueError: at import"),
-        ("bad_syntax:main", Outcome.INVALID, "SyntaxError"),
-        ("slow_import:main", Outcome.TRANSIENT, "OSError: not now"),
+        ("my_agents:fails", AttemptOutcome.TRANSIENT, "RuntimeError: the reason of it"),
+        ("my_agents:wrong", AttemptOutcome.INVALID, "This cannot be done. Ask otherwise."),
+        ("my_agents:refuses", AttemptOutcome.REFUSED, "Not that."),
+        ("my_agents:limited", AttemptOutcome.QUOTA, "HTTP 429"),
+        ("my_agents:leaves", AttemptOutcome.REFUSED, "exit code 77"),
+        ("my_agents:dies", AttemptOutcome.CRASHED, "signal 6"),
+        ("my_agents:odd", AttemptOutcome.INVALID, "cannot be written down"),
+        ("my_agents:too_many", AttemptOutcome.INVALID, "must take one argument"),
+        ("my_agents:number", AttemptOutcome.INVALID, "is not a function but int"),
+        ("my_agents:missing", AttemptOutcome.INVALID, "has no attribute 'missing'"),
+        ("no_such_module:main", AttemptOutcome.INVALID, "No module named 'no_such_module'"),
+        ("bad_import:main", AttemptOutcome.INVALID, "ValueError: at import"),
+        ("bad_syntax:main", AttemptOutcome.INVALID, "SyntaxError"),
+        ("slow_import:main", AttemptOutcome.TRANSIENT, "OSError: not now"),
     ],
 )
 def test_what_goes_wrong_is_told_apart(
-    tmp_path: Path, target: str, outcome: Outcome, words: str
+    tmp_path: Path, target: str, outcome: AttemptOutcome, words: str
 ) -> None:
     played, written = python(tmp_path, target)
     assert played.verdict.outcome is outcome and words in played.verdict.summary
@@ -245,7 +254,7 @@ def test_what_goes_wrong_is_told_apart(
 
 def test_a_function_speaks_to_the_worker(tmp_path: Path) -> None:
     played, written = python(tmp_path, "my_agents:speaks")
-    assert played.only(Said) == [Said("", 7)] and written == b"ok"
+    assert played.only(AgentMessage) == [AgentMessage("", 7)] and written == b"ok"
 
 
 def test_the_target_is_checked_before_anything_starts() -> None:

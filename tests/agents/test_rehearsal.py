@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agentq.agents.registry import agent_named
-from agentq.contracts.agent import Exit, Job, Outcome, Session
+from agentq.contracts.agent import AgentSession, AttemptOutcome, Exit, Job
 from tests.agents.jobs import NOW, SECOND, Played, a_job, play
 
 SECONDS_MAX = 60
@@ -70,21 +70,21 @@ def test_what_the_stand_in_plays_is_understood(name: str, tmp_path: Path) -> Non
     outcomes = {title: played.verdict.outcome for title, played in by_title.items()}
     plain = name == "command"
     assert outcomes == {
-        "works": Outcome.COMPLETED,
-        "asks": Outcome.COMPLETED,
-        "limited": Outcome.QUOTA,
-        "refuses": Outcome.REFUSED,
-        "fails": Outcome.TRANSIENT,
-        "crashes": Outcome.CRASHED,
+        "works": AttemptOutcome.COMPLETED,
+        "asks": AttemptOutcome.COMPLETED,
+        "limited": AttemptOutcome.QUOTA,
+        "refuses": AttemptOutcome.REFUSED,
+        "fails": AttemptOutcome.TRANSIENT,
+        "crashes": AttemptOutcome.CRASHED,
         # What a program prints is its result, and for the gates to judge.
-        "raves": Outcome.COMPLETED if plain else Outcome.BAD_OUTPUT,
-        "forgets": Outcome.COMPLETED if plain else Outcome.TRANSIENT,
+        "raves": AttemptOutcome.COMPLETED if plain else AttemptOutcome.BAD_OUTPUT,
+        "forgets": AttemptOutcome.COMPLETED if plain else AttemptOutcome.TRANSIENT,
     }
     works = by_title["works"]
     assert works.verdict.result.endswith("All is done.")
     assert works.cost.tokens == 1000
     assert works.cost.usd == (0.0 if name in ("codex", "gemini") else 0.25), "some name no money"
-    assert plain or len(works.only(Session)) == 1
+    assert plain or len(works.only(AgentSession)) == 1
     assert any("rm -rf /srv" in denial for denial in by_title["asks"].verdict.denials)
     assert len(by_title["asks"].verdict.denials) == 1
     assert by_title["limited"].verdict.resets_at == NOW + 90 * SECOND

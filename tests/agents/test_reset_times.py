@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentq.agents.error_classification import trouble
+from agentq.agents.error_classification import known_error
 from agentq.agents.reset_times import WAIT_MS_MAX, moment, reset_time
-from agentq.contracts.agent import Outcome
+from agentq.contracts.agent import AttemptOutcome
 
 #: A Sunday.
 NOW_IS = datetime(2026, 11, 15, 19, 0, tzinfo=UTC)
@@ -83,28 +83,28 @@ def test_fields() -> None:
 def test_no_words_raise_or_close_a_provider_for_good(words: str) -> None:
     at = reset_time(words, NOW)
     assert at == 0 or NOW < at <= NOW + WAIT_MS_MAX
-    found = trouble(words, NOW)
-    assert found is None or isinstance(found.outcome, Outcome)
+    found = known_error(words, NOW)
+    assert found is None or isinstance(found.outcome, AttemptOutcome)
 
 
 @pytest.mark.parametrize(
     ("message", "outcome"),
     [
-        ('API Error: 529 {"type":"overloaded_error"}', Outcome.TRANSIENT),
-        ("API Error (500): Internal server error", Outcome.TRANSIENT),
-        ("fetch failed: ECONNREFUSED", Outcome.TRANSIENT),
-        ("Your credit balance is too low to access the API", Outcome.QUOTA),
-        ("RESOURCE_EXHAUSTED", Outcome.QUOTA),
-        ("Invalid API key · Please run /login", Outcome.INVALID),
-        ("OAuth authentication is currently not supported", Outcome.INVALID),
-        ("error: unknown option '--frobnicate'", Outcome.INVALID),
-        ("error: unexpected argument '-C' found", Outcome.INVALID),
-        ("appears to violate our Usage Policy", Outcome.REFUSED),
+        ('API Error: 529 {"type":"overloaded_error"}', AttemptOutcome.TRANSIENT),
+        ("API Error (500): Internal server error", AttemptOutcome.TRANSIENT),
+        ("fetch failed: ECONNREFUSED", AttemptOutcome.TRANSIENT),
+        ("Your credit balance is too low to access the API", AttemptOutcome.QUOTA),
+        ("RESOURCE_EXHAUSTED", AttemptOutcome.QUOTA),
+        ("Invalid API key · Please run /login", AttemptOutcome.INVALID),
+        ("OAuth authentication is currently not supported", AttemptOutcome.INVALID),
+        ("error: unknown option '--frobnicate'", AttemptOutcome.INVALID),
+        ("error: unexpected argument '-C' found", AttemptOutcome.INVALID),
+        ("appears to violate our Usage Policy", AttemptOutcome.REFUSED),
         ("I have no idea", None),
         ("wrote 429 lines", None),
         ("", None),
     ],
 )
-def test_messages(message: str, outcome: Outcome | None) -> None:
-    found = trouble(message, NOW)
+def test_messages(message: str, outcome: AttemptOutcome | None) -> None:
+    found = known_error(message, NOW)
     assert (found.outcome if found else None) is outcome

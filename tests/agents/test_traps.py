@@ -11,8 +11,8 @@ from agentq.agents.claude import Claude
 from agentq.agents.codex import Codex
 from agentq.agents.gemini import ASKED, Gemini
 from agentq.agents.opencode import Opencode
-from agentq.contracts.agent import Agent, Denied, Done, Exit, Limited, Outcome, Spent
-from agentq.core.task import Amounts, Memo
+from agentq.contracts.agent import Agent, AttemptOutcome, Denied, Done, Exit, Limited, Spent
+from agentq.core.task import TaskDetails, Usage
 from tests.agents.jobs import NOW, SECOND, a_job, captured, play, still
 from tests.core.building import claimed
 
@@ -39,8 +39,8 @@ def test_claude_is_started_with_the_roles_words_before_its_own() -> None:
 
 def test_claude_is_told_what_is_left_of_the_budget() -> None:
     """It tells its cost at the end only, so only it can stop itself in time."""
-    task = claimed(budget=Amounts(usd=2.0, turns=20))
-    task = replace(task, memo=Memo(spent=Amounts(usd=0.5, turns=5)))
+    task = claimed(budget=Usage(usd=2.0, turns=20))
+    task = replace(task, details=TaskDetails(spent=Usage(usd=0.5, turns=5)))
     argv = Claude(still).launch(a_job(task=task)).argv
     assert argv[1:5] == ("--max-budget-usd", "1.5", "--max-turns", "15")
     # A conversation that goes on compares with all that it has cost, and so must we.
@@ -53,15 +53,15 @@ def test_claude_is_told_what_is_left_of_the_budget() -> None:
 @pytest.mark.parametrize(
     ("status", "outcome"),
     [
-        (429, Outcome.QUOTA),
-        (529, Outcome.TRANSIENT),
-        (500, Outcome.TRANSIENT),
-        (401, Outcome.INVALID),
-        (403, Outcome.INVALID),
-        (400, Outcome.INVALID),
+        (429, AttemptOutcome.QUOTA),
+        (529, AttemptOutcome.TRANSIENT),
+        (500, AttemptOutcome.TRANSIENT),
+        (401, AttemptOutcome.INVALID),
+        (403, AttemptOutcome.INVALID),
+        (400, AttemptOutcome.INVALID),
     ],
 )
-def test_claude_calls_a_failed_request_a_success(status: int, outcome: Outcome) -> None:
+def test_claude_calls_a_failed_request_a_success(status: int, outcome: AttemptOutcome) -> None:
     told = [result(is_error=True, api_error_status=status, result=f"API Error: {status}")]
     verdict = play(Claude(still), told, FAILED).verdict
     assert verdict.outcome is outcome
@@ -79,10 +79,10 @@ def test_claude_says_when_its_limit_resets() -> None:
     assert played.only(Limited) == [
         Limited(NOW + 7200 * SECOND, "the five hour limit is used up"),
     ]
-    assert played.verdict.outcome is Outcome.QUOTA
+    assert played.verdict.outcome is AttemptOutcome.QUOTA
     assert played.verdict.resets_at == NOW + 7200 * SECOND
     # Killed while it waited for that moment: still the quota.
-    assert play(Claude(still), told[:1], Exit(signal=15)).verdict.outcome is Outcome.QUOTA
+    assert play(Claude(still), told[:1], Exit(signal=15)).verdict.outcome is AttemptOutcome.QUOTA
 
 
 def test_claude_served_from_overage_is_not_limited() -> None:
@@ -90,7 +90,7 @@ def test_claude_served_from_overage_is_not_limited() -> None:
     warned = {"status": "allowed_warning", "utilization": 0.9}
     told = [{"type": "rate_limit_event", "rate_limit_info": each} for each in (info, warned)]
     played = play(Claude(still), [*told, result(result="ok")])
-    assert not played.only(Limited) and played.verdict.outcome is Outcome.COMPLETED
+    assert not played.only(Limited) and played.verdict.outcome is AttemptOutcome.COMPLETED
 
 
 def test_claude_writes_the_reset_time_into_words() -> None:
@@ -100,7 +100,7 @@ def test_claude_writes_the_reset_time_into_words() -> None:
 
 def test_claude_interrupted_exits_with_0_and_has_not_succeeded() -> None:
     verdict = play(Claude(still), captured("claude_happy.jsonl")[:-1], Exit(0)).verdict
-    assert verdict.outcome is Outcome.TRANSIENT
+    assert verdict.outcome is AttemptOutcome.TRANSIENT
     assert "without a result (exit code 0)" in verdict.summary
     # What is known of its turns is not lost with the result.
     assert play(Claude(still), captured("claude_happy.jsonl")[:-1]).cost.turns == 2
@@ -108,7 +108,7 @@ def test_claude_interrupted_exits_with_0_and_has_not_succeeded() -> None:
 
 def test_claude_that_prints_nonsense_and_exits_with_0_has_bad_output() -> None:
     verdict = play(Claude(still), [b"{{{ garbage", b"[object Object]"], Exit(0)).verdict
-    assert verdict.outcome is Outcome.BAD_OUTPUT
+    assert verdict.outcome is AttemptOutcome.BAD_OUTPUT
     assert "cannot be read: 2" in verdict.summary
 
 
@@ -134,7 +134,7 @@ def test_claude_was_denied_a_tool_and_calls_it_a_success() -> None:
         result(result="I could not.", permission_denials=[denial, "odd", {"tool_name": "Write"}]),
     ]
     played = play(Claude(still), told)
-    assert played.verdict.outcome is Outcome.COMPLETED
+    assert played.verdict.outcome is AttemptOutcome.COMPLETED
     assert played.verdict.denials == ("Bash: rm -rf x", "a tool", "Write")
     assert Denied("Bash: rm -rf x") in played.heard
 
@@ -143,19 +143,19 @@ def test_claude_gives_a_structured_answer() -> None:
     told = [result(result="{}", structured_output={"files": ["a", "b"]})]
     assert play(Claude(still), told).verdict.structured == {"files": ["a", "b"]}
     failed = [result(is_error=True, subtype="error_max_structured_output_retries", errors=["no"])]
-    assert play(Claude(still), failed, FAILED).verdict.outcome is Outcome.BAD_OUTPUT
+    assert play(Claude(still), failed, FAILED).verdict.outcome is AttemptOutcome.BAD_OUTPUT
 
 
 def test_claude_refuses() -> None:
     told = [result(is_error=True, stop_reason="refusal", result="I will not do that.")]
     verdict = play(Claude(still), told, FAILED).verdict
-    assert (verdict.outcome, verdict.summary) == (Outcome.REFUSED, "I will not do that.")
+    assert (verdict.outcome, verdict.summary) == (AttemptOutcome.REFUSED, "I will not do that.")
 
 
 def test_half_a_character_does_not_cost_the_result() -> None:
     line = b'{"type":"result","is_error":false,"result":"cut \\ud83d here \\u0000 and \xff there"}'
     verdict = play(Claude(still), [line]).verdict
-    assert verdict.outcome is Outcome.COMPLETED
+    assert verdict.outcome is AttemptOutcome.COMPLETED
     assert verdict.result.startswith("cut ") and verdict.result.endswith(" there")
 
 
@@ -197,7 +197,7 @@ def test_a_lost_session_is_told_apart(
     agent: Agent, told: list[Any], errors: list[bytes], exit: Exit
 ) -> None:
     resumed = play(agent, told, exit, errors=errors, job=a_job(session="0f-1")).verdict
-    assert resumed.session_unknown and resumed.outcome is Outcome.TRANSIENT
+    assert resumed.session_unknown and resumed.outcome is AttemptOutcome.TRANSIENT
     fresh = play(agent, told, exit, errors=errors, job=a_job()).verdict
     assert not fresh.session_unknown, "there was none to lose"
 
@@ -221,17 +221,21 @@ def test_codex_is_started_in_its_workspace() -> None:
 @pytest.mark.parametrize(
     ("message", "outcome", "seconds"),
     [
-        ("You've hit your usage limit. Try again in 3 days 2 hours.", Outcome.QUOTA, 266_400),
-        ("stream error: rate limit reached, please try again in 11.5s", Outcome.QUOTA, 11.5),
-        ("unexpected status 503 Service Unavailable: overloaded", Outcome.TRANSIENT, 0),
-        ("stream disconnected before completion", Outcome.TRANSIENT, 0),
-        ("unexpected status 401 Unauthorized: Missing bearer", Outcome.INVALID, 0),
-        ("Not logged in. Please run `codex login`.", Outcome.INVALID, 0),
-        ("The model `gpt-9` does not exist.", Outcome.INVALID, 0),
-        ("something nobody ever saw", Outcome.TRANSIENT, 0),
+        (
+            "You've hit your usage limit. Try again in 3 days 2 hours.",
+            AttemptOutcome.QUOTA,
+            266_400,
+        ),
+        ("stream error: rate limit reached, please try again in 11.5s", AttemptOutcome.QUOTA, 11.5),
+        ("unexpected status 503 Service Unavailable: overloaded", AttemptOutcome.TRANSIENT, 0),
+        ("stream disconnected before completion", AttemptOutcome.TRANSIENT, 0),
+        ("unexpected status 401 Unauthorized: Missing bearer", AttemptOutcome.INVALID, 0),
+        ("Not logged in. Please run `codex login`.", AttemptOutcome.INVALID, 0),
+        ("The model `gpt-9` does not exist.", AttemptOutcome.INVALID, 0),
+        ("something nobody ever saw", AttemptOutcome.TRANSIENT, 0),
     ],
 )
-def test_codex_fails_in_words(message: str, outcome: Outcome, seconds: float) -> None:
+def test_codex_fails_in_words(message: str, outcome: AttemptOutcome, seconds: float) -> None:
     told: list[dict[str, Any]] = [
         {"type": "thread.started", "thread_id": "0f-1"},
         {"type": "error", "message": message},
@@ -250,13 +254,13 @@ def test_codex_got_over_an_error() -> None:
     ]
     job = a_job("codex", "--output-schema", "schema.json")
     verdict = play(Codex(still), told, job=job).verdict
-    assert verdict.outcome is Outcome.COMPLETED and verdict.structured == {"ok": True}
+    assert verdict.outcome is AttemptOutcome.COMPLETED and verdict.structured == {"ok": True}
 
 
 def test_codex_interrupted_says_nothing() -> None:
     told = captured("codex_happy.jsonl")[:-1]
-    assert play(Codex(still), told, Exit(0)).verdict.outcome is Outcome.TRANSIENT
-    assert play(Codex(still), told, Exit(signal=2)).verdict.outcome is Outcome.CRASHED
+    assert play(Codex(still), told, Exit(0)).verdict.outcome is AttemptOutcome.TRANSIENT
+    assert play(Codex(still), told, Exit(signal=2)).verdict.outcome is AttemptOutcome.CRASHED
 
 
 def test_codex_was_not_allowed() -> None:
@@ -290,14 +294,14 @@ def test_gemini_is_started_with_the_prompt_on_its_input() -> None:
 @pytest.mark.parametrize(
     ("code", "outcome"),
     [
-        (1, Outcome.TRANSIENT),
-        (41, Outcome.INVALID),
-        (42, Outcome.INVALID),
-        (53, Outcome.BUDGET),
-        (130, Outcome.CRASHED),
+        (1, AttemptOutcome.TRANSIENT),
+        (41, AttemptOutcome.INVALID),
+        (42, AttemptOutcome.INVALID),
+        (53, AttemptOutcome.BUDGET),
+        (130, AttemptOutcome.CRASHED),
     ],
 )
-def test_gemini_speaks_in_exit_codes(code: int, outcome: Outcome) -> None:
+def test_gemini_speaks_in_exit_codes(code: int, outcome: AttemptOutcome) -> None:
     assert play(Gemini(still), [], Exit(code)).verdict.outcome is outcome
 
 
@@ -305,7 +309,7 @@ def test_gemini_hits_its_quota() -> None:
     message = "You have exhausted your capacity on this model. Your quota will reset after 1h1m1s."
     told = [{"type": "result", "status": "error", "error": {"type": "Quota", "message": message}}]
     verdict = play(Gemini(still), told, FAILED).verdict
-    assert verdict.outcome is Outcome.QUOTA and verdict.resets_at == NOW + 3661 * SECOND
+    assert verdict.outcome is AttemptOutcome.QUOTA and verdict.resets_at == NOW + 3661 * SECOND
 
 
 def test_gemini_says_its_answer_in_pieces() -> None:
@@ -330,7 +334,7 @@ def test_gemini_says_its_answer_in_pieces() -> None:
     played = play(Gemini(still), told)
     assert played.verdict.result == "All is well."
     assert played.verdict.denials == ("Tool execution denied by policy.",)
-    assert played.cost == Amounts(tokens=9, turns=2)
+    assert played.cost == Usage(tokens=9, turns=2)
 
 
 # -- opencode --------------------------------------------------------------------------------------
@@ -348,10 +352,10 @@ def test_opencode_exits_with_0_whatever_happened() -> None:
     data = {"message": "Rate limited", "statusCode": 429, "responseHeaders": {"retry-after": "90"}}
     error = {"type": "error", "sessionID": "ses_1", "error": {"name": "APIError", "data": data}}
     verdict = play(Opencode(still), [*captured("opencode_happy.jsonl"), error], Exit(0)).verdict
-    assert verdict.outcome is Outcome.QUOTA and verdict.resets_at == NOW + 90 * SECOND
+    assert verdict.outcome is AttemptOutcome.QUOTA and verdict.resets_at == NOW + 90 * SECOND
     # An error that it got over is none.
     fine = play(Opencode(still), [error, *captured("opencode_happy.jsonl")], Exit(0)).verdict
-    assert fine.outcome is Outcome.COMPLETED
+    assert fine.outcome is AttemptOutcome.COMPLETED
 
 
 def test_opencode_rejects_what_needs_a_permission() -> None:
@@ -367,7 +371,7 @@ def test_opencode_rejects_what_needs_a_permission() -> None:
 def test_opencode_adds_up_its_steps() -> None:
     tokens = {"input": 10, "output": 5, "reasoning": 1, "cache": {"read": 100, "write": 4}}
     step = {"type": "step_finish", "part": {"cost": 0.25, "tokens": tokens, "reason": "tool-calls"}}
-    assert play(Opencode(still), [step, step]).cost == Amounts(usd=0.5, tokens=240, turns=2)
+    assert play(Opencode(still), [step, step]).cost == Usage(usd=0.5, tokens=240, turns=2)
 
 
 def test_opencode_was_filtered() -> None:
@@ -376,4 +380,7 @@ def test_opencode_was_filtered() -> None:
         {"type": "step_finish", "part": {"reason": "content-filter"}},
     ]
     verdict = play(Opencode(still), told).verdict
-    assert (verdict.outcome, verdict.summary) == (Outcome.REFUSED, "I cannot help with that.")
+    assert (verdict.outcome, verdict.summary) == (
+        AttemptOutcome.REFUSED,
+        "I cannot help with that.",
+    )

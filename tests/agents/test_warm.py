@@ -15,19 +15,19 @@ from hypothesis import strategies as st
 from agentq.agents.warm import LATE_MAX, MIXED_UP_MAX, Rotation, Warm, WarmListener, attempt_id
 from agentq.contracts.agent import (
     Agent,
+    AgentEvent,
+    AgentMessage,
+    AgentSession,
+    AttemptOutcome,
+    AttemptResult,
     Denied,
     Done,
     Exit,
-    Heard,
     Limited,
-    Outcome,
-    Said,
-    Session,
     Spent,
-    Verdict,
 )
 from agentq.core.errors import Invalid
-from agentq.core.task import Amounts
+from agentq.core.task import Usage
 from tests.agents.conversing import Running, job_in, spent
 
 SERVER = (sys.executable, str(Path(__file__).with_name("warm_server.py")))
@@ -44,7 +44,7 @@ def line(**fields: Any) -> bytes:
     return json.dumps(fields).encode()
 
 
-def heard_from(listener: WarmListener, *lines: bytes) -> list[Heard]:
+def heard_from(listener: WarmListener, *lines: bytes) -> list[AgentEvent]:
     return [heard for each in lines for heard in listener.line(each)]
 
 
@@ -64,12 +64,12 @@ class Warmed:
 
     def serve(
         self, id: str, prompt: str, *, session: str = "", interrupts: bool = False
-    ) -> tuple[list[Heard], Verdict]:
+    ) -> tuple[list[AgentEvent], AttemptResult]:
         job = job_in(self.folder, id=id, prompt=prompt, session=session)
         listener = self.agent.listen(job)
 
-        def at(heard: Heard) -> None:
-            if interrupts and isinstance(heard, Said):
+        def at(heard: AgentEvent) -> None:
+            if interrupts and isinstance(heard, AgentMessage):
                 self.running.write(listener.interrupt() or b"")
 
         self.running.write(self.agent.opening(job))
@@ -85,21 +85,24 @@ def test_one_process_serves_task_after_task(tmp_path: Path) -> None:
     with Warmed(tmp_path) as warm:
         for number in (1, 2, 3):
             heard, verdict = warm.serve(f"task-{number}", "hello\nworld")
-            assert verdict.outcome is Outcome.COMPLETED
+            assert verdict.outcome is AttemptOutcome.COMPLETED
             assert (verdict.summary, verdict.result) == (
                 "Did it.",
                 f"answer {number}: hello\nworld",
             )
-            assert Said(f"task-{number} in {tmp_path}") in heard and Said("half", 50) in heard
-            assert Session(f"session-{warm.running.process.pid}") in heard
-            assert spent(heard) == Amounts(0.25, 100, 1), "totals of the process became differences"
+            assert (
+                AgentMessage(f"task-{number} in {tmp_path}") in heard
+                and AgentMessage("half", 50) in heard
+            )
+            assert AgentSession(f"session-{warm.running.process.pid}") in heard
+            assert spent(heard) == Usage(0.25, 100, 1), "totals of the process became differences"
 
 
 def test_a_crash_during_a_task_is_told_with_its_last_words(tmp_path: Path) -> None:
     with Warmed(tmp_path) as warm:
         warm.serve("task-1", "hello")
         _, verdict = warm.serve("task-2", "crash")
-    assert verdict.outcome is Outcome.CRASHED
+    assert verdict.outcome is AttemptOutcome.CRASHED
     assert "exit code 9" in verdict.summary and "out of memory" in verdict.summary
 
 
@@ -108,22 +111,22 @@ def test_a_late_answer_to_another_task_is_no_answer_to_this_one(tmp_path: Path) 
         warm.serve("task-1", "hello")
         heard, verdict = warm.serve("task-2", "late")
     assert verdict.result == "answer 2: late"
-    assert not any("secret" in each.text for each in heard if isinstance(each, Said))
+    assert not any("secret" in each.text for each in heard if isinstance(each, AgentMessage))
 
 
 def test_a_process_that_mixes_up_its_tasks_ends_as_bad_output(tmp_path: Path) -> None:
     with Warmed(tmp_path) as warm:
         warm.serve("task-1", "hello")
         _, verdict = warm.serve("task-2", "mixed-up")
-    assert verdict.outcome is Outcome.BAD_OUTPUT
+    assert verdict.outcome is AttemptOutcome.BAD_OUTPUT
     assert "mixes up its tasks" in verdict.summary
 
 
 def test_a_task_can_be_cancelled_and_the_process_goes_on(tmp_path: Path) -> None:
     with Warmed(tmp_path) as warm:
         _, verdict = warm.serve("task-1", "wait", interrupts=True)
-        assert (verdict.outcome, verdict.summary) == (Outcome.CANCELLED, "stopped")
-        assert warm.serve("task-2", "hello")[1].outcome is Outcome.COMPLETED
+        assert (verdict.outcome, verdict.summary) == (AttemptOutcome.CANCELLED, "stopped")
+        assert warm.serve("task-2", "hello")[1].outcome is AttemptOutcome.COMPLETED
 
 
 SCRIPT = """
@@ -142,13 +145,13 @@ def test_the_stand_in_is_understood(tmp_path: Path) -> None:
     words = ("-m", "agentq.testing.fake_agent", "warm", "--script", str(tmp_path / "script.yaml"))
     with Warmed(tmp_path, (sys.executable, *words)) as warm:
         heard, verdict = warm.serve("task-1", "work")
-        assert (verdict.outcome, verdict.result) == (Outcome.COMPLETED, "Yes.")
-        assert Said("Here.") in heard and spent(heard) == Amounts(0.5, 7, 1)
-        assert warm.serve("task-2", "refuse")[1].outcome is Outcome.REFUSED
-        assert warm.serve("task-3", "quota")[1].outcome is Outcome.QUOTA
+        assert (verdict.outcome, verdict.result) == (AttemptOutcome.COMPLETED, "Yes.")
+        assert AgentMessage("Here.") in heard and spent(heard) == Usage(0.5, 7, 1)
+        assert warm.serve("task-2", "refuse")[1].outcome is AttemptOutcome.REFUSED
+        assert warm.serve("task-3", "quota")[1].outcome is AttemptOutcome.QUOTA
         assert warm.serve("task-4", "permission")[1].denials == ("climb",)
         assert warm.serve("task-5", "session", session="s-1")[1].session_unknown
-        assert warm.serve("task-6", "crash")[1].outcome is Outcome.CRASHED
+        assert warm.serve("task-6", "crash")[1].outcome is AttemptOutcome.CRASHED
 
 
 # -- what lines mean -------------------------------------------------------------------------------
@@ -172,8 +175,10 @@ def test_another_attempt_has_another_name(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("outcome", [each for each in Outcome if each is not Outcome.COMPLETED])
-def test_an_error_names_its_outcome(outcome: Outcome) -> None:
+@pytest.mark.parametrize(
+    "outcome", [each for each in AttemptOutcome if each is not AttemptOutcome.COMPLETED]
+)
+def test_an_error_names_its_outcome(outcome: AttemptOutcome) -> None:
     listener, ours = listening()
     assert heard_from(
         listener, line(type="error", id=ours, **{"class": outcome.value}, message="no luck")
@@ -184,9 +189,13 @@ def test_an_error_names_its_outcome(outcome: Outcome) -> None:
 
 @pytest.mark.parametrize(
     ("named", "outcome"),
-    [("completed", Outcome.BAD_OUTPUT), ("odd", Outcome.TRANSIENT), (None, Outcome.TRANSIENT)],
+    [
+        ("completed", AttemptOutcome.BAD_OUTPUT),
+        ("odd", AttemptOutcome.TRANSIENT),
+        (None, AttemptOutcome.TRANSIENT),
+    ],
 )
-def test_an_error_of_no_class_is_no_success(named: str | None, outcome: Outcome) -> None:
+def test_an_error_of_no_class_is_no_success(named: str | None, outcome: AttemptOutcome) -> None:
     listener, ours = listening()
     heard_from(listener, line(type="error", id=ours, **{"class": named}))
     assert listener.verdict(Exit()).outcome is outcome
@@ -200,13 +209,13 @@ def test_a_limit_gives_the_moment_at_which_it_ends() -> None:
     ) == [Limited(at, "5 h limit")]
     heard_from(listener, line(type="error", id=ours, **{"class": "quota"}, message="later"))
     verdict = listener.verdict(Exit())
-    assert (verdict.outcome, verdict.resets_at) == (Outcome.QUOTA, at)
+    assert (verdict.outcome, verdict.resets_at) == (AttemptOutcome.QUOTA, at)
 
 
 def test_a_limit_without_an_answer_is_quota_too() -> None:
     listener, ours = listening()
     heard_from(listener, line(type="limited", id=ours, reason="empty"))
-    assert listener.verdict(Exit(code=1)).outcome is Outcome.QUOTA
+    assert listener.verdict(Exit(code=1)).outcome is AttemptOutcome.QUOTA
 
 
 def test_a_lost_session_is_said() -> None:
@@ -224,7 +233,7 @@ def test_a_result_may_be_json() -> None:
         b'{"type": "done", "id": "%s", "result": {"a": ["\\ud800\\u0000"]}}' % ours.encode(),
     )
     verdict = listener.verdict(Exit())
-    assert verdict.outcome is Outcome.COMPLETED
+    assert verdict.outcome is AttemptOutcome.COMPLETED
     assert verdict.structured == json.loads(verdict.result) == {"a": ["?\ufffd"]}
 
 
@@ -248,7 +257,7 @@ def test_an_answer_without_an_id_ends_the_attempt_at_once() -> None:
     listener, _ = listening()
     assert heard_from(listener, line(type="done", result="whose?")) == [Done()]
     verdict = listener.verdict(Exit())
-    assert verdict.outcome is Outcome.BAD_OUTPUT and '"id"' in verdict.summary
+    assert verdict.outcome is AttemptOutcome.BAD_OUTPUT and '"id"' in verdict.summary
 
 
 def test_how_many_lines_of_others_are_forgiven() -> None:
@@ -272,11 +281,11 @@ def test_what_a_process_spent_on_another_task_is_not_charged_here(tmp_path: Path
         line(type="spent", id=attempt_id(job), total=True, usd=1.5, tokens=15),
         line(type="spent", id=attempt_id(job), usd=0.25, tokens=1),
     )
-    assert heard == [Spent(Amounts(0.5, 5)), Spent(Amounts(0.25, 1))]
+    assert heard == [Spent(Usage(0.5, 5)), Spent(Usage(0.25, 1))]
     listener = agent.listen(job)
     agent.launch(job)
     assert heard_from(listener, line(type="spent", id=attempt_id(job), total=True, usd=0.1)) == [
-        Spent(Amounts(0.1))
+        Spent(Usage(0.1))
     ], "a new process counts from nothing"
 
 
@@ -320,11 +329,15 @@ def test_absurd_nesting_is_survived(depth: int) -> None:
     heard_from(listener, nested[:depth], b'{"type":' * depth)
     heard_from(listener, b'{"type": "done", "id": "%s", "result": %s}' % (ours.encode(), nested))
     verdict = listener.verdict(Exit())
-    assert verdict.outcome in {Outcome.COMPLETED, Outcome.BAD_OUTPUT, Outcome.CRASHED}
-    assert verdict.outcome is Outcome.COMPLETED or depth > 50
+    assert verdict.outcome in {
+        AttemptOutcome.COMPLETED,
+        AttemptOutcome.BAD_OUTPUT,
+        AttemptOutcome.CRASHED,
+    }
+    assert verdict.outcome is AttemptOutcome.COMPLETED or depth > 50
 
 
-def test_a_talker_fills_no_memory() -> None:
+def test_a_noisy_agent_fills_no_memory() -> None:
     listener, ours = listening()
     chatter = [
         line(type="said", id=ours, text="x" * 5000),

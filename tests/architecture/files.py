@@ -1,4 +1,4 @@
-"""The files of this repository, read once, for the tests that hold them to the house rules."""
+"""The files of this repository, read once, for the tests that hold them to the source rules."""
 
 from __future__ import annotations
 

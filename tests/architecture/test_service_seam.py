@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from tests.architecture.files import python_files
-from tests.architecture.test_house_rules import assert_none
+from tests.architecture.test_source_rules import assert_none
 
 #: Packages that speak to `contracts.service` and to nothing below it.
 ABOVE = ("src/agentq/cli", "src/agentq/daemon", "src/agentq/worker", "src/agentq/client")

@@ -84,7 +84,7 @@ def work(address: str, name: str, rounds: int, seed: int) -> int:
         held = ledger.claim("worker", chance.randrange(1, 10), name)
         ledger.heartbeat([Lease(each.key, each.task.epoch, 5000) for each in held])
         done = [each for each in held if chance.random() < 0.7]
-        ledger.tell_many([(each.key, Report(each.task.epoch, "done")) for each in done])
+        ledger.apply_many([(each.key, Report(each.task.epoch, "done")) for each in done])
         for each in held:
             if each not in done:
                 ledger.release(each.key, each.task.epoch)

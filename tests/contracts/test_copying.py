@@ -26,7 +26,7 @@ from agentq.contracts.store import (
     Tx,
 )
 from agentq.core.errors import Conflict, Unavailable
-from agentq.ledger.leader_leases import Terms
+from agentq.ledger.leader_leases import LeaderLeases
 from agentq.stores.transfer.base import open_copy
 from agentq.stores.transfer.postgres import PostgresCopy
 from tests.contracts.conftest import open_store
@@ -219,7 +219,7 @@ class TestTheFence:
             lambda: store.write(lambda tx: tx.ack_effects([1])),
             lambda: store.write(lambda tx: tx.forget(2**60, 0)),
             lambda: store.write(lambda tx: tx.delete([key])),
-            lambda: Terms(store).hold(["prune"], "ada", 1000),
+            lambda: LeaderLeases(store).hold(["prune"], "ada", 1000),
         ]
         for write in writes:
             with pytest.raises(Unavailable, match="being moved to the new one"):
@@ -232,7 +232,7 @@ class TestTheFence:
             add(store, "late")
         assert source.copy.lift_fence(MOVED)
         assert add(store, "late")
-        assert Terms(store).hold(["prune"], "ada", 1000)["prune"].holder == "ada"
+        assert LeaderLeases(store).hold(["prune"], "ada", 1000)["prune"].holder == "ada"
 
     def test_leaves_no_event_without_its_place(self, source: End, target: End) -> None:
         """Nobody has followed the log: what is moved is whole all the same."""

@@ -15,9 +15,9 @@ import pytest
 
 from agentq.contracts.delivery import Hint, Inbox, Message
 from agentq.contracts.doorbell import Doorbell, holder_topic, role_topic
-from agentq.delivery.local.doorbell import SocketBell
-from agentq.delivery.local.inbox import BellInbox
-from agentq.delivery.postgres.notify import NotifyBell
+from agentq.delivery.local.doorbell import SocketDoorbell
+from agentq.delivery.local.inbox import DoorbellInbox
+from agentq.delivery.postgres.notify import NotifyDoorbell
 from agentq.delivery.rabbitmq import RabbitInbox, RabbitPublisher, declare
 from tests.servers.rabbitmq import RabbitServer
 
@@ -50,23 +50,23 @@ def post(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Post]:
             made, close = _by_broker(opened.enter_context(server.fresh_host()))
         elif request.param == "notify":
             url = request.getfixturevalue("fresh_postgres_url")
-            made, close = _by_bell("notify", NotifyBell(url))
+            made, close = _by_doorbell("notify", NotifyDoorbell(url))
         else:
-            made, close = _by_bell("socket", SocketBell(tmp_path / "bells"))
+            made, close = _by_doorbell("socket", SocketDoorbell(tmp_path / "bells"))
         opened.callback(close)
         yield made
         for inbox in made.inboxes:
             inbox.close()
 
 
-def _by_bell(name: str, bell: Doorbell) -> tuple[Post, Callable[[], None]]:
+def _by_doorbell(name: str, doorbell: Doorbell) -> tuple[Post, Callable[[], None]]:
     post = Post(
         name,
-        lambda role, holder: BellInbox(bell, role, holder),
-        lambda role, _task_id: bell.ring([role_topic(role)]),
-        lambda holder: bell.ring([holder_topic(holder)]),
+        lambda role, holder: DoorbellInbox(doorbell, role, holder),
+        lambda role, _task_id: doorbell.ring([role_topic(role)]),
+        lambda holder: doorbell.ring([holder_topic(holder)]),
     )
-    return post, bell.close
+    return post, doorbell.close
 
 
 def _by_broker(url: str) -> tuple[Post, Callable[[], None]]:
@@ -93,7 +93,7 @@ def test_silence_is_nothing_after_the_timeout(post: Post) -> None:
     assert time.monotonic() - started >= 0.19
     assert inbox.take(3, 0) == []
     assert inbox.take(3, -1) == []
-    assert not inbox.stirred
+    assert not inbox.control_received
 
 
 def test_what_is_said_before_the_wait_is_not_lost(post: Post) -> None:
@@ -150,7 +150,7 @@ def test_other_roles_and_holders_are_not_heard(post: Post) -> None:
     post.announce(f"{ROLE}-2", "task-1")
     post.stop(f"{HOLDER}0")
     assert inbox.take(5, 0.2) == []
-    assert not inbox.stirred
+    assert not inbox.control_received
 
 
 def test_a_word_for_the_holder_wakes_it(post: Post) -> None:
@@ -159,7 +159,7 @@ def test_a_word_for_the_holder_wakes_it(post: Post) -> None:
     started = time.monotonic()
     inbox.take(1, 30)
     assert time.monotonic() - started < 10
-    assert [inbox.stirred, inbox.stirred] == [True, False], "it is said once"
+    assert [inbox.control_received, inbox.control_received] == [True, False], "it is said once"
     assert inbox.take(1, 0.05) == []
 
 
@@ -167,10 +167,10 @@ def test_who_has_no_slot_takes_no_hint_and_still_hears(post: Post) -> None:
     inbox = post.inbox()
     post.announce(ROLE, "task-1")
     assert inbox.take(0, 0.2) == []
-    assert inbox.stirred in (True, False)
+    assert inbox.control_received in (True, False)
     post.stop(HOLDER)
     assert inbox.take(0, 30) == []
-    assert inbox.stirred
+    assert inbox.control_received
 
 
 def test_never_more_than_asked_for(post: Post) -> None:
@@ -229,4 +229,4 @@ def test_a_word_that_nobody_reads_ends_one_wait_only(post: Post) -> None:
     started = time.monotonic()
     inbox.take(0, 0.2)
     assert time.monotonic() - started >= 0.19
-    assert inbox.stirred
+    assert inbox.control_received

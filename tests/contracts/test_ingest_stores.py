@@ -6,11 +6,11 @@ import json
 import threading
 from typing import Any
 
-from agentq.contracts.inbound_messages import Incoming, Outcome
+from agentq.contracts.inbound_messages import Incoming, IntakeStatus
 from agentq.contracts.store import Store
 from agentq.core.limits import RoleLimits
 from agentq.core.states import State
-from agentq.core.task import Amounts, Spec
+from agentq.core.task import Spec, Usage
 from agentq.ledger.ingest import ingest
 from agentq.ledger.ledger import Ledger
 from tests.contracts.conftest import Backend
@@ -27,7 +27,7 @@ def ledger_on(store: Store) -> Ledger:
 
 
 def problems(ledger: Ledger) -> list[object]:
-    return [problem for _, found in ledger.views.verify() for problem in found]
+    return [problem for _, found in ledger.queries.verify() for problem in found]
 
 
 def test_one_batch_of_everything(store: Store, clock: Clock) -> None:
@@ -38,7 +38,7 @@ def test_one_batch_of_everything(store: Store, clock: Clock) -> None:
             Spec("b", "worker", resources=("db",)),
             Spec("c", "worker", resources=("db",)),
             Spec("d", "worker", after=("a",)),
-            Spec("e", "worker", budget=Amounts(usd=1)),
+            Spec("e", "worker", budget=Usage(usd=1)),
         ]
     )
     ledger.set_limits("worker", RoleLimits(max_running=2))
@@ -59,17 +59,17 @@ def test_one_batch_of_everything(store: Store, clock: Clock) -> None:
             said("started", "c", 11),
         ],
     )
-    accepted, refused = Outcome.ACCEPTED, Outcome.REFUSED
+    accepted, refused = IntakeStatus.ACCEPTED, IntakeStatus.REFUSED
     assert [verdict.outcome for verdict in verdicts] == [
         accepted, accepted, refused, accepted, accepted, accepted, accepted, refused,
-        Outcome.DUPLICATE, accepted, accepted, accepted,
+        IntakeStatus.DUPLICATE, accepted, accepted, accepted,
     ]  # fmt: skip
     assert [json.loads(verdicts[n].answer)["code"] for n in (2, 7, 8)] == [
         "limit",
         "limit",
         "stale",
     ]
-    tasks = ledger.views.by_id(list("abcde"))
+    tasks = ledger.queries.by_id(list("abcde"))
     assert {name: task.state for name, task in tasks.items()} == {
         "a": State.COMPLETE, "b": State.FAILED, "c": State.IN_PROGRESS, "d": State.READY,
         "e": State.BLOCKED,
@@ -88,10 +88,10 @@ def test_a_renewed_lease_outlives_what_is_saved_beside_it(store: Store, clock: C
     )
     clock.now += 90_000
     ledger.tick()
-    assert ledger.views.find("a")[1].state is State.IN_PROGRESS
+    assert ledger.queries.find("a")[1].state is State.IN_PROGRESS
     clock.now += 20_000
     ledger.tick()
-    assert ledger.views.find("a")[1].state is State.READY
+    assert ledger.queries.find("a")[1].state is State.READY
 
 
 def test_many_who_take_in_the_same_messages_take_each_once(shared: Backend) -> None:
@@ -102,7 +102,7 @@ def test_many_who_take_in_the_same_messages_take_each_once(shared: Backend) -> N
     starts = [said("started", f"task-{n}", n) for n in range(count)]
     ends = [said("completed", f"task-{n}", count + n, summary="done") for n in range(count)]
     ledgers = [first, ledger_on(shared.open()), ledger_on(shared.open())]
-    taken: list[Outcome] = []
+    taken: list[IntakeStatus] = []
     begin = threading.Barrier(len(ledgers))
 
     def take_all(ledger: Ledger, turn: int) -> None:
@@ -123,9 +123,11 @@ def test_many_who_take_in_the_same_messages_take_each_once(shared: Backend) -> N
         thread.join(60)
         assert not thread.is_alive()
     # then each is taken once, and the others are copies.
-    assert taken.count(Outcome.ACCEPTED) == 2 * count
-    assert taken.count(Outcome.DUPLICATE) == 4 * count
+    assert taken.count(IntakeStatus.ACCEPTED) == 2 * count
+    assert taken.count(IntakeStatus.DUPLICATE) == 4 * count
     for n in range(count):
-        kinds = [each.event.kind for each in first.views.history(first.views.find(f"task-{n}")[0])]
+        kinds = [
+            each.event.kind for each in first.queries.history(first.queries.find(f"task-{n}")[0])
+        ]
         assert kinds == ["submitted", "claimed", "completed"]
     assert problems(first) == []

@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, Phase, given, note, settings
 from agentq.core.effects import LANES
 from agentq.core.limits import RoleLimits
 from agentq.core.states import State
-from agentq.core.task import Amounts, ExpectedOutput, OnDependencyFailure, Priority, Spec, Task
+from agentq.core.task import ExpectedOutput, OnDependencyFailure, Priority, Spec, Task, Usage
 from agentq.core.triggers import (
     Comment,
     Fail,
@@ -45,7 +45,7 @@ ROLES = ("build", "Review")
 PEOPLE = ("lead", "coordinator", "ada")
 TEXTS = ("", "done", "no\nwords — ñ 🦊", "x" * 300)
 RESOURCES = ("gpu", "db")
-COSTS = (Amounts(), Amounts(), Amounts(usd=0.5), Amounts(tokens=100))
+COSTS = (Usage(), Usage(), Usage(usd=0.5), Usage(tokens=100))
 
 EMPTY_LEDGER = """
 SET search_path = agentq;
@@ -99,8 +99,8 @@ def draw_spec(chance: random.Random, depth: int = 1) -> Spec:
         requires_approval=often(0.15),
         approval_timeout_seconds=50 if often(0.2) else 0,
         review=often(0.25),
-        budget=chance.choice((Amounts(usd=2.0), Amounts(1.0, 150))) if often(0.2) else Amounts(),
-        tree_budget=Amounts(usd=1.5) if often(0.2) else Amounts(),
+        budget=chance.choice((Usage(usd=2.0), Usage(1.0, 150))) if often(0.2) else Usage(),
+        tree_budget=Usage(usd=1.5) if often(0.2) else Usage(),
         parent=chance.choice(IDS) if often(0.4) else "",
         reply_to="results.lead" if often(0.2) else "",
         labels={"area": "db"} if often(0.2) else {},
@@ -135,7 +135,7 @@ class History:
         kinds: list[Callable[[random.Random], None]] = [self.submit, self.submit_plain]
         weights = [10, 4]
         if self.tasks:
-            kinds += [self.live, self.anything, self.claim, self.tell_many, self.heartbeat,
+            kinds += [self.live, self.anything, self.claim, self.apply_many, self.heartbeat,
                       self.submit_again, self.submit_a_taken_id, self.time_passes, self.set_lanes,
                       self.relay, self.set_limits, self.prune, self.circuit,
                       self.raise_tree]  # fmt: skip
@@ -204,7 +204,7 @@ class History:
         epoch = task.epoch + move.offset
         self.twins.both(lambda side: action(side, task, epoch, move))
 
-    def tell_many(self, chance: random.Random) -> None:
+    def apply_many(self, chance: random.Random) -> None:
         items: list[tuple[str, Trigger]] = []
         for _ in range(chance.randrange(1, 7)):
             task, move = chance.choice(self.tasks), draw_move(chance)
@@ -216,7 +216,7 @@ class History:
                 Comment("ada", "hm"),
             )
             items.append((task.id, chance.choice(made)))
-        self.twins.both(lambda side: side.tell_many(items))
+        self.twins.both(lambda side: side.apply_many(items))
 
     def heartbeat(self, chance: random.Random) -> None:
         leases = [
@@ -251,7 +251,7 @@ class History:
     def set_limits(self, chance: random.Random) -> None:
         limits = RoleLimits(chance.choice((0, 0, 2, 3)), chance.choice((0, 0, 1)),
                             chance.random() < 0.1,
-                            chance.choice((Amounts(), Amounts(), Amounts(usd=3.0))))  # fmt: skip
+                            chance.choice((Usage(), Usage(), Usage(usd=3.0))))  # fmt: skip
         role = chance.choice(ROLES)
         self.twins.both(lambda side: side.ledger.set_limits(role, limits))
 
@@ -269,7 +269,7 @@ class History:
     def raise_tree(self, chance: random.Random) -> None:
         task = chance.choice(self.tasks)
         self.twins.both(
-            lambda side: side.ledger.raise_tree(side.key(task.id), "ada", Amounts(usd=0.5))
+            lambda side: side.ledger.raise_tree(side.key(task.id), "ada", Usage(usd=0.5))
         )
 
     def prune(self, chance: random.Random) -> None:

@@ -15,7 +15,7 @@ from agentq.client.queue import Queue
 from agentq.core.states import State
 from agentq.settings import Settings
 from agentq.stores.sqlite.clock import CONFIRM_MS, STALE_MS, AgreedClock, ledger_clock
-from agentq.wiring import Installation
+from agentq.wiring import WiredInstallation
 
 HOUR_MS = 3600 * 1000
 NOON = 1_800_000_000_000
@@ -170,7 +170,9 @@ def test_a_process_with_a_clock_hours_ahead_ends_no_live_lease(
 ) -> None:
     url = f"sqlite:///{tmp_path}/ledger.db"
     with Queue(
-        installation=Installation(Settings(url, str(tmp_path / "files"), "the test"), create=True)
+        installation=WiredInstallation(
+            Settings(url, str(tmp_path / "files"), "the test"), create=True
+        )
     ) as queue:
         task = queue.submit("w", "takes a while")
         claim = queue.claim("w", lease=60)

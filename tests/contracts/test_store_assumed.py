@@ -18,10 +18,10 @@ import pytest
 from agentq.contracts.store import IN_PROGRESS, HotRow, Lease, Tx
 from agentq.core.errors import AgentqError, Unavailable
 from agentq.core.states import State
-from agentq.core.task import Amounts, Spec, Task
+from agentq.core.task import Spec, Task, Usage
 from agentq.core.triggers import FailureKind, Report
 from agentq.ledger.ledger import Ledger
-from agentq.stores.postgres.pipeline import Call, Lost, Wire
+from agentq.stores.postgres.pipeline import Call, Lost, PipelineConnection
 from agentq.stores.postgres.store import PostgresStore
 from agentq.stores.postgres.transaction import Assumed, PostgresTx
 from tests.contracts.conftest import Backend
@@ -42,13 +42,15 @@ def backend(fresh_postgres_url: str) -> Iterator[Backend]:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The statements of every exchange with the server."""
     seen: list[list[str]] = []
-    exchange = Wire.exchange
+    exchange = PipelineConnection.exchange
 
-    def watching(wire: Wire, calls: Sequence[Call], ahead: Sequence[Call] = ()) -> list[list[Any]]:
+    def watching(
+        wire: PipelineConnection, calls: Sequence[Call], ahead: Sequence[Call] = ()
+    ) -> list[list[Any]]:
         seen.append(named(calls))
         return exchange(wire, calls, ahead)
 
-    monkeypatch.setattr(Wire, "exchange", watching)
+    monkeypatch.setattr(PipelineConnection, "exchange", watching)
     return seen
 
 
@@ -149,12 +151,12 @@ MEDDLING: list[Callable[[Scene], None]] = [
 
 SAYING: dict[str, Callable[[Ledger, int], object]] = {
     "report": lambda ledger, key: ledger.report(key, Report(1, "done")),
-    "report twice": lambda ledger, key: ledger.tell_many([(key, Report(1, "done"))] * 2),
-    "turn over": lambda ledger, key: ledger.turn_over(
+    "report twice": lambda ledger, key: ledger.apply_many([(key, Report(1, "done"))] * 2),
+    "turn over": lambda ledger, key: ledger.complete_and_claim(
         [(key, Report(1, "done"))], "nobody", 1, "ann"
     )[0],
     "progress": lambda ledger, key: ledger.progress(key, 1, 50, "half"),
-    "spend": lambda ledger, key: ledger.spend(key, 1, Amounts(usd=0.5)),
+    "spend": lambda ledger, key: ledger.spend(key, 1, Usage(usd=0.5)),
     "fail": lambda ledger, key: ledger.fail(key, 1, "no"),
     "block": lambda ledger, key: ledger.block(key, 1, "what?"),
     "release": lambda ledger, key: ledger.release(key, 1),
@@ -183,10 +185,10 @@ def outcome(scene: Scene, ledger: Ledger, saying: str) -> list[object]:
         else (type(each).__name__, each.code) if isinstance(each, AgentqError) else each
         for each in answers
     ]  # fmt: skip
-    views = scene.theirs.views
-    history = [(e.event.version, e.event.kind, e.event.at) for e in views.history(scene.key)]
+    queries = scene.theirs.queries
+    history = [(e.event.version, e.event.kind, e.event.at) for e in queries.history(scene.key)]
     names = (scene.name, f"{scene.name}-child", f"{scene.name}-second")
-    there = views.by_id(list(names))
+    there = queries.by_id(list(names))
     left = [
         (name.removeprefix(scene.name), task.state, task.version, task.epoch, task.wake_at,
          task.holder)
@@ -213,7 +215,7 @@ class TestNothingIsDecidedOnWhatIsNotSo:
                 meddle(scene)
                 outcomes.append(outcome(scene, ledger, saying))
             assert outcomes[0] == outcomes[1], saying
-        proof = theirs.views.verify()
+        proof = theirs.queries.verify()
         assert [problem for _, page in proof for problem in page] == []
 
     def test_a_refusal_is_decided_anew(self, backend: Backend) -> None:
@@ -238,7 +240,7 @@ class TestNothingIsDecidedOnWhatIsNotSo:
             meddle(scene)
             scene.ours.report(scene.key, Report(1, "done"))
             children = [f"{scene.name}-child", f"{scene.name}-second"]
-            states = {task.state for task in scene.ours.views.by_id(children).values()}
+            states = {task.state for task in scene.ours.queries.by_id(children).values()}
             assert states == {State.READY}
 
 
@@ -346,7 +348,7 @@ class TestWithOthersAtTheSameMoment:
             go.set()
             assert report.result(30).state is State.COMPLETE
             submitter.join(30)
-        there = scene.ours.views.by_id(["late", "parent-child"])
+        there = scene.ours.queries.by_id(["late", "parent-child"])
         assert {task.state for task in there.values()} == {State.READY}
 
     def test_dependents_are_added_while_parents_are_reported(
@@ -384,7 +386,7 @@ class TestWithOthersAtTheSameMoment:
         children = [
             task
             for kind in ("one", "two", "early")
-            for task in ours.views.by_id([f"{kind}-{n}" for n in range(rounds)]).values()
+            for task in ours.queries.by_id([f"{kind}-{n}" for n in range(rounds)]).values()
         ]
         assert len(children) == 2 * rounds + rounds // 2
         assert {task.state for task in children} == {State.READY}, "nobody waits for ever"
@@ -396,11 +398,11 @@ class TestAnUnansweredCommit:
         self, backend: Backend, monkeypatch: pytest.MonkeyPatch, applied: bool
     ) -> None:
         scene = Scene.begin(backend, "task")
-        exchange = Wire.exchange
+        exchange = PipelineConnection.exchange
         broken: list[list[str]] = []
 
         def breaking(
-            wire: Wire, calls: Sequence[Call], ahead: Sequence[Call] = ()
+            wire: PipelineConnection, calls: Sequence[Call], ahead: Sequence[Call] = ()
         ) -> list[list[Any]]:
             if broken or "save" not in named(calls):
                 return exchange(wire, calls, ahead)
@@ -410,7 +412,7 @@ class TestAnUnansweredCommit:
             wire.close()
             raise Lost("the line went dead")
 
-        monkeypatch.setattr(Wire, "exchange", breaking)
+        monkeypatch.setattr(PipelineConnection, "exchange", breaking)
         assert scene.ours.report(scene.key, Report(1, "done")).state is State.COMPLETE
         assert broken == [["save"]], "nothing was locked before"
         assert [e.event.version for e in log(scene.ours.store)] == [1, 2, 3]
@@ -422,11 +424,11 @@ class TestAnUnansweredCommit:
         store = PostgresStore(fresh_postgres_url, create=True, patience_seconds=0.2)
         key = add(store, "a")["a"]
         move(store, [key], IN_PROGRESS, holder="w", wake_at=9)
-        exchange = Wire.exchange
+        exchange = PipelineConnection.exchange
         runs: list[int] = []
 
         def breaking(
-            wire: Wire, calls: Sequence[Call], ahead: Sequence[Call] = ()
+            wire: PipelineConnection, calls: Sequence[Call], ahead: Sequence[Call] = ()
         ) -> list[list[Any]]:
             if "save" in named(calls):
                 exchange(wire, calls)
@@ -440,7 +442,7 @@ class TestAnUnansweredCommit:
             runs.append(row.version)
             tx.save(stepped(moved(row, IN_PROGRESS, holder="w", wake_at=99)))
 
-        monkeypatch.setattr(Wire, "exchange", breaking)
+        monkeypatch.setattr(PipelineConnection, "exchange", breaking)
         with pytest.raises(Unavailable, match="unknown") as unsure:
             store.write(change)
         monkeypatch.undo()

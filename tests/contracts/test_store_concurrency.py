@@ -69,7 +69,7 @@ class TestOrder:
         assert len(versions) == submitted
         assert seen == log(store)
         ledger = Ledger(store, lambda: 0.5)
-        assert [problems for _, problems in ledger.views.verify() if problems] == []
+        assert [problems for _, problems in ledger.queries.verify() if problems] == []
 
     def after(self, store: Store, position: int) -> list[LogRow]:
         store.number_events()

@@ -9,7 +9,7 @@ import pytest
 from agentq.contracts.doorbell import TERMS_TOPIC
 from agentq.contracts.store import Changes, LeaseRow, Store, Tx
 from agentq.core.errors import Invalid
-from agentq.ledger.leader_leases import Terms
+from agentq.ledger.leader_leases import LeaderLeases
 from tests.contracts.conftest import Backend
 from tests.contracts.rows import Clock
 
@@ -52,7 +52,7 @@ class TestRows:
 
 class TestTerms:
     def test_the_first_takes_it_and_keeps_it(self, store: Store, clock: Clock) -> None:
-        terms = Terms(store)
+        terms = LeaderLeases(store)
         first = terms.hold(NAMES, "ann", 10_000)
         assert {name: (each.holder, each.number) for name, each in first.items()} == {
             "due": ("ann", 1),
@@ -67,7 +67,7 @@ class TestTerms:
     def test_one_that_ended_goes_to_whoever_asks_with_a_new_number(
         self, store: Store, clock: Clock
     ) -> None:
-        terms = Terms(store)
+        terms = LeaderLeases(store)
         terms.hold(["relay"], "ann", 10_000)
         clock.now += 10_000
         assert terms.standing()["relay"].holder == ""
@@ -80,7 +80,7 @@ class TestTerms:
         assert terms.hold(["relay"], "bob", 10_000)["relay"].number == 3
 
     def test_giving_up_lets_others_have_it_at_once(self, store: Store) -> None:
-        terms = Terms(store)
+        terms = LeaderLeases(store)
         terms.hold(NAMES, "ann", 10_000)
         assert terms.give_up(NAMES, "bob") == []
         assert terms.give_up(NAMES, "ann") == NAMES
@@ -88,7 +88,7 @@ class TestTerms:
         assert terms.give_up(NAMES, "ann") == []
 
     def test_renewing_never_shortens(self, store: Store, clock: Clock) -> None:
-        terms = Terms(store)
+        terms = LeaderLeases(store)
         terms.hold(["due"], "ann", 60_000)
         clock.now += 1000
         assert terms.hold(["due"], "ann", 1000)["due"].left_ms == 59_000
@@ -96,9 +96,9 @@ class TestTerms:
     @pytest.mark.parametrize("length_ms", [0, -1, 99, 3_600_001])
     def test_a_term_has_a_sensible_length(self, store: Store, length_ms: int) -> None:
         with pytest.raises(Invalid, match="to an hour"):
-            Terms(store).hold(["due"], "ann", length_ms)
+            LeaderLeases(store).hold(["due"], "ann", length_ms)
         with pytest.raises(Invalid, match="somebody"):
-            Terms(store).hold(["due"], "", 1000)
+            LeaderLeases(store).hold(["due"], "", 1000)
 
     def test_of_many_at_once_one_gets_it(self, shared: Backend) -> None:
         """On fresh rows, where all of them find none: the hardest moment."""
@@ -107,7 +107,7 @@ class TestTerms:
             name = f"loop-{round_}"
 
             def ask(number: int, name: str = name) -> tuple[str, int]:
-                held = Terms(stores[number]).hold([name], f"holder-{number}", 10_000)[name]
+                held = LeaderLeases(stores[number]).hold([name], f"holder-{number}", 10_000)[name]
                 return held.holder, held.number
 
             with ThreadPoolExecutor(4) as pool:

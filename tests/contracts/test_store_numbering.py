@@ -15,7 +15,7 @@ from agentq.contracts.store import COMPLETE, IN_PROGRESS, Changes, LogRow, Store
 from agentq.core.task import Spec
 from agentq.ledger.ledger import Ledger
 from agentq.stores.postgres import store as postgres
-from agentq.stores.postgres.pipeline import Call, Lost, Wire
+from agentq.stores.postgres.pipeline import Call, Lost, PipelineConnection
 from agentq.stores.postgres.store import PostgresStore
 from agentq.stores.postgres.timeouts import Limits
 from agentq.stores.postgres.transaction import PostgresTx
@@ -107,7 +107,7 @@ class TestManyHands:
         position, events, placed, waiting = tables(backend.address)
         assert (position, placed, waiting) == (events, events, 0)
         assert followers[0].seen == log(backend.open())
-        proof = Ledger(backend.open(), lambda: 0.5).views.verify()
+        proof = Ledger(backend.open(), lambda: 0.5).queries.verify()
         assert [problem for _, page in proof for problem in page] == []
 
     def test_what_others_could_see_comes_before_what_they_write_next(
@@ -219,11 +219,11 @@ class TestAFollowerThatIsKilled:
         store = backend.open()
         keys = add(store, *"abc")
         move(store, keys.values(), COMPLETE)
-        exchange = Wire.exchange
+        exchange = PipelineConnection.exchange
         left: list[tuple[int, int, int, int]] = []
 
         def breaking(
-            wire: Wire, calls: Sequence[Call], ahead: Sequence[Call] = ()
+            wire: PipelineConnection, calls: Sequence[Call], ahead: Sequence[Call] = ()
         ) -> list[list[Any]]:
             if left or not any(b"number_events" in call.statement.title for call in calls):
                 return exchange(wire, calls, ahead)
@@ -235,7 +235,7 @@ class TestAFollowerThatIsKilled:
             assert left[-1] == (done, 6, done, 6 - done)
             raise Lost("the line went dead")
 
-        monkeypatch.setattr(Wire, "exchange", breaking)
+        monkeypatch.setattr(PipelineConnection, "exchange", breaking)
         other = backend.open()
         assert other.number_events() == 6, "it is tried again"
         assert left
@@ -264,10 +264,10 @@ class TestMeanwhile:
     def taken(self, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
         """Set once a numberer has taken events and not committed; it goes on when somebody waits
         for it."""
-        taken, exchange = threading.Event(), Wire.exchange
+        taken, exchange = threading.Event(), PipelineConnection.exchange
 
         def slowly(
-            wire: Wire, calls: Sequence[Call], ahead: Sequence[Call] = ()
+            wire: PipelineConnection, calls: Sequence[Call], ahead: Sequence[Call] = ()
         ) -> list[list[Any]]:
             ours = any(b"number_events" in call.statement.title for call in calls)
             if taken.is_set() or not ours:
@@ -277,7 +277,7 @@ class TestMeanwhile:
             somebody_waits(backend.address)
             return [*rows, *exchange(wire, calls[-1:])]
 
-        monkeypatch.setattr(Wire, "exchange", slowly)
+        monkeypatch.setattr(PipelineConnection, "exchange", slowly)
         return taken
 
     def test_a_task_is_deleted(self, backend: Backend, taken: threading.Event) -> None:

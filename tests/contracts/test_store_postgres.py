@@ -14,7 +14,7 @@ from agentq.core.errors import Invalid, Unavailable
 from agentq.core.task import Spec
 from agentq.ledger.ledger import Ledger
 from agentq.stores.postgres import pool as postgres_pool
-from agentq.stores.postgres.pipeline import Call, Statement, Wire
+from agentq.stores.postgres.pipeline import Call, PipelineConnection, Statement
 from agentq.stores.postgres.pool import Pool
 from agentq.stores.postgres.store import PostgresStore
 from agentq.stores.postgres.transaction import PostgresTx
@@ -232,7 +232,7 @@ class TestBehindAPooler:
         """Every transaction finds a session that knows nothing of the one before."""
         give = Pool.give
 
-        def forgetful(pool: Pool, wire: Wire) -> None:
+        def forgetful(pool: Pool, wire: PipelineConnection) -> None:
             if wire.usable:
                 wire._read_unread()
                 wire._pq.exit_pipeline_mode()

@@ -71,7 +71,7 @@ def test_nothing_acknowledged_is_lost(pair: tuple[PostgresServer, PostgresStandb
     # and everything that was ever acknowledged is there, and proved.
     found = store.read(lambda reader: reader.keys(accepted))
     assert set(found) == set(accepted)
-    assert [problems for _, problems in ledger.views.verify() if problems] == []
+    assert [problems for _, problems in ledger.queries.verify() if problems] == []
     store.close()
 
 

@@ -224,7 +224,7 @@ class TestBehindAPooler:
         for claimed in held:
             ledger.release(claimed.key, 1)
         assert [entry.position for entry in log(store)] == list(range(1, 61))
-        assert [problems for _, problems in ledger.views.verify()] == [[]]
+        assert [problems for _, problems in ledger.queries.verify()] == [[]]
         store.close()
 
     def test_each_transaction_has_its_limits_and_leaves_none_behind(

@@ -15,7 +15,7 @@ from agentq.core.errors import Unavailable
 from agentq.core.task import Spec
 from agentq.core.triggers import Report
 from agentq.ledger.ledger import Ledger
-from agentq.stores.postgres.pipeline import Call, Lost, Statement, Wire
+from agentq.stores.postgres.pipeline import Call, Lost, PipelineConnection, Statement
 from agentq.stores.postgres.store import PostgresStore
 from agentq.stores.postgres.transaction import PostgresTx
 from tests.contracts.postgres_only import run_sql, store
@@ -212,10 +212,10 @@ class TestAnUnansweredCommit:
         self, monkeypatch: pytest.MonkeyPatch, *, applied: bool, times: int = 1
     ) -> list[int]:
         broken: list[int] = []
-        exchange: Exchange = Wire.exchange
+        exchange: Exchange = PipelineConnection.exchange
 
         def breaking(
-            wire: Wire, calls: Sequence[Call], ahead: Sequence[Call] = ()
+            wire: PipelineConnection, calls: Sequence[Call], ahead: Sequence[Call] = ()
         ) -> list[list[Any]]:
             ends = calls[-1].statement.sql == b"COMMIT" and len(calls) > 1
             if not ends or len(broken) >= times:
@@ -226,7 +226,7 @@ class TestAnUnansweredCommit:
             wire.close()
             raise Lost("the line went dead")
 
-        monkeypatch.setattr(Wire, "exchange", breaking)
+        monkeypatch.setattr(PipelineConnection, "exchange", breaking)
         return broken
 
     @pytest.mark.parametrize("applied", [True, False])
@@ -267,10 +267,10 @@ class TestAnUnansweredCommit:
         store = PostgresStore(fresh_postgres_url, patience_seconds=0.3, create=True)
         key = add(store, "a")["a"]
         self.break_commits(monkeypatch, applied=True)
-        exchange = Wire.exchange
+        exchange = PipelineConnection.exchange
 
         def then_gone(
-            wire: Wire, calls: Sequence[Call], ahead: Sequence[Call] = ()
+            wire: PipelineConnection, calls: Sequence[Call], ahead: Sequence[Call] = ()
         ) -> list[list[Any]]:
             try:
                 return exchange(wire, calls, ahead)
@@ -279,7 +279,7 @@ class TestAnUnansweredCommit:
                     postgres_server.halt()
                 raise
 
-        monkeypatch.setattr(Wire, "exchange", then_gone)
+        monkeypatch.setattr(PipelineConnection, "exchange", then_gone)
         try:
             with pytest.raises(Unavailable, match="unknown") as unsure:
                 move(store, [key], COMPLETE)

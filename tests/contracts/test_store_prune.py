@@ -82,7 +82,7 @@ class TestPrunable:
 
 
 def fail(ledger: Ledger, task_id: str) -> int:
-    key = ledger.views.find(task_id)[0]
+    key = ledger.queries.find(task_id)[0]
     held = ledger.claim_task(key, "w")
     ledger.fail(key, held.task.epoch, "no", FailureKind.INVALID)
     return key
@@ -107,7 +107,7 @@ class TestPruning:
         other = Ledger(shared.open(), lambda: 0.5)
         assert other.prune(shared.clock.now + 1, gone.append, limit=3) == 4
         assert gone == names
-        assert other.views.stats().outbox == {}
+        assert other.queries.stats().outbox == {}
 
     def test_a_name_is_taken_for_every_process_until_its_files_are_gone(
         self, shared: Backend
@@ -175,7 +175,7 @@ class TestPruning:
         pruner = Pruner(store, SpecCache(), lambda _: None)
         before = shared.clock.now + 1
         assert store.write(lambda tx: pruner._delete(tx, before, keys)) == 1
-        there = ledger.views.by_id(["a", "b", "c", "d"])
+        there = ledger.queries.by_id(["a", "b", "c", "d"])
         assert {name: task.state for name, task in there.items()} == {
             "a": State.READY, "b": State.FAILED, "c": State.FAILED,
         }  # fmt: skip

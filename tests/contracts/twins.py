@@ -16,11 +16,11 @@ from agentq.contracts.service_values import Wanted
 from agentq.contracts.store import Lease, OutboxRow, Store, TreeRow
 from agentq.core.errors import AgentqError
 from agentq.core.states import State
-from agentq.core.task import Amounts, Task
+from agentq.core.task import Task, Usage
 from agentq.core.triggers import (
     AddArtifact,
-    Entry,
     FailureKind,
+    LogEntry,
     Report,
     Resolution,
     Ruling,
@@ -43,13 +43,13 @@ class Side:
         self.taken: list[OutboxRow] = []
 
     def key(self, task_id: str) -> int:
-        return self.ledger.views.find(task_id)[0]
+        return self.ledger.queries.find(task_id)[0]
 
     def epoch(self, task_id: str) -> int:
-        return self.ledger.views.find(task_id)[1].epoch
+        return self.ledger.queries.find(task_id)[1].epoch
 
-    def tell_many(self, items: Sequence[tuple[str, Trigger]]) -> object:
-        return self.ledger.tell_many([(self.key(task_id), trigger) for task_id, trigger in items])
+    def apply_many(self, items: Sequence[tuple[str, Trigger]]) -> object:
+        return self.ledger.apply_many([(self.key(task_id), trigger) for task_id, trigger in items])
 
     def heartbeat(self, leases: Sequence[tuple[str, int, int]]) -> set[str]:
         keys = {self.key(task_id): task_id for task_id, _, _ in leases}
@@ -94,7 +94,7 @@ class Move:
     offset: int
     by: str
     text: str
-    cost: Amounts
+    cost: Usage
     kind: FailureKind
     ruling: Ruling
     resolution: Resolution
@@ -226,19 +226,19 @@ class Twins:
         return answers[0]
 
     def compare_news(self) -> None:
-        first, second = (side.ledger.views.events_after(self.position) for side in self.sides)
+        first, second = (side.ledger.queries.events_after(self.position) for side in self.sides)
         assert first == second
         if first:
             self.position = first[-1].position
 
     def task(self, task_id: str) -> Task:
-        return self.sides[0].ledger.views.find(task_id)[1]
+        return self.sides[0].ledger.queries.find(task_id)[1]
 
     def tasks(self) -> list[Task]:
-        return list(self.sides[0].ledger.views.list_tasks(Wanted(limit=1000)).tasks)
+        return list(self.sides[0].ledger.queries.list_tasks(Wanted(limit=1000)).tasks)
 
-    def log(self) -> list[Entry]:
-        return self.sides[0].ledger.views.events_after(0, 10_000)
+    def log(self) -> list[LogEntry]:
+        return self.sides[0].ledger.queries.events_after(0, 10_000)
 
     def compare_everything(self) -> None:
         first, second = (self._everything(side) for side in self.sides)
@@ -247,31 +247,31 @@ class Twins:
             assert seen == second[what], what
 
     def _everything(self, side: Side) -> dict[str, object]:
-        views = side.ledger.views
-        tasks = list(views.list_tasks(Wanted(limit=1000)).tasks)
+        queries = side.ledger.queries
+        tasks = list(queries.list_tasks(Wanted(limit=1000)).tasks)
         keys = {task.id: side.key(task.id) for task in tasks}
         seen: dict[str, object] = {
             "tasks": tasks,
-            "stats": views.stats(),
-            "last position": views.last_position(),
-            "next wake": views.next_wake(),
-            "log": views.events_after(0, 10_000),
-            "histories": {each: views.history(key) for each, key in keys.items()},
-            "reasons": {each: views.explain(key) for each, key in keys.items()},
+            "stats": queries.stats(),
+            "last position": queries.last_position(),
+            "next wake": queries.next_wake(),
+            "log": queries.events_after(0, 10_000),
+            "histories": {each: queries.history(key) for each, key in keys.items()},
+            "reasons": {each: queries.explain(key) for each, key in keys.items()},
             "artifacts": {
-                each: [row[1:] for row in views.artifacts(key)] for each, key in keys.items()
+                each: [row[1:] for row in queries.artifacts(key)] for each, key in keys.items()
             },
             "roles": [row[1:] for row in side.store.read(lambda reader: reader.roles())],
-            "circuits": views.circuits(),
-            "costs": [views.costs(by) for by in ("role", "label", "day")],
+            "circuits": queries.circuits(),
+            "costs": [queries.costs(by) for by in ("role", "label", "day")],
             "trees": {
                 each: [row[1:] for _, row in self._trees(side, key)] for each, key in keys.items()
             },
             "lanes": side.store.write(lambda tx: tx.lanes()),
-            "proof": [problem for _, page in views.verify() for problem in page],
+            "proof": [problem for _, page in queries.verify() for problem in page],
         }
         for wanted in _FILTERS:
-            seen[f"list {wanted}"] = views.list_tasks(wanted).tasks
+            seen[f"list {wanted}"] = queries.list_tasks(wanted).tasks
             seen[f"pages {wanted}"] = self._pages(side, replace(wanted, limit=2))
         return seen
 
@@ -283,7 +283,7 @@ class Twins:
     def _pages(side: Side, wanted: Wanted) -> list[list[str]]:
         pages = []
         while True:
-            page = side.ledger.views.list_tasks(wanted)
+            page = side.ledger.queries.list_tasks(wanted)
             pages.append([task.id for task in page.tasks])
             if not page.cursor:
                 return pages

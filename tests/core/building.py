@@ -8,7 +8,7 @@ from typing import Any
 from agentq.core import triggers as t
 from agentq.core.effects import Effect
 from agentq.core.states import State
-from agentq.core.task import Amounts, Spec, Task
+from agentq.core.task import Spec, Task, Usage
 from agentq.core.transition import Decision, transition
 
 NOW = 1_700_000_000_000
@@ -41,7 +41,7 @@ def claimed(holder: str = "ann", **fields: Any) -> Task:
     task = submitted(**fields)
     if task.spec.needs_approval:
         task = then(task, t.Approve("boss"))
-    return then(task, t.Claim(holder, LEASE_MS))
+    return then(task, t.ClaimTask(holder, LEASE_MS))
 
 
 def due(task: Task) -> Decision:
@@ -72,10 +72,10 @@ A_TRIGGER: dict[str, t.Trigger] = {
     "DependencyEnded": t.DependencyEnded("task-0", State.COMPLETE),
     "Approve": t.Approve("boss"),
     "Reject": t.Reject("boss", "too risky"),
-    "Claim": t.Claim("bob", LEASE_MS),
+    "Claim": t.ClaimTask("bob", LEASE_MS),
     "Progress": t.Progress(1, 50, "half way"),
     "AddArtifact": t.AddArtifact(1, "patch.diff", 10, "0" * 64),
-    "Spend": t.Spend(1, Amounts(usd=0.5)),
+    "Spend": t.Spend(1, Usage(usd=0.5)),
     "Report": t.Report(1, "done"),
     "Fail": t.Fail(1, "network down"),
     "Block": t.Block(1, "which branch?"),

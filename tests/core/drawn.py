@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from agentq.core.task import (
-    NOTHING,
-    Amounts,
+    NO_USAGE,
     ExpectedOutput,
     OnDependencyFailure,
     Priority,
     Spec,
+    Usage,
 )
 
 _NAME = string.ascii_letters + string.digits
@@ -35,8 +35,8 @@ json_values: SearchStrategy[Any] = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(lines, inner, max_size=3),
     max_leaves=5,
 )
-amounts = st.just(NOTHING) | st.builds(
-    Amounts,
+usage = st.just(NO_USAGE) | st.builds(
+    Usage,
     usd=st.sampled_from([0, 1, 0.25]),
     tokens=st.integers(0, 10**9),
     seconds=st.sampled_from([0, 90, 0.5]),
@@ -83,8 +83,8 @@ _SOUND: dict[str, SearchStrategy[Any]] = {
     "requires_approval": st.booleans(),
     "approval_timeout_seconds": st.integers(0, 10**6),
     "review": st.booleans(),
-    "budget": amounts,
-    "tree_budget": amounts,
+    "budget": usage,
+    "tree_budget": usage,
     "reply_to": lines,
     "labels": st.dictionaries(lines, lines, max_size=3),
     "extra": st.dictionaries(lines, json_values, max_size=2),
@@ -110,7 +110,7 @@ _BY_TYPE: dict[str, SearchStrategy[Any]] = {
     "int": st.integers(),
     "bool": st.booleans(),
     "tuple[str, ...]": st.lists(any_text, max_size=3).map(tuple),
-    "Amounts": st.builds(Amounts, st.floats(), st.integers(), st.integers(), st.floats()),
+    "Usage": st.builds(Usage, st.floats(), st.integers(), st.integers(), st.floats()),
     "ExpectedOutput": st.builds(
         ExpectedOutput, any_text, st.lists(any_text, max_size=2).map(tuple)
     ),

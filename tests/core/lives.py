@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from agentq.core import triggers as t
 from agentq.core.errors import AgentqError
 from agentq.core.states import TABLE, TERMINAL, State
-from agentq.core.task import NOTHING, Amounts, ExpectedOutput, OnDependencyFailure, Spec, Task
+from agentq.core.task import NO_USAGE, ExpectedOutput, OnDependencyFailure, Spec, Task, Usage
 from agentq.core.transition import Decision, transition
 from tests.core.building import NOW
 
 DEPENDENCIES = ("task-a", "task-b")
 #: What a person may be called; the second submitted the task, the third may hold it.
 PEOPLE = ("boss", "coordinator", "ann")
-COSTS = (NOTHING, Amounts(usd=0.1), Amounts(usd=0.5, tokens=10), Amounts(usd=3))
+COSTS = (NO_USAGE, Usage(usd=0.1), Usage(usd=0.5, tokens=10), Usage(usd=3))
 LATER = NOW + 500_000
 
 #: Epochs are relative to the task's own: mostly right, sometimes one off.
@@ -41,7 +41,7 @@ specs = st.builds(
     requires_approval=st.booleans(),
     approval_timeout_seconds=seconds,
     review=st.booleans(),
-    budget=st.sampled_from([NOTHING, NOTHING, Amounts(usd=1), Amounts(usd=5, tokens=100)]),
+    budget=st.sampled_from([NO_USAGE, NO_USAGE, Usage(usd=1), Usage(usd=5, tokens=100)]),
     reply_to=st.sampled_from(["", "results.boss"]),
 )
 
@@ -67,7 +67,7 @@ SAYINGS: dict[str, list[Said]] = {
     ),
     "Approve": _of_anybody(t.Approve, PEOPLE),
     "Reject": _of_anybody(t.Reject, PEOPLE, ("", "too risky")),
-    "Claim": _of_anybody(t.Claim, ("ann", "bob"), (1, 60_000), (False, False, True)),
+    "Claim": _of_anybody(t.ClaimTask, ("ann", "bob"), (1, 60_000), (False, False, True)),
     "Progress": _of_attempt(t.Progress, (0, 100), ("", "reading")),
     "AddArtifact": _of_attempt(t.AddArtifact, ("patch",), (1,), ("0",)),
     "Spend": _of_attempt(t.Spend, COSTS),
@@ -130,7 +130,7 @@ class Life:
         decision = transition(None, t.Submit(spec, () if ended else spec.after, over), NOW)
         return cls(spec, decision.task, list(decision.events))
 
-    def tell(self, said: Said, pause: int | None) -> None:
+    def apply(self, said: Said, pause: int | None) -> None:
         if pause is None:
             self.now = max(self.now, self.task.wake_at)
         else:
@@ -166,6 +166,6 @@ def lived(draw: st.DrawFn) -> Life:
         rest, name = divmod(rest, len(names))
         sayings = SAYINGS[names[name]]
         rest, variant = divmod(rest, len(sayings))
-        life.tell(sayings[variant], PAUSES[rest % len(PAUSES)])
+        life.apply(sayings[variant], PAUSES[rest % len(PAUSES)])
     event(f"ends {life.task.state}")
     return life

@@ -16,19 +16,19 @@ from agentq.core import triggers as t
 from agentq.core.errors import Invalid
 from agentq.core.limits import RoleLimits, overspent, shorten
 from agentq.core.retry import backoff_ms
-from agentq.core.spec_types import AMOUNT_MAX, check_amounts, check_kinds, is_readable
+from agentq.core.spec_types import AMOUNT_MAX, check_kinds, check_usage, is_readable
 from agentq.core.states import State
 from agentq.core.task import (
-    EMPTY_MEMO,
-    NOTHING,
-    Amounts,
+    NO_DETAILS,
+    NO_USAGE,
     ExpectedOutput,
-    Memo,
     OnDependencyFailure,
     Priority,
     Reported,
     Spec,
     Task,
+    TaskDetails,
+    Usage,
 )
 from agentq.core.trigger_validation import check_comment, check_trigger
 from agentq.protocol import messages
@@ -89,21 +89,21 @@ def test_what_is_not_said_of_a_task() -> None:
         delay_seconds=0, lease_seconds=60, max_attempts=3, after=(),
         on_dependency_failure=OnDependencyFailure.FAIL, next=(), resources=(), idempotency_key="",
         irreversible=False, requires_approval=False, approval_timeout_seconds=0, review=False,
-        budget=Amounts(0.0, 0, 0, 0.0), tree_budget=Amounts(0.0, 0, 0, 0.0), reply_to="",
+        budget=Usage(0.0, 0, 0, 0.0), tree_budget=Usage(0.0, 0, 0, 0.0), reply_to="",
         labels={}, traceparent="", parent="", extra={},
     )  # fmt: skip
 
 
 def test_what_a_new_task_remembers() -> None:
-    assert EMPTY_MEMO == Memo() == Memo(
+    assert NO_DETAILS == TaskDetails() == TaskDetails(
         failures=0, crashes=0, interruptions=0, rounds=0, waiting_on=(), not_before=0,
         approved_by="", approved_digest="", reason="", reason_kind="", notes=(), report=None,
-        progress_percent=-1, progress_note="", spent=NOTHING, extra_budget=NOTHING,
+        progress_percent=-1, progress_note="", spent=NO_USAGE, extra_budget=NO_USAGE,
         budget_warned=False, remind_at=0, asked_at=0, reopened_at=0, refused_reports=0,
         gated=False,
     )  # fmt: skip
     assert Task(a_spec(), State.READY, 1, 0, NOW, NOW) == Task(
-        a_spec(), State.READY, 1, 0, NOW, NOW, 0, "", EMPTY_MEMO
+        a_spec(), State.READY, 1, 0, NOW, NOW, 0, "", NO_DETAILS
     )
     assert Reported(1, "ann") == Reported(1, "ann", "", "", "")
 
@@ -112,17 +112,17 @@ def test_what_a_new_task_remembers() -> None:
     ("short", "whole"),
     [
         (t.Submit(a_spec()), t.Submit(a_spec(), (), ())),
-        (t.Claim("ann", 5), t.Claim("ann", 5, gated=False)),
+        (t.ClaimTask("ann", 5), t.ClaimTask("ann", 5, gated=False)),
         (t.Progress(1, 5), t.Progress(1, 5, "")),
         (t.AddArtifact(1, "a", 2, "f"), t.AddArtifact(1, "a", 2, "f", "application/octet-stream")),
-        (t.Spend(1, NOTHING), t.Spend(1, NOTHING, "", "")),
+        (t.Spend(1, NO_USAGE), t.Spend(1, NO_USAGE, "", "")),
         (
             t.Report(1),
-            t.Report(1, "", "", "", (), NOTHING, used_up="", running_low="", verified=False),
+            t.Report(1, "", "", "", (), NO_USAGE, used_up="", running_low="", verified=False),
         ),
         (
             t.Fail(1, "x"),
-            t.Fail(1, "x", t.FailureKind.TRANSIENT, NOTHING, 0.5, used_up="", running_low=""),
+            t.Fail(1, "x", t.FailureKind.TRANSIENT, NO_USAGE, 0.5, used_up="", running_low=""),
         ),
         (t.Release(1), t.Release(1, "", 0)),
         (t.Comment("ann", "x"), t.Comment("ann", "x", 0)),
@@ -145,7 +145,7 @@ def test_the_order_of_urgency() -> None:
 TEXTS = [
     (t.Cancel("{}"), 200),
     (t.Cancel("boss", "{}"), 4_000),
-    (t.Claim("{}", 5), 200),
+    (t.ClaimTask("{}", 5), 200),
     (t.Progress(1, 5, "{}"), 500),
     (t.Report(1, "{}"), 4_000),
     (t.Report(1, "x", "{}"), 800),
@@ -184,7 +184,7 @@ def test_how_long_the_word_for_how_somebody_is_known_may_be() -> None:
 
 @pytest.mark.parametrize("name", ["", "two\nlines", "two\rlines"])
 def test_whoever_speaks_has_a_name_of_one_line(name: str) -> None:
-    for trigger in (t.Cancel(name), t.Claim(name, 5), t.Comment(name, "x")):
+    for trigger in (t.Cancel(name), t.ClaimTask(name, 5), t.Comment(name, "x")):
         with pytest.raises(Invalid, match="must be one line"):
             check_trigger(trigger)
     # What they say need not be one line, nor anything at all.
@@ -217,7 +217,7 @@ def test_what_could_not_be_written_down_is_not_said(text: str) -> None:
         (t.Progress(WHOLE_MAX, 5), t.Progress(WHOLE_MAX + 1, 5)),
         (t.Fail(1, "x", jitter=0.0), t.Fail(1, "x", jitter=-0.001)),
         (t.Fail(1, "x", jitter=1.0), t.Fail(1, "x", jitter=1.001)),
-        (t.Spend(1, Amounts(usd=0.0)), t.Spend(1, Amounts(usd=-0.001))),
+        (t.Spend(1, Usage(usd=0.0)), t.Spend(1, Usage(usd=-0.001))),
         (t.Report(1, artifacts=("x" * 16_000,)), t.Report(1, artifacts=("x" * 16_001,))),
         (
             t.Submit(a_spec(), ended=(("task-0", State.COMPLETE),)),
@@ -244,23 +244,23 @@ def test_the_first_field_of_the_wrong_kind_is_named() -> None:
 
 @pytest.mark.parametrize("unit", ["usd", "tokens", "turns", "seconds"])
 def test_amounts_reach_from_nothing_to_their_bound(unit: str) -> None:
-    check_amounts("cost", Amounts(**{unit: 0}))
-    check_amounts("cost", Amounts(**{unit: int(AMOUNT_MAX)}))
+    check_usage("cost", Usage(**{unit: 0}))
+    check_usage("cost", Usage(**{unit: int(AMOUNT_MAX)}))
     for beyond in (-1, int(AMOUNT_MAX) + 1):
         with pytest.raises(Invalid, match=f"cost.{unit} must be from 0 to 1e"):
-            check_amounts("cost", Amounts(**{unit: beyond}))
+            check_usage("cost", Usage(**{unit: beyond}))
 
 
 @pytest.mark.parametrize("unit", ["tokens", "turns"])
 def test_tokens_and_turns_are_whole(unit: str) -> None:
     with pytest.raises(Invalid, match="a whole number"):
-        check_amounts("cost", Amounts(**{unit: 0.5}))  # type: ignore[arg-type]
-    check_amounts("cost", Amounts(usd=0.5, seconds=0.5))
+        check_usage("cost", Usage(**{unit: 0.5}))  # type: ignore[arg-type]
+    check_usage("cost", Usage(usd=0.5, seconds=0.5))
 
 
 def test_what_is_no_amount_at_all_is_named() -> None:
-    with pytest.raises(Invalid, match="cost takes Amounts"):
-        check_amounts("cost", {"usd": 1})  # type: ignore[arg-type]
+    with pytest.raises(Invalid, match="cost takes Usage"):
+        check_usage("cost", {"usd": 1})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("number", [WHOLE_MAX, -WHOLE_MAX - 1, 0, True, None, 1.5, "x", [], {}])
@@ -365,43 +365,43 @@ def test_a_text_is_shortened_beyond_its_limit_only() -> None:
 
 
 def test_a_budget_is_used_up_when_it_is_reached() -> None:
-    budget, extra = Amounts(usd=1, turns=4), Amounts(turns=2)
-    assert overspent(budget, extra, Amounts(usd=0.99, turns=5)) == ""
-    assert overspent(budget, extra, Amounts(turns=6)) == "6 of 6 turns are spent"
-    assert overspent(budget, extra, Amounts(turns=3), 0.5) == "3 of 6 turns are spent"
+    budget, extra = Usage(usd=1, turns=4), Usage(turns=2)
+    assert overspent(budget, extra, Usage(usd=0.99, turns=5)) == ""
+    assert overspent(budget, extra, Usage(turns=6)) == "6 of 6 turns are spent"
+    assert overspent(budget, extra, Usage(turns=3), 0.5) == "3 of 6 turns are spent"
     # A unit without a budget is skipped, not the end of looking.
-    assert overspent(Amounts(seconds=5), NOTHING, Amounts(usd=9, seconds=5)) != ""
+    assert overspent(Usage(seconds=5), NO_USAGE, Usage(usd=9, seconds=5)) != ""
 
 
 def test_what_is_left_of_a_day_counts_what_the_task_has_had() -> None:
-    day = RoleLimits(daily=Amounts(tokens=100))
-    task = then(claimed(budget=Amounts(tokens=60)), t.Spend(1, Amounts(tokens=20)))
+    day = RoleLimits(daily=Usage(tokens=100))
+    task = then(claimed(budget=Usage(tokens=60)), t.Spend(1, Usage(tokens=20)))
     # It may take 40 more,
-    assert day.too_small_for(task, Amounts(tokens=60)) == ""
-    assert "may spend 40 tokens, and 39 of the 100" in day.too_small_for(task, Amounts(tokens=61))
+    assert day.too_small_for(task, Usage(tokens=60)) == ""
+    assert "may spend 40 tokens, and 39 of the 100" in day.too_small_for(task, Usage(tokens=61))
     # and 50 if it is given ten more.
     more = then(
-        claimed(budget=Amounts(tokens=20)),
-        t.Spend(1, Amounts(tokens=20)),
-        t.Answer("boss", "", extra_budget=Amounts(tokens=10)),
+        claimed(budget=Usage(tokens=20)),
+        t.Spend(1, Usage(tokens=20)),
+        t.Answer("boss", "", extra_budget=Usage(tokens=10)),
     )
-    assert "may spend 10 tokens" in day.too_small_for(more, Amounts(tokens=91))
-    assert day.too_small_for(more, Amounts(tokens=90)) == ""
+    assert "may spend 10 tokens" in day.too_small_for(more, Usage(tokens=91))
+    assert day.too_small_for(more, Usage(tokens=90)) == ""
     # Units without a limit, or without a budget, do not count and do not end the looking.
-    both = RoleLimits(daily=Amounts(usd=1, tokens=5))
-    assert both.too_small_for(submitted(budget=Amounts(tokens=6)), NOTHING) != ""
+    both = RoleLimits(daily=Usage(usd=1, tokens=5))
+    assert both.too_small_for(submitted(budget=Usage(tokens=6)), NO_USAGE) != ""
 
 
 def test_what_is_left_of_a_day_is_compared_to_the_last_digit() -> None:
-    day = RoleLimits(daily=Amounts(usd=5e-9))
-    task = submitted(budget=Amounts(usd=3e-9))
-    assert day.too_small_for(task, Amounts(usd=2e-9)) == ""
-    assert day.too_small_for(task, Amounts(usd=3e-9)) != ""
+    day = RoleLimits(daily=Usage(usd=5e-9))
+    task = submitted(budget=Usage(usd=3e-9))
+    assert day.too_small_for(task, Usage(usd=2e-9)) == ""
+    assert day.too_small_for(task, Usage(usd=3e-9)) != ""
 
 
 def test_amounts_add_up_without_drift() -> None:
-    assert Amounts(0.1, 1, 2, 0.1).plus(Amounts(0.2, 3, 4, 0.2)) == Amounts(0.3, 4, 6, 0.3)
-    assert Amounts(usd=1e-9).plus(Amounts(usd=1e-9)) == Amounts(usd=2e-9)
-    assert Amounts(seconds=0.001).plus(Amounts(seconds=0.001)) == Amounts(seconds=0.002)
-    assert Amounts(usd=1e-10).plus(NOTHING) == NOTHING
-    assert Amounts(seconds=0.0001).plus(NOTHING) == NOTHING
+    assert Usage(0.1, 1, 2, 0.1).plus(Usage(0.2, 3, 4, 0.2)) == Usage(0.3, 4, 6, 0.3)
+    assert Usage(usd=1e-9).plus(Usage(usd=1e-9)) == Usage(usd=2e-9)
+    assert Usage(seconds=0.001).plus(Usage(seconds=0.001)) == Usage(seconds=0.002)
+    assert Usage(usd=1e-10).plus(NO_USAGE) == NO_USAGE
+    assert Usage(seconds=0.0001).plus(NO_USAGE) == NO_USAGE

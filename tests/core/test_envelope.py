@@ -17,7 +17,7 @@ from agentq.core import triggers as t
 from agentq.core.digests import SPEC_FIELDS, body_digest, canonical_json, spec_digest, spec_to_dict
 from agentq.core.errors import AgentqError, Invalid
 from agentq.core.states import State
-from agentq.core.task import Amounts, ExpectedOutput, OnDependencyFailure, Priority, Spec
+from agentq.core.task import ExpectedOutput, OnDependencyFailure, Priority, Spec, Usage
 from agentq.protocol import envelope
 from agentq.protocol.envelope import iso, spec_from_dict, task_to_dict
 from agentq.protocol.spec_validation import check_spec
@@ -172,8 +172,8 @@ OTHER: dict[str, Any] = {
     "delay_seconds": 1, "lease_seconds": 1, "max_attempts": 1, "after": ("x",),
     "on_dependency_failure": OnDependencyFailure.RUN, "next": (Spec("n", "w"),),
     "resources": ("x",), "idempotency_key": "x", "irreversible": True, "requires_approval": True,
-    "approval_timeout_seconds": 1, "review": True, "budget": Amounts(usd=1),
-    "tree_budget": Amounts(usd=1), "reply_to": "x",
+    "approval_timeout_seconds": 1, "review": True, "budget": Usage(usd=1),
+    "tree_budget": Usage(usd=1), "reply_to": "x",
     "labels": {"x": "y"}, "traceparent": "x", "parent": "x", "extra": {"x": 1},
 }  # fmt: skip
 
@@ -202,7 +202,7 @@ def test_digests_do_not_change_from_version_to_version() -> None:
     assert spec_digest(a_spec(title="Grüße", sender="ann", after=("b", "a"))) == digest_of(
         '{"after":["b","a"],"from":"ann","task_id":"task-1","title":"Grüße","to":"worker"}'
     )
-    dear = a_spec(budget=Amounts(usd=1), labels={"b": "2", "a": "1"}, idempotency_key="k")
+    dear = a_spec(budget=Usage(usd=1), labels={"b": "2", "a": "1"}, idempotency_key="k")
     assert body_digest(dear) == digest_of(
         '{"budget":{"usd":1.0},"labels":{"a":"1","b":"2"},"to":"worker"}'
     )
@@ -211,8 +211,8 @@ def test_digests_do_not_change_from_version_to_version() -> None:
 def test_a_whole_dollar_is_a_dollar() -> None:
     # The ledger gives 1.0 back for 1; that must not make another payload of it.
     for digest in (spec_digest, body_digest):
-        assert digest(a_spec(budget=Amounts(usd=1, seconds=60))) == digest(
-            a_spec(budget=Amounts(usd=1.0, seconds=60.0))
+        assert digest(a_spec(budget=Usage(usd=1, seconds=60))) == digest(
+            a_spec(budget=Usage(usd=1.0, seconds=60.0))
         )
 
 
@@ -236,10 +236,10 @@ def test_moments_are_iso_8601_in_utc() -> None:
 def test_the_shape_of_a_task() -> None:
     task = then(
         claimed(
-            title="Fix it", ttl_seconds=60, budget=Amounts(usd=2), labels={"team": "core"},
+            title="Fix it", ttl_seconds=60, budget=Usage(usd=2), labels={"team": "core"},
             expected_output=ExpectedOutput(artifacts=("patch",)), reply_to="results.boss",
         ),
-        t.Spend(1, Amounts(usd=0.5)),
+        t.Spend(1, Usage(usd=0.5)),
         t.Progress(1, 40, "reading"),
     )  # fmt: skip
     assert task_to_dict(task, context_ref="file:///c.md") == {
@@ -277,6 +277,6 @@ def test_the_shape_tells_what_is_waited_for_and_what_was_said() -> None:
     assert failed["notes"] == [
         {"at": "2023-11-14T22:13:20.000Z", "by": "ann", "kind": "failure", "text": "no"}
     ]
-    done = then(submitted(), t.Claim("ann", LEASE_MS), t.Report(1, "all green"))
+    done = then(submitted(), t.ClaimTask("ann", LEASE_MS), t.Report(1, "all green"))
     assert task_to_dict(done, result_ref="file:///r.md")["result_ref"] == "file:///r.md"
     assert task_to_dict(done)["summary"] == "all green"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from agentq.core import errors
 from agentq.core.errors import AgentqError, Refused
 from agentq.core.limits import RoleLimits, shorten
-from agentq.core.task import NOTHING, Amounts
+from agentq.core.task import NO_USAGE, Usage
 from tests.core.building import claimed, submitted
 
 
@@ -42,13 +42,13 @@ def test_how_many_more_a_role_may_start(
 @pytest.mark.parametrize(
     ("daily", "today", "words"),
     [
-        (NOTHING, Amounts(usd=1e9), ""),
-        (Amounts(usd=5), Amounts(usd=4.99, tokens=10**9), ""),
-        (Amounts(usd=5), Amounts(usd=5), "5 of 5 usd are spent"),
-        (Amounts(usd=5, turns=3), Amounts(turns=4), "4 of 3 turns are spent"),
+        (NO_USAGE, Usage(usd=1e9), ""),
+        (Usage(usd=5), Usage(usd=4.99, tokens=10**9), ""),
+        (Usage(usd=5), Usage(usd=5), "5 of 5 usd are spent"),
+        (Usage(usd=5, turns=3), Usage(turns=4), "4 of 3 turns are spent"),
     ],
 )
-def test_when_a_day_is_over_for_a_role(daily: Amounts, today: Amounts, words: str) -> None:
+def test_when_a_day_is_over_for_a_role(daily: Usage, today: Usage, words: str) -> None:
     why = RoleLimits(daily=daily).used_up(today)
     assert words in why and bool(why) is bool(words)
 
@@ -56,16 +56,16 @@ def test_when_a_day_is_over_for_a_role(daily: Amounts, today: Amounts, words: st
 @pytest.mark.parametrize(
     ("budget", "today", "fits"),
     [
-        (Amounts(usd=2), Amounts(usd=3), True),
-        (Amounts(usd=2), Amounts(usd=3.01), False),
-        (Amounts(usd=9), NOTHING, False),  # it never will
-        (Amounts(tokens=10**9), Amounts(usd=4.99), True),  # nothing limits tokens
-        (NOTHING, Amounts(usd=4.99), True),  # it does not say how much it may take
-        (Amounts(usd=0.3), Amounts(usd=4.7), True),  # whatever floats make of that
+        (Usage(usd=2), Usage(usd=3), True),
+        (Usage(usd=2), Usage(usd=3.01), False),
+        (Usage(usd=9), NO_USAGE, False),  # it never will
+        (Usage(tokens=10**9), Usage(usd=4.99), True),  # nothing limits tokens
+        (NO_USAGE, Usage(usd=4.99), True),  # it does not say how much it may take
+        (Usage(usd=0.3), Usage(usd=4.7), True),  # whatever floats make of that
     ],
 )
-def test_whether_a_task_fits_into_what_is_left(budget: Amounts, today: Amounts, fits: bool) -> None:
-    why = RoleLimits(daily=Amounts(usd=5)).too_small_for(submitted(budget=budget), today)
+def test_whether_a_task_fits_into_what_is_left(budget: Usage, today: Usage, fits: bool) -> None:
+    why = RoleLimits(daily=Usage(usd=5)).too_small_for(submitted(budget=budget), today)
     assert bool(why) is not fits
     assert RoleLimits().too_small_for(claimed(budget=budget), today) == ""
 

@@ -12,14 +12,14 @@ from agentq.core import triggers as t
 from agentq.core.digests import canonical_json, spec_to_dict
 from agentq.core.errors import Conflict, Invalid
 from agentq.core.limits import ENVELOPE_BYTES_MAX, shorten
-from agentq.core.task import Amounts, Note, Task
+from agentq.core.task import Note, Task, Usage
 from agentq.protocol.envelope import iso
 from agentq.protocol.messages import (
     FILES_MAX,
     LEASE_SECONDS_MAX,
     File,
-    Said,
     Status,
+    WorkerMessage,
     answer_envelope,
     encode,
     read_json,
@@ -39,7 +39,7 @@ def a_message(**fields: Any) -> bytes:
     return json.dumps(plain | fields).encode()
 
 
-def read(**fields: Any) -> Said:
+def read(**fields: Any) -> WorkerMessage:
     return read_message(a_message(**fields))
 
 
@@ -53,7 +53,7 @@ def refused(**fields: Any) -> Invalid:
 
 
 def test_the_least_that_can_be_said() -> None:
-    assert read() == Said("m-1", "task-1", "js-1", Status.STARTED)
+    assert read() == WorkerMessage("m-1", "task-1", "js-1", Status.STARTED)
 
 
 def test_everything_that_can_be_said() -> None:
@@ -63,10 +63,10 @@ def test_everything_that_can_be_said() -> None:
         artifacts=[{"name": "a.txt", "content": "inside", "media_type": "text/plain"}],
         cost={"usd": 0.5, "tokens": 7},
     )  # fmt: skip
-    assert said == Said(
+    assert said == WorkerMessage(
         "m-1", "task-1", "js-1", Status.COMPLETED, 3, 60, 100, "a note", "a summary",
         t.FailureKind.INVALID, "the text", "a.txt",
-        (File("a.txt", "inside", media_type="text/plain"),), Amounts(usd=0.5, tokens=7),
+        (File("a.txt", "inside", media_type="text/plain"),), Usage(usd=0.5, tokens=7),
     )  # fmt: skip
 
 
@@ -237,7 +237,7 @@ def test_a_task_is_shortened_only_when_it_must_be() -> None:
 def test_an_outcome_tells_what_was_done_and_by_whom() -> None:
     task = then(
         claimed(sender="boss", labels={"a": "b"}, traceparent="00-aa-bb-01"),
-        t.Spend(1, Amounts(tokens=5)),
+        t.Spend(1, Usage(tokens=5)),
         t.Report(1, "all green", "result.md", SHA),
     )
     file = {"name": "result.md", "size": 3, "sha256": SHA, "media_type": "text/markdown"}
@@ -271,7 +271,7 @@ def test_an_outcome_is_shortened_only_when_it_must_be() -> None:
 
 # -- answers -----------------------------------------------------------------------------------
 
-SAID = Said("m-1", "task-1", "js-1", Status.STARTED, 2)
+SAID = WorkerMessage("m-1", "task-1", "js-1", Status.STARTED, 2)
 
 
 def test_an_answer_says_what_was_accepted() -> None:
@@ -295,7 +295,7 @@ def test_an_answer_says_why_not() -> None:
 def noted(*texts: str) -> Task:
     task = claimed()
     notes = tuple(Note(NOW + n, "boss", "feedback", text) for n, text in enumerate(texts))
-    return replace(task, memo=replace(task.memo, notes=notes))
+    return replace(task, details=replace(task.details, notes=notes))
 
 
 def test_whoever_starts_is_told_what_others_left() -> None:

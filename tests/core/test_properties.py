@@ -13,7 +13,7 @@ from agentq.core.errors import AgentqError, Refused, Stale
 from agentq.core.limits import NOTES_KEPT
 from agentq.core.schedule import expected_wake
 from agentq.core.states import TABLE, State
-from agentq.core.task import Amounts, Task
+from agentq.core.task import Task, Usage
 from agentq.core.transition import transition
 from tests.core.lives import SAYINGS, Life, lived
 
@@ -40,7 +40,7 @@ def check_refusals(life: Life) -> None:
 def check_epochs(life: Life) -> None:
     """The epoch never shrinks; only a claim makes it grow, and by one."""
     for before, trigger, decision in life.steps:
-        assert decision.task.epoch - before.epoch == int(isinstance(trigger, t.Claim))
+        assert decision.task.epoch - before.epoch == int(isinstance(trigger, t.ClaimTask))
 
 
 def check_custody(life: Life) -> None:
@@ -64,12 +64,12 @@ def check_endings(life: Life) -> None:
         after = decision.task
         if before.is_terminal and not isinstance(trigger, t.Requeue):
             assert after.state is before.state
-            assert after.memo.report == before.memo.report
+            assert after.details.report == before.details.report
         told = [each for each in decision.effects if isinstance(each, ResolveDependents)]
         ended = after.is_terminal and not before.is_terminal
         assert told == ([ResolveDependents(after.state)] if ended else [])
         if after.is_terminal:
-            assert after.memo.waiting_on == ()
+            assert after.details.waiting_on == ()
 
 
 def check_announcements(life: Life) -> None:
@@ -84,7 +84,7 @@ def check_time(life: Life) -> None:
     for task in life.tasks():
         expected = expected_wake(task)
         assert expected is None or task.wake_at == expected
-        assert task.state is not State.PENDING or task.wake_at or task.memo.waiting_on
+        assert task.state is not State.PENDING or task.wake_at or task.details.waiting_on
 
 
 def check_due_time_moves(life: Life) -> None:
@@ -118,9 +118,9 @@ def check_irreversible(life: Life) -> None:
         if isinstance(trigger, t.Approve) and decision.events:
             assert trigger.by != life.spec.sender
             fresh += 1
-        if isinstance(trigger, t.Claim) and life.spec.irreversible:
+        if isinstance(trigger, t.ClaimTask) and life.spec.irreversible:
             assert fresh
-            assert decision.task.memo.approved_digest == spec_digest(life.spec)
+            assert decision.task.details.approved_digest == spec_digest(life.spec)
             fresh = 0
 
 
@@ -134,15 +134,15 @@ def check_dependencies(life: Life) -> None:
             waiting.discard(trigger.dependency)
         if isinstance(trigger, t.Requeue):
             waiting = set(trigger.waiting_on)
-        assert not (isinstance(trigger, t.Claim) and waiting)
+        assert not (isinstance(trigger, t.ClaimTask) and waiting)
 
 
 def check_bounds(life: Life) -> None:
     """Nothing in a task grows without end, and no attempt starts on money that is not there."""
     for task in life.tasks():
-        assert len(task.memo.notes) <= NOTES_KEPT
+        assert len(task.details.notes) <= NOTES_KEPT
         if task.state is State.READY:
-            budget, extra, spent = task.spec.budget, task.memo.extra_budget, task.memo.spent
+            budget, extra, spent = task.spec.budget, task.details.extra_budget, task.details.spent
             assert not budget.usd or spent.usd < budget.usd + extra.usd
 
 
@@ -168,7 +168,7 @@ def test_stale_attempts_are_always_refused(life: Life) -> None:
         for stale in (task.epoch - 1, task.epoch + 1):
             for trigger in (
                 t.Progress(stale, 1), t.AddArtifact(stale, "a", 1, "0"), t.Report(stale),
-                t.Spend(stale, Amounts(usd=1)), t.Fail(stale, "x"), t.Block(stale, "x"),
+                t.Spend(stale, Usage(usd=1)), t.Fail(stale, "x"), t.Block(stale, "x"),
                 t.Release(stale),
             ):  # fmt: skip
                 assert _answer(task, trigger, life.now) is Stale
@@ -184,7 +184,7 @@ def _answer(task: Task, trigger: t.Trigger, now: int) -> object:
 @given(lived())
 def test_the_same_words_at_the_same_time_decide_alike(life: Life) -> None:
     task = life.task
-    twin = replace(task, memo=replace(task.memo))
+    twin = replace(task, details=replace(task.details))
     for sayings in SAYINGS.values():
         trigger = sayings[0](task)
         assert _answer(task, trigger, life.now) == _answer(twin, trigger, life.now)

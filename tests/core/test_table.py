@@ -11,7 +11,7 @@ import pytest
 from agentq.core import triggers as t
 from agentq.core.errors import Refused, Stale
 from agentq.core.states import DEAD_LETTERS, TABLE, TERMINAL, State
-from agentq.core.task import Amounts, OnDependencyFailure, Task
+from agentq.core.task import OnDependencyFailure, Task, Usage
 from agentq.core.transition import Decision, transition
 from tests.core.building import (
     A_TRIGGER,
@@ -77,7 +77,7 @@ def poisonous() -> Task:
     """In progress for the third time after two holders vanished."""
     task = claimed()
     for holder in ("bob", "cid"):
-        task = then(due(task).task, t.Claim(holder, LEASE_MS))
+        task = then(due(task).task, t.ClaimTask(holder, LEASE_MS))
     return task
 
 
@@ -91,8 +91,8 @@ def irreversible_unknown() -> Task:
 
 def costly_in_review() -> Task:
     """Reported, and the report's cost used up the budget."""
-    task = claimed(review=True, budget=Amounts(usd=1))
-    return then(task, t.Report(1, "done", cost=Amounts(usd=1)))
+    task = claimed(review=True, budget=Usage(usd=1))
+    return then(task, t.Report(1, "done", cost=Usage(usd=1)))
 
 
 def too_costly() -> Task:
@@ -124,13 +124,13 @@ CASES: dict[Triple, Case] = {
     (P, "Tick", R): ticked(make(submitted, delay_seconds=60)),
     (P, "Tick", E): ticked(make(submitted, waiting_on=("task-0",), ttl_seconds=60)),
     (P, "Tick", B): ticked(make(submitted, requires_approval=True, approval_timeout_seconds=60)),
-    (R, "Claim", H): told(submitted, t.Claim("ann", LEASE_MS)),
+    (R, "Claim", H): told(submitted, t.ClaimTask("ann", LEASE_MS)),
     (R, "Tick", R): told(make(submitted, ttl_seconds=60), t.Tick()),
     (R, "Tick", E): ticked(make(submitted, ttl_seconds=60)),
     (H, "Progress", H): told(claimed, t.Progress(1, 10)),
     (H, "AddArtifact", H): told(claimed, t.AddArtifact(1, "log", 1, "0" * 64)),
-    (H, "Spend", H): told(make(claimed, budget=Amounts(usd=1)), t.Spend(1, Amounts(usd=0.5))),
-    (H, "Spend", B): told(make(claimed, budget=Amounts(usd=1)), t.Spend(1, Amounts(usd=1.5))),
+    (H, "Spend", H): told(make(claimed, budget=Usage(usd=1)), t.Spend(1, Usage(usd=0.5))),
+    (H, "Spend", B): told(make(claimed, budget=Usage(usd=1)), t.Spend(1, Usage(usd=1.5))),
     (H, "Report", C): told(claimed, t.Report(1, "done")),
     (H, "Report", V): told(make(claimed, review=True), t.Report(1, "done")),
     (H, "Fail", P): told(claimed, t.Fail(1, "network down")),

@@ -16,12 +16,12 @@ from agentq.core import triggers as t
 from agentq.core.errors import Refused, Stale
 from agentq.core.schedule import expected_wake
 from agentq.core.states import TABLE, State
-from agentq.core.task import Amounts, OnDependencyFailure, Spec, Task
+from agentq.core.task import OnDependencyFailure, Spec, Task, Usage
 from agentq.core.transition import transition
 from tests.core.building import A_TRIGGER, LEASE_MS, NOW, a_spec
 
 DEPENDENCY = ("task-0",)
-ONE_DOLLAR = Amounts(usd=1)
+ONE_DOLLAR = Usage(usd=1)
 
 SPECS: tuple[Spec, ...] = (
     a_spec(),
@@ -41,10 +41,10 @@ def sayings(task: Task) -> Iterator[t.Trigger]:
     for outcome in (State.COMPLETE, State.FAILED, State.CANCELLED, State.EXPIRED):
         yield t.DependencyEnded("task-0", outcome)
     yield from (t.Approve("boss"), t.Approve(task.spec.sender), t.Reject("boss"))
-    yield from (t.Claim("ann", LEASE_MS), t.Cancel("boss"), t.Tick())
+    yield from (t.ClaimTask("ann", LEASE_MS), t.Cancel("boss"), t.Tick())
     epoch = task.epoch
     yield from (t.Progress(epoch, 10), t.AddArtifact(epoch, "log", 1, "0"))
-    yield from (t.Spend(epoch, Amounts(usd=0.2)), t.Spend(epoch, ONE_DOLLAR))
+    yield from (t.Spend(epoch, Usage(usd=0.2)), t.Spend(epoch, ONE_DOLLAR))
     yield from (t.Report(epoch, "done"), t.Report(epoch, "done", cost=ONE_DOLLAR))
     yield from (t.Block(epoch, "what now?"), t.Stopped(epoch))
     yield from (t.Release(epoch), t.Release(epoch, "quota", later))
@@ -71,11 +71,11 @@ def births() -> Iterator[tuple[t.Submit, Task]]:
 
 def sketch(task: Task) -> tuple[object, ...]:
     """What decides what may follow; two tasks alike in this need not both be explored."""
-    memo = task.memo
+    details = task.details
     return (
         id(task.spec), task.state, min(task.epoch, 1), bool(task.holder),
-        memo.waiting_on, bool(memo.not_before), bool(memo.approved_by), memo.reason_kind,
-        bool(memo.failures), min(memo.crashes, 3), bool(memo.spent.usd >= 1), bool(memo.report),
+        details.waiting_on, bool(details.not_before), bool(details.approved_by), details.reason_kind,
+        bool(details.failures), min(details.crashes, 3), bool(details.spent.usd >= 1), bool(details.report),
     )  # fmt: skip
 
 
@@ -96,7 +96,7 @@ class Explored:
 
     def steps_from(self, task: Task) -> Iterator[Task]:
         at_once = ((trigger, task.updated_at) for trigger in sayings(task))
-        when_due = ((trigger, task.wake_at) for trigger in (t.Tick(), t.Claim("ann", LEASE_MS)))
+        when_due = ((trigger, task.wake_at) for trigger in (t.Tick(), t.ClaimTask("ann", LEASE_MS)))
         for trigger, now in chain(at_once, when_due):
             try:
                 after = transition(task, trigger, now).task
@@ -175,4 +175,4 @@ def test_custody_and_time_add_up_in_every_task(explored: Explored) -> None:
             assert task.wake_at == expected_wake(task)
         # A task that is over waits for nothing any more.
         if task.is_terminal:
-            assert not task.memo.waiting_on, task.memo.reason
+            assert not task.details.waiting_on, task.details.reason

@@ -77,7 +77,7 @@ def test_silence_past_the_timeout_is_a_question_not_a_no() -> None:
     decision = due(task)
     # then the task is blocked and says so; nothing has failed behind people's backs.
     assert decision.task.state is State.BLOCKED
-    assert decision.task.memo.reason_kind == "approval_timeout"
+    assert decision.task.details.reason_kind == "approval_timeout"
     assert [effect.kind for effect in effects_of(decision, Notify)] == ["blocked"]
     assert not effects_of(decision, ResolveDependents)
 
@@ -128,7 +128,7 @@ def test_an_approval_of_a_reversible_task_lasts_through_its_retries() -> None:
     task = then(claimed(requires_approval=True), t.Fail(1, "network down"))
     ready = due(task).task
     assert ready.state is State.READY
-    assert then(ready, t.Claim("bob", LEASE_MS)).epoch == 2
+    assert then(ready, t.ClaimTask("bob", LEASE_MS)).epoch == 2
 
 
 def test_the_deadline_counts_from_the_question() -> None:

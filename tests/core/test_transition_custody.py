@@ -28,7 +28,7 @@ from tests.core.building import (
     then,
 )
 
-CLAIM = t.Claim("bob", LEASE_MS)
+CLAIM = t.ClaimTask("bob", LEASE_MS)
 OF_A_HOLDER = [
     "Progress", "AddArtifact", "Spend", "Report", "Fail", "Block", "Release",
 ]  # fmt: skip
@@ -39,13 +39,13 @@ def cancelled() -> Task:
 
 
 def test_a_claim_gives_a_holder_a_lease_and_the_next_epoch() -> None:
-    task = transition(submitted(), t.Claim("ann", 30 * SECOND), NOW).task
+    task = transition(submitted(), t.ClaimTask("ann", 30 * SECOND), NOW).task
     assert (task.state, task.holder, task.epoch) == (State.IN_PROGRESS, "ann", 1)
     assert task.wake_at == NOW + 30 * SECOND
 
 
 def test_a_gated_claim_completes_by_a_verified_report_only() -> None:
-    gated = then(submitted(), t.Claim("ann", LEASE_MS, gated=True))
+    gated = then(submitted(), t.ClaimTask("ann", LEASE_MS, gated=True))
     with pytest.raises(Refused) as refusal:
         transition(gated, t.Report(1, "believe me"), NOW)
     assert refusal.value.code == "gated" and "AGENTQ_RESULT" in refusal.value.remedy
@@ -53,9 +53,9 @@ def test_a_gated_claim_completes_by_a_verified_report_only() -> None:
 
 
 def test_the_gate_is_of_the_claim_and_not_of_the_task() -> None:
-    released = then(submitted(), t.Claim("ann", LEASE_MS, gated=True), t.Release(1))
+    released = then(submitted(), t.ClaimTask("ann", LEASE_MS, gated=True), t.Release(1))
     assert then(released, CLAIM, t.Report(2, "done")).state is State.COMPLETE
-    again = then(released, t.Claim("bob", LEASE_MS, gated=True))
+    again = then(released, t.ClaimTask("bob", LEASE_MS, gated=True))
     with pytest.raises(Refused, match="before the check of its role"):
         transition(again, t.Report(2, "done"), NOW)
 
@@ -84,7 +84,7 @@ def test_working_neither_ends_nor_extends_custody(name: str) -> None:
 
 def test_progress_is_the_last_word() -> None:
     task = then(claimed(), t.Progress(1, 10, "reading"), t.Progress(1, 40, "writing"))
-    assert (task.memo.progress_percent, task.memo.progress_note) == (40, "writing")
+    assert (task.details.progress_percent, task.details.progress_note) == (40, "writing")
 
 
 def test_the_old_attempt_is_fenced_out_by_the_new_one() -> None:
@@ -115,7 +115,7 @@ def test_what_nobody_holds_is_cancelled_and_done_with(state: State) -> None:
     task = decision.task
     assert task.state is State.CANCELLED
     assert task.reason == "cancelled by boss: no longer needed"
-    assert (task.holder, task.wake_at, task.memo.waiting_on) == ("", 0, ())
+    assert (task.holder, task.wake_at, task.details.waiting_on) == ("", 0, ())
     assert not effects_of(decision, StopHolder)
     assert effects_of(decision, ResolveDependents) == [ResolveDependents(State.CANCELLED)]
 
@@ -177,7 +177,7 @@ def test_late_reports_are_kept_as_evidence_and_bounded(state: State) -> None:
     # then the log keeps a few, and nothing about the task is different.
     assert kept == REFUSED_REPORTS_KEPT
     assert (task.state, task.holder, task.wake_at) == (start.state, start.holder, start.wake_at)
-    assert task.memo.refused_reports == REFUSED_REPORTS_KEPT
+    assert task.details.refused_reports == REFUSED_REPORTS_KEPT
 
 
 @pytest.mark.parametrize("state", list(State), ids=str)
@@ -216,8 +216,8 @@ def test_a_dead_letter_is_reopened_with_fresh_counters(state: State) -> None:
     decision = transition(task, t.Requeue("boss", "fixed the network"), task.updated_at)
     after = decision.task
     assert after.state is State.READY
-    assert (after.memo.failures, after.memo.crashes, after.memo.rounds) == (0, 0, 0)
-    assert (after.reason, after.memo.report) == ("", None)
+    assert (after.details.failures, after.details.crashes, after.details.rounds) == (0, 0, 0)
+    assert (after.reason, after.details.report) == ("", None)
     assert effects_of(decision, Announce) == [Announce("worker")]
     assert decision.events[0].kind == "requeued"
 
@@ -229,11 +229,11 @@ def test_a_reopened_task_has_all_its_tries_again() -> None:
     task = then(due(task).task, CLAIM)
     task = then(task, t.Report(3, "done"), t.Verdict("boss", t.Ruling.CHANGES), CLAIM)
     task = then(task, t.Fail(4, "x"))
-    memo = task.memo
-    assert (memo.failures, memo.crashes, memo.rounds) == (2, 1, 1)
+    details = task.details
+    assert (details.failures, details.crashes, details.rounds) == (2, 1, 1)
     # when it is reopened, then every counter that could end it starts anew.
-    memo = then(task, t.Requeue("boss")).memo
-    assert (memo.failures, memo.crashes, memo.rounds) == (0, 0, 0)
+    details = then(task, t.Requeue("boss")).details
+    assert (details.failures, details.crashes, details.rounds) == (0, 0, 0)
 
 
 def test_reopening_keeps_the_epoch_so_that_old_attempts_stay_fenced() -> None:
@@ -247,13 +247,13 @@ def test_reopening_keeps_the_epoch_so_that_old_attempts_stay_fenced() -> None:
 
 def test_reopening_says_why_it_was_closed() -> None:
     task = then(failed_task(), t.Requeue("boss"))
-    assert task.memo.notes[-1].text == "was failed: no good"
-    assert then(failed_task(), t.Requeue("boss", "try this")).memo.notes[-1].text == "try this"
+    assert task.details.notes[-1].text == "was failed: no good"
+    assert then(failed_task(), t.Requeue("boss", "try this")).details.notes[-1].text == "try this"
 
 
 def test_reopening_waits_for_dependencies_that_are_under_way_again() -> None:
     task = then(failed_task(), t.Requeue("boss", "", ("task-0",)))
-    assert (task.state, task.memo.waiting_on) == (State.PENDING, ("task-0",))
+    assert (task.state, task.details.waiting_on) == (State.PENDING, ("task-0",))
 
 
 @pytest.mark.parametrize("state", sorted(set(State) - DEAD_LETTERS), ids=str)

@@ -39,7 +39,7 @@ def test_a_complete_dependency_lets_the_child_run(
 ) -> None:
     decision = ended(policy, State.COMPLETE)
     assert decision.task.state is State.READY
-    assert decision.task.memo.waiting_on == ()
+    assert decision.task.details.waiting_on == ()
     assert decision.effects == (Announce("worker"),)
 
 
@@ -53,11 +53,11 @@ def test_what_did_not_complete_is_answered_by_the_policy(
 ) -> None:
     task = ended(policy, outcome).task
     assert task.state is becomes
-    assert task.memo.waiting_on == ()
+    assert task.details.waiting_on == ()
     if becomes is not State.READY:
         # The reason names which dependency, and how it ended.
         assert task.reason == f"its dependency task-0 is {outcome}"
-        assert task.memo.reason_kind == "dependency"
+        assert task.details.reason_kind == "dependency"
 
 
 @moments
@@ -76,7 +76,7 @@ def test_every_dependency_must_end() -> None:
     for number, each in enumerate("bac", 1):
         assert task.state is State.PENDING
         task = then(task, t.DependencyEnded(f"task-{each}", State.COMPLETE))
-        assert len(task.memo.waiting_on) == 3 - number
+        assert len(task.details.waiting_on) == 3 - number
     assert task.state is State.READY
 
 
@@ -84,7 +84,7 @@ def test_the_first_failure_settles_it_without_waiting_for_the_rest() -> None:
     task = submitted(waiting_on=("task-a", "task-b"))
     task = then(task, t.DependencyEnded("task-b", State.EXPIRED))
     assert task.state is State.FAILED
-    assert task.memo.waiting_on == ()
+    assert task.details.waiting_on == ()
 
 
 def test_running_regardless_still_waits_for_all_of_them() -> None:
@@ -141,5 +141,5 @@ def _blocked_child() -> Task:
 def test_a_child_that_ended_by_itself_waits_for_nothing_any_more(end: Callable[[], Task]) -> None:
     task = end()
     assert task.is_terminal
-    assert task.memo.waiting_on == ()
-    assert task.memo.not_before == 0
+    assert task.details.waiting_on == ()
+    assert task.details.not_before == 0

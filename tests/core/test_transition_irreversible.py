@@ -11,25 +11,25 @@ from agentq.core.digests import spec_digest
 from agentq.core.effects import Announce, Notify
 from agentq.core.errors import Refused
 from agentq.core.states import State
-from agentq.core.task import Amounts, Task
+from agentq.core.task import Task, Usage
 from agentq.core.transition import transition
 from tests.core.building import LEASE_MS, NOW, claimed, due, effects_of, submitted, then
 
-CLAIM = t.Claim("ann", LEASE_MS)
+CLAIM = t.ClaimTask("ann", LEASE_MS)
 
 #: Every way in which an attempt can end short of a report.
 CUT_SHORT: dict[str, t.Trigger | None] = {
     **{f"fails: {kind}": t.Fail(1, "oh no", kind) for kind in t.FailureKind},
     "is released": t.Release(1, "shutting down"),
     "is released until later": t.Release(1, "quota", NOW + 60_000),
-    "spends too much": t.Spend(1, Amounts(usd=5)),
+    "spends too much": t.Spend(1, Usage(usd=5)),
     "asks": t.Block(1, "sure?"),
     "vanishes": None,
 }
 
 
 def cut_short(how: str) -> Task:
-    task = claimed(irreversible=True, budget=Amounts(usd=1))
+    task = claimed(irreversible=True, budget=Usage(usd=1))
     trigger = CUT_SHORT[how]
     return then(task, trigger) if trigger else due(task).task
 
@@ -52,7 +52,7 @@ def test_the_submitter_cannot_approve_it() -> None:
     error = refusal(task, t.Approve("planner"))
     assert error.code == "self_approval"
     assert error.remedy
-    assert then(task, t.Approve("boss")).memo.approved_by == "boss"
+    assert then(task, t.Approve("boss")).details.approved_by == "boss"
 
 
 def test_an_approval_binds_to_the_exact_payload() -> None:
@@ -60,7 +60,7 @@ def test_an_approval_binds_to_the_exact_payload() -> None:
     task = submitted(irreversible=True, instructions="delete the staging database")
     read = spec_digest(task.spec)
     # when they approve that payload, then it holds; an approval of another payload does not.
-    assert then(task, t.Approve("boss", read)).memo.approved_digest == read
+    assert then(task, t.Approve("boss", read)).details.approved_digest == read
     other = submitted(irreversible=True, instructions="delete the production database")
     assert refusal(other, t.Approve("boss", read)).code == "digest_mismatch"
 
@@ -81,7 +81,7 @@ def test_however_an_attempt_is_cut_short_a_person_must_look(how: str) -> None:
     task = cut_short(how)
     assert task.state is State.BLOCKED
     assert task.holder == ""
-    assert (task.memo.approved_by, task.memo.approved_digest) == ("", "")
+    assert (task.details.approved_by, task.details.approved_digest) == ("", "")
     assert task.reason
 
 
@@ -99,7 +99,7 @@ def test_an_answer_does_not_start_it_a_fresh_approval_does(how: str) -> None:
     task = cut_short(how)
     assert refusal(task, t.Approve("boss")).code == "wrong_state"
     # when it is answered, then it asks for an approval anew,
-    answer = t.Answer("boss", "it did not happen", extra_budget=Amounts(usd=10))
+    answer = t.Answer("boss", "it did not happen", extra_budget=Usage(usd=10))
     decision = transition(task, answer, task.updated_at)
     assert decision.task.state is State.PENDING
     assert not effects_of(decision, Announce)
@@ -120,7 +120,7 @@ def test_a_dead_letter_needs_a_fresh_approval_after_requeue(end: t.Trigger) -> N
     assert task.state is State.FAILED
     task = then(task, t.Requeue("boss"))
     assert task.state is State.PENDING
-    assert task.memo.approved_by == ""
+    assert task.details.approved_by == ""
 
 
 def test_changes_requested_need_a_fresh_approval() -> None:
@@ -130,15 +130,15 @@ def test_changes_requested_need_a_fresh_approval() -> None:
         t.Verdict("boss", t.Ruling.CHANGES, "undo half of it"),
     )
     assert task.state is State.PENDING
-    assert task.memo.approved_by == ""
-    assert task.memo.rounds == 1
+    assert task.details.approved_by == ""
+    assert task.details.rounds == 1
 
 
 def test_a_person_may_say_that_it_did_happen() -> None:
     task = then(cut_short("vanishes"), t.Answer("boss", "it went through", t.Resolution.DONE))
     assert task.state is State.COMPLETE
-    assert task.memo.report is not None
-    assert task.memo.report.by == "boss"
+    assert task.details.report is not None
+    assert task.details.report.by == "boss"
 
 
 def test_a_report_completes_it() -> None:
@@ -151,4 +151,4 @@ def test_a_person_may_approve_their_own_where_the_settings_let_them() -> None:
     assert refusal(task, t.Approve("ann")).code == "self_approval"
     approved = then(task, t.Approve("ann", how="stated", own=True))
     assert approved.state is State.READY
-    assert approved.memo.approved_by == "ann"
+    assert approved.details.approved_by == "ann"

@@ -14,11 +14,11 @@ from agentq.core.effects import Announce, Notify, Reply, ResolveDependents
 from agentq.core.limits import CRASHES_MAX, NOTES_KEPT
 from agentq.core.retry import BASE_MS, CEILING_MS, backoff_ms
 from agentq.core.states import State
-from agentq.core.task import Amounts, Task
+from agentq.core.task import Task, Usage
 from agentq.core.transition import Decision, transition
 from tests.core.building import LEASE_MS, SECOND, claimed, due, effects_of, then
 
-AGAIN = t.Claim("bob", LEASE_MS)
+AGAIN = t.ClaimTask("bob", LEASE_MS)
 RETRIED = [kind for kind in t.FailureKind if kind not in ("refused", "invalid", "budget")]
 
 
@@ -46,14 +46,14 @@ def test_a_failure_waits_out_its_backoff_and_comes_back() -> None:
     retrying = decision.task
     # then the task waits half of the first window, without a holder,
     assert retrying.state is State.PENDING
-    assert retrying.wake_at == retrying.memo.not_before == task.updated_at + BASE_MS // 2
+    assert retrying.wake_at == retrying.details.not_before == task.updated_at + BASE_MS // 2
     assert retrying.holder == ""
     assert decision.events[0].kind == "retrying"
     # is not claimable a moment before, and is announced when the moment comes.
     assert transition(retrying, t.Tick(), retrying.wake_at - 1).task is retrying
     ready = due(retrying)
     assert ready.task.state is State.READY
-    assert ready.task.memo.not_before == 0
+    assert ready.task.details.not_before == 0
     assert effects_of(ready, Announce) == [Announce("worker")]
 
 
@@ -77,11 +77,11 @@ def test_tries_used_up_is_a_dead_letter(attempts: int) -> None:
     task = claimed(max_attempts=attempts, reply_to="results.boss")
     for epoch in range(1, attempts):
         task = back_in_progress(then(task, t.Fail(epoch, "x")))
-        assert task.memo.failures == epoch
+        assert task.details.failures == epoch
     decision = transition(task, t.Fail(attempts, "the last straw"), task.updated_at)
     # then it is over, with the last cause, and everybody who should know is told.
     assert decision.task.state is State.FAILED
-    assert decision.task.memo.failures == attempts
+    assert decision.task.details.failures == attempts
     assert decision.task.reason == "the last straw"
     assert decision.effects == (
         ResolveDependents(State.FAILED),
@@ -94,8 +94,8 @@ def test_tries_used_up_is_a_dead_letter(attempts: int) -> None:
 def test_what_may_pass_is_retried_with_its_cause_attached(kind: t.FailureKind) -> None:
     task = then(claimed(), t.Fail(1, "what happened", kind))
     assert task.state is State.PENDING
-    assert task.memo.reason_kind == kind
-    (note,) = task.memo.notes
+    assert task.details.reason_kind == kind
+    (note,) = task.details.notes
     assert (note.by, note.kind, note.text) == ("ann", "failure", "what happened")
 
 
@@ -103,20 +103,20 @@ def test_what_may_pass_is_retried_with_its_cause_attached(kind: t.FailureKind) -
 def test_what_will_not_pass_is_not_retried(kind: t.FailureKind) -> None:
     task = then(claimed(max_attempts=10), t.Fail(1, "I will not do this", kind))
     assert task.state is State.FAILED
-    assert task.memo.reason_kind == kind
+    assert task.details.reason_kind == kind
 
 
 def test_a_budget_failure_asks_instead_of_retrying() -> None:
     task = then(claimed(), t.Fail(1, "no money", t.FailureKind.BUDGET))
     assert task.state is State.BLOCKED
-    assert task.memo.reason_kind == "budget"
+    assert task.details.reason_kind == "budget"
 
 
 def test_a_failure_that_used_up_the_budget_asks_instead_of_retrying() -> None:
-    task = claimed(budget=Amounts(usd=1))
-    task = then(task, t.Fail(1, "network down", cost=Amounts(usd=1)))
+    task = claimed(budget=Usage(usd=1))
+    task = then(task, t.Fail(1, "network down", cost=Usage(usd=1)))
     assert task.state is State.BLOCKED
-    assert task.memo.spent.usd == 1
+    assert task.details.spent.usd == 1
 
 
 # -- crashes -----------------------------------------------------------------------------------
@@ -129,8 +129,8 @@ def test_a_vanished_holder_costs_a_crash_and_the_task_is_claimable_at_once() -> 
     # then the task is ready again without backoff, and says what happened.
     after = decision.task
     assert after.state is State.READY
-    assert (after.memo.crashes, after.memo.failures) == (1, 0)
-    assert "ann no longer renewed it" in after.memo.notes[-1].text
+    assert (after.details.crashes, after.details.failures) == (1, 0)
+    assert "ann no longer renewed it" in after.details.notes[-1].text
     assert after.holder == ""
     assert effects_of(decision, Announce)
 
@@ -154,7 +154,7 @@ def test_a_task_that_kills_its_holders_is_quarantined(says_so: bool) -> None:
     # then it is poison: a dead letter, not another victim.
     assert last.task.state is State.FAILED
     assert last.events[0].kind == "quarantined"
-    assert (last.task.memo.crashes, last.task.memo.failures) == (CRASHES_MAX, 0)
+    assert (last.task.details.crashes, last.task.details.failures) == (CRASHES_MAX, 0)
     assert effects_of(last, Notify) == [Notify("dead_letter", last.task.reason)]
 
 
@@ -169,7 +169,7 @@ def test_failures_and_crashes_do_not_add_up() -> None:
         task = back_in_progress(due(task).task)
     # then the task is still alive,
     assert task.state is State.IN_PROGRESS
-    assert (task.memo.failures, task.memo.crashes, task.epoch) == (2, 2, 5)
+    assert (task.details.failures, task.details.crashes, task.epoch) == (2, 2, 5)
     # and one more of one kind ends it.
     assert then(task, t.Fail(5, "x")).state is State.FAILED
     assert due(task).task.state is State.FAILED
@@ -181,8 +181,8 @@ def test_interruptions_are_free_of_charge() -> None:
         task = then(task, t.Release(epoch, "shutting down"))
         assert task.state is State.READY
         task = then(task, AGAIN)
-    assert task.memo.interruptions == 29
-    assert (task.memo.failures, task.memo.crashes) == (0, 0)
+    assert task.details.interruptions == 29
+    assert (task.details.failures, task.details.crashes) == (0, 0)
 
 
 def test_quota_keeps_a_task_back_until_the_reset_and_uses_no_attempt() -> None:
@@ -193,7 +193,7 @@ def test_quota_keeps_a_task_back_until_the_reset_and_uses_no_attempt() -> None:
     # then it waits for exactly that moment, at no cost.
     assert waiting.state is State.PENDING
     assert waiting.wake_at == reset
-    assert waiting.memo.failures == 0
+    assert waiting.details.failures == 0
     assert due(waiting).task.state is State.READY
 
 
@@ -208,25 +208,25 @@ def test_rounds_count_only_changes_requested() -> None:
         task = then(
             task, t.Report(epoch, "done"), t.Verdict("boss", t.Ruling.CHANGES, "again"), AGAIN
         )
-    assert task.memo.rounds == 5
-    assert (task.memo.failures, task.memo.crashes) == (0, 0)
+    assert task.details.rounds == 5
+    assert (task.details.failures, task.details.crashes) == (0, 0)
 
 
 def test_notes_are_bounded_and_the_newest_stay() -> None:
     task = claimed(max_attempts=1000)
     for epoch in range(1, 2 * NOTES_KEPT):
         task = back_in_progress(then(task, t.Fail(epoch, f"reason {epoch}")))
-    texts = [note.text for note in task.memo.notes]
+    texts = [note.text for note in task.details.notes]
     assert len(texts) == NOTES_KEPT
     assert texts[-1] == f"reason {2 * NOTES_KEPT - 1}"
 
 
 def test_a_new_attempt_starts_with_a_clean_sheet_but_keeps_what_was_said() -> None:
     task = then(claimed(), t.Progress(1, 80, "nearly"), t.Fail(1, "network down"))
-    assert task.memo.progress_percent == -1
+    assert task.details.progress_percent == -1
     task = back_in_progress(task)
-    assert (task.reason, task.memo.reason_kind, task.memo.report) == ("", "", None)
-    assert task.memo.notes
+    assert (task.reason, task.details.reason_kind, task.details.report) == ("", "", None)
+    assert task.details.notes
 
 
 def test_the_examples_in_the_documentation_are_true() -> None:

@@ -19,7 +19,7 @@ from agentq.core.effects import (
 from agentq.core.errors import Refused, Stale
 from agentq.core.gates import missing_evidence
 from agentq.core.states import State
-from agentq.core.task import Amounts, ExpectedOutput, Task
+from agentq.core.task import ExpectedOutput, Task, Usage
 from agentq.core.transition import transition
 from tests.core.building import LEASE_MS, NOW, a_spec, claimed, effects_of, then
 
@@ -75,12 +75,12 @@ def test_changes_requested_go_back_to_the_queue_with_the_feedback() -> None:
     decision = transition(reported(), CHANGES, NOW)
     task = decision.task
     assert task.state is State.READY
-    assert (task.memo.rounds, task.memo.report, task.memo.failures) == (1, None, 0)
-    assert (task.memo.notes[-1].by, task.memo.notes[-1].text) == ("boss", "add tests")
+    assert (task.details.rounds, task.details.report, task.details.failures) == (1, None, 0)
+    assert (task.details.notes[-1].by, task.details.notes[-1].text) == ("boss", "add tests")
     assert decision.effects == (Announce("worker"),)
     # The next attempt has a new epoch; the reviewed one is fenced out.
     with pytest.raises(Stale):
-        transition(then(task, t.Claim("bob", LEASE_MS)), REPORT, NOW)
+        transition(then(task, t.ClaimTask("bob", LEASE_MS)), REPORT, NOW)
 
 
 def test_a_rejected_report_is_a_dead_letter() -> None:
@@ -107,14 +107,14 @@ def test_a_second_verdict_is_refused() -> None:
 
 def test_changes_requested_when_the_budget_is_gone_ask_for_more_first() -> None:
     # Given a report whose cost used up the budget (the work was done, so it is not thrown away),
-    task = claimed(review=True, budget=Amounts(usd=1))
-    task = then(task, t.Report(1, "done", cost=Amounts(usd=2)))
+    task = claimed(review=True, budget=Usage(usd=1))
+    task = then(task, t.Report(1, "done", cost=Usage(usd=2)))
     assert task.state is State.REVIEW
     # when changes are requested, then no attempt starts on money that is not there.
     blocked = then(task, CHANGES)
-    assert (blocked.state, blocked.memo.reason_kind) == (State.BLOCKED, "budget")
-    assert blocked.memo.rounds == 1
-    more = t.Answer("boss", "go on", extra_budget=Amounts(usd=5))
+    assert (blocked.state, blocked.details.reason_kind) == (State.BLOCKED, "budget")
+    assert blocked.details.rounds == 1
+    more = t.Answer("boss", "go on", extra_budget=Usage(usd=5))
     assert then(blocked, more).state is State.READY
 
 

@@ -13,7 +13,7 @@ from agentq.core.states import State
 from agentq.core.transition import transition
 from tests.core.building import BY_STATE, LEASE_MS, NOW, SECOND, claimed, due, submitted, then
 
-CLAIM = t.Claim("ann", LEASE_MS)
+CLAIM = t.ClaimTask("ann", LEASE_MS)
 DAY = 86_400 * SECOND
 
 
@@ -104,7 +104,7 @@ def test_the_earliest_moment_counts() -> None:
 def test_a_delay_longer_than_the_time_to_live_expires() -> None:
     task = due(submitted(delay_seconds=60, ttl_seconds=30)).task
     assert (task.state, task.updated_at) == (State.EXPIRED, NOW + 30 * SECOND)
-    assert task.memo.not_before == 0
+    assert task.details.not_before == 0
 
 
 @pytest.mark.parametrize("state", [State.REVIEW, State.BLOCKED])

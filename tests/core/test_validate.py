@@ -11,7 +11,7 @@ from hypothesis import given
 from agentq.core.digests import canonical_json, spec_digest, spec_to_dict
 from agentq.core.errors import AgentqError, Invalid
 from agentq.core.limits import ENVELOPE_BYTES_MAX
-from agentq.core.task import Amounts, ExpectedOutput, Spec
+from agentq.core.task import ExpectedOutput, Spec, Usage
 from agentq.protocol.spec_validation import check_id, check_role, check_spec
 from tests.core.building import a_spec
 from tests.core.drawn import any_specs, sound_specs
@@ -99,7 +99,7 @@ def test_numbers_are_whole(name: str, value: object) -> None:
 @pytest.mark.parametrize("unit", ["usd", "tokens", "turns", "seconds"])
 @pytest.mark.parametrize("value", [-1, float("nan"), float("inf"), 10**30, "5"])
 def test_budgets_are_amounts(unit: str, value: Any) -> None:
-    assert "budget" in refused(budget=Amounts(**{unit: value})).cause
+    assert "budget" in refused(budget=Usage(**{unit: value})).cause
 
 
 @pytest.mark.parametrize("name", ["after", "resources"])

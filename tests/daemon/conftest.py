@@ -9,7 +9,7 @@ import pytest
 
 from agentq.client.queue import Queue
 from agentq.settings import Settings
-from agentq.wiring import Installation
+from agentq.wiring import WiredInstallation
 from tests.servers.rabbitmq import RabbitServer
 
 
@@ -30,5 +30,5 @@ def ledger_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 def queue(ledger_url: str, tmp_path: Path) -> Iterator[Queue]:
     settings = Settings(ledger_url, str(tmp_path / "files"), "the test")
-    with Queue(installation=Installation(settings, create=True)) as opened:
+    with Queue(installation=WiredInstallation(settings, create=True)) as opened:
         yield opened

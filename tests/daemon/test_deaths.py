@@ -97,7 +97,7 @@ def test_the_pause_grows_and_a_long_life_forgives(
     monkeypatch.setattr(loops, "_REVIVE_SECONDS", 100.0)
     monkeypatch.setattr(loops, "_REVIVE_SECONDS_MAX", 300.0)
     ended = threading.Event()
-    runner = Runner(Dying(4), queue.installation.bell, ended=ended.set)
+    runner = Runner(Dying(4), queue.installation.doorbell, ended=ended.set)
     pauses = []
     for _ in range(4):
         runner.start()
@@ -116,7 +116,7 @@ def test_a_thread_that_cannot_be_had_is_asked_for_again(
 ) -> None:
     monkeypatch.setattr(loops, "_REVIVE_SECONDS", 0.01)
     living = Dying(0)
-    runner = Runner(living, queue.installation.bell)
+    runner = Runner(living, queue.installation.doorbell)
     with monkeypatch.context() as full:
 
         def refuse(_thread: threading.Thread) -> None:

@@ -15,12 +15,12 @@ from agentq.contracts.delivery import STATUS, Message, role_queue
 from agentq.core.states import State
 from agentq.daemon.loop import Alarm
 from agentq.daemon.loops.ingest import Ingest
-from agentq.daemon.shared_publisher import Post
+from agentq.daemon.shared_publisher import SharedPublisher
 from agentq.delivery.rabbitmq import dead_messages
 from agentq.delivery.rabbitmq.consumer import RabbitConsumer
 from agentq.delivery.rabbitmq.publisher import RabbitPublisher
 from agentq.settings import Settings
-from agentq.wiring import Installation
+from agentq.wiring import WiredInstallation
 from tests.daemon.ups import several_ups
 from tests.daemon.watching import until
 from tests.servers.rabbitmq import RabbitServer
@@ -36,7 +36,7 @@ def queue(ledger_url: str, broker_url: str, tmp_path: Path) -> Iterator[Queue]:
         f'[broker]\nurl = "{broker_url}"\n'
     )
     settings = Settings(ledger_url, str(tmp_path / "files"), "the test", broker=broker_url)
-    with Queue(installation=Installation(settings, create=True)) as opened:
+    with Queue(installation=WiredInstallation(settings, create=True)) as opened:
         opened.prepare_broker(["w"])
         yield opened
 
@@ -55,7 +55,7 @@ def next_of(consumer: RabbitConsumer) -> dict[str, Any]:
             consumer.ack([each.tag])
             envelope: dict[str, Any] = json.loads(each.body)
             return envelope
-    raise AssertionError(f"no message came in time; trouble: {consumer.trouble!r}")
+    raise AssertionError(f"no message came in time; trouble: {consumer.error!r}")
 
 
 def test_what_is_said_is_taken_in_and_what_nobody_can_read_is_kept(
@@ -63,7 +63,7 @@ def test_what_is_said_is_taken_in_and_what_nobody_can_read_is_kept(
 ) -> None:
     task = queue.submit(to="w", instructions="do it")
     publisher, alarm = RabbitPublisher(broker_url), Alarm()
-    loop = Ingest(queue.installation, Post(publisher), alarm)
+    loop = Ingest(queue.installation, SharedPublisher(publisher), alarm)
     say(publisher, 1, task_id=task.id, status="started")
     say(publisher, 1, task_id=task.id, status="started")
     assert publisher.publish([Message("bad", STATUS, "w", b"{")]) == [""]

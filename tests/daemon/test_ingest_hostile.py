@@ -15,8 +15,8 @@ from agentq.core.errors import Damaged
 from agentq.core.states import State
 from agentq.delivery.rabbitmq import dead_messages
 from agentq.settings import Settings
-from agentq.wiring import Installation
-from tests.daemon.talking import ROLE, Talker, ingesting, talking
+from agentq.wiring import WiredInstallation
+from tests.daemon.foreign_worker import ROLE, ForeignWorker, connect_foreign_worker, ingesting
 from tests.daemon.watching import until
 
 BAD = "x\ud800"
@@ -27,15 +27,15 @@ def queue(broker_url: str, tmp_path: Path) -> Iterator[Queue]:
     settings = Settings(
         f"sqlite:///{tmp_path}/ledger.db", str(tmp_path / "files"), "the test", broker=broker_url
     )
-    with Queue(installation=Installation(settings, create=True)) as opened:
+    with Queue(installation=WiredInstallation(settings, create=True)) as opened:
         opened.prepare_broker([ROLE])
         yield opened
 
 
 @pytest.fixture
-def talker(queue: Queue, broker_url: str) -> Iterator[Talker]:
-    with talking(broker_url) as talker, ingesting(queue, broker_url):
-        yield talker
+def foreign_worker(queue: Queue, broker_url: str) -> Iterator[ForeignWorker]:
+    with connect_foreign_worker(broker_url) as foreign_worker, ingesting(queue, broker_url):
+        yield foreign_worker
 
 
 def progress(task_id: str, id: str) -> bytes:
@@ -62,23 +62,23 @@ class _OddTime:
     ids=["reply_to", "message_id", "other texts", "headers", "control", "direct", "ours"],
 )
 def test_no_property_stops_the_loop(
-    queue: Queue, talker: Talker, broker_url: str, properties: dict[str, Any]
+    queue: Queue, foreign_worker: ForeignWorker, broker_url: str, properties: dict[str, Any]
 ) -> None:
     task = queue.submit(to=ROLE, instructions="do it")
-    assert talker.ask("started", task.id) == "accepted"
+    assert foreign_worker.ask("started", task.id) == "accepted"
     # When one message with odd properties is fine otherwise, and another is not,
-    talker.send(progress(task.id, "odd"), **properties)
-    talker.send(b"no JSON", **properties)
+    foreign_worker.send(progress(task.id, "odd"), **properties)
+    foreign_worker.send(b"no JSON", **properties)
     # then whoever speaks after them is heard;
-    assert talker.ask("heartbeat", task.id, epoch=1) == "accepted"
+    assert foreign_worker.ask("heartbeat", task.id, epoch=1) == "accepted"
     # the first was taken in, and the second is among the dead letters.
-    assert queue.task(task.id).memo.progress_percent == 1
+    assert queue.task(task.id).details.progress_percent == 1
     until(lambda: [each.body for each in dead_messages(broker_url)] == [b"no JSON"])
 
 
 @pytest.mark.parametrize("unit", [1, 1000, 10**9], ids=["seconds", "milliseconds", "nanoseconds"])
 def test_an_odd_time_in_a_header_costs_nobody_an_answer(
-    queue: Queue, talker: Talker, monkeypatch: pytest.MonkeyPatch, unit: int
+    queue: Queue, foreign_worker: ForeignWorker, monkeypatch: pytest.MonkeyPatch, unit: int
 ) -> None:
     from amqp import serialization
 
@@ -92,25 +92,25 @@ def test_an_odd_time_in_a_header_costs_nobody_an_answer(
             write(value, put, bits)
 
     monkeypatch.setattr(serialization, "_write_item", write_time)
-    assert talker.ask("started", task.id) == "accepted"
-    talker.send(progress(task.id, f"at-{unit}"), application_headers={"at": _OddTime()})
-    assert talker.answer(f"at-{unit}")["status"] == "accepted"
+    assert foreign_worker.ask("started", task.id) == "accepted"
+    foreign_worker.send(progress(task.id, f"at-{unit}"), application_headers={"at": _OddTime()})
+    assert foreign_worker.answer(f"at-{unit}")["status"] == "accepted"
 
 
 @pytest.mark.parametrize("length", [70_000, 200_000])
 def test_who_sends_too_much_is_told_and_the_message_is_kept(
-    queue: Queue, talker: Talker, broker_url: str, length: int
+    queue: Queue, foreign_worker: ForeignWorker, broker_url: str, length: int
 ) -> None:
     task = queue.submit(to=ROLE, instructions="do it")
-    assert talker.ask("started", task.id) == "accepted"
+    assert foreign_worker.ask("started", task.id) == "accepted"
     said = {"v": 1, "task_id": task.id, "from": "stranger", "epoch": 1, "status": "completed",
             "message_id": "m-long", "summary": "x" * length}  # fmt: skip
-    talker.send(json.dumps(said).encode(), message_id="m-long")
-    answer = talker.answer("m-long")
+    foreign_worker.send(json.dumps(said).encode(), message_id="m-long")
+    answer = foreign_worker.answer("m-long")
     assert (answer["status"], answer["code"]) == ("refused", "too_large")
     assert str(len(json.dumps(said))) in answer["reason"]
     # The attempt goes on, so it may say less.
-    assert talker.ask("completed", task.id, epoch=1, summary="well") == "accepted"
+    assert foreign_worker.ask("completed", task.id, epoch=1, summary="well") == "accepted"
     until(lambda: [each.id for each in dead_messages(broker_url)] == ["m-long"])
 
 
@@ -121,14 +121,14 @@ def test_one_that_the_ledger_cannot_bear_is_set_aside_alone(queue: Queue, broker
     """Here the row of one task is damaged, so that nobody can even load it."""
     bad, good = (queue.submit(to=ROLE, instructions="do it").id for _ in "ab")
     _damage(queue, bad)
-    with talking(broker_url) as talker:
+    with connect_foreign_worker(broker_url) as foreign_worker:
         for name in ("m-a", "m-b"):
-            talker.say("started", good, message_id=name)
-            talker.say("heartbeat", bad, epoch=1, message_id=f"bad-{name}")
+            foreign_worker.say("started", good, message_id=name)
+            foreign_worker.say("heartbeat", bad, epoch=1, message_id=f"bad-{name}")
         with ingesting(queue, broker_url):
-            assert talker.answer("m-a")["status"] == "accepted"
-            assert talker.answer("m-b")["status"] == "refused"
-            assert talker.ask("completed", good, epoch=1) == "accepted"
+            assert foreign_worker.answer("m-a")["status"] == "accepted"
+            assert foreign_worker.answer("m-b")["status"] == "refused"
+            assert foreign_worker.ask("completed", good, epoch=1) == "accepted"
             until(lambda: len(dead_messages(broker_url)) == 2)
     assert all("cannot be taken in" in each.reason for each in dead_messages(broker_url))
     assert queue.task(good).state is State.COMPLETE
@@ -148,17 +148,17 @@ def test_a_ledger_that_serves_nobody_sets_no_message_aside(
         return write(change)
 
     monkeypatch.setattr(queue.installation.store, "write", refuse)
-    with talking(broker_url) as talker, ingesting(queue, broker_url):
-        started = talker.say("started", task.id)
+    with connect_foreign_worker(broker_url) as foreign_worker, ingesting(queue, broker_url):
+        started = foreign_worker.say("started", task.id)
         until(lambda: len(tries) > 3)
         broken.clear()
-        assert talker.answer(started)["status"] == "accepted"
-        assert talker.waiting() == 0
+        assert foreign_worker.answer(started)["status"] == "accepted"
+        assert foreign_worker.waiting() == 0
     assert dead_messages(broker_url) == []
 
 
 def _damage(queue: Queue, task_id: str) -> None:
-    key = queue.installation.ledger.views.find(task_id)[0]
+    key = queue.installation.ledger.queries.find(task_id)[0]
 
     def change(tx: Any) -> None:
         tx.connection.execute("UPDATE tasks SET memo = '{' WHERE key = ?", (key,))

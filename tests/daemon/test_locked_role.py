@@ -10,10 +10,10 @@ import pytest
 from agentq.client.queue import Queue
 from agentq.daemon.loops.reconcile import Reconcile
 from agentq.daemon.loops.relay import Relay
-from agentq.daemon.shared_publisher import Post
+from agentq.daemon.shared_publisher import SharedPublisher
 from agentq.delivery.rabbitmq.publisher import RabbitPublisher
 from tests.daemon.watching import until
-from tests.delivery.letters import stranger
+from tests.delivery.foreign_messages import stranger
 
 
 @pytest.fixture
@@ -28,9 +28,9 @@ def test_one_locked_role_holds_up_no_other(
     queue: Queue, publisher: RabbitPublisher, broker_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     queue.installation.ledger.open_lanes("delivery", "reply")
-    post = Post(publisher)
-    relay = Relay(queue.installation, post)
-    reconcile = Reconcile(queue.installation, post, young_ms=-1000)
+    shared = SharedPublisher(publisher)
+    relay = Relay(queue.installation, shared)
+    reconcile = Reconcile(queue.installation, shared, young_ms=-1000)
     with stranger(broker_url) as channel:
         # Given tasks of three roles, and a stranger who has the queue of one,
         channel.queue_declare("agentq.role.locked", exclusive=True)

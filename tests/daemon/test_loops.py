@@ -19,7 +19,7 @@ from agentq.daemon.loop import Loop, Runner
 from agentq.daemon.loops.due import Due
 from agentq.daemon.loops.prune import Prune
 from agentq.daemon.loops.results import Results
-from agentq.ledger.leader_leases import Terms
+from agentq.ledger.leader_leases import LeaderLeases
 from tests.daemon.watching import until
 
 
@@ -54,9 +54,9 @@ class Counting(Loop):
 @contextmanager
 def running(queue: Queue, loop: Loop, leader: Leader | None = None) -> Iterator[Runner]:
     if leader is None:
-        runner = Runner(loop, queue.installation.bell)
+        runner = Runner(loop, queue.installation.doorbell)
     else:
-        runner = Runner(loop, queue.installation.bell, leader.holds)
+        runner = Runner(loop, queue.installation.doorbell, leader.holds)
     runner.start()
     try:
         yield runner
@@ -106,7 +106,7 @@ class TestRunner:
         assert "counting: 1 rounds" in said
 
     def test_without_its_term_it_holds_still(self, queue: Queue) -> None:
-        terms = Terms(queue.installation.store)
+        terms = LeaderLeases(queue.installation.store)
         terms.hold(["t"], "somebody else", 60_000)
         loop = Counting(term="t")
         leader = Leader(queue.installation.service, ["t"], "us", 60.0)
@@ -170,7 +170,7 @@ class TestResults:
         stored = queue.artifacts.put(task.id, claim.epoch, "result.md", b"done")
         seen = AddArtifact(claim.epoch, stored.name, stored.size, stored.sha256, stored.media_type)
         ledger = queue.installation.ledger
-        key, _ = ledger.views.find(task.id)
+        key, _ = ledger.queries.find(task.id)
         ledger.record_artifacts(key, [seen])
         if damaged:
             queue.artifacts.discard(task.id, claim.epoch, "result.md")

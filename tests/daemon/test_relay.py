@@ -19,7 +19,7 @@ from agentq.daemon.loop import Runner
 from agentq.daemon.loops.reconcile import Reconcile
 from agentq.daemon.loops.relay import Relay
 from agentq.daemon.loops.reply import Replies
-from agentq.daemon.shared_publisher import Post
+from agentq.daemon.shared_publisher import SharedPublisher
 from agentq.delivery.rabbitmq.consumer import RabbitConsumer
 from agentq.delivery.rabbitmq.publisher import RabbitPublisher
 from tests.daemon.watching import until
@@ -89,7 +89,7 @@ class Wayward:
 
 
 def relay(queue: Queue, publisher: Publisher, returned: Callable[[], None] = lambda: None) -> Relay:
-    return Relay(queue.installation, Post(publisher, returned))
+    return Relay(queue.installation, SharedPublisher(publisher, returned))
 
 
 class TestRelay:
@@ -184,7 +184,7 @@ class TestRelay:
                     confirmed[json.loads(each.body)["task_id"]] = time.monotonic()
                 return reasons
 
-        runner = Runner(relay(queue, Timing(publisher)), queue.installation.bell)
+        runner = Runner(relay(queue, Timing(publisher)), queue.installation.doorbell)
         runner.start()
         until(lambda: runner.rounds and not runner.busy_seconds)
 
@@ -214,7 +214,9 @@ class TestReplies:
         claim.put("notes.md", "seen")
         claim.complete(summary="all green", result="the result")
         queue.claim_task(lost.id).complete(summary="for nobody")
-        loop = Replies(queue.installation, Post(publisher), lambda: nudges.append("relay"))
+        loop = Replies(
+            queue.installation, SharedPublisher(publisher), lambda: nudges.append("relay")
+        )
         loop.run_once()
         ((_, envelope),) = take("results.boss", 1)
         assert envelope["task_id"] == task.id
@@ -237,7 +239,7 @@ class TestReconcile:
     ) -> None:
         queue.submit_many({"to": "w", "instructions": str(number)} for number in range(7))
         relay(queue, publisher).run_once()
-        loop = Reconcile(queue.installation, Post(publisher), every=9.0, young_ms=0)
+        loop = Reconcile(queue.installation, SharedPublisher(publisher), every=9.0, young_ms=0)
         assert loop.run_once() == 9.0
         assert loop.tally.counts == {}
         take(role_queue("w"), 7)  # as a purge does
@@ -262,8 +264,8 @@ class TestReconcile:
             queue.submit(to="w", instructions="do it", id=f"task-{number}")
             relay(queue, publisher).run_once()
 
-        replies = Replies(queue.installation, Post(publisher), lambda: None)
-        loop = Reconcile(queue.installation, Post(publisher))
+        replies = Replies(queue.installation, SharedPublisher(publisher), lambda: None)
+        loop = Reconcile(queue.installation, SharedPublisher(publisher))
         queue.submit(to="other", instructions="do it", id="done", reply_to="results.boss")
         queue.claim_task("done").complete(summary="well")
         replies.run_once()
@@ -294,7 +296,7 @@ class TestReconcile:
 
     def test_what_is_young_is_the_relays(self, queue: Queue, publisher: RabbitPublisher) -> None:
         queue.submit(to="w", instructions="young")
-        loop = Reconcile(queue.installation, Post(publisher))
+        loop = Reconcile(queue.installation, SharedPublisher(publisher))
         loop.run_once()
         assert loop.tally.counts == {}
 
@@ -304,7 +306,7 @@ class TestReconcile:
         monkeypatch.setattr("agentq.daemon.loops.reconcile.ROUND_MAX", 600)
         queue.installation.ledger.close_lanes("delivery")
         queue.submit_many({"to": "w", "instructions": str(number)} for number in range(1300))
-        loop = Reconcile(queue.installation, Post(publisher), every=9.0, young_ms=0)
+        loop = Reconcile(queue.installation, SharedPublisher(publisher), every=9.0, young_ms=0)
         pauses = [loop.run_once() for _ in range(4)]
         assert pauses == [0.05, 0.05, 9.0, 9.0]
         assert publisher.depth("w") == 1300
@@ -314,4 +316,4 @@ class TestReconcile:
         wayward.away = True
         queue.submit(to="w", instructions="x")
         with pytest.raises(Unavailable):
-            Reconcile(queue.installation, Post(wayward), young_ms=0).run_once()
+            Reconcile(queue.installation, SharedPublisher(wayward), young_ms=0).run_once()

@@ -16,7 +16,7 @@ import pytest
 from agentq.client.queue import Queue
 from agentq.contracts.service_values import LeaderLease
 from agentq.core.states import State
-from agentq.ledger.leader_leases import Terms
+from agentq.ledger.leader_leases import LeaderLeases
 from agentq.settings import Settings
 from agentq.wiring import open_installation
 from tests.daemon.ups import Ups, runs, several_ups
@@ -56,7 +56,7 @@ def with_worker(folder: Path, *lines: str) -> None:
 
 
 def leaders(queue: Queue) -> dict[str, LeaderLease]:
-    standing = Terms(queue.installation.store).standing()
+    standing = LeaderLeases(queue.installation.store).standing()
     return {name: each for name, each in standing.items() if each.holder}
 
 
@@ -191,7 +191,7 @@ class TestWorkers:
         # It gives its task back: nobody has to wait for the end of a lease.
         until(lambda: not runs(pid), 20, "the end of the worker")
         given_back = queue.task(task.id)
-        assert given_back.holder == "" and given_back.memo.crashes == 0
+        assert given_back.holder == "" and given_back.details.crashes == 0
 
     def test_a_second_signal_ends_it_at_once(self, queue: Queue, ups: Ups, tmp_path: Path) -> None:
         with_worker(tmp_path, "import time", "time.sleep(600)")

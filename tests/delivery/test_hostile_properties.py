@@ -22,7 +22,7 @@ from agentq.delivery.rabbitmq import (
     declare,
 )
 from agentq.delivery.rabbitmq.wire import Delivery
-from tests.delivery.letters import ROLE, all_hints, eventually, hint, publish_raw
+from tests.delivery.foreign_messages import ROLE, all_hints, eventually, hint, publish_raw
 
 INGEST, QUEUE = "agentq.ingest", f"agentq.role.{ROLE}"
 FIXED = ("content_type", "correlation_id", "reply_to", "message_id", "type", "user_id", "app_id")
@@ -156,7 +156,7 @@ def test_half_a_character_comes_as_nothing(rabbitmq_url: str, name: str) -> None
         assert found == {**good, name: ""}
         # and it can be set aside, whatever it is called.
         consumer.reject(came.tag, "it makes no sense")
-        assert not consumer.trouble
+        assert not consumer.error
         eventually(lambda: [each.body for each in dead_messages(rabbitmq_url)] == [b"{}"])
 
 

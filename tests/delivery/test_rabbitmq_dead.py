@@ -26,15 +26,15 @@ from agentq.core.errors import Refused
 from agentq.delivery.rabbitmq import (
     RabbitConsumer,
     RabbitInbox,
+    RabbitMessage,
     RabbitPublisher,
-    Received,
     dead_letters,
     dead_messages,
     declare,
     requeue,
 )
 from agentq.delivery.rabbitmq.connection import read_url
-from tests.delivery.letters import ROLE, eventually, stranger
+from tests.delivery.foreign_messages import ROLE, eventually, stranger
 from tests.servers.rabbitmq import RabbitServer
 
 WORKER = f"agentq-role-{ROLE}"
@@ -80,7 +80,7 @@ def reject_first(url: str, queue: str, reason: str) -> None:
         reader.reject(message.tag, reason)
 
 
-def taken(url: str, queue: str) -> list[Received]:
+def taken(url: str, queue: str) -> list[RabbitMessage]:
     with closing(RabbitConsumer(url, queue)) as reader:
         messages = reader.take(10, 0.5)
         reader.ack(each.tag for each in messages)
@@ -210,8 +210,8 @@ def test_who_is_known_to_the_broker_by_another_name_still_refuses(
     publisher.publish([Message("m-1", STATUS, ROLE, b"junk")])
     with closing(RabbitConsumer(rabbitmq_url, INGEST)) as reader:
         (message,) = reader.take(1, 10)
-        tap = reader._tap
-        tap._address = read_url(rabbitmq_url.replace("guest:", "other:"))
+        pull_consumer = reader._pull_consumer
+        pull_consumer._address = read_url(rabbitmq_url.replace("guest:", "other:"))
         reader.reject(message.tag, "it is junk")
     # then the broker moves the message itself.
     letter = only_dead(rabbitmq_url)

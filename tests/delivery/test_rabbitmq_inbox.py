@@ -25,7 +25,15 @@ from agentq.delivery.rabbitmq import (
     purge,
     requeue,
 )
-from tests.delivery.letters import ROLE, all_hints, eventually, hint, names, publish_raw, stranger
+from tests.delivery.foreign_messages import (
+    ROLE,
+    all_hints,
+    eventually,
+    hint,
+    names,
+    publish_raw,
+    stranger,
+)
 from tests.servers.missing import go_without
 from tests.servers.rabbitmq import RabbitServer
 
@@ -99,7 +107,7 @@ def test_settled_in_any_order(publisher: RabbitPublisher, inbox: RabbitInbox) ->
         inbox.settle(some)
     inbox.close()
     assert inbox.take(6, 0.3) == [], "nothing came again"
-    assert not inbox.trouble
+    assert not inbox.error
 
 
 def test_twenty_workers_share_the_hints(rabbitmq_url: str, publisher: RabbitPublisher) -> None:
@@ -125,7 +133,7 @@ def test_a_word_for_a_holder_with_a_long_name(
         assert said == [""], "mandatory: there is a queue for it"
         started = time.monotonic()
         assert inbox.take(0, 30) == []
-        assert inbox.stirred
+        assert inbox.control_received
         assert time.monotonic() - started < 10
     assert publisher.publish([Message("s-2", "agentq.control", f"stop.{holder}", b"{}")]) != [""]
 
@@ -137,7 +145,7 @@ def test_a_sleeping_worker_is_told_to_stop(publisher: RabbitPublisher, inbox: Ra
     woken.start()
     assert inbox.take(1, 30) == []
     woken.join()
-    assert inbox.stirred
+    assert inbox.control_received
 
 
 def test_who_asks_the_broker_in_vain_hears_why() -> None:
@@ -147,8 +155,8 @@ def test_who_asks_the_broker_in_vain_hears_why() -> None:
         started = time.monotonic()
         assert inbox.take(1, 0.4) == []
         assert time.monotonic() - started >= 0.39
-        assert "cannot be reached" in inbox.trouble
-        assert "secret" not in inbox.trouble
+        assert "cannot be reached" in inbox.error
+        assert "secret" not in inbox.error
 
 
 # -- what nobody can read --------------------------------------------------------------------------
@@ -267,13 +275,13 @@ def test_heartbeats_keep_an_idle_line_and_their_lack_ends_it(
     """A broker gives up a peer that is silent for two beats; here a beat is a second."""
     monkeypatch.setattr(pull_consumer, "HEARTBEAT_SECONDS", 1)
     assert inbox.take(1, 3.2) == []
-    assert [inbox.stirred] == [False], "a new connection would have said so"
+    assert [inbox.control_received] == [False], "a new connection would have said so"
     publisher.publish([hint(1)])
     [held] = inbox.take(1, 10)
     # It does not come back for long: the hint is there for others, and no error when it does.
     eventually(lambda: publisher.depth(ROLE) == 1)
     eventually(lambda: names(inbox.take(1, 1)) == ["task-1"])
-    assert [inbox.stirred, inbox.trouble] == [True, ""], "somebody may have called meanwhile"
+    assert [inbox.control_received, inbox.error] == [True, ""], "somebody may have called meanwhile"
     inbox.settle([held])
 
 
@@ -328,7 +336,7 @@ def test_killed_and_wiped_brokers_are_outlived(
         assert results.take(1, 0) == []
         rabbitmq_server.halt()
         assert inbox.take(1, 0.3) == []
-        assert inbox.trouble
+        assert inbox.error
         inbox.settle(held)  # too late, and no error
         assert publisher_is_away(publisher)
         rabbitmq_server.start()
@@ -340,8 +348,8 @@ def test_killed_and_wiped_brokers_are_outlived(
 
         eventually(came_again, 30)
         assert sorted(taken) == [f"task-{number}" for number in range(4)]
-        assert inbox.stirred, "who knows what was said meanwhile"
-        assert not inbox.trouble
+        assert inbox.control_received, "who knows what was said meanwhile"
+        assert not inbox.error
         assert publisher.publish([hint(5)]) == [""]
 
         rabbitmq_server.wipe()

@@ -15,14 +15,14 @@ from agentq.core.errors import Invalid, Unavailable
 from agentq.delivery.rabbitmq import (
     RabbitConsumer,
     RabbitInbox,
+    RabbitMessage,
     RabbitPublisher,
-    Received,
     confirm_channel,
     declare,
     facts,
 )
 from agentq.delivery.rabbitmq.connection import read_url
-from tests.delivery.letters import ROLE, all_hints, eventually, hint, names, stranger
+from tests.delivery.foreign_messages import ROLE, all_hints, eventually, hint, names, stranger
 from tests.servers.rabbitmq import RabbitServer
 
 #: Somebody who may send hints and nothing else, and declare the queue of one role.
@@ -99,7 +99,7 @@ def test_a_body_of_many_frames_and_headers_arrive_whole(
     sent = Message("m-1", "agentq.status", ROLE, body, headers=headers)
     assert publisher.publish([sent, Message("m-2", "agentq.status", ROLE, b"")]) == ["", ""]
     with closing(RabbitConsumer(rabbitmq_url, "agentq.ingest")) as consumer:
-        received: list[Received] = []
+        received: list[RabbitMessage] = []
         while len(received) < 2:
             received += consumer.take(5, 10)
         first, second = received

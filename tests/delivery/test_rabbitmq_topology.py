@@ -19,7 +19,7 @@ from agentq.delivery.rabbitmq import (
     user_commands,
 )
 from agentq.delivery.rabbitmq.connection import read_url
-from tests.delivery.letters import ROLE, eventually, hint, names, publish_raw, stranger
+from tests.delivery.foreign_messages import ROLE, eventually, hint, names, publish_raw, stranger
 from tests.servers.rabbitmq import RabbitServer
 
 
@@ -123,7 +123,7 @@ def test_users_may_do_their_part_and_no_more(
     with closing(RabbitConsumer(as_coordinator, "results.coordinator")) as results:
         # Before anything was ever sent to it.
         assert results.take(1, 0.1) == []
-        assert not results.trouble
+        assert not results.error
     with (
         closing(RabbitPublisher(as_up)) as up,
         closing(RabbitInbox(as_worker, ROLE, "w:1")) as inbox,
@@ -135,7 +135,7 @@ def test_users_may_do_their_part_and_no_more(
         assert names(hints) == ["task-1"]
         inbox.settle(hints)
         assert prying.take(1, 0.2) == []
-        assert "refused" in prying.trouble
+        assert "refused" in prying.error
         (problem,) = forging.publish([hint(3)])
         assert "refused user" in problem
     with pytest.raises(Refused):

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from agentq.delivery.rabbitmq import declare, user_commands
-from tests.delivery.letters import ROLE
+from tests.delivery.foreign_messages import ROLE
 from tests.servers.rabbitmq import RabbitServer
 
 PASSWORD = "password"

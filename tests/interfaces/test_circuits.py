@@ -9,7 +9,7 @@ import pytest
 
 from agentq import Queue
 from agentq.core.errors import Refused
-from agentq.core.task import Amounts
+from agentq.core.task import Usage
 from tests.interfaces.conftest import Submit, run_here
 
 
@@ -91,7 +91,7 @@ def test_a_roles_budget_of_a_day(queue: Queue, submit: Submit) -> None:
     assert "5 usd, 28800 seconds" in run_here("limits").ok().out
     # What is not named stays.
     run_here("limits", "worker", "--running", "7").ok()
-    assert queue.limits()["worker"].daily == Amounts(usd=5, seconds=28800)
+    assert queue.limits()["worker"].daily == Usage(usd=5, seconds=28800)
     first, second = submit("--label", "team=core"), submit()
     claim = queue.claim("worker")
     assert claim is not None and claim.id == first
@@ -118,7 +118,7 @@ def test_a_trees_budget(queue: Queue, submit: Submit) -> None:
     claim = queue.claim("lead")
     assert claim is not None
     child = claim.submit(to="worker", instructions="part")
-    claim.complete("planned", cost=Amounts(usd=1.5))
+    claim.complete("planned", cost=Usage(usd=1.5))
     assert queue.claim("worker") is None
     explained = run_here("explain", child.id).ok().out
     assert f"1.5 of 1.5 usd are spent by {root.id} and its descendants" in explained
@@ -152,5 +152,5 @@ def test_a_task_file_may_bring_a_trees_budget(home: object, queue: Queue) -> Non
     for name in ("a", "b"):
         run_here("submit", "--file", f"task-{name}.md").ok()
     run_here("submit", "--file", "task-c.md").refused(2, "tree_budget.usd say the same twice")
-    assert queue.task("task-a").spec.tree_budget == Amounts(usd=2)
-    assert queue.task("task-b").spec.tree_budget == Amounts(tokens=9)
+    assert queue.task("task-a").spec.tree_budget == Usage(usd=2)
+    assert queue.task("task-b").spec.tree_budget == Usage(tokens=9)

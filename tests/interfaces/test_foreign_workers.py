@@ -28,9 +28,9 @@ from agentq.daemon.loop import Loop
 from agentq.daemon.up import Daemon
 from agentq.delivery.rabbitmq import RabbitPublisher
 from agentq.settings import read_file
-from agentq.wiring import Installation
+from agentq.wiring import WiredInstallation
 from tests.architecture.files import ROOT
-from tests.delivery.letters import stranger
+from tests.delivery.foreign_messages import stranger
 from tests.delivery.users import PASSWORD, made_by
 from tests.interfaces.conftest import PROGRAM, clean_environment, run_program
 from tests.servers.missing import go_without
@@ -87,7 +87,7 @@ def queue(tmp_path: Path, rabbitmq_url: str) -> Iterator[Queue]:
 @contextmanager
 def installed(folder: Path, broker: str) -> Iterator[Queue]:
     run_program("init", "--broker", broker, cwd=folder).ok()
-    with Queue(installation=Installation(read_file(folder / "agentq.toml"))) as queue:
+    with Queue(installation=WiredInstallation(read_file(folder / "agentq.toml"))) as queue:
         queue.prepare_broker([ROLE])
         yield queue
 
@@ -256,7 +256,7 @@ def test_a_worker_in_any_language(
             assert worker.end() == 0, worker.said
             assert worker.lines[-1] == "2 done"
             task = queue.task(given_back.id)
-            assert (task.state, task.memo.interruptions) == (State.READY, 1)
+            assert (task.state, task.details.interruptions) == (State.READY, 1)
     # The coordinator hears of both that were to reply to it.
     said = run_program("results", "ann", "--limit", "2", "--json", cwd=tmp_path).ok().lines()
     assert [(each["task_id"], each["status"]) for each in said] == [
@@ -438,7 +438,7 @@ def test_what_there_is_no_room_for_is_said_again(
 ) -> None:
     python = shutil.copy(EXAMPLES / "python_worker" / "worker.py", tmp_path)
     # Given that no report with files can wait any more,
-    monkeypatch.setattr(artifact_uploads, "LETTERS_MAX", 0)
+    monkeypatch.setattr(artifact_uploads, "MESSAGES_MAX", 0)
     with installed(tmp_path, rabbitmq_url) as queue, up_here(queue) as ingest:
 
         def refused() -> int:
@@ -452,10 +452,10 @@ def test_what_there_is_no_room_for_is_said_again(
                 eventually(lambda many=many: refused() >= many)  # type: ignore[misc]
                 assert queue.task(task.id).state is State.IN_PROGRESS
                 # and taken as soon as there is room, from the same attempt.
-                monkeypatch.setattr(artifact_uploads, "LETTERS_MAX", 1000)
+                monkeypatch.setattr(artifact_uploads, "MESSAGES_MAX", 1000)
                 assert queue.wait(task.id, 20).state is State.COMPLETE
                 assert queue.task(task.id).epoch == 1
-                monkeypatch.setattr(artifact_uploads, "LETTERS_MAX", 0)
+                monkeypatch.setattr(artifact_uploads, "MESSAGES_MAX", 0)
 
 
 def as_user(url: str, user: str) -> str:

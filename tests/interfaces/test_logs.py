@@ -160,7 +160,7 @@ def test_following_goes_over_to_the_artifact_and_the_next_attempt(queue: Queue, 
     queue.cancel(task, "bob")
     say(queue, b"stopping\n", epoch=3)
     assert next(parts) == LogPart(3, b"stopping\n")  # cancelled, but its holder has not let go
-    queue.installation.ledger.stopped(queue.installation.views.find(task)[0], 3)
+    queue.installation.ledger.stopped(queue.installation.ledger_queries.find(task)[0], 3)
     assert texts(parts) == []
 
 

@@ -16,7 +16,7 @@ from agentq import Queue
 from agentq.client.moving_settings import replaced
 from agentq.core.errors import Stale, Unavailable
 from agentq.core.limits import RoleLimits
-from agentq.core.task import Amounts
+from agentq.core.task import Usage
 from tests.interfaces.conftest import clean_environment, run_here
 from tests.servers.pgbouncer import pooler_or_skip
 from tests.servers.postgres import PostgresServer
@@ -45,7 +45,7 @@ def work(queue: Queue, folder: Path) -> None:
     claim.put("deep/report.md", "# Report 🦊\n".encode())
     claim.complete(summary="built", result=b"the result\n")
     queue.claim_task("task-failed", holder="ada").fail("no", kind="refused")
-    queue.set_limits("tester", RoleLimits(max_running=3, daily=Amounts(usd=7.5)))
+    queue.set_limits("tester", RoleLimits(max_running=3, daily=Usage(usd=7.5)))
     queue.open_circuit("acme", queue.now() + 3_600_000, "out of quota", "kim")
     queue.comment("task-first", "kim", "a note with 'quotes' and \\ and \t")
 
@@ -105,8 +105,11 @@ class TestMoving:
             new = queue.submit(to="tester", instructions="new")
             assert queue.events(last)[0].task_id == new.id
             assert queue.events(last)[0].position == last + 1
-            keys = [queue.installation.views.find(task["task_id"])[0] for task in before["tasks"]]
-            assert queue.installation.views.find(new.id)[0] > max(keys)
+            keys = [
+                queue.installation.ledger_queries.find(task["task_id"])[0]
+                for task in before["tasks"]
+            ]
+            assert queue.installation.ledger_queries.find(new.id)[0] > max(keys)
             # and work goes on: the child finds the context that was waiting for it.
             queue.claim_task("task-first").complete(summary="done")
             assert queue.context(queue.task("task-second")) == "Its own context.\n"

@@ -94,7 +94,7 @@ class Ledgers:
         assert self.check() is self.new
         assert not self.submit(self.old) and self.submit(self.new)
         with Queue(installation=open_installation(self.new)) as queue:
-            assert all(found == [] for _, found in queue.installation.views.verify())
+            assert all(found == [] for _, found in queue.installation.ledger_queries.verify())
 
 
 SERVER = pytest.param("postgres", marks=pytest.mark.postgres)

@@ -177,7 +177,7 @@ class TestLogs:
     def test_an_interrupted_move_does_not_double_it(self, worked: Path) -> None:
         with Queue() as queue:
             queue.installation.ledger.release(
-                queue.installation.views.find("task-killed")[0], 1, "it was killed"
+                queue.installation.ledger_queries.find("task-killed")[0], 1, "it was killed"
             )
             copied = FileArtifacts(str(worked / "files"))
             for _ in range(2):
@@ -212,7 +212,7 @@ def test_what_did_not_change_is_not_looked_at_again(worked: Path) -> None:
         source.asked.clear()
         target.asked.clear()
         queue.installation.ledger.release(
-            queue.installation.views.find("task-killed")[0], 1, "the ledger moves"
+            queue.installation.ledger_queries.find("task-killed")[0], 1, "the ledger moves"
         )
         files.copy_all(queue.service)
     assert set(source.asked) == {"task-killed"}

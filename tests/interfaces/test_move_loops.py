@@ -10,7 +10,7 @@ import pytest
 from agentq import Queue
 from agentq.contracts.copying import Fence
 from agentq.core.states import State
-from agentq.ledger.leader_leases import Terms
+from agentq.ledger.leader_leases import LeaderLeases
 from agentq.settings import load_settings
 from agentq.wiring import open_copy
 from tests.daemon.ups import Ups, several_ups
@@ -39,7 +39,9 @@ def led(url: str) -> set[str]:
     """The loops that somebody may run there."""
     with Queue(url) as queue:
         return {
-            name for name, each in Terms(queue.installation.store).standing().items() if each.holder
+            name
+            for name, each in LeaderLeases(queue.installation.store).standing().items()
+            if each.holder
         }
 
 

@@ -15,7 +15,7 @@ import pytest
 from agentq import Queue
 from agentq.contracts.store import Changes, Tx
 from agentq.core.errors import NotFound, Unavailable
-from tests.contracts.artifacts.shelves import ObjectShelf
+from tests.contracts.artifacts.backends import ObjectBackend
 from tests.interfaces.conftest import Submit, clean_environment, run_here
 from tests.servers.seaweed import SeaweedServer
 
@@ -209,5 +209,6 @@ def test_an_object_store_that_is_away_is_waited_for(on_s3: Queue, s3_server: Sea
         on_s3.task("task-1")
     assert on_s3.prune("0s") == 0
     assert (
-        ObjectShelf(on_s3.installation.settings.artifacts_root, s3_server.options).names() == set()
+        ObjectBackend(on_s3.installation.settings.artifacts_root, s3_server.options).names()
+        == set()
     )

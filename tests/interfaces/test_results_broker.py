@@ -18,14 +18,14 @@ from pathlib import Path
 import pytest
 
 from agentq import Queue
-from agentq.client.broker_results import Outcome
+from agentq.client.broker_results import TaskOutcome
 from agentq.client.results import results
 from agentq.contracts.delivery import Message
 from agentq.core.errors import Conflict, Refused, Unavailable
 from agentq.delivery.rabbitmq import RabbitMailbox, RabbitPublisher
 from agentq.delivery.rabbitmq.connection import HEARTBEAT_SECONDS, Link, read_url
 from agentq.settings import read_file
-from agentq.wiring import Installation
+from agentq.wiring import WiredInstallation
 from tests.interfaces.conftest import PROGRAM, clean_environment, run_program
 from tests.servers.rabbitmq import RabbitServer
 
@@ -51,7 +51,7 @@ def as_user(home: Path, broker: str = "") -> Iterator[Queue]:
     settings = read_file(home / "agentq.toml")
     if broker:
         object.__setattr__(settings, "broker", broker)
-    with Queue(installation=Installation(settings, create=True)) as opened:
+    with Queue(installation=WiredInstallation(settings, create=True)) as opened:
         yield opened
 
 
@@ -84,7 +84,7 @@ def eventually(found: Callable[[], object], seconds: float = 20) -> None:
         threading.Event().wait(0.02)
 
 
-def ids(outcomes: Iterator[Outcome] | Sequence[Outcome]) -> list[str]:
+def ids(outcomes: Iterator[TaskOutcome] | Sequence[TaskOutcome]) -> list[str]:
     return [each.task_id for each in outcomes]
 
 
@@ -278,11 +278,11 @@ def test_following_tells_when_the_broker_is_back(home: Path, rabbitmq_url: str) 
         address = rabbitmq_url.replace(f":{read_url(rabbitmq_url).port}/", f":{way.port}/")
         with as_user(home, address) as queue:
 
-            def tell(text: str) -> None:
+            def warn(text: str) -> None:
                 told.append(text)
                 way.open()
 
-            taken = results(queue, "ann", limit=2, tell=tell)
+            taken = results(queue, "ann", limit=2, warn=warn)
             assert next(taken).task_id == "task-0"
             # A line that breaks while the caller thinks is worth no word if it mends at once.
             way.cut()
@@ -397,7 +397,7 @@ def test_what_cannot_be_read_goes_to_the_dead_letters_and_is_told(
     eventually(lambda: waiting(rabbitmq_url) == 5)
     told: list[str] = []
     with as_user(home, rabbitmq_url if who == "guest" else coordinator) as reader:
-        heard = ids(results(reader, "ann", wait=0, tell=told.append))
+        heard = ids(results(reader, "ann", wait=0, warn=told.append))
     assert heard == ["task-0", "task-1"]
     # Nothing is lost, and nothing is silent.
     eventually(lambda: len(queue.dead_messages()) == 3)

@@ -27,15 +27,15 @@ from agentq.core.digests import SPEC_FIELDS
 from agentq.core.errors import Conflict, Invalid, NotFound
 from agentq.core.limits import ENVELOPE_BYTES_MAX
 from agentq.core.states import State
-from agentq.core.task import Memo, Note, Priority, Spec, Task
+from agentq.core.task import Note, Priority, Spec, Task, TaskDetails
 from agentq.core.triggers import FailureKind
 from agentq.protocol.messages import (
     ENDINGS,
     FILES_MAX,
     LEASE_SECONDS_MAX,
     OUTCOMES,
-    Said,
     Status,
+    WorkerMessage,
     answer_envelope,
     encode,
     read_message,
@@ -45,7 +45,7 @@ from agentq.protocol.messages import (
 from tests.architecture.files import ROOT
 from tests.core.drawn import any_json, sound_specs
 from tests.interfaces.conftest import run_here
-from tests.ledger.sayings import UNREADABLE
+from tests.ledger.worker_messages import UNREADABLE
 
 PROTOCOL = ROOT / "docs" / "protocol.md"
 
@@ -139,7 +139,7 @@ def test_every_field_of_a_task_is_in_its_schema() -> None:
 
 def test_every_field_that_is_read_is_in_a_schema() -> None:
     words = {"id": "message_id", "sender": "from"}
-    read = {words.get(each.name, each.name) for each in fields(Said)} | {"v"}
+    read = {words.get(each.name, each.name) for each in fields(WorkerMessage)} | {"v"}
     assert read == set(schema("status")["properties"]) | set(schema("result")["properties"])
 
 
@@ -203,7 +203,7 @@ def test_anything_at_all_is_read_or_refused_in_words(plain: object) -> None:
 
 
 def a_task(spec: Spec, **more: Any) -> Task:
-    return Task(spec, State.IN_PROGRESS, 2, 1, 1, 1, 0, "ann", Memo(**more))
+    return Task(spec, State.IN_PROGRESS, 2, 1, 1, 1, 0, "ann", TaskDetails(**more))
 
 
 @given(sound_specs)
@@ -229,7 +229,7 @@ def test_a_task_that_is_too_long_is_shortened() -> None:
 
 @pytest.mark.parametrize("status", Status)
 def test_every_answer_fits_its_schema(status: Status) -> None:
-    said = Said("m-1", "task-1", "js-1", status)
+    said = WorkerMessage("m-1", "task-1", "js-1", status)
     notes = tuple(Note(n, "boss", "feedback", "ñ" * 9000) for n in range(20))
     task = a_task(Spec("task-1", "worker"), notes=notes)
     accepted = answer_envelope(said, 2, lease_seconds=60, task=task)

@@ -11,7 +11,7 @@ import pytest
 
 from agentq.contracts.service_values import Problem
 from agentq.core.states import State
-from agentq.core.task import Amounts, Spec, Task
+from agentq.core.task import Spec, Task, Usage
 from agentq.core.triggers import Report
 from agentq.ledger.claims import Held
 from agentq.ledger.ledger import Ledger
@@ -35,7 +35,7 @@ class Clock:
 
 
 @dataclass
-class Desk:
+class LedgerEnv:
     """A ledger, its clock, and short words for what most tests do with them."""
 
     ledger: Ledger
@@ -84,15 +84,15 @@ class Desk:
 
     def spend(self, task_id: str, usd: float) -> Task:
         task = self.task(task_id)
-        return self.ledger.spend(self.key(task_id), task.epoch, Amounts(usd=usd))
+        return self.ledger.spend(self.key(task_id), task.epoch, Usage(usd=usd))
 
     # -- looking ---------------------------------------------------------------------------------
 
     def key(self, task_id: str) -> int:
-        return self.ledger.views.find(task_id)[0]
+        return self.ledger.queries.find(task_id)[0]
 
     def task(self, task_id: str = "task-1") -> Task:
-        return self.ledger.views.find(task_id)[1]
+        return self.ledger.queries.find(task_id)[1]
 
     def state(self, task_id: str = "task-1") -> State:
         return self.task(task_id).state
@@ -102,10 +102,10 @@ class Desk:
 
     def kinds(self, task_id: str = "task-1") -> list[str]:
         """What happened to a task, in order."""
-        return [entry.event.kind for entry in self.ledger.views.history(self.key(task_id))]
+        return [entry.event.kind for entry in self.ledger.queries.history(self.key(task_id))]
 
     def causes(self, task_id: str = "task-1") -> str:
-        explanation = self.ledger.views.explain(self.key(task_id))
+        explanation = self.ledger.queries.explain(self.key(task_id))
         return "\n".join([explanation.headline, *(cause for cause, _ in explanation.causes)])
 
     def snapshot(self) -> object:
@@ -116,7 +116,7 @@ class Desk:
         return {table: self.sql(f"SELECT * FROM {table} {order}") for table in tables}  # noqa: S608
 
     def problems(self) -> list[Problem]:
-        return [problem for _, found in self.ledger.views.verify() for problem in found]
+        return [problem for _, found in self.ledger.queries.verify() for problem in found]
 
     def effects(self, lane: str, count: int = 100) -> list[dict[str, Any]]:
         """What waits in a lane, as the carrier would read it."""
@@ -127,7 +127,7 @@ class Desk:
         return self.store._writer.execute(statement, bindings).fetchall()
 
 
-def open_desk(**settings: Any) -> Desk:
+def open_env(**settings: Any) -> LedgerEnv:
     clock = Clock()
     rung: list[str] = []
 
@@ -135,31 +135,31 @@ def open_desk(**settings: Any) -> Desk:
         rung.extend(topics)
 
     store = SqliteStore(":memory:", create=True, clock=clock, ring=ring)
-    return Desk(Ledger(store, lambda: 0.5, **settings), store, clock, rung)
+    return LedgerEnv(Ledger(store, lambda: 0.5, **settings), store, clock, rung)
 
 
 @pytest.fixture
-def desk() -> Iterator[Desk]:
+def env() -> Iterator[LedgerEnv]:
     """A ledger that must prove itself clean when the test is over."""
-    desk = open_desk()
-    yield desk
-    assert desk.problems() == []
-    desk.store.close()
+    env = open_env()
+    yield env
+    assert env.problems() == []
+    env.store.close()
 
 
 @pytest.fixture
-def victim() -> Iterator[Desk]:
+def victim() -> Iterator[LedgerEnv]:
     """A ledger that a test may damage."""
-    desk = open_desk()
-    yield desk
-    desk.store.close()
+    env = open_env()
+    yield env
+    env.store.close()
 
 
 @pytest.fixture
-def ledger(desk: Desk) -> Ledger:
-    return desk.ledger
+def ledger(env: LedgerEnv) -> Ledger:
+    return env.ledger
 
 
 @pytest.fixture
-def clock(desk: Desk) -> Clock:
-    return desk.clock
+def clock(env: LedgerEnv) -> Clock:
+    return env.clock

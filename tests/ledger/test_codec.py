@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from agentq.core.task import Amounts, ExpectedOutput, Memo, Reported, Spec
-from agentq.core.triggers import Claim, Fail, FailureKind, Report, Trigger
-from agentq.ledger.codec import decode_memo, decode_spec, encode_memo, encode_spec
+from agentq.core.task import ExpectedOutput, Reported, Spec, TaskDetails, Usage
+from agentq.core.triggers import ClaimTask, Fail, FailureKind, Report, Trigger
+from agentq.ledger.codec import decode_details, decode_spec, encode_details, encode_spec
 from agentq.ledger.log_codec import decode_trigger, encode_trigger
 
 SPEC = Spec("task-1", "worker")
@@ -19,9 +19,9 @@ def zero() -> float:
 @pytest.mark.parametrize(
     ("trigger", "stored"),
     [
-        (Report(1, "built", cost=Amounts(zero())), '{"epoch":1,"summary":"built"}'),
-        (Report(1, "built", cost=Amounts(0.5)), None),
-        (Claim("me", 1000), '{"holder":"me","lease_ms":1000}'),
+        (Report(1, "built", cost=Usage(zero())), '{"epoch":1,"summary":"built"}'),
+        (Report(1, "built", cost=Usage(0.5)), None),
+        (ClaimTask("me", 1000), '{"holder":"me","lease_ms":1000}'),
         (Fail(2, reason="slow", kind=FailureKind.TIMEOUT, jitter=zero()), None),
     ],
 )
@@ -32,15 +32,15 @@ def test_triggers_keep_what_they_say_and_no_defaults(trigger: Trigger, stored: s
     assert decode_trigger(type(trigger).__name__, text, SPEC) == trigger
 
 
-def test_memos() -> None:
-    assert encode_memo(Memo()) == ""
-    assert encode_memo(Memo(spent=Amounts(zero(), 0, 0, zero()))) == ""
-    memo = Memo(failures=300, report=Reported(1, "me", "done"), spent=Amounts(0.25, 300))
-    assert decode_memo(encode_memo(memo)) == memo
+def test_details() -> None:
+    assert encode_details(TaskDetails()) == ""
+    assert encode_details(TaskDetails(spent=Usage(zero(), 0, 0, zero()))) == ""
+    details = TaskDetails(failures=300, report=Reported(1, "me", "done"), spent=Usage(0.25, 300))
+    assert decode_details(encode_details(details)) == details
 
 
 def test_specs_with_equal_defaults_and_children() -> None:
-    bare = Spec("task-1", "worker", expected_output=ExpectedOutput(), budget=Amounts(zero()))
+    bare = Spec("task-1", "worker", expected_output=ExpectedOutput(), budget=Usage(zero()))
     assert encode_spec(bare) == encode_spec(SPEC) == '{"id":"task-1","to":"worker"}'
     child = Spec("task-1.1", "reviewer", labels={"kind": "review"})
     parent = Spec("task-1", "worker", next=(child,), lease_seconds=3600)

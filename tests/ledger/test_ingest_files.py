@@ -12,14 +12,14 @@ import pytest
 from agentq.artifacts.files.store import FileArtifacts
 from agentq.artifacts.s3 import bucket
 from agentq.artifacts.s3.store import ObjectArtifacts
-from agentq.contracts.inbound_messages import Letter, Outcome, opened
+from agentq.contracts.inbound_messages import InboundMessage, IntakeStatus, opened
 from agentq.core.states import State
 from agentq.core.task import ExpectedOutput
 from agentq.core.triggers import AddArtifact
 from agentq.ledger.ingest import ingest
 from agentq.ledger.message_intake import discard_unrecorded, store_files
-from tests.ledger.conftest import Desk
-from tests.ledger.sayings import answer_of, lose, said, start, take
+from tests.ledger.conftest import LedgerEnv
+from tests.ledger.worker_messages import answer_of, lose, said, start, take
 
 
 @pytest.fixture
@@ -27,10 +27,10 @@ def files(tmp_path: Path) -> FileArtifacts:
     return FileArtifacts(str(tmp_path))
 
 
-def test_files_that_come_with_a_message_are_evidence(desk: Desk, files: FileArtifacts) -> None:
+def test_files_that_come_with_a_message_are_evidence(env: LedgerEnv, files: FileArtifacts) -> None:
     # Given a task that expects evidence,
-    desk.submit(expected_output=ExpectedOutput(artifacts=("risks", "log")))
-    start(desk)
+    env.submit(expected_output=ExpectedOutput(artifacts=("risks", "log")))
+    start(env)
     # when one file comes as text, and another is in the store already,
     log = files.put("task-1", 1, "log.txt", b"all green")
     done = said(
@@ -40,46 +40,46 @@ def test_files_that_come_with_a_message_are_evidence(desk: Desk, files: FileArti
             {"name": "log.txt", "size": log.size, "sha256": log.sha256, "media_type": "text/plain"},
         ],
     )  # fmt: skip
-    (verdict,) = ingest(desk.ledger, [done], files)
+    (verdict,) = ingest(env.ledger, [done], files)
     # then all are recorded, the report is accepted, and its result can be published.
-    assert verdict.outcome is Outcome.ACCEPTED, verdict.reason
-    rows = {row.name: row for row in desk.ledger.views.artifacts(desk.key("task-1"))}
+    assert verdict.outcome is IntakeStatus.ACCEPTED, verdict.reason
+    rows = {row.name: row for row in env.ledger.queries.artifacts(env.key("task-1"))}
     assert set(rows) == {"risks.md", "log.txt", "result.md"}
     for row in rows.values():
         assert files.check("task-1", 1, row.name, row.sha256, row.size) is None
-    report = desk.task().memo.report
+    report = env.task().details.report
     assert report is not None
     assert (report.result, report.result_sha256) == ("result.md", rows["result.md"].sha256)
-    assert desk.effects("results")[0]["name"] == "result.md"
+    assert env.effects("results")[0]["name"] == "result.md"
     # The same message again changes nothing.
-    before = desk.snapshot()
-    assert [verdict.outcome for verdict in ingest(desk.ledger, [done], files)] == [
-        Outcome.DUPLICATE
+    before = env.snapshot()
+    assert [verdict.outcome for verdict in ingest(env.ledger, [done], files)] == [
+        IntakeStatus.DUPLICATE
     ]  # fmt: skip
-    assert desk.snapshot() == before
+    assert env.snapshot() == before
 
 
 def test_files_of_an_attempt_that_starts_and_ends_in_one_batch(
-    desk: Desk, files: FileArtifacts
+    env: LedgerEnv, files: FileArtifacts
 ) -> None:
-    desk.submit()
+    env.submit()
     batch = [said("started"), said("heartbeat"), said("completed", summary="done", result="# It")]
-    outcomes = [verdict.outcome for verdict in ingest(desk.ledger, batch, files)]
-    assert outcomes == [Outcome.ACCEPTED] * 3
-    (row,) = desk.ledger.views.artifacts(desk.key("task-1"))
+    outcomes = [verdict.outcome for verdict in ingest(env.ledger, batch, files)]
+    assert outcomes == [IntakeStatus.ACCEPTED] * 3
+    (row,) = env.ledger.queries.artifacts(env.key("task-1"))
     assert files.read("task-1", 1, "result.md", row.sha256, row.size) == b"# It"
-    report = desk.task().memo.report
+    report = env.task().details.report
     assert report is not None and report.result == "result.md"
 
 
-def test_one_of_the_files_may_be_the_result(desk: Desk, files: FileArtifacts) -> None:
-    desk.submit()
-    start(desk)
+def test_one_of_the_files_may_be_the_result(env: LedgerEnv, files: FileArtifacts) -> None:
+    env.submit()
+    start(env)
     listed = [{"name": "patch.diff", "content": "+1"}]
     done = said("completed", epoch=1, artifacts=listed, result_ref="patch.diff")
-    (verdict,) = ingest(desk.ledger, [done], files)
-    assert verdict.outcome is Outcome.ACCEPTED
-    report = desk.task().memo.report
+    (verdict,) = ingest(env.ledger, [done], files)
+    assert verdict.outcome is IntakeStatus.ACCEPTED
+    report = env.task().details.report
     assert report is not None and report.result == "patch.diff"
 
 
@@ -93,46 +93,46 @@ def test_one_of_the_files_may_be_the_result(desk: Desk, files: FileArtifacts) ->
     ids=["not there", "no name", "taken"],
 )
 def test_files_that_cannot_be_taken_refuse_the_report(
-    desk: Desk, files: FileArtifacts, listed: list[dict[str, Any]]
+    env: LedgerEnv, files: FileArtifacts, listed: list[dict[str, Any]]
 ) -> None:
-    desk.submit()
-    start(desk)
+    env.submit()
+    start(env)
     files.put("task-1", 1, "a.md", b"other")
     done = said("completed", epoch=1, artifacts=[{"name": "ok.md", "content": "ok"}, *listed])
-    (verdict,) = ingest(desk.ledger, [done], files)
-    assert verdict.outcome is Outcome.REFUSED
-    assert desk.state() is State.IN_PROGRESS
-    assert desk.ledger.views.artifacts(desk.key("task-1")) == []
+    (verdict,) = ingest(env.ledger, [done], files)
+    assert verdict.outcome is IntakeStatus.REFUSED
+    assert env.state() is State.IN_PROGRESS
+    assert env.ledger.queries.artifacts(env.key("task-1")) == []
     # What was stored for it before that is gone.
     assert files.check("task-1", 1, "ok.md", "f" * 64, 2) is not None
     assert files.put("task-1", 1, "ok.md", b"another").size == 7
 
 
 def test_a_report_without_its_evidence_is_refused_and_the_attempt_goes_on(
-    desk: Desk, files: FileArtifacts
+    env: LedgerEnv, files: FileArtifacts
 ) -> None:
-    desk.submit(expected_output=ExpectedOutput(artifacts=("patch",)))
-    start(desk)
-    (verdict,) = ingest(desk.ledger, [said("completed", epoch=1, result="done")], files)
+    env.submit(expected_output=ExpectedOutput(artifacts=("patch",)))
+    start(env)
+    (verdict,) = ingest(env.ledger, [said("completed", epoch=1, result="done")], files)
     assert answer_of(verdict)["code"] == "evidence_missing"
-    assert desk.state() is State.IN_PROGRESS
+    assert env.state() is State.IN_PROGRESS
 
 
-def test_a_fenced_out_attempt_leaves_no_file(desk: Desk, files: FileArtifacts) -> None:
-    desk.submit()
-    start(desk)
-    lose(desk)
+def test_a_fenced_out_attempt_leaves_no_file(env: LedgerEnv, files: FileArtifacts) -> None:
+    env.submit()
+    start(env)
+    lose(env)
     late = said("completed", epoch=1, summary="late", result="late", message_id="late")
-    (verdict,) = ingest(desk.ledger, [late], files)
+    (verdict,) = ingest(env.ledger, [late], files)
     assert answer_of(verdict)["code"] == "stale"
     assert files.put("task-1", 1, "result.md", b"free").size == 4
-    assert desk.kinds()[-1] == "report_refused"
+    assert env.kinds()[-1] == "report_refused"
 
 
-def test_without_a_store_files_are_refused(desk: Desk) -> None:
-    desk.submit()
-    start(desk)
-    assert take(desk, said("completed", epoch=1, result="text")) == [Outcome.REFUSED]
+def test_without_a_store_files_are_refused(env: LedgerEnv) -> None:
+    env.submit()
+    start(env)
+    assert take(env, said("completed", epoch=1, result="text")) == [IntakeStatus.REFUSED]
 
 
 # -- the same report again -------------------------------------------------------------------------
@@ -150,32 +150,30 @@ def test_without_a_store_files_are_refused(desk: Desk) -> None:
     ],
 )
 def test_a_report_with_other_files_is_another_report(
-    desk: Desk, files: FileArtifacts, fields: dict[str, Any], is_the_same: bool
+    env: LedgerEnv, files: FileArtifacts, fields: dict[str, Any], is_the_same: bool
 ) -> None:
     # Given a report that was accepted, when it comes again under another id,
-    desk.submit()
-    start(desk)
+    env.submit()
+    start(env)
     listed = [{"name": "log.txt", "content": "green"}]
-    ingest(desk.ledger, [said("completed", epoch=1, summary="done", artifacts=listed)], files)
-    (verdict,) = ingest(desk.ledger, [said("completed", epoch=1, summary="done", **fields)], files)
+    ingest(env.ledger, [said("completed", epoch=1, summary="done", artifacts=listed)], files)
+    (verdict,) = ingest(env.ledger, [said("completed", epoch=1, summary="done", **fields)], files)
     # then it is accepted as the same only if it brings nothing else: what goes nowhere is refused.
     if is_the_same:
-        assert verdict.outcome is Outcome.ACCEPTED
-        assert desk.kinds()[-1] == "completed"
+        assert verdict.outcome is IntakeStatus.ACCEPTED
+        assert env.kinds()[-1] == "completed"
     else:
         assert answer_of(verdict)["code"] == "stale"
-        assert desk.kinds()[-1] == "report_refused"
-    assert [row.name for row in desk.ledger.views.artifacts(desk.key("task-1"))] == ["log.txt"]
+        assert env.kinds()[-1] == "report_refused"
+    assert [row.name for row in env.ledger.queries.artifacts(env.key("task-1"))] == ["log.txt"]
 
 
-def test_only_how_an_attempt_ends_brings_files(desk: Desk, files: FileArtifacts) -> None:
-    desk.submit()
-    start(desk)
+def test_only_how_an_attempt_ends_brings_files(env: LedgerEnv, files: FileArtifacts) -> None:
+    env.submit()
+    start(env)
     listed = [{"name": "log.txt", "content": "green"}]
-    (verdict,) = ingest(
-        desk.ledger, [said("progress", epoch=1, percent=1, artifacts=listed)], files
-    )
-    assert verdict.outcome is Outcome.ACCEPTED
+    (verdict,) = ingest(env.ledger, [said("progress", epoch=1, percent=1, artifacts=listed)], files)
+    assert verdict.outcome is IntakeStatus.ACCEPTED
     assert files.put("task-1", 1, "log.txt", b"free").size == 4
 
 
@@ -195,14 +193,14 @@ def away(monkeypatch: pytest.MonkeyPatch) -> ObjectArtifacts:
 
 
 def test_who_brings_files_waits_and_nobody_else(
-    desk: Desk, files: FileArtifacts, away: ObjectArtifacts
+    env: LedgerEnv, files: FileArtifacts, away: ObjectArtifacts
 ) -> None:
     # Given one who reports with a file while the store is away, and says more after it,
-    desk.submit()
-    desk.submit("task-2")
-    start(desk, sender="a")
-    start(desk, "task-2", sender="b")
-    desk.clock.forward(50)
+    env.submit()
+    env.submit("task-2")
+    start(env, sender="a")
+    start(env, "task-2", sender="b")
+    env.clock.forward(50)
     batch = [
         said("completed", sender="a", epoch=1, result="# It"),
         said("failed", sender="a", epoch=1, summary="no, it is not done"),
@@ -210,74 +208,74 @@ def test_who_brings_files_waits_and_nobody_else(
         said("heartbeat", sender="a", epoch=1),
         said("progress", "task-2", sender="b", epoch=1, percent=5),
     ]
-    verdicts = ingest(desk.ledger, batch, away)
+    verdicts = ingest(env.ledger, batch, away)
     # then that waits, in its order, and everybody else is heard;
     assert [verdict.outcome for verdict in verdicts] == [
-        Outcome.WAITING, Outcome.WAITING, Outcome.ACCEPTED, Outcome.ACCEPTED, Outcome.ACCEPTED
+        IntakeStatus.WAITING, IntakeStatus.WAITING, IntakeStatus.ACCEPTED, IntakeStatus.ACCEPTED, IntakeStatus.ACCEPTED
     ]  # fmt: skip
     assert [verdict.answer for verdict in verdicts[:2]] == [b"", b""]
     # the lease of whoever waits is renewed,
-    assert desk.task().wake_at == desk.clock.now + 60_000
+    assert env.task().wake_at == env.clock.now + 60_000
     # and when the store is back it is as if it had come then.
-    outcomes = [verdict.outcome for verdict in ingest(desk.ledger, batch[:2], files)]
-    assert outcomes == [Outcome.ACCEPTED, Outcome.REFUSED]
-    assert desk.states("task-1", "task-2") == [State.COMPLETE, State.IN_PROGRESS]
+    outcomes = [verdict.outcome for verdict in ingest(env.ledger, batch[:2], files)]
+    assert outcomes == [IntakeStatus.ACCEPTED, IntakeStatus.REFUSED]
+    assert env.states("task-1", "task-2") == [State.COMPLETE, State.IN_PROGRESS]
 
 
-def test_nobody_waits_in_the_turn_of_another_role(desk: Desk, away: ObjectArtifacts) -> None:
+def test_nobody_waits_in_the_turn_of_another_role(env: LedgerEnv, away: ObjectArtifacts) -> None:
     """Who speaks for whom is what the broker has checked, not what a body claims."""
-    desk.submit()
-    start(desk)
+    env.submit()
+    start(env)
     report = said("completed", epoch=1, result="# It")
     copy = replace(report, routing_key="other")
     honest, foreign = opened(report), opened(copy)
-    assert isinstance(honest, Letter) and isinstance(foreign, Letter)
+    assert isinstance(honest, InboundMessage) and isinstance(foreign, InboundMessage)
     assert (honest.name, honest.digest) == (foreign.name, foreign.digest)
     assert honest.attempt != foreign.attempt
-    outcomes = [verdict.outcome for verdict in ingest(desk.ledger, [report, copy], away)]
-    assert outcomes == [Outcome.WAITING, Outcome.REFUSED]
+    outcomes = [verdict.outcome for verdict in ingest(env.ledger, [report, copy], away)]
+    assert outcomes == [IntakeStatus.WAITING, IntakeStatus.REFUSED]
 
 
-def test_a_report_of_stored_files_waits_too(desk: Desk, away: ObjectArtifacts) -> None:
+def test_a_report_of_stored_files_waits_too(env: LedgerEnv, away: ObjectArtifacts) -> None:
     # A store that cannot be asked about a file must not be taken for one that has lost it.
-    desk.submit()
-    start(desk)
+    env.submit()
+    start(env)
     listed = [{"name": "log.txt", "size": 5, "sha256": "f" * 64}]
-    (verdict,) = ingest(desk.ledger, [said("completed", epoch=1, artifacts=listed)], away)
-    assert verdict.outcome is Outcome.WAITING
-    assert desk.state() is State.IN_PROGRESS
+    (verdict,) = ingest(env.ledger, [said("completed", epoch=1, artifacts=listed)], away)
+    assert verdict.outcome is IntakeStatus.WAITING
+    assert env.state() is State.IN_PROGRESS
 
 
-def test_a_file_that_is_recorded_already_counts_once(desk: Desk, files: FileArtifacts) -> None:
-    desk.submit()
-    start(desk)
+def test_a_file_that_is_recorded_already_counts_once(env: LedgerEnv, files: FileArtifacts) -> None:
+    env.submit()
+    start(env)
     log = files.put("task-1", 1, "log.txt", b"all green")
-    key = desk.key("task-1")
-    desk.ledger.record_artifacts(key, [AddArtifact(1, "log.txt", log.size, log.sha256)])
+    key = env.key("task-1")
+    env.ledger.record_artifacts(key, [AddArtifact(1, "log.txt", log.size, log.sha256)])
     listed = [{"name": "log.txt", "size": log.size, "sha256": log.sha256}]
     (verdict,) = ingest(
-        desk.ledger, [said("completed", epoch=1, summary="done", artifacts=listed)], files
+        env.ledger, [said("completed", epoch=1, summary="done", artifacts=listed)], files
     )
-    assert verdict.outcome is Outcome.ACCEPTED, verdict.reason
-    assert [row.name for row in desk.ledger.views.artifacts(key)] == ["log.txt"]
-    assert desk.kinds().count("artifact_added") == 1
+    assert verdict.outcome is IntakeStatus.ACCEPTED, verdict.reason
+    assert [row.name for row in env.ledger.queries.artifacts(key)] == ["log.txt"]
+    assert env.kinds().count("artifact_added") == 1
 
 
 def test_evidence_that_stands_for_other_content_is_not_overwritten(
-    desk: Desk, files: FileArtifacts
+    env: LedgerEnv, files: FileArtifacts
 ) -> None:
     # Given a record of a file under this name, with another content,
-    desk.submit()
-    start(desk)
-    key = desk.key("task-1")
-    desk.ledger.record_artifacts(key, [AddArtifact(1, "log.txt", 3, "a" * 64)])
+    env.submit()
+    start(env)
+    key = env.key("task-1")
+    env.ledger.record_artifacts(key, [AddArtifact(1, "log.txt", 3, "a" * 64)])
     # when a report brings its own, then it is refused, and the record is as it was.
     report = said("completed", epoch=1, artifacts=[{"name": "log.txt", "content": "mine"}])
-    (verdict,) = ingest(desk.ledger, [report], files)
-    assert verdict.outcome is Outcome.REFUSED
+    (verdict,) = ingest(env.ledger, [report], files)
+    assert verdict.outcome is IntakeStatus.REFUSED
     assert answer_of(verdict)["code"] == "conflict"
-    assert [row.sha256 for row in desk.ledger.views.artifacts(key)] == ["a" * 64]
-    assert desk.state() is State.IN_PROGRESS
+    assert [row.sha256 for row in env.ledger.queries.artifacts(key)] == ["a" * 64]
+    assert env.state() is State.IN_PROGRESS
 
 
 class Flaky:
@@ -298,36 +296,36 @@ class Flaky:
         self.discarded.append(name)
 
 
-def a_letter(**fields: Any) -> Letter:
-    letter = opened(said("completed", epoch=1, **fields))
-    assert isinstance(letter, Letter)
-    return letter
+def a_letter(**fields: Any) -> InboundMessage:
+    inbound = opened(said("completed", epoch=1, **fields))
+    assert isinstance(inbound, InboundMessage)
+    return inbound
 
 
 def test_a_store_that_was_away_for_a_moment_is_asked_again() -> None:
     store: Any = Flaky()
-    letter = a_letter(artifacts=[{"name": "log.txt", "size": 3, "sha256": "f" * 64}])
-    store_files(store, letter, 1)
-    assert letter.trouble is None
-    assert [file.name for file in letter.files] == ["log.txt"]
+    inbound = a_letter(artifacts=[{"name": "log.txt", "size": 3, "sha256": "f" * 64}])
+    store_files(store, inbound, 1)
+    assert inbound.refusal is None
+    assert [file.name for file in inbound.files] == ["log.txt"]
     assert (store.asked, store.probed) == (2, 1)
 
 
 def test_a_letter_that_is_opened_again_names_its_files_once(files: FileArtifacts) -> None:
-    letter = a_letter(artifacts=[{"name": "a.md", "content": "x"}])
+    inbound = a_letter(artifacts=[{"name": "a.md", "content": "x"}])
     for _ in range(2):
-        store_files(files, letter, 1)
-    assert letter.stored == ("a.md",)
-    assert [file.name for file in letter.files] == ["a.md"]
+        store_files(files, inbound, 1)
+    assert inbound.stored == ("a.md",)
+    assert [file.name for file in inbound.files] == ["a.md"]
 
 
-def test_files_of_a_task_that_is_gone_went_with_it(desk: Desk) -> None:
+def test_files_of_a_task_that_is_gone_went_with_it(env: LedgerEnv) -> None:
     store: Any = Flaky()
-    letter = a_letter(artifacts=[{"name": "a.md", "content": "x"}])
-    letter.stored = ("a.md",)
-    discard_unrecorded(desk.ledger.views, store, letter)
+    inbound = a_letter(artifacts=[{"name": "a.md", "content": "x"}])
+    inbound.stored = ("a.md",)
+    discard_unrecorded(env.ledger.queries, store, inbound)
     assert store.discarded == []
     # Of one that is there, what was not recorded goes.
-    desk.submit()
-    discard_unrecorded(desk.ledger.views, store, letter)
+    env.submit()
+    discard_unrecorded(env.ledger.queries, store, inbound)
     assert store.discarded == ["a.md"]

@@ -10,293 +10,293 @@ from agentq.contracts.doorbell import role_topic
 from agentq.core.errors import Invalid, Refused
 from agentq.core.limits import RoleLimits
 from agentq.core.states import State
-from agentq.core.task import Amounts
+from agentq.core.task import Usage
 from agentq.core.triggers import Report, Ruling
-from tests.ledger.conftest import Desk
+from tests.ledger.conftest import LedgerEnv
 
 
-def refusal(desk: Desk, task_id: str) -> Refused:
+def refusal(env: LedgerEnv, task_id: str) -> Refused:
     with pytest.raises(Refused) as caught:
-        desk.start(task_id)
+        env.start(task_id)
     return caught.value
 
 
-def crowd(desk: Desk, count: int, **fields: Any) -> list[str]:
+def crowd(env: LedgerEnv, count: int, **fields: Any) -> list[str]:
     names = [f"task-{number}" for number in range(count)]
     for name in names:
-        desk.submit(name, **fields)
+        env.submit(name, **fields)
     return names
 
 
 # -- how many at once --------------------------------------------------------------------------
 
 
-def test_a_role_has_no_more_running_than_its_limit(desk: Desk) -> None:
-    desk.ledger.set_limits("worker", RoleLimits(max_running=2))
-    crowd(desk, 5)
+def test_a_role_has_no_more_running_than_its_limit(env: LedgerEnv) -> None:
+    env.ledger.set_limits("worker", RoleLimits(max_running=2))
+    crowd(env, 5)
     # However it is asked for,
-    assert desk.claim(5) == ["task-0", "task-1"]
-    assert desk.claim(5, holder="bob") == []
-    error = refusal(desk, "task-2")
+    assert env.claim(5) == ["task-0", "task-1"]
+    assert env.claim(5, holder="bob") == []
+    error = refusal(env, "task-2")
     assert error.code == "limit"
     assert "the limit is 2" in error.cause
     # the next starts only when one has ended.
-    desk.report("task-0")
-    assert desk.claim(5) == ["task-2"]
+    env.report("task-0")
+    assert env.claim(5) == ["task-2"]
 
 
-def test_limits_are_a_roles_own(desk: Desk) -> None:
-    desk.ledger.set_limits("worker", RoleLimits(max_running=1))
-    desk.submit("task-1")
-    desk.submit("task-2", to="other")
-    desk.submit("task-3", to="other")
-    assert desk.claim(5) == ["task-1"]
-    assert desk.claim(5, role="other") == ["task-2", "task-3"]
+def test_limits_are_a_roles_own(env: LedgerEnv) -> None:
+    env.ledger.set_limits("worker", RoleLimits(max_running=1))
+    env.submit("task-1")
+    env.submit("task-2", to="other")
+    env.submit("task-3", to="other")
+    assert env.claim(5) == ["task-1"]
+    assert env.claim(5, role="other") == ["task-2", "task-3"]
 
 
 @pytest.mark.parametrize("how", ["failed", "released", "blocked", "lease ended"])
-def test_whoever_leaves_makes_room(desk: Desk, how: str) -> None:
-    desk.ledger.set_limits("worker", RoleLimits(max_running=1))
-    crowd(desk, 2)
-    held = desk.start("task-0")
+def test_whoever_leaves_makes_room(env: LedgerEnv, how: str) -> None:
+    env.ledger.set_limits("worker", RoleLimits(max_running=1))
+    crowd(env, 2)
+    held = env.start("task-0")
     match how:
         case "failed":
-            desk.ledger.fail(held.key, 1, "no")
+            env.ledger.fail(held.key, 1, "no")
         case "released":
-            desk.ledger.release(held.key, 1)
+            env.ledger.release(held.key, 1)
         case "blocked":
-            desk.ledger.block(held.key, 1, "?")
+            env.ledger.block(held.key, 1, "?")
         case _:
-            desk.clock.forward(61)
-            desk.ledger.tick()
-    assert desk.start("task-1").task.state is State.IN_PROGRESS
+            env.clock.forward(61)
+            env.ledger.tick()
+    assert env.start("task-1").task.state is State.IN_PROGRESS
 
 
-def test_lowering_a_limit_stops_nobody_and_starts_nobody(desk: Desk) -> None:
-    crowd(desk, 4)
-    desk.claim(3)
-    desk.ledger.set_limits("worker", RoleLimits(max_running=2))
-    assert desk.claim(1) == []
-    desk.report("task-0")
-    assert desk.claim(1) == []
-    desk.report("task-1")
-    assert desk.claim(1) == ["task-3"]
+def test_lowering_a_limit_stops_nobody_and_starts_nobody(env: LedgerEnv) -> None:
+    crowd(env, 4)
+    env.claim(3)
+    env.ledger.set_limits("worker", RoleLimits(max_running=2))
+    assert env.claim(1) == []
+    env.report("task-0")
+    assert env.claim(1) == []
+    env.report("task-1")
+    assert env.claim(1) == ["task-3"]
 
 
-def test_a_limit_of_nothing_is_no_limit(desk: Desk) -> None:
-    desk.ledger.set_limits("worker", RoleLimits(max_running=1))
-    desk.ledger.set_limits("worker", RoleLimits())
-    assert len(crowd(desk, 5)) == len(desk.claim(5))
+def test_a_limit_of_nothing_is_no_limit(env: LedgerEnv) -> None:
+    env.ledger.set_limits("worker", RoleLimits(max_running=1))
+    env.ledger.set_limits("worker", RoleLimits())
+    assert len(crowd(env, 5)) == len(env.claim(5))
 
 
 @pytest.mark.parametrize("limits", [RoleLimits(max_running=-1), RoleLimits(max_review=-1)])
-def test_a_negative_limit_is_refused(desk: Desk, limits: RoleLimits) -> None:
+def test_a_negative_limit_is_refused(env: LedgerEnv, limits: RoleLimits) -> None:
     with pytest.raises(Invalid):
-        desk.ledger.set_limits("worker", limits)
+        env.ledger.set_limits("worker", limits)
 
 
-def test_limits_survive_being_seen(desk: Desk) -> None:
+def test_limits_survive_being_seen(env: LedgerEnv) -> None:
     # A claim notes that the role is served; it must not note anything else.
     limits = RoleLimits(max_running=7, max_review=3)
-    desk.ledger.set_limits("worker", limits)
-    desk.claim(1)
-    desk.clock.forward(3600)
-    desk.claim(1)
-    assert desk.ledger.views.limits()["worker"] == limits
+    env.ledger.set_limits("worker", limits)
+    env.claim(1)
+    env.clock.forward(3600)
+    env.claim(1)
+    assert env.ledger.queries.limits()["worker"] == limits
 
 
 # -- cancelled is not stopped ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("ends_by", ["its word", "its lease"])
-def test_a_cancelled_attempt_counts_until_it_has_stopped(desk: Desk, ends_by: str) -> None:
+def test_a_cancelled_attempt_counts_until_it_has_stopped(env: LedgerEnv, ends_by: str) -> None:
     # Given a full role, when the running task is cancelled,
-    desk.ledger.set_limits("worker", RoleLimits(max_running=1))
-    crowd(desk, 2, resources=("repo",))
-    key = desk.start("task-0").key
-    desk.ledger.cancel(key, "boss")
+    env.ledger.set_limits("worker", RoleLimits(max_running=1))
+    crowd(env, 2, resources=("repo",))
+    key = env.start("task-0").key
+    env.ledger.cancel(key, "boss")
     # then its agent may still be at it: neither its place nor its resource is free,
-    assert desk.claim(1) == []
-    assert "limit" in desk.causes("task-1")
-    assert "repo is held by task-0" in desk.causes("task-1")
+    assert env.claim(1) == []
+    assert "limit" in env.causes("task-1")
+    assert "repo is held by task-0" in env.causes("task-1")
     # until it says that it has stopped, or its lease is over.
     if ends_by == "its word":
-        desk.ledger.stopped(key, 1)
+        env.ledger.stopped(key, 1)
     else:
-        desk.clock.forward(61)
-        desk.ledger.tick()
-    assert desk.claim(1) == ["task-1"]
+        env.clock.forward(61)
+        env.ledger.tick()
+    assert env.claim(1) == ["task-1"]
 
 
-def test_cancelling_what_was_not_running_frees_nothing_and_blocks_nothing(desk: Desk) -> None:
-    desk.ledger.set_limits("worker", RoleLimits(max_running=1))
-    crowd(desk, 2)
-    desk.ledger.cancel(desk.key("task-0"), "boss")
-    assert desk.claim(1) == ["task-1"]
+def test_cancelling_what_was_not_running_frees_nothing_and_blocks_nothing(env: LedgerEnv) -> None:
+    env.ledger.set_limits("worker", RoleLimits(max_running=1))
+    crowd(env, 2)
+    env.ledger.cancel(env.key("task-0"), "boss")
+    assert env.claim(1) == ["task-1"]
 
 
 # -- reviews -----------------------------------------------------------------------------------
 
 
-def test_work_in_review_holds_new_work_back(desk: Desk) -> None:
+def test_work_in_review_holds_new_work_back(env: LedgerEnv) -> None:
     # Given a role whose reviewer may have two reports at a time,
-    desk.ledger.set_limits("worker", RoleLimits(max_review=2))
-    crowd(desk, 4, review=True)
+    env.ledger.set_limits("worker", RoleLimits(max_review=2))
+    crowd(env, 4, review=True)
     for name in ("task-0", "task-1"):
-        desk.start(name)
-        desk.report(name)
+        env.start(name)
+        env.report(name)
     # when two wait for a verdict, then nothing new is started,
-    assert desk.claim(5) == []
-    assert "wait for review" in refusal(desk, "task-2").cause
+    assert env.claim(5) == []
+    assert "wait for review" in refusal(env, "task-2").cause
     # until one of them is judged.
-    desk.ledger.verdict(desk.key("task-0"), "boss", Ruling.ACCEPT)
-    assert desk.claim(1) == ["task-2"]
+    env.ledger.verdict(env.key("task-0"), "boss", Ruling.ACCEPT)
+    assert env.claim(1) == ["task-2"]
 
 
-def test_what_is_running_may_still_report_into_a_full_review(desk: Desk) -> None:
-    desk.ledger.set_limits("worker", RoleLimits(max_review=1))
-    crowd(desk, 2, review=True)
-    desk.claim(2)
+def test_what_is_running_may_still_report_into_a_full_review(env: LedgerEnv) -> None:
+    env.ledger.set_limits("worker", RoleLimits(max_review=1))
+    crowd(env, 2, review=True)
+    env.claim(2)
     for name in ("task-0", "task-1"):
-        assert desk.report(name).state is State.REVIEW
+        assert env.report(name).state is State.REVIEW
 
 
 # -- pauses ------------------------------------------------------------------------------------
 
 
-def test_a_paused_role_starts_nothing_and_loses_nothing(desk: Desk) -> None:
-    crowd(desk, 2)
-    key = desk.start("task-0").key
-    desk.ledger.set_limits("worker", RoleLimits(paused=True))
-    assert desk.claim(5) == []
-    assert "paused" in refusal(desk, "task-1").cause
+def test_a_paused_role_starts_nothing_and_loses_nothing(env: LedgerEnv) -> None:
+    crowd(env, 2)
+    key = env.start("task-0").key
+    env.ledger.set_limits("worker", RoleLimits(paused=True))
+    assert env.claim(5) == []
+    assert "paused" in refusal(env, "task-1").cause
     # What runs may finish, and what is submitted is accepted.
-    assert desk.ledger.report(key, Report(1, "done")).state is State.COMPLETE
-    desk.submit("task-2")
-    desk.ledger.set_limits("worker", RoleLimits())
-    assert desk.claim(5) == ["task-1", "task-2"]
+    assert env.ledger.report(key, Report(1, "done")).state is State.COMPLETE
+    env.submit("task-2")
+    env.ledger.set_limits("worker", RoleLimits())
+    assert env.claim(5) == ["task-1", "task-2"]
 
 
 @pytest.mark.parametrize("before", [RoleLimits(paused=True), RoleLimits(max_running=1)])
-def test_whoever_waits_is_woken_when_a_limit_is_lifted(desk: Desk, before: RoleLimits) -> None:
-    crowd(desk, 2)
-    desk.ledger.set_limits("worker", before)
-    desk.rung.clear()
-    desk.ledger.set_limits("worker", RoleLimits())
-    assert role_topic("worker") in desk.rung
+def test_whoever_waits_is_woken_when_a_limit_is_lifted(env: LedgerEnv, before: RoleLimits) -> None:
+    crowd(env, 2)
+    env.ledger.set_limits("worker", before)
+    env.rung.clear()
+    env.ledger.set_limits("worker", RoleLimits())
+    assert role_topic("worker") in env.rung
 
 
 # -- exclusive resources -----------------------------------------------------------------------
 
 
-def test_one_resource_one_task(desk: Desk) -> None:
-    crowd(desk, 3, resources=("repo",))
+def test_one_resource_one_task(env: LedgerEnv) -> None:
+    crowd(env, 3, resources=("repo",))
     # However many are asked for at once, one gets it.
-    assert desk.claim(3) == ["task-0"]
-    assert desk.claim(3) == []
-    error = refusal(desk, "task-1")
+    assert env.claim(3) == ["task-0"]
+    assert env.claim(3) == []
+    error = refusal(env, "task-1")
     assert error.code == "resource_held"
     assert error.remedy
-    desk.report("task-0")
-    assert desk.claim(3) == ["task-1"]
+    env.report("task-0")
+    assert env.claim(3) == ["task-1"]
 
 
-def test_who_needs_a_held_resource_is_passed_over_not_waited_for(desk: Desk) -> None:
-    desk.submit("holds", resources=("repo",))
-    desk.claim(1)
-    desk.submit("needs", resources=("repo",))
-    desk.submit("free")
-    assert desk.claim(1) == ["free"]
+def test_who_needs_a_held_resource_is_passed_over_not_waited_for(env: LedgerEnv) -> None:
+    env.submit("holds", resources=("repo",))
+    env.claim(1)
+    env.submit("needs", resources=("repo",))
+    env.submit("free")
+    assert env.claim(1) == ["free"]
 
 
-def test_all_of_the_resources_or_none(desk: Desk) -> None:
+def test_all_of_the_resources_or_none(env: LedgerEnv) -> None:
     # Given a task that holds the second of two resources,
-    desk.submit("b", resources=("b",))
-    desk.start("b")
-    desk.submit("both", resources=("a", "b"))
-    refusal(desk, "both")
+    env.submit("b", resources=("b",))
+    env.start("b")
+    env.submit("both", resources=("a", "b"))
+    refusal(env, "both")
     # then whoever needs both has not taken the first.
-    desk.submit("a", resources=("a",))
-    assert desk.claim(5) == ["a"]
-    desk.report("a")
-    desk.report("b")
-    assert desk.claim(5) == ["both"]
+    env.submit("a", resources=("a",))
+    assert env.claim(5) == ["a"]
+    env.report("a")
+    env.report("b")
+    assert env.claim(5) == ["both"]
 
 
 @pytest.mark.parametrize("how", ["completed", "failed", "released", "blocked", "lease ended"])
-def test_a_resource_is_free_when_custody_ends(desk: Desk, how: str) -> None:
-    crowd(desk, 2, resources=("repo",))
-    key = desk.start("task-0").key
+def test_a_resource_is_free_when_custody_ends(env: LedgerEnv, how: str) -> None:
+    crowd(env, 2, resources=("repo",))
+    key = env.start("task-0").key
     match how:
         case "completed":
-            desk.report("task-0")
+            env.report("task-0")
         case "failed":
-            desk.ledger.fail(key, 1, "no")
+            env.ledger.fail(key, 1, "no")
         case "released":
-            desk.ledger.release(key, 1)
+            env.ledger.release(key, 1)
         case "blocked":
-            desk.ledger.block(key, 1, "?")
+            env.ledger.block(key, 1, "?")
         case _:
-            desk.clock.forward(61)
-            desk.ledger.tick()
-    assert desk.start("task-1").task.holder == "ann"
+            env.clock.forward(61)
+            env.ledger.tick()
+    assert env.start("task-1").task.holder == "ann"
 
 
-def test_a_resource_named_twice_is_needed_once(desk: Desk) -> None:
-    desk.submit(resources=("repo", "repo"))
-    assert desk.start().task.state is State.IN_PROGRESS
+def test_a_resource_named_twice_is_needed_once(env: LedgerEnv) -> None:
+    env.submit(resources=("repo", "repo"))
+    assert env.start().task.state is State.IN_PROGRESS
 
 
-def test_resources_are_shared_by_all_roles(desk: Desk) -> None:
-    desk.submit("a", to="writer", resources=("repo",))
-    desk.submit("b", to="reader", resources=("repo",))
-    assert desk.claim(1, role="writer") == ["a"]
-    assert desk.claim(1, role="reader") == []
+def test_resources_are_shared_by_all_roles(env: LedgerEnv) -> None:
+    env.submit("a", to="writer", resources=("repo",))
+    env.submit("b", to="reader", resources=("repo",))
+    assert env.claim(1, role="writer") == ["a"]
+    assert env.claim(1, role="reader") == []
 
 
-def test_an_expired_task_never_takes_its_resource(desk: Desk) -> None:
-    desk.submit("old", resources=("repo",), ttl_seconds=60)
-    desk.submit("new", resources=("repo",))
-    desk.clock.forward(61)
-    assert desk.claim(1) == ["new"]
-    assert desk.state("old") is State.EXPIRED
+def test_an_expired_task_never_takes_its_resource(env: LedgerEnv) -> None:
+    env.submit("old", resources=("repo",), ttl_seconds=60)
+    env.submit("new", resources=("repo",))
+    env.clock.forward(61)
+    assert env.claim(1) == ["new"]
+    assert env.state("old") is State.EXPIRED
 
 
 # -- tasks that are named ----------------------------------------------------------------------
 
 
-def named(desk: Desk, *ids: str) -> list[str]:
-    _, held = desk.ledger.claim_named(ids, "worker", "ann")
+def named(env: LedgerEnv, *ids: str) -> list[str]:
+    _, held = env.ledger.claim_named(ids, "worker", "ann")
     return [each.task.id for each in held]
 
 
-def test_the_days_budget_holds_for_whoever_names_a_task(desk: Desk) -> None:
+def test_the_days_budget_holds_for_whoever_names_a_task(env: LedgerEnv) -> None:
     # Given a role that may spend five dollars a day,
-    desk.ledger.set_limits("worker", RoleLimits(daily=Amounts(usd=5)))
-    assert desk.claim() == []
-    desk.submit("small", budget=Amounts(usd=1))
-    desk.submit("large", budget=Amounts(usd=9))
-    desk.submit("open")
+    env.ledger.set_limits("worker", RoleLimits(daily=Usage(usd=5)))
+    assert env.claim() == []
+    env.submit("small", budget=Usage(usd=1))
+    env.submit("large", budget=Usage(usd=9))
+    env.submit("open")
     # then what may spend more is not started, by whatever name it is asked for.
-    assert named(desk, "large", "small") == ["small"]
-    desk.spend("small", 0.5)
-    assert named(desk, "large", "open") == ["open"]
+    assert named(env, "large", "small") == ["small"]
+    env.spend("small", 0.5)
+    assert named(env, "large", "open") == ["open"]
     # Once the day's budget is spent nothing is.
-    desk.spend("open", 4.5)
-    desk.submit("more")
-    assert named(desk, "more", "large") == []
-    assert desk.claim(5) == []
+    env.spend("open", 4.5)
+    env.submit("more")
+    assert named(env, "more", "large") == []
+    assert env.claim(5) == []
     # A day later it is.
-    desk.clock.forward(24 * 3600)
-    desk.ledger.tick()
-    assert named(desk, "more") == ["more"]
+    env.clock.forward(24 * 3600)
+    env.ledger.tick()
+    assert named(env, "more") == ["more"]
 
 
-def test_so_many_are_claimed_at_once_and_no_more(desk: Desk) -> None:
-    desk.submit()
+def test_so_many_are_claimed_at_once_and_no_more(env: LedgerEnv) -> None:
+    env.submit()
     for count in (0, -1, 10_001):
         with pytest.raises(Invalid, match="1 to 10000"):
-            desk.ledger.claim("worker", count, "ann")
+            env.ledger.claim("worker", count, "ann")
         with pytest.raises(Invalid, match="1 to 10000"):
-            desk.ledger.turn_over([], "worker", count, "ann")
-    assert desk.ledger.turn_over([], "worker", 10_000, "ann")[1][0].task.id == "task-1"
+            env.ledger.complete_and_claim([], "worker", count, "ann")
+    assert env.ledger.complete_and_claim([], "worker", 10_000, "ann")[1][0].task.id == "task-1"

@@ -18,7 +18,7 @@ from agentq.core.states import State
 from agentq.core.task import Spec, Task
 from agentq.ledger import service_access, service_decisions
 from agentq.settings import Settings
-from agentq.wiring import Installation, open_installation
+from agentq.wiring import WiredInstallation, open_installation
 
 ANN = access.person("ann")
 BOB = access.person("bob")
@@ -30,7 +30,7 @@ LEASE_MS = 60_000
 class Place:
     """A service with the parts behind it, and where its files lie."""
 
-    parts: Installation
+    parts: WiredInstallation
     files: Path
 
     @property

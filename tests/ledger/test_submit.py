@@ -13,47 +13,47 @@ from agentq.core.digests import body_digest, spec_digest
 from agentq.core.errors import AgentqError, Conflict, Invalid, Stale
 from agentq.core.limits import BATCH_MAX
 from agentq.core.states import State
-from agentq.core.task import Amounts, Priority, Spec
+from agentq.core.task import Priority, Spec, Usage
 from agentq.ledger.codec import decode_spec, encode_spec
 from agentq.ledger.ledger import Ledger
 from agentq.protocol.spec_validation import check_spec
 from tests.core.drawn import any_specs, sound_specs
-from tests.ledger.conftest import NOW, Desk
+from tests.ledger.conftest import NOW, LedgerEnv
 
 # -- one ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("generated", [(), ("task-1",)], ids=["named", "generated"])
-def test_a_task_is_accepted_and_claimable(desk: Desk, generated: tuple[str, ...]) -> None:
+def test_a_task_is_accepted_and_claimable(env: LedgerEnv, generated: tuple[str, ...]) -> None:
     # Given a spec, whether its id was chosen or made up,
     spec = Spec("task-1", "worker", instructions="do it")
     # when it is submitted, then it is ready and in the ledger as it was sent.
-    (submitted,) = desk.ledger.submit([spec], generated)
+    (submitted,) = env.ledger.submit([spec], generated)
     assert submitted.created
     assert (submitted.task.state, submitted.task.version) == (State.READY, 1)
-    assert desk.task() == submitted.task
-    assert desk.task().spec == spec
-    assert desk.task().submitted_at == NOW
-    assert desk.kinds() == ["submitted"]
+    assert env.task() == submitted.task
+    assert env.task().spec == spec
+    assert env.task().submitted_at == NOW
+    assert env.kinds() == ["submitted"]
 
 
 @pytest.mark.parametrize("generated", [(), ("task-1",)], ids=["named", "generated"])
-def test_whoever_waits_is_woken(desk: Desk, generated: tuple[str, ...]) -> None:
-    desk.ledger.submit([Spec("task-1", "worker")], generated)
-    assert set(desk.rung) == {ROLES_TOPIC, role_topic("worker"), EVENTS_TOPIC}
-    desk.rung.clear()
-    desk.ledger.submit([Spec("task-2", "worker")], generated)
-    assert set(desk.rung) == {role_topic("worker"), EVENTS_TOPIC}, "the role is known"
+def test_whoever_waits_is_woken(env: LedgerEnv, generated: tuple[str, ...]) -> None:
+    env.ledger.submit([Spec("task-1", "worker")], generated)
+    assert set(env.rung) == {ROLES_TOPIC, role_topic("worker"), EVENTS_TOPIC}
+    env.rung.clear()
+    env.ledger.submit([Spec("task-2", "worker")], generated)
+    assert set(env.rung) == {role_topic("worker"), EVENTS_TOPIC}, "the role is known"
 
 
-def test_a_task_that_waits_wakes_no_worker(desk: Desk) -> None:
-    desk.submit(delay_seconds=60)
-    assert role_topic("worker") not in desk.rung
+def test_a_task_that_waits_wakes_no_worker(env: LedgerEnv) -> None:
+    env.submit(delay_seconds=60)
+    assert role_topic("worker") not in env.rung
 
 
-def test_a_role_nobody_serves_is_a_queue_like_any_other(desk: Desk) -> None:
-    desk.submit(to="nobody-yet")
-    assert desk.claim(role="nobody-yet") == ["task-1"]
+def test_a_role_nobody_serves_is_a_queue_like_any_other(env: LedgerEnv) -> None:
+    env.submit(to="nobody-yet")
+    assert env.claim(role="nobody-yet") == ["task-1"]
 
 
 @given(sound_specs)
@@ -76,11 +76,11 @@ def test_whatever_is_accepted_can_be_read_back(spec: Spec) -> None:
 # -- many --------------------------------------------------------------------------------------
 
 
-def test_many_are_one_transaction_and_answered_in_order(desk: Desk) -> None:
+def test_many_are_one_transaction_and_answered_in_order(env: LedgerEnv) -> None:
     specs = [Spec(f"task-{n}", "worker") for n in range(250)]
-    done = desk.ledger.submit(specs)
+    done = env.ledger.submit(specs)
     assert [each.task.spec for each in done] == specs
-    assert desk.claim(1000) == [spec.id for spec in specs]
+    assert env.claim(1000) == [spec.id for spec in specs]
 
 
 def test_nothing_is_submitted_by_nothing(ledger: Ledger) -> None:
@@ -104,32 +104,32 @@ def test_a_batch_is_bounded(ledger: Ledger) -> None:
     ids=["id", "number", "dependency", "itself", "taken"],
 )
 @pytest.mark.parametrize("first", [True, False], ids=["first", "last"])
-def test_one_bad_task_and_nothing_is_submitted(desk: Desk, bad: Spec, first: bool) -> None:
-    desk.submit("taken")
-    before = desk.snapshot()
+def test_one_bad_task_and_nothing_is_submitted(env: LedgerEnv, bad: Spec, first: bool) -> None:
+    env.submit("taken")
+    before = env.snapshot()
     good = [Spec(f"task-{n}", "worker") for n in range(3)]
     with pytest.raises(AgentqError) as refusal:
-        desk.ledger.submit([bad, *good] if first else [*good, bad])
+        env.ledger.submit([bad, *good] if first else [*good, bad])
     assert refusal.value.cause
-    assert desk.snapshot() == before
+    assert env.snapshot() == before
 
 
-def test_the_same_spec_twice_in_a_batch_is_one_task(desk: Desk) -> None:
+def test_the_same_spec_twice_in_a_batch_is_one_task(env: LedgerEnv) -> None:
     spec = Spec("task-1", "worker")
-    first, second = desk.ledger.submit([spec, replace(spec)])
+    first, second = env.ledger.submit([spec, replace(spec)])
     assert first.task == second.task
-    assert desk.kinds() == ["submitted"]
+    assert env.kinds() == ["submitted"]
 
 
-def test_one_id_for_two_bodies_in_a_batch_is_a_conflict(desk: Desk) -> None:
+def test_one_id_for_two_bodies_in_a_batch_is_a_conflict(env: LedgerEnv) -> None:
     with pytest.raises(Conflict, match="twice in this batch"):
-        desk.ledger.submit([Spec("task-1", "worker"), Spec("task-1", "worker", title="other")])
-    assert desk.snapshot() == open_snapshot(desk)
+        env.ledger.submit([Spec("task-1", "worker"), Spec("task-1", "worker", title="other")])
+    assert env.snapshot() == open_snapshot(env)
 
 
-def open_snapshot(desk: Desk) -> object:
+def open_snapshot(env: LedgerEnv) -> object:
     """What an empty ledger looks like."""
-    tables = desk.snapshot()
+    tables = env.snapshot()
     assert isinstance(tables, dict)
     return {table: [] for table in tables}
 
@@ -137,70 +137,70 @@ def open_snapshot(desk: Desk) -> object:
 # -- an id that is taken -----------------------------------------------------------------------
 
 
-def test_the_same_id_and_body_is_the_same_task(desk: Desk) -> None:
+def test_the_same_id_and_body_is_the_same_task(env: LedgerEnv) -> None:
     # Given a submission whose answer was lost, when it is sent again,
-    desk.submit(title="Fix it")
-    desk.start()
-    (again,) = desk.ledger.submit([Spec("task-1", "worker", title="Fix it")])
+    env.submit(title="Fix it")
+    env.start()
+    (again,) = env.ledger.submit([Spec("task-1", "worker", title="Fix it")])
     # then it is recognised, as it stands by now.
     assert not again.created
     assert again.task.state is State.IN_PROGRESS
-    assert len(desk.ledger.views.events_after(0)) == 2
+    assert len(env.ledger.queries.events_after(0)) == 2
 
 
-def test_a_generated_id_sent_again_is_recognised_too(desk: Desk) -> None:
-    spec = Spec("task-1", "worker", budget=Amounts(usd=1), labels={"b": "1", "a": "2"})
-    (first,) = desk.ledger.submit([spec], {"task-1"})
-    (again,) = desk.ledger.submit([replace(spec)], {"task-1"})
+def test_a_generated_id_sent_again_is_recognised_too(env: LedgerEnv) -> None:
+    spec = Spec("task-1", "worker", budget=Usage(usd=1), labels={"b": "1", "a": "2"})
+    (first,) = env.ledger.submit([spec], {"task-1"})
+    (again,) = env.ledger.submit([replace(spec)], {"task-1"})
     assert (first.created, again.created) == (True, False)
     assert again.task.id == "task-1"
 
 
-def test_the_same_id_and_another_body_is_a_conflict(desk: Desk) -> None:
-    desk.submit(title="Fix it")
-    before = desk.snapshot()
+def test_the_same_id_and_another_body_is_a_conflict(env: LedgerEnv) -> None:
+    env.submit(title="Fix it")
+    before = env.snapshot()
     with pytest.raises(Conflict, match="task-1") as refusal:
-        desk.submit(title="Break it")
+        env.submit(title="Break it")
     assert refusal.value.remedy
-    assert desk.snapshot() == before
+    assert env.snapshot() == before
 
 
-def test_a_batch_of_old_and_new_says_which_is_which(desk: Desk) -> None:
-    desk.submit("old")
-    done = desk.ledger.submit([Spec("new", "worker"), Spec("old", "worker")])
+def test_a_batch_of_old_and_new_says_which_is_which(env: LedgerEnv) -> None:
+    env.submit("old")
+    done = env.ledger.submit([Spec("new", "worker"), Spec("old", "worker")])
     assert [each.created for each in done] == [True, False]
 
 
 # -- graphs ------------------------------------------------------------------------------------
 
 
-def test_a_graph_may_be_given_in_any_order(desk: Desk) -> None:
-    desk.submit_many(
+def test_a_graph_may_be_given_in_any_order(env: LedgerEnv) -> None:
+    env.submit_many(
         Spec("test", "worker", after=("build",)),
         Spec("deploy", "worker", after=("test", "build")),
         Spec("build", "worker"),
     )
-    assert desk.states("build", "test", "deploy") == [State.READY, State.PENDING, State.PENDING]
+    assert env.states("build", "test", "deploy") == [State.READY, State.PENDING, State.PENDING]
 
 
-def test_a_cycle_is_refused_by_name_and_nothing_is_submitted(desk: Desk) -> None:
+def test_a_cycle_is_refused_by_name_and_nothing_is_submitted(env: LedgerEnv) -> None:
     with pytest.raises(Invalid, match="a after b after a") as refusal:
-        desk.submit_many(Spec("a", "worker", after=("b",)), Spec("b", "worker", after=("a",)))
+        env.submit_many(Spec("a", "worker", after=("b",)), Spec("b", "worker", after=("a",)))
     assert refusal.value.code == "cycle"
-    assert desk.snapshot() == open_snapshot(desk)
+    assert env.snapshot() == open_snapshot(env)
 
 
-def test_an_unknown_dependency_is_named(desk: Desk) -> None:
+def test_an_unknown_dependency_is_named(env: LedgerEnv) -> None:
     with pytest.raises(Invalid, match=r"task-404, task-405") as refusal:
-        desk.submit(after=("task-405", "task-404"))
+        env.submit(after=("task-405", "task-404"))
     assert refusal.value.code == "unknown_dependency"
-    assert desk.snapshot() == open_snapshot(desk)
+    assert env.snapshot() == open_snapshot(env)
 
 
-def test_priorities_are_claimed_in_their_order_then_first_come(desk: Desk) -> None:
+def test_priorities_are_claimed_in_their_order_then_first_come(env: LedgerEnv) -> None:
     for number, word in enumerate(["low", "normal", "urgent", "high", "normal", "urgent"]):
-        desk.submit(f"task-{number}-{word}", priority=Priority(word))
-    assert desk.claim(10) == [
+        env.submit(f"task-{number}-{word}", priority=Priority(word))
+    assert env.claim(10) == [
         "task-2-urgent", "task-5-urgent", "task-3-high", "task-1-normal", "task-4-normal",
         "task-0-low",
     ]  # fmt: skip
@@ -209,20 +209,20 @@ def test_priorities_are_claimed_in_their_order_then_first_come(desk: Desk) -> No
 # -- submitted by an attempt -------------------------------------------------------------------
 
 
-def test_an_attempt_may_submit_while_it_holds_its_task(desk: Desk) -> None:
-    held = desk.ledger.claim_task(desk.submit("parent"), "ann")
-    desk.ledger.submit([Spec("child", "worker")], fence=(held.key, 1))
-    assert desk.state("child") is State.READY
+def test_an_attempt_may_submit_while_it_holds_its_task(env: LedgerEnv) -> None:
+    held = env.ledger.claim_task(env.submit("parent"), "ann")
+    env.ledger.submit([Spec("child", "worker")], fence=(held.key, 1))
+    assert env.state("child") is State.READY
 
 
 @pytest.mark.parametrize("generated", [(), ("child",)], ids=["named", "generated"])
-def test_a_fenced_out_attempt_submits_nothing(desk: Desk, generated: tuple[str, ...]) -> None:
+def test_a_fenced_out_attempt_submits_nothing(env: LedgerEnv, generated: tuple[str, ...]) -> None:
     # Given a worker that slept past its lease,
-    held = desk.ledger.claim_task(desk.submit("parent"), "ann")
-    desk.clock.forward(61)
-    desk.ledger.tick()
-    before = desk.snapshot()
+    held = env.ledger.claim_task(env.submit("parent"), "ann")
+    env.clock.forward(61)
+    env.ledger.tick()
+    before = env.snapshot()
     # when it wakes and submits a child, then it is refused and nothing is there.
     with pytest.raises(Stale):
-        desk.ledger.submit([Spec("child", "worker")], generated, fence=(held.key, 1))
-    assert desk.snapshot() == before
+        env.ledger.submit([Spec("child", "worker")], generated, fence=(held.key, 1))
+    assert env.snapshot() == before

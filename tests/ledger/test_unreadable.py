@@ -18,7 +18,7 @@ from agentq.core.task import Task
 from agentq.ledger.ledger import Ledger
 from tests.core.building import A_TRIGGER
 from tests.core.drawn import any_json, any_text
-from tests.ledger.conftest import Desk, open_desk
+from tests.ledger.conftest import LedgerEnv, open_env
 
 #: A caller that is not held to types, such as a script, or an agent's tool call.
 BAD_NUMBERS: dict[str, Callable[[Any, int], object]] = {
@@ -40,13 +40,13 @@ BAD_NUMBERS: dict[str, Callable[[Any, int], object]] = {
 
 
 @pytest.mark.parametrize("word", BAD_NUMBERS)
-def test_a_number_the_ledger_could_not_read_back_is_refused(desk: Desk, word: str) -> None:
-    key = desk.submit()
-    desk.start()
-    before = desk.snapshot()
+def test_a_number_the_ledger_could_not_read_back_is_refused(env: LedgerEnv, word: str) -> None:
+    key = env.submit()
+    env.start()
+    before = env.snapshot()
     with pytest.raises(Invalid):
-        BAD_NUMBERS[word](desk.ledger, key)
-    assert desk.snapshot() == before
+        BAD_NUMBERS[word](env.ledger, key)
+    assert env.snapshot() == before
 
 
 anything = any_json | any_text | st.binary(max_size=4) | st.floats() | st.integers()
@@ -66,24 +66,24 @@ def nonsense(draw: st.DrawFn) -> t.Trigger:
     return changed
 
 
-def in_each_state(ledger: Ledger, desk: Desk) -> list[int]:
+def in_each_state(ledger: Ledger, env: LedgerEnv) -> list[int]:
     """Tasks that listen: one held, one in review, one that asks, one that wants an approval."""
-    keys = [desk.submit(name, review=True) for name in ("held", "reviewed", "asking")]
+    keys = [env.submit(name, review=True) for name in ("held", "reviewed", "asking")]
     ledger.claim("worker", 3, "ann")
     ledger.report(keys[1], t.Report(1, "done"))
     ledger.block(keys[2], 1, "which branch?")
-    return [*keys, desk.submit("waiting", requires_approval=True)]
+    return [*keys, env.submit("waiting", requires_approval=True)]
 
 
 @given(st.lists(nonsense(), min_size=1, max_size=4))
 def test_whatever_is_said_the_ledger_can_still_be_read(words: list[t.Trigger]) -> None:
     # Given tasks that listen, when nonsense is said to each of them,
-    desk = open_desk()
-    keys = in_each_state(desk.ledger, desk)
-    outcomes = desk.ledger.tell_many([(key, word) for word in words for key in keys])
+    env = open_env()
+    keys = in_each_state(env.ledger, env)
+    outcomes = env.ledger.apply_many([(key, word) for word in words for key in keys])
     # then each word is taken or refused in words, and everything can still be read and proved.
     assert all(isinstance(each, (Task, AgentqError)) for each in outcomes)
-    assert desk.problems() == []
-    assert len(desk.ledger.views.events_after(0)) >= 9
-    assert all(desk.state(name) in State for name in ("held", "reviewed", "asking", "waiting"))
-    desk.store.close()
+    assert env.problems() == []
+    assert len(env.ledger.queries.events_after(0)) >= 9
+    assert all(env.state(name) in State for name in ("held", "reviewed", "asking", "waiting"))
+    env.store.close()

@@ -9,56 +9,56 @@ import pytest
 
 from agentq.contracts.store import ArtifactRow, Lease
 from agentq.core import triggers as t
-from agentq.core.task import Amounts, Spec, Task
+from agentq.core.task import Spec, Task, Usage
 from agentq.ledger.replay import replay
-from tests.ledger.conftest import Desk, open_desk
+from tests.ledger.conftest import LedgerEnv, open_env
 
 
-def lived_in(desk: Desk) -> None:
+def lived_in(env: LedgerEnv) -> None:
     """A ledger in which most things have happened."""
-    desk.submit("bystander")
-    desk.submit(review=True, budget=Amounts(usd=5))
-    desk.start()
-    desk.ledger.progress(desk.key("task-1"), 1, 50, "half way")
-    desk.spend("task-1", 1)
-    desk.ledger.fail(desk.key("task-1"), 1, "network down")
-    desk.clock.forward(60)
-    desk.ledger.tick()
-    desk.start(holder="bob")
-    desk.report()
-    desk.ledger.verdict(desk.key("task-1"), "boss", t.Ruling.CHANGES, "add tests")
-    desk.start(holder="cid")
+    env.submit("bystander")
+    env.submit(review=True, budget=Usage(usd=5))
+    env.start()
+    env.ledger.progress(env.key("task-1"), 1, 50, "half way")
+    env.spend("task-1", 1)
+    env.ledger.fail(env.key("task-1"), 1, "network down")
+    env.clock.forward(60)
+    env.ledger.tick()
+    env.start(holder="bob")
+    env.report()
+    env.ledger.verdict(env.key("task-1"), "boss", t.Ruling.CHANGES, "add tests")
+    env.start(holder="cid")
 
 
-def test_a_ledger_that_was_only_worked_with_is_clean(desk: Desk) -> None:
-    lived_in(desk)
-    assert desk.problems() == []
+def test_a_ledger_that_was_only_worked_with_is_clean(env: LedgerEnv) -> None:
+    lived_in(env)
+    assert env.problems() == []
 
 
-def test_a_renewed_lease_is_no_damage(desk: Desk) -> None:
+def test_a_renewed_lease_is_no_damage(env: LedgerEnv) -> None:
     # Heartbeats move the end of the lease without a line in the log; that is the one exception.
-    lived_in(desk)
-    desk.clock.forward(30)
-    assert desk.ledger.heartbeat([Lease(desk.key("task-1"), 3, 60_000)])
-    assert desk.problems() == []
+    lived_in(env)
+    env.clock.forward(30)
+    assert env.ledger.heartbeat([Lease(env.key("task-1"), 3, 60_000)])
+    assert env.problems() == []
 
 
-def test_everything_is_looked_at_page_by_page(desk: Desk) -> None:
+def test_everything_is_looked_at_page_by_page(env: LedgerEnv) -> None:
     specs = [Spec(f"task-{number}", "worker") for number in range(1200)]
-    desk.ledger.submit(specs, {spec.id for spec in specs})
-    assert [seen for seen, _ in desk.ledger.views.verify()] == [500, 1000, 1200]
+    env.ledger.submit(specs, {spec.id for spec in specs})
+    assert [seen for seen, _ in env.ledger.queries.verify()] == [500, 1000, 1200]
 
 
-def test_the_log_tells_the_whole_life(desk: Desk) -> None:
-    lived_in(desk)
-    events = [entry.event for entry in desk.ledger.views.history(desk.key("task-1"))]
+def test_the_log_tells_the_whole_life(env: LedgerEnv) -> None:
+    lived_in(env)
+    events = [entry.event for entry in env.ledger.queries.history(env.key("task-1"))]
     lives = list(replay(events))
     assert [task.version for _, task in lives] == list(range(1, len(events) + 1))
     assert [str(task.state) for _, task in lives] == [
         "ready", "in_progress", "in_progress", "in_progress", "pending", "ready", "in_progress",
         "review", "ready", "in_progress",
     ]  # fmt: skip
-    assert lives[-1][1] == desk.task()
+    assert lives[-1][1] == env.task()
 
 
 #: Damage to the row of a task, to its log, or to both, by a hand that is not the ledger's.
@@ -99,11 +99,11 @@ DAMAGE: dict[str, str] = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("fresh", [False, True], ids=["same process", "fresh process"])
-def test_damage_is_found_and_its_task_is_named(victim: Desk, damage: str, fresh: bool) -> None:
+def test_damage_is_found_and_its_task_is_named(victim: LedgerEnv, damage: str, fresh: bool) -> None:
     # Given a ledger with a hand in it,
     lived_in(victim)
     key = victim.key("task-1")
-    assert len(victim.ledger.views.history(key)) == 10
+    assert len(victim.ledger.queries.history(key)) == 10
     victim.sql(DAMAGE[damage], key)
     if fresh:
         victim.ledger._specs.drop([key])
@@ -115,7 +115,7 @@ def test_damage_is_found_and_its_task_is_named(victim: Desk, damage: str, fresh:
     assert all(problem.what for problem in problems)
 
 
-def test_an_event_that_never_was_is_found(victim: Desk) -> None:
+def test_an_event_that_never_was_is_found(victim: LedgerEnv) -> None:
     # Given a line that somebody wrote into the log behind the ledger's back, well made and linked,
     lived_in(victim)
     key = victim.key("task-1")
@@ -133,7 +133,7 @@ def test_an_event_that_never_was_is_found(victim: Desk) -> None:
     assert "task-1" in {problem.task_id for problem in victim.problems()}
 
 
-def test_a_task_that_was_lost_with_everything_but_its_log_is_found(victim: Desk) -> None:
+def test_a_task_that_was_lost_with_everything_but_its_log_is_found(victim: LedgerEnv) -> None:
     lived_in(victim)
     key = victim.key("task-1")
     victim.sql("DELETE FROM tasks WHERE key = ?", key)
@@ -151,7 +151,7 @@ ARTIFACT_DAMAGE: dict[str, str] = {
 
 
 @pytest.mark.parametrize("damage", ARTIFACT_DAMAGE)
-def test_evidence_is_what_the_log_says_it_is(victim: Desk, damage: str) -> None:
+def test_evidence_is_what_the_log_says_it_is(victim: LedgerEnv, damage: str) -> None:
     # Given evidence, when its record is changed, and perhaps the file along with it,
     key = victim.submit()
     victim.start()
@@ -162,14 +162,14 @@ def test_evidence_is_what_the_log_says_it_is(victim: Desk, damage: str) -> None:
     assert {problem.task_id for problem in victim.problems()} == {"task-1"}
 
 
-def test_a_timer_that_would_never_ring_is_found(victim: Desk) -> None:
+def test_a_timer_that_would_never_ring_is_found(victim: LedgerEnv) -> None:
     victim.submit(ttl_seconds=60)
     victim.sql("UPDATE tasks SET wake_at = 0")
     (problem, *_) = victim.problems()
     assert "wake_at" in problem.what
 
 
-def test_one_damaged_task_does_not_hide_another(victim: Desk) -> None:
+def test_one_damaged_task_does_not_hide_another(victim: LedgerEnv) -> None:
     for name in ("task-1", "task-2", "task-3"):
         victim.submit(name)
     victim.sql("UPDATE tasks SET memo = 'x' WHERE key = ?", victim.key("task-1"))
@@ -177,17 +177,17 @@ def test_one_damaged_task_does_not_hide_another(victim: Desk) -> None:
     assert {problem.task_id for problem in victim.problems()} == {"task-1", "task-3"}
 
 
-def test_files_are_checked_by_whoever_knows_them(desk: Desk) -> None:
-    key = desk.submit()
-    desk.start()
-    desk.ledger.record_artifacts(key, [t.AddArtifact(1, "patch.diff", 10, "a" * 64)])
+def test_files_are_checked_by_whoever_knows_them(env: LedgerEnv) -> None:
+    key = env.submit()
+    env.start()
+    env.ledger.record_artifacts(key, [t.AddArtifact(1, "patch.diff", 10, "a" * 64)])
     looked_at: list[Any] = []
 
     def check(task: Task, rows: list[ArtifactRow]) -> list[str]:
         looked_at.append((task.id, [row.name for row in rows]))
         return ["patch.diff is missing"]
 
-    ((_, problems),) = desk.ledger.views.verify(check)
+    ((_, problems),) = env.ledger.queries.verify(check)
     assert looked_at == [("task-1", ["patch.diff"])]
     assert [(problem.task_id, problem.what) for problem in problems] == [
         ("task-1", "patch.diff is missing")
@@ -195,6 +195,6 @@ def test_files_are_checked_by_whoever_knows_them(desk: Desk) -> None:
 
 
 def test_an_empty_ledger_is_clean() -> None:
-    desk = open_desk()
-    assert desk.problems() == []
-    desk.store.close()
+    env = open_env()
+    assert env.problems() == []
+    env.store.close()

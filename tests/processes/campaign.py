@@ -12,7 +12,7 @@ from agentq.client.queue import Queue
 from agentq.contracts.service_values import Wanted
 from agentq.core.states import State
 from tests.processes.checker import Verdict, check
-from tests.processes.nursery import Nursery
+from tests.processes.forkserver import Forkserver
 
 WORKERS, SUBMITTERS = 4, 2
 
@@ -29,14 +29,14 @@ def run_kills(
     """Kill -9 `kills` processes, one after the other, replacing each; then let the rest drain."""
     chance = random.Random(seed)
     Queue.create(url).close()  # the tables are there before anybody races for them
-    with Nursery(folder) as nursery:
+    with Forkserver(folder) as forkserver:
         numbers = iter(range(1_000_000))
 
         def submitter() -> None:
-            nursery.bear("submitter", url=url, stem=f"s{seed}-{next(numbers)}")
+            forkserver.bear("submitter", url=url, stem=f"s{seed}-{next(numbers)}")
 
         def worker() -> None:
-            nursery.bear("worker", url=url, name=f"w{next(numbers)}")
+            forkserver.bear("worker", url=url, name=f"w{next(numbers)}")
 
         for _ in range(WORKERS):
             worker()
@@ -46,17 +46,19 @@ def run_kills(
         for kill in range(kills):
             breath.wait(chance.random() * breath_s)
             between(kill)
-            victim = chance.choice(sorted(nursery.alive))
-            kind = nursery.alive[victim]
-            nursery.kill(victim)
+            victim = chance.choice(sorted(forkserver.alive))
+            kind = forkserver.alive[victim]
+            forkserver.kill(victim)
             worker() if kind == "worker" else submitter()
-        for pid in [pid for pid, kind in nursery.alive.items() if kind == "submitter"]:
-            nursery.kill(pid)
+        for pid in [pid for pid, kind in forkserver.alive.items() if kind == "submitter"]:
+            forkserver.kill(pid)
         with Queue(url) as queue:
             drain(queue)
-            acknowledged = {words[1] for words in nursery.lines("submitter") if words[0] == "ack"}
-            done = {words[1] for words in nursery.lines("worker") if words[0] == "done"}
-            assert acknowledged, f"nothing was submitted: {nursery.errors()}"
+            acknowledged = {
+                words[1] for words in forkserver.lines("submitter") if words[0] == "ack"
+            }
+            done = {words[1] for words in forkserver.lines("worker") if words[0] == "done"}
+            assert acknowledged, f"nothing was submitted: {forkserver.errors()}"
             return check(queue, acknowledged, done)
 
 

@@ -16,8 +16,8 @@ from agentq.client.queue import Queue
 from agentq.core.states import State
 from tests.processes.campaign import run_kills
 from tests.processes.checker import Verdict
-from tests.processes.talker import PEAK_MEGABYTES_MAX, listen_to
-from tests.processes.town import Plan, founded, run_town
+from tests.processes.cluster import Plan, founded, run_cluster
+from tests.processes.noisy_agent import PEAK_MEGABYTES_MAX, run_noisy_agent
 from tests.processes.worker_fleet import run_worker_kills
 from tests.servers.postgres import PostgresServer
 from tests.servers.rabbitmq import RabbitServer
@@ -29,7 +29,9 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=1000, help="kill -9 on each store")
     parser.add_argument("--restarts", type=int, default=10, help="restarts of PostgreSQL")
     parser.add_argument("--workers", type=int, default=300, help="kill -9 of workers with agents")
-    parser.add_argument("--town", type=int, default=120, help="kill -9 in a town of three servers")
+    parser.add_argument(
+        "--cluster", type=int, default=120, help="kill -9 in a town of three servers"
+    )
     parser.add_argument("--talk", type=int, default=10, help="gigabytes that one agent says")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     options = parser.parse_args()
@@ -42,8 +44,8 @@ def main() -> int:
         verdicts.append(_on_postgres(options, Path(place)))
         del os.environ["AGENTQ_ARTIFACTS_ROOT"]
         _with_workers(options, Path(place))
-        _with_a_talker(options, Path(place))
-        verdicts.append(_in_a_town(options, Path(place)))
+        _with_a_noisy_agent(options, Path(place))
+        verdicts.append(_in_a_cluster(options, Path(place)))
     bad = [
         verdict
         for verdict in verdicts
@@ -95,26 +97,26 @@ def _with_workers(options: argparse.Namespace, place: Path) -> None:
     print(f"workers: {options.workers} kills, every task ended once, no agent left", flush=True)
 
 
-def _in_a_town(options: argparse.Namespace, place: Path) -> Verdict:
-    folder = place / "town"
+def _in_a_cluster(options: argparse.Namespace, place: Path) -> Verdict:
+    folder = place / "cluster"
     folder.mkdir()
     plan = Plan(
-        options.town, postgres_restarts=5, broker_restarts=5, broker_wipes=1, store_restarts=3,
+        options.cluster, postgres_restarts=5, broker_restarts=5, broker_wipes=1, store_restarts=3,
         pauses=3, seed=options.seed,
     )  # fmt: skip
     with PostgresServer() as postgres, RabbitServer() as broker, SeaweedServer() as store:
         os.environ.update(store.environment)
-        with founded(folder, postgres, broker, store) as town:
-            verdict = run_town(town, plan, _progress("town", options.town))
-    print(f"town: {verdict}", flush=True)
+        with founded(folder, postgres, broker, store) as cluster:
+            verdict = run_cluster(cluster, plan, _progress("cluster", options.cluster))
+    print(f"cluster: {verdict}", flush=True)
     return verdict
 
 
-def _with_a_talker(options: argparse.Namespace, place: Path) -> None:
-    folder = place / "talker"
+def _with_a_noisy_agent(options: argparse.Namespace, place: Path) -> None:
+    folder = place / "noisy"
     folder.mkdir()
-    heard = listen_to(folder, options.talk * 10**9, patience=60 + options.talk * 120)
-    print(f"talker: {options.talk} GB: {heard}", flush=True)
+    heard = run_noisy_agent(folder, options.talk * 10**9, patience=60 + options.talk * 120)
+    print(f"noisy agent: {options.talk} GB: {heard}", flush=True)
     assert heard.state is State.COMPLETE and heard.peak_mb < PEAK_MEGABYTES_MAX, heard
 
 

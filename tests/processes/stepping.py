@@ -14,7 +14,7 @@ from typing import Any
 
 from agentq.core.task import Spec
 from agentq.ledger.ledger import Ledger
-from agentq.stores.postgres.pipeline import Call, Wire
+from agentq.stores.postgres.pipeline import Call, PipelineConnection
 from agentq.stores.postgres.store import PostgresStore
 
 #: How long a process may take to get where it is to stop, on a machine that is busy.
@@ -59,10 +59,10 @@ class Gate:
 def numberer(say: Say, url: str, step: int, folder: str) -> None:
     """Give events their positions, and stop before the n-th statement (or after the last)."""
     store, gate = PostgresStore(url), Gate(Path(folder))
-    original = Wire.exchange
+    original = PipelineConnection.exchange
 
     def one_by_one(
-        wire: Wire, calls: Sequence[Call], after: Sequence[Call] = ()
+        wire: PipelineConnection, calls: Sequence[Call], after: Sequence[Call] = ()
     ) -> list[list[Any]]:
         if len(calls) != len(NUMBERING):
             return original(wire, calls, after)
@@ -75,7 +75,7 @@ def numberer(say: Say, url: str, step: int, folder: str) -> None:
             gate.stop()
         return rows
 
-    Wire.exchange = one_by_one  # type: ignore[assignment, method-assign]
+    PipelineConnection.exchange = one_by_one  # type: ignore[assignment, method-assign]
     say("numbered", store.number_events())
 
 
@@ -85,11 +85,11 @@ def late_committer(say: Say, url: str, task_id: str, folder: str) -> None:
     store, gate = PostgresStore(url), Gate(Path(folder))
     ledger = Ledger(store, lambda: 0.5)
     store.role_ids(("w",))
-    original = Wire.exchange
+    original = PipelineConnection.exchange
     commit = store._sql["commit"]
 
     def one_by_one(
-        wire: Wire, calls: Sequence[Call], after: Sequence[Call] = ()
+        wire: PipelineConnection, calls: Sequence[Call], after: Sequence[Call] = ()
     ) -> list[list[Any]]:
         if len(calls) < 2 or calls[-1].statement is not commit:
             return original(wire, calls, after)
@@ -97,7 +97,7 @@ def late_committer(say: Say, url: str, task_id: str, folder: str) -> None:
         gate.stop()
         return [*rows, *original(wire, calls[-1:], after)]
 
-    Wire.exchange = one_by_one  # type: ignore[assignment, method-assign]
+    PipelineConnection.exchange = one_by_one  # type: ignore[assignment, method-assign]
     ledger.submit([Spec(task_id, "w")])
     say("submitted", task_id)
 
@@ -105,16 +105,16 @@ def late_committer(say: Say, url: str, task_id: str, folder: str) -> None:
 def restless_numberer(say: Say, url: str) -> None:
     """Give events their positions for ever, each statement by itself: a kill strikes anywhere."""
     store = PostgresStore(url)
-    original = Wire.exchange
+    original = PipelineConnection.exchange
 
     def one_by_one(
-        wire: Wire, calls: Sequence[Call], after: Sequence[Call] = ()
+        wire: PipelineConnection, calls: Sequence[Call], after: Sequence[Call] = ()
     ) -> list[list[Any]]:
         if len(calls) != len(NUMBERING):
             return original(wire, calls, after)
         return [rows for call in calls for rows in original(wire, [call])]
 
-    Wire.exchange = one_by_one  # type: ignore[assignment, method-assign]
+    PipelineConnection.exchange = one_by_one  # type: ignore[assignment, method-assign]
     while True:
         store.number_events()
 

@@ -16,9 +16,9 @@ import pytest
 from agentq.client.queue import Queue
 from agentq.core.states import State
 from agentq.settings import read_file
-from agentq.wiring import Installation
-from tests.servers.island import Island, IslandUnavailable
+from agentq.wiring import WiredInstallation
 from tests.servers.missing import go_without
+from tests.servers.network_namespace import IslandUnavailable, NetworkNamespace
 from tests.servers.postgres import PostgresServer
 from tests.servers.rabbitmq import RabbitServer
 
@@ -27,9 +27,9 @@ PROGRAM = 'echo $$ > "$PIDS/$AGENTQ_EPOCH"; [ "$AGENTQ_EPOCH" = 1 ] && sleep 600
 
 
 @pytest.fixture
-def island() -> Iterator[Island]:
+def network_namespace() -> Iterator[NetworkNamespace]:
     try:
-        with Island() as made:
+        with NetworkNamespace() as made:
             yield made
     except IslandUnavailable as reason:
         go_without("network namespaces", reason)
@@ -58,41 +58,49 @@ class Place:
             "PIDS": str(shared.parent / "pids"),
         }
 
-    def run(self, *words: str, island: Island | None = None) -> subprocess.Popen[bytes]:
+    def run(
+        self, *words: str, network_namespace: NetworkNamespace | None = None
+    ) -> subprocess.Popen[bytes]:
         argv = [sys.executable, "-m", "agentq", *words]
         with (self.folder / f"{words[0]}.log").open("ab") as said:
             return subprocess.Popen(
-                island.words(argv) if island else argv, cwd=self.folder, env=self.environment,
+                network_namespace.words(argv) if network_namespace else argv, cwd=self.folder, env=self.environment,
                 stdin=subprocess.DEVNULL, stdout=said, stderr=said,
             )  # fmt: skip
 
 
 def test_a_cut_worker_is_replaced_and_fenced_out(
-    tmp_path: Path, postgres_server: PostgresServer, rabbitmq_server: RabbitServer, island: Island
+    tmp_path: Path,
+    postgres_server: PostgresServer,
+    rabbitmq_server: RabbitServer,
+    network_namespace: NetworkNamespace,
 ) -> None:
     pids = tmp_path / "pids"
     pids.mkdir()
     with postgres_server.fresh_database() as url, rabbitmq_server.fresh_host() as broker:
         database, host = urlsplit(url).path, urlsplit(broker).path
-        far_database = island.forward(f"{postgres_server.folder}/.s.PGSQL.5432")
-        far_broker = island.forward(("127.0.0.1", rabbitmq_server.port))
+        far_database = network_namespace.forward(f"{postgres_server.folder}/.s.PGSQL.5432")
+        far_broker = network_namespace.forward(("127.0.0.1", rabbitmq_server.port))
         here = Place(tmp_path / "here", tmp_path / "shared", url, broker)
         there = Place(
             tmp_path / "there", tmp_path / "shared",
-            f"postgresql://postgres@{island.host}:{far_database}{database}",
-            f"amqp://guest:guest@{island.host}:{far_broker}{host}",
+            f"postgresql://postgres@{network_namespace.host}:{far_database}{database}",
+            f"amqp://guest:guest@{network_namespace.host}:{far_broker}{host}",
         )  # fmt: skip
         assert here.run("init").wait(30) == 0, (here.folder / "init.log").read_text()
-        queue = Queue(installation=Installation(read_file(here.folder / "agentq.toml")))
-        running = [here.run("up", "--no-workers"), there.run("worker", "w", island=island)]
+        queue = Queue(installation=WiredInstallation(read_file(here.folder / "agentq.toml")))
+        running = [
+            here.run("up", "--no-workers"),
+            there.run("worker", "w", network_namespace=network_namespace),
+        ]
         try:
             task = queue.submit(to="w", instructions="work")
             until((pids / "1").exists, 30, "the first attempt")
-            island.cut()
+            network_namespace.cut()
             running.append(here.run("worker", "w"))
             until(lambda: queue.task(task.id).state is State.COMPLETE, 60, "the second attempt")
             agent = Path("/proc") / (pids / "1").read_text().strip()
-            island.mend()
+            network_namespace.mend()
             until(lambda: not agent.exists(), 60, "the end of the agent that was cut off")
             kinds = [entry.event.kind for entry in queue.history(task.id)]
             assert kinds.count("completed") == 1 and queue.task(task.id).epoch == 2

@@ -18,11 +18,11 @@ import pytest
 
 from agentq.core.errors import AgentqError
 from agentq.core.task import Spec
-from agentq.core.triggers import Entry, Report
+from agentq.core.triggers import LogEntry, Report
 from agentq.ledger.ledger import Ledger
 from agentq.stores.postgres.pipeline import Statement
 from agentq.stores.postgres.store import PostgresStore
-from tests.processes.nursery import Nursery
+from tests.processes.forkserver import Forkserver
 from tests.processes.stepping import NUMBERING, Gate
 
 pytestmark = pytest.mark.postgres
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.postgres
 STEPS = [*(f"before {name}" for name in NUMBERING), "after commit"]
 
 
-class Town:
+class Cluster:
     """One database, stores on it as several processes have them, and what was acknowledged."""
 
     def __init__(self, url: str, folder: Path) -> None:
@@ -40,7 +40,7 @@ class Town:
         self._stack = ExitStack()
         self._gates = 0
         PostgresStore(url, create=True).close()
-        self.nursery = self._stack.enter_context(Nursery(folder))
+        self.forkserver = self._stack.enter_context(Forkserver(folder))
         self.ledger = self.open()
         #: Task ids in the order in which their submits were answered.
         self.acknowledged: list[str] = []
@@ -64,7 +64,7 @@ class Town:
     def numberer(self, step: int) -> tuple[int, Gate]:
         """A process that stands at this step of numbering what is there, and what holds it."""
         gate, folder = self.gate()
-        pid = self.nursery.bear("numberer", url=self.url, step=step, folder=folder)
+        pid = self.forkserver.bear("numberer", url=self.url, step=step, folder=folder)
         gate.await_stopped()
         return pid, gate
 
@@ -73,10 +73,10 @@ class Town:
 
 
 @pytest.fixture
-def town(fresh_postgres_url: str, tmp_path: Path) -> Iterator[Town]:
-    town = Town(fresh_postgres_url, tmp_path)
-    yield town
-    town.close()
+def cluster(fresh_postgres_url: str, tmp_path: Path) -> Iterator[Cluster]:
+    cluster = Cluster(fresh_postgres_url, tmp_path)
+    yield cluster
+    cluster.close()
 
 
 class Follower:
@@ -84,12 +84,12 @@ class Follower:
 
     def __init__(self, ledger: Ledger, page: int = 100) -> None:
         self._ledger, self._page = ledger, page
-        self.seen: list[Entry] = []
+        self.seen: list[LogEntry] = []
 
     def read_on(self) -> int:
         """Everything that is there; how much of it was new."""
         before = len(self.seen)
-        while page := self._ledger.views.events_after(len(self.seen), self._page):
+        while page := self._ledger.queries.events_after(len(self.seen), self._page):
             for entry in page:
                 # Contiguous, always: a gap that is filled later was an event not seen in its turn.
                 assert entry.position == len(self.seen) + 1, (entry, self.seen[-3:])
@@ -97,9 +97,9 @@ class Follower:
         return len(self.seen) - before
 
 
-def check(town: Town, *followers: Follower) -> None:
+def check(cluster: Cluster, *followers: Follower) -> None:
     """Every follower saw the same, all of it, each event once and each task in its order."""
-    fresh = Follower(town.open(), 7)
+    fresh = Follower(cluster.open(), 7)
     fresh.read_on()
     versions: dict[str, int] = {}
     for entry in fresh.seen:
@@ -110,86 +110,86 @@ def check(town: Town, *followers: Follower) -> None:
         assert follower.seen == fresh.seen
     # What was acknowledged is there, in the order in which it was.
     births = [entry.task_id for entry in fresh.seen if entry.event.version == 1]
-    assert [each for each in births if each in set(town.acknowledged)] == town.acknowledged
-    assert town.ledger.views.last_position() == len(fresh.seen)
-    assert [problems for _, problems in town.ledger.views.verify() if problems] == []
+    assert [each for each in births if each in set(cluster.acknowledged)] == cluster.acknowledged
+    assert cluster.ledger.queries.last_position() == len(fresh.seen)
+    assert [problems for _, problems in cluster.ledger.queries.verify() if problems] == []
 
 
 @pytest.mark.parametrize("step", range(len(STEPS)), ids=STEPS)
-def test_a_numbering_process_is_killed_at_every_step(town: Town, step: int) -> None:
+def test_a_numbering_process_is_killed_at_every_step(cluster: Cluster, step: int) -> None:
     # Given a follower, and events that have no position yet,
-    follower = Follower(town.open(), 2)
-    town.submit("a", "b")
+    follower = Follower(cluster.open(), 2)
+    cluster.submit("a", "b")
     follower.read_on()
-    town.submit("c", "d", "e")
+    cluster.submit("c", "d", "e")
     # when a process that numbers them stands still at some statement,
-    pid, _ = town.numberer(step)
+    pid, _ = cluster.numberer(step)
     # then nobody who commits waits for it,
-    town.submit("f", "g")
+    cluster.submit("f", "g")
     # and when it is killed there, whoever follows beside it gets on,
     with ThreadPoolExecutor(2) as pool:
-        other = Follower(town.open(), 1)
+        other = Follower(cluster.open(), 1)
         waiting = [pool.submit(each.read_on) for each in (follower, other)]
-        town.nursery.kill(pid)
+        cluster.forkserver.kill(pid)
         for each in waiting:
             each.result(60)
     # with nothing missed and nothing twice.
-    town.submit("h")
-    check(town, follower, other)
+    cluster.submit("h")
+    check(cluster, follower, other)
     assert len(follower.seen) == 8
 
 
 @pytest.mark.parametrize("step", range(len(STEPS)), ids=STEPS)
-def test_one_that_goes_on_does_no_harm_either(town: Town, step: int) -> None:
-    town.submit("a", "b", "c")
-    pid, gate = town.numberer(step)
-    town.submit("d")
-    follower = Follower(town.open())
+def test_one_that_goes_on_does_no_harm_either(cluster: Cluster, step: int) -> None:
+    cluster.submit("a", "b", "c")
+    pid, gate = cluster.numberer(step)
+    cluster.submit("d")
+    follower = Follower(cluster.open())
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(follower.read_on)
         gate.let_on()
         reading.result(60)
-    assert town.nursery.wait(pid) == 0, town.nursery.errors()
-    town.submit("e")
-    check(town, follower)
+    assert cluster.forkserver.wait(pid) == 0, cluster.forkserver.errors()
+    cluster.submit("e")
+    check(cluster, follower)
 
 
-def test_what_commits_late_is_seen_after_what_was_seen_before_it(town: Town) -> None:
+def test_what_commits_late_is_seen_after_what_was_seen_before_it(cluster: Cluster) -> None:
     # Given a transaction that has written its event and not committed,
-    gate, folder = town.gate()
-    pid = town.nursery.bear("late_committer", url=town.url, task_id="late", folder=folder)
+    gate, folder = cluster.gate()
+    pid = cluster.forkserver.bear("late_committer", url=cluster.url, task_id="late", folder=folder)
     gate.await_stopped()
     # when later ones commit and are followed,
-    town.submit("a", "b")
-    follower = Follower(town.open())
+    cluster.submit("a", "b")
+    follower = Follower(cluster.open())
     assert follower.read_on() == 2
     # then nothing is missing before it commits, and it comes next once it has.
     gate.let_on()
-    assert town.nursery.wait(pid) == 0, town.nursery.errors()
+    assert cluster.forkserver.wait(pid) == 0, cluster.forkserver.errors()
     assert follower.read_on() == 1
     assert follower.seen[-1].task_id == "late"
-    check(town, follower)
+    check(cluster, follower)
 
 
-def test_what_never_commits_leaves_no_gap(town: Town) -> None:
-    gate, folder = town.gate()
-    pid = town.nursery.bear("late_committer", url=town.url, task_id="never", folder=folder)
+def test_what_never_commits_leaves_no_gap(cluster: Cluster) -> None:
+    gate, folder = cluster.gate()
+    pid = cluster.forkserver.bear("late_committer", url=cluster.url, task_id="never", folder=folder)
     gate.await_stopped()
-    town.submit("a")
-    town.nursery.kill(pid)
-    town.submit("b")
-    follower = Follower(town.open())
+    cluster.submit("a")
+    cluster.forkserver.kill(pid)
+    cluster.submit("b")
+    follower = Follower(cluster.open())
     assert follower.read_on() == 2
-    check(town, follower)
+    check(cluster, follower)
 
 
 @pytest.mark.timeout(240)
 def test_many_write_and_follow_while_numbering_processes_are_killed(
-    town: Town, session_seed: int
+    cluster: Cluster, session_seed: int
 ) -> None:
     rng = random.Random(session_seed)
-    followers = [Follower(town.open(), rng.choice((1, 3, 100))) for _ in range(3)]
-    writers = [town.open() for _ in range(3)]
+    followers = [Follower(cluster.open(), rng.choice((1, 3, 100))) for _ in range(3)]
+    writers = [cluster.open() for _ in range(3)]
     going = True
 
     def write(number: int) -> None:
@@ -209,16 +209,16 @@ def test_many_write_and_follow_while_numbering_processes_are_killed(
         writing = [pool.submit(write, number) for number in range(3)]
         kills = 0
         while kills < 8 or not all(each.done() for each in writing):
-            pid = town.nursery.bear("restless_numberer", url=town.url)
+            pid = cluster.forkserver.bear("restless_numberer", url=cluster.url)
             for number in range(rng.randrange(1, 6)):  # let it get somewhere, nobody knows where
-                town.submit(f"k{kills}-{number}")
-            town.nursery.kill(pid)
+                cluster.submit(f"k{kills}-{number}")
+            cluster.forkserver.kill(pid)
             kills += 1
         going = False
         for each in (*writing, *reading):
             each.result(60)
-    check(town, *followers)
-    assert len(followers[0].seen) == 3 * 25 * 3 + len(town.acknowledged)
+    check(cluster, *followers)
+    assert len(followers[0].seen) == 3 * 25 * 3 + len(cluster.acknowledged)
 
 
 # -- numbering that is wrong is found --------------------------------------------------------------
@@ -269,7 +269,7 @@ PLANTED = {
 
 @pytest.mark.parametrize("bug", PLANTED)
 def test_numbering_that_is_wrong_is_found(
-    town: Town, bug: str, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, bug: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong = Statement("planted", PLANTED[bug])
     opened = PostgresStore.__init__
@@ -279,61 +279,63 @@ def test_numbering_that_is_wrong_is_found(
         store._sql = {**store._sql, "number_events": wrong}
 
     monkeypatch.setattr(PostgresStore, "__init__", plant)
-    town.ledger = town.open()
+    cluster.ledger = cluster.open()
     # Some step of an eventful day goes wrong, and is seen.
     with pytest.raises((AssertionError, AgentqError)):
-        _an_eventful_day(town)
+        _an_eventful_day(cluster)
 
 
-def test_the_same_day_is_in_order_without_a_bug(town: Town) -> None:
-    _an_eventful_day(town)
+def test_the_same_day_is_in_order_without_a_bug(cluster: Cluster) -> None:
+    _an_eventful_day(cluster)
 
 
-def _an_eventful_day(town: Town) -> None:
+def _an_eventful_day(cluster: Cluster) -> None:
     """A transaction that commits late, one that never does, and others that are followed beside."""
-    gate, folder = town.gate()
-    late = town.nursery.bear("late_committer", url=town.url, task_id="late", folder=folder)
+    gate, folder = cluster.gate()
+    late = cluster.forkserver.bear("late_committer", url=cluster.url, task_id="late", folder=folder)
     gate.await_stopped()
-    other, folder = town.gate()
-    never = town.nursery.bear("late_committer", url=town.url, task_id="never", folder=folder)
+    other, folder = cluster.gate()
+    never = cluster.forkserver.bear(
+        "late_committer", url=cluster.url, task_id="never", folder=folder
+    )
     other.await_stopped()
-    town.submit("a", "b", "c")
-    follower = Follower(town.open())
+    cluster.submit("a", "b", "c")
+    follower = Follower(cluster.open())
     follower.read_on()
     gate.let_on()
-    town.nursery.wait(late)
-    town.nursery.kill(never)
-    town.submit("d", "e")
+    cluster.forkserver.wait(late)
+    cluster.forkserver.kill(never)
+    cluster.submit("d", "e")
     follower.read_on()
-    check(town, follower)
+    check(cluster, follower)
 
 
-def test_numbering_without_taking_turns_is_found(town: Town) -> None:
+def test_numbering_without_taking_turns_is_found(cluster: Cluster) -> None:
     # Given a numbering that does not wait for its turn,
-    impatient = town.open()
+    impatient = cluster.open()
     store = impatient.store
     assert isinstance(store, PostgresStore)
-    assert _two_at_once(town, impatient) == ""
+    assert _two_at_once(cluster, impatient) == ""
     peek = Statement("peek", "SELECT position FROM head")
     store._sql = {**store._sql, "lock_head": peek}
     # when another has numbered and not committed, then the two meet, and it is seen.
-    assert _two_at_once(town, impatient) != ""
+    assert _two_at_once(cluster, impatient) != ""
 
 
-def _two_at_once(town: Town, ledger: Ledger) -> str:
+def _two_at_once(cluster: Cluster, ledger: Ledger) -> str:
     """Number while another has numbered and not committed; what went wrong, if anything did."""
-    town.submit(*(f"{len(town.acknowledged) + each}" for each in range(2)))
-    pid, gate = town.numberer(NUMBERING.index("commit"))
-    town.submit(f"{len(town.acknowledged)}")
+    cluster.submit(*(f"{len(cluster.acknowledged) + each}" for each in range(2)))
+    pid, gate = cluster.numberer(NUMBERING.index("commit"))
+    cluster.submit(f"{len(cluster.acknowledged)}")
     follower = Follower(ledger)
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(follower.read_on)
-        _await_blocked(town.url)
+        _await_blocked(cluster.url)
         gate.let_on()
-        town.nursery.wait(pid)
+        cluster.forkserver.wait(pid)
         try:
             reading.result(60)
-            check(town, follower)
+            check(cluster, follower)
         except (AssertionError, AgentqError) as wrong:
             return str(wrong) or "wrong"
     return ""

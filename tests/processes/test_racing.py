@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agentq.client.queue import Queue
 from tests.processes.checker import check
-from tests.processes.nursery import Nursery
+from tests.processes.forkserver import Forkserver
 
 TASKS, CLAIMERS = 2000, 16
 
@@ -17,11 +17,11 @@ def test_no_task_is_claimed_twice(url: str, tmp_path: Path) -> None:
     with Queue.create(url) as queue:
         tasks = queue.submit_many([{"to": "w", "instructions": str(n)} for n in range(TASKS)])
         # When sixteen processes claim them as fast as they can
-        with Nursery(tmp_path) as nursery:
-            racers = [nursery.bear("racer", url=url, name=f"r{n}") for n in range(CLAIMERS)]
-            statuses = [nursery.wait(pid) for pid in racers]
-            lines = nursery.lines("racer")
-            errors = nursery.errors()
+        with Forkserver(tmp_path) as forkserver:
+            racers = [forkserver.bear("racer", url=url, name=f"r{n}") for n in range(CLAIMERS)]
+            statuses = [forkserver.wait(pid) for pid in racers]
+            lines = forkserver.lines("racer")
+            errors = forkserver.errors()
         # Then each task was claimed once, by one of them, as its first attempt
         assert statuses == [0] * CLAIMERS, errors
         claimed = Counter(words[1] for words in lines if words[0] == "claimed")

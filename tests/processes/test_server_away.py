@@ -12,7 +12,7 @@ import pytest
 from agentq.client.queue import Queue
 from agentq.core.states import State
 from agentq.settings import Settings
-from agentq.wiring import Installation
+from agentq.wiring import WiredInstallation
 from tests.daemon.ups import PROGRAM, Ups, several_ups
 from tests.daemon.watching import until
 from tests.servers.postgres import PostgresServer
@@ -41,7 +41,7 @@ def test_it_waits_for_the_server_and_works(
 ) -> None:
     installation(tmp_path, fresh_postgres_url)
     settings = Settings(fresh_postgres_url, str(tmp_path / "files"), "the test")
-    with Queue(installation=Installation(settings, create=True)) as queue:
+    with Queue(installation=WiredInstallation(settings, create=True)) as queue:
         task = queue.submit("w", "count")
     command, *rest = words
     postgres_server.halt()
@@ -51,7 +51,7 @@ def test_it_waits_for_the_server_and_works(
         assert service.process.poll() is None, service.said
     finally:
         postgres_server.start()
-    with Queue(installation=Installation(settings)) as queue:
+    with Queue(installation=WiredInstallation(settings)) as queue:
         assert queue.wait(task.id, 60).state is State.COMPLETE
     assert service.end() == 0
     assert service.said.count("It is waited for") <= 3, "each reason is told once"

@@ -10,7 +10,7 @@ import pytest
 
 from agentq.client.queue import Queue
 from agentq.core.states import State
-from tests.processes.talker import PEAK_MEGABYTES_MAX, listen_to
+from tests.processes.noisy_agent import PEAK_MEGABYTES_MAX, run_noisy_agent
 from tests.processes.worker_fleet import WorkerFleet, run_worker_kills, until
 
 KILLS = 50
@@ -27,9 +27,9 @@ def test_every_task_ends_once_under_kills(tmp_path: Path, queue: Queue, session_
     queue.close()
 
 
-def test_a_talker_needs_no_memory(tmp_path: Path) -> None:
+def test_a_noisy_agent_needs_no_memory(tmp_path: Path) -> None:
     """The long form, ten gigabytes, is in `make chaos`."""
-    heard = listen_to(tmp_path, 200_000_000, patience=120)
+    heard = run_noisy_agent(tmp_path, 200_000_000, patience=120)
     assert heard.state is State.COMPLETE
     assert heard.peak_mb < PEAK_MEGABYTES_MAX
     assert heard.log_bytes < heard.disk_bytes < 10_000_000

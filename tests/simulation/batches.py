@@ -11,7 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from agentq.core import triggers as t
-from agentq.core.task import Amounts, Priority, Spec
+from agentq.core.task import Priority, Spec, Usage
 from agentq.ledger.claims import Held
 from agentq.ledger.ledger import Ledger
 from agentq.ledger.submit import Submitted
@@ -78,7 +78,7 @@ def _bulk_spec(world: RecordedWorld, task_id: str) -> Spec:
     if how < 0.3:
         return replace(spec, reply_to=f"results.{spec.sender}")
     if how < 0.4:
-        return replace(spec, budget=Amounts(tokens=rng.choice((5, 100))))
+        return replace(spec, budget=Usage(tokens=rng.choice((5, 100))))
     return spec
 
 
@@ -156,16 +156,16 @@ def _end(world: RecordedWorld, name: str, held: list[Held]) -> tuple[Outcome, li
     timed = any(spec.ttl_seconds for spec in ours)
     following: list[Held] = []
 
-    def turn_over() -> list[Any]:
-        outcomes, taken = ledger.turn_over(items, CREW_ROLE, 10, name)
+    def complete_and_claim() -> list[Any]:
+        outcomes, taken = ledger.complete_and_claim(items, CREW_ROLE, 10, name)
         following.extend(taken)
         return outcomes
 
     # What expires under a claim, and what comes back at once, is judged where it is claimed.
     if plain and not timed and not world.healed and rng.random() < 0.6:
-        call = Call(name, "tell_many", turn_over, items, role=CREW_ROLE, count=10)
+        call = Call(name, "apply_many", complete_and_claim, items, role=CREW_ROLE, count=10)
     else:
-        call = Call(name, "tell_many", lambda: ledger.tell_many(items), items)
+        call = Call(name, "apply_many", lambda: ledger.apply_many(items), items)
     outcome = world.do(call)
     return outcome, following if outcome.ok else []
 
@@ -185,6 +185,6 @@ def _endings(world: RecordedWorld, held: list[Held]) -> list[tuple[int, t.Trigge
             items.append((each.key, said.setdefault(epoch, t.Report(epoch, "done"))))
         else:
             words = some_words(Random(f"{each.task.id} {world.unique()}"), 80)
-            cost = Amounts(tokens=rng.choice((0, 0, 9)))
+            cost = Usage(tokens=rng.choice((0, 0, 9)))
             items.append((each.key, t.Report(epoch, words, "result.md", "f" * 64, cost=cost)))
     return items

@@ -96,11 +96,11 @@ class Outcome:
         return text if len(text) < 110 else f"{text[:107]}..."
 
 
-def tell(actor: str, ledger: Ledger, key: int, trigger: Trigger, skew_ms: int = 0) -> Call:
+def apply(actor: str, ledger: Ledger, key: int, trigger: Trigger, skew_ms: int = 0) -> Call:
     """A trigger said through the verb that users would use."""
     run = _VERBS[type(trigger)]
     return Call(
-        actor, "tell", lambda: run(ledger, key, trigger), ((key, trigger),), skew_ms=skew_ms
+        actor, "apply", lambda: run(ledger, key, trigger), ((key, trigger),), skew_ms=skew_ms
     )
 
 

@@ -128,7 +128,7 @@ class RecordedWorld(World):
             value = [row.effect_id for row in value]  # what they say is noted as it leaves
         answer = outcome.error.code if outcome.error else answered(value)
         self._write("answers", [self.steps, self.clock.at, call.actor, call.verb, answer])
-        while page := self._reader.views.events_after(self._cursor, PAGE):
+        while page := self._reader.queries.events_after(self._cursor, PAGE):
             for entry in page:
                 event = entry.event
                 life = [
@@ -147,7 +147,7 @@ class RecordedWorld(World):
         for task_id in sorted(self._lives):
             self.texts["lives"] += self._lives[task_id]
         for task_id in sorted(self.model.by_id):
-            self._write("tasks", plain(self._reader.views.find(task_id)[1]))
+            self._write("tasks", plain(self._reader.queries.find(task_id)[1]))
         for effect_id, (lane, payload) in sorted(self.model.delivered.items()):
             self._write("effects", [effect_id, lane, plain(json.loads(payload))])
 

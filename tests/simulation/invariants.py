@@ -21,7 +21,7 @@ from agentq.core.task import Spec
 from agentq.core.transition import transition
 from agentq.core.triggers import (
     AddArtifact,
-    Claim,
+    ClaimTask,
     Comment,
     DependencyEnded,
     Event,
@@ -167,7 +167,7 @@ class Checker:
             effect for effect in effects if effect[0] in self.model.lanes
         )
         facts.events.append((shadow, event))
-        if isinstance(event.trigger, Claim):
+        if isinstance(event.trigger, ClaimTask):
             facts.claimed.append(shadow.key)
         if isinstance(event.trigger, AddArtifact):
             self._check_artifacts(shadow)
@@ -249,7 +249,7 @@ class Checker:
         kind = type(trigger)
         if isinstance(trigger, Submit):
             return  # `_birth` has seen who asked for it
-        if isinstance(trigger, Claim):
+        if isinstance(trigger, ClaimTask):
             explained = call.role == shadow.spec.to and trigger.holder == call.actor
         elif isinstance(trigger, Tick):
             explained = call.verb in ("tick", "claim", "claim_named")

@@ -13,7 +13,7 @@ from agentq.contracts.store import Lease
 from agentq.core.task import Spec, Task
 from agentq.core.triggers import (
     AddArtifact,
-    Claim,
+    ClaimTask,
     RefuseReport,
     Report,
     Stopped,
@@ -196,7 +196,7 @@ class Judge:
         self, call: Call, outcome: Outcome, expected: Expectation, facts: StepFacts
     ) -> None:
         answers = [outcome.error or outcome.value] * len(call.items)
-        if outcome.ok and call.verb == "tell_many":
+        if outcome.ok and call.verb == "apply_many":
             answers = outcome.value
         for (key, told), objection, answer in zip(
             call.items, expected.objections, answers, strict=True
@@ -211,7 +211,7 @@ class Judge:
                 raise Violation(INPUT, f"{call} is right and was refused: {answer}")
             traces = [event for shadow, event in facts.events if shadow.key == key]
             # Whoever ends some and claims the next may be given what it has lost.
-            may_leave = (RefuseReport, Claim) if call.role else RefuseReport
+            may_leave = (RefuseReport, ClaimTask) if call.role else RefuseReport
             if any(not isinstance(event.trigger, may_leave) for event in traces):
                 raise Violation(FENCE, f"{call} was refused and left {traces}")
 
@@ -219,7 +219,7 @@ class Judge:
         shadow = self.model.shadows[key]
         if (answer.state, answer.epoch) != (shadow.state, shadow.epoch):
             raise Violation(LOST, f"the answer {answer} to {told} is not what was committed")
-        if answer.state is COMPLETE and not isinstance(told, Claim):
+        if answer.state is COMPLETE and not isinstance(told, ClaimTask):
             told_by = (type(told).__name__, answer.epoch, answer.summary)
             accepted = self.completions.setdefault(key, set())
             accepted.add(told_by)

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agentq.core import triggers as t
-from agentq.core.task import Amounts, Spec
-from tests.simulation.calls import Call, tell
+from agentq.core.task import Spec, Usage
+from tests.simulation.calls import Call, apply
 from tests.simulation.model import body_of
 from tests.simulation.shadow import Shadow
 from tests.simulation.specs import SENDERS
@@ -131,7 +131,7 @@ def people(world: World) -> Script:
         else:
             shadow = rng.choice(shadows)
             trigger = _anything(world, shadow)
-        call = tell(_who(trigger), world.ledger(), shadow.key, trigger)
+        call = apply(_who(trigger), world.ledger(), shadow.key, trigger)
         outcome = world.do(call)
         if outcome.worth_a_retry and rng.random() < 0.5:
             yield rng.randrange(100, 60_000)
@@ -155,7 +155,7 @@ def _wanted(world: World, shadow: Shadow) -> t.Trigger:
         digest = rng.choice(("", shadow.digest))
         return t.Approve(kind, "0" * 64 if world.fault(0.1) else digest)
     resolution = t.Resolution.DONE if world.healed else rng.choice(tuple(t.Resolution))
-    extra = Amounts(tokens=200) if rng.random() < 0.7 else Amounts()
+    extra = Usage(tokens=200) if rng.random() < 0.7 else Usage()
     return t.Answer(kind, f"answer {world.unique()}", resolution, extra)
 
 

@@ -22,7 +22,7 @@ from agentq.core.states import State
 from agentq.core.task import Task
 from agentq.ledger import claims, unit_of_work
 from agentq.ledger.submit import Submitter
-from agentq.ledger.unit_of_work import Work
+from agentq.ledger.unit_of_work import UnitOfWork
 from agentq.stores.sqlite.transaction import SqliteTx
 from agentq.stores.statements import statements
 from tests.simulation.violation import (
@@ -140,12 +140,12 @@ def leases_follow_the_workers_clock() -> AbstractContextManager[Any]:
 def a_claim_follows_the_workers_clock() -> AbstractContextManager[Any]:
     real = custody.claim
 
-    def claim(task: Task, trigger: triggers.Claim, now: int) -> steps.Step:
+    def claim(task: Task, trigger: triggers.ClaimTask, now: int) -> steps.Step:
         step = real(task, trigger, now)
         step.lease_end += 3_600_000
         return step
 
-    return deciding(triggers.Claim, claim)
+    return deciding(triggers.ClaimTask, claim)
 
 
 @breaks(LEASE, TIMERS)
@@ -173,7 +173,7 @@ def time_runs_ahead_for_the_ticker() -> AbstractContextManager[Any]:
 def a_claim_ignores_the_time_to_live() -> AbstractContextManager[Any]:
     real = claims._take
 
-    def take(tx: Tx, work: Work, key: int, task: Task, *rest: Any) -> Task | None:
+    def take(tx: Tx, work: UnitOfWork, key: int, task: Task, *rest: Any) -> Task | None:
         return real(tx, work, key, replace(task, wake_at=0), *rest)
 
     @contextmanager
@@ -188,7 +188,7 @@ def a_claim_ignores_the_time_to_live() -> AbstractContextManager[Any]:
 def a_cancelled_task_can_be_claimed() -> AbstractContextManager[Any]:
     @contextmanager
     def both() -> Iterator[None]:
-        allowed = allowing(State.CANCELLED, triggers.Claim, State.IN_PROGRESS)
+        allowed = allowing(State.CANCELLED, triggers.ClaimTask, State.IN_PROGRESS)
         query = statements("sqlite")["pick"]
         query = query.replace("INDEXED BY tasks_live", "").replace(
             "t.state = 1 AND t.state < 5", "t.state IN (1, 7)"
@@ -210,10 +210,10 @@ def a_crash_is_not_counted() -> AbstractContextManager[Any]:
 
     def lease_ended(task: Task, now: int) -> steps.Step:
         step = real(task, now)
-        assert step.memo is not None
+        assert step.details is not None
         if step.kind == "quarantined":
-            return steps.waits(task.spec, task.memo, now, "lease_ended")
-        step.memo = replace(step.memo, crashes=task.memo.crashes)
+            return steps.waits(task.spec, task.details, now, "lease_ended")
+        step.details = replace(step.details, crashes=task.details.crashes)
         return step
 
     return patch.object(waiting, "lease_ended", lease_ended)
@@ -224,25 +224,25 @@ def a_crash_is_not_counted() -> AbstractContextManager[Any]:
 
 @breaks(IRREVERSIBLE)
 def an_irreversible_task_is_retried() -> AbstractContextManager[Any]:
-    def tries_again(task: Task, memo: Any, now: int, reason: str) -> steps.Step:
+    def tries_again(task: Task, details: Any, now: int, reason: str) -> steps.Step:
         if reason.startswith("The attempt failed"):
-            memo = replace(memo, not_before=now + 1_000)
-            return steps.Step(State.PENDING, "retrying", (), memo)
-        return steps.waits(task.spec, memo, now, "lease_ended")
+            details = replace(details, not_before=now + 1_000)
+            return steps.Step(State.PENDING, "retrying", (), details)
+        return steps.waits(task.spec, details, now, "lease_ended")
 
     return patch.object(custody, "unknown_outcome", tries_again)
 
 
 @breaks(IRREVERSIBLE, TIMERS)
 def an_approval_serves_for_ever() -> AbstractContextManager[Any]:
-    def again(task: Task, memo: Any, now: int, kind: str) -> steps.Step:
-        return steps.waits(task.spec, memo, now, kind)
+    def again(task: Task, details: Any, now: int, kind: str) -> steps.Step:
+        return steps.waits(task.spec, details, now, kind)
 
-    def blocked(task: Task, memo: Any, now: int, reason: str, kind: str) -> steps.Step:
-        step = real(task, memo, now, reason, kind)
-        assert step.memo is not None
-        step.memo = replace(
-            step.memo, approved_by=memo.approved_by, approved_digest=memo.approved_digest
+    def blocked(task: Task, details: Any, now: int, reason: str, kind: str) -> steps.Step:
+        step = real(task, details, now, reason, kind)
+        assert step.details is not None
+        step.details = replace(
+            step.details, approved_by=details.approved_by, approved_digest=details.approved_digest
         )
         return step
 
@@ -266,8 +266,8 @@ def a_submitter_approves_its_own_task() -> AbstractContextManager[Any]:
     def approve(task: Task, trigger: triggers.Approve, now: int) -> steps.Step:
         spec = replace(task.spec, sender="nobody")
         step = real(replace(task, spec=spec), replace(trigger, digest=""), now)
-        assert step.memo is not None
-        step.memo = replace(step.memo, approved_digest=spec_digest(task.spec))
+        assert step.details is not None
+        step.details = replace(step.details, approved_digest=spec_digest(task.spec))
         return step
 
     return deciding(triggers.Approve, approve)
@@ -323,23 +323,23 @@ def an_artifact_is_recorded_without_an_event() -> AbstractContextManager[Any]:
 
 @breaks(GRAPH)
 def dependents_are_not_told() -> AbstractContextManager[Any]:
-    def forget(self: Work) -> None:
+    def forget(self: UnitOfWork) -> None:
         self._ended = []
 
-    return patch.object(Work, "_resolve_dependents", forget)
+    return patch.object(UnitOfWork, "_resolve_dependents", forget)
 
 
 @breaks(GRAPH)
 def dependents_are_told_in_a_later_transaction() -> AbstractContextManager[Any]:
-    real, late = Work._resolve_dependents, dict[int, State]()
+    real, late = UnitOfWork._resolve_dependents, dict[int, State]()
 
-    def resolve(self: Work) -> None:
+    def resolve(self: UnitOfWork) -> None:
         ended = dict(self._ended)
         self._ended = [(key, state) for key, state in late.items() if key in self.tasks]
         real(self)
         late.update(ended)
 
-    return patch.object(Work, "_resolve_dependents", resolve)
+    return patch.object(UnitOfWork, "_resolve_dependents", resolve)
 
 
 @breaks(GRAPH)
@@ -356,7 +356,7 @@ def a_reopened_task_forgets_its_dependencies() -> AbstractContextManager[Any]:
 def the_next_task_is_spawned_twice() -> AbstractContextManager[Any]:
     real = Submitter.spawn
 
-    def spawn(self: Submitter, work: Work, key: int) -> None:
+    def spawn(self: Submitter, work: UnitOfWork, key: int) -> None:
         real(self, work, key)
         for child in work.tasks[key].spec.next[:1]:
             copy = replace(child, id=f"{child.id}-again", parent=work.tasks[key].id)

@@ -14,14 +14,14 @@ from agentq.core.effects import Reply
 from agentq.core.errors import AgentqError, Unavailable
 from agentq.core.limits import RoleLimits
 from agentq.core.states import State
-from agentq.core.task import Memo, Spec, Task
+from agentq.core.task import Spec, Task, TaskDetails
 from agentq.ledger import claims, pruning, submit
 from agentq.ledger import ledger as ledger_module
 from agentq.ledger.codec import decode_plain
 from agentq.ledger.ledger import Ledger
 from agentq.ledger.pruning import Pruner
 from agentq.ledger.submit import Submitted, Submitter
-from agentq.ledger.unit_of_work import Work
+from agentq.ledger.unit_of_work import UnitOfWork
 from agentq.stores.sqlite.store import SqliteStore
 from agentq.stores.sqlite.transaction import SqliteTx
 from tests.simulation.planted import breaks, deciding, nothing, sql
@@ -104,7 +104,7 @@ def a_resource_is_never_given_back() -> AbstractContextManager[Any]:
 def half_a_set_of_resources_is_kept() -> AbstractContextManager[Any]:
     def hold(self: SqliteTx, key: int, resources: Sequence[str]) -> bool:
         for resource in resources:
-            self._all("hold", (resource, key))
+            self._all("hold_resource", (resource, key))
             if not self.connection.changes():
                 return False
         return True
@@ -178,10 +178,12 @@ def positions_and_keys_are_used_again_after_pruning() -> AbstractContextManager[
 def a_backoff_has_no_timer() -> AbstractContextManager[Any]:
     real = schedule.next_wake
 
-    def next_wake(state: State, spec: Spec, memo: Memo, submitted_at: int, epoch: int) -> int:
-        if memo.not_before and memo.failures:
+    def next_wake(
+        state: State, spec: Spec, details: TaskDetails, submitted_at: int, epoch: int
+    ) -> int:
+        if details.not_before and details.failures:
             return 0
-        return real(state, spec, memo, submitted_at, epoch)
+        return real(state, spec, details, submitted_at, epoch)
 
     return patch.object(transition, "next_wake", next_wake)
 
@@ -190,10 +192,12 @@ def a_backoff_has_no_timer() -> AbstractContextManager[Any]:
 def the_time_to_live_has_no_timer() -> AbstractContextManager[Any]:
     real = schedule.next_wake
 
-    def next_wake(state: State, spec: Spec, memo: Memo, submitted_at: int, epoch: int) -> int:
+    def next_wake(
+        state: State, spec: Spec, details: TaskDetails, submitted_at: int, epoch: int
+    ) -> int:
         if state is State.READY:
             return 0
-        return real(state, spec, memo, submitted_at, epoch)
+        return real(state, spec, details, submitted_at, epoch)
 
     return patch.object(transition, "next_wake", next_wake)
 
@@ -216,12 +220,12 @@ def what_a_new_task_asks_for_is_skipped() -> AbstractContextManager[Any]:
 
 @breaks(EFFECTS)
 def one_kind_of_effect_is_forgotten() -> AbstractContextManager[Any]:
-    real = Work.note_effects
+    real = UnitOfWork.note_effects
 
-    def note_effects(self: Work, key: int, task: Task, effects: Sequence[Any]) -> None:
+    def note_effects(self: UnitOfWork, key: int, task: Task, effects: Sequence[Any]) -> None:
         real(self, key, task, [each for each in effects if not isinstance(each, Reply)])
 
-    return patch.object(Work, "note_effects", note_effects)
+    return patch.object(UnitOfWork, "note_effects", note_effects)
 
 
 @breaks(EFFECTS)
@@ -242,7 +246,7 @@ def effects_are_acked_when_they_are_taken() -> AbstractContextManager[Any]:
 def a_refused_call_leaves_an_effect() -> AbstractContextManager[Any]:
     real = claims._keep_as_evidence
 
-    def keep(work: Work, key: int, trigger: Any) -> None:
+    def keep(work: UnitOfWork, key: int, trigger: Any) -> None:
         real(work, key, trigger)
         work.note_effects(key, work.task(key), (Reply("somebody", "failed"),))
 
@@ -332,9 +336,9 @@ def a_submit_is_acknowledged_before_its_commit() -> AbstractContextManager[Any]:
 
 @breaks(LOST)
 def a_verb_is_acknowledged_before_its_commit() -> AbstractContextManager[Any]:
-    real = Ledger.tell_many
+    real = Ledger.apply_many
 
-    def tell_many(
+    def apply_many(
         self: Ledger, items: Sequence[Any], fence: tuple[int, int] | None = None
     ) -> list[Task | AgentqError]:
         try:
@@ -345,12 +349,14 @@ def a_verb_is_acknowledged_before_its_commit() -> AbstractContextManager[Any]:
             def decide(reader: Any) -> None:
                 for key, trigger in items:
                     row = reader.tasks([key])[0]
-                    work.append(transition.transition(self.views._task(row), trigger, reader.now()))
+                    work.append(
+                        transition.transition(self.queries._task(row), trigger, reader.now())
+                    )
 
             self.store.read(decide)
             return [decision.task for decision in work]
 
-    return patch.object(Ledger, "tell_many", tell_many)
+    return patch.object(Ledger, "apply_many", apply_many)
 
 
 @breaks(INPUT, REPLAY, LIMITS, EFFECTS, LOG, LOST)

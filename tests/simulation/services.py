@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from agentq.core.effects import LANES
 from agentq.core.errors import Unavailable
 from agentq.core.limits import RoleLimits
-from agentq.core.triggers import Entry
+from agentq.core.triggers import LogEntry
 from tests.simulation.calls import Call
 from tests.simulation.specs import ROLES
 from tests.simulation.violation import DEDUP, EFFECTS, INPUT, LIMITS, LOG, LOST, Violation
@@ -114,10 +114,12 @@ def follower(world: World) -> Script:
 def follow(world: World, cursor: int, limit: int) -> int:
     """One page after `cursor`; where the next begins."""
     ledger = world.ledger()
-    outcome = world.do(Call("follower", "follow", lambda: ledger.views.events_after(cursor, limit)))
+    outcome = world.do(
+        Call("follower", "follow", lambda: ledger.queries.events_after(cursor, limit))
+    )
     if not outcome.ok:
         return cursor
-    page: list[Entry] = outcome.value
+    page: list[LogEntry] = outcome.value
     seen = [(entry.position, entry.task_id, entry.event.version) for entry in page]
     model = world.model
     there = [
@@ -207,8 +209,8 @@ def _stop_ticking(world: World) -> None:
 
 def _look(world: World) -> None:
     """Every view agrees with the model, and explains any task without falling over."""
-    views, model = world.ledger().views, world.model
-    outcome = world.do(Call("operator", "look", views.stats))
+    queries, model = world.ledger().queries, world.model
+    outcome = world.do(Call("operator", "look", queries.stats))
     if not outcome.ok:
         return
     counted: dict[str, dict[str, int]] = {}
@@ -220,8 +222,8 @@ def _look(world: World) -> None:
     if not model.shadows:
         return
     key = world.rng.choice(list(model.shadows))
-    world.do(Call("operator", "look", lambda: views.explain(key)))
-    outcome = world.do(Call("operator", "look", lambda: views.history(key)))
+    world.do(Call("operator", "look", lambda: queries.explain(key)))
+    outcome = world.do(Call("operator", "look", lambda: queries.history(key)))
     if outcome.ok:
         seen = [(entry.position, entry.task_id, entry.event.version) for entry in outcome.value]
         there = [line for line, of in zip(model.log, model.log_keys, strict=True) if of == key]

@@ -13,7 +13,7 @@ from typing import Any
 
 from agentq.core import triggers as t
 from agentq.core.states import State
-from agentq.core.task import Amounts, OnDependencyFailure
+from agentq.core.task import OnDependencyFailure, Usage
 from tests.simulation.standing import (
     BLOCKED,
     CANCELLED,
@@ -107,7 +107,7 @@ class Shadow(Standing):
             effects.append(("reply", "Reply", "blocked"))
         return BLOCKED, effects
 
-    def _charge(self, cost: Amounts) -> tuple[bool, list[Expected]]:
+    def _charge(self, cost: Usage) -> tuple[bool, list[Expected]]:
         """Whether the budget is gone, and the one warning that it will be soon."""
         self.spent += cost.tokens
         if not cost.tokens or not self.spec.budget.tokens:
@@ -157,7 +157,7 @@ class Shadow(Standing):
         self.approvals += 1
         return self._queue(at)
 
-    def _claim(self, trigger: t.Claim, at: int) -> tuple[State, list[Expected]]:
+    def _claim(self, trigger: t.ClaimTask, at: int) -> tuple[State, list[Expected]]:
         self.epoch += 1
         self.starts += 1
         self.holder, self.lease_end = trigger.holder, at + trigger.lease_ms
@@ -303,7 +303,7 @@ _MOVES: dict[type, Callable[[Shadow, Any, int], tuple[State, list[Expected]]]] =
     t.DependencyEnded: Shadow._dependency,
     t.Approve: Shadow._approve,
     t.Reject: Shadow._reject,
-    t.Claim: Shadow._claim,
+    t.ClaimTask: Shadow._claim,
     t.Progress: Shadow._stays,
     t.AddArtifact: Shadow._artifact,
     t.Spend: Shadow._spend,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from agentq.core.task import Amounts, ExpectedOutput, OnDependencyFailure, Priority, Spec
+from agentq.core.task import ExpectedOutput, OnDependencyFailure, Priority, Spec, Usage
 
 ROLES = ("impl", "check")
 SENDERS = ("coordinator", "planner")
@@ -80,7 +80,7 @@ class SpecMaker:
             names = rng.choice((("summary",), ("patch",), ("patch", "risks"), ("result",)))
             told["expected_output"] = ExpectedOutput(artifacts=names)
         if self._has("budget", 0.6):
-            told["budget"] = Amounts(tokens=rng.choice((10, 100)))
+            told["budget"] = Usage(tokens=rng.choice((10, 100)))
         if self._has("attempts", 0.7):
             told["max_attempts"] = rng.randrange(1, 5)
 

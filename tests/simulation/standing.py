@@ -143,7 +143,7 @@ class Standing:
     def _words(self, trigger: t.Trigger) -> str:
         return f"{trigger} while {self.id} is {self.state} at attempt {self.epoch}"
 
-    def _claim_ok(self, trigger: t.Claim, at: int) -> Objection:
+    def _claim_ok(self, trigger: t.ClaimTask, at: int) -> Objection:
         if self.state is not READY:
             broken = CANCEL if self.state is CANCELLED else RULES
             return broken, self._words(trigger)
@@ -231,7 +231,7 @@ class Standing:
 
 
 _CHECKS: dict[type, Callable[[Standing, Any, int], Objection]] = {
-    t.Claim: Standing._claim_ok,
+    t.ClaimTask: Standing._claim_ok,
     t.DependencyEnded: Standing._dependency_ok,
     t.Approve: Standing._approve_ok,
     t.Reject: Standing._reject_ok,

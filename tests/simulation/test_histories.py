@@ -19,7 +19,7 @@ def test_batches_keep_every_promise(recorded: dict[int, dict[str, list[str]]]) -
         assert not texts["answers"][-1].startswith("violated"), seed
         assert all(texts[name] for name in COLUMNS if name != "effects"), seed
     said = "\n".join(line for texts in recorded.values() for line in texts["answers"])
-    for verb in ("claim_named", "tell_many", "submit"):
+    for verb in ("claim_named", "apply_many", "submit"):
         assert f'"{verb}"' in said
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from agentq.contracts.store import Lease
 from agentq.core import triggers as t
-from agentq.core.task import Amounts, Spec
+from agentq.core.task import Spec, Usage
 from agentq.ledger.claims import Held
-from tests.simulation.calls import Call, Outcome, tell
+from tests.simulation.calls import Call, Outcome, apply
 from tests.simulation.services import PROVIDER
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def _claim(world: World, name: str, role: str, provider: str, skew_ms: int) -> C
         return Call(
             name, "claim_task", lambda: ledger.claim_task(chosen.key, name, provider=provider),
             role=role, count=1, provider=provider,
-            items=((chosen.key, t.Claim(name, lease_ms)),), skew_ms=skew_ms,
+            items=((chosen.key, t.ClaimTask(name, lease_ms)),), skew_ms=skew_ms,
         )  # fmt: skip
     count, lease_ms = rng.choice((1, 1, 1, 2, 3)), rng.choice((0, 0, 0, 90_000))
     return Call(
@@ -197,7 +197,7 @@ class Shift:
         )
         ledger = self.world.ledger()
         call = Call(
-            self.name, "tell_many", lambda: ledger.tell_many(items), items, skew_ms=self.skew_ms
+            self.name, "apply_many", lambda: ledger.apply_many(items), items, skew_ms=self.skew_ms
         )
         yield from self._say(self.attempts[0], call)
         self.attempts.clear()
@@ -227,10 +227,10 @@ class Shift:
         )  # fmt: skip
 
     def _stopped(self, attempt: Attempt) -> Call:
-        return self._tell(attempt, t.Stopped(attempt.epoch))
+        return self._apply(attempt, t.Stopped(attempt.epoch))
 
-    def _tell(self, attempt: Attempt, trigger: t.Trigger) -> Call:
-        return tell(self.name, self.world.ledger(), attempt.key, trigger, self.skew_ms)
+    def _apply(self, attempt: Attempt, trigger: t.Trigger) -> Call:
+        return apply(self.name, self.world.ledger(), attempt.key, trigger, self.skew_ms)
 
     def _call(self, verb: str, attempt: Attempt) -> Call:
         if verb == "heartbeat":
@@ -239,14 +239,14 @@ class Shift:
             return self._child(attempt)
         if verb in ("artifact", "patch", "risks", "result"):
             return self._artifact(attempt, verb)
-        return self._tell(attempt, self._trigger(verb, attempt))
+        return self._apply(attempt, self._trigger(verb, attempt))
 
     def _trigger(self, verb: str, attempt: Attempt) -> t.Trigger:
         rng, epoch, number = self.rng, attempt.epoch, self.world.unique()
         if verb == "progress":
             return t.Progress(epoch, rng.randrange(101), f"note {number}")
         if verb == "spend":
-            return t.Spend(epoch, Amounts(tokens=rng.choice((1, 5, 85))))
+            return t.Spend(epoch, Usage(tokens=rng.choice((1, 5, 85))))
         if verb == "comment":
             return t.Comment(self.name, f"remark {number}", epoch)
         if verb == "block":
@@ -256,13 +256,13 @@ class Shift:
             return t.Release(epoch, "shutdown", rng.choice((0, by_own_clock)))
         if verb == "fail":
             kind = rng.choice((t.FailureKind.TRANSIENT,) * 4 + tuple(t.FailureKind))
-            cost = Amounts(tokens=rng.choice((0, 0, 9)))
+            cost = Usage(tokens=rng.choice((0, 0, 9)))
             return t.Fail(epoch, f"failure {number}", kind, cost, rng.random())
         assert verb == "report"
         result = "result.md" if rng.random() < 0.6 else ""
         if "result" in attempt.spec.expected_output.artifacts and not self.world.fault(0.3):
             result = "result.md"
-        cost = Amounts(tokens=rng.choice((0, 0, 9)))
+        cost = Usage(tokens=rng.choice((0, 0, 9)))
         return t.Report(epoch, f"{self.name} did it, {number}", result, "f" * 64, cost=cost)
 
     def _artifact(self, attempt: Attempt, verb: str) -> Call:

@@ -390,7 +390,7 @@ class World:
         lost = self.judge.acknowledged - self.model.by_id.keys() - self.model.pruned.keys()
         if lost:
             raise Violation(LOST, f"acknowledged and gone: {sorted(lost)}")
-        for _, problems in self._ledgers[0].views.verify():
+        for _, problems in self._ledgers[0].queries.verify():
             if problems:
                 raise Violation(REPLAY, f"agentq verify: {problems}")
 

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from agentq.client.queue import Queue
-from agentq.contracts.agent import Verdict
+from agentq.contracts.agent import AttemptResult
 from agentq.core import access
 from agentq.settings import Settings
 from agentq.settings.roles import RoleSettings, checked
-from agentq.wiring import Installation
-from agentq.worker.attempt import Attempt, Desk
+from agentq.wiring import WiredInstallation
+from agentq.worker.attempt import Attempt, WorkerContext
 from agentq.worker.environment import secrets_in
-from agentq.worker.processes import Nanny
+from agentq.worker.processes import Supervisor
 from agentq.worker.terminal_view import Lines
 from agentq.worker.worker import Slot, Worker
 from agentq.worker.workspaces import Workspaces
@@ -41,8 +41,8 @@ class Fleet:
     folder: Path
     queue: Queue
     environment: Mapping[str, str]
-    said: io.StringIO
-    verdicts: list[Verdict]
+    output: io.StringIO
+    verdicts: list[AttemptResult]
 
     def settings(self, **fields: Any) -> RoleSettings:
         return checked(replace(RoleSettings(lease=30, grace=1), **fields), "the test")
@@ -52,28 +52,28 @@ class Fleet:
         self, settings: RoleSettings, *, tasks: int = 0, grace: float = 5
     ) -> Iterator[Worker]:
         """A worker in a thread of its own; ended on the way out."""
-        lines = Lines(self.said)
+        lines = Lines(self.output)
 
-        def ended(slot: Slot, attempt: Attempt, verdict: Verdict) -> None:
+        def ended(slot: Slot, attempt: Attempt, verdict: AttemptResult) -> None:
             self.verdicts.append(verdict)
             lines.ended(slot, attempt, verdict)
 
         who = access.worker(self.queue.holder, ROLE)
-        with Nanny() as nanny:
+        with Supervisor() as supervisor:
             queue = Queue(installation=self.queue.installation, who=who)
-            desk = Desk(
-                queue, nanny, Workspaces(self.folder / "workspaces"), ROLE, settings,
-                queue.installation.agent(settings.agent_name), self.environment, lines.tell,
+            shared = WorkerContext(
+                queue, supervisor, Workspaces(self.folder / "workspaces"), ROLE, settings,
+                queue.installation.agent(settings.agent_name), self.environment, lines.show_step,
                 secrets_in(self.environment),
             )  # fmt: skip
             warm = None
-            if desk.agent.warm:
+            if shared.agent.warm:
                 from agentq.agents.warm import Rotation
                 from agentq.worker.warm import WarmSlot
 
                 rotation = Rotation(settings.rotate_tasks)
                 warm = lambda: WarmSlot(rotation, queue.installation.agent("warm"))  # noqa: E731
-            worker = Worker(desk, warm, grace=grace, limit=tasks, ended=ended)
+            worker = Worker(shared, warm, grace=grace, limit=tasks, ended=ended)
             thread = threading.Thread(target=worker.run, name="the worker")
             thread.start()
             try:
@@ -86,7 +86,7 @@ class Fleet:
                 thread.join(30)
                 queue.heartbeats.close()
 
-    def work(self, tasks: int = 1, **fields: Any) -> Verdict:
+    def work(self, tasks: int = 1, **fields: Any) -> AttemptResult:
         """Let a worker do so many tasks; the last verdict."""
         with self.worker(self.settings(**fields), tasks=tasks):
             pass
@@ -100,5 +100,5 @@ def open_fleet(
     url = f"sqlite:///{folder}/ledger.db"
     settings = Settings(url, str(folder / "files"), "the test", broker=broker)
     surroundings = {"PATH": os.environ["PATH"], "HOME": str(folder)} | dict(environment or {})
-    with Queue(installation=Installation(settings, create=True)) as queue:
+    with Queue(installation=WiredInstallation(settings, create=True)) as queue:
         yield Fleet(folder, queue, surroundings, io.StringIO(), [])

@@ -9,7 +9,7 @@ import pytest
 
 from agentq.core.errors import Refused
 from agentq.core.states import State
-from agentq.worker.workspaces import Evidence, Kept, Workspace, Workspaces, WorkspaceSettings
+from agentq.worker.workspaces import EvidenceFile, Kept, Workspace, Workspaces, WorkspaceSettings
 from tests.worker.repositories import Repo, environment
 
 DONE = State.COMPLETE
@@ -67,6 +67,6 @@ def assert_goes(known: Workspaces) -> None:
     assert list(known.root.iterdir()) == []
 
 
-def content(evidence: list[Evidence], name: str) -> bytes:
+def content(evidence: list[EvidenceFile], name: str) -> bytes:
     (found,) = [each.content for each in evidence if each.name == name]
     return found.read_bytes() if isinstance(found, Path) else found

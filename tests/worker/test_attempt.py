@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agentq.contracts.agent import Outcome
+from agentq.contracts.agent import AttemptOutcome
 from agentq.core.states import State
 from tests.worker.fleet import ROLE, Fleet, script
 
@@ -27,12 +27,12 @@ def read(fleet: Fleet, task_id: str, name: str) -> str:
 def test_a_command_gets_the_task_and_its_output_is_the_result(fleet: Fleet) -> None:
     task = fleet.queue.submit(to=ROLE, instructions="say it in capitals")
     verdict = fleet.work(command=script("print(sys.stdin.read().splitlines()[0].upper())"))
-    assert verdict.outcome is Outcome.COMPLETED
+    assert verdict.outcome is AttemptOutcome.COMPLETED
     done = fleet.queue.task(task.id)
     assert done.state is State.COMPLETE
     assert fleet.queue.result(task.id).text().strip() == "SAY IT IN CAPITALS"
     assert {"output.log", "result.md"} <= names(fleet, task.id)
-    assert done.memo.spent.seconds > 0
+    assert done.details.spent.seconds > 0
 
 
 def test_it_sees_only_what_it_may(fleet: Fleet) -> None:
@@ -69,14 +69,14 @@ def test_files_are_evidence_and_links_are_not(fleet: Fleet) -> None:
 @pytest.mark.parametrize(
     ("lines", "outcome", "state"),
     [
-        (("sys.exit(75)",), Outcome.TRANSIENT, State.PENDING),
-        (("sys.exit(77)",), Outcome.REFUSED, State.FAILED),
-        (("sys.exit(78)",), Outcome.INVALID, State.FAILED),
-        (("os.kill(os.getpid(), signal.SIGKILL)",), Outcome.CRASHED, State.READY),
+        (("sys.exit(75)",), AttemptOutcome.TRANSIENT, State.PENDING),
+        (("sys.exit(77)",), AttemptOutcome.REFUSED, State.FAILED),
+        (("sys.exit(78)",), AttemptOutcome.INVALID, State.FAILED),
+        (("os.kill(os.getpid(), signal.SIGKILL)",), AttemptOutcome.CRASHED, State.READY),
     ],
 )
 def test_how_it_ended_decides(
-    fleet: Fleet, lines: tuple[str, ...], outcome: Outcome, state: State
+    fleet: Fleet, lines: tuple[str, ...], outcome: AttemptOutcome, state: State
 ) -> None:
     task = fleet.queue.submit(to=ROLE, instructions="try")
     assert fleet.work(command=script(*lines)).outcome is outcome
@@ -87,7 +87,7 @@ def test_how_it_ended_decides(
 
 def test_a_program_that_is_not_there(fleet: Fleet) -> None:
     task = fleet.queue.submit(to=ROLE, instructions="try")
-    assert fleet.work(command=("no-such-program-anywhere",)).outcome is Outcome.INVALID
+    assert fleet.work(command=("no-such-program-anywhere",)).outcome is AttemptOutcome.INVALID
     failed = fleet.queue.task(task.id)
     assert failed.state is State.FAILED
     assert "no-such-program-anywhere" in failed.reason and failed.reason.startswith("spawn:")
@@ -108,14 +108,16 @@ def test_a_time_limit_ends_the_whole_tree(fleet: Fleet, tmp_path: Path) -> None:
             "time.sleep(600)",
         ),
     )
-    assert verdict.outcome is Outcome.TIMEOUT
+    assert verdict.outcome is AttemptOutcome.TIMEOUT
     assert "time limit" in fleet.queue.task(task.id).reason
     assert not Path(f"/proc/{orphan.read_text()}").exists()
 
 
 def test_silence_is_stalling_only_where_asked(fleet: Fleet) -> None:
     fleet.queue.submit(to=ROLE, instructions="think")
-    assert fleet.work(silence=1, command=script("time.sleep(600)")).outcome is Outcome.STALLED
+    assert (
+        fleet.work(silence=1, command=script("time.sleep(600)")).outcome is AttemptOutcome.STALLED
+    )
 
 
 def test_progress_is_a_sign_of_life(fleet: Fleet) -> None:
@@ -126,14 +128,14 @@ def test_progress_is_a_sign_of_life(fleet: Fleet) -> None:
         "for n in range(1, 5): time.sleep(0.6); subprocess.run([*say, str(n)], stdout=-3)",
         "print('done')",
     )
-    assert fleet.work(silence=2, command=script(*lines)).outcome is Outcome.COMPLETED
+    assert fleet.work(silence=2, command=script(*lines)).outcome is AttemptOutcome.COMPLETED
 
 
 def test_circles_are_stalling_where_asked(fleet: Fleet) -> None:
     fleet.queue.submit(to=ROLE, instructions="go round")
     lines = ("while True: print('looking at the file again', flush=True); time.sleep(0.001)",)
     verdict = fleet.work(repeats=50, command=script(*lines))
-    assert verdict.outcome is Outcome.STALLED and "circles" in verdict.summary
+    assert verdict.outcome is AttemptOutcome.STALLED and "circles" in verdict.summary
 
 
 def test_a_check_of_the_role_decides(fleet: Fleet) -> None:
@@ -141,8 +143,8 @@ def test_a_check_of_the_role_decides(fleet: Fleet) -> None:
     write = script("open('answer', 'w').write('41')")
     check = 'test "$(cat answer)" = 42 || { echo the answer is wrong; exit 3; }'
     verdict = fleet.work(command=write, verify=check)
-    assert verdict.outcome is Outcome.BAD_OUTPUT
-    assert "the answer is wrong" in fleet.queue.task(task.id).memo.notes[-1].text
+    assert verdict.outcome is AttemptOutcome.BAD_OUTPUT
+    assert "the answer is wrong" in fleet.queue.task(task.id).details.notes[-1].text
     assert "verify.log" in names(fleet, task.id)
 
 
@@ -160,7 +162,7 @@ def test_an_agent_cannot_report_past_the_check(fleet: Fleet) -> None:
         f"told = subprocess.run({complete}], env=forgetful, capture_output=True, text=True)",
         "print(told.returncode, told.stderr)",
     )
-    assert fleet.work(command=script(*lines), verify="exit 3").outcome is Outcome.BAD_OUTPUT
+    assert fleet.work(command=script(*lines), verify="exit 3").outcome is AttemptOutcome.BAD_OUTPUT
     assert "before the check of its role has passed" in read(fleet, task.id, "output.log")
     assert read(fleet, task.id, "output.log").startswith("4 ")
     assert fleet.queue.task(task.id).state is State.FAILED
@@ -169,7 +171,10 @@ def test_an_agent_cannot_report_past_the_check(fleet: Fleet) -> None:
 
 def test_a_check_that_passes_completes_it(fleet: Fleet) -> None:
     task = fleet.queue.submit(to=ROLE, instructions="make it pass")
-    assert fleet.work(command=script("print('done')"), verify="true").outcome is Outcome.COMPLETED
+    assert (
+        fleet.work(command=script("print('done')"), verify="true").outcome
+        is AttemptOutcome.COMPLETED
+    )
     assert fleet.queue.task(task.id).state is State.COMPLETE
 
 
@@ -184,15 +189,15 @@ def test_names_that_the_agent_has_taken_are_its_own(fleet: Fleet) -> None:
         "    subprocess.run([*put, name], check=True, stdout=-3)",
         "open(os.environ['AGENTQ_RESULT'], 'w').write('another result')",
     )
-    assert fleet.work(command=script(*lines)).outcome is Outcome.COMPLETED
+    assert fleet.work(command=script(*lines)).outcome is AttemptOutcome.COMPLETED
     assert fleet.queue.result(task.id).text() == "mine"
     assert read(fleet, task.id, "output.log") == "mine"
-    assert "result.md was not taken" in fleet.said.getvalue()
+    assert "result.md was not taken" in fleet.output.getvalue()
 
 
 def test_missing_evidence_is_bad_output(fleet: Fleet) -> None:
     task = fleet.queue.submit(to=ROLE, instructions="hand in", expect="risks", max_attempts=1)
-    assert fleet.work(command=script("print('done')")).outcome is Outcome.BAD_OUTPUT
+    assert fleet.work(command=script("print('done')")).outcome is AttemptOutcome.BAD_OUTPUT
     assert "risks" in fleet.queue.task(task.id).reason
 
 
@@ -209,7 +214,7 @@ def test_cancelling_reaches_a_running_agent(fleet: Fleet, tmp_path: Path) -> Non
     with fleet.worker(fleet.settings(command=program, lease=3), tasks=1) as worker:
         wait_for(started)
         fleet.queue.cancel(task.id, by="somebody")
-        worker.desk.queue.heartbeats.beat_now()
+        worker.shared.queue.heartbeats.beat_now()
     assert asked.exists()
     assert fleet.queue.task(task.id).holder == ""
 
@@ -223,18 +228,18 @@ def test_a_drain_gives_tasks_back_unharmed(fleet: Fleet, tmp_path: Path) -> None
         worker.drain()
         wait_until(lambda: not worker.running)
     after = fleet.queue.task(task.id)
-    assert after.state is State.READY and after.memo.failures == 0
+    assert after.state is State.READY and after.details.failures == 0
 
 
 def crash_after(fleet: Fleet, task_id: str, *files: tuple[str, bytes]) -> None:
     """A worker that died after the agent's end, with its files stored, and before its report."""
-    from agentq.contracts.agent import Verdict
+    from agentq.contracts.agent import AttemptResult
     from agentq.worker import recovery
 
-    said = recovery.written(Verdict(Outcome.COMPLETED, "done before"))
+    output = recovery.written(AttemptResult(AttemptOutcome.COMPLETED, "done before"))
     claim = fleet.queue.claim(ROLE, lease=1)
     assert claim is not None and claim.id == task_id
-    claim.put_many([*files, (recovery.VERDICT, said)])
+    claim.put_many([*files, (recovery.VERDICT, output)])
     wait_until(lambda: fleet.queue.tick() > 0 or fleet.queue.task(task_id).holder == "")
 
 
@@ -246,7 +251,7 @@ def test_a_finished_result_is_not_made_twice_however_long(fleet: Fleet, size: in
     task = fleet.queue.submit(to=ROLE, instructions="once")
     crash_after(fleet, task.id, ("result.md", b"r" * size))
     verdict = fleet.work(command=AGAIN)
-    assert verdict.outcome is Outcome.COMPLETED
+    assert verdict.outcome is AttemptOutcome.COMPLETED
     assert fleet.queue.task(task.id).summary == "done before"
     assert fleet.queue.result(task.id).content == b"r" * size
 
@@ -254,7 +259,7 @@ def test_a_finished_result_is_not_made_twice_however_long(fleet: Fleet, size: in
 def test_a_finished_result_brings_the_evidence_that_was_asked_for(fleet: Fleet) -> None:
     task = fleet.queue.submit(to=ROLE, instructions="once", expect="patch")
     crash_after(fleet, task.id, ("result.md", b"the result"), ("patch.diff", b"+ a line"))
-    assert fleet.work(command=AGAIN).outcome is Outcome.COMPLETED
+    assert fleet.work(command=AGAIN).outcome is AttemptOutcome.COMPLETED
     row, file = fleet.queue.open_artifact(task.id, "patch.diff")
     with file:
         assert (row.epoch, file.read()) == (2, b"+ a line")
@@ -267,7 +272,7 @@ def test_work_whose_result_is_damaged_is_done_again(fleet: Fleet) -> None:
     path = Path(fleet.queue.artifacts.attempt_dir(task.id, row.epoch)) / row.name
     path.chmod(0o600)
     path.write_bytes(b"something else")
-    assert fleet.work(command=AGAIN).outcome is Outcome.COMPLETED
+    assert fleet.work(command=AGAIN).outcome is AttemptOutcome.COMPLETED
     assert fleet.queue.result(task.id).text() == "made again"
 
 
@@ -294,7 +299,7 @@ def test_a_sandbox_shows_little_and_gives_the_result(fleet: Fleet, tmp_path: Pat
             "open(os.environ['AGENTQ_RESULT'], 'w').write(f'{len(seen) < 10} {links}')",
         ),
     )
-    assert verdict.outcome is Outcome.COMPLETED
+    assert verdict.outcome is AttemptOutcome.COMPLETED
     assert not outside.exists()
     assert fleet.queue.result(task.id).text() == "True ['lo']"
 
@@ -319,7 +324,7 @@ def test_secrets_go_nowhere(fleet: Fleet) -> None:
         if path.is_file() and canary.encode() in path.read_bytes()
     ]
     assert hits == []
-    assert canary not in fleet.said.getvalue()
+    assert canary not in fleet.output.getvalue()
 
 
 def wait_for(path: Path) -> None:

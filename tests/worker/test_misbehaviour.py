@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from agentq.contracts.agent import Outcome
+from agentq.contracts.agent import AttemptOutcome
 from agentq.core.states import State
-from agentq.core.task import Amounts, Task
+from agentq.core.task import Task, Usage
 from tests.worker.fleet import ROLE, Fleet
 from tests.worker.test_attempt import wait_until
 
@@ -29,20 +29,20 @@ MISBEHAVIOURS = {
 
 LIMIT = {"timeout": 2, "grace": 0.5}
 #: By outcome: how it ends, what the role says, and the dialects that have a way of saying it.
-ENDINGS: dict[Outcome, tuple[str, dict[str, Any], tuple[str, ...]]] = {
-    Outcome.COMPLETED: ("[{result: done}]", {}, ("command", "claude", "warm")),
-    Outcome.TRANSIENT: ("[{fail: The network is down.}]", {}, ("command", "claude", "warm")),
-    Outcome.QUOTA: ("[{quota: 1h}]", {"provider": "somebody"}, ("claude", "codex", "warm")),
-    Outcome.TIMEOUT: ("[hang]", LIMIT, ("command", "claude", "warm")),
-    Outcome.STALLED: ("[{think: 1h}]", {"silence": 2, "grace": 0.5}, ("command", "claude")),
-    Outcome.CRASHED: ("[crash]", {}, ("command", "claude", "warm")),
-    Outcome.BAD_OUTPUT: ("[{result: done}]", {"verify": "exit 3"}, ("command", "claude", "warm")),
-    Outcome.REFUSED: ("[refuse]", {}, ("command", "acp")),
-    Outcome.INVALID: ("[{crash: {exit: 78}}]", {}, ("command",)),
-    Outcome.BUDGET: (
-        "[hang]", {"budget": Amounts(seconds=2), "grace": 0.5}, ("command", "claude", "warm"),
+ENDINGS: dict[AttemptOutcome, tuple[str, dict[str, Any], tuple[str, ...]]] = {
+    AttemptOutcome.COMPLETED: ("[{result: done}]", {}, ("command", "claude", "warm")),
+    AttemptOutcome.TRANSIENT: ("[{fail: The network is down.}]", {}, ("command", "claude", "warm")),
+    AttemptOutcome.QUOTA: ("[{quota: 1h}]", {"provider": "somebody"}, ("claude", "codex", "warm")),
+    AttemptOutcome.TIMEOUT: ("[hang]", LIMIT, ("command", "claude", "warm")),
+    AttemptOutcome.STALLED: ("[{think: 1h}]", {"silence": 2, "grace": 0.5}, ("command", "claude")),
+    AttemptOutcome.CRASHED: ("[crash]", {}, ("command", "claude", "warm")),
+    AttemptOutcome.BAD_OUTPUT: ("[{result: done}]", {"verify": "exit 3"}, ("command", "claude", "warm")),
+    AttemptOutcome.REFUSED: ("[refuse]", {}, ("command", "acp")),
+    AttemptOutcome.INVALID: ("[{crash: {exit: 78}}]", {}, ("command",)),
+    AttemptOutcome.BUDGET: (
+        "[hang]", {"budget": Usage(seconds=2), "grace": 0.5}, ("command", "claude", "warm"),
     ),
-    Outcome.CANCELLED: ("[hang]", {"grace": 0.5}, ("command", "claude", "warm")),
+    AttemptOutcome.CANCELLED: ("[hang]", {"grace": 0.5}, ("command", "claude", "warm")),
 }  # fmt: skip
 CASES = [
     pytest.param(outcome, dialect, id=f"{outcome}-{dialect}")
@@ -51,11 +51,11 @@ CASES = [
 ]
 #: Where a task may stand afterwards.
 AFTER = {
-    Outcome.COMPLETED: {State.COMPLETE},
-    Outcome.REFUSED: {State.FAILED},
-    Outcome.INVALID: {State.FAILED},
-    Outcome.BUDGET: {State.BLOCKED},
-    Outcome.CANCELLED: {State.CANCELLED},
+    AttemptOutcome.COMPLETED: {State.COMPLETE},
+    AttemptOutcome.REFUSED: {State.FAILED},
+    AttemptOutcome.INVALID: {State.FAILED},
+    AttemptOutcome.BUDGET: {State.BLOCKED},
+    AttemptOutcome.CANCELLED: {State.CANCELLED},
 }
 
 
@@ -83,7 +83,7 @@ def processes_of(task_ids: set[str]) -> list[str]:
 
 
 @pytest.mark.parametrize(("outcome", "dialect"), CASES)
-def test_every_misbehaviour(fleet: Fleet, outcome: Outcome, dialect: str) -> None:
+def test_every_misbehaviour(fleet: Fleet, outcome: AttemptOutcome, dialect: str) -> None:
     ending, fields, _ = ENDINGS[outcome]
     command = (sys.executable, "-m", "agentq", "fake-agent", "--dialect", dialect,
                "--script", str(write_script(fleet.folder, ending)))  # fmt: skip
@@ -93,18 +93,18 @@ def test_every_misbehaviour(fleet: Fleet, outcome: Outcome, dialect: str) -> Non
     ]
     settings = fleet.settings(agent=dialect, command=command, slots=len(tasks), **fields)
     with fleet.worker(settings, tasks=len(tasks)) as worker:
-        if outcome is Outcome.CANCELLED:
+        if outcome is AttemptOutcome.CANCELLED:
             wait_until(lambda: len(worker.running) == len(tasks))
             for task in tasks:
                 fleet.queue.cancel(task.id, by="somebody")
-            worker.desk.queue.heartbeats.beat_now()
+            worker.shared.queue.heartbeats.beat_now()
     assert [verdict.outcome for verdict in fleet.verdicts] == [outcome] * len(tasks), fleet.verdicts
     for task in tasks:
         check(fleet, fleet.queue.task(task.id), outcome)
     assert processes_of({task.id for task in tasks}) == []
 
 
-def check(fleet: Fleet, task: Task, outcome: Outcome) -> None:
+def check(fleet: Fleet, task: Task, outcome: AttemptOutcome) -> None:
     assert task.state in AFTER.get(outcome, {State.READY, State.PENDING}), (task, task.reason)
     assert task.holder == "" and task.epoch == 1
     ended = [
@@ -114,6 +114,6 @@ def check(fleet: Fleet, task: Task, outcome: Outcome) -> None:
         not in ("submitted", "claimed", "progress", "artifact_added", "spent", "stopped", "waited")
     ]
     assert len(ended) == 1, ended
-    used = task.memo.failures + task.memo.crashes
-    assert used == (0 if outcome in (Outcome.COMPLETED, Outcome.QUOTA, Outcome.BUDGET,
-                                     Outcome.CANCELLED) else 1)  # fmt: skip
+    used = task.details.failures + task.details.crashes
+    assert used == (0 if outcome in (AttemptOutcome.COMPLETED, AttemptOutcome.QUOTA, AttemptOutcome.BUDGET,
+                                     AttemptOutcome.CANCELLED) else 1)  # fmt: skip

@@ -319,4 +319,4 @@ def test_output_after_a_hole_says_so(said: Said, tmp_path: Path) -> None:
     said.say(b"four\n")
     log = said.end().splitlines()
     assert log[:3] == [b"one", b"[agentq: 10 bytes of output could not be stored]", b"four"]
-    assert said.recorder.trouble in log[3].decode()
+    assert said.recorder.error in log[3].decode()

@@ -21,7 +21,7 @@ import pytest
 
 from agentq.contracts.agent import Exit
 from agentq.core.errors import Invalid, Unavailable
-from agentq.worker.processes import UNSENT_MAX_BYTES, Child, Nanny
+from agentq.worker.processes import UNSENT_MAX_BYTES, AgentProcess, Supervisor
 from agentq.worker.supervisor import children_by_scan, children_of
 from tests.worker.unruly import PROGRAM
 from tests.worker.watching import (
@@ -36,9 +36,9 @@ from tests.worker.watching import (
 
 
 @pytest.fixture
-def nanny() -> Iterator[Nanny]:
-    with Nanny() as nanny:
-        yield nanny
+def supervisor() -> Iterator[Supervisor]:
+    with Supervisor() as supervisor:
+        yield supervisor
 
 
 @pytest.fixture
@@ -47,16 +47,18 @@ def here(tmp_path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def shell(nanny: Nanny, script: str, here: Path, stdin: bytes = b"") -> Iterator[Child]:
-    child = nanny.start(["sh", "-c", script], env=PLAIN, cwd=here, stdin=stdin)
+def shell(
+    supervisor: Supervisor, script: str, here: Path, stdin: bytes = b""
+) -> Iterator[AgentProcess]:
+    child = supervisor.start(["sh", "-c", script], env=PLAIN, cwd=here, stdin=stdin)
     with contextlib.closing(child):
         yield child
 
 
 @contextlib.contextmanager
-def unruly(nanny: Nanny, mode: str, here: Path) -> Iterator[Child]:
+def unruly(supervisor: Supervisor, mode: str, here: Path) -> Iterator[AgentProcess]:
     argv = [sys.executable, "-S", PROGRAM, mode]
-    with contextlib.closing(nanny.start(argv, env={}, cwd=here, keep_stdin=True)) as child:
+    with contextlib.closing(supervisor.start(argv, env={}, cwd=here, keep_stdin=True)) as child:
         yield child
 
 
@@ -68,18 +70,18 @@ def unruly(nanny: Nanny, mode: str, here: Path) -> Iterator[Child]:
     [("exit 0", Exit()), ("exit 42", Exit(42)), ("kill -9 $$", Exit(signal=9)),
      ("kill -TERM $$", Exit(signal=15)), ("kill -PIPE $$", Exit(signal=13))],
 )  # fmt: skip
-def test_how_it_ended(nanny: Nanny, here: Path, script: str, expected: Exit) -> None:
-    with shell(nanny, script, here) as child:
+def test_how_it_ended(supervisor: Supervisor, here: Path, script: str, expected: Exit) -> None:
+    with shell(supervisor, script, here) as child:
         assert child.wait(PATIENCE) == expected
         assert child.wait_gone(PATIENCE)
         assert child.poll() == expected and child.gone, "asking again gives the same answer"
         assert not Path(f"/proc/{child.pid}").exists()
 
 
-def test_while_it_runs_there_is_no_exit(nanny: Nanny, here: Path) -> None:
-    with shell(nanny, "read line", here) as quick:
+def test_while_it_runs_there_is_no_exit(supervisor: Supervisor, here: Path) -> None:
+    with shell(supervisor, "read line", here) as quick:
         assert quick.wait(PATIENCE) == Exit(1), "no input means the end of it, not a wait"
-    with unruly(nanny, "stay_with_orphans", here) as child:
+    with unruly(supervisor, "stay_with_orphans", here) as child:
         assert lines(child.stdout, 3)
         assert child.poll() is None and child.wait(0) is None and not child.gone
         assert not select.select([child.status_fd], [], [], 0)[0]
@@ -88,9 +90,9 @@ def test_while_it_runs_there_is_no_exit(nanny: Nanny, here: Path) -> None:
         assert child.wait(PATIENCE) == Exit(signal=9)
 
 
-def test_output_is_complete_and_apart(nanny: Nanny, here: Path) -> None:
+def test_output_is_complete_and_apart(supervisor: Supervisor, here: Path) -> None:
     script = "head -c 3000000 /dev/zero | tr '\\0' x; echo bad >&2"
-    with shell(nanny, script, here) as child:
+    with shell(supervisor, script, here) as child:
         assert hashlib.sha256(everything(child.stdout)).digest() == (
             hashlib.sha256(b"x" * 3_000_000).digest()
         )
@@ -99,29 +101,31 @@ def test_output_is_complete_and_apart(nanny: Nanny, here: Path) -> None:
 
 
 def test_environment_and_folder_are_exactly_what_was_given(
-    nanny: Nanny, here: Path, monkeypatch: pytest.MonkeyPatch
+    supervisor: Supervisor, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORKER_SECRET", "s3cret")
     env = {"PATH": "/bin:/usr/bin", "NAME": "a=b\nc", "UNICODE": "žluťoučký", "BYTES": "\udcff"}
-    with contextlib.closing(nanny.start(["cat", "/proc/self/environ"], env=env, cwd=here)) as child:
+    with contextlib.closing(
+        supervisor.start(["cat", "/proc/self/environ"], env=env, cwd=here)
+    ) as child:
         found = everything(child.stdout).split(b"\0")[:-1]
         assert sorted(found) == sorted(os.fsencode(f"{k}={v}") for k, v in env.items())
-    with shell(nanny, "pwd -P; ls -l /proc/self/fd | wc -l", here) as child:
+    with shell(supervisor, "pwd -P; ls -l /proc/self/fd | wc -l", here) as child:
         folder, files = everything(child.stdout).decode().split()
         assert folder == str(here.resolve())
         # A line of totals, three standard files, and the folder that `ls` reads.
         assert int(files) == 5, "no other file of the worker is open in the agent"
 
 
-def test_signals_are_back_to_normal(nanny: Nanny, here: Path) -> None:
-    with shell(nanny, "grep -E 'Sig(Blk|Ign)' /proc/self/status", here) as child:
+def test_signals_are_back_to_normal(supervisor: Supervisor, here: Path) -> None:
+    with shell(supervisor, "grep -E 'Sig(Blk|Ign)' /proc/self/status", here) as child:
         masks = {int(line.split()[1], 16) for line in lines(child.stdout, 2)}
     # Two are the C library's own: nobody else can change them.
     assert {mask & ~(0b11 << 31) for mask in masks} == {0}
 
 
-def test_each_agent_has_its_own_session(nanny: Nanny, here: Path) -> None:
-    with shell(nanny, "cut -d' ' -f1,5,6 /proc/$$/stat", here) as child:
+def test_each_agent_has_its_own_session(supervisor: Supervisor, here: Path) -> None:
+    with shell(supervisor, "cut -d' ' -f1,5,6 /proc/$$/stat", here) as child:
         pid, group, session = lines(child.stdout, 1)[0].split()
         assert pid == group == session == str(child.pid)
 
@@ -129,17 +133,17 @@ def test_each_agent_has_its_own_session(nanny: Nanny, here: Path) -> None:
 # -- standard input --------------------------------------------------------------------------------
 
 
-def test_input_larger_than_a_pipe_holds_nobody_up(nanny: Nanny, here: Path) -> None:
+def test_input_larger_than_a_pipe_holds_nobody_up(supervisor: Supervisor, here: Path) -> None:
     data = os.urandom(2_000_000)
-    with shell(nanny, "sha256sum", here, stdin=data) as child:
+    with shell(supervisor, "sha256sum", here, stdin=data) as child:
         assert child.stdin == -1
         assert everything(child.stdout).decode().split()[0] == hashlib.sha256(data).hexdigest()
 
 
-def test_kept_input_takes_what_is_sent_later(nanny: Nanny, here: Path) -> None:
+def test_kept_input_takes_what_is_sent_later(supervisor: Supervisor, here: Path) -> None:
     first = b"x" * 300_000 + b"\n"
     with contextlib.closing(
-        nanny.start(["cat"], env=PLAIN, cwd=here, stdin=first, keep_stdin=True)
+        supervisor.start(["cat"], env=PLAIN, cwd=here, stdin=first, keep_stdin=True)
     ) as child:
         assert child.unsent > 0, "a pipe does not take it all at once"
         heard = b""
@@ -154,18 +158,18 @@ def test_kept_input_takes_what_is_sent_later(nanny: Nanny, here: Path) -> None:
         child.send(b"nobody reads this")
 
 
-def test_input_for_an_agent_that_never_reads_is_bounded(nanny: Nanny, here: Path) -> None:
+def test_input_for_an_agent_that_never_reads_is_bounded(supervisor: Supervisor, here: Path) -> None:
     with contextlib.closing(
-        nanny.start(["sleep", "60"], env=PLAIN, cwd=here, keep_stdin=True)
+        supervisor.start(["sleep", "60"], env=PLAIN, cwd=here, keep_stdin=True)
     ) as child:
         child.send(b"x" * UNSENT_MAX_BYTES)
         with pytest.raises(Unavailable, match="does not read its standard input"):
             child.send(b"x" * UNSENT_MAX_BYTES)
 
 
-def test_input_for_an_agent_that_closed_it_is_dropped(nanny: Nanny, here: Path) -> None:
+def test_input_for_an_agent_that_closed_it_is_dropped(supervisor: Supervisor, here: Path) -> None:
     argv = ["sh", "-c", "exec 0<&-; echo closed; exec sleep 60"]
-    with contextlib.closing(nanny.start(argv, env=PLAIN, cwd=here, keep_stdin=True)) as child:
+    with contextlib.closing(supervisor.start(argv, env=PLAIN, cwd=here, keep_stdin=True)) as child:
         assert lines(child.stdout, 1) == ["closed"]
         child.send(b"hello")
         assert child.stdin == -1 and child.unsent == 0
@@ -174,7 +178,7 @@ def test_input_for_an_agent_that_closed_it_is_dropped(nanny: Nanny, here: Path) 
 # -- what cannot be started ------------------------------------------------------------------------
 
 
-def test_what_cannot_be_started_is_named(nanny: Nanny, here: Path) -> None:
+def test_what_cannot_be_started_is_named(supervisor: Supervisor, here: Path) -> None:
     (here / "plain").write_text("text")
     (here / "headless").write_text("no first line")
     (here / "headless").chmod(0o755)
@@ -193,11 +197,11 @@ def test_what_cannot_be_started_is_named(nanny: Nanny, here: Path) -> None:
         (["true", "a\0b"], here, "NUL"),
     ):
         with pytest.raises(Invalid, match=message):
-            nanny.start(argv, env=PLAIN, cwd=cwd)
+            supervisor.start(argv, env=PLAIN, cwd=cwd)
     with pytest.raises(Invalid, match="has no `=`"):
-        nanny.start(["true"], env={"A=B": "c"}, cwd=here)
-    with shell(nanny, "exit 0", here) as child:
-        assert child.wait(PATIENCE) == Exit(), "and the nanny goes on"
+        supervisor.start(["true"], env={"A=B": "c"}, cwd=here)
+    with shell(supervisor, "exit 0", here) as child:
+        assert child.wait(PATIENCE) == Exit(), "and the supervisor goes on"
 
 
 def test_no_file_is_left_open(here: Path) -> None:
@@ -205,38 +209,40 @@ def test_no_file_is_left_open(here: Path) -> None:
         return len(list(Path("/proc/self/fd").iterdir()))
 
     before = count()
-    with Nanny() as nanny:
-        assert nanny._process is not None
+    with Supervisor() as supervisor:
+        assert supervisor._process is not None
         within = count()
-        # A nanny with so few files could not serve many if she kept any of theirs.
-        resource.prlimit(nanny._process.pid, resource.RLIMIT_NOFILE, (20, 20))
+        # A supervisor with so few files could not serve many if she kept any of theirs.
+        resource.prlimit(supervisor._process.pid, resource.RLIMIT_NOFILE, (20, 20))
         for _ in range(20):
-            with shell(nanny, "exit 0", here) as child:
+            with shell(supervisor, "exit 0", here) as child:
                 assert child.wait_gone(PATIENCE)
             with pytest.raises(Invalid):
-                nanny.start(["no-such-program"], env=PLAIN, cwd=here, keep_stdin=True)
+                supervisor.start(["no-such-program"], env=PLAIN, cwd=here, keep_stdin=True)
         assert count() == within
     assert count() == before
 
 
-def test_a_nanny_short_of_files_says_so_and_goes_on(nanny: Nanny, here: Path) -> None:
-    assert nanny._process is not None
-    with shell(nanny, "exit 0", here) as child:
+def test_a_supervisor_short_of_files_says_so_and_goes_on(
+    supervisor: Supervisor, here: Path
+) -> None:
+    assert supervisor._process is not None
+    with shell(supervisor, "exit 0", here) as child:
         assert child.wait(PATIENCE) == Exit()
-    resource.prlimit(nanny._process.pid, resource.RLIMIT_NOFILE, (9, 20))
+    resource.prlimit(supervisor._process.pid, resource.RLIMIT_NOFILE, (9, 20))
     with pytest.raises(Unavailable, match=r"short of processes, files|did not answer"):
-        nanny.start(["true"], env=PLAIN, cwd=here)
-    resource.prlimit(nanny._process.pid, resource.RLIMIT_NOFILE, (20, 20))
-    with shell(nanny, "exit 0", here) as child:
+        supervisor.start(["true"], env=PLAIN, cwd=here)
+    resource.prlimit(supervisor._process.pid, resource.RLIMIT_NOFILE, (20, 20))
+    with shell(supervisor, "exit 0", here) as child:
         assert child.wait(PATIENCE) == Exit()
 
 
 # -- ending a tree ---------------------------------------------------------------------------------
 
 
-def test_orphans_do_not_survive_a_normal_exit(nanny: Nanny, here: Path) -> None:
+def test_orphans_do_not_survive_a_normal_exit(supervisor: Supervisor, here: Path) -> None:
     with (
-        unruly(nanny, "leave_orphans", here) as child,
+        unruly(supervisor, "leave_orphans", here) as child,
         Watched(map(int, lines(child.stdout, 4))) as watched,
     ):
         child.send(b"go on\n")
@@ -247,9 +253,9 @@ def test_orphans_do_not_survive_a_normal_exit(nanny: Nanny, here: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["stay_with_orphans", "stubborn"])
-def test_kill_ends_the_whole_tree(nanny: Nanny, here: Path, mode: str) -> None:
+def test_kill_ends_the_whole_tree(supervisor: Supervisor, here: Path, mode: str) -> None:
     with (
-        unruly(nanny, mode, here) as child,
+        unruly(supervisor, mode, here) as child,
         Watched(map(int, lines(child.stdout, 3))) as watched,
     ):
         child.kill()
@@ -258,26 +264,28 @@ def test_kill_ends_the_whole_tree(nanny: Nanny, here: Path, mode: str) -> None:
         assert child.poll() == Exit(signal=9)
 
 
-def test_terminate_lets_the_whole_tree_clean_up(nanny: Nanny, here: Path) -> None:
-    with unruly(nanny, "polite", here) as child:
+def test_terminate_lets_the_whole_tree_clean_up(supervisor: Supervisor, here: Path) -> None:
+    with unruly(supervisor, "polite", here) as child:
         lines(child.stdout, 2)
         child.terminate()
         assert everything(child.stdout).decode().splitlines() == ["child cleaned up", "cleaned up"]
         assert child.wait(PATIENCE) == Exit(7) and child.wait_gone(PATIENCE)
 
 
-def test_interrupt_reaches_the_agent(nanny: Nanny, here: Path) -> None:
-    with unruly(nanny, "polite", here) as child:
+def test_interrupt_reaches_the_agent(supervisor: Supervisor, here: Path) -> None:
+    with unruly(supervisor, "polite", here) as child:
         lines(child.stdout, 2)
         child.interrupt()
         assert child.wait(PATIENCE) == Exit(7)
-        # Its child was told to end by the keeper, as every leftover is.
+        # Its child was told to end by the reaper, as every leftover is.
         assert everything(child.stdout) == b"interrupted\nchild cleaned up\n"
 
 
-def test_a_tree_that_ignores_sigterm_is_killed_when_let_go(nanny: Nanny, here: Path) -> None:
+def test_a_tree_that_ignores_sigterm_is_killed_when_let_go(
+    supervisor: Supervisor, here: Path
+) -> None:
     with (
-        unruly(nanny, "stubborn", here) as child,
+        unruly(supervisor, "stubborn", here) as child,
         Watched(map(int, lines(child.stdout, 3))) as watched,
     ):
         child.terminate()
@@ -287,7 +295,7 @@ def test_a_tree_that_ignores_sigterm_is_killed_when_let_go(nanny: Nanny, here: P
         assert watched.all_end()
 
 
-def test_a_tree_that_forks_as_fast_as_it_can(nanny: Nanny, here: Path) -> None:
+def test_a_tree_that_forks_as_fast_as_it_can(supervisor: Supervisor, here: Path) -> None:
     """Each process starts the next and exits: none lives long enough to be named."""
     (here / "go").touch()  # ends the storm, should killing it not
     script = """
@@ -297,7 +305,7 @@ def test_a_tree_that_forks_as_fast_as_it_can(nanny: Nanny, here: Path) -> None:
     exec sleep 60
     """
     try:
-        with shell(nanny, script, here) as child:
+        with shell(supervisor, script, here) as child:
             assert lines(child.stdout, 1) == ["storm"]
             child.kill()
             assert child.wait_gone(SURVIVAL_SECONDS)
@@ -312,76 +320,79 @@ def test_nothing_survives_kill_9_of_the_worker() -> None:
     worker = subprocess.Popen([sys.executable, PROGRAM, "worker"], stdout=subprocess.PIPE)
     with worker:
         assert worker.stdout is not None
-        # Three trees with their keepers, and the nanny.
+        # Three trees with their reapers, and the supervisor.
         pids = [int(worker.stdout.readline()) for _ in range(3 + 1 + 3 + 1 + 2 + 1 + 1)]
         with Watched(pids) as watched:
             worker.kill()
             assert watched.all_end(SURVIVAL_SECONDS)
-            # The nanny herself is left to process 1, which is not ours to judge.
+            # The supervisor herself is left to process 1, which is not ours to judge.
             assert not any(Path(f"/proc/{pid}").exists() for pid in pids[:-1])
 
 
-def test_a_killed_keeper_takes_its_tree_along(nanny: Nanny, here: Path) -> None:
-    with unruly(nanny, "stubborn", here) as child, shell(nanny, "exec sleep 60", here) as other:
+def test_a_killed_reaper_takes_its_tree_along(supervisor: Supervisor, here: Path) -> None:
+    with (
+        unruly(supervisor, "stubborn", here) as child,
+        shell(supervisor, "exec sleep 60", here) as other,
+    ):
         with Watched(map(int, lines(child.stdout, 3))) as watched:
-            os.kill(child._keeper, signal.SIGKILL)
+            os.kill(child._reaper, signal.SIGKILL)
             assert watched.all_end()
             assert child.wait_gone(SURVIVAL_SECONDS) and watched.none_is_left()
             assert child.poll() == Exit(signal=9)
         assert other.poll() is None, "others are not touched"
 
 
-def test_a_stopped_keeper_still_obeys(nanny: Nanny, here: Path) -> None:
-    with unruly(nanny, "own_keeper_stopped", here) as child:
+def test_a_stopped_reaper_still_obeys(supervisor: Supervisor, here: Path) -> None:
+    with unruly(supervisor, "own_reaper_stopped", here) as child:
         lines(child.stdout, 1)
         child.kill()
         assert child.wait_gone(SURVIVAL_SECONDS)
 
 
-def test_a_dead_nanny_is_not_replaced_in_silence(here: Path) -> None:
-    with Nanny() as nanny, unruly(nanny, "stubborn", here) as child:
+def test_a_dead_supervisor_is_not_replaced_in_silence(here: Path) -> None:
+    with Supervisor() as supervisor, unruly(supervisor, "stubborn", here) as child:
         pids = list(map(int, lines(child.stdout, 3)))
-        assert nanny._process is not None
-        nanny._process.kill()
-        nanny._process.wait()
-        assert not nanny.alive
+        assert supervisor._process is not None
+        supervisor._process.kill()
+        supervisor._process.wait()
+        assert not supervisor.alive
         with pytest.raises(Unavailable, match="was killed"):
-            nanny.start(["true"], env=PLAIN, cwd=here)
+            supervisor.start(["true"], env=PLAIN, cwd=here)
         with Watched(pids) as watched:
             child.kill()
-            assert watched.all_end() and child.wait_gone(PATIENCE), "its keeper is still there"
+            assert watched.all_end() and child.wait_gone(PATIENCE), "its reaper is still there"
 
 
-def test_terminal_signals_do_not_reach_keepers(nanny: Nanny, here: Path) -> None:
-    with shell(nanny, "echo up; exec sleep 60", here) as child:
+def test_terminal_signals_do_not_reach_reapers(supervisor: Supervisor, here: Path) -> None:
+    with shell(supervisor, "echo up; exec sleep 60", here) as child:
         lines(child.stdout, 1)
-        assert nanny._process is not None
+        assert supervisor._process is not None
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            os.kill(child._keeper, number)
-            os.kill(nanny._process.pid, number)
-        with shell(nanny, "exit 5", here) as another:
+            os.kill(child._reaper, number)
+            os.kill(supervisor._process.pid, number)
+        with shell(supervisor, "exit 5", here) as another:
             assert another.wait(PATIENCE) == Exit(5)
         assert child.poll() is None
-        assert os.getsid(nanny._process.pid) != os.getsid(0)
+        assert os.getsid(supervisor._process.pid) != os.getsid(0)
 
 
-def test_leaving_the_nanny_ends_all_of_it(here: Path) -> None:
-    with Nanny() as nanny:
-        child = nanny.start([sys.executable, "-S", PROGRAM, "stubborn"], env={}, cwd=here)
-        watched = Watched([*map(int, lines(child.stdout, 3)), child._keeper])
+def test_leaving_the_supervisor_ends_all_of_it(here: Path) -> None:
+    with Supervisor() as supervisor:
+        child = supervisor.start([sys.executable, "-S", PROGRAM, "stubborn"], env={}, cwd=here)
+        watched = Watched([*map(int, lines(child.stdout, 3)), child._reaper])
     with watched:
         assert watched.none_is_left()
         assert child.status_fd == child.stdout == -1
     with pytest.raises(Unavailable, match="closed"):
-        nanny.start(["true"], env=PLAIN, cwd=here)
+        supervisor.start(["true"], env=PLAIN, cwd=here)
 
 
 # -- many ------------------------------------------------------------------------------------------
 
 
-def test_fifty_at_once_from_fifty_threads(nanny: Nanny, here: Path) -> None:
+def test_fifty_at_once_from_fifty_threads(supervisor: Supervisor, here: Path) -> None:
     def run(number: int) -> tuple[bytes, Exit | None, bool]:
-        with shell(nanny, f"echo {number}; exit {number}", here) as child:
+        with shell(supervisor, f"echo {number}; exit {number}", here) as child:
             said = everything(child.stdout)
             return said, child.wait(PATIENCE), child.wait_gone(PATIENCE)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentq.contracts.agent import Outcome
+from agentq.contracts.agent import AttemptOutcome
 from agentq.core.states import State
 from tests.worker.fleet import ROLE, Fleet
 
@@ -17,7 +17,7 @@ DIALECTS = ("command", "claude", "codex", "gemini", "opencode", "warm", "acp")
 SAYING_QUOTA = ("claude", "codex", "warm")
 
 
-def rehearse(fleet: Fleet, dialect: str, steps: str, **fields: Any) -> Outcome:
+def rehearse(fleet: Fleet, dialect: str, steps: str, **fields: Any) -> AttemptOutcome:
     file = fleet.folder / "script.yaml"
     file.write_text("steps:\n" + "".join(f"  - {line}\n" for line in steps.splitlines()))
     command = (sys.executable, "-m", "agentq", "fake-agent", "--dialect", dialect,
@@ -33,46 +33,46 @@ def task_id(fleet: Fleet) -> str:
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_it_works(fleet: Fleet, task_id: str, dialect: str) -> None:
     steps = "say: looking\nspend: {usd: 0.02, tokens: 1200}\nresult: nothing to worry about"
-    assert rehearse(fleet, dialect, steps) is Outcome.COMPLETED
+    assert rehearse(fleet, dialect, steps) is AttemptOutcome.COMPLETED
     done = fleet.queue.task(task_id)
     assert done.state is State.COMPLETE
     assert "nothing to worry about" in fleet.queue.result(task_id).text()
-    assert done.memo.spent.tokens == 1200 or dialect == "gemini"
+    assert done.details.spent.tokens == 1200 or dialect == "gemini"
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_it_crashes(fleet: Fleet, task_id: str, dialect: str) -> None:
-    assert rehearse(fleet, dialect, "say: looking\ncrash: KILL") is Outcome.CRASHED
-    assert fleet.queue.task(task_id).memo.crashes == 1
+    assert rehearse(fleet, dialect, "say: looking\ncrash: KILL") is AttemptOutcome.CRASHED
+    assert fleet.queue.task(task_id).details.crashes == 1
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_it_hangs(fleet: Fleet, task_id: str, dialect: str) -> None:
     steps = "say: looking\nignore-sigterm\nfork-orphans: 2\nhang"
-    assert rehearse(fleet, dialect, steps, timeout=2) is Outcome.TIMEOUT
+    assert rehearse(fleet, dialect, steps, timeout=2) is AttemptOutcome.TIMEOUT
     assert "time limit" in fleet.queue.task(task_id).reason
 
 
 @pytest.mark.parametrize("dialect", ["command", "claude", "codex", "warm"])
 def test_it_thinks_too_long(fleet: Fleet, task_id: str, dialect: str) -> None:
-    assert rehearse(fleet, dialect, "say: hm\nthink: 1h", silence=1) is Outcome.STALLED
+    assert rehearse(fleet, dialect, "say: hm\nthink: 1h", silence=1) is AttemptOutcome.STALLED
 
 
 @pytest.mark.parametrize("dialect", ["claude", "codex", "gemini"])  # opencode has no word for it
 def test_it_hangs_after_done(fleet: Fleet, task_id: str, dialect: str) -> None:
     steps = "result: all is said\nhang-after-done"
-    assert rehearse(fleet, dialect, steps, grace=1, timeout=60) is Outcome.COMPLETED
+    assert rehearse(fleet, dialect, steps, grace=1, timeout=60) is AttemptOutcome.COMPLETED
     assert fleet.queue.task(task_id).state is State.COMPLETE
 
 
 @pytest.mark.parametrize("dialect", SAYING_QUOTA)
 def test_its_quota_is_used_up(fleet: Fleet, task_id: str, dialect: str) -> None:
     outcome = rehearse(fleet, dialect, "quota: 1h", provider="somebody")
-    assert outcome is Outcome.QUOTA
+    assert outcome is AttemptOutcome.QUOTA
     waiting = fleet.queue.task(task_id)
     assert waiting.state is State.READY
     assert fleet.queue.claim(ROLE, provider="somebody") is None
-    assert waiting.memo.failures == 0 and waiting.memo.crashes == 0
+    assert waiting.details.failures == 0 and waiting.details.crashes == 0
     [circuit] = fleet.queue.circuits()
     assert circuit.provider == "somebody"
 
@@ -80,14 +80,16 @@ def test_its_quota_is_used_up(fleet: Fleet, task_id: str, dialect: str) -> None:
 @pytest.mark.parametrize("dialect", ["claude", "codex", "gemini", "opencode", "warm", "acp"])
 def test_it_speaks_nonsense(fleet: Fleet, task_id: str, dialect: str) -> None:
     outcome = rehearse(fleet, dialect, "bad-output\nexit: 0")
-    assert outcome not in (Outcome.COMPLETED, Outcome.CANCELLED)
-    assert fleet.queue.task(task_id).memo.failures + fleet.queue.task(task_id).memo.crashes == 1
+    assert outcome not in (AttemptOutcome.COMPLETED, AttemptOutcome.CANCELLED)
+    assert (
+        fleet.queue.task(task_id).details.failures + fleet.queue.task(task_id).details.crashes == 1
+    )
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_it_floods(fleet: Fleet, task_id: str, dialect: str) -> None:
     outcome = rehearse(fleet, dialect, "flood: 20MB\nresult: at last", output_bytes=200_000)
-    assert outcome is Outcome.COMPLETED
+    assert outcome is AttemptOutcome.COMPLETED
     [log] = [row for row in fleet.queue.artifact_list(task_id) if row.name == "output.log"]
     assert log.size < 300_000
 
@@ -97,27 +99,27 @@ def test_it_spends_too_much(fleet: Fleet, task_id: str, dialect: str) -> None:
     steps = "spend: {usd: 5}\nsay: more\nhang"
     outcome = rehearse(fleet, dialect, steps, budget=_usd(1.0), timeout=60)
     blocked = fleet.queue.task(task_id)
-    assert outcome is Outcome.BUDGET
+    assert outcome is AttemptOutcome.BUDGET
     assert blocked.state is State.BLOCKED and "usd" in blocked.reason
 
 
 def test_a_task_has_its_own_budget(fleet: Fleet) -> None:
     task = fleet.queue.submit(to=ROLE, instructions="spend", budget_usd=1.0)
     steps = "spend: {usd: 5}\nsay: more\nhang"
-    assert rehearse(fleet, "warm", steps, timeout=60) is Outcome.BUDGET
+    assert rehearse(fleet, "warm", steps, timeout=60) is AttemptOutcome.BUDGET
     blocked = fleet.queue.task(task.id)
     assert blocked.state is State.BLOCKED and "5 of 1 usd" in blocked.reason
 
 
 def test_time_is_a_budget_too(fleet: Fleet) -> None:
     task = fleet.queue.submit(to=ROLE, instructions="take long", budget={"seconds": 2})
-    assert rehearse(fleet, "command", "say: hm\nhang", timeout=60) is Outcome.BUDGET
+    assert rehearse(fleet, "command", "say: hm\nhang", timeout=60) is AttemptOutcome.BUDGET
     blocked = fleet.queue.task(task.id)
     assert blocked.state is State.BLOCKED and "2 seconds" in blocked.reason
 
 
 def test_it_refuses(fleet: Fleet, task_id: str) -> None:
-    assert rehearse(fleet, "acp", "refuse") is Outcome.REFUSED
+    assert rehearse(fleet, "acp", "refuse") is AttemptOutcome.REFUSED
     assert fleet.queue.task(task_id).state is State.FAILED
 
 
@@ -130,10 +132,10 @@ def test_a_conversation_goes_on(fleet: Fleet, task_id: str) -> None:
     )
     command = (sys.executable, "-m", "agentq", "fake-agent", "--dialect", "claude",
                "--script", str(file))  # fmt: skip
-    assert fleet.work(agent="claude", command=command).outcome is Outcome.TRANSIENT
+    assert fleet.work(agent="claude", command=command).outcome is AttemptOutcome.TRANSIENT
     session = _text(fleet, task_id, 1, "agentq/session.txt")
     fleet.queue.wait(task_id, 30, until=(State.READY,))
-    assert fleet.work(agent="claude", command=command).outcome is Outcome.COMPLETED
+    assert fleet.work(agent="claude", command=command).outcome is AttemptOutcome.COMPLETED
     assert session and session in _text(fleet, task_id, 2, "output.log")
 
 
@@ -145,9 +147,9 @@ def test_an_unknown_conversation_is_forgotten(fleet: Fleet, task_id: str) -> Non
     )
     command = (sys.executable, "-m", "agentq", "fake-agent", "--dialect", "claude",
                "--script", str(file))  # fmt: skip
-    assert fleet.work(agent="claude", command=command).outcome is Outcome.TRANSIENT
+    assert fleet.work(agent="claude", command=command).outcome is AttemptOutcome.TRANSIENT
     fleet.queue.wait(task_id, 30, until=(State.READY,))
-    assert fleet.work(agent="claude", command=command).outcome is Outcome.COMPLETED
+    assert fleet.work(agent="claude", command=command).outcome is AttemptOutcome.COMPLETED
     assert "output-2.log" in {row.name for row in fleet.queue.artifact_list(task_id)}
 
 
@@ -159,7 +161,7 @@ def test_warm_agents_are_rotated(fleet: Fleet, tmp_path: Path) -> None:
                "--script", str(file))  # fmt: skip
     fleet.work(tasks=5, agent="warm", command=command, rotate_tasks=2)
     assert {fleet.queue.task(each).state for each in ids} == {State.COMPLETE}
-    assert fleet.said.getvalue().count("the warm agent is replaced") == 2
+    assert fleet.output.getvalue().count("the warm agent is replaced") == 2
 
 
 def _text(fleet: Fleet, task_id: str, epoch: int, name: str) -> str:
@@ -169,6 +171,6 @@ def _text(fleet: Fleet, task_id: str, epoch: int, name: str) -> str:
 
 
 def _usd(amount: float) -> object:
-    from agentq.core.task import Amounts
+    from agentq.core.task import Usage
 
-    return Amounts(usd=amount)
+    return Usage(usd=amount)

@@ -12,7 +12,7 @@ import pytest
 
 from agentq.contracts.agent import Exit
 from agentq.core.errors import Invalid, Unavailable
-from agentq.worker.processes import Nanny
+from agentq.worker.processes import Supervisor
 from agentq.worker.sandbox import Sandbox, available, wrap
 from tests.worker.unruly import PROGRAM
 from tests.worker.watching import PATIENCE, PLAIN, SURVIVAL_SECONDS, Watched, everything, lines
@@ -28,9 +28,9 @@ needs_programs = pytest.mark.skipif(
 
 
 @pytest.fixture
-def nanny() -> Iterator[Nanny]:
-    with Nanny() as nanny:
-        yield nanny
+def supervisor() -> Iterator[Supervisor]:
+    with Supervisor() as supervisor:
+        yield supervisor
 
 
 def unruly(mode: str, workspace: Path) -> list[str]:
@@ -38,8 +38,10 @@ def unruly(mode: str, workspace: Path) -> list[str]:
     return [sys.executable, "-S", str(shutil.copy(PROGRAM, workspace)), mode]
 
 
-def output(nanny: Nanny, script: str, cwd: Path, sandbox: Sandbox) -> tuple[str, Exit | None]:
-    child = nanny.start(["sh", "-c", script], env=PLAIN, cwd=cwd, sandbox=sandbox)
+def output(
+    supervisor: Supervisor, script: str, cwd: Path, sandbox: Sandbox
+) -> tuple[str, Exit | None]:
+    child = supervisor.start(["sh", "-c", script], env=PLAIN, cwd=cwd, sandbox=sandbox)
     with contextlib.closing(child):
         return (everything(child.stdout) + everything(child.stderr)).decode(), child.wait(PATIENCE)
 
@@ -77,7 +79,9 @@ def test_paths_that_would_undo_the_sandbox_are_refused(tmp_path: Path) -> None:
 
 
 @needs_bubblewrap
-def test_only_the_workspace_and_named_paths_can_be_written(nanny: Nanny, tmp_path: Path) -> None:
+def test_only_the_workspace_and_named_paths_can_be_written(
+    supervisor: Supervisor, tmp_path: Path
+) -> None:
     workspace, cache, other = (tmp_path / name for name in ("workspace", "cache", "other"))
     for folder in (workspace, cache, other):
         folder.mkdir()
@@ -85,57 +89,57 @@ def test_only_the_workspace_and_named_paths_can_be_written(nanny: Nanny, tmp_pat
     link.symlink_to(workspace)
     sandbox = Sandbox("bwrap", writable=(cache,))
     script = f"echo a > here && echo b > {cache}/there && echo c > /tmp/mine && pwd -P"
-    said, ended = output(nanny, script, link, sandbox)
+    said, ended = output(supervisor, script, link, sandbox)
     assert ended == Exit() and said.strip() == str(workspace.resolve())
     assert (workspace / "here").read_text() == "a\n" and (cache / "there").read_text() == "b\n"
     assert not Path("/tmp/mine").exists(), "/tmp is a private one"
     outside = Path(__file__).resolve()
     before = outside.read_bytes()
-    said, ended = output(nanny, f"echo '#' >> {outside}", workspace, sandbox)
+    said, ended = output(supervisor, f"echo '#' >> {outside}", workspace, sandbox)
     assert ended is not None and not ended.clean and said
     assert outside.read_bytes() == before
-    said, ended = output(nanny, f"touch {other}/file", workspace, sandbox)
+    said, ended = output(supervisor, f"touch {other}/file", workspace, sandbox)
     assert ended is not None and not ended.clean and not list(other.iterdir())
 
 
 @needs_bubblewrap
-def test_the_network_is_there_only_if_allowed(nanny: Nanny, tmp_path: Path) -> None:
+def test_the_network_is_there_only_if_allowed(supervisor: Supervisor, tmp_path: Path) -> None:
     script = "tail -n +3 /proc/net/dev | cut -d: -f1 | sort"
-    without, _ = output(nanny, script, tmp_path, Sandbox("bwrap", network=False))
+    without, _ = output(supervisor, script, tmp_path, Sandbox("bwrap", network=False))
     assert without.split() == ["lo"]
-    with_network, _ = output(nanny, script, tmp_path, BOXED)
+    with_network, _ = output(supervisor, script, tmp_path, BOXED)
     assert len(with_network.split()) >= len(without.split())
     namespace = Path("/proc/self/ns/net").readlink()
-    inside, _ = output(nanny, "readlink /proc/self/ns/net", tmp_path, BOXED)
+    inside, _ = output(supervisor, "readlink /proc/self/ns/net", tmp_path, BOXED)
     assert inside.strip() == str(namespace)
 
 
 @needs_bubblewrap
-def test_other_processes_cannot_be_seen(nanny: Nanny, tmp_path: Path) -> None:
-    said, ended = output(nanny, "ls /proc | grep -c '^[0-9]'; kill -0 $PPID", tmp_path, BOXED)
+def test_other_processes_cannot_be_seen(supervisor: Supervisor, tmp_path: Path) -> None:
+    said, ended = output(supervisor, "ls /proc | grep -c '^[0-9]'; kill -0 $PPID", tmp_path, BOXED)
     assert int(said.split()[0]) <= 5, "its own few, in a namespace of its own"
     assert ended == Exit()
 
 
 @needs_bubblewrap
 def test_exit_codes_pass_through_and_a_missing_program_is_named(
-    nanny: Nanny, tmp_path: Path
+    supervisor: Supervisor, tmp_path: Path
 ) -> None:
-    assert output(nanny, "exit 42", tmp_path, BOXED) == ("", Exit(42))
+    assert output(supervisor, "exit 42", tmp_path, BOXED) == ("", Exit(42))
     with pytest.raises(Invalid, match="'no-such-program' was not found"):
-        nanny.start(["no-such-program"], env=PLAIN, cwd=tmp_path, sandbox=BOXED)
+        supervisor.start(["no-such-program"], env=PLAIN, cwd=tmp_path, sandbox=BOXED)
 
 
 @needs_programs
 @needs_bubblewrap
-def test_signals_reach_the_agent_not_the_sandbox(nanny: Nanny, tmp_path: Path) -> None:
+def test_signals_reach_the_agent_not_the_sandbox(supervisor: Supervisor, tmp_path: Path) -> None:
     """Bubblewrap itself dies of SIGTERM at once, and everything inside with it, uncleaned."""
     argv = unruly("polite", tmp_path)
     for act, words in (
         ("terminate", ["child cleaned up", "cleaned up"]),
         ("interrupt", ["interrupted"]),
     ):
-        child = nanny.start(argv, env={}, cwd=tmp_path, sandbox=BOXED)
+        child = supervisor.start(argv, env={}, cwd=tmp_path, sandbox=BOXED)
         with contextlib.closing(child):
             lines(child.stdout, 2)
             getattr(child, act)()
@@ -146,9 +150,9 @@ def test_signals_reach_the_agent_not_the_sandbox(nanny: Nanny, tmp_path: Path) -
 @needs_programs
 @needs_bubblewrap
 @pytest.mark.parametrize("act", ["kill", "close"])
-def test_nothing_inside_survives(nanny: Nanny, tmp_path: Path, act: str) -> None:
+def test_nothing_inside_survives(supervisor: Supervisor, tmp_path: Path, act: str) -> None:
     argv = unruly("stubborn", tmp_path)
-    child = nanny.start(argv, env={}, cwd=tmp_path, sandbox=BOXED)
+    child = supervisor.start(argv, env={}, cwd=tmp_path, sandbox=BOXED)
     with contextlib.closing(child):
         lines(child.stdout, 3)
         pids = processes_of_namespace(child.pid)

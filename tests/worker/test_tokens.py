@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from agentq.client.tokens import is_good, token_for
-from agentq.contracts.agent import Outcome
+from agentq.contracts.agent import AttemptOutcome
 from agentq.core.states import State
 from tests.worker.fleet import ROLE, Fleet, script
 
@@ -35,7 +35,7 @@ def test_an_agent_reports_its_own_attempt_and_no_other(fleet: Fleet) -> None:
             "print(bad.returncode, good.returncode)",
         )
     )
-    assert verdict.outcome is Outcome.COMPLETED
+    assert verdict.outcome is AttemptOutcome.COMPLETED
     assert fleet.queue.task(other.id).state is State.IN_PROGRESS
     done = fleet.queue.task(task.id)
     assert done.state is State.COMPLETE and done.summary == "by itself"
@@ -53,7 +53,7 @@ def test_an_agent_does_not_report_past_the_check(fleet: Fleet) -> None:
             "print('it said', said.returncode)",
         ),
     )
-    assert verdict.outcome is Outcome.BAD_OUTPUT
+    assert verdict.outcome is AttemptOutcome.BAD_OUTPUT
     assert fleet.queue.task(task.id).state is State.FAILED
 
 

@@ -107,7 +107,7 @@ def polite() -> None:
     stay()
 
 
-def own_keeper_stopped() -> None:
+def own_reaper_stopped() -> None:
     say(os.getpid())
     while True:  # also after it was told to end
         os.kill(os.getppid(), signal.SIGSTOP)
@@ -115,13 +115,13 @@ def own_keeper_stopped() -> None:
 
 
 def worker() -> None:
-    """Owns a nanny and three agents; says their pids, the keepers' and the nanny's."""
-    from agentq.worker.processes import Nanny
+    """Owns a supervisor and three agents; says their pids, the keepers' and the nanny's."""
+    from agentq.worker.processes import Supervisor
 
     here = Path(PROGRAM).parent
-    nanny = Nanny().__enter__()
+    supervisor = Supervisor().__enter__()
     agents = [
-        nanny.start([sys.executable, "-S", PROGRAM, mode], env={}, cwd=here)
+        supervisor.start([sys.executable, "-S", PROGRAM, mode], env={}, cwd=here)
         for mode in ("stay_with_orphans", "stubborn", "polite")
     ]
     for agent in agents:
@@ -129,9 +129,9 @@ def worker() -> None:
         with os.fdopen(os.dup(agent.stdout), "rb", buffering=0) as output:
             for _ in range(2 if agent is agents[2] else 3):
                 say(int(output.readline()))
-        say(agent._keeper)
-    assert nanny._process is not None
-    say(nanny._process.pid)
+        say(agent._reaper)
+    assert supervisor._process is not None
+    say(supervisor._process.pid)
     threading.Event().wait(60)
 
 

@@ -21,7 +21,7 @@ from io import StringIO
 from typing import Any
 
 from agentq.agents.acp_conversation import MISSING_SDK, MISSING_SDK_REMEDY
-from agentq.agents.error_classification import LOG_IN, Trouble, trouble
+from agentq.agents.error_classification import LOG_IN, KnownError, known_error
 from agentq.agents.jsonl_adapter import Clock, JsonListener, machine_clock
 from agentq.agents.jsonlines import (
     RESULT_CHARS_MAX,
@@ -34,25 +34,39 @@ from agentq.agents.jsonlines import (
     text,
     whole,
 )
-from agentq.contracts.agent import Done, Exit, Heard, Job, Launch, Outcome, Said, Spent, Verdict
+from agentq.contracts.agent import (
+    AgentEvent,
+    AgentMessage,
+    AttemptOutcome,
+    AttemptResult,
+    Done,
+    Exit,
+    Job,
+    Launch,
+    Spent,
+)
 from agentq.core.errors import Invalid
-from agentq.core.task import NOTHING, Amounts
+from agentq.core.task import NO_USAGE, Usage
 
 PERMISSIONS = ("deny", "allow")
 #: The protocol's own error code for "log in first".
 AUTH_REQUIRED = -32000
 
 _STOPS = {
-    "end_turn": Trouble(Outcome.COMPLETED),
-    "refusal": Trouble(Outcome.REFUSED),
-    "max_tokens": Trouble(Outcome.BUDGET, "It reached its own limit of tokens for one answer."),
-    "max_turn_requests": Trouble(
-        Outcome.BUDGET, "It reached its own limit of model requests for one task."
+    "end_turn": KnownError(AttemptOutcome.COMPLETED),
+    "refusal": KnownError(AttemptOutcome.REFUSED),
+    "max_tokens": KnownError(
+        AttemptOutcome.BUDGET, "It reached its own limit of tokens for one answer."
     ),
-    "cancelled": Trouble(Outcome.TRANSIENT, "It says that it was cancelled; nobody here did."),
+    "max_turn_requests": KnownError(
+        AttemptOutcome.BUDGET, "It reached its own limit of model requests for one task."
+    ),
+    "cancelled": KnownError(
+        AttemptOutcome.TRANSIENT, "It says that it was cancelled; nobody here did."
+    ),
 }
 #: What the bridge itself finds wrong.
-_NAMED = {"invalid": Outcome.INVALID, "bad_output": Outcome.BAD_OUTPUT}
+_NAMED = {"invalid": AttemptOutcome.INVALID, "bad_output": AttemptOutcome.BAD_OUTPUT}
 
 
 class Acp:
@@ -109,7 +123,7 @@ class AcpListener(JsonListener):
 
     def __init__(self, job: Job, clock: Clock) -> None:
         super().__init__(job, clock)
-        self._totals = Totals(NOTHING)
+        self._totals = Totals(NO_USAGE)
         self._answer = StringIO()
         self._message = ""
         self._begins = True  # what comes next is a new message
@@ -123,7 +137,7 @@ class AcpListener(JsonListener):
 
     # -- what a line means -------------------------------------------------------------------------
 
-    def event(self, event: dict[str, Any]) -> list[Heard]:
+    def event(self, event: dict[str, Any]) -> list[AgentEvent]:
         if self._end:
             return []
         match event.get("type"):
@@ -140,97 +154,109 @@ class AcpListener(JsonListener):
                 return self.denied(what, what)
             case "allowed" | "log" as kind:
                 words = text(event.get("what" if kind == "allowed" else "text"))
-                return [Said(f"allowed: {words}" if kind == "allowed" else words)] if words else []
+                return (
+                    [AgentMessage(f"allowed: {words}" if kind == "allowed" else words)]
+                    if words
+                    else []
+                )
             case "stop" | "error" | "gone":
                 self._end = event
                 return [*self._spoken(), *self._last_spending(table(event.get("usage"))), Done()]
         return []
 
-    def _chunk(self, words: str, message: object) -> list[Heard]:
-        heard: list[Heard] = []
+    def _chunk(self, words: str, message: object) -> list[AgentEvent]:
+        events: list[AgentEvent] = []
         known = message if isinstance(message, str) else ""
         if known != self._message if known else self._begins:
-            heard += [*self._spoken(), Spent(Amounts(turns=1))]
+            events += [*self._spoken(), Spent(Usage(turns=1))]
             self._message, self._begins = known, True
             self._turns += 1
         if not words:
-            return heard
+            return events
         if self._begins:  # only words replace words: the last message that has any is the answer
             self._begins, self._answer = False, StringIO()
         self._answer.write(words[: max(RESULT_CHARS_MAX - self._answer.tell(), 0)])
         *lines, self._sentence = (self._sentence + words).split("\n")
         if len(self._sentence) >= SAID_CHARS_MAX:
             lines, self._sentence = [*lines, self._sentence], ""
-        return heard + [Said(one_line(line)) for line in lines if line.strip()]
+        return events + [AgentMessage(one_line(line)) for line in lines if line.strip()]
 
-    def _spoken(self) -> list[Heard]:
+    def _spoken(self) -> list[AgentEvent]:
         line, self._sentence = one_line(self._sentence), ""
-        return [Said(line)] if line else []
+        return [AgentMessage(line)] if line else []
 
-    def _tool(self, title: str, status: str) -> list[Heard]:
+    def _tool(self, title: str, status: str) -> list[AgentEvent]:
         self._begins = self._begins or not self._message
         if not title or (title, status) == self._last_tool:
             return []
         self._last_tool = (title, status)
-        return [*self._spoken(), Said(one_line(f"{title} ({status})" if status else title))]
+        return [*self._spoken(), AgentMessage(one_line(f"{title} ({status})" if status else title))]
 
-    def _usage(self, event: dict[str, Any]) -> list[Heard]:
+    def _usage(self, event: dict[str, Any]) -> list[AgentEvent]:
         amount = event.get("amount")
         if type(amount) not in (int, float) or event.get("currency") != "USD":
             return []  # how full the context is, or money that no budget of ours counts
-        grown = self._totals.grown_to(Amounts(usd=number(amount)))
+        grown = self._totals.grown_to(Usage(usd=number(amount)))
         # What it names before our prompt was paid in an earlier attempt.
-        return [] if grown == NOTHING or event.get("earlier") is True else [Spent(grown)]
+        return [] if grown == NO_USAGE or event.get("earlier") is True else [Spent(grown)]
 
-    def _last_spending(self, usage: dict[str, Any]) -> list[Heard]:
+    def _last_spending(self, usage: dict[str, Any]) -> list[AgentEvent]:
         tokens = whole(usage.get("total_tokens")) or (
             whole(usage.get("input_tokens")) + whole(usage.get("output_tokens"))
         )
         turns = 1 if self._end.get("type") == "stop" and not self._turns else 0
-        cost = Amounts(tokens=tokens, turns=turns)
-        return [] if cost == NOTHING else [Spent(cost)]
+        cost = Usage(tokens=tokens, turns=turns)
+        return [] if cost == NO_USAGE else [Spent(cost)]
 
     # -- verdicts ----------------------------------------------------------------------------------
 
-    def verdict(self, exit: Exit) -> Verdict:
+    def verdict(self, exit: Exit) -> AttemptResult:
         end = self._end
         kind = end.get("type")
         if kind is None:
             return self.vanished(exit)
         if end.get("asked") is True and end.get("reason") in (None, "cancelled"):
-            return self.because(Trouble(Outcome.CANCELLED), f"{self.tool} stopped when asked to.")
+            return self.because(
+                KnownError(AttemptOutcome.CANCELLED), f"{self.tool} stopped when asked to."
+            )
         if kind == "stop":
             return self._stopped(exit, text(end.get("reason"), 40))
         if kind == "gone":
             return self._gone(exit, text(end.get("broken")), end.get("code"))
         return self._failed(exit)
 
-    def _stopped(self, exit: Exit, reason: str) -> Verdict:
+    def _stopped(self, exit: Exit, reason: str) -> AttemptResult:
         answer = clean(self._answer.getvalue())
-        why = _STOPS.get(reason, Trouble(Outcome.BAD_OUTPUT))
-        if why.outcome is Outcome.COMPLETED:
+        why = _STOPS.get(reason, KnownError(AttemptOutcome.BAD_OUTPUT))
+        if why.outcome is AttemptOutcome.COMPLETED:
             return self.completed(exit, answer)
-        said = f": {answer}" if answer else "."
-        return self.because(why, f"{self.tool} stopped with {reason or 'no reason'}{said}")
+        ending = f": {answer}" if answer else "."
+        return self.because(why, f"{self.tool} stopped with {reason or 'no reason'}{ending}")
 
-    def _gone(self, exit: Exit, broken: str, code: object) -> Verdict:
+    def _gone(self, exit: Exit, broken: str, code: object) -> AttemptResult:
         if broken:
-            return self.because(Trouble(Outcome.BAD_OUTPUT), f"{self.tool} sent {broken}.")
+            return self.because(
+                KnownError(AttemptOutcome.BAD_OUTPUT), f"{self.tool} sent {broken}."
+            )
         if type(code) is not int:
             return self.vanished(exit)
         return self.vanished(Exit(signal=-code) if code < 0 else Exit(code=code))
 
-    def _failed(self, exit: Exit) -> Verdict:
+    def _failed(self, exit: Exit) -> AttemptResult:
         end = self._end
         message = text(end.get("message"), 2000)
         if named := _NAMED.get(text(end.get("outcome"), 40)):
-            return self.because(Trouble(named), message)
+            return self.because(KnownError(named), message)
         if end.get("code") == AUTH_REQUIRED:
-            return self.because(Trouble(Outcome.INVALID, LOG_IN), f"{self.tool}: {message}.")
+            return self.because(
+                KnownError(AttemptOutcome.INVALID, LOG_IN), f"{self.tool}: {message}."
+            )
         details = f"{message} {text(end.get('data'), 2000)}".strip()
-        known = trouble(details, self.clock(), resumed=self.resumed)
-        if end.get("stage") == "load" and (known is None or known.outcome is not Outcome.QUOTA):
-            known = Trouble(Outcome.TRANSIENT, session_unknown=True)
+        known = known_error(details, self.clock(), resumed=self.resumed)
+        if end.get("stage") == "load" and (
+            known is None or known.outcome is not AttemptOutcome.QUOTA
+        ):
+            known = KnownError(AttemptOutcome.TRANSIENT, session_unknown=True)
         if known is not None:
             return self.because(known, f"{self.tool} answered with an error: {details}")
         return self.failed(exit, f"{self.tool} answered with an error: {details}")

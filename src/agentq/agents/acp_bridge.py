@@ -33,7 +33,7 @@ from agentq.agents.acp_conversation import (
     PIECE_CHARS,
     Conversation,
     dict_or_empty,
-    tell,
+    emit,
 )
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class AgentPipe:
                 return None
             message = _message(line)
             if message is None:
-                tell("log", text=line[:PIECE_CHARS].decode("utf-8", "replace").rstrip())
+                emit("log", text=line[:PIECE_CHARS].decode("utf-8", "replace").rstrip())
             elif message.get("method") == "session/update":
                 self._updated(dict_or_empty(message.get("params")))
             elif self._unanswered >= UNANSWERED_MAX:
@@ -121,7 +121,7 @@ async def bridge(workspace: Path, permissions: str, command: Sequence[str]) -> i
     try:
         job = json.loads(await orders.readline())
     except ValueError as error:
-        tell(
+        emit(
             "error", outcome="invalid", message=f"The job on standard input is unreadable: {error}"
         )
         return 1
@@ -134,7 +134,7 @@ async def bridge(workspace: Path, permissions: str, command: Sequence[str]) -> i
             limit=MESSAGE_BYTES_MAX,
         )
     except (OSError, ValueError) as error:
-        tell("error", outcome="invalid", message=f"{command[0]} cannot be started: {error}")
+        emit("error", outcome="invalid", message=f"{command[0]} cannot be started: {error}")
         return 1
     conversation = Conversation(workspace, permissions, dict_or_empty(job))
     pipe = AgentPipe(process, conversation.updated)
@@ -160,18 +160,18 @@ async def _converse(
     try:
         return await talk
     except asyncio.CancelledError:
-        tell("stop", reason="cancelled", asked=True)
+        emit("stop", reason="cancelled", asked=True)
     except RequestError as error:
-        tell("error", stage=conversation.stage, asked=conversation.asked, code=error.code,
+        emit("error", stage=conversation.stage, asked=conversation.asked, code=error.code,
              message=str(error)[:PIECE_CHARS], data=_short(error.data))  # fmt: skip
     except ValidationError as error:
-        tell("error", outcome="bad_output", stage=conversation.stage,
+        emit("error", outcome="bad_output", stage=conversation.stage,
              message=f"The agent's answer breaks the protocol: {error}"[:PIECE_CHARS])  # fmt: skip
     except ConnectionError:
         if not pipe.broken:  # its output has ended: its exit is near
             with suppress(TimeoutError):
                 await asyncio.wait_for(process.wait(), LEAVING_SECONDS)
-        tell("gone", broken=pipe.broken, code=process.returncode, asked=conversation.asked)
+        emit("gone", broken=pipe.broken, code=process.returncode, asked=conversation.asked)
     finally:
         listening.cancel()
         await connection.close()
@@ -221,7 +221,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("command", nargs="+")
     given = parser.parse_args(words)
     if find_spec("acp") is None:
-        tell("error", outcome="invalid", message=f"{MISSING_SDK} {MISSING_SDK_REMEDY}")
+        emit("error", outcome="invalid", message=f"{MISSING_SDK} {MISSING_SDK_REMEDY}")
         return 1
     try:
         return asyncio.run(bridge(given.workspace.absolute(), given.permissions, given.command))

@@ -32,7 +32,7 @@ MISSING_SDK = "The `acp` agent needs the Agent Client Protocol SDK, which is not
 MISSING_SDK_REMEDY = "Install it: pip install 'agentq-orchestrator[acp]'."
 
 
-def tell(type: str, **fields: Any) -> None:
+def emit(type: str, **fields: Any) -> None:
     """One line for the worker. It blocks while the worker does not read: nothing piles up here."""
     line = json.dumps({"type": type, **fields}, default=str).encode("ascii") + b"\n"
     while line:
@@ -72,7 +72,7 @@ class Conversation:
             client_info=Implementation(name="agentq", version="1"),
         )
         if greeting.protocol_version != PROTOCOL_VERSION:
-            tell("error", outcome="invalid",
+            emit("error", outcome="invalid",
                  message=f"The agent speaks version {greeting.protocol_version} of the Agent Client"
                  f" Protocol; version {PROTOCOL_VERSION} was asked for.")  # fmt: skip
             return 1
@@ -84,16 +84,16 @@ class Conversation:
             await connection.load_session(cwd=cwd, session_id=self._wanted, mcp_servers=[])
         else:
             if self._wanted:
-                tell("log", text="This agent cannot go on from an earlier session: it starts anew.")
+                emit("log", text="This agent cannot go on from an earlier session: it starts anew.")
             self.stage = "new"
             self._session = (await connection.new_session(cwd=cwd, mcp_servers=[])).session_id
-        tell("session", session=self._session)
+        emit("session", session=self._session)
         self.stage, self._connection = "prompt", connection
         answer = await connection.prompt(
             session_id=self._session, prompt=[text_block(self._prompt)]
         )
         usage = answer.usage.model_dump(exclude_none=True) if answer.usage else {}
-        tell("stop", reason=answer.stop_reason, asked=self.asked, usage=usage)
+        emit("stop", reason=answer.stop_reason, asked=self.asked, usage=usage)
         return 0
 
     async def cancel(self) -> bool:
@@ -114,27 +114,27 @@ class Conversation:
         if kind == "usage_update":
             cost = dict_or_empty(update.get("cost"))
             amount = cost.get("amount")
-            tell(
+            emit(
                 "usage",
                 amount=amount if isinstance(amount, int | float) else None,
                 currency=str(cost.get("currency", ""))[:10],
                 earlier=self.stage != "prompt",
             )
         elif self.stage != "prompt":
-            tell("alive")
+            emit("alive")
         elif kind in ("agent_message_chunk", "agent_thought_chunk"):
             self._chunk("said" if kind == "agent_message_chunk" else "thought", update)
         elif kind in ("tool_call", "tool_call_update"):
             self._tool(update, str(update.get("toolCallId", ""))[:TITLE_CHARS_MAX])
         else:
-            tell("alive")
+            emit("alive")
 
     def _chunk(self, word: str, update: dict[str, Any]) -> None:
         text = dict_or_empty(update.get("content")).get("text")
         text = text if isinstance(text, str) else ""
         message = str(update.get("messageId") or "")[:TITLE_CHARS_MAX]
         for start in range(0, len(text) or 1, PIECE_CHARS):
-            tell(word, text=text[start : start + PIECE_CHARS], message=message)
+            emit(word, text=text[start : start + PIECE_CHARS], message=message)
 
     def _tool(self, update: dict[str, Any], id: str) -> None:
         title = update.get("title")
@@ -144,7 +144,7 @@ class Conversation:
             if len(self._titles) > TITLES_MAX:
                 del self._titles[next(iter(self._titles))]
         status = update.get("status")
-        tell(
+        emit(
             "tool",
             title=self._titles.get(id, ""),
             status=status[:40] if isinstance(status, str) else "",
@@ -163,7 +163,7 @@ class Conversation:
         kinds = (("allow_once", "allow_always") if self._allows
                  else ("reject_once", "reject_always"))  # fmt: skip
         chosen = [option for kind in kinds for option in options if option.kind == kind]
-        tell("allowed" if self._allows and chosen else "denied", what=what)
+        emit("allowed" if self._allows and chosen else "denied", what=what)
         if not chosen:
             return RequestPermissionResponse(outcome=DeniedOutcome(outcome="cancelled"))
         return RequestPermissionResponse(
@@ -201,7 +201,7 @@ def _file_errors(verb: str, path: str) -> Iterator[None]:
     try:
         yield
     except Outside as error:
-        tell("denied", what=f"{verb} {path}"[:TITLE_CHARS_MAX])
+        emit("denied", what=f"{verb} {path}"[:TITLE_CHARS_MAX])
         raise RequestError.invalid_params({"details": str(error)}) from error
     except FileNotFoundError as error:
         raise RequestError.resource_not_found(path) from error

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from agentq.agents.error_classification import Trouble
+from agentq.agents.error_classification import KnownError
 from agentq.agents.jsonl_adapter import Clock, JsonListener, command_words, machine_clock
 from agentq.agents.jsonlines import (
     RESULT_CHARS_MAX,
@@ -28,19 +28,19 @@ from agentq.agents.jsonlines import (
 )
 from agentq.agents.reset_times import moment
 from agentq.contracts.agent import (
+    AgentEvent,
+    AgentMessage,
+    AttemptOutcome,
+    AttemptResult,
     Done,
     Exit,
-    Heard,
     Job,
     Launch,
     Limited,
     Listener,
-    Outcome,
-    Said,
     Spent,
-    Verdict,
 )
-from agentq.core.task import NOTHING, Amounts, Task
+from agentq.core.task import NO_USAGE, Task, Usage
 
 #: So many messages in flight are told apart; sub-agents speak at the same time.
 MESSAGES_KEPT = 64
@@ -98,7 +98,7 @@ class Claude:
         return Launch(tuple(argv), job.prompt.encode("utf-8", "replace"), passes=self.passes)
 
     def listen(self, job: Job) -> Listener:
-        return _Listener(job, self._clock)
+        return _ClaudeListener(job, self._clock)
 
     def opening(self, job: Job) -> bytes:
         return b""
@@ -107,7 +107,7 @@ class Claude:
 def _caps(task: Task, *, resumed: bool) -> list[tuple[str, str]]:
     """The task's budget in the tool's own words: it names its cost only at the end of a run, so
     that nobody else could stop it in time."""
-    budget, extra, spent = task.spec.budget, task.memo.extra_budget, task.memo.spent
+    budget, extra, spent = task.spec.budget, task.details.extra_budget, task.details.spent
     caps = []
     if budget.usd:
         # A resumed conversation starts from its earlier cost, and so does what it compares.
@@ -118,57 +118,57 @@ def _caps(task: Task, *, resumed: bool) -> list[tuple[str, str]]:
     return caps
 
 
-class _Listener(JsonListener):
+class _ClaudeListener(JsonListener):
     tool = "claude"
 
     def __init__(self, job: Job, clock: Clock) -> None:
         super().__init__(job, clock)
         self._result: dict[str, Any] | None = None
         self._limited: Limited | None = None
-        self._costs = Totals(NOTHING)
+        self._costs = Totals(NO_USAGE)
         #: Tokens heard as they were used, since the last result, which brings the exact amounts.
-        self._live = NOTHING
+        self._live = NO_USAGE
         #: Messages since then: all that is known of its turns if no result comes any more.
         self._turns = 0
         self._messages: dict[str, None] = {}
 
-    def event(self, event: dict[str, Any]) -> list[Heard]:
-        heard = self.in_session(event.get("session_id"))
+    def event(self, event: dict[str, Any]) -> list[AgentEvent]:
+        events = self.in_session(event.get("session_id"))
         match event.get("type"):
             case "assistant":
-                heard += self._assistant(event)
+                events += self._assistant(event)
             case "result":
-                heard += self._ended(event)
+                events += self._ended(event)
             case "rate_limit_event":
-                heard += self._rate_limit(table(event.get("rate_limit_info")))
+                events += self._rate_limit(table(event.get("rate_limit_info")))
             case "system":
-                heard += self._system(event)
+                events += self._system(event)
             case "permission_denied":
-                heard += self._denial(event)
-        return heard
+                events += self._denial(event)
+        return events
 
-    def _system(self, event: dict[str, Any]) -> list[Heard]:
+    def _system(self, event: dict[str, Any]) -> list[AgentEvent]:
         match event.get("subtype"):
             case "api_retry":
                 status, attempt = whole(event.get("error_status")), whole(event.get("attempt"))
                 most = whole(event.get("max_retries"))
-                return [Said(f"the provider answered {status}; try {attempt} of {most}")]
+                return [AgentMessage(f"the provider answered {status}; try {attempt} of {most}")]
             case "permission_denied":
                 return self._denial(event)
             case _:
                 return []
 
-    def _assistant(self, event: dict[str, Any]) -> list[Heard]:
+    def _assistant(self, event: dict[str, Any]) -> list[AgentEvent]:
         message = table(event.get("message"))
-        heard: list[Heard] = []
+        events: list[AgentEvent] = []
         for block in map(table, listed(message.get("content"))[:100]):
-            if block.get("type") == "text" and (said := one_line(text(block.get("text"), 2000))):
-                heard.append(Said(said))
+            if block.get("type") == "text" and (line := one_line(text(block.get("text"), 2000))):
+                events.append(AgentMessage(line))
             elif block.get("type") == "tool_use":
-                heard.append(Said(_tool(block.get("name"), block.get("input"))))
-        return heard + self._spent_live(message)
+                events.append(AgentMessage(_tool(block.get("name"), block.get("input"))))
+        return events + self._spent_live(message)
 
-    def _spent_live(self, message: dict[str, Any]) -> list[Heard]:
+    def _spent_live(self, message: dict[str, Any]) -> list[AgentEvent]:
         """A message comes once per part of it, each time with the whole of its usage."""
         known_as = text(message.get("id"), 200)
         if not known_as or known_as in self._messages or message.get("model") == "<synthetic>":
@@ -176,12 +176,12 @@ class _Listener(JsonListener):
         if len(self._messages) >= MESSAGES_KEPT:
             del self._messages[next(iter(self._messages))]
         self._messages[known_as] = None
-        cost = Amounts(tokens=_tokens(table(message.get("usage"))))
+        cost = Usage(tokens=_tokens(table(message.get("usage"))))
         self._live = self._live.plus(cost)
         self._turns += 1
-        return [Spent(cost)] if cost != NOTHING else []
+        return [Spent(cost)] if cost != NO_USAGE else []
 
-    def _rate_limit(self, info: dict[str, Any]) -> list[Heard]:
+    def _rate_limit(self, info: dict[str, Any]) -> list[AgentEvent]:
         if info.get("status") != "rejected" or info.get("isUsingOverage") is True:
             return []
         kind = text(info.get("rateLimitType"), 60) or "rate"
@@ -189,21 +189,21 @@ class _Listener(JsonListener):
         self._limited = Limited(resets_at, f"the {kind.replace('_', ' ')} limit is used up")
         return [self._limited]
 
-    def _denial(self, event: dict[str, Any]) -> list[Heard]:
+    def _denial(self, event: dict[str, Any]) -> list[AgentEvent]:
         what = _tool(event.get("tool_name"), event.get("tool_input"))
         return self.denied(what, what)
 
     # -- the result --------------------------------------------------------------------------------
 
-    def _ended(self, event: dict[str, Any]) -> list[Heard]:
-        heard: list[Heard] = []
+    def _ended(self, event: dict[str, Any]) -> list[AgentEvent]:
+        events: list[AgentEvent] = []
         for denial in map(table, listed(event.get("permission_denials"))[:200]):
-            heard += self._denial(denial)
+            events += self._denial(denial)
         cost = self._cost(event)
-        if cost != NOTHING:
-            heard.append(Spent(cost))
+        if cost != NO_USAGE:
+            events.append(Spent(cost))
         if table(event.get("origin")).get("kind") == "task-notification":
-            return heard
+            return events
         self._result = {
             key: event.get(key)
             for key in ("is_error", "subtype", "stop_reason", "api_error_status", "num_turns")
@@ -212,12 +212,12 @@ class _Listener(JsonListener):
         self._result["structured"] = event.get("structured_output")
         errors = [text(each) for each in listed(event.get("errors"))[:5]]
         self._result["errors"] = "; ".join(each for each in errors if each)
-        return [*heard, Done()]
+        return [*events, Done()]
 
-    def _cost(self, event: dict[str, Any]) -> Amounts:
+    def _cost(self, event: dict[str, Any]) -> Usage:
         """What this result adds to what was heard before."""
         total = number(event.get("total_cost_usd"))
-        grown = self._costs.grown_to(Amounts(usd=total))
+        grown = self._costs.grown_to(Usage(usd=total))
         turns = whole(event.get("num_turns"))
         since = event.get("model_usage_since_last_result")
         if type(since) is dict:
@@ -227,43 +227,45 @@ class _Listener(JsonListener):
             tokens = sum(_model_tokens(model) for model in models)
         else:
             usd, tokens = grown.usd, _tokens(table(event.get("usage")))
-        live, self._live, self._turns = self._live, NOTHING, 0
-        return Totals(live).grown_to(Amounts(round(usd, 9), tokens, turns))
+        live, self._live, self._turns = self._live, NO_USAGE, 0
+        return Totals(live).grown_to(Usage(round(usd, 9), tokens, turns))
 
-    def verdict(self, exit: Exit) -> Verdict:
+    def verdict(self, exit: Exit) -> AttemptResult:
         found = self._verdict(exit)
-        return replace(found, cost=Amounts(turns=self._turns)) if self._turns else found
+        return replace(found, cost=Usage(turns=self._turns)) if self._turns else found
 
-    def _verdict(self, exit: Exit) -> Verdict:
+    def _verdict(self, exit: Exit) -> AttemptResult:
         result = self._result
         if result is None:
             if self._limited is not None:
                 return self._quota(self._limited.reason)
             return self.vanished(exit)
         if result["stop_reason"] == "refusal":
-            return self.because(Trouble(Outcome.REFUSED), result["result"] or "claude refused.")
+            return self.because(
+                KnownError(AttemptOutcome.REFUSED), result["result"] or "claude refused."
+            )
         if result["is_error"] is False:
             return self.completed(exit, result["result"], result["structured"])
         return self._error(result, exit)
 
-    def _error(self, result: dict[str, Any], exit: Exit) -> Verdict:
+    def _error(self, result: dict[str, Any], exit: Exit) -> AttemptResult:
         message = result["errors"] or result["result"] or f"claude failed ({exit})"
         match result["subtype"]:
             case "error_max_turns" | "error_max_budget_usd":
                 # Turns and money are amounts of a budget, and this one is used up. Trying again
                 # would spend as much and end here again: somebody decides whether it may have more.
                 turns = f" after {whole(result['num_turns'])} turns"
-                return self.because(Trouble(Outcome.BUDGET), message + turns)
+                return self.because(KnownError(AttemptOutcome.BUDGET), message + turns)
             case "error_max_structured_output_retries":
-                return self.because(Trouble(Outcome.BAD_OUTPUT), message)
+                return self.because(KnownError(AttemptOutcome.BAD_OUTPUT), message)
         status = whole(result["api_error_status"])
         if self._limited is not None and status in (0, 429):
             return self._quota(message)
         return self.failed(exit, message, status)
 
-    def _quota(self, message: str) -> Verdict:
+    def _quota(self, message: str) -> AttemptResult:
         resets_at = self._limited.resets_at if self._limited is not None else 0
-        return self.because(Trouble(Outcome.QUOTA, resets_at=resets_at), message)
+        return self.because(KnownError(AttemptOutcome.QUOTA, resets_at=resets_at), message)
 
 
 def _tokens(usage: dict[str, Any]) -> int:
@@ -293,5 +295,7 @@ def _model_tokens(usage: dict[str, Any]) -> int:
 
 def _tool(name: object, given: object) -> str:
     """A tool call in one line: its name, and the first of what it was given."""
-    told = next((text(value) for value in table(given).values() if text(value)), "")
-    return one_line(f"{text(name, 80) or 'a tool'}: {told}" if told else text(name, 80) or "a tool")
+    described = next((text(value) for value in table(given).values() if text(value)), "")
+    return one_line(
+        f"{text(name, 80) or 'a tool'}: {described}" if described else text(name, 80) or "a tool"
+    )

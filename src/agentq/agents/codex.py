@@ -25,8 +25,18 @@ from agentq.agents.jsonlines import (
     text,
     whole,
 )
-from agentq.contracts.agent import Done, Exit, Heard, Job, Launch, Listener, Said, Spent, Verdict
-from agentq.core.task import NOTHING, Amounts
+from agentq.contracts.agent import (
+    AgentEvent,
+    AgentMessage,
+    AttemptResult,
+    Done,
+    Exit,
+    Job,
+    Launch,
+    Listener,
+    Spent,
+)
+from agentq.core.task import NO_USAGE, Usage
 
 
 class Codex:
@@ -63,26 +73,26 @@ class Codex:
         return Launch((*argv, "-"), job.prompt.encode("utf-8", "replace"), passes=self.passes)
 
     def listen(self, job: Job) -> Listener:
-        return _Listener(job, self._clock)
+        return _CodexListener(job, self._clock)
 
     def opening(self, job: Job) -> bytes:
         return b""
 
 
-class _Listener(JsonListener):
+class _CodexListener(JsonListener):
     tool = "codex"
 
     def __init__(self, job: Job, clock: Clock) -> None:
         super().__init__(job, clock)
         # The thread's count includes earlier attempts at this task, and those are on its account.
-        spent = job.task.memo.spent.tokens if self.resumed else 0
-        self._totals = Totals(Amounts(tokens=spent))
+        spent = job.task.details.spent.tokens if self.resumed else 0
+        self._totals = Totals(Usage(tokens=spent))
         self._answer = ""
         self._error = ""
         self._ended = ""
         self._has_schema = any(word.startswith("--output-schema") for word in job.command)
 
-    def event(self, event: dict[str, Any]) -> list[Heard]:
+    def event(self, event: dict[str, Any]) -> list[AgentEvent]:
         match event.get("type"):
             case "thread.started":
                 return self.in_session(event.get("thread_id"))
@@ -96,46 +106,46 @@ class _Listener(JsonListener):
                 return [*self._spent(event), Done()]
             case "turn.failed":
                 self._ended = "failed"
-                said = text(table(event.get("error")).get("message"), 4000)
-                self._error = said or self._error
+                message = text(table(event.get("error")).get("message"), 4000)
+                self._error = message or self._error
                 return [*self._spent(event), Done()]
             case "error":
                 self._error = text(event.get("message"), 4000) or self._error
-                return [Said(one_line(self._error))]
+                return [AgentMessage(one_line(self._error))]
             case _:
                 return []
 
-    def _item(self, item: dict[str, Any], event: str) -> list[Heard]:
+    def _item(self, item: dict[str, Any], event: str) -> list[AgentEvent]:
         kind = item.get("type")
         if kind == "agent_message":
             answer = text(item.get("text"), RESULT_CHARS_MAX)
             if event == "item.completed" and answer:
                 self._answer = answer
-            return [Said(one_line(answer))] if answer else []
+            return [AgentMessage(one_line(answer))] if answer else []
         if kind == "command_execution":
             command = one_line(text(item.get("command")))
             if item.get("status") == "declined":
                 return self.denied(command, command)
-            return [Said(command)] if event == "item.started" and command else []
+            return [AgentMessage(command)] if event == "item.started" and command else []
         if kind == "file_change" and item.get("status") == "declined":
             what = _changed(item)
             return self.denied(what, what)
         if kind in ("reasoning", "error"):
             # An item of kind error is a warning: the turn goes on.
-            said = one_line(text(item.get("text") or item.get("message"), 2000))
-            return [Said(said)] if said else []
+            message = one_line(text(item.get("text") or item.get("message"), 2000))
+            return [AgentMessage(message)] if message else []
         return []
 
-    def _spent(self, event: dict[str, Any]) -> list[Heard]:
+    def _spent(self, event: dict[str, Any]) -> list[AgentEvent]:
         usage = event.get("usage")
-        grown = NOTHING
+        grown = NO_USAGE
         if type(usage) is dict:
             # Cached input is part of the input, reasoning is part of the output.
             tokens = whole(usage.get("input_tokens")) + whole(usage.get("output_tokens"))
-            grown = self._totals.grown_to(Amounts(tokens=tokens))
-        return [Spent(Amounts(tokens=grown.tokens, turns=1))]
+            grown = self._totals.grown_to(Usage(tokens=tokens))
+        return [Spent(Usage(tokens=grown.tokens, turns=1))]
 
-    def verdict(self, exit: Exit) -> Verdict:
+    def verdict(self, exit: Exit) -> AttemptResult:
         if self._ended == "completed":
             return self.completed(exit, self._answer, self._structured())
         if self._ended == "failed":

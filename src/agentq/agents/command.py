@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from agentq.agents.error_classification import signal_of, trouble
+from agentq.agents.error_classification import known_error, signal_of
 from agentq.agents.jsonl_adapter import Clock, machine_clock
 from agentq.agents.jsonlines import (
     DENIALS_MAX,
@@ -44,20 +44,20 @@ from agentq.agents.jsonlines import (
 )
 from agentq.agents.reset_times import moment
 from agentq.contracts.agent import (
+    AgentEvent,
+    AgentMessage,
+    AttemptOutcome,
+    AttemptResult,
     Denied,
     Exit,
-    Heard,
     Job,
     Launch,
     Limited,
     Listener,
-    Outcome,
-    Said,
     Spent,
-    Verdict,
 )
 from agentq.core.errors import Invalid
-from agentq.core.task import NOTHING, Amounts
+from agentq.core.task import NO_USAGE, Usage
 
 #: So much of the end of standard output is the result, if there is no file.
 OUTPUT_BYTES_MAX = 64 * 1024
@@ -65,16 +65,16 @@ ERROR_BYTES_MAX = 8 * 1024
 
 EX_UNAVAILABLE, EX_TEMPFAIL = 69, 75
 EXIT_OUTCOMES = {
-    0: Outcome.COMPLETED,
-    64: Outcome.INVALID,
-    65: Outcome.INVALID,
-    EX_UNAVAILABLE: Outcome.TRANSIENT,
-    EX_TEMPFAIL: Outcome.TRANSIENT,
-    77: Outcome.REFUSED,
-    78: Outcome.INVALID,
-    124: Outcome.TIMEOUT,
-    126: Outcome.INVALID,
-    127: Outcome.INVALID,
+    0: AttemptOutcome.COMPLETED,
+    64: AttemptOutcome.INVALID,
+    65: AttemptOutcome.INVALID,
+    EX_UNAVAILABLE: AttemptOutcome.TRANSIENT,
+    EX_TEMPFAIL: AttemptOutcome.TRANSIENT,
+    77: AttemptOutcome.REFUSED,
+    78: AttemptOutcome.INVALID,
+    124: AttemptOutcome.TIMEOUT,
+    126: AttemptOutcome.INVALID,
+    127: AttemptOutcome.INVALID,
 }
 
 
@@ -117,65 +117,65 @@ class ProgramListener:
         self._question = ""
         self._denials: list[str] = []
 
-    def line(self, line: bytes, *, is_error: bool = False) -> Iterable[Heard]:
+    def line(self, line: bytes, *, is_error: bool = False) -> Iterable[AgentEvent]:
         if is_error:
             self._errors.add(line)
             return ()
         if b'"agentq"' in line and (event := parsed(line)) is not None and "agentq" in event:
-            return self._told(table(event["agentq"]))
+            return self._own_event(table(event["agentq"]))
         self._output.add(line)
         return ()
 
-    def _told(self, words: dict[str, Any]) -> list[Heard]:
-        heard: list[Heard] = []
+    def _own_event(self, words: dict[str, Any]) -> list[AgentEvent]:
+        events: list[AgentEvent] = []
         note = one_line(text(words.get("note"), 2000))
         percent = min(whole(words["progress"]), 100) if "progress" in words else -1
         if note or percent >= 0:
-            heard.append(Said(note, percent))
+            events.append(AgentMessage(note, percent))
         cost = table(words.get("cost"))
-        spent = Amounts(
-            number(cost.get("usd")), whole(cost.get("tokens")), whole(cost.get("turns"))
-        )
-        if spent != NOTHING:
-            heard.append(Spent(spent))
+        spent = Usage(number(cost.get("usd")), whole(cost.get("tokens")), whole(cost.get("turns")))
+        if spent != NO_USAGE:
+            events.append(Spent(spent))
         if quota := table(words.get("quota")):
             reason = one_line(text(quota.get("reason"))) or "its provider's quota is used up"
             self._limited = Limited(moment(quota.get("resets_at"), self._clock()), reason)
-            heard.append(self._limited)
+            events.append(self._limited)
         denied = one_line(text(words.get("denied")))
         if denied and len(self._denials) < DENIALS_MAX:
             self._denials.append(denied)
-            heard.append(Denied(denied))
+            events.append(Denied(denied))
         self._question = one_line(text(words.get("question"), 4000), 2000) or self._question
-        return heard
+        return events
 
     def interrupt(self) -> bytes | None:
         return None
 
-    def verdict(self, exit: Exit) -> Verdict:
+    def verdict(self, exit: Exit) -> AttemptResult:
         denials = tuple(self._denials)
         if self._limited is not None and not exit.clean:
             reason, resets_at = self._limited.reason, self._limited.resets_at
-            return Verdict(Outcome.QUOTA, reason, resets_at=resets_at, denials=denials)
+            return AttemptResult(AttemptOutcome.QUOTA, reason, resets_at=resets_at, denials=denials)
         if self._question and exit.clean:
-            return Verdict(Outcome.BLOCKED, self._question, denials=denials)
+            return AttemptResult(AttemptOutcome.BLOCKED, self._question, denials=denials)
         output = str(self._output)
         outcome, resets_at = self._outcome(exit)
-        if outcome is Outcome.COMPLETED:
-            return Verdict(outcome, summary_of(output) or "It ended well.", output, denials=denials)
+        if outcome is AttemptOutcome.COMPLETED:
+            return AttemptResult(
+                outcome, summary_of(output) or "It ended well.", output, denials=denials
+            )
         why = self._errors.last(6) or self._output.last(6)
         summary = one_line(
             f"It ended with {exit}" + (f": {why}" if why else "."), SUMMARY_CHARS_MAX
         )
-        return Verdict(outcome, summary, output, resets_at=resets_at, denials=denials)
+        return AttemptResult(outcome, summary, output, resets_at=resets_at, denials=denials)
 
-    def _outcome(self, exit: Exit) -> tuple[Outcome, int]:
+    def _outcome(self, exit: Exit) -> tuple[AttemptOutcome, int]:
         if signal_of(exit):
-            return Outcome.CRASHED, 0
-        outcome = EXIT_OUTCOMES.get(exit.code, Outcome.TRANSIENT)
+            return AttemptOutcome.CRASHED, 0
+        outcome = EXIT_OUTCOMES.get(exit.code, AttemptOutcome.TRANSIENT)
         if exit.code in (EX_UNAVAILABLE, EX_TEMPFAIL):
             # It says itself that this passes; its last words may say when.
-            known = trouble(self._errors.last(3), self._clock())
-            if known is not None and known.outcome is Outcome.QUOTA:
-                return Outcome.QUOTA, known.resets_at
+            known = known_error(self._errors.last(3), self._clock())
+            if known is not None and known.outcome is AttemptOutcome.QUOTA:
+                return AttemptOutcome.QUOTA, known.resets_at
         return outcome, 0

@@ -11,17 +11,17 @@ import re
 from dataclasses import dataclass
 
 from agentq.agents.reset_times import reset_time
-from agentq.contracts.agent import Exit, Outcome
+from agentq.contracts.agent import AttemptOutcome, Exit
 
 MESSAGE_CHARS_MAX = 4000
 LOG_IN = "Somebody must log in or set a valid key; trying again will not help."
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class KnownError:
     """What an error means, what to add to its message for people, and when it is over."""
 
-    outcome: Outcome
+    outcome: AttemptOutcome
     advice: str = ""
     resets_at: int = 0
     session_unknown: bool = False
@@ -76,7 +76,9 @@ _REFUSED = re.compile(
 )
 
 
-def trouble(message: str, now: int, status: int = 0, *, resumed: bool = False) -> Trouble | None:
+def known_error(
+    message: str, now: int, status: int = 0, *, resumed: bool = False
+) -> KnownError | None:
     """What this error means; None if nothing in it is known.
 
     `status` is the HTTP status if the tool named it. `resumed` says that it went on from an earlier
@@ -84,22 +86,24 @@ def trouble(message: str, now: int, status: int = 0, *, resumed: bool = False) -
     """
     message = message[:MESSAGE_CHARS_MAX]
     if resumed and (_UNKNOWN_SESSION.search(message) or _OVERFULL.search(message)):
-        return Trouble(Outcome.TRANSIENT, session_unknown=True)
+        return KnownError(AttemptOutcome.TRANSIENT, session_unknown=True)
     status = status or _status_in(message)
     if status in (402, 429) or (_QUOTA.search(message) and status not in range(500, 600)):
-        return Trouble(Outcome.QUOTA, resets_at=reset_time(message, now))
+        return KnownError(AttemptOutcome.QUOTA, resets_at=reset_time(message, now))
     if status in (401, 403):
-        return Trouble(Outcome.INVALID, LOG_IN)
+        return KnownError(AttemptOutcome.INVALID, LOG_IN)
     if 500 <= status < 600 or status in (408, 409, 425):
-        return Trouble(Outcome.TRANSIENT)
+        return KnownError(AttemptOutcome.TRANSIENT)
     if _REFUSED.search(message):
-        return Trouble(Outcome.REFUSED)
+        return KnownError(AttemptOutcome.REFUSED)
     if _AUTH.search(message):
-        return Trouble(Outcome.INVALID, LOG_IN)
+        return KnownError(AttemptOutcome.INVALID, LOG_IN)
     if _USAGE.search(message) or status in (400, 404, 413, 422):
-        return Trouble(Outcome.INVALID, "The role's settings or the task's input must change.")
+        return KnownError(
+            AttemptOutcome.INVALID, "The role's settings or the task's input must change."
+        )
     if _TRANSIENT.search(message):
-        return Trouble(Outcome.TRANSIENT)
+        return KnownError(AttemptOutcome.TRANSIENT)
     return None
 
 
@@ -113,10 +117,12 @@ def signal_of(exit: Exit) -> int:
     return exit.signal or (exit.code - 128 if 128 < exit.code < 160 else 0)
 
 
-def unexplained(exit: Exit) -> Trouble:
+def unexplained(exit: Exit) -> KnownError:
     """What an end means about which the tool said nothing that we know."""
     if signal_of(exit):
-        return Trouble(Outcome.CRASHED)
+        return KnownError(AttemptOutcome.CRASHED)
     if exit.code in (126, 127):
-        return Trouble(Outcome.INVALID, "The role's command cannot be run: check its settings.")
-    return Trouble(Outcome.TRANSIENT)
+        return KnownError(
+            AttemptOutcome.INVALID, "The role's command cannot be run: check its settings."
+        )
+    return KnownError(AttemptOutcome.TRANSIENT)

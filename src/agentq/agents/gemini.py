@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentq.agents.error_classification import LOG_IN, Trouble
+from agentq.agents.error_classification import LOG_IN, KnownError
 from agentq.agents.jsonl_adapter import Clock, JsonListener, command_words, machine_clock
 from agentq.agents.jsonlines import (
     RESULT_CHARS_MAX,
@@ -22,30 +22,34 @@ from agentq.agents.jsonlines import (
     whole,
 )
 from agentq.contracts.agent import (
+    AgentEvent,
+    AgentMessage,
+    AttemptOutcome,
+    AttemptResult,
     Done,
     Exit,
-    Heard,
     Job,
     Launch,
     Listener,
-    Outcome,
-    Said,
     Spent,
-    Verdict,
 )
-from agentq.core.task import NOTHING, Amounts
+from agentq.core.task import NO_USAGE, Usage
 
 ASKED = "Do what the text above asks for."
 
 #: What its exit codes mean when it said nothing that tells more.
 EXIT_CODES = {
-    41: Trouble(Outcome.INVALID, LOG_IN),
-    42: Trouble(Outcome.INVALID, "The input was not accepted."),
-    44: Trouble(Outcome.INVALID, "Its sandbox could not be set up: check the role's settings."),
-    52: Trouble(Outcome.INVALID, "Its configuration is not valid: check its settings file."),
+    41: KnownError(AttemptOutcome.INVALID, LOG_IN),
+    42: KnownError(AttemptOutcome.INVALID, "The input was not accepted."),
+    44: KnownError(
+        AttemptOutcome.INVALID, "Its sandbox could not be set up: check the role's settings."
+    ),
+    52: KnownError(
+        AttemptOutcome.INVALID, "Its configuration is not valid: check its settings file."
+    ),
     # As with any other amount that is used up: somebody decides whether it may have more.
-    53: Trouble(Outcome.BUDGET, "It reached its limit of turns."),
-    55: Trouble(Outcome.INVALID, "The workspace is not trusted: say so in its settings."),
+    53: KnownError(AttemptOutcome.BUDGET, "It reached its limit of turns."),
+    55: KnownError(AttemptOutcome.INVALID, "The workspace is not trusted: say so in its settings."),
 }
 
 
@@ -86,18 +90,18 @@ class Gemini:
         return Launch((*argv, "-p", ASKED), prompt, passes=self.passes)
 
     def listen(self, job: Job) -> Listener:
-        return _Listener(job, self._clock)
+        return _GeminiListener(job, self._clock)
 
     def opening(self, job: Job) -> bytes:
         return b""
 
 
-class _Listener(JsonListener):
+class _GeminiListener(JsonListener):
     tool = "gemini"
 
     def __init__(self, job: Job, clock: Clock) -> None:
         super().__init__(job, clock)
-        self._totals = Totals(NOTHING)
+        self._totals = Totals(NO_USAGE)
         #: What it says comes in pieces; a tool call ends one text, and the last text is the answer.
         self._pieces: list[str] = []
         self._pieces_chars = 0
@@ -106,7 +110,7 @@ class _Listener(JsonListener):
         self._status = ""
         self._its_turn = False
 
-    def event(self, event: dict[str, Any]) -> list[Heard]:
+    def event(self, event: dict[str, Any]) -> list[AgentEvent]:
         match event.get("type"):
             case "init":
                 return self.in_session(event.get("session_id"))
@@ -116,7 +120,10 @@ class _Listener(JsonListener):
                 name = text(event.get("tool_name"), 80) or "a tool"
                 given = text(table(event.get("parameters")).get("command"))
                 self._end_of_text()
-                return [Said(one_line(f"{name}: {given}" if given else name)), *self._turn()]
+                return [
+                    AgentMessage(one_line(f"{name}: {given}" if given else name)),
+                    *self._turn(),
+                ]
             case "tool_result":
                 return self._tool_result(event)
             case "error":
@@ -126,7 +133,7 @@ class _Listener(JsonListener):
             case _:
                 return []
 
-    def _message(self, event: dict[str, Any]) -> list[Heard]:
+    def _message(self, event: dict[str, Any]) -> list[AgentEvent]:
         if event.get("role") != "assistant":
             self._its_turn = False
             return []
@@ -138,48 +145,48 @@ class _Listener(JsonListener):
             self._pieces_chars += len(piece)
             if len(self._pieces) > 1000:
                 self._pieces = ["".join(self._pieces)]
-        said = one_line(piece)
-        return [*([Said(said)] if said else []), *self._turn()]
+        message = one_line(piece)
+        return [*([AgentMessage(message)] if message else []), *self._turn()]
 
-    def _turn(self) -> list[Heard]:
+    def _turn(self) -> list[AgentEvent]:
         """Its turn starts with the first that it says or does after being told something."""
         if self._its_turn:
             return []
         self._its_turn = True
-        return [Spent(Amounts(turns=1))]
+        return [Spent(Usage(turns=1))]
 
-    def _tool_result(self, event: dict[str, Any]) -> list[Heard]:
+    def _tool_result(self, event: dict[str, Any]) -> list[AgentEvent]:
         self._its_turn = False
         if event.get("status") != "error":
             return []
         error = table(event.get("error"))
-        said = text(error.get("message")) or text(event.get("output"))
-        if "denied" in said.lower() or "not allowed" in said.lower():
-            return self.denied(said, one_line(said))
+        message = text(error.get("message")) or text(event.get("output"))
+        if "denied" in message.lower() or "not allowed" in message.lower():
+            return self.denied(message, one_line(message))
         return []
 
-    def _warning(self, event: dict[str, Any]) -> list[Heard]:
-        said = text(event.get("message"), 4000)
+    def _warning(self, event: dict[str, Any]) -> list[AgentEvent]:
+        message = text(event.get("message"), 4000)
         if event.get("severity") != "warning":
-            self._error = said or self._error
-        return [Said(one_line(said))] if said else []
+            self._error = message or self._error
+        return [AgentMessage(one_line(message))] if message else []
 
-    def _result(self, event: dict[str, Any]) -> list[Heard]:
+    def _result(self, event: dict[str, Any]) -> list[AgentEvent]:
         self._status = text(event.get("status"), 40)
         self._error = text(table(event.get("error")).get("message"), 4000) or self._error
         stats = table(event.get("stats"))
         tokens = whole(stats.get("total_tokens"))
         if not tokens:
             tokens = whole(stats.get("input_tokens")) + whole(stats.get("output_tokens"))
-        grown = self._totals.grown_to(Amounts(tokens=tokens))
-        return [*([Spent(grown)] if grown != NOTHING else []), Done()]
+        grown = self._totals.grown_to(Usage(tokens=tokens))
+        return [*([Spent(grown)] if grown != NO_USAGE else []), Done()]
 
     def _end_of_text(self) -> None:
         if self._pieces:
             self._answer = "".join(self._pieces)
             self._pieces, self._pieces_chars = [], 0
 
-    def verdict(self, exit: Exit) -> Verdict:
+    def verdict(self, exit: Exit) -> AttemptResult:
         self._end_of_text()
         if self._status == "success":
             return self.completed(exit, self._answer)
@@ -188,6 +195,6 @@ class _Listener(JsonListener):
         else:
             found = self.vanished(exit)
         known = EXIT_CODES.get(exit.code)
-        if known is None or found.session_unknown or found.outcome is Outcome.QUOTA:
+        if known is None or found.session_unknown or found.outcome is AttemptOutcome.QUOTA:
             return found
         return self.because(known, found.summary)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import PurePath
 from typing import Any
 
-from agentq.agents.error_classification import Trouble, signal_of, trouble, unexplained
+from agentq.agents.error_classification import KnownError, known_error, signal_of, unexplained
 from agentq.agents.jsonlines import (
     DENIALS_MAX,
     SUMMARY_CHARS_MAX,
@@ -22,7 +22,15 @@ from agentq.agents.jsonlines import (
     session_id,
     summary_of,
 )
-from agentq.contracts.agent import Denied, Exit, Heard, Job, Outcome, Session, Verdict
+from agentq.contracts.agent import (
+    AgentEvent,
+    AgentSession,
+    AttemptOutcome,
+    AttemptResult,
+    Denied,
+    Exit,
+    Job,
+)
 
 #: Unix milliseconds; given by tests, the machine's clock otherwise.
 Clock = Callable[[], int]
@@ -63,7 +71,7 @@ class JsonListener:
         self._noise = Tail(NOISE_BYTES_MAX)
         self._unreadable = 0
 
-    def line(self, line: bytes, *, is_error: bool = False) -> Iterable[Heard]:
+    def line(self, line: bytes, *, is_error: bool = False) -> Iterable[AgentEvent]:
         event = None if is_error else parsed(line)
         if event is not None:
             return self.event(event)
@@ -77,22 +85,22 @@ class JsonListener:
         # writes about rate limits has not hit one: it is no evidence of what went wrong.
         return ()
 
-    def event(self, event: dict[str, Any]) -> list[Heard]:
+    def event(self, event: dict[str, Any]) -> list[AgentEvent]:
         """What an event means; [] if it is not known."""
         return []
 
     def interrupt(self) -> bytes | None:
         return None  # standard input is closed once the prompt is in: signals only
 
-    def in_session(self, id: object) -> list[Heard]:
+    def in_session(self, id: object) -> list[AgentEvent]:
         """Every event may carry the conversation's id; it is news once."""
         known = session_id(id)
         if not known or known == self.session:
             return []
         self.session = known
-        return [Session(known)]
+        return [AgentSession(known)]
 
-    def denied(self, key: str, what: str) -> list[Heard]:
+    def denied(self, key: str, what: str) -> list[AgentEvent]:
         """A denial may be told as it happens and again at the end: what has one key is one."""
         if not what or key in self.denials or len(self.denials) >= DENIALS_MAX:
             return []
@@ -101,41 +109,41 @@ class JsonListener:
 
     # -- verdicts ----------------------------------------------------------------------------------
 
-    def completed(self, exit: Exit, answer: str, structured: Any = None) -> Verdict:
+    def completed(self, exit: Exit, answer: str, structured: Any = None) -> AttemptResult:
         """It said that it is done. A signal after that ended a process that only hung on; an exit
         code of its own says that something went wrong after all."""
         if not exit.clean and not signal_of(exit):
             return self.failed(exit, f"{self.tool} gave its answer and then ended with {exit}")
-        return Verdict(
-            Outcome.COMPLETED,
+        return AttemptResult(
+            AttemptOutcome.COMPLETED,
             summary_of(answer) or f"{self.tool} finished without words.",
             answer,
             structured,
             denials=tuple(self.denials.values()),
         )
 
-    def failed(self, exit: Exit, message: str, status: int = 0) -> Verdict:
+    def failed(self, exit: Exit, message: str, status: int = 0) -> AttemptResult:
         """It said what went wrong."""
-        known = trouble(message, self.clock(), status, resumed=self.resumed)
+        known = known_error(message, self.clock(), status, resumed=self.resumed)
         return self.because(known or unexplained(exit), message)
 
-    def vanished(self, exit: Exit) -> Verdict:
+    def vanished(self, exit: Exit) -> AttemptResult:
         """It ended and said neither that it is done nor what went wrong: the noise may tell."""
         noise = self._noise.last(6)
-        known = trouble(self._noise.last(12), self.clock(), resumed=self.resumed)
+        known = known_error(self._noise.last(12), self.clock(), resumed=self.resumed)
         ending = f"{self.tool} ended without a result ({exit})"
         if self._unreadable:
             ending += f"; lines of its output that cannot be read: {self._unreadable}"
         if exit.clean and known is None and self._unreadable:
-            known = Trouble(Outcome.BAD_OUTPUT)
+            known = KnownError(AttemptOutcome.BAD_OUTPUT)
         return self.because(
             # The signal counts for more than an error that the tool had got over before it.
             unexplained(exit) if signal_of(exit) or known is None else known,
             f"{ending}: {noise}" if noise else f"{ending}.",
         )
 
-    def because(self, why: Trouble, message: str) -> Verdict:
-        return Verdict(
+    def because(self, why: KnownError, message: str) -> AttemptResult:
+        return AttemptResult(
             why.outcome,
             f"{one_line(message, SUMMARY_CHARS_MAX)} {why.advice}".strip(),
             resets_at=why.resets_at,

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from agentq.core.spec_types import AMOUNT_MAX
-from agentq.core.task import Amounts
+from agentq.core.task import Usage
 
 #: Longer lines are not parsed. The worker cuts lines well before that.
 LINE_BYTES_MAX = 16 * 1024 * 1024
@@ -131,12 +131,12 @@ class Tail:
 class Totals:
     """Turns a running total into what came on top since it was last heard; never less than 0."""
 
-    def __init__(self, before: Amounts) -> None:
+    def __init__(self, before: Usage) -> None:
         self._before = before
 
-    def grown_to(self, now: Amounts) -> Amounts:
+    def grown_to(self, now: Usage) -> Usage:
         before = self._before
-        grown = Amounts(
+        grown = Usage(
             round(max(now.usd - before.usd, 0.0), 9),
             max(now.tokens - before.tokens, 0),
             max(now.turns - before.turns, 0),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentq.agents.error_classification import Trouble
+from agentq.agents.error_classification import KnownError
 from agentq.agents.jsonl_adapter import Clock, JsonListener, command_words, machine_clock
 from agentq.agents.jsonlines import (
     RESULT_CHARS_MAX,
@@ -24,8 +24,18 @@ from agentq.agents.jsonlines import (
     whole,
 )
 from agentq.agents.reset_times import reset_time
-from agentq.contracts.agent import Exit, Heard, Job, Launch, Listener, Outcome, Said, Spent, Verdict
-from agentq.core.task import Amounts
+from agentq.contracts.agent import (
+    AgentEvent,
+    AgentMessage,
+    AttemptOutcome,
+    AttemptResult,
+    Exit,
+    Job,
+    Launch,
+    Listener,
+    Spent,
+)
+from agentq.core.task import Usage
 
 
 class Opencode:
@@ -77,13 +87,13 @@ class Opencode:
         return Launch(tuple(argv), job.prompt.encode("utf-8", "replace"), passes=self.passes)
 
     def listen(self, job: Job) -> Listener:
-        return _Listener(job, self._clock)
+        return _OpencodeListener(job, self._clock)
 
     def opening(self, job: Job) -> bytes:
         return b""
 
 
-class _Listener(JsonListener):
+class _OpencodeListener(JsonListener):
     tool = "opencode"
 
     def __init__(self, job: Job, clock: Clock) -> None:
@@ -93,43 +103,43 @@ class _Listener(JsonListener):
         self._reason = ""
         self._error: tuple[str, int] | None = None
         self._resets_at = 0
-        self._said_anything = False
+        self._has_output = False
 
-    def event(self, event: dict[str, Any]) -> list[Heard]:
-        heard = self.in_session(event.get("sessionID"))
+    def event(self, event: dict[str, Any]) -> list[AgentEvent]:
+        events = self.in_session(event.get("sessionID"))
         part = table(event.get("part"))
-        self._said_anything = True
+        self._has_output = True
         match event.get("type"):
             case "text":
-                heard += self._text(part)
+                events += self._text(part)
             case "reasoning":
-                said = one_line(text(part.get("text"), 2000))
-                heard += [Said(said)] if said else []
+                content = one_line(text(part.get("text"), 2000))
+                events += [AgentMessage(content)] if content else []
             case "tool_use":
-                heard += self._tool_use(part)
+                events += self._tool_use(part)
             case "step_finish":
                 self._error = None  # it got over it
                 self._reason = text(part.get("reason"), 40)
-                heard.append(Spent(_cost(part)))
+                events.append(Spent(_cost(part)))
             case "error":
-                heard += self._failure(event.get("error"))
-        return heard
+                events += self._failure(event.get("error"))
+        return events
 
-    def _text(self, part: dict[str, Any]) -> list[Heard]:
+    def _text(self, part: dict[str, Any]) -> list[AgentEvent]:
         """One message may have several texts; the last message is the answer."""
-        said = text(part.get("text"), RESULT_CHARS_MAX)
+        content = text(part.get("text"), RESULT_CHARS_MAX)
         message = text(part.get("messageID"), 200)
-        if not said:
+        if not content:
             return []
         if message and message == self._message and self._answer:
-            self._answer = f"{self._answer}\n\n{said}"[:RESULT_CHARS_MAX]
+            self._answer = f"{self._answer}\n\n{content}"[:RESULT_CHARS_MAX]
         else:
-            self._answer = said
+            self._answer = content
         self._message = message
         self._error = None
-        return [Said(one_line(said))]
+        return [AgentMessage(one_line(content))]
 
-    def _tool_use(self, part: dict[str, Any]) -> list[Heard]:
+    def _tool_use(self, part: dict[str, Any]) -> list[AgentEvent]:
         state = table(part.get("state"))
         name = text(part.get("tool"), 80) or "a tool"
         given = text(table(state.get("input")).get("command")) or text(state.get("title"))
@@ -137,37 +147,43 @@ class _Listener(JsonListener):
         error = text(state.get("error")).lower()
         if "reject" in error or "permission" in error:
             return self.denied(what, what)
-        return [Said(what)]
+        return [AgentMessage(what)]
 
-    def _failure(self, error: object) -> list[Heard]:
-        told = table(error)
-        data = table(told.get("data"))
-        words = text(data.get("message"), 4000) or text(told.get("message"), 4000)
-        words = words or text(error, 4000) or text(told.get("name"), 200) or "it did not say why"
+    def _failure(self, error: object) -> list[AgentEvent]:
+        described = table(error)
+        data = table(described.get("data"))
+        words = text(data.get("message"), 4000) or text(described.get("message"), 4000)
+        words = (
+            words or text(error, 4000) or text(described.get("name"), 200) or "it did not say why"
+        )
         self._error = (words, whole(data.get("statusCode")))
         retry_after = text(table(data.get("responseHeaders")).get("retry-after"), 40)
         self._resets_at = reset_time(f"retry-after: {retry_after}", self.clock())
-        return [Said(one_line(words))]
+        return [AgentMessage(one_line(words))]
 
-    def verdict(self, exit: Exit) -> Verdict:
+    def verdict(self, exit: Exit) -> AttemptResult:
         if self._error is not None:
             words, status = self._error
             found = self.failed(exit, words, status)
-            if found.outcome is Outcome.QUOTA and not found.resets_at and self._resets_at:
-                why = Trouble(Outcome.QUOTA, resets_at=self._resets_at)
+            if found.outcome is AttemptOutcome.QUOTA and not found.resets_at and self._resets_at:
+                why = KnownError(AttemptOutcome.QUOTA, resets_at=self._resets_at)
                 return self.because(why, words)
             return found
         if self._reason == "content-filter":
-            return self.because(Trouble(Outcome.REFUSED), self._answer or "opencode refused.")
+            return self.because(
+                KnownError(AttemptOutcome.REFUSED), self._answer or "opencode refused."
+            )
         if exit.clean and self._answer:
             return self.completed(exit, self._answer)
         found = self.vanished(exit)
-        if self.resumed and exit.clean and not self._said_anything:
-            return self.because(Trouble(Outcome.TRANSIENT, session_unknown=True), found.summary)
+        if self.resumed and exit.clean and not self._has_output:
+            return self.because(
+                KnownError(AttemptOutcome.TRANSIENT, session_unknown=True), found.summary
+            )
         return found
 
 
-def _cost(part: dict[str, Any]) -> Amounts:
+def _cost(part: dict[str, Any]) -> Usage:
     tokens = table(part.get("tokens"))
     cache = table(tokens.get("cache"))
     total = whole(tokens.get("total")) or sum(
@@ -182,4 +198,4 @@ def _cost(part: dict[str, Any]) -> Amounts:
             ),
         )
     )
-    return Amounts(number(part.get("cost")), total, turns=1)
+    return Usage(number(part.get("cost")), total, turns=1)

@@ -43,7 +43,7 @@ class Python:
         argv = (sys.executable, "-P", "-m", "agentq.agents.python_host", job.command[0])
         return Launch(
             argv,
-            msgspec.json.encode(_told(job)),
+            msgspec.json.encode(_request(job)),
             # So that what it prints is seen when it is printed.
             environment={"PYTHONUNBUFFERED": "1"},
             passes=self.passes,
@@ -56,10 +56,10 @@ class Python:
         return b""
 
 
-def _told(job: Job) -> dict[str, Any]:
+def _request(job: Job) -> dict[str, Any]:
     """What the host reads: also the dict that a function that asks for the task is called with."""
     spec = job.task.spec
-    told = {
+    request = {
         "id": spec.id,
         "epoch": job.epoch,
         "to": spec.to,
@@ -76,5 +76,5 @@ def _told(job: Job) -> dict[str, Any]:
     }
     return {
         key: value.encode("utf-8", "replace").decode() if type(value) is str else value
-        for key, value in told.items()
+        for key, value in request.items()
     }

@@ -31,8 +31,8 @@ class _NotCallable(Exception):
     """The target is not a function of one argument; says why."""
 
 
-def main(target: str, told: Mapping[str, Any]) -> int:
-    sys.path.insert(0, str(told["workspace"]))
+def main(target: str, request: Mapping[str, Any]) -> int:
+    sys.path.insert(0, str(request["workspace"]))
     try:
         function = _found(target)
         wants_task = _wants_task(function)
@@ -43,7 +43,7 @@ def main(target: str, told: Mapping[str, Any]) -> int:
     except Exception:  # noqa: BLE001 - whatever a module does when it is imported; it is reported
         return _failed(TRANSIENT)
     try:
-        answer = function(dict(told) if wants_task else told["prompt"])
+        answer = function(dict(request) if wants_task else request["prompt"])
         if inspect.isawaitable(answer):
             import asyncio
 
@@ -54,7 +54,7 @@ def main(target: str, told: Mapping[str, Any]) -> int:
         return _failed(INVALID, str(error))
     except Exception:  # noqa: BLE001 - whatever a stranger's function raises; it is reported
         return _failed(TRANSIENT)
-    return _write(answer, Path(told["result"]))
+    return _write(answer, Path(request["result"]))
 
 
 def _found(target: str) -> Callable[[Any], Any]:
@@ -128,8 +128,8 @@ def _run() -> int:
     if len(sys.argv) != 2:
         sys.stderr.writelines(["Usage: python -m agentq.agents.python_host module:function\n"])
         return INVALID
-    told = json.loads(sys.stdin.buffer.read())
-    code = main(sys.argv[1], told)
+    request = json.loads(sys.stdin.buffer.read())
+    code = main(sys.argv[1], request)
     sys.stdout.flush()
     return code
 

@@ -40,7 +40,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from agentq.agents.error_classification import Trouble, unexplained
+from agentq.agents.error_classification import KnownError, unexplained
 from agentq.agents.jsonl_adapter import Clock, JsonListener, machine_clock
 from agentq.agents.jsonlines import (
     RESULT_CHARS_MAX,
@@ -55,19 +55,19 @@ from agentq.agents.jsonlines import (
 )
 from agentq.agents.reset_times import moment
 from agentq.contracts.agent import (
+    AgentEvent,
+    AgentMessage,
+    AttemptOutcome,
+    AttemptResult,
     Done,
     Exit,
-    Heard,
     Job,
     Launch,
     Limited,
-    Outcome,
-    Said,
     Spent,
-    Verdict,
 )
 from agentq.core.errors import Invalid
-from agentq.core.task import NOTHING, Amounts
+from agentq.core.task import NO_USAGE, Usage
 
 #: Lines for other tasks: before the process has said a word about this one, and after.
 LATE_MAX = 100
@@ -106,7 +106,7 @@ class Warm:
 
     def __init__(self, clock: Clock = machine_clock) -> None:
         self._clock = clock
-        self._totals = Totals(NOTHING)
+        self._totals = Totals(NO_USAGE)
 
     def launch(self, job: Job) -> Launch:
         if not job.command:
@@ -115,7 +115,7 @@ class Warm:
                 " and none is set.",
                 'Set it in the role: command = ["my-agent", "--serve"].',
             )
-        self._totals.grown_to(NOTHING)  # in place: a listener may be there already
+        self._totals.grown_to(NO_USAGE)  # in place: a listener may be there already
         return Launch(argv=job.command, keep_stdin=True)
 
     def listen(self, job: Job) -> WarmListener:
@@ -159,30 +159,31 @@ class WarmListener(JsonListener):
         self._late = 0
         self._mixed_up = 0
         self._limited: Limited | None = None
-        self._verdict: Verdict | None = None
+        self._verdict: AttemptResult | None = None
 
     def interrupt(self) -> bytes | None:
         return _line(type="cancel", id=self._id)
 
-    def verdict(self, exit: Exit) -> Verdict:
+    def verdict(self, exit: Exit) -> AttemptResult:
         if self._verdict is not None:
             return self._verdict
         if self._limited is not None:
             return self.because(
-                Trouble(Outcome.QUOTA, resets_at=self._limited.resets_at), self._limited.reason
+                KnownError(AttemptOutcome.QUOTA, resets_at=self._limited.resets_at),
+                self._limited.reason,
             )
         noise = self._noise.last(6)
         ending = f"{self.tool} ended during the task ({exit})"
         why = unexplained(exit)
         # However it ended, it ended under the task: the next process may do better.
         return self.because(
-            why if why.outcome is Outcome.INVALID else Trouble(Outcome.CRASHED),
+            why if why.outcome is AttemptOutcome.INVALID else KnownError(AttemptOutcome.CRASHED),
             f"{ending}: {noise}" if noise else f"{ending}.",
         )
 
     # -- what a line means -------------------------------------------------------------------------
 
-    def event(self, event: dict[str, Any]) -> list[Heard]:
+    def event(self, event: dict[str, Any]) -> list[AgentEvent]:
         if self._verdict is not None:  # the first answer counts
             return []
         if event.get("id") != self._id:
@@ -192,9 +193,9 @@ class WarmListener(JsonListener):
             case "said" | "progress" as kind:
                 words = text(event.get("text" if kind == "said" else "note"))
                 percent = -1 if kind == "said" else _percent(event)
-                return [Said(words, percent)] if words.strip() or percent >= 0 else []
+                return [AgentMessage(words, percent)] if words.strip() or percent >= 0 else []
             case "spent":
-                cost = _amounts(event)
+                cost = _usage(event)
                 return [Spent(self._totals.grown_to(cost) if _is_total(event) else cost)]
             case "session":
                 return self.in_session(event.get("session"))
@@ -209,10 +210,10 @@ class WarmListener(JsonListener):
                 return self._end(self._done(event) if kind == "done" else self._error(event))
         return []
 
-    def _not_for_us(self, event: dict[str, Any]) -> list[Heard]:
+    def _not_for_us(self, event: dict[str, Any]) -> list[AgentEvent]:
         kind = event.get("type")
         if kind == "spent" and _is_total(event):
-            self._totals.grown_to(_amounts(event))  # counted by the process, but not for this task
+            self._totals.grown_to(_usage(event))  # counted by the process, but not for this task
         if event.get("id") is None and kind in ("done", "error"):
             return self._end(
                 self._bad(f'its line of type {kind} has no "id", so it answers nothing')
@@ -228,14 +229,14 @@ class WarmListener(JsonListener):
             self._bad(f"it mixes up its tasks: {lines} lines were not about {self._id}")
         )
 
-    def _end(self, verdict: Verdict) -> list[Heard]:
+    def _end(self, verdict: AttemptResult) -> list[AgentEvent]:
         self._verdict = verdict
         return [Done()]
 
-    def _bad(self, why: str) -> Verdict:
-        return self.because(Trouble(Outcome.BAD_OUTPUT), f"{self.tool}: {why}")
+    def _bad(self, why: str) -> AttemptResult:
+        return self.because(KnownError(AttemptOutcome.BAD_OUTPUT), f"{self.tool}: {why}")
 
-    def _done(self, event: dict[str, Any]) -> Verdict:
+    def _done(self, event: dict[str, Any]) -> AttemptResult:
         result, structured = event.get("result"), event.get("structured")
         try:
             if result is not None and not isinstance(result, str):
@@ -246,29 +247,29 @@ class WarmListener(JsonListener):
             return self._bad("its result cannot be stored as JSON")
         answer = text(result, RESULT_CHARS_MAX)
         summary = text(event.get("summary"), SUMMARY_CHARS_MAX) or summary_of(answer)
-        return Verdict(
-            Outcome.COMPLETED,
+        return AttemptResult(
+            AttemptOutcome.COMPLETED,
             summary or f"{self.tool} finished without words.",
             answer,
             structured,
             denials=tuple(self.denials.values()),
         )
 
-    def _error(self, event: dict[str, Any]) -> Verdict:
+    def _error(self, event: dict[str, Any]) -> AttemptResult:
         message = text(event.get("message"), SUMMARY_CHARS_MAX)
         named = one_line(text(event.get("class")), 40)
         try:
-            outcome = Outcome(named)
+            outcome = AttemptOutcome(named)
         except ValueError:
-            outcome = Outcome.TRANSIENT  # an error that says no more than that may pass
-        if outcome is Outcome.COMPLETED:
+            outcome = AttemptOutcome.TRANSIENT  # an error that says no more than that may pass
+        if outcome is AttemptOutcome.COMPLETED:
             return self._bad("it answered with an error of class completed")
         resets_at = moment(event.get("resets_at"), self.clock())
-        if outcome is Outcome.QUOTA and not resets_at and self._limited is not None:
+        if outcome is AttemptOutcome.QUOTA and not resets_at and self._limited is not None:
             resets_at = self._limited.resets_at
         lost = event.get("session_unknown") is True
         return self.because(
-            Trouble(outcome, resets_at=resets_at, session_unknown=lost),
+            KnownError(outcome, resets_at=resets_at, session_unknown=lost),
             message or f"{self.tool} answered with an error of class {named!r}.",
         )
 
@@ -277,8 +278,8 @@ def _is_total(event: dict[str, Any]) -> bool:
     return event.get("total") is True
 
 
-def _amounts(event: dict[str, Any]) -> Amounts:
-    return Amounts(number(event.get("usd")), whole(event.get("tokens")), whole(event.get("turns")))
+def _usage(event: dict[str, Any]) -> Usage:
+    return Usage(number(event.get("usd")), whole(event.get("tokens")), whole(event.get("turns")))
 
 
 def _percent(event: dict[str, Any]) -> int:

@@ -55,7 +55,7 @@ def progress(session: Session, words: tuple[str, ...], epoch: int | None, note: 
     queue = session.speaking()
     task_id, epoch = session.holder_of(ref, epoch)
     task = queue.progress(task_id, int(found[1]), text, epoch=epoch)
-    answer_with_task(session, queue, task, f"{task.memo.progress_percent} % {text}".rstrip())
+    answer_with_task(session, queue, task, f"{task.details.progress_percent} % {text}".rstrip())
 
 
 @command()

@@ -23,7 +23,7 @@ from agentq.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
     from agentq.client.reading import Reading
-    from agentq.core.triggers import Entry, Trigger
+    from agentq.core.triggers import LogEntry, Trigger
 
 _COLUMNS = (">position", "at", "task", "event", "state", ">attempt", "details")
 
@@ -55,7 +55,7 @@ def events(
     """
     queue = session.reading()
     ref = named or ref
-    entries: Iterator[Entry]
+    entries: Iterator[LogEntry]
     if follow:
         entries = _followed(queue, ref, after)
         entries = entries if limit is None else itertools.islice(entries, limit)
@@ -73,7 +73,7 @@ def events(
         show_table(_COLUMNS, [_row(entry) for entry in entries], "no events")
 
 
-def _past(queue: Reading, ref: str | None, after: int | None, limit: int) -> list[Entry]:
+def _past(queue: Reading, ref: str | None, after: int | None, limit: int) -> list[LogEntry]:
     if ref is not None:
         found = [entry for entry in queue.history(ref) if entry.position > (after or 0)]
         return found[:limit] if after is not None else found[-limit:]
@@ -82,14 +82,14 @@ def _past(queue: Reading, ref: str | None, after: int | None, limit: int) -> lis
     return queue.events(after, limit)
 
 
-def _followed(queue: Reading, ref: str | None, after: int | None) -> Iterator[Entry]:
+def _followed(queue: Reading, ref: str | None, after: int | None) -> Iterator[LogEntry]:
     task_id = queue.task(ref).id if ref is not None else None
     for entry in queue.follow(after):
         if task_id is None or entry.task_id == task_id:
             yield entry
 
 
-def _row(entry: Entry) -> tuple[str | Styled, ...]:
+def _row(entry: LogEntry) -> tuple[str | Styled, ...]:
     from agentq.protocol.envelope import iso
 
     event = entry.event
@@ -104,7 +104,7 @@ def _row(entry: Entry) -> tuple[str | Styled, ...]:
     )
 
 
-def _line(entry: Entry) -> str:
+def _line(entry: LogEntry) -> str:
     """One event on a line of its own, for following."""
     from agentq.protocol.envelope import iso
 
@@ -114,7 +114,7 @@ def _line(entry: Entry) -> str:
     return f"{words} {details(entry)}".rstrip()
 
 
-def details(entry: Entry) -> str:
+def details(entry: LogEntry) -> str:
     """The words somebody gave with it."""
     trigger = entry.event.trigger
     parts = []

@@ -39,9 +39,9 @@ def run_guarded(run: Callable[[], Any], words: Sequence[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except (AgentqError, click.ClickException) as error:
-        return _tell(error, words)
+        return _print_error(error, words)
     except Exception as error:  # noqa: BLE001 - the last line of defence; says how to see more
-        return _tell(_unexpected(error), words)
+        return _print_error(_unexpected(error), words)
     return status if isinstance(status, int) else 0
 
 
@@ -106,7 +106,7 @@ def _unexpected(error: Exception) -> AgentqError:
     )
 
 
-def _tell(error: AgentqError | click.ClickException, words: Sequence[str]) -> int:
+def _print_error(error: AgentqError | click.ClickException, words: Sequence[str]) -> int:
     if isinstance(error, AgentqError):
         code, cause, remedy, status = error.code, error.cause, error.remedy, error.exit_status
     else:
@@ -115,22 +115,22 @@ def _tell(error: AgentqError | click.ClickException, words: Sequence[str]) -> in
         remedy = f"`{context.command_path} --help` shows how." if context is not None else ""
     try:
         if "--json" in words and sys.stdout is not None:
-            _tell_program(code, cause, remedy)
+            _print_json_error(code, cause, remedy)
         else:
-            _tell_person(cause, remedy)
+            _print_text_error(cause, remedy)
     except BrokenPipeError:
         _forget_stdout()
     return status
 
 
-def _tell_program(code: str, cause: str, remedy: str) -> None:
+def _print_json_error(code: str, cause: str, remedy: str) -> None:
     import json
 
     plain = {"error": {"code": code, "cause": cause, "remedy": remedy}}
     click.echo(json.dumps(plain, indent=2))
 
 
-def _tell_person(cause: str, remedy: str) -> None:
+def _print_text_error(cause: str, remedy: str) -> None:
     from agentq.cli.screen import clean, paint
 
     head = paint("error:", "red", err=True)

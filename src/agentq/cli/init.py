@@ -45,7 +45,7 @@ def init(session: Session, broker: str | None, artifacts: str | None) -> None:
         chosen.undo()  # settings that lead nowhere would only stand in the way
         raise
     ready.changed[:0] = chosen.done
-    _tell(session, chosen.settings, ready)
+    _print_summary(session, chosen.settings, ready)
     if chosen.advice:
         note(chosen.advice)
     if broker and not session.json:
@@ -87,7 +87,7 @@ def _make_ready(settings: Settings) -> Ready:
         return Ready(changed, limits, queue.installation.schema_version(), users)
 
 
-def _tell(session: Session, settings: Settings, ready: Ready) -> None:
+def _print_summary(session: Session, settings: Settings, ready: Ready) -> None:
     if session.json:
         broker = {"broker": without_password(settings.broker), "users": ready.users}
         emit_json(
@@ -139,7 +139,7 @@ def _settings(session: Session, broker: str | None, artifacts: str | None) -> Ch
         added = _add_broker(file, broker) if broker else None
         if added is not None:
             undo, done = added, [f"{FILE_NAME} names the broker now"]
-    elif session.url is None and _says_the_environment():
+    elif session.url is None and _set_by_environment():
         return _of_environment(broker, artifacts)
     else:
         _write_new(file, *_first_text(session, broker, artifacts))
@@ -274,7 +274,7 @@ def _broker_table(broker: str) -> str:
     return f'\n[broker]\nurl = "{_toml(broker)}"\n'
 
 
-def _says_the_environment() -> bool:
+def _set_by_environment() -> bool:
     from agentq.core.errors import NotFound
     from agentq.settings import load_settings
 

@@ -13,7 +13,7 @@ from agentq.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
     from agentq.core.limits import RoleLimits
-    from agentq.core.task import Amounts
+    from agentq.core.task import Usage
 
 _COUNT = click.IntRange(0, 1_000_000)
 _WHOLE = click.IntRange(0, 10**15)
@@ -50,17 +50,17 @@ def limits(session: Session, /, role: str | None, tree: str | None, by: str, **w
 
 
 def _raise_tree(session: Session, tree: str, by: str, extra: dict[str, Any]) -> None:
-    from agentq.core.digests import amounts_to_dict
-    from agentq.core.task import Amounts
+    from agentq.core.digests import usage_to_dict
+    from agentq.core.task import Usage
 
     if not extra:
         raise click.UsageError("By how much? --extra-usd says it.", click.get_current_context())
-    amounts = Amounts(**extra)
-    task = session.speaking().raise_tree_budget(tree, by, amounts)
+    usage = Usage(**extra)
+    task = session.speaking().raise_tree_budget(tree, by, usage)
     if session.json:
-        emit_json({"task_id": task.id, "extra": amounts_to_dict(amounts)})
+        emit_json({"task_id": task.id, "extra": usage_to_dict(usage)})
     else:
-        say(f"{task.id} and its descendants may spend {_amounts(amounts)} more")
+        say(f"{task.id} and its descendants may spend {_usage(usage)} more")
 
 
 def _limits_of_roles(session: Session, role: str | None, words: dict[str, Any]) -> None:
@@ -82,7 +82,7 @@ def _limits_of_roles(session: Session, role: str | None, words: dict[str, Any]) 
     if session.json:
         emit_json({"roles": {name: limits_json(each) for name, each in sorted(shown.items())}})
         return
-    any_daily = any(_amounts(each.daily) for each in shown.values())
+    any_daily = any(_usage(each.daily) for each in shown.values())
     show_table(
         ("role", ">running", ">review", *(("a day",) if any_daily else ()), "claims"),
         [
@@ -90,7 +90,7 @@ def _limits_of_roles(session: Session, role: str | None, words: dict[str, Any]) 
                 name,
                 str(each.max_running or "any"),
                 str(each.max_review or "any"),
-                *((_amounts(each.daily) or "any",) if any_daily else ()),
+                *((_usage(each.daily) or "any",) if any_daily else ()),
                 Styled("paused", "yellow") if each.paused else "open",
             )
             for name, each in sorted(shown.items())
@@ -100,17 +100,17 @@ def _limits_of_roles(session: Session, role: str | None, words: dict[str, Any]) 
 
 
 def limits_json(limits: RoleLimits) -> dict[str, object]:
-    from agentq.core.digests import amounts_to_dict
+    from agentq.core.digests import usage_to_dict
 
     return {
         "max_running": limits.max_running,
         "max_review": limits.max_review,
         "paused": limits.paused,
-        "daily": amounts_to_dict(limits.daily),
+        "daily": usage_to_dict(limits.daily),
     }
 
 
-def _amounts(amounts: Amounts) -> str:
-    from agentq.core.digests import amounts_to_dict
+def _usage(usage: Usage) -> str:
+    from agentq.core.digests import usage_to_dict
 
-    return ", ".join(f"{value:g} {unit}" for unit, value in amounts_to_dict(amounts).items())
+    return ", ".join(f"{value:g} {unit}" for unit, value in usage_to_dict(usage).items())

@@ -63,7 +63,9 @@ def move(
     from agentq.client.moving_settings import rewrite
 
     wanted = _wanted(settings, to, artifacts, {"endpoint": endpoint, "region": region})
-    moved = move_all(session.installation(), wanted, force_release=force_release, tell=note)
+    moved = move_all(
+        session.installation(), wanted, force_release=force_release, report_progress=note
+    )
     rewritten = rewrite(Path(settings.source), wanted)
     left = _workspaces_left(settings, wanted, rewritten=rewritten)
     _report(session, settings, wanted, moved, wanted.source if rewritten else "", left)

@@ -53,7 +53,7 @@ def complete(
     report is kept and the task waits for them. A late report of an attempt that lost its task is
     refused (exit status 4).
     """
-    from agentq.core.task import Amounts
+    from agentq.core.task import Usage
 
     queue = session.speaking()
     task_id, epoch = session.holder_of(ref, epoch)
@@ -64,7 +64,7 @@ def complete(
         result,
         epoch=epoch,
         sender=sender,
-        cost=Amounts(usd=cost_usd, tokens=cost_tokens),
+        cost=Usage(usd=cost_usd, tokens=cost_tokens),
     )
     answer_with_task(session, queue, task, task.summary)
 
@@ -95,9 +95,11 @@ def fail(
     task_id, epoch = session.holder_of(ref, epoch)
     reason = text_of(reason, "The reason")
     task = queue.fail(task_id, reason, kind=kind, epoch=epoch, sender=sender)
-    memo = task.memo
-    again = task.state is State.PENDING and memo.failures
-    counted = f"{memo.failures} of {task.spec.max_attempts} failures" if again else memo.reason
+    details = task.details
+    again = task.state is State.PENDING and details.failures
+    counted = (
+        f"{details.failures} of {task.spec.max_attempts} failures" if again else details.reason
+    )
     answer_with_task(session, queue, task, counted)
 
 

@@ -11,7 +11,7 @@ from agentq.cli.screen import STATE_STYLES, emit_json, note, one_line, paint, sa
 from agentq.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
-    from agentq.client.broker_results import Outcome
+    from agentq.client.broker_results import TaskOutcome
 
 
 @command()
@@ -40,7 +40,7 @@ def results(
     wait = None if follow else 0.0
     shown = 0
     for outcome in results_of(
-        session.reading(), coordinator, wait=wait, after=after, limit=limit, tell=_tell
+        session.reading(), coordinator, wait=wait, after=after, limit=limit, warn=_warn
     ):
         shown += 1
         if session.json:
@@ -51,11 +51,11 @@ def results(
         note("no results")
 
 
-def _tell(text: str) -> None:
+def _warn(text: str) -> None:
     note(one_line(text))
 
 
-def _line(outcome: Outcome) -> str:
+def _line(outcome: TaskOutcome) -> str:
     state = "complete" if outcome.status == "completed" else outcome.status
     status = paint(f"{outcome.status:<10}", STATE_STYLES.get(state, ""))
     words = f"{one_line(outcome.task_id)}  {status} {one_line(outcome.summary, 200)}"

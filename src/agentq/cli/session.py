@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from agentq.client.reading import Reading
     from agentq.client.speaking import Speaking
     from agentq.core.access import Action
-    from agentq.settings import Attempt, Settings
-    from agentq.wiring import Installation
+    from agentq.settings import AttemptEnvironment, Settings
+    from agentq.wiring import WiredInstallation
 
 
 #: How often a server that is away is looked for.
@@ -27,7 +27,7 @@ class Session:
     def __init__(self) -> None:
         self.json = False
         self.url: str | None = None
-        self._installation: Installation | None = None
+        self._installation: WiredInstallation | None = None
 
     def settings(self) -> Settings:
         from agentq.settings import load_settings
@@ -36,7 +36,7 @@ class Session:
         refuse_memory(settings)
         return settings
 
-    def installation(self) -> Installation:
+    def installation(self) -> WiredInstallation:
         """What these settings name, opened; closed when the command ends."""
         if self._installation is None:
             from agentq.wiring import open_installation
@@ -109,7 +109,7 @@ class Session:
             )
         return attempt.task_id
 
-    def attempt(self) -> Attempt | None:
+    def attempt(self) -> AttemptEnvironment | None:
         from agentq.settings import attempt_from_environment
 
         return attempt_from_environment()

@@ -79,18 +79,18 @@ stats.add_command(overhead)
 
 def show_costs(session: Session, by: str) -> None:
     """What was spent, by role, label or day (UTC). What pruned tasks cost their role stays."""
-    from agentq.core.digests import amounts_to_dict
+    from agentq.core.digests import usage_to_dict
     from agentq.core.durations import format_duration
-    from agentq.core.task import NOTHING
+    from agentq.core.task import NO_USAGE
 
     costs = session.reading().costs(by)
-    total = NOTHING
+    total = NO_USAGE
     for each in costs.values():
         total = total.plus(each)
     if session.json:
-        plain = {name: amounts_to_dict(each) for name, each in costs.items()}
+        plain = {name: usage_to_dict(each) for name, each in costs.items()}
         # A task may have many labels: what it cost is then in several rows.
-        whole = {} if by == "label" else {"total": amounts_to_dict(total)}
+        whole = {} if by == "label" else {"total": usage_to_dict(total)}
         emit_json({"by": by, "costs": plain, **whole})
         return
     rows = list(costs.items())

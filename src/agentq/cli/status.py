@@ -77,16 +77,16 @@ def show_task(queue: Reading, task: Task) -> None:
 
 
 def _fields(task: Task, plain: dict[str, Any], now: int) -> list[tuple[str, Cell | None]]:
-    spec, memo = task.spec, task.memo
+    spec, details = task.spec, task.details
     progress = plain["progress"]
     return [
         ("to", f"{spec.to} (from {spec.sender}, {spec.type}, {spec.priority} priority)"),
         ("attempt", _attempt(task, now)),
         ("progress", f"{progress['percent']} % {progress['note']}" if progress else None),
         ("waits for", ", ".join(plain["waiting_for"])),
-        ("not before", ago(memo.not_before, now)),
+        ("not before", ago(details.not_before, now)),
         ("expires", ago(task.wake_at, now) if plain["state"] == "ready" else None),
-        ("reason", Styled(memo.reason, "yellow") if memo.reason else None),
+        ("reason", Styled(details.reason, "yellow") if details.reason else None),
         ("summary", task.summary),
         ("result", plain["result_ref"]),
         ("context", plain["context_ref"]),
@@ -97,29 +97,29 @@ def _fields(task: Task, plain: dict[str, Any], now: int) -> list[tuple[str, Cell
         ("labels", ", ".join(f"{key}={value}" for key, value in spec.labels.items())),
         ("parent", spec.parent),
         ("gates", _gates(task)),
-        ("budget", _amounts(plain["budget"])),
-        ("spent", _amounts(plain["cost"])),
+        ("budget", _usage(plain["budget"])),
+        ("spent", _usage(plain["cost"])),
         ("submitted", f"{plain['submitted_at']} ({ago(task.submitted_at, now)})"),
         ("changed", f"{plain['updated_at']} ({ago(task.updated_at, now)})"),
-        *(("note", f"{each.by} ({each.kind}): {each.text}") for each in memo.notes[-5:]),
+        *(("note", f"{each.by} ({each.kind}): {each.text}") for each in details.notes[-5:]),
     ]
 
 
 def _attempt(task: Task, now: int) -> str:
     if not task.epoch:
         return ""
-    memo = task.memo
+    details = task.details
     words = [str(task.epoch)]
     if task.holder:
         words.append(f"held by {task.holder}, lease ends {ago(task.wake_at, now)}")
     counted = [
         f"{word} {count}"
         for word, count in (
-            (f"failures (of {task.spec.max_attempts})", memo.failures),
-            ("crashes", memo.crashes),
-            ("interruptions", memo.interruptions),
-            ("rounds of review", memo.rounds),
-            ("late reports refused", memo.refused_reports),
+            (f"failures (of {task.spec.max_attempts})", details.failures),
+            ("crashes", details.crashes),
+            ("interruptions", details.interruptions),
+            ("rounds of review", details.rounds),
+            ("late reports refused", details.refused_reports),
         )
         if count
     ]
@@ -127,16 +127,18 @@ def _attempt(task: Task, now: int) -> str:
 
 
 def _gates(task: Task) -> str:
-    spec, memo = task.spec, task.memo
+    spec, details = task.spec, task.details
     gates = []
     if spec.irreversible:
         gates.append("irreversible")
     if spec.needs_approval:
-        gates.append(f"approved by {memo.approved_by}" if memo.approved_by else "needs approval")
+        gates.append(
+            f"approved by {details.approved_by}" if details.approved_by else "needs approval"
+        )
     if spec.review:
         gates.append("needs review")
     return ", ".join(gates)
 
 
-def _amounts(amounts: dict[str, Any]) -> str:
-    return ", ".join(f"{amount:g} {unit}" for unit, amount in amounts.items())
+def _usage(usage: dict[str, Any]) -> str:
+    return ", ".join(f"{amount:g} {unit}" for unit, amount in usage.items())

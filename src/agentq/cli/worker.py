@@ -65,10 +65,10 @@ def worker(
 
     check_role(role)
     settings = session.settings().workers.get(role, RoleSettings())
-    said: dict[str, Any] = {"slots": slots, "agent": agent, "timeout": timeout}
+    record: dict[str, Any] = {"slots": slots, "agent": agent, "timeout": timeout}
     if words:
-        said["command"] = words
-    chosen = {name: value for name, value in said.items() if value is not None}
+        record["command"] = words
+    chosen = {name: value for name, value in record.items() if value is not None}
     settings = checked(replace(settings, **chosen), f"The worker of {role}")
     _refuse_idle(role, settings)
     _serve(session, role, settings, grace, tasks or 0, health, log_json=log_json)
@@ -95,9 +95,9 @@ def _serve(
     from agentq.core import access
     from agentq.core.access import Action
     from agentq.settings import environment
-    from agentq.worker.attempt import Desk
+    from agentq.worker.attempt import WorkerContext
     from agentq.worker.environment import secrets_in
-    from agentq.worker.processes import Nanny
+    from agentq.worker.processes import Supervisor
     from agentq.worker.terminal_view import Lines, Table
     from agentq.worker.worker import Worker
     from agentq.worker.workspaces import Workspaces
@@ -113,14 +113,14 @@ def _serve(
     _allow_files(settings.slots)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     with ExitStack() as stack:
-        nanny = stack.enter_context(Nanny())
+        supervisor = stack.enter_context(Supervisor())
         surroundings = environment()
-        desk = Desk(
-            queue, nanny, Workspaces(root, surroundings), role, settings, agent, surroundings,
-            view.tell, secrets_in(surroundings),
+        shared = WorkerContext(
+            queue, supervisor, Workspaces(root, surroundings), role, settings, agent, surroundings,
+            view.show_step, secrets_in(surroundings),
         )  # fmt: skip
         slots = _warm_slots(queue, settings, warm=agent.warm)
-        made = Worker(desk, slots, grace=grace, health=health, limit=tasks, ended=view.ended)
+        made = Worker(shared, slots, grace=grace, health=health, limit=tasks, ended=view.ended)
         heed_signals(made.drain, made.hurry, made.ringer())
         if isinstance(view, Table):
             view.show(made)

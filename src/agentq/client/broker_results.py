@@ -19,7 +19,7 @@ from agentq.core.errors import Conflict, Invalid, NotFound, Refused, Unavailable
 from agentq.protocol.messages import OUTCOMES, read_json
 
 if TYPE_CHECKING:
-    from agentq.contracts.delivery import Mailbox, Received
+    from agentq.contracts.delivery import Mailbox, ReceivedMessage
     from agentq.core.errors import AgentqError
 
 #: How long one look takes at most; less until the broker has answered, so that a refusal is told.
@@ -32,7 +32,7 @@ _REMEMBERED_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TaskOutcome:
     """How a task ended, or that it is blocked."""
 
     task_id: str
@@ -50,16 +50,16 @@ def received(
     name: str,
     wait: float | None,
     limit: int | None,
-    tell: Callable[[str], None],
-) -> Generator[Outcome]:
+    warn: Callable[[str], None],
+) -> Generator[TaskOutcome]:
     """Outcomes from a queue. One that is not finished with when the caller stops comes again."""
     try:
-        yield from _Receiving(box, name, wait, limit, tell).outcomes()
+        yield from _Receiving(box, name, wait, limit, warn).outcomes()
     finally:
         box.close()
 
 
-def read_outcome(body: bytes) -> Outcome:
+def read_outcome(body: bytes) -> TaskOutcome:
     """The outcome in these bytes, or `Invalid`."""
     plain = read_json(body)
     texts = [plain.get(word) for word in ("task_id", "status", "summary")]
@@ -68,7 +68,7 @@ def read_outcome(body: bytes) -> Outcome:
     task_id, status, summary = (text if isinstance(text, str) else "" for text in texts)
     if not task_id:
         raise Invalid("An outcome needs task_id, and this one has none.", "Drop it.")
-    return Outcome(task_id, status, summary, plain)
+    return TaskOutcome(task_id, status, summary, plain)
 
 
 class _Receiving:
@@ -80,22 +80,22 @@ class _Receiving:
         name: str,
         wait: float | None,
         limit: int | None,
-        tell: Callable[[str], None],
+        warn: Callable[[str], None],
     ) -> None:
         self._box = box
         self._name = name
         self._wait = wait
         self._limit = limit
-        self._tell = tell
+        self._warn = warn
         self._given = 0
         #: What the caller was done with, the oldest first.
         self._done: dict[bytes, None] = {}
         #: Whether the last of these may come again.
         self._unsettled = False
         self._reached = False
-        self._told_of: type[AgentqError] | None = None
+        self._warned_of: type[AgentqError] | None = None
 
-    def outcomes(self) -> Generator[Outcome]:
+    def outcomes(self) -> Generator[TaskOutcome]:
         while self._given != self._limit or self._unsettled:
             message = self._next()
             if message is None:
@@ -118,7 +118,7 @@ class _Receiving:
             self._remember(key)
             self._settle(message)
 
-    def _settle(self, message: Received) -> None:
+    def _settle(self, message: ReceivedMessage) -> None:
         self._unsettled = not self._box.settle(message.tag)
 
     def _remember(self, key: bytes) -> None:
@@ -128,7 +128,7 @@ class _Receiving:
 
     # -- waiting -----------------------------------------------------------------------------------
 
-    def _next(self) -> Received | None:
+    def _next(self) -> ReceivedMessage | None:
         """The next message; None if none comes within the caller's patience."""
         began = time.monotonic()
         while True:
@@ -166,7 +166,7 @@ class _Receiving:
         if isinstance(problem, Refused):
             raise problem
         if self._given == self._limit:
-            self._tell(f"The last outcome could not be acknowledged, and comes again: {problem}")
+            self._warn(f"The last outcome could not be acknowledged, and comes again: {problem}")
             return
         raise Unavailable(
             f"The broker cannot be asked for results: {problem}", "They wait there; try again."
@@ -181,20 +181,20 @@ class _Receiving:
         a broker that starts may refuse for a moment.
         """
         for what in self._box.unread():
-            self._tell(f"{what} `agentq dlq` shows it.")
+            self._warn(f"{what} `agentq dlq` shows it.")
         problem = self._box.problem
         if problem is None:
-            if self._told_of not in (None, NotFound):
-                self._tell("The broker answers again.")
-            self._reached, self._told_of = True, None
+            if self._warned_of not in (None, NotFound):
+                self._warn("The broker answers again.")
+            self._reached, self._warned_of = True, None
             return
         if isinstance(problem, Conflict) or (isinstance(problem, Refused) and not self._reached):
             raise problem
-        if type(problem) is not self._told_of and self._is_told(problem):
-            self._told_of = type(problem)
-            self._tell(self._words(problem))
+        if type(problem) is not self._warned_of and self._is_warned(problem):
+            self._warned_of = type(problem)
+            self._warn(self._words(problem))
 
-    def _is_told(self, problem: AgentqError) -> bool:
+    def _is_warned(self, problem: AgentqError) -> bool:
         """Whoever does not wait long hears it as an error soon."""
         waits_long = self._wait is None or self._wait > _POLL_SECONDS
         return isinstance(problem, NotFound) or waits_long
@@ -208,7 +208,7 @@ class _Receiving:
         return f"Waiting for the broker: {problem}"
 
 
-def _key(message: Received) -> bytes:
+def _key(message: ReceivedMessage) -> bytes:
     """The same words under the same id are the same outcome."""
     text = message.id.encode(errors="replace") + b"\0" + message.body
     return hashlib.sha256(text).digest()

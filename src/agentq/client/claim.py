@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self
 from agentq.contracts.artifacts import Stored
 from agentq.contracts.service_values import AttemptLease
 from agentq.core.errors import NotFound, Stale
-from agentq.core.task import NOTHING, Amounts, Note, Task
+from agentq.core.task import NO_USAGE, Note, Task, Usage
 from agentq.core.triggers import FailureKind
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Claim:
         self.epoch = task.epoch
         self.lease_ms = lease_ms
         self._lost = False
-        self._lost_bell: threading.Event | None = None
+        self._lost_doorbell: threading.Event | None = None
         self._reported = False
         #: Called once, from the thread that renews leases, when the claim is lost.
         self.on_lost: Callable[[], None] | None = None
@@ -58,7 +58,7 @@ class Claim:
     @property
     def notes(self) -> tuple[Note, ...]:
         """What earlier attempts, reviewers and people left for this one."""
-        return self.task.memo.notes
+        return self.task.details.notes
 
     @property
     def lost(self) -> bool:
@@ -70,18 +70,18 @@ class Claim:
         if self._lost:
             return
         self._lost = True
-        if self._lost_bell is not None:
-            self._lost_bell.set()
+        if self._lost_doorbell is not None:
+            self._lost_doorbell.set()
         if self.on_lost is not None:
             self.on_lost()
 
     def wait_lost(self, timeout: float | None = None) -> bool:
         """Sleep until the claim is lost (cancelled, taken over); False after the timeout."""
-        if self._lost_bell is None:
-            self._lost_bell = threading.Event()
+        if self._lost_doorbell is None:
+            self._lost_doorbell = threading.Event()
         if self._lost:
             return True
-        return self._lost_bell.wait(timeout)
+        return self._lost_doorbell.wait(timeout)
 
     def _still_held(self) -> None:
         if self.lost:
@@ -119,10 +119,10 @@ class Claim:
         sources = [(name, as_source(content)) for name, content in files]
         return self._queue.service.put_artifacts(self._queue.who, self.id, self.epoch, sources)
 
-    def spend(self, **amounts: float) -> Task:
+    def spend(self, **usage: float) -> Task:
         """Record a cost: usd, tokens, turns, seconds. The task is blocked if that was too much."""
         self._still_held()
-        cost = Amounts(**amounts)  # type: ignore[arg-type]
+        cost = Usage(**usage)  # type: ignore[arg-type]
         return self._queue.service.spend(self._queue.who, self.id, self.epoch, cost)
 
     def comment(self, text: str) -> None:
@@ -142,7 +142,7 @@ class Claim:
         self,
         summary: str = "",
         result: Result = None,
-        cost: Amounts = NOTHING,
+        cost: Usage = NO_USAGE,
         *,
         verified: bool = False,
     ) -> Task:
@@ -158,7 +158,7 @@ class Claim:
         return task
 
     def fail(
-        self, reason: str, kind: FailureKind | str = FailureKind.TRANSIENT, cost: Amounts = NOTHING
+        self, reason: str, kind: FailureKind | str = FailureKind.TRANSIENT, cost: Usage = NO_USAGE
     ) -> Task:
         who = self._queue.who
         task = self._queue.service.fail(who, self.id, self.epoch, reason, FailureKind(kind), cost)

@@ -56,7 +56,7 @@ def read_log(queue: Reading, ref: str, epoch: int = 0) -> Iterator[LogPart]:
     """
     task = queue.task(ref)
     for each in [epoch] if epoch else range(task.epoch, 0, -1):
-        parts = _Reader(queue, task.id, each).parts()
+        parts = _LogReader(queue, task.id, each).parts()
         first = next(parts, None)
         if first is not None:
             return itertools.chain((first,), parts)
@@ -75,8 +75,8 @@ def follow_log(
     """
     task = queue.task(ref)
     deadline = None if timeout is None else time.monotonic() + timeout
-    reader = _Reader(queue, task.id, epoch or max(task.epoch, 1))
-    with closing(queue.installation.bell.listen((EVENTS_TOPIC,))) as waiter:
+    reader = _LogReader(queue, task.id, epoch or max(task.epoch, 1))
+    with closing(queue.installation.doorbell.listen((EVENTS_TOPIC,))) as waiter:
         while True:
             # The task first: what was said before it ended is then surely there to be read.
             task = queue.task(task.id)
@@ -85,7 +85,7 @@ def follow_log(
                 if epoch or (task.is_terminal and task.epoch <= reader.epoch):
                     return
                 if task.epoch > reader.epoch:
-                    reader = _Reader(queue, task.id, reader.epoch + 1)
+                    reader = _LogReader(queue, task.id, reader.epoch + 1)
                     continue
             elif task.is_terminal and not task.holder:
                 return  # it never came to this attempt
@@ -94,7 +94,7 @@ def follow_log(
                 left = min(left, deadline - time.monotonic())
                 if left <= 0:
                     return
-            queue.nap(waiter, left)
+            queue.wait_for_change(waiter, left)
 
 
 def _is_over(task: Task, epoch: int) -> bool:
@@ -103,7 +103,7 @@ def _is_over(task: Task, epoch: int) -> bool:
     return task.epoch > epoch or (task.epoch == epoch and not held)
 
 
-class _Reader:
+class _LogReader:
     """Reads the log of one attempt to where it is now, again and again."""
 
     def __init__(self, queue: Reading, task_id: str, epoch: int) -> None:

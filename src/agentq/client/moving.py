@@ -31,7 +31,7 @@ from agentq.wiring import open_copy, open_installation
 if TYPE_CHECKING:
     from agentq.client.moving_files import Files
     from agentq.contracts.copying import LedgerCopy
-    from agentq.wiring import Installation
+    from agentq.wiring import WiredInstallation
 
 #: How often attempts are released before somebody has to stop the workers.
 _ROUNDS = 5
@@ -58,14 +58,14 @@ class Moved:
 
 
 def move(
-    source: Installation,
+    source: WiredInstallation,
     settings: Settings,
     *,
     force_release: bool = False,
-    tell: Callable[[str], None] = lambda words: None,
+    report_progress: Callable[[str], None] = lambda words: None,
     step: Callable[[str], None] = lambda done: None,
 ) -> Moved:
-    """Move the installation `source` to where `settings` say; `tell` hears what is going on, and
+    """Move the installation `source` to where `settings` say; `report_progress` hears what is going on, and
     `step` which of the `STEPS` was done.
 
     Refused while attempts are under way, unless they are to be released: then they go back to the
@@ -81,22 +81,22 @@ def move(
         stack.callback(old.close)
         new = open_copy(settings)
         stack.callback(new.close)
-        return _Move(source, target, old, new, tell, step).run(force_release)
+        return _Move(source, target, old, new, report_progress, step).run(force_release)
 
 
 class _Move:
     def __init__(
         self,
-        source: Installation,
-        target: Installation,
+        source: WiredInstallation,
+        target: WiredInstallation,
         old: LedgerCopy,
         new: LedgerCopy,
-        tell: Callable[[str], None],
+        report_progress: Callable[[str], None],
         step: Callable[[str], None],
     ) -> None:
         self._source, self._target = source, target
         self._old, self._new = old, new
-        self._tell, self._step = tell, step
+        self._report_progress, self._step = report_progress, step
         token = f"{secrets.token_hex(16)} {place_words(target.settings)}"
         self._moving = Fence("moving", new.where, token)
         self._moved = self._moving._replace(state="moved")
@@ -250,7 +250,7 @@ class _Move:
 
     def _copy_files(self, files: Files | None, words: str) -> None:
         if files is not None:
-            self._tell(words)
+            self._report_progress(words)
             files.copy_all(self._source.service)
 
     # -- the old ledger --------------------------------------------------------------------------
@@ -303,7 +303,7 @@ class _Move:
     # -- the new ledger --------------------------------------------------------------------------
 
     def _fill(self) -> dict[str, Fingerprint]:
-        self._tell("copying tasks and events")
+        self._report_progress("copying tasks and events")
         earlier = self._earlier_copy()
         if self._old.fence() != self._moving:
             raise self._lost()
@@ -314,7 +314,7 @@ class _Move:
 
     def _prove(self, written: dict[str, Fingerprint]) -> None:
         """What arrived is what was sent; and it is a ledger whose every state the log proves."""
-        self._tell("proving the copy")
+        self._report_progress("proving the copy")
         arrived = self._new.fingerprints()
         if self._new.fence() != self._filling:
             raise self._taken()
@@ -384,9 +384,11 @@ class _Move:
         try:
             self._old.lift_fence(self._moving)
             if self._old.fence() == self._moved:
-                self._tell("the old ledger is closed already: run the same move again")
+                self._report_progress("the old ledger is closed already: run the same move again")
                 return
             for fence in (self._filling, self._filled):
                 self._new.clear(fence)
         except AgentqError as error:
-            self._tell(f"not put back: {error.cause} Run the move again, or `agentq move --undo`.")
+            self._report_progress(
+                f"not put back: {error.cause} Run the move again, or `agentq move --undo`."
+            )

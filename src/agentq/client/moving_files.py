@@ -72,7 +72,7 @@ class Files:
         for row in rows:
             if self._is_new(task.id, row.epoch, row.name):
                 self._copy_evidence(task.id, row)
-        report = task.memo.report
+        report = task.details.report
         if task.state is State.COMPLETE and report is not None and report.result:
             self._target.publish_result(task.id, report.epoch, report.result, report.result_sha256)
         self._copy_logs(task)

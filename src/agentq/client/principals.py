@@ -11,7 +11,7 @@ from agentq.settings import MEMORY, actor_from_environment, attempt_from_environ
 
 if TYPE_CHECKING:
     from agentq.core.access import Principal
-    from agentq.settings import Attempt, Settings
+    from agentq.settings import AttemptEnvironment, Settings
 
 
 def principal_of(settings: Settings) -> Principal:
@@ -36,7 +36,7 @@ def principal_of(settings: Settings) -> Principal:
     return access.attempt(attempt.task_id, attempt.epoch, attempt.role, grants)
 
 
-def _is_in(attempt: Attempt, settings: Settings) -> bool:
+def _is_in(attempt: AttemptEnvironment, settings: Settings) -> bool:
     if not attempt.url:
         return True
     if not settings.url.startswith("sqlite:") or not attempt.url.startswith("sqlite:"):

@@ -24,10 +24,10 @@ from agentq.core.limits import RoleLimits
 from agentq.core.task import Spec, Task
 from agentq.protocol.spec_validation import check_role
 from agentq.settings import default_holder, load_settings
-from agentq.wiring import Installation, open_installation
+from agentq.wiring import WiredInstallation, open_installation
 
 if TYPE_CHECKING:
-    from agentq.client.results import Outcome
+    from agentq.client.results import TaskOutcome
     from agentq.core.access import Principal
 
 
@@ -58,7 +58,7 @@ class Queue(Speaking):
         self,
         url: str | None = None,
         *,
-        installation: Installation | None = None,
+        installation: WiredInstallation | None = None,
         who: Principal | None = None,
     ) -> None:
         super().__init__(installation or open_installation(load_settings(url)), who)
@@ -178,7 +178,7 @@ class Queue(Speaking):
         self, attempt: Callable[[], list[Task]], role: str, provider: str, wait: float
     ) -> list[Task]:
         deadline = time.monotonic() + wait
-        waiter = self.installation.bell.listen((role_topic(role),))
+        waiter = self.installation.doorbell.listen((role_topic(role),))
         try:
             while True:
                 # Look after listening: a task that came in between has not rung for us.
@@ -186,7 +186,7 @@ class Queue(Speaking):
                 left = deadline - time.monotonic()
                 if taken or left <= 0:
                     return taken
-                self.nap(waiter, min(left, self._until_closed(provider)))
+                self.wait_for_change(waiter, min(left, self._until_closed(provider)))
         finally:
             waiter.close()
 
@@ -225,7 +225,7 @@ class Queue(Speaking):
         wait: float | None = None,
         after: int | None = None,
         limit: int | None = None,
-    ) -> Iterator[Outcome]:
+    ) -> Iterator[TaskOutcome]:
         """Outcomes of the tasks whose `reply_to` is `results.<coordinator>`, as they come. With a
         broker each is taken from its queue when the next is asked for; else the log is read."""
         from agentq.client.results import results

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     )
     from agentq.core.access import Action, Principal
     from agentq.core.limits import RoleLimits
-    from agentq.core.task import Amounts
-    from agentq.core.triggers import Entry
-    from agentq.wiring import Installation
+    from agentq.core.task import Usage
+    from agentq.core.triggers import LogEntry
+    from agentq.wiring import WiredInstallation
 
 #: The safety net under the doorbell: how long a waiter sleeps at most before it looks again.
 POLL_SECONDS = 5.0
@@ -71,7 +71,7 @@ class Reading:
     that a worker has started this process for, else a person.
     """
 
-    def __init__(self, installation: Installation, who: Principal | None = None) -> None:
+    def __init__(self, installation: WiredInstallation, who: Principal | None = None) -> None:
         self.installation = installation
         if who is not None:
             self.who = who
@@ -149,7 +149,7 @@ class Reading:
         """The providers that are out of quota now, and until when."""
         return self.queries.circuits(self.who)
 
-    def costs(self, by: str = "role") -> dict[str, Amounts]:
+    def costs(self, by: str = "role") -> dict[str, Usage]:
         """What was spent, summed up by `role`, `label` or `day`."""
         return self.queries.costs(self.who, by)
 
@@ -179,7 +179,7 @@ class Reading:
     def as_json(self, task: Task) -> dict[str, object]:
         """The one JSON shape of a task."""
         context = self.artifacts.context_ref(task.id) if task.spec.context_sha256 else ""
-        report = task.memo.report
+        report = task.details.report
         done = task.state is State.COMPLETE and report is not None and report.result
         result = self.artifacts.result_ref(task.id) if done else ""
         return task_to_dict(task, context_ref=context, result_ref=result)
@@ -203,7 +203,7 @@ class Reading:
     def result(self, ref: str) -> Result:
         """What a completed task gave: its result file, else its summary."""
         task, file = self.open_result(ref)
-        report = task.memo.report
+        report = task.details.report
         assert report is not None
         if file is None:
             return Result(task, "", "", report.summary.encode())
@@ -217,14 +217,14 @@ class Reading:
 
     # -- the log ---------------------------------------------------------------------------------
 
-    def history(self, ref: str) -> list[Entry]:
+    def history(self, ref: str) -> list[LogEntry]:
         return self.queries.history(self.who, ref)
 
-    def events(self, after: int = 0, limit: int = 500) -> list[Entry]:
+    def events(self, after: int = 0, limit: int = 500) -> list[LogEntry]:
         """Committed events after a position, in the order of commits."""
         return self.queries.events_after(self.who, after, limit)
 
-    def event_json(self, entry: Entry) -> dict[str, object]:
+    def event_json(self, entry: LogEntry) -> dict[str, object]:
         """The one JSON shape of an event; `data` is what its trigger carried."""
         event = entry.event
         return {
@@ -247,11 +247,11 @@ class Reading:
         """The position of the newest event; 0 in an empty log."""
         return self.queries.last_position(self.who)
 
-    def follow(self, after: int | None = None, timeout: float | None = None) -> Iterator[Entry]:
+    def follow(self, after: int | None = None, timeout: float | None = None) -> Iterator[LogEntry]:
         """Events as they are committed, from `after` on (default: from now). Ends by timeout."""
         position = self.last_position() if after is None else after
         deadline = None if timeout is None else time.monotonic() + timeout
-        waiter = self.installation.bell.listen((EVENTS_TOPIC,))
+        waiter = self.installation.doorbell.listen((EVENTS_TOPIC,))
         try:
             while True:
                 entries = self.events(position)
@@ -278,7 +278,7 @@ class Reading:
         """Sleep until the task is in one of these states (default: over)."""
         task_id = self.task(ref).id
         deadline = None if timeout is None else time.monotonic() + timeout
-        waiter = self.installation.bell.listen((EVENTS_TOPIC,))
+        waiter = self.installation.doorbell.listen((EVENTS_TOPIC,))
         try:
             while True:
                 task = self.task(task_id)
@@ -290,7 +290,7 @@ class Reading:
                         f"{task.id} is still {task.state} after {timeout:g} s.",
                         f"`agentq explain {task.id}` says what it waits for.",
                     )
-                self.nap(waiter, left)
+                self.wait_for_change(waiter, left)
         finally:
             waiter.close()
 
@@ -304,7 +304,7 @@ class Reading:
         """Apply due timers: ended leases, backoffs, expiry. Whoever waits does this at times."""
         return self.service.tick(self.who)
 
-    def nap(self, waiter: Waiter, left: float) -> None:
+    def wait_for_change(self, waiter: Waiter, left: float) -> None:
         """One sleep of a waiting loop: until a ring, the next timer, or the safety poll."""
         # Waiters that were rung together must not also poll together.
         pause = min(left, POLL_SECONDS * (0.8 + time.perf_counter_ns() % 200 / 1000))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from agentq.client.broker_results import Outcome, received
+from agentq.client.broker_results import TaskOutcome, received
 from agentq.core.errors import Invalid
 from agentq.core.states import TERMINAL, State
 from agentq.protocol.messages import result_envelope
@@ -21,9 +21,9 @@ from agentq.protocol.spec_validation import check_role
 if TYPE_CHECKING:
     from agentq.client.reading import Reading
     from agentq.core.task import Task
-    from agentq.core.triggers import Entry
+    from agentq.core.triggers import LogEntry
 
-__all__ = ["Outcome", "results", "results_queue"]
+__all__ = ["TaskOutcome", "results", "results_queue"]
 
 log = logging.getLogger("agentq.results")
 
@@ -37,13 +37,13 @@ def results(
     wait: float | None = None,
     after: int | None = None,
     limit: int | None = None,
-    tell: Callable[[str], None] = log.warning,
-) -> Iterator[Outcome]:
+    warn: Callable[[str], None] = log.warning,
+) -> Iterator[TaskOutcome]:
     """Outcomes of the tasks whose `reply_to` is `results.<coordinator>`, as they come.
 
     Ends after `limit` of them, or when nothing has come for `wait` seconds (None waits for ever).
     `after` is the position to go on after, for a log; a broker knows by itself what was taken.
-    `tell` hears why nothing comes, and of messages that cannot be read and stay in the queue.
+    `warn` hears why nothing comes, and of messages that cannot be read and stay in the queue.
     """
     name = results_queue(coordinator)
     if not queue.has_broker:
@@ -53,7 +53,7 @@ def results(
             "Results come from the broker here, which has no positions to go on after.",
             "Leave --after out: what was not taken is still there.",
         )
-    return received(queue.installation.mailbox(name), name, wait, limit, tell)
+    return received(queue.installation.mailbox(name), name, wait, limit, warn)
 
 
 def results_queue(coordinator: str) -> str:
@@ -69,7 +69,7 @@ def results_queue(coordinator: str) -> str:
 # -- without a broker ------------------------------------------------------------------------------
 
 
-def _logged(queue: Reading, name: str, position: int, wait: float | None) -> Iterator[Outcome]:
+def _logged(queue: Reading, name: str, position: int, wait: float | None) -> Iterator[TaskOutcome]:
     while True:
         found = None
         for entry in queue.follow(position, wait):
@@ -82,7 +82,7 @@ def _logged(queue: Reading, name: str, position: int, wait: float | None) -> Ite
         yield found
 
 
-def _outcome_of(queue: Reading, name: str, entry: Entry) -> Outcome | None:
+def _outcome_of(queue: Reading, name: str, entry: LogEntry) -> TaskOutcome | None:
     """What this event means to that coordinator: mostly nothing."""
     event = entry.event
     if event.state not in TERMINAL and event.state is not State.BLOCKED:
@@ -94,14 +94,14 @@ def _outcome_of(queue: Reading, name: str, entry: Entry) -> Outcome | None:
     if event.version > 1 and history[event.version - 2].event.state is event.state:
         return None  # a comment, say, on what was over already
     envelope = _envelope(queue, task, event.state)
-    return Outcome(
+    return TaskOutcome(
         task.id, str(envelope["status"]), str(envelope["summary"]), envelope, entry.position
     )
 
 
 def _envelope(queue: Reading, task: Task, state: State) -> dict[str, Any]:
     done = state is State.COMPLETE
-    report = task.memo.report
+    report = task.details.report
     epoch = report.epoch if report is not None else task.epoch
     rows = [row for row in queue.artifact_list(task.id) if row.epoch == epoch]
     return result_envelope(

@@ -22,7 +22,7 @@ from agentq.core.gates import missing_evidence
 from agentq.core.limits import SUMMARY_CHARS_MAX, shorten
 from agentq.core.states import State
 from agentq.core.steps import stale
-from agentq.core.task import NOTHING, Amounts, Task
+from agentq.core.task import NO_USAGE, Task, Usage
 from agentq.core.trigger_validation import check_trigger
 from agentq.core.triggers import FailureKind, Report, Resolution, Ruling
 from agentq.protocol.secret_detection import redact
@@ -106,7 +106,7 @@ class Speaking(Reading):
         *,
         epoch: int | None = None,
         sender: str = "",
-        cost: Amounts = NOTHING,
+        cost: Usage = NO_USAGE,
     ) -> Task:
         """Report an attempt complete by the task's id. See `_attempt` for when to say the epoch."""
         source = None if result is None else result_source(result)
@@ -210,7 +210,7 @@ class Speaking(Reading):
         extra_usd: float = 0.0,
     ) -> Task:
         """Answer a blocked task: try again (default), `done`, or `give_up`."""
-        extra = Amounts(usd=extra_usd)
+        extra = Usage(usd=extra_usd)
         return self.service.answer(self.who.called(by), ref, text, Resolution(resolution), extra)
 
     def cancel(self, ref: str, by: str, reason: str = "") -> Task:
@@ -241,6 +241,6 @@ class Speaking(Reading):
         """The provider serves again: whoever waits is woken. Whether its circuit was open."""
         return self.service.close_circuit(self.who.called(by or default_holder()), provider)
 
-    def raise_tree_budget(self, ref: str, by: str, extra: Amounts) -> Task:
+    def raise_tree_budget(self, ref: str, by: str, extra: Usage) -> Task:
         """Let a task and all that descend from it spend more together."""
         return self.service.raise_tree_budget(self.who.called(by), ref, extra)

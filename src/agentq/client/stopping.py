@@ -14,7 +14,7 @@ def wait_gone(reading: Reading, ref: str, timeout: float | None = None) -> Task:
     """Sleep until nobody holds the task: its holder said that it stopped, or its lease ended."""
     task_id = reading.task(ref).id
     deadline = None if timeout is None else time.monotonic() + timeout
-    waiter = reading.installation.bell.listen((EVENTS_TOPIC,))
+    waiter = reading.installation.doorbell.listen((EVENTS_TOPIC,))
     try:
         while True:
             task = reading.task(task_id)
@@ -27,6 +27,6 @@ def wait_gone(reading: Reading, ref: str, timeout: float | None = None) -> Task:
                     f" gone after {timeout:g} s.",
                     "It is told with every heartbeat; at the end of its lease it counts as gone.",
                 )
-            reading.nap(waiter, left)
+            reading.wait_for_change(waiter, left)
     finally:
         waiter.close()

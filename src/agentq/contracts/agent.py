@@ -16,10 +16,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
-from agentq.core.task import NOTHING, Amounts, Task
+from agentq.core.task import NO_USAGE, Task, Usage
 
 
-class Outcome(StrEnum):
+class AttemptOutcome(StrEnum):
     """How an attempt ended; each has its own answer in the worker (`worker/outcomes.py`)."""
 
     COMPLETED = "completed"
@@ -91,7 +91,7 @@ class Exit:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class AgentMessage:
     """Something for people who watch; also a sign of life."""
 
     text: str
@@ -103,11 +103,11 @@ class Said:
 class Spent:
     """What was spent since the last `Spent`: cumulative counters are turned into differences."""
 
-    cost: Amounts
+    cost: Usage
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class AgentSession:
     """The tool's own id of this conversation."""
 
     id: str
@@ -140,14 +140,14 @@ class Done:
     """The tool says it is done: it has a bounded time to exit (a warm one: to take the next)."""
 
 
-Heard = Said | Spent | Session | Limited | Denied | Send | Done
+AgentEvent = AgentMessage | Spent | AgentSession | Limited | Denied | Send | Done
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AttemptResult:
     """What an attempt came to, by the tool's own account and its exit."""
 
-    outcome: Outcome
+    outcome: AttemptOutcome
     #: One or two sentences for people: what was done, or what went wrong.
     summary: str
     #: The answer as text; "" if there is none, or it is in the result file.
@@ -158,13 +158,13 @@ class Verdict:
     session_unknown: bool = False
     denials: tuple[str, ...] = ()
     #: All that was spent, for tools that say so only at the end; `Spent` was not heard then.
-    cost: Amounts = NOTHING
+    cost: Usage = NO_USAGE
 
 
 class Listener(Protocol):
     """Listens to one attempt."""
 
-    def line(self, line: bytes, *, is_error: bool = False) -> Iterable[Heard]:
+    def line(self, line: bytes, *, is_error: bool = False) -> Iterable[AgentEvent]:
         """One line of output (`is_error`: of standard error), without its end. Never raises.
 
         A line longer than the worker's limit comes cut off.
@@ -175,7 +175,7 @@ class Listener(Protocol):
         """What to write to standard input to ask the tool to stop; None: it knows signals only."""
         ...
 
-    def verdict(self, exit: Exit) -> Verdict:
+    def verdict(self, exit: Exit) -> AttemptResult:
         """Called once, after the process is gone (a warm one: after `Done`). Never raises."""
         ...
 

@@ -121,20 +121,20 @@ class Inbox(Protocol):
     #: waits: a ring says that something came, not how much.
     names_tasks: bool
 
-    def take(self, count: int, timeout: float, also: int = -1) -> list[Hint]:
+    def take(self, count: int, timeout: float, wake_fd: int = -1) -> list[Hint]:
         """Wait for at least one hint, then take up to `count`; 0 takes none and only waits.
 
-        Nothing after `timeout` seconds, when the file `also` can be read, or when somebody rang
-        about a holder (`stirred` is True then). While nothing is asked for nothing is prefetched
+        Nothing after `timeout` seconds, when the file `wake_fd` can be read, or when somebody rang
+        about a holder (`control_received` is True then). While nothing is asked for nothing is prefetched
         beyond `count`: what one worker has no slot for is there for others.
         """
 
     @property
-    def stirred(self) -> bool:
+    def control_received(self) -> bool:
         """Whether somebody wants this holder to look at what it holds; False again once read."""
 
     @property
-    def trouble(self) -> str:
+    def error(self) -> str:
         """Why no hints come; "" while they do."""
 
     def settle(self, hints: Sequence[Hint]) -> None:
@@ -172,7 +172,7 @@ class DeadMessage:
     stuck: str = ""
 
 
-class Received(Protocol):
+class ReceivedMessage(Protocol):
     """A message as the broker handed it over; `tag` is the receipt."""
 
     @property
@@ -200,7 +200,7 @@ class Mailbox(Protocol):
     def unread(self) -> list[str]:
         """What was put aside since this was last asked, and why."""
 
-    def take(self, timeout: float) -> Received | None:
+    def take(self, timeout: float) -> ReceivedMessage | None:
         """The next as soon as there is one; None after `timeout` seconds at most."""
 
     def away(self) -> AbstractContextManager[None]:
@@ -209,7 +209,7 @@ class Mailbox(Protocol):
     def settle(self, tag: int) -> bool:
         """This has been seen to. False if the broker may not have heard it: it comes again then."""
 
-    def put_aside(self, message: Received, reason: str) -> None:
+    def put_aside(self, message: ReceivedMessage, reason: str) -> None:
         """Nobody can read this: to the dead letters with it. It stays where that cannot be, and
         `problem` says why."""
 
@@ -221,16 +221,16 @@ class Consumer(Protocol):
     """Messages of one queue. Used by one thread."""
 
     @property
-    def trouble(self) -> str:
+    def error(self) -> str:
         """Why there is no broker; "" if there is one."""
 
     @property
-    def too_long(self) -> Sequence[tuple[Received, int]]:
+    def too_long(self) -> Sequence[tuple[ReceivedMessage, int]]:
         """What the last `take` met that is too long to be read, without its body, and how long."""
 
-    def take(self, count: int, timeout: float, also: int = -1) -> Sequence[Received]:
+    def take(self, count: int, timeout: float, wake_fd: int = -1) -> Sequence[ReceivedMessage]:
         """Up to `count` as soon as there are any; none after `timeout` seconds, or when the file
-        `also` can be read."""
+        `wake_fd` can be read."""
 
     def ack(self, tags: Iterable[int]) -> None:
         """These have been seen to."""

@@ -9,8 +9,8 @@ from typing import Protocol
 class Waiter(Protocol):
     """One waiting process's ear. Opened before looking, so that no ring falls between."""
 
-    def wait(self, timeout: float, also: int = -1) -> bool:
-        """Sleep until a ring, the timeout (seconds), or until the file `also` can be read.
+    def wait(self, timeout: float, wake_fd: int = -1) -> bool:
+        """Sleep until a ring, the timeout (seconds), or until the file `wake_fd` can be read.
 
         True if somebody rang.
         """

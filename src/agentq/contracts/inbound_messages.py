@@ -23,8 +23,8 @@ from agentq.core.triggers import AddArtifact
 from agentq.protocol.messages import (
     ENDINGS,
     File,
-    Said,
     Status,
+    WorkerMessage,
     answer_envelope,
     encode,
     read_message,
@@ -55,7 +55,7 @@ class Incoming:
     routing_key: str
 
 
-class Outcome(StrEnum):
+class IntakeStatus(StrEnum):
     """What became of a message. Those that were accepted, refused or known already are done with
     and may be acknowledged. One that waits brings files that are not stored yet, or comes after
     such a one: nothing was decided, and it must be given to the ledger again."""
@@ -68,11 +68,11 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class IntakeResult:
     """The outcome; why, if it was not accepted; and the envelope to send to its `reply_to`, if it
     has one that is answered. Of one that waits for its files: what keeps its attempt alive."""
 
-    outcome: Outcome
+    outcome: IntakeStatus
     reason: str = ""
     answer: bytes = b""
     lease: AttemptLease | None = None
@@ -80,22 +80,22 @@ class Verdict:
 
 #: Who speaks about which task, and for which role. What one says is heard in its order. The role is
 #: the one thing of these that the broker has checked: others may claim to be anybody.
-Attempt: TypeAlias = tuple[str, str, str]
+AttemptKey: TypeAlias = tuple[str, str, str]
 
 
 @dataclass(slots=True)
-class Letter:
+class InboundMessage:
     """A message that could be read, with the files it brought."""
 
     incoming: Incoming
-    said: Said
+    message: WorkerMessage
     digest: str
     #: Under which attempt its files are stored; 0 before.
     epoch: int = 0
     #: Stored under this epoch, and not recorded yet.
     files: tuple[AddArtifact, ...] = ()
     #: Why its files could not be taken.
-    trouble: Refusal | None = None
+    refusal: Refusal | None = None
     #: Names of files that were stored for this message, be it in vain.
     stored: tuple[str, ...] = ()
     #: Whether its files were taken, or found to be trouble.
@@ -103,33 +103,35 @@ class Letter:
 
     @property
     def brings(self) -> bool:
-        return bool(self.said.result or self.said.artifacts) and self.said.status in ENDINGS
+        return (
+            bool(self.message.result or self.message.artifacts) and self.message.status in ENDINGS
+        )
 
     @property
     def name(self) -> str:
         """Under which it is remembered: ids of different senders are different ids. Neither can
         hold a space."""
-        return f"message:{self.said.sender} {self.said.id}"
+        return f"message:{self.message.sender} {self.message.id}"
 
     @property
-    def attempt(self) -> Attempt:
-        return self.said.task_id, self.said.sender, self.incoming.routing_key
+    def attempt(self) -> AttemptKey:
+        return self.message.task_id, self.message.sender, self.incoming.routing_key
 
     @property
     def keeps_order(self) -> bool:
         """Whether it must not overtake what its sender said before. A sign of life may."""
-        return self.said.status is not Status.HEARTBEAT
+        return self.message.status is not Status.HEARTBEAT
 
     @property
     def may_overtake(self) -> bool:
         """Whether it is heard out of order where it cannot wait: who goes on working and is refused
         would have to stop."""
-        return self.said.status in (Status.HEARTBEAT, Status.PROGRESS)
+        return self.message.status in (Status.HEARTBEAT, Status.PROGRESS)
 
     @property
     def all_files(self) -> tuple[File, ...]:
-        result = (File(RESULT_NAME, self.said.result),) if self.said.result else ()
-        return (*self.said.artifacts, *result)
+        result = (File(RESULT_NAME, self.message.result),) if self.message.result else ()
+        return (*self.message.artifacts, *result)
 
     @property
     def digests(self) -> dict[str, str]:
@@ -146,27 +148,31 @@ class Letter:
     @property
     def result(self) -> tuple[str, str]:
         """Name and digest of the file that is the result; empty if there is none."""
-        wanted = RESULT_NAME if self.said.result else self.said.result_ref
+        wanted = RESULT_NAME if self.message.result else self.message.result_ref
         return (wanted, self.digests[wanted]) if wanted else ("", "")
 
 
-def opened(incoming: Incoming) -> Letter | Verdict:
+def opened(incoming: Incoming) -> InboundMessage | IntakeResult:
     """What a message says, or the verdict on one that nobody can read."""
     try:
-        said = read_message(incoming.body, incoming.id)
+        message = read_message(incoming.body, incoming.id)
     except Invalid as error:
         # Its sender could do better, and waits: the others would not know what to do with it.
         answered = error.code == "too_large"
-        return unread(incoming, error) if answered else Verdict(Outcome.UNREADABLE, str(error))
+        return (
+            unread(incoming, error)
+            if answered
+            else IntakeResult(IntakeStatus.UNREADABLE, str(error))
+        )
     except RecursionError:
-        return Verdict(Outcome.UNREADABLE, "It nests too deeply to be read.")
-    return Letter(incoming, said, hashlib.sha256(incoming.body).hexdigest())
+        return IntakeResult(IntakeStatus.UNREADABLE, "It nests too deeply to be read.")
+    return InboundMessage(incoming, message, hashlib.sha256(incoming.body).hexdigest())
 
 
-def unread(incoming: Incoming, refusal: Invalid) -> Verdict:
+def unread(incoming: Incoming, refusal: Invalid) -> IntakeResult:
     """The verdict on a message that is not read, for a reason that its sender should hear."""
     answer = unread_envelope(incoming.body, incoming.id, refusal)
-    return Verdict(Outcome.UNREADABLE, str(refusal), _addressed(incoming, answer))
+    return IntakeResult(IntakeStatus.UNREADABLE, str(refusal), _addressed(incoming, answer))
 
 
 # -- verdicts --------------------------------------------------------------------------------------
@@ -176,37 +182,37 @@ def is_under_way(task: Task, sender: str, epoch: int) -> bool:
     return task.state is State.IN_PROGRESS and (task.holder, task.epoch) == (sender, epoch)
 
 
-def needs_discarding(letter: Letter, verdict: Verdict) -> bool:
+def needs_discarding(inbound: InboundMessage, verdict: IntakeResult) -> bool:
     """Whether files were stored for it in vain; others may have recorded the same, meanwhile."""
-    return bool(letter.stored) and verdict.outcome is not Outcome.ACCEPTED
+    return bool(inbound.stored) and verdict.outcome is not IntakeStatus.ACCEPTED
 
 
-def accepted(letter: Letter, epoch: int, task: Task) -> Verdict:
-    said = letter.said
-    renews = said.status in (Status.STARTED, Status.HEARTBEAT, Status.PROGRESS)
+def accepted(inbound: InboundMessage, epoch: int, task: Task) -> IntakeResult:
+    message = inbound.message
+    renews = message.status in (Status.STARTED, Status.HEARTBEAT, Status.PROGRESS)
     answer = answer_envelope(
-        said,
+        message,
         epoch,
-        lease_seconds=(said.lease_seconds or task.spec.lease_seconds) if renews else 0,
-        task=task if said.status is Status.STARTED else None,
+        lease_seconds=(message.lease_seconds or task.spec.lease_seconds) if renews else 0,
+        task=task if message.status is Status.STARTED else None,
     )
-    return Verdict(Outcome.ACCEPTED, "", _addressed(letter.incoming, answer))
+    return IntakeResult(IntakeStatus.ACCEPTED, "", _addressed(inbound.incoming, answer))
 
 
-def refused(letter: Letter, refusal: AgentqError) -> Verdict:
+def refused(inbound: InboundMessage, refusal: AgentqError) -> IntakeResult:
     # With the epoch that it said: nobody learns the fence of others from a refusal.
-    answer = answer_envelope(letter.said, letter.said.epoch, refusal=refusal)
-    return Verdict(Outcome.REFUSED, str(refusal), _addressed(letter.incoming, answer))
+    answer = answer_envelope(inbound.message, inbound.message.epoch, refusal=refusal)
+    return IntakeResult(IntakeStatus.REFUSED, str(refusal), _addressed(inbound.incoming, answer))
 
 
-def crowded(letter: Letter) -> Verdict:
+def crowded(inbound: InboundMessage) -> IntakeResult:
     """The verdict on one that would have to wait where there is no room to."""
     refusal = Unavailable(
         "Files cannot be stored at the moment, and too many messages wait for that already."
         " Nothing was recorded.",
         "Keep the task by heartbeats, and send the same message again in a minute.",
     )
-    return refused(letter, refusal)
+    return refused(inbound, refusal)
 
 
 def _addressed(incoming: Incoming, answer: dict[str, object]) -> bytes:
@@ -218,9 +224,9 @@ def _addressed(incoming: Incoming, answer: dict[str, object]) -> bytes:
     return encode(answer)
 
 
-def wrong_role(task: Task, letter: Letter) -> Refused:
+def wrong_role(task: Task, inbound: InboundMessage) -> Refused:
     return Refused(
-        f"{task.id} is for {task.to}, and this message came by {letter.incoming.routing_key!r}."
+        f"{task.id} is for {task.to}, and this message came by {inbound.incoming.routing_key!r}."
         " Nothing was recorded.",
         "Publish with the task's role (its `to`) as the routing key.",
     )

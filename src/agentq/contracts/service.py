@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
-from agentq.core.task import NOTHING, Amounts
+from agentq.core.task import NO_USAGE, Usage
 from agentq.core.triggers import FailureKind, Resolution, Ruling
 
 if TYPE_CHECKING:
     from agentq.contracts.artifacts import Source, Stored
-    from agentq.contracts.inbound_messages import Letter, Verdict
+    from agentq.contracts.inbound_messages import InboundMessage, IntakeResult
     from agentq.contracts.service_values import (
         ArtifactInfo,
         AttemptLease,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from agentq.core.errors import AgentqError
     from agentq.core.limits import RoleLimits
     from agentq.core.task import Spec, Task
-    from agentq.core.triggers import Entry
+    from agentq.core.triggers import LogEntry
 
 
 class Queries(Protocol):
@@ -65,7 +65,7 @@ class Queries(Protocol):
 
     def explain(self, who: Principal, ref: str) -> Explanation: ...
     def stats(self, who: Principal) -> Stats: ...
-    def costs(self, who: Principal, by: str) -> dict[str, Amounts]:
+    def costs(self, who: Principal, by: str) -> dict[str, Usage]:
         """Return what was spent, summed up by `role`, `label` or `day`."""
 
     def limits(self, who: Principal) -> dict[str, RoleLimits]:
@@ -74,14 +74,14 @@ class Queries(Protocol):
     def circuits(self, who: Principal) -> list[Circuit]:
         """Return the circuits that are open now, by provider."""
 
-    def history(self, who: Principal, ref: str) -> list[Entry]:
+    def history(self, who: Principal, ref: str) -> list[LogEntry]:
         """Return everything that happened to one task, in order."""
 
-    def events_after(self, who: Principal, position: int, limit: int = 500) -> list[Entry]:
+    def events_after(self, who: Principal, position: int, limit: int = 500) -> list[LogEntry]:
         """Return what was committed after that position, in the order of commits, without gaps."""
 
     def last_position(self, who: Principal) -> int: ...
-    def event_data(self, entry: Entry) -> dict[str, object]:
+    def event_data(self, entry: LogEntry) -> dict[str, object]:
         """Return what the trigger of an event carried, as plain data."""
 
     def replay(self, who: Principal, ref: str) -> Replayed:
@@ -186,7 +186,7 @@ class Custody(Protocol):
     def progress(
         self, who: Principal, task_id: str, epoch: int, percent: int, note: str = ""
     ) -> Task: ...
-    def spend(self, who: Principal, task_id: str, epoch: int, cost: Amounts) -> Task: ...
+    def spend(self, who: Principal, task_id: str, epoch: int, cost: Usage) -> Task: ...
     def put_artifacts(
         self, who: Principal, task_id: str, epoch: int, files: Sequence[tuple[str, Source]]
     ) -> list[Stored]:
@@ -199,7 +199,7 @@ class Custody(Protocol):
         epoch: int,
         summary: str = "",
         result: Source | Stored | None = None,
-        cost: Amounts = NOTHING,
+        cost: Usage = NO_USAGE,
         *,
         verified: bool = False,
     ) -> Task:
@@ -216,7 +216,7 @@ class Custody(Protocol):
         epoch: int,
         reason: str,
         kind: FailureKind = FailureKind.TRANSIENT,
-        cost: Amounts = NOTHING,
+        cost: Usage = NO_USAGE,
     ) -> Task: ...
     def block(self, who: Principal, task_id: str, epoch: int, reason: str) -> Task: ...
     def release(
@@ -244,7 +244,7 @@ class Decisions(Protocol):
         ref: str,
         text: str = "",
         resolution: Resolution = Resolution.RETRY,
-        extra_budget: Amounts = NOTHING,
+        extra_budget: Usage = NO_USAGE,
     ) -> Task: ...
     def cancel(self, who: Principal, ref: str, reason: str = "") -> Task: ...
     def requeue(self, who: Principal, ref: str, reason: str = "") -> Task: ...
@@ -264,7 +264,7 @@ class Administration(Protocol):
     def close_circuit(self, who: Principal, provider: str) -> bool:
         """Let claims for this provider begin again at once; whether its circuit was open."""
 
-    def raise_tree_budget(self, who: Principal, ref: str, extra: Amounts) -> Task:
+    def raise_tree_budget(self, who: Principal, ref: str, extra: Usage) -> Task:
         """Let a task and all that descend from it spend more together."""
 
     def prune(self, who: Principal, before_ms: int) -> int:
@@ -341,14 +341,16 @@ class Operations(Protocol):
     def resource_holders(self, who: Principal, resources: Sequence[str]) -> dict[str, str]:
         """Return which of these exclusive resources are held, and by which task."""
 
-    def judge_messages(self, who: Principal, letters: Sequence[Letter]) -> list[Verdict]:
+    def judge_messages(
+        self, who: Principal, inbound_messages: Sequence[InboundMessage]
+    ) -> list[IntakeResult]:
         """Take in what programs that speak only messages say, in their order; each verdict is
         committed. One that brings files waits until they are stored."""
 
-    def store_message_files(self, who: Principal, letter: Letter, epoch: int) -> None:
+    def store_message_files(self, who: Principal, inbound: InboundMessage, epoch: int) -> None:
         """Store what came with a message of an attempt that holds its task."""
 
-    def discard_message_files(self, who: Principal, letter: Letter) -> None:
+    def discard_message_files(self, who: Principal, inbound: InboundMessage) -> None:
         """Remove what was stored for a message that was refused."""
 
 

@@ -11,8 +11,8 @@ from agentq.core.states import State
 
 if TYPE_CHECKING:
     from agentq.core.limits import RoleLimits
-    from agentq.core.task import Amounts, Task
-    from agentq.core.triggers import Entry
+    from agentq.core.task import Task, Usage
+    from agentq.core.triggers import LogEntry
 
 # -- looking ---------------------------------------------------------------------------------------
 
@@ -88,7 +88,7 @@ class Replayed(NamedTuple):
     """Each event with the task it left, and what does not add up (nothing: it is proved)."""
 
     task: Task
-    steps: tuple[tuple[Entry, Task], ...]
+    steps: tuple[tuple[LogEntry, Task], ...]
     problems: tuple[Problem, ...]
 
 
@@ -154,7 +154,7 @@ class Capacity(NamedTuple):
     """How many more tasks of a role may start now (-1: any number), and what it spent today."""
 
     free: int
-    today: Amounts
+    today: Usage
 
 
 class OutboundEffect(NamedTuple):

@@ -12,7 +12,7 @@ from agentq.core.gates import missing_evidence
 from agentq.core.limits import CRASHES_MAX, REMINDER_MS, WARN_SHARE, overspent
 from agentq.core.retry import backoff_ms
 from agentq.core.schedule import expiry
-from agentq.core.spec_types import check_amounts
+from agentq.core.spec_types import check_usage
 from agentq.core.states import State
 from agentq.core.steps import (
     Step,
@@ -24,41 +24,41 @@ from agentq.core.steps import (
     unknown_outcome,
     waits,
 )
-from agentq.core.task import EMPTY_MEMO, NOTHING, Memo, Reported, Task
+from agentq.core.task import NO_DETAILS, NO_USAGE, Reported, Task, TaskDetails
 
 
-def claim(task: Task, trigger: t.Claim, now: int) -> Step:
-    expires_at = expiry(task.spec, task.memo, task.submitted_at, task.epoch)
+def claim(task: Task, trigger: t.ClaimTask, now: int) -> Step:
+    expires_at = expiry(task.spec, task.details, task.submitted_at, task.epoch)
     if expires_at and now >= expires_at:
         raise Refused(
             f"{task.id} has expired before it started.",
             "`agentq requeue` opens it again once it is among the dead letters.",
             code="expired",
         )
-    if task.spec.irreversible and task.memo.approved_digest != spec_digest(task.spec):
+    if task.spec.irreversible and task.details.approved_digest != spec_digest(task.spec):
         raise Refused(
             f"{task.id} is irreversible, and what was approved is not what it says now.",
             "Have it approved again by somebody other than its submitter.",
             code="not_approved",
         )
-    memo = task.memo
-    if memo is not EMPTY_MEMO:
-        memo = replace(
-            memo, progress_percent=-1, progress_note="", reason="", reason_kind="",
+    details = task.details
+    if details is not NO_DETAILS:
+        details = replace(
+            details, progress_percent=-1, progress_note="", reason="", reason_kind="",
             gated=trigger.gated,
         )  # fmt: skip
     elif trigger.gated:
-        memo = Memo(gated=True)
+        details = TaskDetails(gated=True)
     return Step(
-        State.IN_PROGRESS, "claimed", (), memo, now + trigger.lease_ms, trigger.holder,
+        State.IN_PROGRESS, "claimed", (), details, now + trigger.lease_ms, trigger.holder,
         task.epoch + 1,
     )  # fmt: skip
 
 
 def progress(task: Task, trigger: t.Progress, now: int) -> Step:
     holder_only(task, trigger.epoch)
-    memo = replace(task.memo, progress_percent=trigger.percent, progress_note=trigger.note)
-    return Step(task.state, "progress", (), memo, keeps_custody=True)
+    details = replace(task.details, progress_percent=trigger.percent, progress_note=trigger.note)
+    return Step(task.state, "progress", (), details, keeps_custody=True)
 
 
 def add_artifact(task: Task, trigger: t.AddArtifact, now: int) -> Step:
@@ -67,41 +67,41 @@ def add_artifact(task: Task, trigger: t.AddArtifact, now: int) -> Step:
 
 
 def _charge(
-    task: Task, memo: Memo, trigger: t.Spend | t.Report | t.Fail
-) -> tuple[Memo, str, tuple[Effect, ...]]:
+    task: Task, details: TaskDetails, trigger: t.Spend | t.Report | t.Fail
+) -> tuple[TaskDetails, str, tuple[Effect, ...]]:
     """Add a cost; say which budget that uses up, and warn once when one runs low."""
     cost = trigger.cost
-    if cost is NOTHING or cost == NOTHING:
-        return memo, "", ()
-    check_amounts("cost", cost)
-    spent, budget = memo.spent.plus(cost), task.spec.budget
-    memo = replace(memo, spent=spent)
-    gone = overspent(budget, memo.extra_budget, spent) or trigger.used_up
+    if cost is NO_USAGE or cost == NO_USAGE:
+        return details, "", ()
+    check_usage("cost", cost)
+    spent, budget = details.spent.plus(cost), task.spec.budget
+    details = replace(details, spent=spent)
+    gone = overspent(budget, details.extra_budget, spent) or trigger.used_up
     if gone:
-        return memo, gone, ()
+        return details, gone, ()
     effects: tuple[Effect, ...] = ()
     if trigger.running_low:
         effects = (Notify("budget_low", trigger.running_low),)
-    low = overspent(budget, memo.extra_budget, spent, WARN_SHARE)
-    if low and not memo.budget_warned:
-        memo = replace(memo, budget_warned=True)
+    low = overspent(budget, details.extra_budget, spent, WARN_SHARE)
+    if low and not details.budget_warned:
+        details = replace(details, budget_warned=True)
         effects = (Notify("budget_low", low), *effects)
-    return memo, "", effects
+    return details, "", effects
 
 
 def spend(task: Task, trigger: t.Spend, now: int) -> Step:
     holder_only(task, trigger.epoch)
-    memo, gone, effects = _charge(task, task.memo, trigger)
+    details, gone, effects = _charge(task, task.details, trigger)
     if gone:
-        step = blocked(task, memo, now, f"The budget is used up: {gone}.", "budget")
+        step = blocked(task, details, now, f"The budget is used up: {gone}.", "budget")
         step.effects = (StopHolder(task.holder, task.epoch), *step.effects)
         return step
-    return Step(task.state, "spent", effects, memo, keeps_custody=True)
+    return Step(task.state, "spent", effects, details, keeps_custody=True)
 
 
 def report(task: Task, trigger: t.Report, now: int) -> Step:
     holder_only(task, trigger.epoch)
-    if task.memo.gated and not trigger.verified:
+    if task.details.gated and not trigger.verified:
         raise Refused(
             f"{task.id} does not count as complete before the check of its role has passed. The"
             " report was not accepted, the attempt goes on.",
@@ -117,7 +117,7 @@ def report(task: Task, trigger: t.Report, now: int) -> Step:
             "Add them with `agentq artifacts put` (or claim.put) and report again.",
             code="evidence_missing",
         )
-    memo, _, effects = _charge(task, task.memo, trigger)
+    details, _, effects = _charge(task, task.details, trigger)
     if trigger.used_up:
         # What is done is done; but the others of its tree will not start, and nobody is blocked who
         # would say so.
@@ -125,15 +125,15 @@ def report(task: Task, trigger: t.Report, now: int) -> Step:
     reported = Reported(
         trigger.epoch, task.holder, trigger.summary, trigger.result, trigger.result_sha256
     )
-    if memo is EMPTY_MEMO:
-        memo = Memo(report=reported)  # by far the most common: nothing else to carry over
+    if details is NO_DETAILS:
+        details = TaskDetails(report=reported)  # by far the most common: nothing else to carry over
     else:
-        memo = replace(memo, report=reported)
+        details = replace(details, report=reported)
     if task.spec.review:
-        memo = replace(memo, remind_at=now + REMINDER_MS)
+        details = replace(details, remind_at=now + REMINDER_MS)
         wanted = Notify("review_wanted", trigger.summary)
-        return Step(State.REVIEW, "reported", (*effects, wanted), memo)
-    step = completed(task, memo, "completed")
+        return Step(State.REVIEW, "reported", (*effects, wanted), details)
+    step = completed(task, details, "completed")
     step.effects += effects
     return step
 
@@ -141,64 +141,64 @@ def report(task: Task, trigger: t.Report, now: int) -> Step:
 def fail(task: Task, trigger: t.Fail, now: int) -> Step:
     holder_only(task, trigger.epoch)
     kind, reason = trigger.kind, trigger.reason
-    memo, gone, effects = _charge(task, task.memo, trigger)
+    details, gone, effects = _charge(task, task.details, trigger)
     crashed = kind is t.FailureKind.CRASHED
-    memo = annotated(
-        memo, now, task.holder, "failure", reason,
+    details = annotated(
+        details, now, task.holder, "failure", reason,
         # To run out of money is no failure of the agent: somebody decides, and it goes on.
-        failures=memo.failures + (not crashed and kind is not t.FailureKind.BUDGET),
-        crashes=memo.crashes + crashed,
+        failures=details.failures + (not crashed and kind is not t.FailureKind.BUDGET),
+        crashes=details.crashes + crashed,
         reason=reason, reason_kind=str(kind), progress_percent=-1, progress_note="",
     )  # fmt: skip
     if task.spec.irreversible:
-        return unknown_outcome(task, memo, now, f"The attempt failed: {reason.rstrip('.')}.")
+        return unknown_outcome(task, details, now, f"The attempt failed: {reason.rstrip('.')}.")
     if kind in (t.FailureKind.REFUSED, t.FailureKind.INVALID):
-        return over(task.spec, State.FAILED, "failed", memo, reason)
+        return over(task.spec, State.FAILED, "failed", details, reason)
     if gone or kind is t.FailureKind.BUDGET:
-        return blocked(task, memo, now, f"The budget is used up: {gone or reason}", "budget")
-    if memo.crashes >= CRASHES_MAX:
-        return over(task.spec, State.FAILED, "quarantined", memo, reason)
-    if memo.failures >= task.spec.max_attempts:
-        return over(task.spec, State.FAILED, "failed", memo, reason)
-    wait_ms = max(backoff_ms(memo.failures + memo.crashes, trigger.jitter), 1)
-    memo = replace(memo, not_before=now + wait_ms)
-    return Step(State.PENDING, "retrying", effects, memo)
+        return blocked(task, details, now, f"The budget is used up: {gone or reason}", "budget")
+    if details.crashes >= CRASHES_MAX:
+        return over(task.spec, State.FAILED, "quarantined", details, reason)
+    if details.failures >= task.spec.max_attempts:
+        return over(task.spec, State.FAILED, "failed", details, reason)
+    wait_ms = max(backoff_ms(details.failures + details.crashes, trigger.jitter), 1)
+    details = replace(details, not_before=now + wait_ms)
+    return Step(State.PENDING, "retrying", effects, details)
 
 
 def block(task: Task, trigger: t.Block, now: int) -> Step:
     holder_only(task, trigger.epoch)
-    return blocked(task, task.memo, now, trigger.reason, "asked")
+    return blocked(task, task.details, now, trigger.reason, "asked")
 
 
 def release(task: Task, trigger: t.Release, now: int) -> Step:
     holder_only(task, trigger.epoch)
-    memo = replace(
-        task.memo, interruptions=task.memo.interruptions + 1, not_before=trigger.not_before
+    details = replace(
+        task.details, interruptions=task.details.interruptions + 1, not_before=trigger.not_before
     )
     if task.spec.irreversible:
-        return unknown_outcome(task, memo, now, "The attempt was interrupted.")
-    return waits(task.spec, memo, now, "released")
+        return unknown_outcome(task, details, now, "The attempt was interrupted.")
+    return waits(task.spec, details, now, "released")
 
 
 def lease_ended(task: Task, now: int) -> Step:
     reason = f"the lease of attempt {task.epoch} ended: {task.holder} no longer renewed it"
-    memo = annotated(
-        task.memo, now, "agentq", "crash", reason,
-        crashes=task.memo.crashes + 1, progress_percent=-1, progress_note="",
+    details = annotated(
+        task.details, now, "agentq", "crash", reason,
+        crashes=task.details.crashes + 1, progress_percent=-1, progress_note="",
         reason=reason, reason_kind="crashed",
     )  # fmt: skip
     if task.spec.irreversible:
-        return unknown_outcome(task, memo, now, f"It was under way when {reason}.")
-    if memo.crashes >= CRASHES_MAX:
-        reason = f"{memo.crashes} attempts vanished without a word; the last: {reason}"
-        memo = replace(memo, reason=reason, reason_kind="poison")
-        return over(task.spec, State.FAILED, "quarantined", memo, reason)
-    return waits(task.spec, memo, now, "lease_ended")
+        return unknown_outcome(task, details, now, f"It was under way when {reason}.")
+    if details.crashes >= CRASHES_MAX:
+        reason = f"{details.crashes} attempts vanished without a word; the last: {reason}"
+        details = replace(details, reason=reason, reason_kind="poison")
+        return over(task.spec, State.FAILED, "quarantined", details, reason)
+    return waits(task.spec, details, now, "lease_ended")
 
 
 def already_accepted(task: Task, trigger: t.Report) -> bool:
     """Whether this very report was accepted before: a retry after a lost answer."""
-    report = task.memo.report
+    report = task.details.report
     return (
         task.state in (State.COMPLETE, State.REVIEW)
         and report is not None

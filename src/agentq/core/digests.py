@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import MISSING, fields
 from typing import Any
 
-from agentq.core.task import Amounts, ExpectedOutput, OnDependencyFailure, Priority, Spec
+from agentq.core.task import ExpectedOutput, OnDependencyFailure, Priority, Spec, Usage
 
 #: Where the envelope's word differs from the field's name (`from` is a keyword of the language).
 _RENAMED = {"sender": "from", "id": "task_id"}
@@ -28,15 +28,15 @@ def _sparse_fields(kind: type) -> tuple[tuple[str, str, object], ...]:
 SPEC_FIELDS = _sparse_fields(Spec)
 
 
-AMOUNT_FIELDS = _sparse_fields(Amounts)
+AMOUNT_FIELDS = _sparse_fields(Usage)
 
 
-def amounts_to_dict(amounts: Amounts) -> dict[str, Any]:
+def usage_to_dict(usage: Usage) -> dict[str, Any]:
     # A whole dollar is 1.0 whoever wrote it, so that it cannot change a digest.
     return {
         name: float(value) if isinstance(default, float) else value
         for name, _, default in AMOUNT_FIELDS
-        if (value := getattr(amounts, name)) != default
+        if (value := getattr(usage, name)) != default
     }
 
 
@@ -51,8 +51,8 @@ def spec_to_dict(spec: Spec) -> dict[str, Any]:
             value = [spec_to_dict(each) if isinstance(each, Spec) else each for each in value]
         elif isinstance(value, ExpectedOutput):
             value = {"format": value.format, "artifacts": list(value.artifacts)}
-        elif isinstance(value, Amounts):
-            value = amounts_to_dict(value)
+        elif isinstance(value, Usage):
+            value = usage_to_dict(value)
         elif isinstance(value, (Priority, OnDependencyFailure)):
             value = value.value
         plain[word] = value

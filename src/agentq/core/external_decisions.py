@@ -8,28 +8,28 @@ from agentq.core import triggers as t
 from agentq.core.effects import StopHolder
 from agentq.core.errors import Refused
 from agentq.core.limits import REFUSED_REPORTS_KEPT, overspent
-from agentq.core.spec_types import check_amounts
+from agentq.core.spec_types import check_usage
 from agentq.core.states import State
 from agentq.core.steps import Step, again, annotated, completed, over, stale
 from agentq.core.task import Reported, Task
 
 
 def answer(task: Task, trigger: t.Answer, now: int) -> Step:
-    check_amounts("extra_budget", trigger.extra_budget)
-    memo = annotated(
-        task.memo, now, trigger.by, "answer", trigger.text, remind_at=0,
-        extra_budget=task.memo.extra_budget.plus(trigger.extra_budget),
+    check_usage("extra_budget", trigger.extra_budget)
+    details = annotated(
+        task.details, now, trigger.by, "answer", trigger.text, remind_at=0,
+        extra_budget=task.details.extra_budget.plus(trigger.extra_budget),
     )  # fmt: skip
     if trigger.resolution is t.Resolution.GIVE_UP:
         reason = f"given up by {trigger.by}" + (f": {trigger.text}" if trigger.text else "")
-        memo = replace(memo, reason=reason, reason_kind="given_up")
-        return over(task.spec, State.FAILED, "given_up", memo, reason)
+        details = replace(details, reason=reason, reason_kind="given_up")
+        return over(task.spec, State.FAILED, "given_up", details, reason)
     if trigger.resolution is t.Resolution.DONE:
         report = Reported(task.epoch, trigger.by, trigger.text or f"done, says {trigger.by}")
-        memo = replace(memo, report=report, reason="", reason_kind="")
-        return completed(task, memo, "completed")
-    gone = overspent(task.spec.budget, memo.extra_budget, memo.spent)
-    if not gone and memo.reason_kind == "budget":
+        details = replace(details, report=report, reason="", reason_kind="")
+        return completed(task, details, "completed")
+    gone = overspent(task.spec.budget, details.extra_budget, details.spent)
+    if not gone and details.reason_kind == "budget":
         gone = trigger.used_up
     if gone:
         raise Refused(
@@ -37,12 +37,12 @@ def answer(task: Task, trigger: t.Answer, now: int) -> Step:
             "Raise the budget with the answer (`agentq answer --extra-usd …`), or give it up.",
             code="budget",
         )
-    memo = replace(memo, reason="", reason_kind="", asked_at=0, budget_warned=False)
-    return again(task, memo, now, "answered")
+    details = replace(details, reason="", reason_kind="", asked_at=0, budget_warned=False)
+    return again(task, details, now, "answered")
 
 
 def verdict(task: Task, trigger: t.Verdict, now: int) -> Step:
-    report = task.memo.report
+    report = task.details.report
     assert report is not None
     if trigger.by == report.by:
         raise Refused(
@@ -50,22 +50,22 @@ def verdict(task: Task, trigger: t.Verdict, now: int) -> Step:
             "Have somebody else review it.",
             code="self_review",
         )
-    memo = annotated(task.memo, now, trigger.by, "review", trigger.feedback, remind_at=0)
+    details = annotated(task.details, now, trigger.by, "review", trigger.feedback, remind_at=0)
     if trigger.ruling is t.Ruling.ACCEPT:
-        return completed(task, memo, "completed")
+        return completed(task, details, "completed")
     if trigger.ruling is t.Ruling.REJECT:
         reason = f"rejected by {trigger.by}"
         reason += f": {trigger.feedback}" if trigger.feedback else ""
-        memo = replace(memo, reason=reason, reason_kind="rejected")
-        return over(task.spec, State.FAILED, "rejected", memo, reason)
-    memo = replace(memo, rounds=memo.rounds + 1, report=None)
-    return again(task, memo, now, "changes_requested")
+        details = replace(details, reason=reason, reason_kind="rejected")
+        return over(task.spec, State.FAILED, "rejected", details, reason)
+    details = replace(details, rounds=details.rounds + 1, report=None)
+    return again(task, details, now, "changes_requested")
 
 
 def cancel(task: Task, trigger: t.Cancel, now: int) -> Step:
     reason = f"cancelled by {trigger.by}" + (f": {trigger.reason}" if trigger.reason else "")
-    memo = replace(task.memo, reason=reason, reason_kind="cancelled")
-    step = over(task.spec, State.CANCELLED, "cancelled", memo, reason)
+    details = replace(task.details, reason=reason, reason_kind="cancelled")
+    step = over(task.spec, State.CANCELLED, "cancelled", details, reason)
     if task.holder:
         step.effects = (StopHolder(task.holder, task.epoch), *step.effects)
         step.keeps_custody = True
@@ -79,13 +79,15 @@ def stopped(task: Task, trigger: t.Stopped, now: int) -> Step:
 
 
 def requeue(task: Task, trigger: t.Requeue, now: int) -> Step:
-    text = trigger.reason or (f"was {task.state}: {task.memo.reason}" if task.memo.reason else "")
-    memo = annotated(
-        task.memo, now, trigger.by, "requeue", text,
+    text = trigger.reason or (
+        f"was {task.state}: {task.details.reason}" if task.details.reason else ""
+    )
+    details = annotated(
+        task.details, now, trigger.by, "requeue", text,
         failures=0, crashes=0, rounds=0, reason="", reason_kind="", report=None,
         waiting_on=trigger.waiting_on, reopened_at=now, asked_at=0,
     )  # fmt: skip
-    return again(task, memo, now, "requeued")
+    return again(task, details, now, "requeued")
 
 
 def comment(task: Task, trigger: t.Comment, now: int) -> Step:
@@ -95,7 +97,7 @@ def comment(task: Task, trigger: t.Comment, now: int) -> Step:
 
 
 def refuse_report(task: Task, trigger: t.RefuseReport, now: int) -> Step:
-    if task.memo.refused_reports >= REFUSED_REPORTS_KEPT:
+    if task.details.refused_reports >= REFUSED_REPORTS_KEPT:
         return Step(task.state, "")
-    memo = replace(task.memo, refused_reports=task.memo.refused_reports + 1)
-    return Step(task.state, "report_refused", (), memo, keeps_custody=True)
+    details = replace(task.details, refused_reports=task.details.refused_reports + 1)
+    return Step(task.state, "report_refused", (), details, keeps_custody=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agentq.core.task import NOTHING, Amounts, Task
+from agentq.core.task import NO_USAGE, Task, Usage
 
 ENVELOPE_BYTES_MAX = 64 * 1024
 #: Longer instructions move to the context file by themselves.
@@ -33,7 +33,7 @@ class RoleLimits:
     max_running: int = 0
     max_review: int = 0
     paused: bool = False
-    daily: Amounts = NOTHING
+    daily: Usage = NO_USAGE
 
     def room(self, running: int, in_review: int) -> tuple[int, str]:
         """How many more may be claimed (-1: any number), and what holds the next one back."""
@@ -48,12 +48,12 @@ class RoleLimits:
             return free, ""
         return 0, f"{running} of its tasks are running and the limit is {self.max_running}"
 
-    def used_up(self, today: Amounts) -> str:
+    def used_up(self, today: Usage) -> str:
         """Why nothing more is started today, in words; empty if there is budget left."""
-        gone = overspent(self.daily, NOTHING, today)
+        gone = overspent(self.daily, NO_USAGE, today)
         return f"its budget of this day (UTC) is used up: {gone}" if gone else ""
 
-    def too_small_for(self, task: Task, today: Amounts) -> str:
+    def too_small_for(self, task: Task, today: Usage) -> str:
         """Why the task does not fit into what is left of the day, in words; empty if it does.
 
         Only a task with a budget of its own says how much it may take.
@@ -62,7 +62,7 @@ class RoleLimits:
             allowed, asked = getattr(self.daily, unit), getattr(task.spec.budget, unit)
             if not allowed or not asked:
                 continue
-            asked += getattr(task.memo.extra_budget, unit) - getattr(task.memo.spent, unit)
+            asked += getattr(task.details.extra_budget, unit) - getattr(task.details.spent, unit)
             left = allowed - getattr(today, unit)
             if round(asked - left, 9) > 0:
                 return (
@@ -75,7 +75,7 @@ class RoleLimits:
 NO_LIMITS = RoleLimits()
 
 
-def overspent(budget: Amounts, extra: Amounts, spent: Amounts, share: float = 1.0) -> str:
+def overspent(budget: Usage, extra: Usage, spent: Usage, share: float = 1.0) -> str:
     """Which part of the budget is used up to `share` of it, in words; empty if none is."""
     for unit in UNITS:
         allowed = getattr(budget, unit)

@@ -7,40 +7,40 @@ work out when to look at it again.
 from __future__ import annotations
 
 from agentq.core.states import State
-from agentq.core.task import Memo, Spec, Task
+from agentq.core.task import Spec, Task, TaskDetails
 
 
-def expiry(spec: Spec, memo: Memo, submitted_at: int, epoch: int) -> int:
+def expiry(spec: Spec, details: TaskDetails, submitted_at: int, epoch: int) -> int:
     """When a task that nobody has started yet expires; 0 if it never does."""
     if not spec.ttl_seconds or epoch:
         return 0
-    return (memo.reopened_at or submitted_at) + spec.ttl_seconds * 1000
+    return (details.reopened_at or submitted_at) + spec.ttl_seconds * 1000
 
 
-def awaits_approval(spec: Spec, memo: Memo) -> bool:
-    return (spec.requires_approval or spec.irreversible) and not memo.approved_by
+def awaits_approval(spec: Spec, details: TaskDetails) -> bool:
+    return (spec.requires_approval or spec.irreversible) and not details.approved_by
 
 
-def approval_deadline(spec: Spec, memo: Memo) -> int:
-    if not spec.approval_timeout_seconds or not awaits_approval(spec, memo):
+def approval_deadline(spec: Spec, details: TaskDetails) -> int:
+    if not spec.approval_timeout_seconds or not awaits_approval(spec, details):
         return 0
-    return memo.asked_at + spec.approval_timeout_seconds * 1000
+    return details.asked_at + spec.approval_timeout_seconds * 1000
 
 
-def next_wake(state: State, spec: Spec, memo: Memo, submitted_at: int, epoch: int) -> int:
+def next_wake(state: State, spec: Spec, details: TaskDetails, submitted_at: int, epoch: int) -> int:
     """The next moment at which time matters to a task without a holder; 0 if none does."""
     if state is State.READY:
-        return expiry(spec, memo, submitted_at, epoch)
+        return expiry(spec, details, submitted_at, epoch)
     if state is State.PENDING:
         moments = (
-            memo.not_before,
-            expiry(spec, memo, submitted_at, epoch),
-            approval_deadline(spec, memo),
-            memo.remind_at if awaits_approval(spec, memo) else 0,
+            details.not_before,
+            expiry(spec, details, submitted_at, epoch),
+            approval_deadline(spec, details),
+            details.remind_at if awaits_approval(spec, details) else 0,
         )
         return min((moment for moment in moments if moment), default=0)
     if state in (State.REVIEW, State.BLOCKED):
-        return memo.remind_at
+        return details.remind_at
     return 0
 
 
@@ -48,16 +48,16 @@ def expected_wake(task: Task) -> int | None:
     """What `wake_at` must be by the task's other fields; None while a lease decides it."""
     if task.holder:
         return None
-    return next_wake(task.state, task.spec, task.memo, task.submitted_at, task.epoch)
+    return next_wake(task.state, task.spec, task.details, task.submitted_at, task.epoch)
 
 
 def waiting_for(task: Task) -> list[str]:
     """In words, what a pending task waits for."""
     if task.state is not State.PENDING:
         return []
-    reasons = [f"dependency {dependency}" for dependency in task.memo.waiting_on]
-    if awaits_approval(task.spec, task.memo):
+    reasons = [f"dependency {dependency}" for dependency in task.details.waiting_on]
+    if awaits_approval(task.spec, task.details):
         reasons.append("approval")
-    if task.memo.not_before:
+    if task.details.not_before:
         reasons.append("time")
     return reasons

@@ -12,12 +12,12 @@ from agentq.core.errors import Invalid
 from agentq.core.graph import parents_first
 from agentq.core.task import (
     NO_OUTPUT_EXPECTED,
-    NOTHING,
-    Amounts,
+    NO_USAGE,
     ExpectedOutput,
     OnDependencyFailure,
     Priority,
     Spec,
+    Usage,
 )
 
 #: How deep unknown fields, and next tasks of next tasks, may nest.
@@ -30,8 +30,8 @@ _OTHERS: dict[str, type] = {
     "priority": Priority,
     "expected_output": ExpectedOutput,
     "on_dependency_failure": OnDependencyFailure,
-    "budget": Amounts,
-    "tree_budget": Amounts,
+    "budget": Usage,
+    "tree_budget": Usage,
     "after": tuple,
     "next": tuple,
     "resources": tuple,
@@ -82,10 +82,10 @@ def check_kinds(spec: Spec) -> None:
         _check_texts("expected_output", spec.expected_output.artifacts)
     if spec.labels:
         _check_texts("labels", (*spec.labels, *spec.labels.values()))
-    if spec.budget is not NOTHING:
-        check_amounts("budget", spec.budget)
-    if spec.tree_budget is not NOTHING:
-        check_amounts("tree_budget", spec.tree_budget)
+    if spec.budget is not NO_USAGE:
+        check_usage("budget", spec.budget)
+    if spec.tree_budget is not NO_USAGE:
+        check_usage("tree_budget", spec.tree_budget)
     if spec.extra:
         _check_plain(spec.extra)
 
@@ -107,12 +107,12 @@ def is_readable(text: str) -> bool:
     return "\x00" not in text
 
 
-def check_amounts(name: str, amounts: Amounts) -> None:
+def check_usage(name: str, usage: Usage) -> None:
     """Money, tokens, turns and seconds: numbers from 0 that can be written down."""
-    if type(amounts) is not Amounts:
-        raise wrong_kind(name, Amounts, amounts)
+    if type(usage) is not Usage:
+        raise wrong_kind(name, Usage, usage)
     for unit in ("usd", "tokens", "turns", "seconds"):
-        value = getattr(amounts, unit)
+        value = getattr(usage, unit)
         whole = unit in ("tokens", "turns")
         if type(value) is not int and (whole or type(value) is not float):
             raise wrong_kind(f"{name}.{unit}", int, value)

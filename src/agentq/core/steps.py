@@ -18,7 +18,7 @@ from agentq.core.errors import Refused, Stale
 from agentq.core.limits import NOTES_KEPT, REMINDER_MS, overspent
 from agentq.core.schedule import awaits_approval
 from agentq.core.states import TABLE, TERMINAL, State
-from agentq.core.task import Memo, Note, Spec, Task
+from agentq.core.task import Note, Spec, Task, TaskDetails
 from agentq.core.triggers import Trigger
 
 
@@ -29,7 +29,7 @@ class Step:
     state: State
     kind: str
     effects: tuple[Effect, ...] = ()
-    memo: Memo | None = None
+    details: TaskDetails | None = None
     lease_end: int = 0
     holder: str = ""
     epoch: int = -1
@@ -105,30 +105,32 @@ def fenced_out(task: Task, epoch: int) -> None:
 # -- common endings ----------------------------------------------------------------------------
 
 
-def annotated(memo: Memo, now: int, by: str, kind: str, text: str, **changes: Any) -> Memo:
-    notes = memo.notes
+def annotated(
+    details: TaskDetails, now: int, by: str, kind: str, text: str, **changes: Any
+) -> TaskDetails:
+    notes = details.notes
     if text:
         notes = (*notes, Note(now, by, kind, text))[-NOTES_KEPT:]
-    return replace(memo, notes=notes, **changes)
+    return replace(details, notes=notes, **changes)
 
 
-def over(spec: Spec, state: State, kind: str, memo: Memo, summary: str = "") -> Step:
+def over(spec: Spec, state: State, kind: str, details: TaskDetails, summary: str = "") -> Step:
     """A terminal step: it waits for nothing more, dependents are told, and so is whoever asked."""
-    if memo.waiting_on or memo.not_before or memo.remind_at:
-        memo = replace(memo, waiting_on=(), not_before=0, remind_at=0)
+    if details.waiting_on or details.not_before or details.remind_at:
+        details = replace(details, waiting_on=(), not_before=0, remind_at=0)
     effects: list[Effect] = [ResolveDependents(state)]
     if spec.reply_to:
         status = "completed" if state is State.COMPLETE else str(state)
         effects.append(Reply(spec.reply_to, status, summary))
     if state in (State.FAILED, State.EXPIRED):
         effects.append(Notify("dead_letter", summary))
-    return Step(state, kind, tuple(effects), memo)
+    return Step(state, kind, tuple(effects), details)
 
 
-def completed(task: Task, memo: Memo, kind: str) -> Step:
-    report = memo.report
+def completed(task: Task, details: TaskDetails, kind: str) -> Step:
+    report = details.report
     assert report is not None
-    step = over(task.spec, State.COMPLETE, kind, memo, report.summary)
+    step = over(task.spec, State.COMPLETE, kind, details, report.summary)
     if report.result:
         publish = PublishResult(report.epoch, report.result, report.result_sha256)
         step.effects = (publish, *step.effects)
@@ -137,43 +139,43 @@ def completed(task: Task, memo: Memo, kind: str) -> Step:
     return step
 
 
-def blocked(task: Task, memo: Memo, now: int, reason: str, kind: str) -> Step:
+def blocked(task: Task, details: TaskDetails, now: int, reason: str, kind: str) -> Step:
     if task.spec.irreversible:
-        memo = replace(memo, approved_by="", approved_digest="")
-    memo = replace(memo, reason=reason, reason_kind=kind, remind_at=now + REMINDER_MS)
+        details = replace(details, approved_by="", approved_digest="")
+    details = replace(details, reason=reason, reason_kind=kind, remind_at=now + REMINDER_MS)
     effects: tuple[Effect, ...] = (Notify("blocked", reason),)
     if task.spec.reply_to:
         effects = (*effects, Reply(task.spec.reply_to, "blocked", reason))
-    return Step(State.BLOCKED, "blocked", effects, memo)
+    return Step(State.BLOCKED, "blocked", effects, details)
 
 
-def waits(spec: Spec, memo: Memo, now: int, kind: str) -> Step:
+def waits(spec: Spec, details: TaskDetails, now: int, kind: str) -> Step:
     """Ready if nothing is left to wait for, else pending; asks for the approval it lacks."""
     effects: tuple[Effect, ...] = ()
-    if memo.not_before and memo.not_before <= now:
-        memo = replace(memo, not_before=0)
-    unapproved = awaits_approval(spec, memo)
-    if unapproved and not memo.asked_at:
-        memo = replace(memo, asked_at=now, remind_at=now + REMINDER_MS)
+    if details.not_before and details.not_before <= now:
+        details = replace(details, not_before=0)
+    unapproved = awaits_approval(spec, details)
+    if unapproved and not details.asked_at:
+        details = replace(details, asked_at=now, remind_at=now + REMINDER_MS)
         effects = (Notify("approval_wanted", spec.title or spec.instructions[:200]),)
-    if memo.waiting_on or memo.not_before or unapproved:
-        return Step(State.PENDING, kind, effects, memo)
-    return Step(State.READY, kind, (Announce(spec.to),), memo)
+    if details.waiting_on or details.not_before or unapproved:
+        return Step(State.PENDING, kind, effects, details)
+    return Step(State.READY, kind, (Announce(spec.to),), details)
 
 
-def again(task: Task, memo: Memo, now: int, kind: str) -> Step:
+def again(task: Task, details: TaskDetails, now: int, kind: str) -> Step:
     """Back to the queue after an attempt, if there is money left to try again.
 
     An irreversible task needs a new approval first.
     """
-    gone = overspent(task.spec.budget, memo.extra_budget, memo.spent)
+    gone = overspent(task.spec.budget, details.extra_budget, details.spent)
     if gone:
-        return blocked(task, memo, now, f"The budget is used up: {gone}.", "budget")
+        return blocked(task, details, now, f"The budget is used up: {gone}.", "budget")
     if task.spec.irreversible:
-        memo = replace(memo, approved_by="", approved_digest="", asked_at=0)
-    return waits(task.spec, memo, now, kind)
+        details = replace(details, approved_by="", approved_digest="", asked_at=0)
+    return waits(task.spec, details, now, kind)
 
 
-def unknown_outcome(task: Task, memo: Memo, now: int, reason: str) -> Step:
+def unknown_outcome(task: Task, details: TaskDetails, now: int, reason: str) -> Step:
     text = f"{reason} The task is irreversible and its outcome is unknown: a person must look."
-    return blocked(task, memo, now, text, "unknown_outcome")
+    return blocked(task, details, now, text, "unknown_outcome")

@@ -1,8 +1,8 @@
-"""The nouns: what was asked for (`Spec`), how it stands (`Task`), and what is rare (`Memo`).
+"""The nouns: what was asked for (`Spec`), how it stands (`Task`), and what is rare (`TaskDetails`).
 
 A `Spec` never changes after submit, so approvals and idempotency can bind to it and every process
 may keep it. A `Task` is the spec plus a handful of fields that change on each step; what only some
-tasks need lives in `Memo`, empty for most, so that the hot path stays narrow.
+tasks need lives in `TaskDetails`, empty for most, so that the hot path stays narrow.
 All times are integer milliseconds of the store's clock; durations of a spec are seconds.
 """
 
@@ -52,7 +52,7 @@ class ExpectedOutput:
 
 
 @dataclass(frozen=True, slots=True)
-class Amounts:
+class Usage:
     """Money, tokens, turns and wall time: a budget, or what was spent."""
 
     usd: float = 0.0
@@ -60,8 +60,8 @@ class Amounts:
     turns: int = 0
     seconds: float = 0.0
 
-    def plus(self, other: Amounts) -> Amounts:
-        return Amounts(
+    def plus(self, other: Usage) -> Usage:
+        return Usage(
             round(self.usd + other.usd, 9),
             self.tokens + other.tokens,
             self.turns + other.turns,
@@ -69,7 +69,7 @@ class Amounts:
         )
 
 
-NOTHING = Amounts()
+NO_USAGE = Usage()
 NO_OUTPUT_EXPECTED = ExpectedOutput()
 
 
@@ -101,9 +101,9 @@ class Spec:
     requires_approval: bool = False
     approval_timeout_seconds: int = 0
     review: bool = False
-    budget: Amounts = NOTHING
+    budget: Usage = NO_USAGE
     #: What this task and all that descend from it may spend together.
-    tree_budget: Amounts = NOTHING
+    tree_budget: Usage = NO_USAGE
     reply_to: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     traceparent: str = ""
@@ -137,7 +137,7 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Memo:
+class TaskDetails:
     """The part of a task's state that most tasks never need."""
 
     failures: int = 0
@@ -154,8 +154,8 @@ class Memo:
     report: Reported | None = None
     progress_percent: int = -1
     progress_note: str = ""
-    spent: Amounts = NOTHING
-    extra_budget: Amounts = NOTHING
+    spent: Usage = NO_USAGE
+    extra_budget: Usage = NO_USAGE
     budget_warned: bool = False
     remind_at: int = 0
     asked_at: int = 0
@@ -165,7 +165,7 @@ class Memo:
     gated: bool = False
 
 
-EMPTY_MEMO = Memo()
+NO_DETAILS = TaskDetails()
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ class Task:
     updated_at: int
     wake_at: int = 0
     holder: str = ""
-    memo: Memo = EMPTY_MEMO
+    details: TaskDetails = NO_DETAILS
 
     @property
     def id(self) -> str:
@@ -201,8 +201,8 @@ class Task:
 
     @property
     def summary(self) -> str:
-        return self.memo.report.summary if self.memo.report else ""
+        return self.details.report.summary if self.details.report else ""
 
     @property
     def reason(self) -> str:
-        return self.memo.reason
+        return self.details.reason

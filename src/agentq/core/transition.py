@@ -32,7 +32,7 @@ from agentq.core.effects import Effect
 from agentq.core.schedule import next_wake
 from agentq.core.states import TABLE
 from agentq.core.steps import Step, not_allowed
-from agentq.core.task import EMPTY_MEMO, Task
+from agentq.core.task import NO_DETAILS, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +62,9 @@ def transition(task: Task | None, trigger: t.Trigger, now: int) -> Decision:
 
 def _born(step: Step, trigger: t.Submit, now: int) -> Decision:
     assert step.state in TABLE[None, "Submit"], f"a task cannot be born {step.state}"
-    memo = EMPTY_MEMO if step.memo is None else step.memo
-    wake_at = next_wake(step.state, trigger.spec, memo, now, 0)
-    task = Task(trigger.spec, step.state, 1, 0, now, now, wake_at, "", memo)
+    details = NO_DETAILS if step.details is None else step.details
+    wake_at = next_wake(step.state, trigger.spec, details, now, 0)
+    task = Task(trigger.spec, step.state, 1, 0, now, now, wake_at, "", details)
     return Decision(task, (t.Event(1, now, step.kind, trigger, step.state),), step.effects)
 
 
@@ -72,15 +72,15 @@ def _settle(old: Task, step: Step, trigger: t.Trigger, now: int) -> Decision:
     if not step.kind:
         return Decision(old)
     spec = old.spec
-    memo = old.memo if step.memo is None else step.memo
+    details = old.details if step.details is None else step.details
     epoch = old.epoch if step.epoch < 0 else step.epoch
     holder, wake_at = step.holder, step.lease_end
     if step.keeps_custody:
         holder, wake_at = old.holder, old.wake_at
     elif not holder:
-        wake_at = next_wake(step.state, spec, memo, old.submitted_at, epoch)
+        wake_at = next_wake(step.state, spec, details, old.submitted_at, epoch)
     version = old.version + 1
-    task = Task(spec, step.state, version, epoch, old.submitted_at, now, wake_at, holder, memo)
+    task = Task(spec, step.state, version, epoch, old.submitted_at, now, wake_at, holder, details)
     event = t.Event(version, now, step.kind, trigger, step.state, epoch)
     return Decision(task, (event,), step.effects)
 
@@ -89,7 +89,7 @@ _STEPS: dict[type, Callable[[Task, Any, int], Step]] = {
     t.DependencyEnded: waiting.dependency_ended,
     t.Approve: waiting.approve,
     t.Reject: waiting.reject,
-    t.Claim: custody.claim,
+    t.ClaimTask: custody.claim,
     t.Progress: custody.progress,
     t.AddArtifact: custody.add_artifact,
     t.Spend: custody.spend,

@@ -14,9 +14,9 @@ from agentq.core.limits import (
     PROGRESS_CHARS_MAX,
     SUMMARY_CHARS_MAX,
 )
-from agentq.core.spec_types import check_amounts, first_wrong_kind, is_readable, wrong_kind
+from agentq.core.spec_types import check_usage, first_wrong_kind, is_readable, wrong_kind
 from agentq.core.states import State
-from agentq.core.task import NOTHING, Amounts, Spec
+from agentq.core.task import NO_USAGE, Spec, Usage
 from agentq.core.triggers import FailureKind, Resolution, Ruling, Trigger
 
 #: How long each text of a trigger may be, where it is not a note.
@@ -51,7 +51,7 @@ _KINDS: dict[str, type] = {
     "int": int,
     "float": float,
     "bool": bool,
-    "Amounts": Amounts,
+    "Usage": Usage,
     "FailureKind": FailureKind,
     "Resolution": Resolution,
     "Ruling": Ruling,
@@ -76,7 +76,7 @@ class _Shape:
         self.others = tuple(
             (place, name, held)
             for place, (name, held) in places
-            if held in (int, float, Amounts, tuple)
+            if held in (int, float, Usage, tuple)
         )
         self.values = attrgetter(*self.names) if len(self.names) > 1 else self._one_or_none
 
@@ -103,7 +103,7 @@ def check_trigger(trigger: Trigger) -> None:
             _check_text(name, text, limit)
     for place, name, held in shape.others:
         value = values[place]
-        if value and value is not NOTHING:
+        if value and value is not NO_USAGE:
             _check_other(name, held, value)
 
 
@@ -140,8 +140,8 @@ def _check_other(name: str, kind: type, value: Any) -> None:
     elif kind is float:
         if not 0 <= value <= 1:
             raise Invalid(f"{_called(name)} must be from 0 to 1, got {value}.")
-    elif kind is Amounts:
-        check_amounts(name, value)
+    elif kind is Usage:
+        check_usage(name, value)
     else:
         for each in value:
             if type(each) is str:

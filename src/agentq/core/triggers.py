@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from agentq.core.states import State
-from agentq.core.task import NOTHING, Amounts, Spec
+from agentq.core.task import NO_USAGE, Spec, Usage
 
 
 class FailureKind(StrEnum):
@@ -84,7 +84,7 @@ class Reject:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class ClaimTask:
     """A worker takes the task for as long as it renews its lease.
 
     `gated` says that it will check the work itself: a report that does not say so is refused.
@@ -125,7 +125,7 @@ class Spend:
     """
 
     epoch: int
-    cost: Amounts
+    cost: Usage
     used_up: str = ""
     running_low: str = ""
 
@@ -140,7 +140,7 @@ class Report:
     result: str = ""
     result_sha256: str = ""
     artifacts: tuple[str, ...] = ()
-    cost: Amounts = NOTHING
+    cost: Usage = NO_USAGE
     used_up: str = ""
     running_low: str = ""
     verified: bool = False
@@ -153,7 +153,7 @@ class Fail:
     epoch: int
     reason: str
     kind: FailureKind = FailureKind.TRANSIENT
-    cost: Amounts = NOTHING
+    cost: Usage = NO_USAGE
     jitter: float = 0.5
     used_up: str = ""
     running_low: str = ""
@@ -187,8 +187,8 @@ class Answer:
     by: str
     text: str = ""
     resolution: Resolution = Resolution.RETRY
-    extra_budget: Amounts = NOTHING
-    extra_tree: Amounts = NOTHING
+    extra_budget: Usage = NO_USAGE
+    extra_tree: Usage = NO_USAGE
     used_up: str = ""
     how: str = ""
 
@@ -259,7 +259,7 @@ Trigger: TypeAlias = (
     | DependencyEnded
     | Approve
     | Reject
-    | Claim
+    | ClaimTask
     | Progress
     | AddArtifact
     | Spend
@@ -293,7 +293,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LogEntry:
     """An event as the log holds it: with its task and its place in the order of commits."""
 
     position: int

@@ -2,7 +2,7 @@
 
 An object store may be slow, or away for an hour. Whoever only says that they are alive must not
 wait for that, so reports that bring files wait by themselves (`Waiting`) while threads insist on
-storing what they brought (`Filing`). Nothing of it is acknowledged meanwhile, and the attempts that
+storing what they brought (`ArtifactUploads`). Nothing of it is acknowledged meanwhile, and the attempts that
 wait keep their leases.
 """
 
@@ -16,18 +16,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from agentq.contracts.inbound_messages import Attempt, Letter, Verdict
+from agentq.contracts.inbound_messages import AttemptKey, InboundMessage, IntakeResult
 from agentq.core.access import SYSTEM
 from agentq.core.errors import Unavailable
 from agentq.daemon.loop import log
 
 if TYPE_CHECKING:
-    from agentq.contracts.delivery import Received
+    from agentq.contracts.delivery import ReceivedMessage
     from agentq.contracts.service import Service
     from agentq.contracts.service_values import AttemptLease
 
 #: What waits is held in memory, so there is an end to it. A report is at most 64 KiB long.
-LETTERS_MAX = 1_000
+MESSAGES_MAX = 1_000
 BYTES_MAX = 32 << 20
 #: What one attempt may have waiting: it has said how it ended, so there is little to add.
 TURN_MAX = 20
@@ -41,68 +41,68 @@ _HURRY = 4
 
 
 @dataclass(slots=True)
-class Entry:
+class PendingMessage:
     """A message as it came, and what could be read of it: a letter, or the verdict that it has."""
 
-    received: Received
-    read: Letter | Verdict
+    received: ReceivedMessage
+    read: InboundMessage | IntakeResult
 
 
 # -- storing ---------------------------------------------------------------------------------------
 
 
-class Filing:
+class ArtifactUploads:
     """Stores and discards the files of letters. Its owner is one thread; `done` rings for it."""
 
     def __init__(self, service: Service, done: Callable[[], None]) -> None:
         self._service = service
         self._done = done
         self._lanes: list[queue.SimpleQueue[Callable[[], None] | None]] = []
-        self._troubles: dict[int, str] = {}
-        self._stored: queue.SimpleQueue[tuple[Letter, str]] = queue.SimpleQueue()
+        self._errors: dict[int, str] = {}
+        self._stored: queue.SimpleQueue[tuple[InboundMessage, str]] = queue.SimpleQueue()
         self._closed = threading.Event()
 
     @property
-    def trouble(self) -> str:
+    def error(self) -> str:
         """Why files cannot be stored now; "" as far as anybody knows."""
-        return next(iter(list(self._troubles.values())), "")
+        return next(iter(list(self._errors.values())), "")
 
     @property
     def has_news(self) -> bool:
         return not self._stored.empty()
 
-    def store(self, letter: Letter, epoch: int) -> None:
+    def store(self, inbound: InboundMessage, epoch: int) -> None:
         """Store what it brings, now or when the store is back. It belongs to a thread until it is
         `collected`."""
 
         def job() -> None:
             problem = ""
             try:
-                self._service.store_message_files(SYSTEM, letter, epoch)
+                self._service.store_message_files(SYSTEM, inbound, epoch)
             except Unavailable:
                 raise
             except Exception as error:  # noqa: BLE001 - it is reported, and others go on
-                log.exception("ingest: the files of message %r", letter.said.id)
+                log.exception("ingest: the files of message %r", inbound.message.id)
                 problem = f"Its files cannot be stored: {type(error).__name__}."
-            self._stored.put((letter, problem))
+            self._stored.put((inbound, problem))
             if not self._closed.is_set():
                 self._done()
 
-        self._lane(letter).put(job)
+        self._lane(inbound).put(job)
 
-    def discard(self, letter: Letter) -> None:
+    def discard(self, inbound: InboundMessage) -> None:
         """Remove what was stored for it in vain, before anything else of its attempt is stored."""
-        self._lane(letter).put(lambda: self._discard(letter))
+        self._lane(inbound).put(lambda: self._discard(inbound))
 
-    def _discard(self, letter: Letter) -> None:
+    def _discard(self, inbound: InboundMessage) -> None:
         try:
-            self._service.discard_message_files(SYSTEM, letter)
+            self._service.discard_message_files(SYSTEM, inbound)
         except Unavailable:
             raise
         except Exception:  # noqa: BLE001 - it is reported, and others go on
-            log.exception("ingest: files of message %r stay", letter.said.id)
+            log.exception("ingest: files of message %r stay", inbound.message.id)
 
-    def collected(self) -> Iterator[tuple[Letter, str]]:
+    def collected(self) -> Iterator[tuple[InboundMessage, str]]:
         """Letters whose files are stored or refused; and for some, why nobody can store them."""
         while self.has_news:
             yield self._stored.get()
@@ -114,7 +114,7 @@ class Filing:
 
     # -- the threads -------------------------------------------------------------------------------
 
-    def _lane(self, letter: Letter) -> queue.SimpleQueue[Callable[[], None] | None]:
+    def _lane(self, inbound: InboundMessage) -> queue.SimpleQueue[Callable[[], None] | None]:
         """One and the same for an attempt, so that what is done for it is done in order."""
         if not self._lanes:
             self._lanes = [queue.SimpleQueue() for _ in range(_LANES)]
@@ -123,7 +123,7 @@ class Filing:
                 threading.Thread(
                     target=self._run, args=(number,), name=f"agentq-filing-{number}", daemon=True
                 ).start()
-        return self._lanes[hash(letter.attempt) % _LANES]
+        return self._lanes[hash(inbound.attempt) % _LANES]
 
     def _run(self, number: int) -> None:
         while (job := self._lanes[number].get()) is not None:
@@ -132,11 +132,11 @@ class Filing:
                 try:
                     job()
                 except Unavailable as error:
-                    self._troubles[number] = str(error)
+                    self._errors[number] = str(error)
                     self._closed.wait(random.uniform(pause / 2, pause))
                     pause = min(pause * 2, _NAP_SECONDS_MAX)
                 else:
-                    self._troubles.pop(number, None)
+                    self._errors.pop(number, None)
                     break
 
 
@@ -149,59 +149,59 @@ class _Turn:
 
     lease: AttemptLease
     renew_at: float
-    entries: dict[tuple[str, str], Entry] = field(default_factory=dict)
+    entries: dict[tuple[str, str], PendingMessage] = field(default_factory=dict)
 
 
 class Waiting:
     """Reports that wait for their files, and what was said after them. Used by one thread."""
 
     def __init__(self) -> None:
-        self._turns: dict[Attempt, _Turn] = {}
-        self._letters = self._bytes = 0
+        self._turns: dict[AttemptKey, _Turn] = {}
+        self._inbound = self._bytes = 0
 
     def __len__(self) -> int:
-        return self._letters
+        return self._inbound
 
     @property
     def full(self) -> bool:
-        return self._letters >= LETTERS_MAX or self._bytes >= BYTES_MAX
+        return self._inbound >= MESSAGES_MAX or self._bytes >= BYTES_MAX
 
-    def is_before(self, letter: Letter) -> bool:
+    def is_before(self, inbound: InboundMessage) -> bool:
         """Whether something waits that this one must not overtake."""
-        return letter.keeps_order and letter.attempt in self._turns
+        return inbound.keeps_order and inbound.attempt in self._turns
 
-    def has_room(self, letter: Letter) -> bool:
+    def has_room(self, inbound: InboundMessage) -> bool:
         """Whether it may wait. A copy of one that does always may: it takes the place of that."""
-        turn = self._turns.get(letter.attempt)
-        if turn is not None and _name_of(letter) in turn.entries:
+        turn = self._turns.get(inbound.attempt)
+        if turn is not None and _name_of(inbound) in turn.entries:
             return True
         return not self.full and (turn is None or len(turn.entries) < TURN_MAX)
 
-    def begin(self, letter: Letter, lease: AttemptLease) -> None:
+    def begin(self, inbound: InboundMessage, lease: AttemptLease) -> None:
         """An attempt has said something that must wait."""
-        self._turns[letter.attempt] = _Turn(lease, _renewal_of(lease))
+        self._turns[inbound.attempt] = _Turn(lease, _renewal_of(lease))
 
-    def add(self, letter: Letter, entry: Entry) -> Received | None:
+    def add(self, inbound: InboundMessage, entry: PendingMessage) -> ReceivedMessage | None:
         """Let it wait behind the others of its attempt. If the same message waits already, its
         newer copy stands for both, and the older is returned: that may belong to a connection that
         is gone, and its sender may wait elsewhere by now.
         """
-        entries, name = self._turns[letter.attempt].entries, _name_of(letter)
+        entries, name = self._turns[inbound.attempt].entries, _name_of(inbound)
         earlier = entries.get(name)
-        if earlier is not None and isinstance(earlier.read, Letter):
+        if earlier is not None and isinstance(earlier.read, InboundMessage):
             older, earlier.received = earlier.received, entry.received
-            earlier.read.incoming = letter.incoming
+            earlier.read.incoming = inbound.incoming
             return older if older.tag != entry.received.tag else None
         entries[name] = entry
-        self._letters += 1
-        self._bytes += len(letter.incoming.body)
+        self._inbound += 1
+        self._bytes += len(inbound.incoming.body)
         return None
 
-    def end(self, letter: Letter) -> list[Entry]:
+    def end(self, inbound: InboundMessage) -> list[PendingMessage]:
         """Its files are stored: it and all that was said after it, in order."""
-        turn = self._turns.pop(letter.attempt)
+        turn = self._turns.pop(inbound.attempt)
         entries = list(turn.entries.values())
-        self._letters -= len(entries)
+        self._inbound -= len(entries)
         self._bytes -= sum(len(entry.received.body) for entry in entries)
         return entries
 
@@ -223,8 +223,8 @@ class Waiting:
         return max(min(turn.renew_at for turn in self._turns.values()) - time.monotonic(), 0.0)
 
 
-def _name_of(letter: Letter) -> tuple[str, str]:
-    return letter.name, letter.digest
+def _name_of(inbound: InboundMessage) -> tuple[str, str]:
+    return inbound.name, inbound.digest
 
 
 def _renewal_of(lease: AttemptLease, hurry: int = 1) -> float:

@@ -34,7 +34,7 @@ _BACKOFF_SECONDS_MAX = 30.0
 _REVIVE_SECONDS, _REVIVE_SECONDS_MAX = 0.5, 30.0
 _STEADY_SECONDS = 60.0
 #: What was done is said at once, then not again for so long.
-_TELL_SECONDS = 10.0
+_LOG_SECONDS = 10.0
 
 
 class Alarm:
@@ -73,22 +73,22 @@ class Tally:
     def __init__(self, name: str) -> None:
         self.name = name
         self.counts: dict[str, int] = {}
-        self._told: dict[str, int] = {}
-        self._told_at = -_TELL_SECONDS
+        self._logged: dict[str, int] = {}
+        self._logged_at = -_LOG_SECONDS
 
     def add(self, word: str, count: int = 1) -> None:
         if count:
             self.counts[word] = self.counts.get(word, 0) + count
 
-    def tell(self, *, now: bool = False) -> None:
-        if self.counts == self._told:
+    def log_progress(self, *, now: bool = False) -> None:
+        if self.counts == self._logged:
             return
-        if not now and time.monotonic() - self._told_at < _TELL_SECONDS:
+        if not now and time.monotonic() - self._logged_at < _LOG_SECONDS:
             return
-        new = {word: count - self._told.get(word, 0) for word, count in self.counts.items()}
-        said = ", ".join(f"{count} {word}" for word, count in new.items() if count)
-        self._told, self._told_at = dict(self.counts), time.monotonic()
-        log.info("%s: %s", self.name, said)
+        new = {word: count - self._logged.get(word, 0) for word, count in self.counts.items()}
+        summary = ", ".join(f"{count} {word}" for word, count in new.items() if count)
+        self._logged, self._logged_at = dict(self.counts), time.monotonic()
+        log.info("%s: %s", self.name, summary)
 
 
 class Loop(ABC):
@@ -126,7 +126,7 @@ class Runner:
     def __init__(
         self,
         loop: Loop,
-        bell: Doorbell,
+        doorbell: Doorbell,
         holds: Callable[[str], bool] = lambda term: True,
         *,
         alarm: Alarm | None = None,
@@ -139,7 +139,7 @@ class Runner:
         self.began_at = time.monotonic()
         self.rounds = 0
         self._busy = False
-        self._bell = bell
+        self._doorbell = doorbell
         self._holds = holds
         self._ended = ended
         self._stopping = False
@@ -150,10 +150,10 @@ class Runner:
         self._failures = 0
         #: What its last round ended with, if that was an error.
         self.error: AgentqError | None = None
-        self._trouble = ""
+        self._error = ""
         self._thread: threading.Thread | None = None
         self._waiter: Waiter | None = None
-        self._heard: frozenset[str] = frozenset()
+        self._topics: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:
@@ -215,7 +215,7 @@ class Runner:
         self._thread.join(max(seconds, 0))
         if self._thread.is_alive():
             return False
-        self.loop.tally.tell(now=True)
+        self.loop.tally.log_progress(now=True)
         self.loop.close()
         self.alarm.close()
         return True
@@ -241,7 +241,7 @@ class Runner:
                     continue
                 self._listen()
                 pause = self._round()
-                if self._trouble or self.loop.topics() == self._heard:
+                if self._error or self.loop.topics() == self._topics:
                     self._sleep(pause)
                 # Else it has learnt what to listen for: what was rung until now, nobody has heard.
         finally:
@@ -249,14 +249,14 @@ class Runner:
 
     def _listen(self) -> None:
         topics = self.loop.topics()
-        if topics != self._heard:
+        if topics != self._topics:
             self._hang_up()
             if topics:
                 # Before the round: what comes after it has looked is heard.
-                self._waiter, self._heard = self._bell.listen(topics), topics
+                self._waiter, self._topics = self._doorbell.listen(topics), topics
 
     def _hang_up(self) -> None:
-        waiter, self._waiter, self._heard = self._waiter, None, frozenset()
+        waiter, self._waiter, self._topics = self._waiter, None, frozenset()
         if waiter is not None:
             waiter.close()
 
@@ -271,17 +271,17 @@ class Runner:
             return self._back_off(logging.ERROR, error)
         finally:
             self._busy = False
-        if self._trouble:
+        if self._error:
             log.info("%s: goes on", self.name)
-        self._failures, self._trouble, self.error = 0, "", None
-        self.loop.tally.tell()
+        self._failures, self._error, self.error = 0, "", None
+        self.loop.tally.log_progress()
         return pause
 
     def _back_off(self, level: int, error: AgentqError) -> float:
         """Say it once, not every time; and wait longer each time, apart from others."""
         self.error = error
-        if str(error) != self._trouble:
-            self._trouble = str(error)
+        if str(error) != self._error:
+            self._error = str(error)
             log.log(level, "%s: waits: %s", self.name, error)
         most = min(_BACKOFF_SECONDS * 2.0**self._failures, _BACKOFF_SECONDS_MAX)
         self._failures = min(self._failures + 1, 16)
@@ -289,7 +289,7 @@ class Runner:
 
     def _sleep(self, pause: float) -> None:
         began = time.monotonic()
-        if self._trouble or self._waiter is None:
+        if self._error or self._waiter is None:
             self.alarm.wait(pause)
         elif self._waiter.wait(pause, self.alarm.fd) and self.loop.spacing:
             left = self.loop.spacing - (time.monotonic() - began)

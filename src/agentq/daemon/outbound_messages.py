@@ -35,7 +35,7 @@ def announcement(task: Task, id: str, now: int, artifacts: ArtifactStore) -> Mes
     """The hint that a task is ready; None if it is not, or is about to expire."""
     if task.state is not State.READY:
         return None
-    ends_at = expiry(task.spec, task.memo, task.submitted_at, task.epoch)
+    ends_at = expiry(task.spec, task.details, task.submitted_at, task.epoch)
     if ends_at and ends_at <= now:
         return None
     context = artifacts.context_ref(task.id) if task.spec.context_sha256 else ""
@@ -65,7 +65,7 @@ def reply(effect: OutboundEffect, artifacts: ArtifactStore) -> Message | None:
     if not is_results_queue(reply_to):
         return None
     task, status = effect.task, str(effect.data["status"])
-    report = task.memo.report
+    report = task.details.report
     done = status == "completed" and report is not None and report.result
     epoch = report.epoch if report is not None else task.epoch
     evidence = [

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from agentq.contracts.delivery import Message
     from agentq.contracts.installation import Installation
     from agentq.core.task import Task
-    from agentq.daemon.shared_publisher import Post
+    from agentq.daemon.shared_publisher import SharedPublisher
 
 #: A task, as its id, in one version of it.
 Mark: TypeAlias = tuple[str, int]
@@ -20,20 +20,20 @@ AT_ONCE = 200
 
 
 def announce_again(
-    installation: Installation, post: Post, tasks: Sequence[Task]
+    installation: Installation, publisher: SharedPublisher, tasks: Sequence[Task]
 ) -> tuple[list[Mark], str]:
     """Those that the broker took; and why it did not take the others, if so."""
     now = installation.service.now()
-    letters: list[tuple[Mark, Message]] = []
+    outgoing: list[tuple[Mark, Message]] = []
     for task in tasks:
         again = message_id(f"{task.id}.{task.version}.again")
-        letter = announcement(task, again, now, installation.artifacts)
-        if letter is not None:
-            letters.append(((task.id, task.version), letter))
+        message = announcement(task, again, now, installation.artifacts)
+        if message is not None:
+            outgoing.append(((task.id, task.version), message))
     taken: list[Mark] = []
-    for start in range(0, len(letters), AT_ONCE):
-        some = letters[start : start + AT_ONCE]
-        reasons = post.publish([letter for _, letter in some])
+    for start in range(0, len(outgoing), AT_ONCE):
+        some = outgoing[start : start + AT_ONCE]
+        reasons = publisher.publish([message for _, message in some])
         taken += [mark for (mark, _), reason in zip(some, reasons, strict=True) if not reason]
         if any(reasons):
             return taken, next(filter(None, reasons))

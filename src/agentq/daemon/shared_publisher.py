@@ -17,7 +17,7 @@ from agentq.core.errors import Unavailable
 T = TypeVar("T")
 
 
-class Post:
+class SharedPublisher:
     """Publishes for all loops of this process."""
 
     def __init__(self, publisher: Publisher, returned: Callable[[], None] = lambda: None) -> None:

@@ -21,7 +21,7 @@ from agentq.core.access import SYSTEM
 from agentq.core.errors import AgentqError
 from agentq.daemon.leader import TERM_SECONDS, Leader
 from agentq.daemon.loop import Alarm, Loop, Runner, log
-from agentq.daemon.loops.capacity import Room
+from agentq.daemon.loops.capacity import CapacityLoop
 from agentq.daemon.loops.due import Due
 from agentq.daemon.loops.ingest import Ingest
 from agentq.daemon.loops.prune import Prune
@@ -29,7 +29,7 @@ from agentq.daemon.loops.reconcile import Reconcile
 from agentq.daemon.loops.relay import Relay
 from agentq.daemon.loops.reply import Replies
 from agentq.daemon.loops.results import Results
-from agentq.daemon.shared_publisher import Post
+from agentq.daemon.shared_publisher import SharedPublisher
 from agentq.daemon.workers import Workers, worker_command
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Daemon:
         self._alarm = Alarm()
         self._stopping = self._hurry = False
         self._health_at = 0.0
-        self._health_trouble = ""
+        self._health_problem = ""
         loops = self._make_loops()
         self.leader = Leader(
             self._service,
@@ -93,7 +93,9 @@ class Daemon:
             self._gained,
         )
         self.runners = [
-            Runner(loop, installation.bell, self.leader.holds, alarm=alarm, ended=self._alarm.ring)
+            Runner(
+                loop, installation.doorbell, self.leader.holds, alarm=alarm, ended=self._alarm.ring
+            )
             for loop, alarm in [(self.leader, None), *loops]
         ]
         grace = self.options.grace
@@ -112,15 +114,15 @@ class Daemon:
         ]
         if installation.publisher is None:
             return loops
-        post = Post(installation.publisher, lambda: self.nudge("reconcile"))
+        publisher = SharedPublisher(installation.publisher, lambda: self.nudge("reconcile"))
         alarm = Alarm()
         return [
             *loops,
-            (Relay(installation, post, lambda: self.nudge("room")), None),
-            (Replies(installation, post, lambda: self.nudge("relay")), None),
-            (Reconcile(installation, post, every=self.options.reconcile), None),
-            (Room(installation, post), None),
-            (Ingest(installation, post, alarm), alarm),
+            (Relay(installation, publisher, lambda: self.nudge("room")), None),
+            (Replies(installation, publisher, lambda: self.nudge("relay")), None),
+            (Reconcile(installation, publisher, every=self.options.reconcile), None),
+            (CapacityLoop(installation, publisher), None),
+            (Ingest(installation, publisher, alarm), alarm),
         ]
 
     # -- from outside ------------------------------------------------------------------------------
@@ -196,11 +198,11 @@ class Daemon:
                         " prepares it.")  # fmt: skip
 
     def _sleep(self, seconds: float) -> None:
-        ear = select.poll()
-        ear.register(self._alarm.fd, select.POLLIN)
+        poller = select.poll()
+        poller.register(self._alarm.fd, select.POLLIN)
         for child in self.workers.running:
-            ear.register(child.pidfd, select.POLLIN)
-        ear.poll(max(seconds, 0) * 1000)
+            poller.register(child.pidfd, select.POLLIN)
+        poller.poll(max(seconds, 0) * 1000)
         self._alarm.clear()
 
     def _mind_loops(self) -> float:
@@ -219,14 +221,14 @@ class Daemon:
 
     def _touch(self, health: Path) -> None:
         """A disk that is full ends nobody's work: whoever looks at the file will see its age."""
-        trouble = ""
+        problem = ""
         try:
             health.touch()
         except OSError as error:
-            trouble = str(error)
-        if trouble and trouble != self._health_trouble:
-            log.error("up: the health file cannot be touched: %s", trouble)
-        self._health_trouble = trouble
+            problem = str(error)
+        if problem and problem != self._health_problem:
+            log.error("up: the health file cannot be touched: %s", problem)
+        self._health_problem = problem
 
     # -- ending ------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ def worker_command(role: str, grace: int, *, as_json: bool = False) -> list[str]
 
 
 @dataclass
-class Child:
+class WorkerProcess:
     """A worker, or the place of one that ended."""
 
     role: str
@@ -48,13 +48,13 @@ class Workers:
         *,
         output: int | None = None,
     ) -> None:
-        self.children = [Child(role) for role in roles]
+        self.children = [WorkerProcess(role) for role in roles]
         self._command = command
         #: Where they write; None: where this process does.
         self._output = output
 
     @property
-    def running(self) -> list[Child]:
+    def running(self) -> list[WorkerProcess]:
         return [child for child in self.children if child.process is not None]
 
     def tend(self) -> float:
@@ -71,12 +71,12 @@ class Workers:
                     self._start(child)
         return pause
 
-    def _start(self, child: Child) -> None:
-        leash = [sys.executable, "-I", "-S", str(_PARENT_DEATH), str(os.getpid())]
+    def _start(self, child: WorkerProcess) -> None:
+        parent_death = [sys.executable, "-I", "-S", str(_PARENT_DEATH), str(os.getpid())]
         child.started_at = time.monotonic()
         try:
             child.process = subprocess.Popen(
-                [*leash, *self._command(child.role)],
+                [*parent_death, *self._command(child.role)],
                 stdin=subprocess.DEVNULL,
                 stdout=self._output,
                 stderr=self._output,
@@ -92,7 +92,7 @@ class Workers:
         log.info("worker %s: started, process %d", child.role, child.process.pid)
 
     @staticmethod
-    def _abandon(child: Child) -> None:
+    def _abandon(child: WorkerProcess) -> None:
         """Without a file for its end nobody would hear of it."""
         if child.process is not None:
             child.process.kill()
@@ -105,7 +105,7 @@ class Workers:
             self._reap(child)
         return not self.running
 
-    def _reap(self, child: Child) -> None:
+    def _reap(self, child: WorkerProcess) -> None:
         """Take note of its end, if it has."""
         status = None if child.process is None else child.process.poll()
         if status is None:
@@ -120,7 +120,7 @@ class Workers:
         self._put_off(child)
 
     @staticmethod
-    def _put_off(child: Child) -> None:
+    def _put_off(child: WorkerProcess) -> None:
         pause = min(_RESTART_SECONDS * 2.0**child.ends, _RESTART_SECONDS_MAX)
         child.ends = min(child.ends + 1, 16)
         child.start_at = time.monotonic() + pause

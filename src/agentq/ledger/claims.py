@@ -10,13 +10,13 @@ from agentq.core.custody import already_accepted
 from agentq.core.errors import AgentqError, Refused, Stale
 from agentq.core.limits import SUMMARY_CHARS_MAX, RoleLimits, shorten
 from agentq.core.states import State
-from agentq.core.task import NOTHING, Task
+from agentq.core.task import NO_USAGE, Task
 from agentq.core.transition import transition
 from agentq.core.trigger_validation import check_trigger
 from agentq.core.triggers import (
     AddArtifact,
     Answer,
-    Claim,
+    ClaimTask,
     Fail,
     RefuseReport,
     Report,
@@ -27,7 +27,7 @@ from agentq.core.triggers import (
 from agentq.ledger import shared_budgets
 from agentq.ledger.codec import limits_of
 from agentq.ledger.costs import spent_today
-from agentq.ledger.unit_of_work import Work
+from agentq.ledger.unit_of_work import UnitOfWork
 from agentq.protocol.envelope import iso
 
 #: How often a role notes that somebody asked for its work; `explain` reads it.
@@ -46,7 +46,7 @@ class Held:
 
 
 def claim_ready(
-    tx: Tx, work: Work, role: int, count: int, claim: Claim, provider: str = ""
+    tx: Tx, work: UnitOfWork, role: int, count: int, claim: ClaimTask, provider: str = ""
 ) -> tuple[list[Held], bool]:
     """Take up to `count` ready tasks; True beside them if there may be more to look at.
 
@@ -64,20 +64,22 @@ def claim_ready(
     return held, bool(picked) and not held
 
 
-def _note_asked(tx: Tx, work: Work, row: RoleRow, provider: str) -> None:
+def _note_asked(tx: Tx, work: UnitOfWork, row: RoleRow, provider: str) -> None:
     """That somebody asked for the role's work, and whose quota it would use."""
     if work.now - row.seen_at > SEEN_EVERY_MS or (provider and not row.provider):
         # Read again under its lock: what is written back must not undo limits set meanwhile.
         work.roles.append(tx.lock_role(row.id)._replace(seen_at=work.now, provider=provider))
 
 
-def _take_all(tx: Tx, work: Work, picked: Sequence[TaskRow], claim: Claim) -> list[Held]:
+def _take_all(tx: Tx, work: UnitOfWork, picked: Sequence[TaskRow], claim: ClaimTask) -> list[Held]:
     return _take_these(tx, work, [(row.hot.key, work.adopt(row)) for row in picked], claim)
 
 
-def _take_these(tx: Tx, work: Work, tasks: Sequence[tuple[int, Task]], claim: Claim) -> list[Held]:
+def _take_these(
+    tx: Tx, work: UnitOfWork, tasks: Sequence[tuple[int, Task]], claim: ClaimTask
+) -> list[Held]:
     held: list[Held] = []
-    claims: dict[int, Claim] = {}
+    claims: dict[int, ClaimTask] = {}
     for key, task in tasks:
         lease = claim.lease_ms or task.spec.lease_seconds * 1000
         if lease not in claims:
@@ -88,13 +90,13 @@ def _take_these(tx: Tx, work: Work, tasks: Sequence[tuple[int, Task]], claim: Cl
     return held
 
 
-def turn_over(
+def complete_and_claim(
     tx: Tx,
-    work: Work,
+    work: UnitOfWork,
     items: Sequence[tuple[int, Trigger]],
     role: int,
     count: int,
-    claim: Claim,
+    claim: ClaimTask,
     provider: str = "",
 ) -> tuple[list[Task | AgentqError], list[Held]]:
     """End some attempts and take the next tasks, in one transaction.
@@ -113,20 +115,20 @@ def turn_over(
     return outcomes, held
 
 
-def _pick_limited(tx: Tx, work: Work, row: RoleRow, count: int) -> list[TaskRow]:
+def _pick_limited(tx: Tx, work: UnitOfWork, row: RoleRow, count: int) -> list[TaskRow]:
     """As many as the role's limits have room for."""
     limits = limits_of(row)
     room, _ = limits.room(*tx.occupancy(row.id)[:2])
     count = count if room < 0 else min(count, room)
     if count <= 0:
         return []
-    if limits.daily == NOTHING:
+    if limits.daily == NO_USAGE:
         return tx.pick(row.id, count).tasks
     return _pick_for_today(tx, work, row, limits, count)
 
 
 def _pick_for_today(
-    tx: Tx, work: Work, row: RoleRow, limits: RoleLimits, count: int
+    tx: Tx, work: UnitOfWork, row: RoleRow, limits: RoleLimits, count: int
 ) -> list[TaskRow]:
     """Those that fit into what is left of the day's budget; others are passed over."""
     today = spent_today(tx, row.name, work.now)
@@ -147,7 +149,7 @@ def _pick_for_today(
     return fitting[:count]
 
 
-def claim_one(tx: Tx, work: Work, key: int, claim: Claim, provider: str = "") -> Held:
+def claim_one(tx: Tx, work: UnitOfWork, key: int, claim: ClaimTask, provider: str = "") -> Held:
     """Take this very task, under the same limits; says why not."""
     work.load([key])
     task = work.task(key)
@@ -172,10 +174,10 @@ def claim_one(tx: Tx, work: Work, key: int, claim: Claim, provider: str = "") ->
 
 def claim_named(
     tx: Tx,
-    work: Work,
+    work: UnitOfWork,
     ids: Sequence[str],
     role: int,
-    claim: Claim,
+    claim: ClaimTask,
     provider: str = "",
     items: Sequence[tuple[int, Trigger]] = (),
 ) -> tuple[list[Task | AgentqError], list[Held]]:
@@ -195,10 +197,10 @@ def claim_named(
     return outcomes, held
 
 
-def _within_limits(tx: Tx, work: Work, row: RoleRow, ready: list[TaskRow]) -> list[TaskRow]:
+def _within_limits(tx: Tx, work: UnitOfWork, row: RoleRow, ready: list[TaskRow]) -> list[TaskRow]:
     limits = limits_of(row)
     room, _ = limits.room(*tx.occupancy(row.id)[:2])
-    if limits.daily != NOTHING:
+    if limits.daily != NO_USAGE:
         today = spent_today(tx, row.name, work.now)
         if limits.used_up(today):
             return []
@@ -213,7 +215,7 @@ def open_circuit(circuits: Sequence[CircuitRow], provider: str, now: int) -> Cir
     )
 
 
-def _check_circuit(tx: Tx, work: Work, task: Task, provider: str) -> None:
+def _check_circuit(tx: Tx, work: UnitOfWork, task: Task, provider: str) -> None:
     row = open_circuit(tx.circuits(), provider, work.now)
     if row is not None:
         why = f": {row.reason.rstrip('.')}" if row.reason else ""
@@ -225,14 +227,14 @@ def _check_circuit(tx: Tx, work: Work, task: Task, provider: str) -> None:
         )
 
 
-def _check_room(tx: Tx, work: Work, task: Task) -> None:
+def _check_room(tx: Tx, work: UnitOfWork, task: Task) -> None:
     row = tx.lock_role(work.role_id(task.to))
     work.note_limits(row.name, row.is_limited)
     if not row.is_limited:
         return
     limits, code = limits_of(row), "limit"
     room, why = limits.room(*tx.occupancy(row.id)[:2])
-    if room and limits.daily != NOTHING:
+    if room and limits.daily != NO_USAGE:
         today, code = spent_today(tx, row.name, work.now), "budget"
         why = limits.used_up(today) or limits.too_small_for(task, today)
     if why:
@@ -241,7 +243,7 @@ def _check_room(tx: Tx, work: Work, task: Task) -> None:
         )
 
 
-def _check_tree(work: Work, key: int, task: Task) -> None:
+def _check_tree(work: UnitOfWork, key: int, task: Task) -> None:
     shared_budgets.load_trees(work, [key])
     for root in work.roots.get(key, ()):
         tree = work.trees[root]
@@ -254,7 +256,7 @@ def _check_tree(work: Work, key: int, task: Task) -> None:
             )
 
 
-def _take(tx: Tx, work: Work, key: int, task: Task, claim: Claim) -> Task | None:
+def _take(tx: Tx, work: UnitOfWork, key: int, task: Task, claim: ClaimTask) -> Task | None:
     # A clock that was set back must not make one task refuse the claim of all others.
     if task.wake_at and task.wake_at <= max(work.now, task.updated_at):
         work.apply(key, Tick())  # its time to live passed while it waited
@@ -269,7 +271,7 @@ def heartbeat(tx: Tx, leases: Sequence[Lease]) -> set[int]:
     return tx.renew(leases)
 
 
-def apply_all(work: Work, items: Sequence[tuple[int, Trigger]]) -> list[Task | AgentqError]:
+def apply_all(work: UnitOfWork, items: Sequence[tuple[int, Trigger]]) -> list[Task | AgentqError]:
     """Apply triggers to their tasks in order; a refusal refuses only itself.
 
     A report that comes too late is refused, and that it came is kept in the log as evidence.
@@ -305,7 +307,7 @@ def apply_all(work: Work, items: Sequence[tuple[int, Trigger]]) -> list[Task | A
 _CONCERNING = (Spend, Report, Fail, Answer)
 
 
-def _with_evidence(work: Work, key: int, report: Report) -> Report:
+def _with_evidence(work: UnitOfWork, key: int, report: Report) -> Report:
     """A report with the names of what its attempt left, where its task expects any."""
     if not work.task(key).spec.expected_output.artifacts:
         return report
@@ -314,7 +316,7 @@ def _with_evidence(work: Work, key: int, report: Report) -> Report:
     return replace(report, artifacts=names)
 
 
-def _apply_in_tree(work: Work, key: int, trigger: Spend | Report | Fail | Answer) -> Task:
+def _apply_in_tree(work: UnitOfWork, key: int, trigger: Spend | Report | Fail | Answer) -> Task:
     """The same where a tree's budget is touched: it changes only if the trigger is accepted."""
     if isinstance(trigger, Answer):
         trigger, after = shared_budgets.answered(work, key, trigger)
@@ -325,7 +327,7 @@ def _apply_in_tree(work: Work, key: int, trigger: Spend | Report | Fail | Answer
     return task
 
 
-def _keep_as_evidence(work: Work, key: int, trigger: Report | Fail) -> None:
+def _keep_as_evidence(work: UnitOfWork, key: int, trigger: Report | Fail) -> None:
     text = trigger.summary if isinstance(trigger, Report) else trigger.reason
     word = "completed" if isinstance(trigger, Report) else "failed"
     by = f"attempt {trigger.epoch}"

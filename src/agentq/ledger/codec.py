@@ -15,13 +15,13 @@ from agentq.contracts.store import HotRow, RoleRow, SpecRow
 from agentq.core.limits import RoleLimits
 from agentq.core.states import State
 from agentq.core.task import (
-    EMPTY_MEMO,
-    NOTHING,
-    Amounts,
+    NO_DETAILS,
+    NO_USAGE,
     ExpectedOutput,
-    Memo,
     Spec,
     Task,
+    TaskDetails,
+    Usage,
 )
 
 #: The order is that of the codes in contracts.store.
@@ -59,7 +59,7 @@ def _outline(kind: type) -> tuple[Callable[[Any], Any], Callable[..., Any], tupl
     equals = tuple(
         (place, each.default)
         for place, each in enumerate(fields(kind))
-        if isinstance(each.default, (float, Amounts, ExpectedOutput))
+        if isinstance(each.default, (float, Usage, ExpectedOutput))
     )
     if len(names) > 1:
         return attrgetter(*names), struct, equals
@@ -110,33 +110,33 @@ def decode_plain(body: str) -> dict[str, Any]:
     return plain
 
 
-def encode_memo(memo: Memo) -> str:
-    if memo is EMPTY_MEMO:
+def encode_details(details: TaskDetails) -> str:
+    if details is NO_DETAILS:
         return ""
-    text = encode(sparse(memo)).decode()
+    text = encode(sparse(details)).decode()
     return text if text != "{}" else ""
 
 
-def decode_memo(text: str) -> Memo:
+def decode_details(text: str) -> TaskDetails:
     if not text:
-        return EMPTY_MEMO
-    memo: Memo = decoder(Memo).decode(text)
-    return memo
+        return NO_DETAILS
+    details: TaskDetails = decoder(TaskDetails).decode(text)
+    return details
 
 
-def encode_amounts(amounts: Amounts) -> str:
-    return "" if amounts == NOTHING else encode(sparse(amounts)).decode()
+def encode_usage(usage: Usage) -> str:
+    return "" if usage == NO_USAGE else encode(sparse(usage)).decode()
 
 
-def decode_amounts(text: str) -> Amounts:
+def decode_usage(text: str) -> Usage:
     if not text:
-        return NOTHING
-    amounts: Amounts = decoder(Amounts).decode(text)
-    return amounts
+        return NO_USAGE
+    usage: Usage = decoder(Usage).decode(text)
+    return usage
 
 
 def limits_of(row: RoleRow) -> RoleLimits:
-    return RoleLimits(row.max_running, row.max_review, bool(row.paused), decode_amounts(row.daily))
+    return RoleLimits(row.max_running, row.max_review, bool(row.paused), decode_usage(row.daily))
 
 
 def to_task(hot: HotRow, spec: Spec, submitted_at: int) -> Task:
@@ -149,11 +149,11 @@ def to_task(hot: HotRow, spec: Spec, submitted_at: int) -> Task:
         hot.updated_at,
         hot.wake_at,
         hot.holder,
-        decode_memo(hot.memo),
+        decode_details(hot.memo),
     )
 
 
-def to_hot(key: int, task: Task, memo: str, flags: int) -> HotRow:
+def to_hot(key: int, task: Task, details: str, flags: int) -> HotRow:
     """The row of a task whose memo was encoded as `memo`."""
     return HotRow(
         key,
@@ -163,7 +163,7 @@ def to_hot(key: int, task: Task, memo: str, flags: int) -> HotRow:
         task.wake_at,
         task.updated_at,
         task.holder,
-        memo,
+        details,
         flags,
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from agentq.contracts.store import Reader, SpendingRow
 from agentq.core.limits import DAY_MS, NAME_CHARS_MAX
-from agentq.core.task import NOTHING, Amounts, Spec
+from agentq.core.task import NO_USAGE, Spec, Usage
 
 ROLE, LABEL = "role", "label"
 #: By what costs can be summed up. Every cost is on one role's account, so days are sums of those.
@@ -19,22 +19,22 @@ def day_of(now: int) -> int:
     return now // DAY_MS
 
 
-def amounts_of(row: SpendingRow | None) -> Amounts:
+def usage_of(row: SpendingRow | None) -> Usage:
     if row is None:
-        return NOTHING
-    return Amounts(round(row.usd, 9), round(row.tokens), round(row.turns), round(row.seconds, 3))
+        return NO_USAGE
+    return Usage(round(row.usd, 9), round(row.tokens), round(row.turns), round(row.seconds, 3))
 
 
-def spent_today(reader: Reader, role: str, now: int) -> Amounts:
-    return amounts_of(next(iter(reader.spending(ROLE, role, day_of(now))), None))
+def spent_today(reader: Reader, role: str, now: int) -> Usage:
+    return usage_of(next(iter(reader.spending(ROLE, role, day_of(now))), None))
 
 
-def bookings(costs: Iterable[tuple[Spec, Amounts]], now: int) -> list[SpendingRow]:
+def bookings(costs: Iterable[tuple[Spec, Usage]], now: int) -> list[SpendingRow]:
     """One row for each account that these costs land on."""
-    totals: dict[tuple[str, str], Amounts] = {}
+    totals: dict[tuple[str, str], Usage] = {}
     for spec, cost in costs:
         for account in _accounts(spec):
-            totals[account] = totals.get(account, NOTHING).plus(cost)
+            totals[account] = totals.get(account, NO_USAGE).plus(cost)
     day = day_of(now)
     return [
         SpendingRow(
@@ -52,14 +52,14 @@ def _accounts(spec: Spec) -> Iterator[tuple[str, str]]:
         yield LABEL, f"{name}={value}"[:NAME_CHARS_MAX]
 
 
-def summed(rows: Iterable[SpendingRow], by: str) -> dict[str, Amounts]:
+def summed(rows: Iterable[SpendingRow], by: str) -> dict[str, Usage]:
     """Totals by name, or by day (as 2026-01-31)."""
     from datetime import UTC, datetime
 
-    totals: dict[str, Amounts] = {}
+    totals: dict[str, Usage] = {}
     for row in rows:
         name = row.name
         if by == "day":
             name = f"{datetime.fromtimestamp(row.day * DAY_MS // 1000, UTC):%Y-%m-%d}"
-        totals[name] = totals.get(name, NOTHING).plus(amounts_of(row))
+        totals[name] = totals.get(name, NO_USAGE).plus(usage_of(row))
     return dict(sorted(totals.items()))

@@ -10,7 +10,7 @@ from agentq.core.durations import format_duration
 from agentq.core.limits import RoleLimits
 from agentq.core.schedule import approval_deadline, awaits_approval, expiry
 from agentq.core.states import State
-from agentq.core.task import NOTHING, Amounts, Task
+from agentq.core.task import NO_USAGE, Task, Usage
 from agentq.protocol.envelope import iso
 
 
@@ -29,7 +29,7 @@ class Facts:
     #: The circuit of the provider that its role uses, if it is open.
     circuit: CircuitRow | None = None
     #: What its role has spent on this day.
-    today: Amounts = NOTHING
+    today: Usage = NO_USAGE
     #: The trees whose budgets are used up: the root, and the numbers.
     empty_trees: tuple[tuple[str, str], ...] = ()
     #: Whether whoever submitted it may approve it as well.
@@ -53,13 +53,13 @@ def _in(moment: int, now: int) -> str:
 
 def _pending(task: Task, facts: Facts) -> list[tuple[str, str]]:
     causes = []
-    for dependency in task.memo.waiting_on:
+    for dependency in task.details.waiting_on:
         state = facts.dependencies.get(dependency, "unknown")
         causes.append(
             (f"dependency {dependency} is {state}", f"`agentq explain {dependency}` says why")
         )
-    if awaits_approval(task.spec, task.memo):
-        deadline = approval_deadline(task.spec, task.memo)
+    if awaits_approval(task.spec, task.details):
+        deadline = approval_deadline(task.spec, task.details)
         others = "" if facts.own_approval else f" by somebody other than {task.spec.sender}"
         until = f", which it waits for until {_in(deadline, facts.now)}" if deadline else ""
         causes.append(
@@ -68,10 +68,16 @@ def _pending(task: Task, facts: Facts) -> list[tuple[str, str]]:
                 f"`agentq approve {task.id} --by NAME`",
             )
         )
-    if task.memo.not_before > facts.now:
-        why = "backing off after a failure" if task.memo.failures + task.memo.crashes else "delayed"
-        causes.append((f"it is {why} and may start {_in(task.memo.not_before, facts.now)}", "wait"))
-    elif task.memo.not_before:
+    if task.details.not_before > facts.now:
+        why = (
+            "backing off after a failure"
+            if task.details.failures + task.details.crashes
+            else "delayed"
+        )
+        causes.append(
+            (f"it is {why} and may start {_in(task.details.not_before, facts.now)}", "wait")
+        )
+    elif task.details.not_before:
         causes.append(("its time has come and no process has ticked yet", "run a worker"))
     return causes + _expires(task, facts)
 
@@ -135,7 +141,7 @@ def _in_line(task: Task, facts: Facts) -> list[tuple[str, str]]:
 
 
 def _expires(task: Task, facts: Facts) -> list[tuple[str, str]]:
-    moment = expiry(task.spec, task.memo, task.submitted_at, task.epoch)
+    moment = expiry(task.spec, task.details, task.submitted_at, task.epoch)
     if not moment:
         return []
     return [(f"it expires {_in(moment, facts.now)} unless it starts before", "")]
@@ -148,22 +154,22 @@ def _in_progress(task: Task, facts: Facts) -> list[tuple[str, str]]:
 
 
 def _review(task: Task, facts: Facts) -> list[tuple[str, str]]:
-    by = task.memo.report.by if task.memo.report else "its worker"
+    by = task.details.report.by if task.details.report else "its worker"
     return [(f"{by} has reported; a verdict of somebody else is missing",
              f"`agentq approve {task.id}` or `agentq reject {task.id}`")]  # fmt: skip
 
 
 def _blocked(task: Task, facts: Facts) -> list[tuple[str, str]]:
     answer = f"`agentq answer {task.id} --by NAME TEXT`"
-    if task.memo.reason_kind == "budget":
+    if task.details.reason_kind == "budget":
         answer = f"`agentq answer {task.id} --extra-usd N` raises the budget"
-    return [(task.memo.reason or "it asked for help", answer)]
+    return [(task.details.reason or "it asked for help", answer)]
 
 
 def _over(task: Task, facts: Facts) -> list[tuple[str, str]]:
     if task.state is State.COMPLETE:
         return [("it is done", f"`agentq result {task.id}`")]
-    cause = task.memo.reason or f"it ended {task.state}"
+    cause = task.details.reason or f"it ended {task.state}"
     if task.state is State.CANCELLED:
         stopping = [("its holder has not said yet that it stopped", "")] if task.holder else []
         return [(cause, ""), *stopping]

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING
 
 from agentq.contracts.inbound_messages import (
     REFUSALS,
-    Attempt,
+    AttemptKey,
+    InboundMessage,
     Incoming,
-    Letter,
-    Outcome,
+    IntakeResult,
+    IntakeStatus,
     Refusal,
-    Verdict,
     accepted,
     is_under_way,
     needs_discarding,
@@ -42,12 +42,12 @@ from agentq.core.errors import AgentqError, NotFound, Stale, Unavailable
 from agentq.core.limits import PROGRESS_CHARS_MAX, SUMMARY_CHARS_MAX, shorten
 from agentq.core.states import State
 from agentq.core.steps import fenced_out, stale
-from agentq.core.task import NOTHING, Task
+from agentq.core.task import NO_USAGE, Task
 from agentq.core.trigger_validation import check_trigger
 from agentq.ledger import claims
 from agentq.ledger.message_intake import again, discard_unrecorded, store_files
-from agentq.ledger.unit_of_work import Work
-from agentq.protocol.messages import Said, Status
+from agentq.ledger.unit_of_work import UnitOfWork
+from agentq.protocol.messages import Status, WorkerMessage
 from agentq.protocol.secret_detection import redact
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ REMEMBERED_MS = 7 * 24 * 3600 * 1000
 
 def ingest(
     ledger: Ledger, messages: Sequence[Incoming], artifacts: ArtifactStore | None = None
-) -> list[Verdict]:
+) -> list[IntakeResult]:
     """Take messages in, in their order; the verdict on each.
 
     `artifacts` is where files go that come with a message. While that store cannot serve, messages
@@ -69,70 +69,75 @@ def ingest(
     be given here again.
     """
     looked_at = [opened(incoming) for incoming in messages]
-    verdicts = {at: each for at, each in enumerate(looked_at) if isinstance(each, Verdict)}
-    letters = {at: each for at, each in enumerate(looked_at) if isinstance(each, Letter)}
-    left = list(letters)
+    verdicts = {at: each for at, each in enumerate(looked_at) if isinstance(each, IntakeResult)}
+    inbound_messages = {
+        at: each for at, each in enumerate(looked_at) if isinstance(each, InboundMessage)
+    }
+    left = list(inbound_messages)
     while left:
-        done = judge(ledger, [letters[at] for at in left])
+        done = judge(ledger, [inbound_messages[at] for at in left])
         verdicts.update(zip(left, done, strict=True))
         brought = False
         for at in left:
-            verdict, letter = verdicts[at], letters[at]
-            if verdict.outcome is not Outcome.WAITING:
-                if artifacts is not None and needs_discarding(letter, verdict):
+            verdict, inbound = verdicts[at], inbound_messages[at]
+            if verdict.outcome is not IntakeStatus.WAITING:
+                if artifacts is not None and needs_discarding(inbound, verdict):
                     with suppress(Unavailable):  # what is left goes with its task
-                        discard_unrecorded(ledger.views, artifacts, letter)
+                        discard_unrecorded(ledger.queries, artifacts, inbound)
             elif verdict.lease is not None:
-                brought = _stored(artifacts, letter, verdict.lease.epoch) or brought
+                brought = _stored(artifacts, inbound, verdict.lease.epoch) or brought
         # Those whose turn it is now have their files, or the store is away.
-        waiting = [at for at in left if verdicts[at].outcome is Outcome.WAITING]
+        waiting = [at for at in left if verdicts[at].outcome is IntakeStatus.WAITING]
         left = waiting if brought else []
     return [verdicts[at] for at in range(len(messages))]
 
 
-def _stored(artifacts: ArtifactStore | None, letter: Letter, epoch: int) -> bool:
+def _stored(artifacts: ArtifactStore | None, inbound: InboundMessage, epoch: int) -> bool:
     try:
-        store_files(artifacts, letter, epoch)
+        store_files(artifacts, inbound, epoch)
     except Unavailable:
         return False
     return True
 
 
-def judge(ledger: Ledger, letters: Sequence[Letter]) -> list[Verdict]:
+def judge(ledger: Ledger, inbound_messages: Sequence[InboundMessage]) -> list[IntakeResult]:
     """The verdict on each, in their order; each is committed.
 
     A letter waits if its attempt holds the task and its files are not stored (see `store_files`),
     and so does what that attempt says after it. Its lease is renewed.
     """
-    verdicts: list[Verdict] = []
-    waiting: set[Attempt] = set()
-    while len(verdicts) < len(letters):
-        rest = letters[len(verdicts) :]
+    verdicts: list[IntakeResult] = []
+    waiting: set[AttemptKey] = set()
+    while len(verdicts) < len(inbound_messages):
+        rest = inbound_messages[len(verdicts) :]
         done = ledger.store.write(partial(_take_round, ledger, rest, frozenset(waiting)))
         waiting.update(
-            letter.attempt
-            for letter, verdict in zip(rest, done, strict=False)
-            if verdict.outcome is Outcome.WAITING
+            inbound.attempt
+            for inbound, verdict in zip(rest, done, strict=False)
+            if verdict.outcome is IntakeStatus.WAITING
         )
         verdicts += done
     return verdicts
 
 
 def _take_round(
-    ledger: Ledger, letters: Sequence[Letter], waiting: frozenset[Attempt], tx: Tx
-) -> list[Verdict]:
+    ledger: Ledger,
+    inbound_messages: Sequence[InboundMessage],
+    waiting: frozenset[AttemptKey],
+    tx: Tx,
+) -> list[IntakeResult]:
     """As many of them as one transaction can decide."""
-    taking = _Round(tx, _Batch.of(ledger, tx), letters, waiting)
-    verdicts: list[Verdict] = []
-    for letter in letters:
-        if verdicts and taking.must_see_the_others(letter):
+    taking = _Round(tx, _Batch.of(ledger, tx), inbound_messages, waiting)
+    verdicts: list[IntakeResult] = []
+    for inbound in inbound_messages:
+        if verdicts and taking.must_see_the_others(inbound):
             break
-        verdicts.append(taking.judge(letter))
+        verdicts.append(taking.judge(inbound))
     taking.save()
     return verdicts
 
 
-class _Batch(Work):
+class _Batch(UnitOfWork):
     """Work that is finished once, for all the messages of a transaction."""
 
     @classmethod
@@ -153,14 +158,22 @@ class _Round:
     """The messages of one transaction."""
 
     def __init__(
-        self, tx: Tx, batch: _Batch, letters: Sequence[Letter], waiting: frozenset[Attempt]
+        self,
+        tx: Tx,
+        batch: _Batch,
+        inbound_messages: Sequence[InboundMessage],
+        waiting: frozenset[AttemptKey],
     ) -> None:
         self._tx = tx
         self._batch = batch
         self._waiting = set(waiting)
-        self._keys = tx.keys({letter.said.task_id for letter in letters})
+        self._keys = tx.keys({inbound.message.task_id for inbound in inbound_messages})
         batch.load(sorted(self._keys.values()))
-        names = [letter.name for letter in letters if letter.said.status is not Status.HEARTBEAT]
+        names = [
+            inbound.name
+            for inbound in inbound_messages
+            if inbound.message.status is not Status.HEARTBEAT
+        ]
         recalled = tx.dedup_records(names) if names else {}
         self._known = {
             name: row for name, row in recalled.items() if row.expires_at > batch.now
@@ -168,46 +181,46 @@ class _Round:
         self._new: dict[str, DedupRow] = {}
         self._leases: dict[int, Lease] = {}
 
-    def must_see_the_others(self, letter: Letter) -> bool:
+    def must_see_the_others(self, inbound: InboundMessage) -> bool:
         """Whether what was decided so far must be saved first: room in a role and exclusive
         resources are counted from what is saved."""
-        key = self._keys.get(letter.said.task_id)
+        key = self._keys.get(inbound.message.task_id)
         task = None if key is None else self._batch.tasks.get(key)
-        if letter.said.status is not Status.STARTED or task is None or not self._batch.events:
+        if inbound.message.status is not Status.STARTED or task is None or not self._batch.events:
             return False
         if task.spec.resources:
             return True
         return self._tx.lock_role(self._batch.role_id(task.to)).is_limited
 
-    def judge(self, letter: Letter) -> Verdict:
-        said = letter.said
-        key = self._keys.get(said.task_id)
+    def judge(self, inbound: InboundMessage) -> IntakeResult:
+        message = inbound.message
+        key = self._keys.get(message.task_id)
         task = None if key is None else self._batch.tasks.get(key)
         if key is None or task is None:
             return refused(
-                letter, NotFound(f"There is no task {said.task_id!r}.", "Drop it.")
+                inbound, NotFound(f"There is no task {message.task_id!r}.", "Drop it.")
             )  # fmt: skip
-        if letter.incoming.routing_key != task.to:
-            return refused(letter, wrong_role(task, letter))
-        earlier = self._known.get(letter.name)
+        if inbound.incoming.routing_key != task.to:
+            return refused(inbound, wrong_role(task, inbound))
+        earlier = self._known.get(inbound.name)
         if earlier is not None:
-            return again(letter, earlier, task)
-        if letter.keeps_order and letter.attempt in self._waiting:
-            return Verdict(Outcome.WAITING)
-        epoch = said.epoch or task.epoch
-        if letter.brings and not letter.brought and is_under_way(task, said.sender, epoch):
-            self._waiting.add(letter.attempt)
-            lease_ms = self._renew(key, task, epoch, said)
-            return Verdict(Outcome.WAITING, lease=AttemptLease(task.id, epoch, lease_ms))
+            return again(inbound, earlier, task)
+        if inbound.keeps_order and inbound.attempt in self._waiting:
+            return IntakeResult(IntakeStatus.WAITING)
+        epoch = message.epoch or task.epoch
+        if inbound.brings and not inbound.brought and is_under_way(task, message.sender, epoch):
+            self._waiting.add(inbound.attempt)
+            lease_ms = self._renew(key, task, epoch, message)
+            return IntakeResult(IntakeStatus.WAITING, lease=AttemptLease(task.id, epoch, lease_ms))
         epoch, refusal = 0, None
         try:
-            epoch = self._take(key, task, letter)
+            epoch = self._take(key, task, inbound)
         except REFUSALS as error:
             refusal = error
-        self._note(letter, epoch, refusal)
+        self._note(inbound, epoch, refusal)
         if refusal is not None:
-            return refused(letter, refusal)
-        return accepted(letter, epoch, self._batch.task(key))
+            return refused(inbound, refusal)
+        return accepted(inbound, epoch, self._batch.task(key))
 
     def save(self) -> None:
         """Everything that was decided. Leases come last: what is saved before would undo them."""
@@ -219,82 +232,84 @@ class _Round:
         if leases:
             self._tx.renew(leases)
 
-    def _note(self, letter: Letter, epoch: int, refusal: Refusal | None) -> None:
-        said = letter.said
-        if said.status is Status.HEARTBEAT:
+    def _note(self, inbound: InboundMessage, epoch: int, refusal: Refusal | None) -> None:
+        message = inbound.message
+        if message.status is Status.HEARTBEAT:
             return
-        if said.status is Status.STARTED and refusal is not None:
+        if message.status is Status.STARTED and refusal is not None:
             return  # it changed nothing, and a role without room refuses many of them
         code = "" if refusal is None else refusal.code
         row = DedupRow(
-            letter.name,
-            said.task_id,
-            f"{letter.digest}:{epoch}:{code}",
+            inbound.name,
+            message.task_id,
+            f"{inbound.digest}:{epoch}:{code}",
             0,
             self._batch.now + REMEMBERED_MS,
         )
-        self._new[letter.name] = self._known[letter.name] = row
+        self._new[inbound.name] = self._known[inbound.name] = row
 
     # -- what is said ----------------------------------------------------------------------------
 
-    def _take(self, key: int, task: Task, letter: Letter) -> int:
+    def _take(self, key: int, task: Task, inbound: InboundMessage) -> int:
         """Do what the message says; the attempt that it speaks for."""
-        said = letter.said
-        if said.status is Status.STARTED:
-            return self._start(key, task, said)
-        epoch = _epoch_of(task, said)
-        if task.holder and task.epoch == epoch and task.holder != said.sender:
+        message = inbound.message
+        if message.status is Status.STARTED:
+            return self._start(key, task, message)
+        epoch = _epoch_of(task, message)
+        if task.holder and task.epoch == epoch and task.holder != message.sender:
             raise Stale(
-                f"Attempt {epoch} of {task.id} is {task.holder}'s, and {said.sender} speaks."
+                f"Attempt {epoch} of {task.id} is {task.holder}'s, and {message.sender} speaks."
                 " Nothing was recorded.",
                 "Speak under the name that started it, and only for what you started.",
             )
-        if said.status is Status.HEARTBEAT:
+        if message.status is Status.HEARTBEAT:
             fenced_out(task, epoch)
-            self._renew(key, task, epoch, said)
-        elif said.status is Status.PROGRESS:
-            note = shorten(redact(said.note), PROGRESS_CHARS_MAX)
-            self._tell(key, t.Progress(epoch, said.percent, note))
-            if said.cost is not NOTHING:
-                self._tell(key, t.Spend(epoch, said.cost))
-            self._renew(key, task, epoch, said)
+            self._renew(key, task, epoch, message)
+        elif message.status is Status.PROGRESS:
+            note = shorten(redact(message.note), PROGRESS_CHARS_MAX)
+            self._apply(key, t.Progress(epoch, message.percent, note))
+            if message.cost is not NO_USAGE:
+                self._apply(key, t.Spend(epoch, message.cost))
+            self._renew(key, task, epoch, message)
         else:
             held = task.state is State.IN_PROGRESS and task.epoch == epoch
-            if held and letter.trouble is not None:
-                raise letter.trouble
-            files = [each for each in letter.files if held and each.epoch == epoch]
+            if held and inbound.refusal is not None:
+                raise inbound.refusal
+            files = [each for each in inbound.files if held and each.epoch == epoch]
             if files:
                 self._record(key, files)
-            ending = _ending(epoch, letter)
+            ending = _ending(epoch, inbound)
             if not held and isinstance(ending, t.Report):
-                self._refuse_if_another(key, task, ending, letter)
-            self._tell(key, ending)
+                self._refuse_if_another(key, task, ending, inbound)
+            self._apply(key, ending)
         return epoch
 
-    def _refuse_if_another(self, key: int, task: Task, report: t.Report, letter: Letter) -> None:
+    def _refuse_if_another(
+        self, key: int, task: Task, report: t.Report, inbound: InboundMessage
+    ) -> None:
         """A report that was accepted may come again; with other files it is another report."""
-        if not letter.brings or not already_accepted(task, report):
+        if not inbound.brings or not already_accepted(task, report):
             return
         rows = self._batch.artifacts_of(key)
         recorded = {row.name: row.sha256 for row in rows if row.epoch == report.epoch}
-        if any(recorded.get(name) != sha256 for name, sha256 in letter.digests.items()):
-            by, word = f"attempt {report.epoch}", str(letter.said.status)
+        if any(recorded.get(name) != sha256 for name, sha256 in inbound.digests.items()):
+            by, word = f"attempt {report.epoch}", str(inbound.message.status)
             self._batch.apply(key, t.RefuseReport(report.epoch, by, word, report.summary))
             raise stale(task, report.epoch)
 
-    def _start(self, key: int, task: Task, said: Said) -> int:
-        claim = t.Claim(said.sender, said.lease_seconds * 1000)
+    def _start(self, key: int, task: Task, message: WorkerMessage) -> int:
+        claim = t.ClaimTask(message.sender, message.lease_seconds * 1000)
         check_trigger(claim)
         return claims.claim_one(self._tx, self._batch, key, claim).task.epoch
 
-    def _renew(self, key: int, task: Task, epoch: int, said: Said) -> int:
-        lease = Lease(key, epoch, (said.lease_seconds or task.spec.lease_seconds) * 1000)
+    def _renew(self, key: int, task: Task, epoch: int, message: WorkerMessage) -> int:
+        lease = Lease(key, epoch, (message.lease_seconds or task.spec.lease_seconds) * 1000)
         before = self._leases.get(key)
         if before is None or before.epoch != epoch or before.lease_ms < lease.lease_ms:
             self._leases[key] = lease
         return lease.lease_ms
 
-    def _tell(self, key: int, trigger: t.Trigger) -> None:
+    def _apply(self, key: int, trigger: t.Trigger) -> None:
         outcome = claims.apply_all(self._batch, [(key, trigger)])[0]
         if isinstance(outcome, AgentqError):
             raise outcome
@@ -314,25 +329,25 @@ class _Round:
             self._batch.record_artifact(key, file)
 
 
-def _ending(epoch: int, letter: Letter) -> t.Trigger:
-    said = letter.said
-    text = shorten(redact(said.summary), SUMMARY_CHARS_MAX)
-    if said.status is Status.COMPLETED:
-        return t.Report(epoch, text, *letter.result, cost=said.cost)
-    if said.status is Status.FAILED:
+def _ending(epoch: int, inbound: InboundMessage) -> t.Trigger:
+    message = inbound.message
+    text = shorten(redact(message.summary), SUMMARY_CHARS_MAX)
+    if message.status is Status.COMPLETED:
+        return t.Report(epoch, text, *inbound.result, cost=message.cost)
+    if message.status is Status.FAILED:
         # Chance that anybody can repeat: the digest of a message is as good as a dice.
-        jitter = int(letter.digest[:8], 16) / 2**32
-        return t.Fail(epoch, text, said.kind, said.cost, jitter)
-    if said.status is Status.BLOCKED:
+        jitter = int(inbound.digest[:8], 16) / 2**32
+        return t.Fail(epoch, text, message.kind, message.cost, jitter)
+    if message.status is Status.BLOCKED:
         return t.Block(epoch, text)
     return t.Release(epoch, text)
 
 
-def _epoch_of(task: Task, said: Said) -> int:
+def _epoch_of(task: Task, message: WorkerMessage) -> int:
     """The attempt that speaks. It may be left out only while there has been one: then it cannot be
     mistaken."""
-    if said.epoch:
-        return said.epoch
+    if message.epoch:
+        return message.epoch
     if task.epoch <= 1:
         return task.epoch
     raise Stale(

@@ -20,7 +20,7 @@ from agentq.contracts.store import Changes, LeaseRow, Store, Tx
 from agentq.core.errors import Invalid
 
 
-class Terms:
+class LeaderLeases:
     """Takes, renews and gives up terms on one store."""
 
     def __init__(self, store: Store) -> None:

@@ -14,7 +14,7 @@ from agentq.contracts.store import (
     Store,
     Tx,
 )
-from agentq.core.digests import amounts_to_dict
+from agentq.core.digests import usage_to_dict
 from agentq.core.effects import LANES
 from agentq.core.errors import AgentqError, Conflict, Invalid, Refused
 from agentq.core.limits import (
@@ -22,10 +22,10 @@ from agentq.core.limits import (
     CIRCUIT_MS_MAX,
     RoleLimits,
 )
-from agentq.core.spec_types import check_amounts
+from agentq.core.spec_types import check_usage
 from agentq.core.states import TERMINAL
 from agentq.core.steps import fenced_out
-from agentq.core.task import Amounts, Spec, Task
+from agentq.core.task import Spec, Task, Usage
 from agentq.core.trigger_validation import check_comment, check_trigger
 from agentq.core.triggers import (
     AddArtifact,
@@ -33,7 +33,7 @@ from agentq.core.triggers import (
     Approve,
     Block,
     Cancel,
-    Claim,
+    ClaimTask,
     Comment,
     Fail,
     FailureKind,
@@ -52,14 +52,14 @@ from agentq.core.triggers import (
 )
 from agentq.ledger import claims, shared_budgets
 from agentq.ledger.claims import Held
-from agentq.ledger.codec import STATES, SpecCache, encode_amounts
+from agentq.ledger.codec import STATES, SpecCache, encode_usage
 from agentq.ledger.pruning import Pruner
-from agentq.ledger.queries import Views
+from agentq.ledger.queries import LedgerQueries
 from agentq.ledger.submit import DEDUP_MS, Submitted, Submitter
-from agentq.ledger.unit_of_work import Work
+from agentq.ledger.unit_of_work import UnitOfWork
 from agentq.protocol.spec_validation import check_role
 
-NO_COST = Amounts()
+NO_USAGE = Usage()
 LEASE_MS_MAX = 366 * 24 * 3600 * 1000
 
 
@@ -76,10 +76,12 @@ class Ledger:
         self._specs = SpecCache()
         self._limited: set[str] = set()
         self._submitter = Submitter(store, self._specs, store.role_ids, dedup_ms)
-        self.views = Views(store, self._specs)
+        self.queries = LedgerQueries(store, self._specs)
 
-    def _work(self, tx: Tx) -> Work:
-        return Work(tx, self._specs, self.store.role_ids, self._submitter.spawn, self._limited)
+    def _work(self, tx: Tx) -> UnitOfWork:
+        return UnitOfWork(
+            tx, self._specs, self.store.role_ids, self._submitter.spawn, self._limited
+        )
 
     # -- asking for work -------------------------------------------------------------------------
 
@@ -165,7 +167,7 @@ class Ledger:
             raise Invalid(f"A lease lasts 1 ms to a year, got {shortest} to {longest} ms.")
         return self.store.write(partial(claims.heartbeat, leases=leases))
 
-    def tell_many(
+    def apply_many(
         self, items: Sequence[tuple[int, Trigger]], fence: tuple[int, int] | None = None
     ) -> list[Task | AgentqError]:
         """Apply triggers in one transaction; each refused one gives its error instead of a task.
@@ -184,7 +186,7 @@ class Ledger:
 
         return self.store.write(change)
 
-    def turn_over(
+    def complete_and_claim(
         self,
         items: Sequence[tuple[int, Trigger]],
         role: str,
@@ -193,31 +195,33 @@ class Ledger:
         lease_ms: int = 0,
         provider: str = "",
     ) -> tuple[list[Task | AgentqError], list[Held]]:
-        """End these and claim the next, in one transaction; the same as `tell_many` and `claim`."""
+        """End these and claim the next, in one transaction; the same as `apply_many` and `claim`."""
         claim = _checked_claim(holder, lease_ms)
         if not 1 <= count <= BATCH_MAX:
             raise Invalid(f"A claim takes 1 to {BATCH_MAX} tasks, got {count}.")
         role_id = self.store.role_ids((check_role(role),))[role]
         outcomes, held = self.store.write(
-            lambda tx: claims.turn_over(tx, self._work(tx), items, role_id, count, claim, provider)
+            lambda tx: claims.complete_and_claim(
+                tx, self._work(tx), items, role_id, count, claim, provider
+            )
         )
         # A role with limits, one that nobody asked for lately, or nothing there: the usual way.
         return outcomes, held or self.claim(role, count, holder, lease_ms, provider)
 
-    def tell(self, key: int, trigger: Trigger, fence: tuple[int, int] | None = None) -> Task:
-        outcome = self.tell_many([(key, trigger)], fence)[0]
+    def apply(self, key: int, trigger: Trigger, fence: tuple[int, int] | None = None) -> Task:
+        outcome = self.apply_many([(key, trigger)], fence)[0]
         if isinstance(outcome, AgentqError):
             raise outcome
         return outcome
 
     def progress(self, key: int, epoch: int, percent: int, note: str = "") -> Task:
-        return self.tell(key, Progress(epoch, percent, note))
+        return self.apply(key, Progress(epoch, percent, note))
 
-    def spend(self, key: int, epoch: int, cost: Amounts) -> Task:
-        return self.tell(key, Spend(epoch, cost))
+    def spend(self, key: int, epoch: int, cost: Usage) -> Task:
+        return self.apply(key, Spend(epoch, cost))
 
     def report(self, key: int, report: Report) -> Task:
-        return self.tell(key, report)
+        return self.apply(key, report)
 
     def fail(
         self,
@@ -225,18 +229,18 @@ class Ledger:
         epoch: int,
         reason: str,
         kind: FailureKind = FailureKind.TRANSIENT,
-        cost: Amounts = NO_COST,
+        cost: Usage = NO_USAGE,
     ) -> Task:
-        return self.tell(key, Fail(epoch, reason, kind, cost, self._chance()))
+        return self.apply(key, Fail(epoch, reason, kind, cost, self._chance()))
 
     def block(self, key: int, epoch: int, reason: str) -> Task:
-        return self.tell(key, Block(epoch, reason))
+        return self.apply(key, Block(epoch, reason))
 
     def release(self, key: int, epoch: int, reason: str = "", not_before: int = 0) -> Task:
-        return self.tell(key, Release(epoch, reason, not_before))
+        return self.apply(key, Release(epoch, reason, not_before))
 
     def stopped(self, key: int, epoch: int) -> Task:
-        return self.tell(key, Stopped(epoch))
+        return self.apply(key, Stopped(epoch))
 
     def record_artifacts(self, key: int, artifacts: Sequence[AddArtifact]) -> Task:
         """Make files of an attempt visible, all or none. Refused if it no longer holds the task."""
@@ -267,13 +271,13 @@ class Ledger:
     # -- people ----------------------------------------------------------------------------------
 
     def approve(self, key: int, by: str, digest: str = "") -> Task:
-        return self.tell(key, Approve(by, digest))
+        return self.apply(key, Approve(by, digest))
 
     def reject(self, key: int, by: str, reason: str = "") -> Task:
-        return self.tell(key, Reject(by, reason))
+        return self.apply(key, Reject(by, reason))
 
     def verdict(self, key: int, by: str, ruling: Ruling, feedback: str = "") -> Task:
-        return self.tell(key, Verdict(by, ruling, feedback))
+        return self.apply(key, Verdict(by, ruling, feedback))
 
     def answer(
         self,
@@ -281,16 +285,16 @@ class Ledger:
         by: str,
         text: str = "",
         resolution: Resolution = Resolution.RETRY,
-        extra_budget: Amounts = NO_COST,
+        extra_budget: Usage = NO_USAGE,
     ) -> Task:
-        return self.tell(key, Answer(by, text, resolution, extra_budget))
+        return self.apply(key, Answer(by, text, resolution, extra_budget))
 
     def cancel(self, key: int, by: str, reason: str = "") -> Task:
-        return self.tell(key, Cancel(by, reason))
+        return self.apply(key, Cancel(by, reason))
 
     def comment(self, key: int, by: str, text: str, epoch: int = 0) -> Task:
         check_comment(text)
-        return self.tell(key, Comment(by, text, epoch))
+        return self.apply(key, Comment(by, text, epoch))
 
     def requeue(
         self,
@@ -405,10 +409,10 @@ class Ledger:
 
         return self.store.write(change)
 
-    def raise_tree(self, key: int, by: str, extra: Amounts, how: str = "") -> Task:
+    def raise_tree(self, key: int, by: str, extra: Usage, how: str = "") -> Task:
         """Add to the budget that a task shares with its descendants. Its log says who did."""
-        check_amounts("extra", extra)
-        said = ", ".join(f"{value:g} {unit}" for unit, value in amounts_to_dict(extra).items())
+        check_usage("extra", extra)
+        said = ", ".join(f"{value:g} {unit}" for unit, value in usage_to_dict(extra).items())
         text = f"raised the budget of its tree by {said or 'nothing'}"
         comment = Comment(by, text, how=how)
         check_trigger(comment)
@@ -437,7 +441,7 @@ class Ledger:
         for limit in (limits.max_running, limits.max_review):
             if type(limit) is not int or not 0 <= limit <= 1_000_000:
                 raise Invalid(f"A limit is 0 (none) to 1000000, got {limit!r}.")
-        check_amounts("daily", limits.daily)
+        check_usage("daily", limits.daily)
         check_role(role)
         role_id = self.store.role_ids((role,))[role]
 
@@ -446,7 +450,7 @@ class Ledger:
                 max_running=limits.max_running,
                 max_review=limits.max_review,
                 paused=int(limits.paused),
-                daily=encode_amounts(limits.daily),
+                daily=encode_usage(limits.daily),
             )
             # There may be room now for whoever waits.
             tx.save(Changes(roles=(row,), topics=(role_topic(role), ROOM_TOPIC)))
@@ -468,9 +472,9 @@ def _circuit(tx: Tx, provider: str) -> CircuitRow | None:
     return next((row for row in tx.circuits() if row.provider == provider), None)
 
 
-def _checked_claim(holder: str, lease_ms: int, *, gated: bool = False) -> Claim:
+def _checked_claim(holder: str, lease_ms: int, *, gated: bool = False) -> ClaimTask:
     if type(lease_ms) is not int or not 0 <= lease_ms <= LEASE_MS_MAX:
         raise Invalid(f"A lease lasts up to a year, got {lease_ms} ms.", "Renew it instead.")
-    claim = Claim(holder, lease_ms, gated)
+    claim = ClaimTask(holder, lease_ms, gated)
     check_trigger(claim)
     return claim

@@ -20,10 +20,10 @@ from agentq.contracts.service_values import Overhead
 from agentq.core.graph import parents_first
 from agentq.core.states import State
 from agentq.core.task import Spec, Task
-from agentq.core.triggers import Cancel, Claim, Entry, Stopped, Submit, Tick
+from agentq.core.triggers import Cancel, ClaimTask, LogEntry, Stopped, Submit, Tick
 
 if TYPE_CHECKING:
-    from agentq.ledger.queries import Views
+    from agentq.ledger.queries import LedgerQueries
 
 _PAGE = 500
 
@@ -45,7 +45,7 @@ class _Life:
         self.started_at, self.cancelled = 0, False
 
 
-def overhead_of(entries: Iterable[Entry], specs: Mapping[str, Spec], now: int) -> Overhead:
+def overhead_of(entries: Iterable[LogEntry], specs: Mapping[str, Spec], now: int) -> Overhead:
     """Measure the tasks of `specs` by their log entries, each task's in its own order.
 
     An attempt that still runs counts until `now`. Entries of other tasks are passed over.
@@ -74,11 +74,11 @@ def overhead_of(entries: Iterable[Entry], specs: Mapping[str, Spec], now: int) -
     )
 
 
-def _note(life: _Life, entry: Entry) -> None:
+def _note(life: _Life, entry: LogEntry) -> None:
     event = entry.event
     if isinstance(event.trigger, Submit):
         life.submitted_at = life.submitted_at or event.at
-    elif isinstance(event.trigger, Claim):
+    elif isinstance(event.trigger, ClaimTask):
         life.attempts += 1
         life.started_at = event.at
     elif not life.started_at:
@@ -124,13 +124,13 @@ def _is_next(spec: Spec, specs: Mapping[str, Spec]) -> bool:
 # -- from the ledger -------------------------------------------------------------------------------
 
 
-def measured(views: Views, tasks: Iterable[Task], now: int) -> Overhead:
+def measured(queries: LedgerQueries, tasks: Iterable[Task], now: int) -> Overhead:
     """Measure these tasks by the log."""
     specs = {task.id: task.spec for task in tasks}
-    return overhead_of(_histories(views, specs), specs, now)
+    return overhead_of(_histories(queries, specs), specs, now)
 
 
-def _histories(views: Views, task_ids: Iterable[str]) -> Iterator[Entry]:
+def _histories(queries: LedgerQueries, task_ids: Iterable[str]) -> Iterator[LogEntry]:
     # One at a time: a set of tasks may be large, and so may one history.
     for task_id in task_ids:
-        yield from views.history(views.find(task_id)[0])
+        yield from queries.history(queries.find(task_id)[0])

@@ -21,16 +21,16 @@ from agentq.contracts.store import (
 from agentq.core.errors import Invalid, NotFound
 from agentq.core.spec_types import is_readable
 from agentq.core.states import State
-from agentq.core.task import Amounts, Task
+from agentq.core.task import Task, Usage
 from agentq.ledger.codec import CODES, STATES, SpecCache, limits_of, to_task
 
 if TYPE_CHECKING:
     from agentq.contracts.service_values import Explanation, Page, Problem, Stats, Wanted
     from agentq.core.limits import RoleLimits
-    from agentq.core.triggers import Entry
+    from agentq.core.triggers import LogEntry
 
 
-class Views:
+class LedgerQueries:
     """Every question the doors ask."""
 
     def __init__(self, store: Store, specs: SpecCache) -> None:
@@ -131,7 +131,7 @@ class Views:
 
     # -- the log ---------------------------------------------------------------------------------
 
-    def _entries(self, reader: Reader, rows: list[LogRow]) -> list[Entry]:
+    def _entries(self, reader: Reader, rows: list[LogRow]) -> list[LogEntry]:
         from agentq.ledger.log_codec import to_entry
 
         keys = {row.event.key for row in rows}
@@ -146,12 +146,12 @@ class Views:
             if row.event.key in specs
         ]
 
-    def history(self, key: int) -> list[Entry]:
+    def history(self, key: int) -> list[LogEntry]:
         """Everything that happened to one task, in order."""
         self._store.number_events()
         return self._store.read(lambda reader: self._entries(reader, reader.history(key)))
 
-    def events_after(self, position: int, limit: int = 500) -> list[Entry]:
+    def events_after(self, position: int, limit: int = 500) -> list[LogEntry]:
         """What was committed after that position, in the order of commits, without gaps."""
         self._store.number_events()
         return self._store.read(
@@ -181,7 +181,7 @@ class Views:
 
         return self._store.read(look)
 
-    def costs(self, by: str) -> dict[str, Amounts]:
+    def costs(self, by: str) -> dict[str, Usage]:
         """What was spent, summed up by role, label or day."""
         from agentq.ledger.costs import GROUPINGS, LABEL, ROLE, summed
 

@@ -68,7 +68,7 @@ def _compare(stored: Task, events: Sequence[Event]) -> list[str]:
         different = [
             name
             for name in ("spec", "state", "version", "epoch", "submitted_at", "updated_at",
-                         "wake_at", "holder", "memo")
+                         "wake_at", "holder", "details")
             if getattr(task, name) != getattr(stored, name)
         ]  # fmt: skip
         problems.append(f"the log does not give the stored {', '.join(different)}")

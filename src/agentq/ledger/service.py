@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from agentq.contracts.store import READY, Filter, Order
 from agentq.core.access import Action, Principal
-from agentq.ledger.service_decisions import Decisions
+from agentq.ledger.service_decisions import DecisionService
 
 if TYPE_CHECKING:
-    from agentq.contracts.inbound_messages import Letter, Verdict
+    from agentq.contracts.inbound_messages import InboundMessage, IntakeResult
     from agentq.contracts.service_values import (
         Capacity,
         LeaderLease,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _PAGE = 500
 
 
-class EmbeddedService(Decisions):
+class EmbeddedService(DecisionService):
     """Implements `contracts.service.Service` with the ledger and artifact store of this process."""
 
     # -- time ------------------------------------------------------------------------------------
@@ -51,22 +51,22 @@ class EmbeddedService(Decisions):
     def hold_leader_leases(
         self, who: Principal, names: Sequence[str], holder: str, length_ms: int
     ) -> dict[str, LeaderLease]:
-        from agentq.ledger.leader_leases import Terms
+        from agentq.ledger.leader_leases import LeaderLeases
 
         self._check(who, Action.OPERATE)
-        return Terms(self._store).hold(names, holder, length_ms)
+        return LeaderLeases(self._store).hold(names, holder, length_ms)
 
     def give_up_leader_leases(self, who: Principal, names: Sequence[str], holder: str) -> list[str]:
-        from agentq.ledger.leader_leases import Terms
+        from agentq.ledger.leader_leases import LeaderLeases
 
         self._check(who, Action.OPERATE)
-        return Terms(self._store).give_up(names, holder)
+        return LeaderLeases(self._store).give_up(names, holder)
 
     def leader_leases(self, who: Principal) -> dict[str, LeaderLease]:
-        from agentq.ledger.leader_leases import Terms
+        from agentq.ledger.leader_leases import LeaderLeases
 
         self._check(who, Action.READ, "who runs the loops")
-        return Terms(self._store).standing()
+        return LeaderLeases(self._store).standing()
 
     # -- effects -----------------------------------------------------------------------------------
 
@@ -152,23 +152,25 @@ class EmbeddedService(Decisions):
 
     # -- messages ----------------------------------------------------------------------------------
 
-    def judge_messages(self, who: Principal, letters: Sequence[Letter]) -> list[Verdict]:
+    def judge_messages(
+        self, who: Principal, inbound_messages: Sequence[InboundMessage]
+    ) -> list[IntakeResult]:
         from agentq.ledger.ingest import judge
 
         self._check(who, Action.OPERATE)
-        return judge(self._ledger, letters)
+        return judge(self._ledger, inbound_messages)
 
-    def store_message_files(self, who: Principal, letter: Letter, epoch: int) -> None:
+    def store_message_files(self, who: Principal, inbound: InboundMessage, epoch: int) -> None:
         from agentq.ledger.message_intake import store_files
 
         self._check(who, Action.OPERATE)
-        store_files(self._artifacts, letter, epoch)
+        store_files(self._artifacts, inbound, epoch)
 
-    def discard_message_files(self, who: Principal, letter: Letter) -> None:
+    def discard_message_files(self, who: Principal, inbound: InboundMessage) -> None:
         from agentq.ledger.message_intake import discard_unrecorded
 
         self._check(who, Action.OPERATE)
-        discard_unrecorded(self._views, self._artifacts, letter)
+        discard_unrecorded(self._queries, self._artifacts, inbound)
 
 
 def _listed(reader: Reader, wanted: Filter) -> list[TaskRow]:
@@ -178,13 +180,13 @@ def _listed(reader: Reader, wanted: Filter) -> list[TaskRow]:
 def _capacity(reader: Reader, row: RoleRow) -> Capacity:
     """How much room the limits of a role leave at this moment."""
     from agentq.contracts.service_values import Capacity
-    from agentq.core.task import NOTHING
+    from agentq.core.task import NO_USAGE
     from agentq.ledger.codec import limits_of
     from agentq.ledger.costs import spent_today
 
-    limits, today = limits_of(row), NOTHING
+    limits, today = limits_of(row), NO_USAGE
     free = limits.room(*reader.occupancy(row.id)[:2])[0] if row.is_limited else -1
-    if free and limits.daily != NOTHING:
+    if free and limits.daily != NO_USAGE:
         today = spent_today(reader, row.name, reader.now())
         if limits.used_up(today):
             free = 0

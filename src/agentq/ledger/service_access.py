@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from agentq.contracts.store import Store
     from agentq.core.task import Task
     from agentq.ledger.ledger import Ledger
-    from agentq.ledger.queries import Views
+    from agentq.ledger.queries import LedgerQueries
 
 #: Keys of claimed tasks that are remembered, so that their holders' words need no look-up.
 _KEYS_MAX = 20_000
@@ -30,7 +30,7 @@ class Resources(Protocol):
     @property
     def store(self) -> Store: ...
     @property
-    def views(self) -> Views: ...
+    def ledger_queries(self) -> LedgerQueries: ...
     @property
     def ledger(self) -> Ledger: ...
     @property
@@ -40,7 +40,7 @@ class Resources(Protocol):
         """Whether nobody may approve what they submitted themselves."""
 
 
-class ServiceBase:
+class ServiceAccess:
     """What all topics of the embedded service stand on."""
 
     def __init__(self, resources: Resources) -> None:
@@ -49,8 +49,8 @@ class ServiceBase:
         self._claimed_keys: dict[str, int] = {}
 
     @property
-    def _views(self) -> Views:
-        return self._resources.views
+    def _queries(self) -> LedgerQueries:
+        return self._resources.ledger_queries
 
     @property
     def _ledger(self) -> Ledger:
@@ -94,7 +94,7 @@ class ServiceBase:
         may = allowed(who, action)
         if not may:
             raise refusal(who, action, ref)
-        key, task = self._views.find(ref)
+        key, task = self._queries.find(ref)
         if may is not ALL and self._relation(who, task) not in may:
             raise refusal(who, action, task.id)
         return key, task
@@ -113,7 +113,7 @@ class ServiceBase:
         above, complete = self._ancestors(task)
         if who.task_id in above:
             return Relation.DESCENDANT
-        own = self._views.by_id([who.task_id]).get(who.task_id)
+        own = self._queries.by_id([who.task_id]).get(who.task_id)
         if own is None:
             return Relation.UNKNOWN
         above_own, complete_own = self._ancestors(own)
@@ -129,7 +129,7 @@ class ServiceBase:
         above: list[str] = []
         while task.spec.parent and task.spec.parent not in above:
             above.append(task.spec.parent)
-            parent = self._views.by_id([task.spec.parent]).get(task.spec.parent)
+            parent = self._queries.by_id([task.spec.parent]).get(task.spec.parent)
             if parent is None:
                 return above, False
             task = parent

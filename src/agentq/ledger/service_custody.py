@@ -26,7 +26,7 @@ from agentq.core.errors import (
 )
 from agentq.core.limits import SUMMARY_CHARS_MAX, shorten
 from agentq.core.states import State
-from agentq.core.task import NOTHING, Amounts, Spec, Task
+from agentq.core.task import NO_USAGE, Spec, Task, Usage
 from agentq.core.triggers import (
     AddArtifact,
     Block,
@@ -38,7 +38,7 @@ from agentq.core.triggers import (
     Stopped,
     Trigger,
 )
-from agentq.ledger.service_queries import Queries
+from agentq.ledger.service_queries import QueryService
 from agentq.protocol.secret_detection import redact
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def brief(text: str) -> str:
     return shorten(redact(text), SUMMARY_CHARS_MAX)
 
 
-class Custody(Queries):
+class CustodyService(QueryService):
     """Submits, hands out, takes in."""
 
     # -- asking for work -------------------------------------------------------------------------
@@ -174,7 +174,7 @@ class Custody(Queries):
         self._check(who, Action.CLAIM, role=role)
         reports = self._reports(who, done)
         if ids is None:
-            outcomes, held = self._ledger.turn_over(
+            outcomes, held = self._ledger.complete_and_claim(
                 reports, role, count, holder, lease_ms, provider
             )
         else:
@@ -209,7 +209,7 @@ class Custody(Queries):
         self._check_attempt(who, Action.PROGRESS, task_id, epoch)
         return self._apply(task_id, Progress(epoch, percent, redact(note)))
 
-    def spend(self, who: Principal, task_id: str, epoch: int, cost: Amounts) -> Task:
+    def spend(self, who: Principal, task_id: str, epoch: int, cost: Usage) -> Task:
         self._check_attempt(who, Action.SPEND, task_id, epoch)
         return self._apply(task_id, Spend(epoch, cost))
 
@@ -220,7 +220,7 @@ class Custody(Queries):
         epoch: int,
         reason: str,
         kind: FailureKind = FailureKind.TRANSIENT,
-        cost: Amounts = NOTHING,
+        cost: Usage = NO_USAGE,
     ) -> Task:
         self._check_attempt(who, Action.FAIL, task_id, epoch)
         return self._ledger.fail(self._key(task_id), epoch, brief(reason), FailureKind(kind), cost)
@@ -238,13 +238,13 @@ class Custody(Queries):
     def stopped(self, who: Principal, task_id: str, epoch: int) -> Task | None:
         self._check_attempt(who, Action.STOP, task_id, epoch)
         key = self._key(task_id)
-        task = self._views.get_many([key]).get(key)
+        task = self._queries.get_many([key]).get(key)
         if task is None or task.state is not State.CANCELLED or task.epoch != epoch:
             return None
-        return self._ledger.tell(key, Stopped(epoch))
+        return self._ledger.apply(key, Stopped(epoch))
 
     def _apply(self, task_id: str, trigger: Trigger) -> Task:
-        return self._ledger.tell(self._key(task_id), trigger)
+        return self._ledger.apply(self._key(task_id), trigger)
 
     # -- files -------------------------------------------------------------------------------------
 
@@ -253,7 +253,7 @@ class Custody(Queries):
     ) -> list[Stored]:
         self._check_attempt(who, Action.PUT_ARTIFACT, task_id, epoch)
         key = self._key(task_id)
-        return self._put(key, self._views.get_many([key]).get(key), task_id, epoch, files)
+        return self._put(key, self._queries.get_many([key]).get(key), task_id, epoch, files)
 
     def _put(
         self,
@@ -281,7 +281,7 @@ class Custody(Queries):
                 ],
             )
         except Stale:
-            recorded = {(row.epoch, row.name) for row in self._views.artifacts(key)}
+            recorded = {(row.epoch, row.name) for row in self._queries.artifacts(key)}
             for each in stored:
                 if (epoch, each.name) not in recorded:
                     artifacts.discard(task_id, epoch, each.name)
@@ -297,7 +297,7 @@ class Custody(Queries):
         epoch: int,
         summary: str = "",
         result: Source | Stored | None = None,
-        cost: Amounts = NOTHING,
+        cost: Usage = NO_USAGE,
         *,
         verified: bool = False,
     ) -> Task:
@@ -309,15 +309,15 @@ class Custody(Queries):
         elif result is not None:
             name, sha256 = self._put_result(key, task_id, epoch, result, verified=verified)
         report = Report(epoch, brief(summary), name, sha256, cost=cost, verified=verified)
-        task = self._ledger.tell(key, report)
+        task = self._ledger.apply(key, report)
         self._after_completion(task)
         return task
 
     def _put_result(
         self, key: int, task_id: str, epoch: int, result: Source, *, verified: bool
     ) -> tuple[str, str]:
-        task = self._views.get_many([key]).get(key)
-        if task is not None and task.memo.gated and not verified:
+        task = self._queries.get_many([key]).get(key)
+        if task is not None and task.details.gated and not verified:
             return "", ""  # the ledger refuses the report: nothing is kept of it
         try:
             stored = self._put(key, task, task_id, epoch, [(RESULT_NAME, result)])[0]
@@ -328,7 +328,7 @@ class Custody(Queries):
         return RESULT_NAME, stored.sha256
 
     def complete_many(self, who: Principal, done: Sequence[Completion]) -> list[Task | AgentqError]:
-        outcomes = self._ledger.tell_many(self._reports(who, done))
+        outcomes = self._ledger.apply_many(self._reports(who, done))
         self._after_many(outcomes)
         return outcomes
 
@@ -351,7 +351,7 @@ class Custody(Queries):
         for child in task.spec.next:
             if child.context_sha256:
                 self._publish_context(child.id, child.context_sha256)
-        report = task.memo.report
+        report = task.details.report
         if report is not None and report.result:
             self._try_to_publish()
 

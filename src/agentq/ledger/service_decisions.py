@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from agentq.core.access import Action, Principal, PrincipalKind, approves_own
 from agentq.core.errors import Refused
 from agentq.core.states import State
-from agentq.core.task import NOTHING, Amounts, Task
+from agentq.core.task import NO_USAGE, Task, Usage
 from agentq.core.trigger_validation import check_comment
 from agentq.core.triggers import (
     Answer,
@@ -21,7 +21,7 @@ from agentq.core.triggers import (
     Trigger,
     Verdict,
 )
-from agentq.ledger.service_custody import Custody, brief
+from agentq.ledger.service_custody import CustodyService, brief
 from agentq.ledger.service_queries import recorded
 from agentq.protocol.secret_detection import redact
 
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 _ORPHAN_MS = 24 * 3600 * 1000
 
 
-class Decisions(Custody):
+class DecisionService(CustodyService):
     """Decides about tasks and roles. Who did stands in the log, by name and by how it is known."""
 
     # -- tasks -----------------------------------------------------------------------------------
 
     def approve(self, who: Principal, ref: str, digest: str = "") -> Task:
-        key, task = self._views.find(ref)
+        key, task = self._queries.find(ref)
         if task.state is State.REVIEW:
             return self._judge(who, key, task, Ruling.ACCEPT, "")
         self._check_task(who, Action.APPROVE, task)
@@ -47,13 +47,13 @@ class Decisions(Custody):
             who.kind is PrincipalKind.PERSON
             and who.name == task.spec.sender
             and approves_own(
-                who.name, task, self._views.limits(), four_eyes=self._resources.four_eyes
+                who.name, task, self._queries.limits(), four_eyes=self._resources.four_eyes
             )
         )
         return self._decide(who, key, Approve(who.name, digest, who.how, own))
 
     def reject(self, who: Principal, ref: str, reason: str = "", *, changes: bool = False) -> Task:
-        key, task = self._views.find(ref)
+        key, task = self._queries.find(ref)
         if task.state is State.REVIEW:
             ruling = Ruling.CHANGES if changes else Ruling.REJECT
             return self._judge(who, key, task, ruling, reason)
@@ -67,7 +67,7 @@ class Decisions(Custody):
         return self._decide(who, key, Reject(who.name, reason, who.how))
 
     def verdict(self, who: Principal, ref: str, ruling: Ruling, feedback: str = "") -> Task:
-        key, task = self._views.find(ref)
+        key, task = self._queries.find(ref)
         return self._judge(who, key, task, Ruling(ruling), feedback)
 
     def _judge(self, who: Principal, key: int, task: Task, ruling: Ruling, feedback: str) -> Task:
@@ -82,10 +82,10 @@ class Decisions(Custody):
         ref: str,
         text: str = "",
         resolution: Resolution = Resolution.RETRY,
-        extra_budget: Amounts = NOTHING,
+        extra_budget: Usage = NO_USAGE,
     ) -> Task:
         key, task = self._find(who, Action.ANSWER, ref)
-        if extra_budget != NOTHING:
+        if extra_budget != NO_USAGE:
             self._check_task(who, Action.RAISE_BUDGET, task)
         said = Answer(who.name, text, Resolution(resolution), extra_budget, how=who.how)
         answered = self._decide(who, key, said)
@@ -112,7 +112,7 @@ class Decisions(Custody):
         return self._decide(who, key, Comment(who.name, redact(text), epoch, who.how))
 
     def _decide(self, who: Principal, key: int, trigger: Trigger) -> Task:
-        return self._ledger.tell(key, trigger, self._fence(who))
+        return self._ledger.apply(key, trigger, self._fence(who))
 
     def _fence(self, who: Principal) -> tuple[int, int] | None:
         """An attempt that has lost its task decides nothing about any other either."""
@@ -138,7 +138,7 @@ class Decisions(Custody):
         self._check(who, Action.CLOSE_CIRCUIT, provider)
         return self._ledger.close_circuit(provider, who.name)
 
-    def raise_tree_budget(self, who: Principal, ref: str, extra: Amounts) -> Task:
+    def raise_tree_budget(self, who: Principal, ref: str, extra: Usage) -> Task:
         key, _ = self._find(who, Action.RAISE_BUDGET, ref)
         return self._ledger.raise_tree(key, who.name, extra, who.how)
 
@@ -164,7 +164,7 @@ class Decisions(Custody):
         def is_wanted(task_id: str, sha256: str) -> bool:
             if (task_id, sha256) in named.contexts:
                 return True
-            task = self._views.by_id([task_id]).get(task_id)
+            task = self._queries.by_id([task_id]).get(task_id)
             return task is not None and task.spec.context_sha256 == sha256
 
         self._artifacts.sweep(self._store.now() - _ORPHAN_MS, is_wanted)
@@ -173,7 +173,7 @@ class Decisions(Custody):
         self, who: Principal, after: int = 0, limit: int = 500
     ) -> tuple[list[tuple[Task, list[ArtifactInfo]]], int]:
         self._check(who, Action.READ, "every task")
-        page = self._views.with_artifacts(after, limit)
+        page = self._queries.with_artifacts(after, limit)
         return [(task, recorded(rows)) for _, task, rows in page], page[-1][0] if page else 0
 
     def files_to_remove(self, who: Principal) -> int:

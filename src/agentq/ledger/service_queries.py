@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from agentq.core.access import ALL, Action, Principal, allowed
 from agentq.core.errors import Damaged, NotFound, Refused
 from agentq.core.states import State
-from agentq.ledger.service_access import ServiceBase
+from agentq.ledger.service_access import ServiceAccess
 
 if TYPE_CHECKING:
     from agentq.contracts.service_values import (
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     )
     from agentq.contracts.store import ArtifactRow
     from agentq.core.limits import RoleLimits
-    from agentq.core.task import Amounts, Task
-    from agentq.core.triggers import Entry
+    from agentq.core.task import Task, Usage
+    from agentq.core.triggers import LogEntry
 
 
-class Queries(ServiceBase):
+class QueryService(ServiceAccess):
     """Looks, and changes nothing."""
 
     def now(self) -> int:
@@ -37,7 +37,7 @@ class Queries(ServiceBase):
 
     def next_wake(self, who: Principal) -> int:
         self._check(who, Action.TICK)
-        return self._views.next_wake()
+        return self._queries.next_wake()
 
     # -- tasks -----------------------------------------------------------------------------------
 
@@ -45,7 +45,7 @@ class Queries(ServiceBase):
         return self._find(who, Action.READ, ref)[1]
 
     def tasks_by_id(self, who: Principal, ids: Sequence[str]) -> dict[str, Task]:
-        found = self._views.by_id(list(ids))
+        found = self._queries.by_id(list(ids))
         if allowed(who, Action.READ) is not ALL:
             for task in found.values():
                 self._check_task(who, Action.READ, task)
@@ -53,7 +53,7 @@ class Queries(ServiceBase):
 
     def list_tasks(self, who: Principal, wanted: Wanted) -> Page:
         self._check(who, Action.READ, "the list of tasks")
-        return self._views.list_tasks(wanted)
+        return self._queries.list_tasks(wanted)
 
     def ids(self, who: Principal, prefix: str, limit: int = 50) -> list[str]:
         self._check(who, Action.READ, "the list of tasks")
@@ -61,40 +61,40 @@ class Queries(ServiceBase):
 
     def explain(self, who: Principal, ref: str) -> Explanation:
         key, _ = self._find(who, Action.READ, ref)
-        return self._views.explain(key, four_eyes=self._resources.four_eyes)
+        return self._queries.explain(key, four_eyes=self._resources.four_eyes)
 
     def stats(self, who: Principal) -> Stats:
         self._check(who, Action.READ, "the counts of all tasks")
-        return self._views.stats()
+        return self._queries.stats()
 
-    def costs(self, who: Principal, by: str) -> dict[str, Amounts]:
+    def costs(self, who: Principal, by: str) -> dict[str, Usage]:
         self._check(who, Action.READ, "what all tasks cost")
-        return self._views.costs(by)
+        return self._queries.costs(by)
 
     def limits(self, who: Principal) -> dict[str, RoleLimits]:
         self._check(who, Action.READ, "the limits of roles")
-        return self._views.limits()
+        return self._queries.limits()
 
     def circuits(self, who: Principal) -> list[Circuit]:
         from agentq.contracts.service_values import Circuit
 
         self._check(who, Action.READ, "the circuits of providers")
-        return [Circuit(*row) for row in self._views.circuits()]
+        return [Circuit(*row) for row in self._queries.circuits()]
 
     # -- the log ---------------------------------------------------------------------------------
 
-    def history(self, who: Principal, ref: str) -> list[Entry]:
-        return self._views.history(self._find(who, Action.READ, ref)[0])
+    def history(self, who: Principal, ref: str) -> list[LogEntry]:
+        return self._queries.history(self._find(who, Action.READ, ref)[0])
 
-    def events_after(self, who: Principal, position: int, limit: int = 500) -> list[Entry]:
+    def events_after(self, who: Principal, position: int, limit: int = 500) -> list[LogEntry]:
         self._check(who, Action.READ, "the events of all tasks")
-        return self._views.events_after(position, limit)
+        return self._queries.events_after(position, limit)
 
     def last_position(self, who: Principal) -> int:
         self._check(who, Action.READ, "the events of all tasks")
-        return self._views.last_position()
+        return self._queries.last_position()
 
-    def event_data(self, entry: Entry) -> dict[str, object]:
+    def event_data(self, entry: LogEntry) -> dict[str, object]:
         from agentq.ledger.log_codec import trigger_data
 
         return trigger_data(entry.event.trigger)
@@ -105,10 +105,10 @@ class Queries(ServiceBase):
 
         key, task = self._find(who, Action.READ, ref)
         # The log may have grown since the task was read; what it held then has not changed.
-        entries = self._views.history(key)[: task.version]
+        entries = self._queries.history(key)[: task.version]
         events = [entry.event for entry in entries]
         problems = check_task(task, events)
-        steps: list[tuple[Entry, Task]] = []
+        steps: list[tuple[LogEntry, Task]] = []
         with contextlib.suppress(Exception):  # a log that cannot be replayed is a problem above
             for entry, (_, left) in zip(entries, replay(events), strict=False):
                 steps.append((entry, left))
@@ -116,12 +116,12 @@ class Queries(ServiceBase):
 
     def verify(self, who: Principal, *, files: bool = True) -> Iterator[tuple[int, list[Problem]]]:
         self._check(who, Action.READ, "every task")
-        return self._views.verify(self._check_files if files else None)
+        return self._queries.verify(self._check_files if files else None)
 
     def overhead(self, who: Principal, ids: Sequence[str]) -> Overhead:
         from agentq.ledger.overhead import measured
 
-        return measured(self._views, self.tasks_by_id(who, ids).values(), self.now())
+        return measured(self._queries, self.tasks_by_id(who, ids).values(), self.now())
 
     def _check_files(self, task: Task, rows: list[ArtifactRow]) -> list[str]:
         artifacts, wrong = self._artifacts, []
@@ -146,7 +146,7 @@ class Queries(ServiceBase):
         return data.decode("utf-8", "replace")
 
     def artifacts(self, who: Principal, ref: str) -> list[ArtifactInfo]:
-        return recorded(self._views.artifacts(self._find(who, Action.READ, ref)[0]))
+        return recorded(self._queries.artifacts(self._find(who, Action.READ, ref)[0]))
 
     def open_artifact(
         self, who: Principal, ref: str, name: str, epoch: int = 0
@@ -156,7 +156,7 @@ class Queries(ServiceBase):
         key, task = self._find(who, Action.READ, ref)
         rows = [
             row
-            for row in recorded(self._views.artifacts(key))
+            for row in recorded(self._queries.artifacts(key))
             if row.name == name and (not epoch or row.epoch == epoch)
         ]
         if not rows:
@@ -170,7 +170,7 @@ class Queries(ServiceBase):
 
     def open_result(self, who: Principal, ref: str) -> tuple[Task, BinaryIO | None]:
         task = self.task(who, ref)
-        report = task.memo.report
+        report = task.details.report
         if task.state is not State.COMPLETE or report is None:
             raise Refused(
                 f"{task.id} is {task.state}; only a complete task has a result.",

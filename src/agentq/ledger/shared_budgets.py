@@ -13,15 +13,15 @@ from typing import TypeAlias
 from agentq.contracts.doorbell import ROOM_TOPIC, role_topic
 from agentq.contracts.store import IN_TREE, TreeRow
 from agentq.core.limits import WARN_SHARE, overspent
-from agentq.core.task import NOTHING, Amounts, Spec
+from agentq.core.task import NO_USAGE, Spec, Usage
 from agentq.core.triggers import Answer, Fail, Report, Spend
-from agentq.ledger.codec import decode_amounts, encode_amounts
-from agentq.ledger.unit_of_work import Work
+from agentq.ledger.codec import decode_usage, encode_usage
+from agentq.ledger.unit_of_work import UnitOfWork
 
 Costly: TypeAlias = Spend | Report | Fail
 
 
-def load_trees(work: Work, keys: Iterable[int]) -> None:
+def load_trees(work: UnitOfWork, keys: Iterable[int]) -> None:
     """Lock the trees of those of these tasks that belong to any."""
     wanted = [key for key in keys if work.flags.get(key, 0) & IN_TREE and key not in work.roots]
     if not wanted:
@@ -36,24 +36,24 @@ def load_trees(work: Work, keys: Iterable[int]) -> None:
 def used_up(tree: TreeRow, share: float = 1.0) -> str:
     """Which part of a tree's budget is gone, in words; empty if none is."""
     gone = overspent(
-        decode_amounts(tree.budget),
-        decode_amounts(tree.extra),
-        decode_amounts(tree.spent),
+        decode_usage(tree.budget),
+        decode_usage(tree.extra),
+        decode_usage(tree.spent),
         share,
     )
     return f"{gone} by {tree.name} and its descendants" if gone else ""
 
 
-def charged(work: Work, key: int, trigger: Costly) -> tuple[Costly, list[TreeRow]]:
+def charged(work: UnitOfWork, key: int, trigger: Costly) -> tuple[Costly, list[TreeRow]]:
     """The trigger with what its cost means to the trees, and how those stand afterwards."""
     after: list[TreeRow] = []
-    if trigger.cost == NOTHING:
+    if trigger.cost == NO_USAGE:
         return trigger, after
     gone = low = ""
     for root in work.roots.get(key, ()):
         before = work.trees[root]
-        spent = decode_amounts(before.spent).plus(trigger.cost)
-        tree = before._replace(spent=encode_amounts(spent))
+        spent = decode_usage(before.spent).plus(trigger.cost)
+        tree = before._replace(spent=encode_usage(spent))
         said = used_up(tree)
         gone = gone or said
         if not said and not used_up(before, WARN_SHARE):
@@ -62,7 +62,7 @@ def charged(work: Work, key: int, trigger: Costly) -> tuple[Costly, list[TreeRow
     return replace(trigger, used_up=gone, running_low="" if gone else low), after
 
 
-def answered(work: Work, key: int, answer: Answer) -> tuple[Answer, list[TreeRow]]:
+def answered(work: UnitOfWork, key: int, answer: Answer) -> tuple[Answer, list[TreeRow]]:
     """What is granted goes to what is used up: the task's own budget, its trees, or both."""
     trees = [work.trees[root] for root in work.roots.get(key, ())]
     empty = [tree for tree in trees if tree.used_up]
@@ -70,20 +70,20 @@ def answered(work: Work, key: int, answer: Answer) -> tuple[Answer, list[TreeRow
         return answer, []
     task, extra = work.task(key), answer.extra_budget
     after = [raised(tree, extra) for tree in empty]
-    own = overspent(task.spec.budget, task.memo.extra_budget, task.memo.spent)
+    own = overspent(task.spec.budget, task.details.extra_budget, task.details.spent)
     still = next((said for tree in after if (said := used_up(tree))), "")
     answer = replace(
-        answer, extra_budget=extra if own else NOTHING, extra_tree=extra, used_up=still
+        answer, extra_budget=extra if own else NO_USAGE, extra_tree=extra, used_up=still
     )
     return answer, after
 
 
-def raised(tree: TreeRow, extra: Amounts) -> TreeRow:
-    tree = tree._replace(extra=encode_amounts(decode_amounts(tree.extra).plus(extra)))
+def raised(tree: TreeRow, extra: Usage) -> TreeRow:
+    tree = tree._replace(extra=encode_usage(decode_usage(tree.extra).plus(extra)))
     return tree._replace(used_up=int(bool(used_up(tree))))
 
 
-def note(work: Work, trees: Sequence[TreeRow]) -> None:
+def note(work: UnitOfWork, trees: Sequence[TreeRow]) -> None:
     """These are how trees stand now; whoever waits for one that has budget again is woken."""
     opened = any(work.trees[tree.root].used_up and not tree.used_up for tree in trees)
     for tree in trees:
@@ -103,10 +103,10 @@ def concern(spec: Spec) -> bool:
 
 
 def begins_tree(spec: Spec) -> bool:
-    return spec.tree_budget is not NOTHING and spec.tree_budget != NOTHING
+    return spec.tree_budget is not NO_USAGE and spec.tree_budget != NO_USAGE
 
 
-def roots_of_new(work: Work, specs: Sequence[Spec]) -> dict[str, list[str | int]]:
+def roots_of_new(work: UnitOfWork, specs: Sequence[Spec]) -> dict[str, list[str | int]]:
     """For each new task in a tree: the roots, by key, or by id where they are new themselves.
 
     The trees that begin with them are saved together with them.
@@ -131,7 +131,7 @@ def roots_of_new(work: Work, specs: Sequence[Spec]) -> dict[str, list[str | int]
     return known
 
 
-def _outside(work: Work, parents: set[str]) -> dict[str, list[int]]:
+def _outside(work: UnitOfWork, parents: set[str]) -> dict[str, list[int]]:
     """The roots of parents that are there already."""
     parents.discard("")
     for key, task in work.tasks.items():
@@ -147,7 +147,7 @@ def _outside(work: Work, parents: set[str]) -> dict[str, list[int]]:
 
 def _new_trees(specs: Iterable[Spec]) -> list[TreeRow]:
     return [
-        TreeRow(0, spec.id, encode_amounts(spec.tree_budget), "", "", 0)
+        TreeRow(0, spec.id, encode_usage(spec.tree_budget), "", "", 0)
         for spec in specs
         if begins_tree(spec)
     ]

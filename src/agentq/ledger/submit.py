@@ -31,11 +31,11 @@ from agentq.core.steps import fenced_out
 from agentq.core.task import Spec, Task
 from agentq.core.transition import Decision, transition
 from agentq.core.triggers import Comment, Submit
-from agentq.ledger.codec import CODES, STATES, SpecCache, encode_memo, encode_spec, to_task
+from agentq.ledger.codec import CODES, STATES, SpecCache, encode_details, encode_spec, to_task
 from agentq.ledger.log_codec import encode_effect, encode_trigger
 from agentq.ledger.pruning import NOTHING_GONE, Gone, check_next_names, gone_dependencies, taken_ids
 from agentq.ledger.shared_budgets import roots_of_new
-from agentq.ledger.unit_of_work import Work
+from agentq.ledger.unit_of_work import UnitOfWork
 from agentq.protocol.spec_validation import check_spec
 
 DEDUP_MS = 30 * 24 * 3600 * 1000
@@ -98,7 +98,7 @@ class Submitter:
         fence: tuple[int, int] | None,
         free: frozenset[str],
     ) -> list[Submitted]:
-        work = Work(tx, self._specs, self._role_ids, self.spawn)
+        work = UnitOfWork(tx, self._specs, self._role_ids, self.spawn)
         if fence is not None:
             key, epoch = fence
             work.load([key])
@@ -178,7 +178,7 @@ class Submitter:
 
     def _remember(
         self,
-        work: Work,
+        work: UnitOfWork,
         named: Sequence[tuple[Spec, Task]],
         generated: Collection[str],
         noted: set[str],
@@ -197,7 +197,7 @@ class Submitter:
 
     def _give_birth(
         self,
-        work: Work,
+        work: UnitOfWork,
         specs: Sequence[Spec],
         roles: dict[str, int],
         gone: Mapping[str, Gone] | None = None,
@@ -231,7 +231,9 @@ class Submitter:
         return born
 
     @staticmethod
-    def _dependency_keys(work: Work, specs: Sequence[Spec], awaited: set[str]) -> dict[str, int]:
+    def _dependency_keys(
+        work: UnitOfWork, specs: Sequence[Spec], awaited: set[str]
+    ) -> dict[str, int]:
         outside = awaited - {spec.id for spec in specs}
         if not outside:
             return {}
@@ -249,7 +251,7 @@ class Submitter:
             raise RunAgain  # one was pruned between our look and our lock
         return keys
 
-    def spawn(self, work: Work, key: int) -> None:
+    def spawn(self, work: UnitOfWork, key: int) -> None:
         """A task completed and named what comes next: submit that in the same transaction."""
         parent = work.tasks[key]
         family = {child.id: child for child in parent.spec.next}
@@ -311,7 +313,7 @@ def _dedup_names(spec: Spec, generated: Collection[str]) -> list[str]:
 
 
 def _new_row(
-    work: Work, decision: Decision, role: int, flags: int, roots: tuple[int | str, ...]
+    work: UnitOfWork, decision: Decision, role: int, flags: int, roots: tuple[int | str, ...]
 ) -> NewRow:
     task, event = decision.task, decision.events[0]
     spec = task.spec
@@ -328,7 +330,7 @@ def _new_row(
         CODES[task.state],
         task.wake_at,
         task.submitted_at,
-        encode_memo(task.memo),
+        encode_details(task.details),
         flags | (HAS_RESOURCES if spec.resources else 0) | (IN_TREE if roots else 0),
         encode_spec(spec),
         event.kind,

@@ -27,17 +27,17 @@ from agentq.contracts.store import (
 from agentq.core.effects import Announce, Effect, ResolveDependents, SpawnNext, StopHolder
 from agentq.core.errors import NotFound
 from agentq.core.states import State
-from agentq.core.task import Amounts, Spec, Task
+from agentq.core.task import Spec, Task, Usage
 from agentq.core.transition import transition
 from agentq.core.triggers import AddArtifact, DependencyEnded, Fail, Report, Spend, Trigger
-from agentq.ledger.codec import SpecCache, encode_memo, to_hot, to_task
+from agentq.ledger.codec import SpecCache, encode_details, to_hot, to_task
 from agentq.ledger.costs import bookings
 from agentq.ledger.log_codec import encode_effect, encode_trigger, to_event_row
 
-Spawner = Callable[["Work", int], None]
+Spawner = Callable[["UnitOfWork", int], None]
 
 
-class Work:
+class UnitOfWork:
     """The tasks of one transaction, by key."""
 
     def __init__(
@@ -65,7 +65,7 @@ class Work:
         self.trees: dict[int, TreeRow] = {}
         self.changed_trees: dict[int, None] = {}
         self.new_trees: list[TreeRow] = []
-        self._costs: list[tuple[Spec, Amounts]] = []
+        self._costs: list[tuple[Spec, Usage]] = []
         self._specs = specs
         self._role_ids = role_ids
         self._spawn = spawn
@@ -139,7 +139,7 @@ class Work:
                 self.topics.update((role_topic(before.to), ROOM_TOPIC))
         if decision.effects:
             self.note_effects(key, after, decision.effects)
-        if after.memo.spent is not before.memo.spent:
+        if after.details.spent is not before.details.spent:
             assert isinstance(trigger, (Spend, Report, Fail))
             self._costs.append((after.spec, trigger.cost))
         return after
@@ -198,7 +198,7 @@ class Work:
         hot = []
         for key in self._changed:
             task = self.tasks[key]
-            hot.append(to_hot(key, task, encode_memo(task.memo), self.flags[key]))
+            hot.append(to_hot(key, task, encode_details(task.details), self.flags[key]))
         trees = self.new_trees + [self.trees[root] for root in sorted(self.changed_trees)]
         self.tx.save(
             Changes(
@@ -225,5 +225,5 @@ class Work:
         for parent, child in edges:
             task = self.tasks.get(child)
             parent_id = self.tasks[parent].id
-            if task is not None and not task.is_terminal and parent_id in task.memo.waiting_on:
+            if task is not None and not task.is_terminal and parent_id in task.details.waiting_on:
                 self.apply(child, DependencyEnded(parent_id, ended[parent]))

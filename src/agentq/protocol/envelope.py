@@ -9,37 +9,37 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from agentq.core.digests import AMOUNT_FIELDS, SPEC_FIELDS, amounts_to_dict
+from agentq.core.digests import AMOUNT_FIELDS, SPEC_FIELDS, usage_to_dict
 from agentq.core.errors import Invalid
 from agentq.core.schedule import awaits_approval, waiting_for
 from agentq.core.spec_types import (
     KINDS,
     NAMES,
     NEXT_DEPTH_MAX,
-    check_amounts,
     check_kinds,
+    check_usage,
     wrong_kind,
 )
 from agentq.core.task import (
-    Amounts,
     ExpectedOutput,
     OnDependencyFailure,
     Priority,
     Spec,
     Task,
+    Usage,
 )
 
 ENVELOPE_VERSION = 1
 
 
-def amounts_from_dict(word: str, plain: Any) -> Amounts:
-    """The amounts behind `amounts_to_dict`; `word` names the field if they are none."""
+def usage_from_dict(word: str, plain: Any) -> Usage:
+    """The amounts behind `usage_to_dict`; `word` names the field if they are none."""
     table = _mapping(word, plain)
     if not set(table) <= {unit for unit, _, _ in AMOUNT_FIELDS}:
-        raise wrong_kind(word, Amounts, plain)
-    amounts = Amounts(**table)
-    check_amounts(word, amounts)
-    return amounts
+        raise wrong_kind(word, Usage, plain)
+    usage = Usage(**table)
+    check_usage(word, usage)
+    return usage
 
 
 def spec_from_dict(plain: dict[str, Any], depth: int = 0) -> Spec:
@@ -88,7 +88,7 @@ def _read(name: str, word: str, value: Any, depth: int) -> Any:
             table.get("format", "markdown"), tuple(_listed(word, table.get("artifacts", [])))
         )
     if name in ("budget", "tree_budget"):
-        return amounts_from_dict(word, value)
+        return usage_from_dict(word, value)
     kind = KINDS[NAMES.index(name)]
     if type(value) is not kind:
         raise wrong_kind(word, kind, value)
@@ -124,7 +124,7 @@ def iso(at: int) -> str | None:
 
 def task_to_dict(task: Task, *, context_ref: str = "", result_ref: str = "") -> dict[str, Any]:
     """The JSON shape of a task: the envelope's names, then how it stands."""
-    spec, memo = task.spec, task.memo
+    spec, details = task.spec, task.details
     return {
         "v": ENVELOPE_VERSION,
         "task_id": spec.id,
@@ -155,8 +155,8 @@ def task_to_dict(task: Task, *, context_ref: str = "", result_ref: str = "") -> 
         "irreversible": spec.irreversible,
         "requires_approval": spec.needs_approval,
         "review": spec.review,
-        "budget": amounts_to_dict(spec.budget),
-        **({"tree_budget": tree} if (tree := amounts_to_dict(spec.tree_budget)) else {}),
+        "budget": usage_to_dict(spec.budget),
+        **({"tree_budget": tree} if (tree := usage_to_dict(spec.tree_budget)) else {}),
         "labels": dict(spec.labels),
         "traceparent": spec.traceparent or None,
         "parent": spec.parent or None,
@@ -165,13 +165,13 @@ def task_to_dict(task: Task, *, context_ref: str = "", result_ref: str = "") -> 
         "result_ref": result_ref or None,
         "notes": [
             {"at": iso(note.at), "by": note.by, "kind": note.kind, "text": note.text}
-            for note in memo.notes
+            for note in details.notes
         ],
     }
 
 
 def _standing(task: Task) -> dict[str, Any]:
-    memo = task.memo
+    details = task.details
     return {
         "version": task.version,
         "holder": task.holder or None,
@@ -180,19 +180,19 @@ def _standing(task: Task) -> dict[str, Any]:
         "submitted_at": iso(task.submitted_at),
         "updated_at": iso(task.updated_at),
         "waiting_for": waiting_for(task),
-        "awaits_approval": not task.is_terminal and awaits_approval(task.spec, memo),
-        "approved_by": memo.approved_by or None,
-        "reason": memo.reason or None,
-        "reason_kind": memo.reason_kind or None,
-        "failures": memo.failures,
-        "crashes": memo.crashes,
-        "interruptions": memo.interruptions,
-        "rounds": memo.rounds,
+        "awaits_approval": not task.is_terminal and awaits_approval(task.spec, details),
+        "approved_by": details.approved_by or None,
+        "reason": details.reason or None,
+        "reason_kind": details.reason_kind or None,
+        "failures": details.failures,
+        "crashes": details.crashes,
+        "interruptions": details.interruptions,
+        "rounds": details.rounds,
         "progress": (
-            {"percent": memo.progress_percent, "note": memo.progress_note}
-            if memo.progress_percent >= 0
+            {"percent": details.progress_percent, "note": details.progress_note}
+            if details.progress_percent >= 0
             else None
         ),
-        "cost": amounts_to_dict(memo.spent),
+        "cost": usage_to_dict(details.spent),
         "summary": task.summary or None,
     }

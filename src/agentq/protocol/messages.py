@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from agentq.core.digests import amounts_to_dict, canonical_json, spec_to_dict
+from agentq.core.digests import canonical_json, spec_to_dict, usage_to_dict
 from agentq.core.errors import AgentqError, Invalid
 from agentq.core.limits import ENVELOPE_BYTES_MAX, shorten
 from agentq.core.spec_types import is_readable, wrong_kind
-from agentq.core.task import NOTHING, Amounts, Task
+from agentq.core.task import NO_USAGE, Task, Usage
 from agentq.core.triggers import FailureKind
-from agentq.protocol.envelope import ENVELOPE_VERSION, amounts_from_dict, iso
+from agentq.protocol.envelope import ENVELOPE_VERSION, iso, usage_from_dict
 from agentq.protocol.spec_validation import check_id, check_role
 
 #: How long a lease a program may ask for: it renews, or somebody else takes over.
@@ -71,7 +71,7 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class WorkerMessage:
     """A status or a result, as a program said it. `epoch` 0: it did not say which attempt."""
 
     id: str
@@ -87,13 +87,13 @@ class Said:
     result: str = ""
     result_ref: str = ""
     artifacts: tuple[File, ...] = ()
-    cost: Amounts = NOTHING
+    cost: Usage = NO_USAGE
 
 
 # -- reading ---------------------------------------------------------------------------------------
 
 
-def read_message(body: bytes, message_id: str = "") -> Said:
+def read_message(body: bytes, message_id: str = "") -> WorkerMessage:
     """The message in these bytes, or `Invalid` saying what is wrong with them.
 
     `message_id` is how the broker's own property names it, for envelopes that do not say.
@@ -106,7 +106,7 @@ def read_message(body: bytes, message_id: str = "") -> Said:
             "Send envelopes of a version that this agentq reads.",
         )
     status = _status(plain.get("status"))
-    message = Said(
+    message = WorkerMessage(
         _message_id(_text(plain, "message_id") or message_id),
         check_id(_needed(plain, "task_id")),
         check_role(_needed(plain, "from"), "sender (from)"),
@@ -120,7 +120,7 @@ def read_message(body: bytes, message_id: str = "") -> Said:
         _text(plain, "result"),
         _text(plain, "result_ref"),
         _files(plain.get("artifacts")),
-        NOTHING if plain.get("cost") is None else amounts_from_dict("cost", plain["cost"]),
+        NO_USAGE if plain.get("cost") is None else usage_from_dict("cost", plain["cost"]),
     )
     if status in (Status.FAILED, Status.BLOCKED) and not message.summary.strip():
         raise Invalid(
@@ -295,7 +295,7 @@ def result_envelope(
     `artifacts` are those of the attempt (name, size, sha256, media_type). It is news, no proof: the
     coordinator asks the ledger, and checks the files.
     """
-    spec, report = task.spec, task.memo.report
+    spec, report = task.spec, task.details.report
     envelope: dict[str, Any] = {
         "v": ENVELOPE_VERSION,
         "task_id": spec.id,
@@ -306,7 +306,7 @@ def result_envelope(
         "summary": summary,
         "result_ref": result_ref or None,
         "artifacts": [dict(each) for each in artifacts],
-        "cost": amounts_to_dict(task.memo.spent),
+        "cost": usage_to_dict(task.details.spent),
         "by": (report.by if report is not None else task.holder) or None,
         "labels": dict(spec.labels),
         "traceparent": spec.traceparent or None,
@@ -317,7 +317,7 @@ def result_envelope(
 
 
 def answer_envelope(
-    message: Said,
+    message: WorkerMessage,
     epoch: int,
     *,
     lease_seconds: int = 0,
@@ -402,7 +402,7 @@ def _fitting_notes(task: Task) -> list[dict[str, Any]]:
     """The newest notes, oldest first, as many as may travel."""
     notes: list[dict[str, Any]] = []
     room = _NOTES_BYTES_MAX
-    for note in reversed(task.memo.notes):
+    for note in reversed(task.details.notes):
         plain = {
             "at": iso(note.at),
             "by": note.by,

@@ -93,7 +93,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class AttemptEnvironment:
     """What an agent process knows of the attempt it belongs to."""
 
     task_id: str
@@ -107,12 +107,12 @@ class Attempt:
     url: str = ""
 
 
-def attempt_from_environment() -> Attempt | None:
+def attempt_from_environment() -> AttemptEnvironment | None:
     """The attempt this process runs in, if a worker started it."""
     task_id, epoch = os.environ.get("AGENTQ_TASK_ID", ""), os.environ.get("AGENTQ_EPOCH", "")
     if not task_id or not (epoch.isascii() and epoch.isdecimal() and len(epoch) < 19):
         return None
-    return Attempt(
+    return AttemptEnvironment(
         task_id,
         int(epoch),
         os.environ.get("AGENTQ_TOKEN", ""),

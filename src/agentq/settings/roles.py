@@ -11,7 +11,7 @@ from agentq.core.access import Action, parse_grants
 from agentq.core.durations import parse_duration
 from agentq.core.errors import Invalid
 from agentq.core.limits import RoleLimits
-from agentq.core.task import NOTHING, Amounts
+from agentq.core.task import NO_USAGE, Usage
 
 SANDBOXES = ("none", "bwrap")
 WORKSPACES = ("folder", "git")
@@ -41,7 +41,7 @@ class RoleSettings:
     verify: str = ""
     verify_timeout: int = 1800
     #: For tasks that bring no budget of their own.
-    budget: Amounts = NOTHING
+    budget: Usage = NO_USAGE
     provider: str = ""
     #: Names that pass from the worker's environment to the agent.
     environment: tuple[str, ...] = ()
@@ -99,7 +99,7 @@ def read_role(name: str, table: Any, file: Path) -> RoleSettings:
             if not isinstance(table[key], kind):
                 raise _wrong(key, f"a {kind.__name__}", table[key], where)
             found[key] = table[key]
-    found["budget"] = _amounts(table, _BUDGETS, where)
+    found["budget"] = _usage(table, _BUDGETS, where)
     found["limits"] = _role_limits(table, where)
     if "repo" in found:
         found["repo"] = str(file.parent / found["repo"])
@@ -131,11 +131,11 @@ def checked(role: RoleSettings, where: str) -> RoleSettings:
 def _role_limits(table: Mapping[str, Any], where: str) -> RoleLimits:
     running, review = (_count(key, table.get(key, 0), where) for key in _LIMITS)
     limits = RoleLimits(running, review)
-    daily = _amounts(table, _DAILY, where)
-    return limits if daily is NOTHING else replace(limits, daily=daily)
+    daily = _usage(table, _DAILY, where)
+    return limits if daily is NO_USAGE else replace(limits, daily=daily)
 
 
-def _amounts(table: Mapping[str, Any], names: Mapping[str, str], where: str) -> Amounts:
+def _usage(table: Mapping[str, Any], names: Mapping[str, str], where: str) -> Usage:
     found: dict[str, Any] = {}
     for key, unit in names.items():
         if key not in table:
@@ -150,7 +150,7 @@ def _amounts(table: Mapping[str, Any], names: Mapping[str, str], where: str) -> 
         else:
             value = _count(key, value, where)
         found[unit] = value
-    return Amounts(**found) if found else NOTHING
+    return Usage(**found) if found else NO_USAGE
 
 
 def _command(value: Any, where: str) -> tuple[str, ...]:

@@ -19,29 +19,36 @@ from typing import TYPE_CHECKING
 
 from agentq.contracts.agent import (
     Agent,
+    AgentEvent,
+    AgentMessage,
+    AgentSession,
+    AttemptOutcome,
+    AttemptResult,
     Denied,
     Exit,
-    Heard,
     Job,
     Launch,
     Limited,
-    Outcome,
-    Said,
-    Session,
     Spent,
-    Verdict,
 )
 from agentq.core.errors import AgentqError, Invalid, Stale
 from agentq.core.limits import PROGRESS_CHARS_MAX
 from agentq.core.states import State
-from agentq.core.task import NOTHING, Amounts, Task
+from agentq.core.task import NO_USAGE, Task, Usage
 from agentq.settings.roles import RoleSettings
 from agentq.worker import recovery
-from agentq.worker.costs import Purse
+from agentq.worker.costs import BudgetTracker
 from agentq.worker.environment import environment_for
-from agentq.worker.evidence import RESULT, Evidence, left_in, read_result, storable, without_secrets
+from agentq.worker.evidence import (
+    RESULT,
+    AttemptEvidence,
+    left_in,
+    read_result,
+    storable,
+    without_secrets,
+)
 from agentq.worker.output import Recorder
-from agentq.worker.processes import Child, Nanny
+from agentq.worker.processes import AgentProcess, Supervisor
 from agentq.worker.prompt import prompt_for
 from agentq.worker.redaction import redacted_text
 from agentq.worker.sandbox import Sandbox
@@ -62,17 +69,17 @@ TREE_GRACE_SECONDS = 1.5
 
 
 @dataclass
-class Desk:
+class WorkerContext:
     """What all attempts of one worker share."""
 
     queue: Queue
-    nanny: Nanny
+    supervisor: Supervisor
     workspaces: Workspaces
     role: str
     settings: RoleSettings
     agent: Agent
     environment: Mapping[str, str]
-    tell: Callable[[str, str, str], None]  # task id, step, what happened
+    show_step: Callable[[str, str, str], None]  # task id, step, what happened
     #: Values that must never be stored.
     secrets: tuple[str, ...] = ()
 
@@ -93,8 +100,8 @@ class Desk:
 class Attempt:
     """Runs one claim to its end. `stop` may be called from any thread."""
 
-    def __init__(self, desk: Desk, claim: Claim, warm: WarmSlot | None = None) -> None:
-        self.desk = desk
+    def __init__(self, shared: WorkerContext, claim: Claim, warm: WarmSlot | None = None) -> None:
+        self.shared = shared
         self.claim = claim
         self.task: Task = claim.task
         self.step = "claim"
@@ -102,19 +109,21 @@ class Attempt:
         self.failed_at = ""
         self.started = time.monotonic()
         self.last_words = ""
-        self.purse = Purse(claim, desk.settings.budget, self._over_budget)
+        self.budget = BudgetTracker(claim, shared.settings.budget, self._over_budget)
         self._warm = warm
-        self.agent = desk.agent if warm is None else warm.agent
+        self.agent = shared.agent if warm is None else warm.agent
         self._stream: Stream | None = None
         self._stopping: Stop | None = None
         self._workspace: Workspace | None = None
-        self._scratch = desk.workspaces.scratch(self.task.id, claim.epoch)
+        self._scratch = shared.workspaces.scratch(self.task.id, claim.epoch)
         self._session = ""
         self._runs = 0
         self._settled = False
         self._version = self.task.version
         self._progress_at = -PROGRESS_SECONDS
-        self.evidence = Evidence(desk.queue, claim, partial(desk.tell, self.task.id))
+        self.evidence = AttemptEvidence(
+            shared.queue, claim, partial(shared.show_step, self.task.id)
+        )
 
     # -- from outside ------------------------------------------------------------------------------
 
@@ -127,7 +136,7 @@ class Attempt:
 
     def stored(self) -> Task | None:
         """Return the task as the ledger has it now; None if it is gone."""
-        return self.desk.service.tasks_by_id(self.desk.who, [self.task.id]).get(self.task.id)
+        return self.shared.service.tasks_by_id(self.shared.who, [self.task.id]).get(self.task.id)
 
     def _lost(self) -> None:
         """The ledger says so. If it was cancelled it may clean up; if others have it, at once."""
@@ -137,26 +146,26 @@ class Attempt:
             task = None
         cancelled = task is not None and task.state is State.CANCELLED
         why = "it was cancelled" if cancelled else "another attempt holds the task"
-        self.stop(Stop(Outcome.CANCELLED, why, at_once=not cancelled))
+        self.stop(Stop(AttemptOutcome.CANCELLED, why, at_once=not cancelled))
 
     def _over_budget(self, words: str) -> None:
-        self.stop(Stop(Outcome.BUDGET, words))
+        self.stop(Stop(AttemptOutcome.BUDGET, words))
 
     # -- the walk ----------------------------------------------------------------------------------
 
-    def run(self) -> Verdict:
+    def run(self) -> AttemptResult:
         """Run it; returns what it came to. Raises nothing that concerns the task alone."""
         self.claim.on_lost = self._lost
         try:
             with self.claim:
-                return self._walk()
+                return self._run_steps()
         except Stale as lost:
             why = self._stopping.reason if self._stopping is not None else lost.cause
-            return Verdict(Outcome.CANCELLED, why)
+            return AttemptResult(AttemptOutcome.CANCELLED, why)
         finally:
             self._clean_up()
 
-    def _walk(self) -> Verdict:
+    def _run_steps(self) -> AttemptResult:
         from agentq.worker.outcomes import report
 
         try:
@@ -164,30 +173,34 @@ class Attempt:
         except Stale:
             raise
         except _Stopped as stopped:
-            verdict = Verdict(stopped.stop.outcome, stopped.stop.reason)
+            verdict = AttemptResult(stopped.stop.outcome, stopped.stop.reason)
         except AgentqError as error:
-            kind = Outcome.INVALID if isinstance(error, Invalid) else Outcome.TRANSIENT
-            verdict = Verdict(kind, str(error))
+            kind = (
+                AttemptOutcome.INVALID if isinstance(error, Invalid) else AttemptOutcome.TRANSIENT
+            )
+            verdict = AttemptResult(kind, str(error))
         except OSError as error:
-            verdict = Verdict(Outcome.TRANSIENT, f"{type(error).__name__}: {error}")
+            verdict = AttemptResult(AttemptOutcome.TRANSIENT, f"{type(error).__name__}: {error}")
         self.evidence.store()
-        if self.purse.is_blocked():
+        if self.budget.is_blocked():
             self.claim.settled()  # the ledger has blocked it already, with the numbers
-            return replace(verdict, outcome=Outcome.BUDGET)
+            return replace(verdict, outcome=AttemptOutcome.BUDGET)
         if self._settled:
             return verdict
         if self.claim.lost:
-            return Verdict(Outcome.CANCELLED, f"{verdict.summary} (the claim was lost)")
+            return AttemptResult(
+                AttemptOutcome.CANCELLED, f"{verdict.summary} (the claim was lost)"
+            )
         reported = report(self, verdict)
         if self.evidence.complete:
-            self.desk.queue.artifacts.live_end(self.task.id, self.claim.epoch)
+            self.shared.queue.artifacts.live_end(self.task.id, self.claim.epoch)
         return reported
 
-    def _work(self) -> Verdict:
-        before = recovery.look(self.desk.queue, self.claim)
+    def _work(self) -> AttemptResult:
+        before = recovery.look(self.shared.queue, self.claim)
         if before.verdict is not None:
             self._at("collect", "the result of an earlier attempt is there already")
-            self.evidence.result = recovery.take_over(self.desk.queue, self.claim, before)
+            self.evidence.result = recovery.take_over(self.shared.queue, self.claim, before)
             return before.verdict
         self._open_workspace()
         job = self._write_context(before.session if self.agent.resumes else "")
@@ -195,21 +208,21 @@ class Attempt:
         if verdict.session_unknown and job.session:
             self._at("spawn", "its earlier conversation is not known any more: from the start")
             verdict = self._run_agent(replace(job, session=""))
-        if verdict.outcome is not Outcome.COMPLETED:
+        if verdict.outcome is not AttemptOutcome.COMPLETED:
             self.failed_at = self.step
-        if self.purse.is_blocked() or self._reported_itself() or self.claim.lost:
+        if self.budget.is_blocked() or self._reported_itself() or self.claim.lost:
             return verdict
         result = self._collect(job, verdict)
-        if verdict.outcome is Outcome.COMPLETED:
+        if verdict.outcome is AttemptOutcome.COMPLETED:
             verdict = self._verify(job, verdict)
         # Only now: what is found completed after a crash is reported, and not checked again.
-        said = (recovery.VERDICT, recovery.written(verdict, self.desk.secrets))
-        self.evidence.store(*([(RESULT, result)] if result else []), said)
+        record = (recovery.VERDICT, recovery.written(verdict, self.shared.secrets))
+        self.evidence.store(*([(RESULT, result)] if result else []), record)
         return verdict
 
     def begin(self, step: str, note: str = "") -> None:
         self.step = step
-        self.desk.tell(self.task.id, step, note)
+        self.shared.show_step(self.task.id, step, note)
 
     def _at(self, step: str, note: str = "") -> None:
         """Begin a step, unless the attempt must end."""
@@ -221,12 +234,12 @@ class Attempt:
 
     def _open_workspace(self) -> None:
         self._at("workspace")
-        role = self.desk.settings
+        role = self.shared.settings
         wanted = WorkspaceSettings(
-            role.workspace, self.desk.workspaces.root, Path(role.repo) if role.repo else None,
+            role.workspace, self.shared.workspaces.root, Path(role.repo) if role.repo else None,
             role.base, role.push,
         )  # fmt: skip
-        self._workspace = self.desk.workspaces.open(self.task.id, self.claim.epoch, wanted)
+        self._workspace = self.shared.workspaces.open(self.task.id, self.claim.epoch, wanted)
 
     def _write_context(self, session: str) -> Job:
         self._at("context")
@@ -238,25 +251,25 @@ class Attempt:
         context.write_text(prompt, "utf-8", errors="replace")
         return Job(
             self.task, self.claim.epoch, prompt, self._workspace.path, context,
-            self._scratch / "result.md", drop, self.desk.settings.command, session,
-            self.desk.settings.options,
+            self._scratch / "result.md", drop, self.shared.settings.command, session,
+            self.shared.settings.options,
         )  # fmt: skip
 
     # -- spawn, stream, watch ----------------------------------------------------------------------
 
-    def _run_agent(self, job: Job) -> Verdict:
+    def _run_agent(self, job: Job) -> AttemptResult:
         self.evidence.store()
         self._at("spawn")
         listener = self.agent.listen(job)
         child, opening = self._process(job)
         self.begin("stream")  # it runs: whatever must end it now is told to it below
         recorder = self._recorder()
-        role = self.desk.settings
+        role = self.shared.settings
         limit = self.task.spec.timeout_seconds or role.timeout
-        left = self.purse.seconds_left()
+        left = self.budget.seconds_left()
         clocks = Clocks(limit, role.silence, role.grace, role.repeats, left)
         stream = Stream(
-            child, listener, recorder, clocks, self._hear, stays=self._warm is not None,
+            child, listener, recorder, clocks, self._on_event, stays=self._warm is not None,
             shows_life=self._shows_life,
         )  # fmt: skip
         stream.send(opening)
@@ -275,18 +288,18 @@ class Attempt:
             self._let_go(child, ran)
         return self._judged(ran, listener.verdict(ran.exit))
 
-    def _process(self, job: Job) -> tuple[Child, bytes]:
+    def _process(self, job: Job) -> tuple[AgentProcess, bytes]:
         """A process for this job, and what it must be told first."""
         if self._warm is not None:
             return self._warm.child_for(self, job), self.agent.opening(job)
         return self.start(self.agent.launch(job), job), b""
 
-    def start(self, launch: Launch, job: Job) -> Child:
-        role = self.desk.settings
+    def start(self, launch: Launch, job: Job) -> AgentProcess:
+        role = self.shared.settings
         assert self._workspace is not None
         writable = (*self._workspace.writable, self._scratch, *map(Path, role.writable))
-        surroundings = environment_for(self.desk, self.claim, job, launch)
-        return self.desk.nanny.start(
+        surroundings = environment_for(self.shared, self.claim, job, launch)
+        return self.shared.supervisor.start(
             launch.argv,
             env={**surroundings, **self._workspace.environment},
             cwd=job.workspace,
@@ -295,28 +308,28 @@ class Attempt:
             sandbox=Sandbox(role.sandbox, role.network, writable),
         )
 
-    def _let_go(self, child: Child, ran: Ran | None) -> None:
+    def _let_go(self, child: AgentProcess, ran: Ran | None) -> None:
         if self._warm is None:
             _end(child)
             return
         in_order = ran is not None and ran.done and ran.stopped is None
-        why = self._warm.ended(in_order=in_order, tokens=self.purse.spent.tokens)
+        why = self._warm.ended(in_order=in_order, tokens=self.budget.spent.tokens)
         if why:
-            self.desk.tell(self.task.id, "spawn", f"the warm agent is replaced: {why}")
+            self.shared.show_step(self.task.id, "spawn", f"the warm agent is replaced: {why}")
 
-    def _hear(self, heard: Heard) -> None:
-        if isinstance(heard, Said):
-            self.last_words = heard.text[:200]
-            self._note_progress(heard)
-        elif isinstance(heard, Spent):
-            self.purse.add(heard.cost)
-        elif isinstance(heard, Session) and heard.id != self._session:
-            self._session = heard.id
-            recovery.remember_session(self.claim, heard.id)
-        elif isinstance(heard, Limited):
-            self.last_words = heard.reason[:200]
-        elif isinstance(heard, Denied):
-            self.last_words = f"not allowed: {heard.what}"[:200]
+    def _on_event(self, event: AgentEvent) -> None:
+        if isinstance(event, AgentMessage):
+            self.last_words = event.text[:200]
+            self._note_progress(event)
+        elif isinstance(event, Spent):
+            self.budget.add(event.cost)
+        elif isinstance(event, AgentSession) and event.id != self._session:
+            self._session = event.id
+            recovery.remember_session(self.claim, event.id)
+        elif isinstance(event, Limited):
+            self.last_words = event.reason[:200]
+        elif isinstance(event, Denied):
+            self.last_words = f"not allowed: {event.what}"[:200]
 
     def _shows_life(self) -> bool:
         """Whether something was recorded of the task since we last asked: an agent that prints
@@ -328,23 +341,23 @@ class Attempt:
         before, self._version = self._version, task.version if task is not None else 0
         return self._version > before
 
-    def _note_progress(self, said: Said) -> None:
+    def _note_progress(self, record: AgentMessage) -> None:
         """What it says of how far it is, in the ledger; not more often than people can read."""
         now = time.monotonic()
-        if said.percent < 0 or now - self._progress_at < PROGRESS_SECONDS or self.claim.lost:
+        if record.percent < 0 or now - self._progress_at < PROGRESS_SECONDS or self.claim.lost:
             return
         self._progress_at = now
-        note = redacted_text(said.text, self.desk.secrets)[:PROGRESS_CHARS_MAX]
-        self.claim.progress(min(said.percent, 100), note)
+        note = redacted_text(record.text, self.shared.secrets)[:PROGRESS_CHARS_MAX]
+        self.claim.progress(min(record.percent, 100), note)
 
-    def _judged(self, ran: Ran, verdict: Verdict) -> Verdict:
+    def _judged(self, ran: Ran, verdict: AttemptResult) -> AttemptResult:
         """Why it was ended counts for more than how it then ended."""
-        self.purse.add(verdict.cost)
-        self.purse.add(Amounts(seconds=round(ran.seconds, 3)))
-        summary = redacted_text(verdict.summary, self.desk.secrets)
+        self.budget.add(verdict.cost)
+        self.budget.add(Usage(seconds=round(ran.seconds, 3)))
+        summary = redacted_text(verdict.summary, self.shared.secrets)
         verdict = replace(verdict, summary=summary)
         stopped = ran.stopped
-        if stopped is None or (verdict.outcome is Outcome.COMPLETED and ran.done):
+        if stopped is None or (verdict.outcome is AttemptOutcome.COMPLETED and ran.done):
             return verdict
         return replace(
             verdict, outcome=stopped.outcome, summary=f"{stopped.reason} ({ran.exit})",
@@ -353,7 +366,7 @@ class Attempt:
 
     # -- collect, verify ---------------------------------------------------------------------------
 
-    def _collect(self, job: Job, verdict: Verdict) -> bytes:
+    def _collect(self, job: Job, verdict: AttemptResult) -> bytes:
         """Take in what the agent left; returns its result."""
         self._at("collect")
         assert self._workspace is not None
@@ -361,17 +374,17 @@ class Attempt:
             why_not = left.why_not
             if left.file is not None:
                 with left.file:
-                    content = storable(left.file, self.desk.secrets)
+                    content = storable(left.file, self.shared.secrets)
                     if content is not None:
                         self.evidence.keep(left.name, content)
                         continue
                 why_not = "it holds a secret that the agent was given"
-            self.desk.tell(self.task.id, "collect", f"{left.name} was not taken: {why_not}")
+            self.shared.show_step(self.task.id, "collect", f"{left.name} was not taken: {why_not}")
         for each in self._workspace.collect():
             content = each.content if isinstance(each.content, bytes) else each.content.read_bytes()
-            self.evidence.keep(each.name, without_secrets(content, self.desk.secrets))
+            self.evidence.keep(each.name, without_secrets(content, self.shared.secrets))
         result = read_result(job.result) or verdict.result.encode("utf-8", "replace")
-        return without_secrets(result, self.desk.secrets)
+        return without_secrets(result, self.shared.secrets)
 
     def _reported_itself(self) -> bool:
         from agentq.worker.outcomes import reported_itself
@@ -382,18 +395,18 @@ class Attempt:
             self.claim.settled()
         return self._settled
 
-    def _verify(self, job: Job, verdict: Verdict) -> Verdict:
+    def _verify(self, job: Job, verdict: AttemptResult) -> AttemptResult:
         """The role's own check, in the workspace, after the agent: its exit code decides."""
-        line = self.desk.settings.verify
+        line = self.shared.settings.verify
         if not line:
             return verdict
         self._at("verify", line)
         self.evidence.store()  # the check's own output goes on where the agent's ended
         child = self.start(Launch(("/bin/sh", "-c", line)), job)
         recorder = self._recorder()
-        heard = _Tail(self.desk.secrets)
-        clocks = Clocks(self.desk.settings.verify_timeout, 0, self.desk.settings.grace)
-        stream = Stream(child, heard, recorder, clocks, self._hear)
+        event = _Tail(self.shared.secrets)
+        clocks = Clocks(self.shared.settings.verify_timeout, 0, self.shared.settings.grace)
+        stream = Stream(child, event, recorder, clocks, self._on_event)
         self._stream = stream
         try:
             ran = stream.run()
@@ -403,20 +416,22 @@ class Attempt:
             _end(child)
         if ran.exit.clean and ran.stopped is None:
             return verdict
-        if ran.stopped is not None and ran.stopped.outcome is not Outcome.TIMEOUT:
+        if ran.stopped is not None and ran.stopped.outcome is not AttemptOutcome.TIMEOUT:
             return replace(verdict, outcome=ran.stopped.outcome, summary=ran.stopped.reason)
         why = f"`{line}` ended with {ran.exit}" + (" at its time limit" if ran.stopped else "")
         return replace(
-            verdict, outcome=Outcome.BAD_OUTPUT, summary=f"{why}; the end of its output:\n{heard}"
+            verdict,
+            outcome=AttemptOutcome.BAD_OUTPUT,
+            summary=f"{why}; the end of its output:\n{event}",
         )
 
     def _recorder(self) -> Recorder:
         return Recorder(
-            self.desk.queue.artifacts,
+            self.shared.queue.artifacts,
             self.task.id,
             self.claim.epoch,
-            cap_bytes=self.desk.settings.output_bytes,
-            secrets=self.desk.secrets,
+            cap_bytes=self.shared.settings.output_bytes,
+            secrets=self.shared.secrets,
         )
 
     # -- the end -----------------------------------------------------------------------------------
@@ -425,7 +440,7 @@ class Attempt:
         """Leave the branch at the remote that the role names; a failed push fails nothing."""
         problem = self._workspace.push() if self._workspace is not None else ""
         if problem:
-            self.desk.tell(self.task.id, "report", f"the branch was not pushed: {problem}")
+            self.shared.show_step(self.task.id, "report", f"the branch was not pushed: {problem}")
 
     def _clean_up(self) -> None:
         self.step = "clean up"
@@ -438,10 +453,10 @@ class Attempt:
         except (AgentqError, OSError) as error:
             why = str(error)
         if why:
-            self.desk.tell(self.task.id, "clean up", f"the workspace stays: {why}")
+            self.shared.show_step(self.task.id, "clean up", f"the workspace stays: {why}")
 
 
-def _end(child: Child) -> None:
+def _end(child: AgentProcess) -> None:
     """Let go of a process when nothing of its tree is left; what is left may clean up first."""
     if child.poll() is not None:
         child.wait_gone(TREE_GRACE_SECONDS)
@@ -465,16 +480,18 @@ class _Tail:
         self._kept = b""
         self._secrets = secrets
 
-    def line(self, line: bytes, *, is_error: bool = False) -> list[Heard]:
+    def line(self, line: bytes, *, is_error: bool = False) -> list[AgentEvent]:
         self._kept = (self._kept + line + b"\n")[-VERIFY_TAIL:]
         return []
 
     def interrupt(self) -> None:
         return None
 
-    def verdict(self, exit: Exit) -> Verdict:
-        return Verdict(
-            Outcome.COMPLETED if exit.clean else Outcome.BAD_OUTPUT, str(exit), cost=NOTHING
+    def verdict(self, exit: Exit) -> AttemptResult:
+        return AttemptResult(
+            AttemptOutcome.COMPLETED if exit.clean else AttemptOutcome.BAD_OUTPUT,
+            str(exit),
+            cost=NO_USAGE,
         )
 
     def __str__(self) -> str:

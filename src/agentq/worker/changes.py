@@ -15,7 +15,7 @@ from tempfile import TemporaryFile
 from typing import IO
 
 from agentq.core.errors import AgentqError
-from agentq.worker.git import LONG_TIMEOUT_SECONDS, Git, Place, failed
+from agentq.worker.git import LONG_TIMEOUT_SECONDS, Git, GitLocation, failed
 
 PATCH_BYTES_MAX = 256 * 1024 * 1024
 COMMITS_MAX = 1000
@@ -30,14 +30,16 @@ _COMMIT_LINE = "--format=%H%x09%aI%x09%an <%ae>%x09%s"
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class EvidenceFile:
     """A file for the artifact store: its name, and its bytes or where they are."""
 
     name: str
     content: bytes | Path
 
 
-def collect(git: Git, place: Place, common: Path, base: str, folder: Path) -> list[Evidence]:
+def collect(
+    git: Git, place: GitLocation, common: Path, base: str, folder: Path
+) -> list[EvidenceFile]:
     """The patch from the base to the tree as it is, and the commits; `folder` is empty and ours.
 
     A tree that git cannot read any more gives the reason as evidence: whether that will do is for
@@ -50,7 +52,7 @@ def collect(git: Git, place: Place, common: Path, base: str, folder: Path) -> li
         return [_note(words)]
 
 
-def hidden(git: Git, place: Place) -> dict[str, list[bytes]]:
+def hidden(git: Git, place: GitLocation) -> dict[str, list[bytes]]:
     """Files whose changes git was told not to see, by the option that lifts it."""
     found: dict[str, list[bytes]] = {}
     with TemporaryFile() as listing:
@@ -65,12 +67,14 @@ def hidden(git: Git, place: Place) -> dict[str, list[bytes]]:
     return found
 
 
-def tip_of(git: Git, place: Place, ref: str) -> str:
+def tip_of(git: Git, place: GitLocation, ref: str) -> str:
     """The commit that a name stands for; "" if there is none."""
     return git.ask(place, "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}").text
 
 
-def _patch(git: Git, place: Place, common: Path, base: str, folder: Path) -> Iterator[Evidence]:
+def _patch(
+    git: Git, place: GitLocation, common: Path, base: str, folder: Path
+) -> Iterator[EvidenceFile]:
     size = _changed_bytes(git, place)
     if size > PATCH_BYTES_MAX:
         yield _note(f"{size} bytes have changed; a patch holds at most {PATCH_BYTES_MAX}.\n")
@@ -89,20 +93,20 @@ def _patch(git: Git, place: Place, common: Path, base: str, folder: Path) -> Ite
     elif not answer.ok:
         raise failed(_DIFF, place, answer)
     elif patch.stat().st_size:
-        yield Evidence("changes.patch", patch)
+        yield EvidenceFile("changes.patch", patch)
 
 
-def _commits(git: Git, place: Place, base: str) -> Iterator[Evidence]:
+def _commits(git: Git, place: GitLocation, base: str) -> Iterator[EvidenceFile]:
     head = tip_of(git, place, "HEAD")
     if not head:
         return
     words = ("rev-list", "--no-commit-header", f"--max-count={COMMITS_MAX}", _COMMIT_LINE)
     listed = git.do(place, *words, head, f"^{base}", "--")
     if listed.out.strip():
-        yield Evidence("commits.txt", listed.out)
+        yield EvidenceFile("commits.txt", listed.out)
 
 
-def _changed_bytes(git: Git, place: Place) -> int:
+def _changed_bytes(git: Git, place: GitLocation) -> int:
     total = 0
     with TemporaryFile() as listing:
         git.ask(
@@ -117,7 +121,7 @@ def _changed_bytes(git: Git, place: Place) -> int:
     return total
 
 
-def _aside(git: Git, place: Place, common: Path, folder: Path) -> Place:
+def _aside(git: Git, place: GitLocation, common: Path, folder: Path) -> GitLocation:
     """The same place with an index and new objects of its own, hiding nothing."""
     objects, index = folder / "objects", folder / "index"
     (objects / "info").mkdir(parents=True)
@@ -149,5 +153,5 @@ def _entries(listing: IO[bytes]) -> Iterator[bytes]:
         yield from names
 
 
-def _note(words: str) -> Evidence:
-    return Evidence("changes.txt", words.encode("utf-8", "replace"))
+def _note(words: str) -> EvidenceFile:
+    return EvidenceFile("changes.txt", words.encode("utf-8", "replace"))

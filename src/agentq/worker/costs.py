@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from agentq.core.limits import overspent
 from agentq.core.states import State
-from agentq.core.task import NOTHING, Amounts
+from agentq.core.task import NO_USAGE, Usage
 
 if TYPE_CHECKING:
     from agentq.client.claim import Claim
@@ -21,60 +21,60 @@ if TYPE_CHECKING:
 EVERY_SECONDS = 10.0
 
 
-class Purse:
+class BudgetTracker:
     """Adds up costs and says when there is nothing left."""
 
-    def __init__(self, claim: Claim, default: Amounts, over: Callable[[str], None]) -> None:
+    def __init__(self, claim: Claim, default: Usage, over: Callable[[str], None]) -> None:
         self._claim = claim
-        self._default = default if claim.task.spec.budget == NOTHING else NOTHING
+        self._default = default if claim.task.spec.budget == NO_USAGE else NO_USAGE
         self._over = over
-        self._told_at = time.monotonic()
-        self.spent = NOTHING
+        self._reported_at = time.monotonic()
+        self.spent = NO_USAGE
         #: What the ledger has not been told yet; a report carries it.
-        self.untold = NOTHING
+        self.unreported = NO_USAGE
         self._blocked = False
 
     def is_blocked(self) -> bool:
         """Whether the ledger has blocked the task: there is nothing left to report then."""
         return self._blocked
 
-    def add(self, cost: Amounts) -> None:
+    def add(self, cost: Usage) -> None:
         """Take a cost in. Only from the attempt's own thread."""
-        if cost == NOTHING:
+        if cost == NO_USAGE:
             return
         self.spent = self.spent.plus(cost)
-        self.untold = self.untold.plus(cost)
-        words = overspent(self._default, NOTHING, self._before().plus(self.spent))
+        self.unreported = self.unreported.plus(cost)
+        words = overspent(self._default, NO_USAGE, self._before().plus(self.spent))
         if words:
             self._over(f"the role's budget is used up: {words}")
         elif self._is_due():
-            self.tell()
+            self.report()
 
-    def _before(self) -> Amounts:
-        return self._claim.task.memo.spent
+    def _before(self) -> Usage:
+        return self._claim.task.details.spent
 
     def seconds_left(self) -> float:
         """What is left of a budget of time; 0 if there is none."""
         task = self._claim.task
         allowed = task.spec.budget.seconds
         if allowed:
-            allowed += task.memo.extra_budget.seconds
+            allowed += task.details.extra_budget.seconds
         else:
             allowed = self._default.seconds
         return max(allowed - self._before().seconds, 1.0) if allowed else 0.0
 
     def _is_due(self) -> bool:
-        if time.monotonic() - self._told_at >= EVERY_SECONDS:
+        if time.monotonic() - self._reported_at >= EVERY_SECONDS:
             return True
         task = self._claim.task
         total = self._before().plus(self.spent)
-        return bool(overspent(task.spec.budget, task.memo.extra_budget, total, share=0.8))
+        return bool(overspent(task.spec.budget, task.details.extra_budget, total, share=0.8))
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Record what was spent since the last time."""
-        cost, self.untold = self.untold, NOTHING
-        self._told_at = time.monotonic()
-        if cost == NOTHING or self._claim.lost or self._blocked:
+        cost, self.unreported = self.unreported, NO_USAGE
+        self._reported_at = time.monotonic()
+        if cost == NO_USAGE or self._claim.lost or self._blocked:
             return
         task = self._claim.spend(
             usd=cost.usd, tokens=cost.tokens, turns=cost.turns, seconds=cost.seconds

@@ -10,7 +10,7 @@ from agentq.contracts.agent import Job, Launch
 
 if TYPE_CHECKING:
     from agentq.client.claim import Claim
-    from agentq.worker.attempt import Desk
+    from agentq.worker.attempt import WorkerContext
 
 #: What nearly every program needs, and no secret is kept in.
 ALWAYS = (
@@ -21,15 +21,17 @@ _SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL")
 _SECRET_CHARS_MIN = 8
 
 
-def environment_for(desk: Desk, claim: Claim, job: Job, launch: Launch) -> dict[str, str]:
+def environment_for(
+    shared: WorkerContext, claim: Claim, job: Job, launch: Launch
+) -> dict[str, str]:
     """Everything the agent's process gets to see."""
-    passed = _passed(desk.environment, (*ALWAYS, *launch.passes, *desk.settings.environment))
+    passed = _passed(shared.environment, (*ALWAYS, *launch.passes, *shared.settings.environment))
     passed.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
-    settings = desk.queue.installation.settings
+    settings = shared.queue.installation.settings
     common = {
         **passed,
         **launch.environment,
-        "AGENTQ_ROLE": desk.role,
+        "AGENTQ_ROLE": shared.role,
         "AGENTQ_URL": settings.url,
         "AGENTQ_ARTIFACTS_ROOT": settings.artifacts_root,
         "AGENTQ_HOME": settings.home,
@@ -38,14 +40,14 @@ def environment_for(desk: Desk, claim: Claim, job: Job, launch: Launch) -> dict[
             for name, value in settings.artifacts_options.items()
         },
     }
-    if desk.agent.warm:
+    if shared.agent.warm:
         return common  # it serves many tasks: each is told in words which one it is
     return {
         **common,
         "AGENTQ_TASK_ID": claim.id,
         "AGENTQ_EPOCH": str(claim.epoch),
-        "AGENTQ_MAY": " ".join(sorted(desk.settings.may)),
-        "AGENTQ_TOKEN": token_for(settings.home, claim.id, claim.epoch, desk.settings.may),
+        "AGENTQ_MAY": " ".join(sorted(shared.settings.may)),
+        "AGENTQ_TOKEN": token_for(settings.home, claim.id, claim.epoch, shared.settings.may),
         "AGENTQ_CONTEXT": str(job.context),
         "AGENTQ_RESULT": str(job.result),
         "AGENTQ_ARTIFACTS": str(job.artifacts),

@@ -28,13 +28,13 @@ RESULT_BYTES_MAX = 16 * 1024 * 1024
 REDACT_BYTES_MAX = 16 * 1024 * 1024
 
 
-class Evidence:
-    """What is stored of one attempt. `tell` is told of each file that could not be."""
+class AttemptEvidence:
+    """What is stored of one attempt. `warn` is told of each file that could not be."""
 
-    def __init__(self, queue: Queue, claim: Claim, tell: Callable[[str, str], None]) -> None:
+    def __init__(self, queue: Queue, claim: Claim, warn: Callable[[str, str], None]) -> None:
         self._queue = queue
         self._claim = claim
-        self._tell = tell
+        self._warn = warn
         #: Logs that are to be stored with what comes next.
         self._logs: list[tuple[str, Recorder]] = []
         #: Whether all logs have been stored. What a lost claim said stays in the live log.
@@ -45,8 +45,8 @@ class Evidence:
     def log(self, recorder: Recorder, name: str) -> None:
         """Store what was recorded, with what comes next: before the live log goes on."""
         self._logs.append((name, recorder))
-        if recorder.trouble:
-            self._tell("stream", f"not all output was kept: {recorder.trouble}")
+        if recorder.error:
+            self._warn("stream", f"not all output was kept: {recorder.error}")
 
     def store(self, *more: tuple[str, bytes]) -> None:
         """Store the logs and these files in one transaction."""
@@ -64,7 +64,7 @@ class Evidence:
             self.complete = self.complete and not logs
             if not self._claim.lost:
                 names = ", ".join(name for name, _ in (*logs, *more))
-                self._tell("collect", f"{names} could not be kept: {error}")
+                self._warn("collect", f"{names} could not be kept: {error}")
         finally:
             for _, recorder in logs:
                 recorder.close()
@@ -86,7 +86,7 @@ class Evidence:
             self._note_result([self._claim.put(name, content)])
         except (Invalid, Conflict) as error:
             # A name that cannot be, or that the agent has used already by `agentq artifacts put`.
-            self._tell("collect", f"{name} was not taken: {error}")
+            self._warn("collect", f"{name} was not taken: {error}")
             if name == RESULT:
                 self._note_result(self._by_the_agent())
 

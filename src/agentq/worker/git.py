@@ -75,7 +75,7 @@ _CREDENTIALS = re.compile(r"(?<=://)[^/@\s']+@")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class GitOutput:
     """How a call ended and what it said; `is_cut` when it had more to say than it may."""
 
     code: int
@@ -97,7 +97,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class GitLocation:
     """Where a call looks. Without a git folder, git finds the repository of `folder` itself.
 
     Naming the git folder keeps an agent from pointing us elsewhere through the tree's `.git` file.
@@ -125,13 +125,13 @@ class Git:
 
     def ask(
         self,
-        place: Place,
+        place: GitLocation,
         *words: str,
         timeout: float = TIMEOUT_SECONDS,
         limit: int = OUTPUT_BYTES_MAX,
         stdin: IO[bytes] | None = None,
         into: IO[bytes] | None = None,
-    ) -> Answer:
+    ) -> GitOutput:
         """Call git and take its answer as it is; `into` receives the output instead of memory."""
         command = ["git", "--no-pager", "--literal-pathspecs"]
         for setting in _SAFE:
@@ -144,18 +144,18 @@ class Git:
 
     def do(
         self,
-        place: Place,
+        place: GitLocation,
         *words: str,
         timeout: float = TIMEOUT_SECONDS,
         limit: int = OUTPUT_BYTES_MAX,
-    ) -> Answer:
+    ) -> GitOutput:
         """Call git; anything but success is an error in words."""
         answer = self.ask(place, *words, timeout=timeout, limit=limit)
         if not answer.ok:
             raise failed(words, place, answer)
         return answer
 
-    def _surroundings(self, place: Place) -> dict[str, str]:
+    def _surroundings(self, place: GitLocation) -> dict[str, str]:
         settings = [
             (f"filter.{name}.{key}", value)
             for name in place.filters
@@ -167,17 +167,17 @@ class Git:
         return {**self._environment, **numbered, **place.extra}
 
 
-def filters_of(git: Git, place: Place) -> tuple[str, ...]:
+def filters_of(git: Git, place: GitLocation) -> tuple[str, ...]:
     """The names of all filters that the settings know (large file storage is one)."""
     found = git.ask(place, "config", "-z", "--name-only", "--get-regexp", r"^filter\.")
     return tuple(dict.fromkeys(key.rpartition(".")[0][len("filter.") :] for key in found.names()))
 
 
-def failed(words: Sequence[str], place: Place, answer: Answer) -> AgentqError:
+def failed(words: Sequence[str], place: GitLocation, answer: GitOutput) -> AgentqError:
     """The error for a call that did not work."""
-    said = answer.err or ("it had too much to say" if answer.is_cut else "it did not say why")
+    reason = answer.err or ("it had too much to say" if answer.is_cut else "it did not say why")
     return Unavailable(
-        f"git {words[0]} did not work in {place.folder} (exit code {answer.code}): {said}",
+        f"git {words[0]} did not work in {place.folder} (exit code {answer.code}): {reason}",
         "Mend what git says, or choose another workspace; nothing was forced.",
         code="git",
     )
@@ -203,7 +203,7 @@ class _Call:
 
     def run(
         self, command: Sequence[str], env: Mapping[str, str], cwd: Path, stdin: IO[bytes] | None
-    ) -> Answer:
+    ) -> GitOutput:
         try:
             # A session of its own: no terminal to ask on, and one group to end it by.
             child = subprocess.Popen(
@@ -228,7 +228,7 @@ class _Call:
                 "Look at the repository's size and its remote; then try again.",
             )
         is_cut = self._seen > self._limit
-        return Answer(child.returncode, bytes(self._kept), in_words(bytes(self._errors)), is_cut)
+        return GitOutput(child.returncode, bytes(self._kept), in_words(bytes(self._errors)), is_cut)
 
     def _read(self, child: subprocess.Popen[bytes]) -> bool:
         """Whether it ended, or was cut off, in time."""

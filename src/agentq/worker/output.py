@@ -52,7 +52,7 @@ class Recorder:
         self._bytes_seen = 0
         self._unstored = 0
         self._unstored_here = 0
-        self._trouble = ""
+        self._error = ""
         self._start = self._end_of_log()
 
     @property
@@ -61,9 +61,9 @@ class Recorder:
         return self._bytes_seen
 
     @property
-    def trouble(self) -> str:
+    def error(self) -> str:
         """Why some of the output could not be stored, as it was first said; "" if all was."""
-        return self._trouble
+        return self._error
 
     def feed(self, data: bytes, *, is_error: bool = False) -> list[bytes]:
         """Record more output; returns the lines that are complete now, without their ends.
@@ -120,7 +120,7 @@ class Recorder:
                 self._task_id, self._epoch, note + log, keep_bytes=self._cap_bytes
             )
         except (Unavailable, Conflict) as error:
-            self._trouble = self._trouble or error.cause
+            self._error = self._error or error.cause
             self._unstored += len(log)
             self._unstored_here += len(log)
         else:
@@ -135,7 +135,7 @@ class Recorder:
         except NotFound:
             return 0
         except (Unavailable, Conflict) as error:
-            self._trouble = error.cause
+            self._error = error.cause
         return position
 
     def _read(self, position: int) -> LivePart:
@@ -155,7 +155,7 @@ class Recorder:
             ends_line = part.data.endswith(b"\n")
 
     def _epilogue(self) -> bytes:
-        return _not_stored(self._unstored, self._trouble) if self._unstored else b""
+        return _not_stored(self._unstored, self._error) if self._unstored else b""
 
 
 class _Stream:

@@ -1,6 +1,6 @@
-"""Starting agents, and owning them: the worker's side of the nanny (see `worker/supervisor.py`).
+"""Starting agents, and owning them: the worker's side of the supervisor (see `worker/supervisor.py`).
 
-A `Nanny` starts processes from any thread; each is a `Child` with its output to read and its tree
+A `Supervisor` starts processes from any thread; each is a `AgentProcess` with its output to read and its tree
 to end. Nothing here blocks on an agent: output is read by whoever waits on the child's files, input
 lies in a file before the agent starts, and news of its end come through `status_fd`.
 """
@@ -40,7 +40,7 @@ _SHOWN_MAX = 200
 _LAST_WORDS_MAX_BYTES = 2000
 
 
-class Child:
+class AgentProcess:
     """One agent and all that it started.
 
     Reading, writing and `close` belong to one thread; `interrupt`, `terminate` and `kill` may come
@@ -49,12 +49,12 @@ class Child:
 
     def __init__(self, control: socket.socket, stdin: int, stdout: int, stderr: int) -> None:
         self._control = control
-        self._hearing = threading.Lock()
+        self._status_lock = threading.Lock()
         self._exit: Exit | None = None
         self._gone = False
         self._lost = False
         self._unsent = b""
-        self._keeper = 0
+        self._reaper = 0
         self.pid = 0
         #: Non-blocking; -1 once closed. `stdin` is -1 from the start unless it is kept open.
         self.stdin = stdin
@@ -70,7 +70,7 @@ class Child:
 
     def poll(self) -> Exit | None:
         """How the agent itself ended; None while it runs. Others of its tree may still live."""
-        self._hear()
+        self._read_status()
         return self._exit
 
     def wait(self, timeout: float | None) -> Exit | None:
@@ -81,9 +81,9 @@ class Child:
     @property
     def gone(self) -> bool:
         """Whether no process of its tree is left."""
-        self._hear()
+        self._read_status()
         if self._lost and not self._gone:
-            # Nobody is left who could tell: both keeper and nanny were killed. The kernel ends the
+            # Nobody is left who could tell: both reaper and supervisor were killed. The kernel ends the
             # agent itself then.
             self._gone = not os.access(f"/proc/{self.pid}", os.F_OK)
         return self._gone
@@ -109,9 +109,9 @@ class Child:
         waiting.register(self.status_fd, select.POLLIN)
         waiting.poll(None if seconds is None else seconds * 1000)
 
-    def _hear(self) -> None:
-        """Take in what the keeper has said since we last asked."""
-        with self._hearing:
+    def _read_status(self) -> None:
+        """Take in what the reaper has said since we last asked."""
+        with self._status_lock:
             while not self._gone and not self._lost:
                 try:
                     message = self._control.recv(_MESSAGE_MAX_BYTES, socket.MSG_DONTWAIT)
@@ -135,24 +135,24 @@ class Child:
 
     def interrupt(self) -> None:
         """SIGINT to the agent itself."""
-        self._say(b"I")
+        self._send(b"I")
 
     def terminate(self) -> None:
         """SIGTERM to the whole tree."""
-        self._say(b"T")
+        self._send(b"T")
 
     def kill(self) -> None:
         """SIGKILL to the whole tree, again and again until nothing is left."""
-        self._say(b"K")
+        self._send(b"K")
 
-    def _say(self, word: bytes) -> None:
+    def _send(self, word: bytes) -> None:
         if self._gone or self._lost:
             return
         with contextlib.suppress(OSError):  # it ended just now: what was asked for has happened
             self._control.send(word, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 
     def close(self) -> None:
-        """Let go: close its files, and leave what is left of the tree to the keeper to end."""
+        """Let go: close its files, and leave what is left of the tree to the reaper to end."""
         for name in ("stdin", "stdout", "stderr"):
             self._close_file(name)
         self._control.close()
@@ -200,19 +200,21 @@ class Child:
         self._close_file("stdin")
 
 
-class Nanny:
+class Supervisor:
     """Starts agents so that none outlives the worker. One per worker process; use it as `with`."""
 
     def __init__(self) -> None:
-        self._door: socket.socket | None = None
+        self._requests: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._last_words: BinaryIO | None = None
         self._starts = threading.BoundedSemaphore(_STARTS_AT_ONCE)
-        self._children: weakref.WeakSet[Child] = weakref.WeakSet()
+        self._children: weakref.WeakSet[AgentProcess] = weakref.WeakSet()
 
     def __enter__(self) -> Self:
-        door, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._last_words = os.fdopen(os.memfd_create("agentq-nanny-errors"), "w+b", buffering=0)
+        requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._last_words = os.fdopen(
+            os.memfd_create("agentq-supervisor-errors"), "w+b", buffering=0
+        )
         words = [sys.executable, "-I", "-S", str(_PROGRAM), str(theirs.fileno())]
         with theirs:
             try:
@@ -226,13 +228,13 @@ class Nanny:
                     cwd="/",
                 )
             except OSError as error:
-                door.close()
+                requests.close()
                 self._last_words.close()
                 raise Unavailable(
                     f"The worker could not start {sys.executable}: {error.strerror}.",
                     "Free some memory or processes, and start the worker again.",
                 ) from error
-        self._door = door
+        self._requests = requests
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -244,16 +246,16 @@ class Nanny:
 
     def close(self) -> None:
         """Let go of all children, and wait (some seconds at most) until their trees are gone."""
-        if self._door is None or self._process is None or self._last_words is None:
+        if self._requests is None or self._process is None or self._last_words is None:
             return
         for child in list(self._children):
             child.close()
-        self._door.close()
-        self._door = None
+        self._requests.close()
+        self._requests = None
         try:
             self._process.wait(_CLOSE_SECONDS)
         except subprocess.TimeoutExpired:
-            # Something will not die (a hung disk, another user's process). Keepers stay with it.
+            # Something will not die (a hung disk, another user's process). Reapers stay with it.
             self._process.kill()
             self._process.wait()
         self._last_words.close()
@@ -267,11 +269,11 @@ class Nanny:
         stdin: bytes = b"",
         keep_stdin: bool = False,
         sandbox: Sandbox | None = None,
-    ) -> Child:
+    ) -> AgentProcess:
         """Start a program with exactly this environment; `argv[0]` is looked up in its PATH.
 
         `stdin` is what it reads, and then the end of it; with `keep_stdin` its standard input stays
-        open for `Child.send`.
+        open for `AgentProcess.send`.
         """
         request = _request(argv, env, cwd, sandbox)
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
@@ -287,11 +289,11 @@ class Nanny:
             error_read, error_write = _pipe(ours, theirs)
             os.set_blocking(out_read, False)
             os.set_blocking(error_read, False)
-            child = Child(near, in_write, out_read, error_read)
+            child = AgentProcess(near, in_write, out_read, error_read)
             asked = [far.fileno(), _file_with(request, theirs), in_read, out_write, error_write]
             with self._starts:
                 self._ask(asked)
-                theirs.close()  # the nanny has its own: without it, we see the end
+                theirs.close()  # the supervisor has its own: without it, we see the end
                 answer = _answer(near)
             self._settle(child, answer, argv, cwd)
             ours.pop_all()
@@ -302,10 +304,10 @@ class Nanny:
         return child
 
     def _ask(self, files: list[int]) -> None:
-        if self._door is None:
-            raise Unavailable("The nanny is closed: no process can be started any more.")
+        if self._requests is None:
+            raise Unavailable("The supervisor is closed: no process can be started any more.")
         try:
-            socket.send_fds(self._door, [b"+"], files)
+            socket.send_fds(self._requests, [b"+"], files)
         except OSError as error:
             raise self._dead() from error
 
@@ -315,23 +317,25 @@ class Nanny:
             size = os.fstat(self._last_words.fileno()).st_size
             start = max(0, size - _LAST_WORDS_MAX_BYTES)
             words = os.pread(self._last_words.fileno(), _LAST_WORDS_MAX_BYTES, start)
-        told = f" Its last words: {words.decode(errors='replace').strip()}" if words else ""
+        quoted = f" Its last words: {words.decode(errors='replace').strip()}" if words else ""
         return Unavailable(
-            f"The process that starts agents for this worker did not answer, or was killed.{told}",
+            f"The process that starts agents for this worker did not answer, or was killed.{quoted}",
             "Start the worker again; its tasks are taken up again by themselves.",
         )
 
-    def _settle(self, child: Child, answer: list[str], argv: Sequence[str], cwd: Path) -> None:
+    def _settle(
+        self, child: AgentProcess, answer: list[str], argv: Sequence[str], cwd: Path
+    ) -> None:
         match answer:
-            case ["started", keeper, agent]:
-                child._keeper, child.pid = int(keeper), int(agent)  # noqa: SLF001
+            case ["started", reaper, agent]:
+                child._reaper, child.pid = int(reaper), int(agent)  # noqa: SLF001
             case ["failed", step, number]:
                 raise _failure(step, int(number), argv, cwd)
             case _:
                 raise self._dead()
 
 
-# -- what goes to the nanny, and what comes back ---------------------------------------------------
+# -- what goes to the supervisor, and what comes back ---------------------------------------------------
 
 
 def _request(

@@ -30,15 +30,15 @@ def prompt_for(task: Task, context: str, notes: tuple[Note, ...]) -> str:
 
 
 def _earlier(notes: tuple[Note, ...]) -> str:
-    told: list[str] = []
+    lines: list[str] = []
     room = NOTES_BYTES_MAX
     for note in reversed(notes):
         text = f"- {_KINDS.get(note.kind, note.kind)} ({note.by}): {note.text}"
         room -= len(text.encode("utf-8", "replace"))
         if room < 0:
             break
-        told.append(text)
-    return "## What came before\n\n" + "\n".join(reversed(told))
+        lines.append(text)
+    return "## What came before\n\n" + "\n".join(reversed(lines))
 
 
 def _hand_in(task: Task) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 
-from agentq.contracts.agent import Outcome, Verdict
+from agentq.contracts.agent import AttemptOutcome, AttemptResult
 from agentq.contracts.artifacts import Stored
 from agentq.core.errors import AgentqError, Conflict
 from agentq.core.limits import SUMMARY_CHARS_MAX, shorten
@@ -39,7 +39,7 @@ class Before:
     """
 
     session: str = ""
-    verdict: Verdict | None = None
+    verdict: AttemptResult | None = None
     epoch: int = 0
     files: tuple[Stored, ...] = ()
 
@@ -70,8 +70,8 @@ def look(queue: Queue, claim: Claim) -> Before:
     # An attempt that ended in words (a failure, a question, changes) was heard; only one that
     # vanished silently may have finished unheard.
     last = claim.notes[-1] if claim.notes else None
-    unheard = last is not None and last.kind == "crash"
-    if verdict is not None and verdict.outcome is Outcome.COMPLETED and unheard:
+    unreported = last is not None and last.kind == "crash"
+    if verdict is not None and verdict.outcome is AttemptOutcome.COMPLETED and unreported:
         evidence = tuple(each for name, each in files.items() if not name.startswith(_OUR_FOLDER))
         # Without all that was handed in it is not done: the work is done again.
         if _all_there(queue, claim.id, newest, evidence):
@@ -109,10 +109,10 @@ def take_over(queue: Queue, claim: Claim, before: Before) -> Stored | None:
     return result
 
 
-def _verdict(text: bytes) -> Verdict | None:
+def _verdict(text: bytes) -> AttemptResult | None:
     try:
         plain: Any = msgspec.json.decode(text)
-        return Verdict(Outcome(plain["outcome"]), str(plain["summary"]))
+        return AttemptResult(AttemptOutcome(plain["outcome"]), str(plain["summary"]))
     except (msgspec.DecodeError, KeyError, TypeError, ValueError):
         return None
 
@@ -125,15 +125,15 @@ def remember_session(claim: Claim, session: str) -> None:
         return  # it changed within one attempt; the first is as good
 
 
-def written(verdict: Verdict, secrets: Collection[str] = ()) -> bytes:
+def written(verdict: AttemptResult, secrets: Collection[str] = ()) -> bytes:
     """What it came to, as it is kept before it is reported."""
-    said: dict[str, Any] = {
+    record: dict[str, Any] = {
         "outcome": verdict.outcome,
         "summary": shorten(redacted_text(verdict.summary, secrets), SUMMARY_CHARS_MAX),
     }
     if verdict.denials:
-        said["denials"] = [redacted_text(each, secrets)[:500] for each in verdict.denials[:50]]
+        record["denials"] = [redacted_text(each, secrets)[:500] for each in verdict.denials[:50]]
     if verdict.structured is not None:
         plain = msgspec.json.encode(verdict.structured).decode()
-        said["structured"] = msgspec.Raw(redacted_text(plain, secrets).encode())
-    return msgspec.json.encode(said)
+        record["structured"] = msgspec.Raw(redacted_text(plain, secrets).encode())
+    return msgspec.json.encode(record)

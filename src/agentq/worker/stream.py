@@ -15,15 +15,15 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from agentq.contracts.agent import Done, Exit, Heard, Listener, Outcome, Send
+from agentq.contracts.agent import AgentEvent, AttemptOutcome, Done, Exit, Listener, Send
 from agentq.worker.loop_detection import LoopDetector
 from agentq.worker.output import Recorder
-from agentq.worker.processes import Child
+from agentq.worker.processes import AgentProcess
 
 READ_BYTES = 1 << 16
 #: Between being asked and SIGTERM, where the tool has its own way of being asked.
 ASK_SECONDS = 5.0
-#: After the process is gone, its pipes may still be held by what the keeper is about to end.
+#: After the process is gone, its pipes may still be held by what the reaper is about to end.
 DRAIN_SECONDS = 6.0
 
 
@@ -43,7 +43,7 @@ class Clocks:
 class Stop:
     """Why an agent must end, and whether it is asked first."""
 
-    outcome: Outcome
+    outcome: AttemptOutcome
     reason: str
     at_once: bool = False
 
@@ -63,11 +63,11 @@ class Stream:
 
     def __init__(
         self,
-        child: Child,
+        child: AgentProcess,
         listener: Listener,
         recorder: Recorder,
         clocks: Clocks,
-        hear: Callable[[Heard], None],
+        on_event: Callable[[AgentEvent], None],
         *,
         stays: bool = False,
         shows_life: Callable[[], bool] | None = None,
@@ -76,7 +76,7 @@ class Stream:
         self._listener = listener
         self._recorder = recorder
         self._clocks = clocks
-        self._hear = hear
+        self._on_event = on_event
         #: A warm process outlives the conversation: its "done" ends it.
         self._stays = stays
         #: Asked before silence is taken for a stall: there are other signs of life than output.
@@ -109,7 +109,7 @@ class Stream:
     def run(self) -> Ran:
         started = time.monotonic()
         try:
-            ended = self._listen(started)
+            ended = self._read_output(started)
         finally:
             with self._lock:
                 os.close(self._wake)
@@ -119,7 +119,7 @@ class Stream:
 
     # -- the loop ----------------------------------------------------------------------------------
 
-    def _listen(self, started: float) -> Exit:
+    def _read_output(self, started: float) -> Exit:
         child = self._child
         poll = select.poll()
         streams = {child.stdout: False, child.stderr: True}
@@ -169,15 +169,15 @@ class Stream:
     def _take(self, lines: Iterable[bytes], *, is_error: bool = False) -> None:
         for line in lines:
             if self._loops is not None and self._loops.line(line):
-                self.stop(Stop(Outcome.STALLED, "it goes round in circles: the same output again"
+                self.stop(Stop(AttemptOutcome.STALLED, "it goes round in circles: the same output again"
                                f" and again, {self._clocks.repeats} times"))  # fmt: skip
                 self._loops = None
-            for heard in self._listener.line(line, is_error=is_error):
-                if isinstance(heard, Send):
-                    self.send(heard.data)
-                elif isinstance(heard, Done) and not self._done_at:
+            for event in self._listener.line(line, is_error=is_error):
+                if isinstance(event, Send):
+                    self.send(event.data)
+                elif isinstance(event, Done) and not self._done_at:
                     self._done_at = time.monotonic()
-                self._hear(heard)
+                self._on_event(event)
 
     def _push_input(self, poll: select.poll) -> None:
         """Watch the agent's standard input while there is something it has not taken yet."""
@@ -198,17 +198,22 @@ class Stream:
         clocks = self._clocks
         if self._stop is None:
             if clocks.timeout and now - started >= clocks.timeout:
-                self.stop(Stop(Outcome.TIMEOUT, f"it ran for {clocks.timeout:g} s, the time limit"))
+                self.stop(
+                    Stop(AttemptOutcome.TIMEOUT, f"it ran for {clocks.timeout:g} s, the time limit")
+                )
             elif clocks.budget and now - started >= clocks.budget:
                 self.stop(
-                    Stop(Outcome.BUDGET, f"its budget of time, {clocks.budget:g} s, is used up")
+                    Stop(
+                        AttemptOutcome.BUDGET,
+                        f"its budget of time, {clocks.budget:g} s, is used up",
+                    )
                 )
             elif clocks.silence and now - self._alive_at >= clocks.silence and not self._done_at:
                 if self._shows_life is not None and self._shows_life():
                     self._alive_at = now
                 else:
                     why = f"no output and no progress for {clocks.silence:g} s"
-                    self.stop(Stop(Outcome.STALLED, why))
+                    self.stop(Stop(AttemptOutcome.STALLED, why))
         if self._stop is not None:
             self._climb(now)
         elif self._done_at and not self._stays and now - self._done_at >= clocks.grace:

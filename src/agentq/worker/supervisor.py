@@ -1,17 +1,17 @@
-"""The nanny: a small program beside the worker that keeps every process an agent starts.
+"""The supervisor: a small program beside the worker that keeps every process an agent starts.
 
 Killing a process group misses children that called `setsid`; watching a parent misses orphans; and
-a worker killed by `kill -9` cannot clean up at all. So each attempt gets a *keeper*: a process that
+a worker killed by `kill -9` cannot clean up at all. So each attempt gets a *reaper*: a process that
 is a subreaper (whatever is orphaned below it becomes its own child) and holds one end of a socket
-whose other end the worker has. When the worker says so, or is gone (the socket ends), the keeper
+whose other end the worker has. When the worker says so, or is gone (the socket ends), the reaper
 ends the tree: its children die, theirs become its own, and so on until it has none left. That it
-has none is the kernel's word, not a guess. Should a keeper itself be killed, its orphans come to
-the nanny, which ends them the same way.
+has none is the kernel's word, not a guess. Should a reaper itself be killed, its orphans come to
+the supervisor, which ends them the same way.
 
-The nanny runs as a program of its own, with the standard library only: it must be small and have
+The supervisor runs as a program of its own, with the standard library only: it must be small and have
 one thread, because it forks for every attempt. It takes requests from `agentq.worker.processes`,
 one packet each: the open files `CONTROL, REQUEST, STDIN, STDOUT, STDERR`. REQUEST holds, separated
-by NUL: how many wrappers stand between the keeper and the agent, the folder, the number of
+by NUL: how many wrappers stand between the reaper and the agent, the folder, the number of
 arguments, the arguments, and the environment as `NAME=value`.
 
 Said on CONTROL, to the worker: `started KEEPER AGENT` or `failed STEP ERRNO`, then `exit CODE
@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 #: How long a tree may take to clean up after SIGTERM once nobody waits for it any more.
 GRACE_SECONDS = 1.0
-#: After the worker's end, keepers have this long; then the nanny ends them and their trees.
+#: After the worker's end, reapers have this long; then the supervisor ends them and their trees.
 KEEPERS_GRACE_SECONDS = 2.5
 FILES_PER_REQUEST = 5
 #: A tree that grows faster than it is walked must not hold the walk for ever.
@@ -109,7 +109,7 @@ def _signal(pid: int, number: signal.Signals) -> None:
 # -- waiting ---------------------------------------------------------------------------------------
 
 
-class _Ear:
+class _Poller:
     """Sleeps until a file has something to say, a child ends, or a time is up."""
 
     def __init__(self, file: int) -> None:
@@ -124,13 +124,13 @@ class _Ear:
     def listen(self, seconds: float | None) -> bool:
         """Whether the file has something to say."""
         ready = self._poll.poll(None if seconds is None else max(seconds, 0) * 1000)
-        said = False
+        is_readable = False
         for number, _ in ready:
             if number == self._children:
                 _drain(number)
             else:
-                said = True
-        return said
+                is_readable = True
+        return is_readable
 
     def forget(self) -> None:
         self._poll.unregister(self._file)
@@ -144,7 +144,7 @@ def _drain(pipe: int) -> None:
         return
 
 
-def _tell(control: int, message: str) -> None:
+def _send(control: int, message: str) -> None:
     try:
         os.write(control, message.encode())
     except OSError:
@@ -167,7 +167,7 @@ def _launch(fields: list[bytes], stdio: list[int], prctl: Prctl) -> int:
     folder, count = fields[1], int(fields[2])
     argv = fields[3 : 3 + count]
     env = dict(item.split(b"=", 1) for item in fields[3 + count :])
-    heard, says = os.pipe2(os.O_CLOEXEC)
+    read_end, write_end = os.pipe2(os.O_CLOEXEC)
     try:
         agent = os.fork()
     except OSError as error:
@@ -185,19 +185,19 @@ def _launch(fields: list[bytes], stdio: list[int], prctl: Prctl) -> int:
             step = "program"
             os.execvpe(argv[0], argv, env)  # noqa: S606 - the words come as a list, from the worker
         except OSError as error:
-            os.write(says, f"{step} {error.errno}".encode())
+            os.write(write_end, f"{step} {error.errno}".encode())
         finally:
             os._exit(127)
-    os.close(says)
-    failure = os.read(heard, 100).decode().split()  # empty when it has become the program
-    os.close(heard)
+    os.close(write_end)
+    failure = os.read(read_end, 100).decode().split()  # empty when it has become the program
+    os.close(read_end)
     if failure:
         os.waitpid(agent, 0)
         raise _CannotStart(failure[0], int(failure[1]))
     return agent
 
 
-class _Keeper:
+class _Reaper:
     """Owns one agent and whatever it starts, until nothing of it is left."""
 
     def __init__(self, control: int, agent: int, wrappers: int) -> None:
@@ -207,18 +207,18 @@ class _Keeper:
         self._wrappers = wrappers
         self._kill_at: float | None = None
         self._pause = 0.001
-        self._ear = _Ear(control)
+        self._poller = _Poller(control)
 
     def watch(self) -> None:
         while self._reap():
-            if self._ear.listen(self._patience()):
+            if self._poller.listen(self._patience()):
                 self._obey()
             if self._kill_at is not None and time.monotonic() >= self._kill_at:
                 # Only our own children, whose numbers nobody else can be given before we reap
                 # them. Their children are ours a moment later, and die in the next round.
                 for pid in children_of(os.getpid()):
                     _signal(pid, signal.SIGKILL)
-        _tell(self._control, "gone")
+        _send(self._control, "gone")
 
     def _patience(self) -> float | None:
         if self._kill_at is None:
@@ -240,7 +240,7 @@ class _Keeper:
             if pid == self._agent:
                 self._agent_lives = False
                 code = os.waitstatus_to_exitcode(status)
-                _tell(self._control, f"exit {max(code, 0)} {max(-code, 0)}")
+                _send(self._control, f"exit {max(code, 0)} {max(-code, 0)}")
             if pid == 0:
                 break
         if lived and not self._agent_lives:
@@ -259,7 +259,7 @@ class _Keeper:
         elif word == b"K":
             self._kill_at = time.monotonic()
         elif not word:  # the worker has let go, or is dead
-            self._ear.forget()
+            self._poller.forget()
             self._end()
 
     def _end(self) -> None:
@@ -288,26 +288,26 @@ class _Keeper:
 
 
 def _keep(control: int, request: int, stdio: list[int], prctl: Prctl) -> None:
-    """The life of a keeper; runs in a process of its own."""
+    """The life of a reaper; runs in a process of its own."""
     # The nanny's ear: its number may next belong to a pipe, which must not hear of dead children.
     signal.set_wakeup_fd(-1)
     _close_all_but({0, 1, 2, control, request, *stdio})
     os.setsid()
     prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    prctl(_PR_SET_NAME, b"agentq-keeper")
+    prctl(_PR_SET_NAME, b"agentq-reaper")
     with open(request, "rb") as file:
         fields = file.read().split(b"\0")
     try:
         agent = _launch(fields, stdio, prctl)
     except _CannotStart as failure:
-        _tell(control, f"failed {failure.step} {failure.number}")
+        _send(control, f"failed {failure.step} {failure.number}")
         return
     for file_number in stdio:
         os.close(file_number)  # or the worker would never see the end of the output
-    keeper = _Keeper(control, agent, wrappers=int(fields[0]))
-    _tell(control, f"started {os.getpid()} {agent}")
+    reaper = _Reaper(control, agent, wrappers=int(fields[0]))
+    _send(control, f"started {os.getpid()} {agent}")
     del fields
-    keeper.watch()
+    reaper.watch()
 
 
 def _close_all_but(kept: set[int]) -> None:
@@ -317,21 +317,21 @@ def _close_all_but(kept: set[int]) -> None:
                 os.close(int(name))
 
 
-# -- the nanny -------------------------------------------------------------------------------------
+# -- the supervisor -------------------------------------------------------------------------------------
 
 
-class _Nanny:
-    """Starts keepers, and ends what a killed keeper leaves behind."""
+class _SupervisorProcess:
+    """Starts reapers, and ends what a killed reaper leaves behind."""
 
-    def __init__(self, door: socket.socket, prctl: Prctl) -> None:
-        self._door = door
+    def __init__(self, requests: socket.socket, prctl: Prctl) -> None:
+        self._requests = requests
         self._prctl = prctl
-        #: By pid, a second hold on each CONTROL: if a keeper cannot say it, we say `gone`.
-        self._keepers: dict[int, int] = {}
+        #: By pid, a second hold on each CONTROL: if a reaper cannot say it, we say `gone`.
+        self._reapers: dict[int, int] = {}
         self._bereaved: list[int] = []
         self._ends_at: float | None = None
         self._pause = 0.001
-        self._ear = _Ear(door.fileno())
+        self._poller = _Poller(requests.fileno())
 
     def watch(self) -> None:
         while True:
@@ -339,12 +339,12 @@ class _Nanny:
             if self._bereaved:
                 self._end_orphans()
             if self._ends_at is not None:
-                if not self._keepers and not self._bereaved:
+                if not self._reapers and not self._bereaved:
                     return
                 if time.monotonic() >= self._ends_at:
-                    for pid in self._keepers:
+                    for pid in self._reapers:
                         _signal(pid, signal.SIGKILL)
-            if self._ear.listen(self._patience()):
+            if self._poller.listen(self._patience()):
                 self._serve()
 
     def _patience(self) -> float | None:
@@ -365,16 +365,16 @@ class _Nanny:
             if pid == 0:
                 return
             if os.WIFSTOPPED(status):
-                _signal(pid, signal.SIGCONT)  # an agent may have stopped its own keeper
+                _signal(pid, signal.SIGCONT)  # an agent may have stopped its own reaper
                 continue
-            control = self._keepers.pop(pid, -1)
+            control = self._reapers.pop(pid, -1)
             if control >= 0 and status == 0:
                 os.close(control)
             elif control >= 0:
                 self._bereaved.append(control)
 
     def _orphans(self) -> list[int]:
-        return [pid for pid in children_of(os.getpid()) if pid not in self._keepers]
+        return [pid for pid in children_of(os.getpid()) if pid not in self._reapers]
 
     def _end_orphans(self) -> None:
         orphans = self._orphans()
@@ -383,20 +383,20 @@ class _Nanny:
         # The kernel's list may skip one while others leave it: we look twice before we say so.
         if not orphans and not self._orphans():
             for control in self._bereaved:
-                _tell(control, f"exit 0 {int(signal.SIGKILL)}")
-                _tell(control, "gone")
+                _send(control, f"exit 0 {int(signal.SIGKILL)}")
+                _send(control, "gone")
                 os.close(control)
             self._bereaved.clear()
 
     def _serve(self) -> None:
         try:
-            data, files, _, _ = socket.recv_fds(self._door, 16, FILES_PER_REQUEST)
+            data, files, _, _ = socket.recv_fds(self._requests, 16, FILES_PER_REQUEST)
         except ConnectionError:
             data, files = b"", []
         for file in files:
             os.set_inheritable(file, False)  # what came through a socket would pass to the agent
         if not data:  # the worker is gone
-            self._ear.forget()
+            self._poller.forget()
             self._ends_at = time.monotonic() + KEEPERS_GRACE_SECONDS
             return
         if len(files) == FILES_PER_REQUEST:
@@ -404,7 +404,7 @@ class _Nanny:
         for file in files[1:]:
             os.close(file)
         if len(files) != FILES_PER_REQUEST and files:
-            _tell(files[0], f"failed fork {int(errno.EMFILE)}")
+            _send(files[0], f"failed fork {int(errno.EMFILE)}")
             os.close(files[0])
 
     def _bear(self, files: list[int]) -> None:
@@ -412,7 +412,7 @@ class _Nanny:
         try:
             pid = os.fork()
         except OSError as error:
-            _tell(control, f"failed fork {error.errno}")
+            _send(control, f"failed fork {error.errno}")
             os.close(control)
             return
         if pid == 0:
@@ -424,24 +424,24 @@ class _Nanny:
                 sys.excepthook(*sys.exc_info())
             finally:
                 os._exit(status)
-        self._keepers[pid] = control
+        self._reapers[pid] = control
 
 
-def main(door: int) -> None:
+def main(requests: int) -> None:
     import ctypes
 
     prctl = ctypes.CDLL(None).prctl
     prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    prctl(_PR_SET_NAME, b"agentq-nanny")
+    prctl(_PR_SET_NAME, b"agentq-superv")
     # Agents run as the same user: this closes our memory and environment to them.
     prctl(_PR_SET_DUMPABLE, 0)
     for number in _OURS_TO_IGNORE:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    # Every keeper is a copy of this process: what is never touched is never copied.
+    # Every reaper is a copy of this process: what is never touched is never copied.
     gc.disable()
     gc.freeze()
-    _Nanny(socket.socket(fileno=door), prctl).watch()
+    _SupervisorProcess(socket.socket(fileno=requests), prctl).watch()
 
 
 if __name__ == "__main__":

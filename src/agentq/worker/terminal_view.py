@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
 
-from agentq.contracts.agent import Outcome, Verdict
+from agentq.contracts.agent import AttemptOutcome, AttemptResult
 from agentq.protocol.secret_detection import redact
 
 if TYPE_CHECKING:
@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from agentq.worker.worker import Slot, Worker
 
 REFRESH_SECONDS = 0.5
-_STYLES = {Outcome.COMPLETED: "green", Outcome.CANCELLED: "yellow", Outcome.INTERRUPTED: "yellow"}
+_STYLES = {
+    AttemptOutcome.COMPLETED: "green",
+    AttemptOutcome.CANCELLED: "yellow",
+    AttemptOutcome.INTERRUPTED: "yellow",
+}
 
 
 def printable(text: str) -> str:
@@ -33,10 +37,10 @@ class Lines:
         self._as_json = as_json
         self._lock = threading.Lock()
 
-    def tell(self, task_id: str, step: str, note: str) -> None:
+    def show_step(self, task_id: str, step: str, note: str) -> None:
         self._write({"task_id": task_id, "step": step, "note": note})
 
-    def ended(self, slot: Slot, attempt: Attempt, verdict: Verdict) -> None:
+    def ended(self, slot: Slot, attempt: Attempt, verdict: AttemptResult) -> None:
         self._write(
             {
                 "task_id": attempt.task.id,
@@ -44,23 +48,23 @@ class Lines:
                 "step": "ended",
                 "outcome": str(verdict.outcome),
                 "seconds": round(time.monotonic() - attempt.started, 3),
-                "usd": attempt.purse.spent.usd,
+                "usd": attempt.budget.spent.usd,
                 "note": verdict.summary[:500],
             }
         )
 
-    def _write(self, said: dict[str, Any]) -> None:
+    def _write(self, record: dict[str, Any]) -> None:
         now = time.time()
-        said["note"] = redact(str(said["note"]))
+        record["note"] = redact(str(record["note"]))
         if self._as_json:
-            line = msgspec.json.encode({"at": round(now, 3), **said}).decode()
+            line = msgspec.json.encode({"at": round(now, 3), **record}).decode()
         else:
             stamp = time.strftime("%H:%M:%S", time.localtime(now))
-            words = [stamp, str(said["task_id"]), str(said["step"])]
-            if "outcome" in said:
-                words += [str(said["outcome"]), f"after {said['seconds']:.1f} s"]
-            if said["note"]:
-                words.append(printable(str(said["note"]))[:300])
+            words = [stamp, str(record["task_id"]), str(record["step"])]
+            if "outcome" in record:
+                words += [str(record["outcome"]), f"after {record['seconds']:.1f} s"]
+            if record["note"]:
+                words.append(printable(str(record["note"]))[:300])
             line = "  ".join(words)
         with self._lock:
             self._out.write(line + "\n")
@@ -80,10 +84,10 @@ class Table:
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def tell(self, task_id: str, step: str, note: str) -> None:
+    def show_step(self, task_id: str, step: str, note: str) -> None:
         """Steps show in the table; it is drawn anew by itself."""
 
-    def ended(self, slot: Slot, attempt: Attempt, verdict: Verdict) -> None:
+    def ended(self, slot: Slot, attempt: Attempt, verdict: AttemptResult) -> None:
         from rich.markup import escape
 
         style = _STYLES.get(verdict.outcome, "red")
@@ -118,7 +122,7 @@ class Table:
         assert worker is not None
         what = "ends when its agents have" if worker.draining else "claims"
         title = (
-            f"{worker.desk.role} {what} · {len(worker.running)} of {len(worker.slots)} slots busy"
+            f"{worker.shared.role} {what} · {len(worker.running)} of {len(worker.slots)} slots busy"
             f" · {worker.completed} completed, {worker.failed} not"
         )
         table = RichTable(title=title, title_justify="left", expand=True, box=None)
@@ -136,7 +140,7 @@ class Table:
                 str(attempt.claim.epoch),
                 attempt.step,
                 f"{seconds:.0f} s",
-                f"{attempt.purse.spent.usd:.2f} $" if attempt.purse.spent.usd else "",
+                f"{attempt.budget.spent.usd:.2f} $" if attempt.budget.spent.usd else "",
                 Text(printable(redact(attempt.last_words))),
             )
         return table

@@ -14,7 +14,7 @@ from agentq.agents.warm import Rotation
 if TYPE_CHECKING:
     from agentq.contracts.agent import Agent, Job
     from agentq.worker.attempt import Attempt
-    from agentq.worker.processes import Child
+    from agentq.worker.processes import AgentProcess
 
 
 class WarmSlot:
@@ -24,12 +24,12 @@ class WarmSlot:
         self._rotation = rotation
         #: An adapter of its own: it keeps count of what this one process has said.
         self.agent = agent
-        self._child: Child | None = None
+        self._child: AgentProcess | None = None
         self._started = 0.0
         self._tasks = 0
         self._tokens = 0
 
-    def child_for(self, attempt: Attempt, job: Job) -> Child:
+    def child_for(self, attempt: Attempt, job: Job) -> AgentProcess:
         """The process for the next task: the one that is there, or a fresh one."""
         if self._child is not None and self._child.poll() is not None:
             self.close()

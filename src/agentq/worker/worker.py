@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentq.contracts.agent import Outcome, Verdict
+from agentq.contracts.agent import AttemptOutcome, AttemptResult
 from agentq.core.errors import AgentqError, Invalid, Unavailable
-from agentq.worker.attempt import Attempt, Desk
+from agentq.worker.attempt import Attempt, WorkerContext
 from agentq.worker.stream import Stop
 from agentq.worker.warm import WarmSlot
 
@@ -63,18 +63,18 @@ class Worker:
 
     def __init__(
         self,
-        desk: Desk,
+        shared: WorkerContext,
         make_warm: Callable[[], WarmSlot] | None = None,
         *,
         grace: float = 30.0,
         health: Path | None = None,
         limit: int = 0,
-        ended: Callable[[Slot, Attempt, Verdict], None] | None = None,
+        ended: Callable[[Slot, Attempt, AttemptResult], None] | None = None,
     ) -> None:
-        self.desk = desk
+        self.shared = shared
         self.slots = [
             Slot(number, warm=make_warm() if make_warm else None)
-            for number in range(1, desk.settings.slots + 1)
+            for number in range(1, shared.settings.slots + 1)
         ]
         self.draining = False
         self.completed = 0
@@ -95,7 +95,7 @@ class Worker:
         self._hints: list[Hint] = []
         #: Of the hints that were followed last, those that gave no claim.
         self._refused: list[Hint] = []
-        self._trouble = self._broker_trouble = ""
+        self._error = self._broker_error = ""
         #: Why there will never be anything to do here again.
         self._over: Unavailable | None = None
 
@@ -104,18 +104,18 @@ class Worker:
     def drain(self) -> None:
         """Claim no more; what runs has its grace, then it is given back."""
         self.draining = True
-        self._stir()
+        self._note_control()
 
     def hurry(self) -> None:
         """End at once."""
         self.draining = self._hurry = True
-        self._stir()
+        self._note_control()
 
     def ringer(self) -> int:
         """A file that wakes the claim loop when it is written to; the caller closes it."""
         return os.dup(self._waker)
 
-    def _stir(self) -> None:
+    def _note_control(self) -> None:
         try:
             os.write(self._waker, b"!")
         except OSError:
@@ -129,12 +129,12 @@ class Worker:
 
     def run(self) -> None:
         """Work until told to end (or until `limit` tasks are done and nothing runs)."""
-        inbox = self.desk.queue.inbox(self.desk.role)
+        inbox = self.shared.queue.inbox(self.shared.role)
         try:
             while not self.draining and (self._left or self.running):
                 self._move()
                 if not (self._may_look(inbox) and self._fill(self._claim)):
-                    self._nap(inbox)
+                    self._wait(inbox)
             self._drain(inbox)
             if self._over is not None:
                 raise self._over
@@ -168,23 +168,23 @@ class Worker:
         return True
 
     def _away_seconds(self) -> float:
-        return _AWAY_SECONDS if self._broker_trouble else LOOK_SECONDS
+        return _AWAY_SECONDS if self._broker_error else LOOK_SECONDS
 
     def _mind_broker(self, inbox: Inbox, now: float) -> None:
         """Say once that there are no hints, and look by ourselves meanwhile."""
-        if inbox.trouble == self._broker_trouble:
+        if inbox.error == self._broker_error:
             return
-        if not self._broker_trouble:
+        if not self._broker_error:
             # Where there was work lately there may be more, and nobody tells us of it now.
             busy = now - self._worked_at < LOOK_SECONDS
             self._look_at = 0.0 if busy else min(self._look_at, now + _AWAY_SECONDS * _spread())
             log.warning(
                 "no hints come, work is looked for every %.0f s and after each task: %s",
-                _AWAY_SECONDS, inbox.trouble,
+                _AWAY_SECONDS, inbox.error,
             )  # fmt: skip
-        elif not inbox.trouble:
+        elif not inbox.error:
             log.info("hints come again")
-        self._broker_trouble = inbox.trouble
+        self._broker_error = inbox.error
 
     def _wanted(self) -> int:
         free = sum(slot.attempt is None for slot in self.slots)
@@ -202,9 +202,9 @@ class Worker:
             if error.code == "moved":  # for good
                 self._over = error
                 self.drain()
-            self._say_trouble(str(error))
+            self._log_error(str(error))
             return False
-        self._trouble = ""
+        self._error = ""
         if self._left > 0:
             self._left -= len(claims)
         for slot, claim in zip(free, claims, strict=False):
@@ -212,18 +212,18 @@ class Worker:
         return bool(claims)
 
     def _claim(self, wanted: int) -> list[Claim]:
-        desk = self.desk
-        return desk.queue.claim_many(
-            desk.role, wanted, lease=desk.settings.lease, provider=desk.provider,
-            gated=bool(desk.settings.verify),
+        shared = self.shared
+        return shared.queue.claim_many(
+            shared.role, wanted, lease=shared.settings.lease, provider=shared.provider,
+            gated=bool(shared.settings.verify),
         )  # fmt: skip
 
     def _claim_hinted(self, hints: Sequence[Hint]) -> list[Claim]:
-        desk = self.desk
+        shared = self.shared
         try:
-            claims = desk.queue.claim_hinted(
-                desk.role, hints, lease=desk.settings.lease, provider=desk.provider,
-                gated=bool(desk.settings.verify),
+            claims = shared.queue.claim_hinted(
+                shared.role, hints, lease=shared.settings.lease, provider=shared.provider,
+                gated=bool(shared.settings.verify),
             )  # fmt: skip
         except Invalid as error:
             # Anybody may write to a broker. What is real among them is said again.
@@ -238,15 +238,15 @@ class Worker:
             self._look_at = min(self._look_at, now + POLL_SECONDS * _spread())
         return claims
 
-    def _say_trouble(self, text: str) -> None:
+    def _log_error(self, text: str) -> None:
         """Once, not every five seconds."""
-        if text != self._trouble:
-            self._trouble = text
+        if text != self._error:
+            self._error = text
             log.warning("nothing can be claimed at the moment: %s", text)
 
     def _begin(self, slot: Slot, claim: Claim) -> None:
         self._worked_at = time.monotonic()
-        slot.attempt = Attempt(self.desk, claim, slot.warm)
+        slot.attempt = Attempt(self.shared, claim, slot.warm)
         slot.thread = threading.Thread(
             target=self._run_one, args=(slot,), name=f"slot-{slot.number}"
         )
@@ -260,19 +260,19 @@ class Worker:
         except AgentqError as error:
             # Its lease will end by itself; somebody else takes the task then.
             log.error("%s: the attempt could not be reported: %s", attempt.task.id, error)  # noqa: TRY400
-            verdict = Verdict(Outcome.TRANSIENT, str(error))
-        if verdict.outcome is Outcome.COMPLETED:
+            verdict = AttemptResult(AttemptOutcome.TRANSIENT, str(error))
+        if verdict.outcome is AttemptOutcome.COMPLETED:
             self.completed += 1
         else:
             self.failed += 1
         if self._ended is not None:
             self._ended(slot, attempt, verdict)
         slot.attempt = None
-        if self._broker_trouble or time.monotonic() < self._eager_until:
+        if self._broker_error or time.monotonic() < self._eager_until:
             self._look_at = 0.0  # nobody may tell us of the next
-        self._stir()
+        self._note_control()
 
-    def _nap(self, inbox: Inbox) -> None:
+    def _wait(self, inbox: Inbox) -> None:
         held, self._hints = self._hints, []
         pause = min(self._pause(inbox), _AGAIN_SECONDS) if held else self._pause(inbox)
         hints = held or inbox.take(self._wanted(), pause, self._wake)
@@ -280,9 +280,9 @@ class Worker:
             inbox.take(0, pause, self._wake)
         self._drain_pipe()
         now = time.monotonic()
-        if inbox.stirred and self.running and now - self._beat_at >= _BEAT_EVERY:
+        if inbox.control_received and self.running and now - self._beat_at >= _BEAT_EVERY:
             self._beat_at = now
-            self.desk.queue.heartbeats.beat_now()
+            self.shared.queue.heartbeats.beat_now()
         if hints and inbox.names_tasks:
             self._follow(inbox, hints)
 
@@ -293,7 +293,7 @@ class Worker:
         now, later = hints[:wanted], hints[wanted:]
         if now:
             self._fill(lambda _: self._claim_hinted(now))
-            if self._trouble or not self._let_go(inbox, now):
+            if self._error or not self._let_go(inbox, now):
                 later = hints
         self._hints = later
 
@@ -303,11 +303,11 @@ class Worker:
         Whoever may write to the task exchange may name a task that nobody submitted. Only `agentq
         submit` makes one, so that message will never be work: it is kept where people look.
         """
-        desk, refused = self.desk, [hint.task_id for hint in self._refused]
+        shared, refused = self.shared, [hint.task_id for hint in self._refused]
         try:
-            known = desk.service.tasks_by_id(desk.who, refused) if refused else {}
+            known = shared.service.tasks_by_id(shared.who, refused) if refused else {}
         except Unavailable as error:
-            self._say_trouble(str(error))
+            self._log_error(str(error))
             return False
         unknown = [hint for hint in self._refused if hint.task_id not in known]
         inbox.settle([hint for hint in hints if hint not in unknown])
@@ -320,7 +320,7 @@ class Worker:
         """Until the next timer of the ledger, but no longer than the safety poll."""
         if inbox.names_tasks:
             return max(self._look_at - time.monotonic(), 0)
-        service, who = self.desk.service, self.desk.who
+        service, who = self.shared.service, self.shared.who
         pause = POLL_SECONDS * _spread()
         try:
             wake_at = service.next_wake(who)
@@ -331,7 +331,7 @@ class Worker:
                     return 0
                 pause = min(pause, until_due)
         except Unavailable as error:
-            self._say_trouble(str(error))
+            self._log_error(str(error))
         return pause
 
     def _drain_pipe(self) -> None:
@@ -344,15 +344,15 @@ class Worker:
 
     def _drain(self, inbox: Inbox) -> None:
         deadline = time.monotonic() + self._grace
-        told = hurried = False
+        stop_sent = hurried = False
         while self.running:
             if self._hurry and not hurried:
-                hurried = told = True
+                hurried = stop_sent = True
                 self._stop_all(at_once=True)
-            elif not told and time.monotonic() >= deadline:
-                told = True
+            elif not stop_sent and time.monotonic() >= deadline:
+                stop_sent = True
                 self._stop_all(at_once=False)
-            left = deadline - time.monotonic() if not told else POLL_SECONDS
+            left = deadline - time.monotonic() if not stop_sent else POLL_SECONDS
             inbox.take(0, max(0.0, min(left, POLL_SECONDS)), self._wake)
             self._drain_pipe()
         for slot in self.slots:
@@ -361,7 +361,7 @@ class Worker:
 
     def _stop_all(self, *, at_once: bool) -> None:
         for attempt in self.running:
-            attempt.stop(Stop(Outcome.INTERRUPTED, "the worker shuts down", at_once))
+            attempt.stop(Stop(AttemptOutcome.INTERRUPTED, "the worker shuts down", at_once))
 
 
 def _spread() -> float:

@@ -26,12 +26,12 @@ import msgspec
 from agentq.core.errors import AgentqError, Conflict, Invalid, Refused
 from agentq.core.states import TERMINAL, State
 from agentq.protocol.spec_validation import check_id
-from agentq.worker.changes import Evidence
+from agentq.worker.changes import EvidenceFile
 from agentq.worker.folder_removal import remove_tree, user_of
 from agentq.worker.git import AGENT_ENVIRONMENT, Git
 from agentq.worker.worktrees import Origin, Worktree, Worktrees
 
-__all__ = ["Evidence", "Kept", "Workspace", "WorkspaceSettings", "Workspaces"]
+__all__ = ["EvidenceFile", "Kept", "Workspace", "WorkspaceSettings", "Workspaces"]
 
 Kind = Literal["folder", "git"]
 
@@ -328,9 +328,9 @@ class Workspace:
         is_git = self._record.kind == "git"
         return (self.path, Path(self._record.common)) if is_git else (self.path,)
 
-    def collect(self) -> list[Evidence]:
+    def collect(self) -> list[EvidenceFile]:
         """The evidence that only the workspace has; its files last until `finish`."""
-        evidence: list[Evidence] = []
+        evidence: list[EvidenceFile] = []
         if self._record.kind == "git":
             self._discard()
             root = self._workspaces.root

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agentq.core.errors import AgentqError, Conflict, Invalid, Unavailable
-from agentq.worker.changes import Evidence, collect, hidden, tip_of
-from agentq.worker.git import LONG_TIMEOUT_SECONDS, Git, Place, filters_of
+from agentq.worker.changes import EvidenceFile, collect, hidden, tip_of
+from agentq.worker.git import LONG_TIMEOUT_SECONDS, Git, GitLocation, filters_of
 
 _BRANCHES_TRIED = 100
 _NAMES_SHOWN = 3
@@ -69,7 +69,7 @@ class Worktrees:
 
     def origin(self, repo: Path, base: str, push: str = "") -> Origin:
         """Find the repository and fix the base; says what is wrong before any agent starts."""
-        place = Place(repo)
+        place = GitLocation(repo)
         found = self._git.ask(place, "rev-parse", "--path-format=absolute", "--git-common-dir")
         if not found.ok or not found.text:
             raise Invalid(
@@ -115,7 +115,7 @@ class Worktrees:
         self._git.do(self._place(made), *checkout, timeout=LONG_TIMEOUT_SECONDS)
         return made
 
-    def _free_branch(self, shared: Place, task_id: str, epoch: int) -> str:
+    def _free_branch(self, shared: GitLocation, task_id: str, epoch: int) -> str:
         """A branch that is not there: never one that some earlier task of this name left."""
         # No part of a branch's name may end like git's own lock files.
         task = f"{task_id}_" if task_id.endswith(".lock") else task_id
@@ -148,7 +148,7 @@ class Worktrees:
 
     # -- what was done -----------------------------------------------------------------------------
 
-    def collect(self, made: Worktree, folder: Path) -> list[Evidence]:
+    def collect(self, made: Worktree, folder: Path) -> list[EvidenceFile]:
         """The patch from the base to the tree as it is, and the commits; `folder` is for them."""
         origin = made.origin
         return collect(self._git, self._place(made), origin.common, origin.base, folder)
@@ -180,7 +180,7 @@ class Worktrees:
             return "", f"Not pushed: {error.cause}"
         return head, ""
 
-    def _push_address(self, place: Place, push: str) -> str:
+    def _push_address(self, place: GitLocation, push: str) -> str:
         known = self._git.ask(place, "remote", "get-url", "--push", "--", push)
         if known.ok:
             return known.text
@@ -203,7 +203,9 @@ class Worktrees:
             reason = self._lock_reason(made)
             return "the worktree is locked" + (f" ({reason})" if reason else "")
         if not is_there:
-            return self._why_not_commits(Place(made.git_dir, made.git_dir, False), made, pushed)
+            return self._why_not_commits(
+                GitLocation(made.git_dir, made.git_dir, False), made, pushed
+            )
         for name, words in _UNDER_WAY.items():
             if (made.git_dir / name).exists():
                 return f"{words} is under way in it"
@@ -214,7 +216,7 @@ class Worktrees:
         place = self._place(made)
         return self._why_not_clean(place) or self._why_not_commits(place, made, pushed)
 
-    def _why_not_clean(self, place: Place) -> str:
+    def _why_not_clean(self, place: GitLocation) -> str:
         status = self._git.ask(
             place, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all",
             "--ignore-submodules=none",
@@ -228,7 +230,7 @@ class Worktrees:
             return f"it has changes that are not committed: {_some(changed)}"
         return ""
 
-    def _why_not_commits(self, place: Place, made: Worktree, pushed: str) -> str:
+    def _why_not_commits(self, place: GitLocation, made: Worktree, pushed: str) -> str:
         head = tip_of(self._git, place, "HEAD")
         on = self._git.ask(place, "symbolic-ref", "-q", "HEAD").text
         if not head:
@@ -241,7 +243,7 @@ class Worktrees:
                 return f"{made.branch} has commits that no other branch and no remote has"
         return ""
 
-    def _is_elsewhere(self, place: Place, tip: str, made: Worktree, pushed: str) -> bool:
+    def _is_elsewhere(self, place: GitLocation, tip: str, made: Worktree, pushed: str) -> bool:
         if tip == pushed or self._is_ancestor(place, tip, made.origin.base):
             return True
         words = ("for-each-ref", "--count=2", "--format=%(refname)", f"--contains={tip}")
@@ -276,16 +278,16 @@ class Worktrees:
                 self._git.ask(shared, "update-ref", "-d", ref, tip)
         return ""
 
-    def _in_use(self, ref: str, shared: Place) -> bool:
+    def _in_use(self, ref: str, shared: GitLocation) -> bool:
         return bool(self._git.ask(shared, "for-each-ref", "--format=%(worktreepath)", ref).text)
 
     # -- asking ------------------------------------------------------------------------------------
 
-    def _place(self, made: Worktree) -> Place:
-        place = Place(made.tree, made.git_dir)
+    def _place(self, made: Worktree) -> GitLocation:
+        place = GitLocation(made.tree, made.git_dir)
         return replace(place, filters=filters_of(self._git, place))
 
-    def _is_ancestor(self, place: Place, commit: str, of: str) -> bool:
+    def _is_ancestor(self, place: GitLocation, commit: str, of: str) -> bool:
         return self._git.ask(place, "merge-base", "--is-ancestor", commit, of).ok
 
     @contextmanager
@@ -306,8 +308,8 @@ class Worktrees:
             os.close(file)
 
 
-def _shared(common: Path) -> Place:
-    return Place(common, common, is_tree=False)
+def _shared(common: Path) -> GitLocation:
+    return GitLocation(common, common, is_tree=False)
 
 
 def _pointed_to(tree: Path) -> Path:

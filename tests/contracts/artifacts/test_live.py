@@ -12,7 +12,7 @@ from agentq.contracts.artifacts import ArtifactStore, LivePart, left_out
 from agentq.core.errors import Invalid, NotFound
 from tests.artifacts.logs import KEEP, TASK, numbered, read_all
 from tests.artifacts.test_escapes import BAD_EPOCHS, BAD_IDS
-from tests.contracts.artifacts.shelves import Shelf
+from tests.contracts.artifacts.backends import Backend
 
 
 def test_a_reader_follows_a_writer(store: ArtifactStore) -> None:
@@ -33,9 +33,9 @@ def test_a_reader_follows_a_writer(store: ArtifactStore) -> None:
     store.live_end(TASK, 1)  # again is fine
 
 
-def test_another_process_follows(store: ArtifactStore, shelf: Shelf) -> None:
+def test_another_process_follows(store: ArtifactStore, backend: Backend) -> None:
     """It sees the first word at once, and whatever else is said soon, with nothing said after."""
-    reader = shelf.open()
+    reader = backend.open()
     store.live_append(TASK, 1, b"one\n")
     assert reader.live_read(TASK, 1, 0, 100) == LivePart(b"one\n", 4)
     store.live_append(TASK, 1, b"two\n")
@@ -51,13 +51,13 @@ def test_another_process_follows(store: ArtifactStore, shelf: Shelf) -> None:
 
 
 def test_another_process_goes_on_where_the_first_left_off(
-    store: ArtifactStore, shelf: Shelf
+    store: ArtifactStore, backend: Backend
 ) -> None:
     lines = numbered(600)
     for line in lines[:300]:
         store.live_append(TASK, 1, line, keep_bytes=KEEP)
     assert store.live_read(TASK, 1, 0, 100).data
-    heir = shelf.open()
+    heir = backend.open()
     for line in lines[300:]:
         heir.live_append(TASK, 1, line, keep_bytes=KEEP)
     parts = read_all(heir)
@@ -66,12 +66,12 @@ def test_another_process_goes_on_where_the_first_left_off(
     assert sum(len(part.data) + part.dropped for part in parts) == sum(map(len, lines))
 
 
-def test_the_beginning_and_the_end_are_kept(store: ArtifactStore, shelf: Shelf) -> None:
+def test_the_beginning_and_the_end_are_kept(store: ArtifactStore, backend: Backend) -> None:
     lines = numbered(2000)
     for number, line in enumerate(lines):
         store.live_append(TASK, 1, line, keep_bytes=KEEP)
         if number % 100 == 0:
-            assert sum(len(shelf.content(name)) for name in shelf.names()) <= KEEP
+            assert sum(len(backend.content(name)) for name in backend.names()) <= KEEP
     parts = read_all(store)
     cut = next(part for part in parts if part.dropped)
     kept = b"".join(part.data for part in parts).splitlines(keepends=True)
@@ -82,7 +82,7 @@ def test_the_beginning_and_the_end_are_kept(store: ArtifactStore, shelf: Shelf) 
     assert cut.dropped == (len(lines) - len(kept)) * len(lines[0])
     assert parts[-1].position == sum(map(len, lines))
     assert cut.text.startswith(left_out(cut.dropped))
-    assert len(shelf.names()) <= 16
+    assert len(backend.names()) <= 16
 
 
 def test_a_reader_that_keeps_up_misses_nothing(store: ArtifactStore) -> None:
@@ -136,7 +136,7 @@ def test_a_line_longer_than_all_that_is_kept(store: ArtifactStore) -> None:
     assert len(kept) + sum(part.dropped for part in parts) == 100_011
 
 
-def test_bad_words_are_refused(store: ArtifactStore, shelf: Shelf) -> None:
+def test_bad_words_are_refused(store: ArtifactStore, backend: Backend) -> None:
     for bad in BAD_IDS:
         with pytest.raises(Invalid, match="A task id is"):
             store.live_append(bad, 1, b"x")  # type: ignore[arg-type]
@@ -156,14 +156,14 @@ def test_bad_words_are_refused(store: ArtifactStore, shelf: Shelf) -> None:
     for position, limit in ((-1, 1), (0, 0), (0, 1 << 30)):
         with pytest.raises(Invalid, match="is read from a position"):
             store.live_read(TASK, 1, position, limit)
-    assert not shelf.touched()
+    assert not backend.touched()
 
 
-def test_removing_a_task_removes_its_live_logs(store: ArtifactStore, shelf: Shelf) -> None:
+def test_removing_a_task_removes_its_live_logs(store: ArtifactStore, backend: Backend) -> None:
     store.live_append(TASK, 1, b"one\n")
     store.live_append(TASK, 2, b"two\n")
     store.live_append("task-2", 1, b"stays\n")
     store.remove(TASK)
-    [left] = shelf.names()
+    [left] = backend.names()
     assert left.startswith("live/task-2/1/head")
     assert store.live_read("task-2", 1, 0, 100) == LivePart(b"stays\n", 6)

@@ -17,7 +17,7 @@ import pytest
 from agentq.artifacts.s3.store import ObjectArtifacts
 from agentq.core.errors import Conflict, Damaged, Invalid, Unavailable
 from tests.artifacts.trees import sha256
-from tests.contracts.artifacts.shelves import ObjectShelf, race_to_put
+from tests.contracts.artifacts.backends import ObjectBackend, race_to_put
 from tests.servers.seaweed import SeaweedServer
 
 #: `LARGE_FILE_BYTES=5000000000 … -o timeout=1800` sends nearly as much as one object may have.
@@ -66,7 +66,7 @@ print(json.dumps({"put": after_put, "all": peak() - before, "stored": stored.siz
 """
 
 
-def test_a_large_file_needs_little_memory(objects: ObjectShelf, tmp_path: Path) -> None:
+def test_a_large_file_needs_little_memory(objects: ObjectBackend, tmp_path: Path) -> None:
     child = subprocess.run(
         [
             *(sys.executable, "-c", LARGE_FILE),
@@ -88,7 +88,7 @@ def test_a_large_file_needs_little_memory(objects: ObjectShelf, tmp_path: Path) 
     objects.open().remove("task-1")
 
 
-def test_a_large_file_is_never_overwritten(objects: ObjectShelf) -> None:
+def test_a_large_file_is_never_overwritten(objects: ObjectBackend) -> None:
     store = objects.open()
     stored = store.put("task-1", 1, "a.bin", LARGE)
     assert store.put("task-1", 1, "a.bin", LARGE) == stored
@@ -99,7 +99,7 @@ def test_a_large_file_is_never_overwritten(objects: ObjectShelf) -> None:
     assert objects.names() == {"artifacts/task-1/1/a.bin"}
 
 
-def test_of_many_large_writers_one_wins(objects: ObjectShelf) -> None:
+def test_of_many_large_writers_one_wins(objects: ObjectBackend) -> None:
     """Large and small at once: the parts of an upload have no condition, the name has."""
     contents = [b"%d" % number * ((9 if number % 3 else 1) * MEGABYTE) for number in range(6)]
     winner = race_to_put(objects, "a.bin", contents)
@@ -107,7 +107,7 @@ def test_of_many_large_writers_one_wins(objects: ObjectShelf) -> None:
     assert objects.names() == {"artifacts/task-1/1/a.bin"}
 
 
-def test_a_large_file_that_is_replaced_while_it_is_read_is_damage(objects: ObjectShelf) -> None:
+def test_a_large_file_that_is_replaced_while_it_is_read_is_damage(objects: ObjectBackend) -> None:
     store = objects.open()
     stored = store.put("task-1", 1, "a.bin", LARGE)
     chunks = store._records.chunks(  # type: ignore[attr-defined]
@@ -122,7 +122,7 @@ def test_a_large_file_that_is_replaced_while_it_is_read_is_damage(objects: Objec
 
 
 def test_a_file_larger_than_a_store_takes_is_refused(
-    objects: ObjectShelf, monkeypatch: pytest.MonkeyPatch
+    objects: ObjectBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("agentq.artifacts.s3.store._SIZE_MAX", 9 * MEGABYTE)
     with pytest.raises(Invalid, match="at most 9437184 bytes"):
@@ -148,7 +148,7 @@ class Killing:
 
 
 def test_a_server_killed_in_the_middle_of_an_upload(
-    s3_server: SeaweedServer, objects: ObjectShelf
+    s3_server: SeaweedServer, objects: ObjectBackend
 ) -> None:
     store = objects.open()
     stored = store.put("task-1", 1, "before.md", b"before")
@@ -183,7 +183,7 @@ ObjectArtifacts(sys.argv[1], json.loads(sys.argv[2])).put("task-1", 1, "a.md", N
 """
 
 
-def test_a_writer_killed_halfway_leaves_nothing_visible(objects: ObjectShelf) -> None:
+def test_a_writer_killed_halfway_leaves_nothing_visible(objects: ObjectBackend) -> None:
     with subprocess.Popen(
         [
             *(sys.executable, "-c", KILLED_WHILE_WRITING),
@@ -205,7 +205,7 @@ def test_a_writer_killed_halfway_leaves_nothing_visible(objects: ObjectShelf) ->
 # ---- links --------------------------------------------------------------------------------------
 
 
-def test_a_link_reads_one_file_without_credentials(objects: ObjectShelf) -> None:
+def test_a_link_reads_one_file_without_credentials(objects: ObjectBackend) -> None:
     store = objects.open()
     stored = store.put("task-1", 1, "notes/a b.html", b"<script>alert(1)</script>")
     link = store.presign("task-1", 1, "notes/a b.html", 60)
@@ -227,7 +227,7 @@ def test_a_link_reads_one_file_without_credentials(objects: ObjectShelf) -> None
 # ---- live logs ----------------------------------------------------------------------------------
 
 
-def test_a_talkative_log_needs_few_objects(objects: ObjectShelf) -> None:
+def test_a_talkative_log_needs_few_objects(objects: ObjectBackend) -> None:
     store = objects.open()
     for number in range(3000):
         store.live_append("task-1", 1, b"line %06d\n" % number * 20)
@@ -238,7 +238,7 @@ def test_a_talkative_log_needs_few_objects(objects: ObjectShelf) -> None:
 
 
 def test_a_live_log_outlives_a_restart_of_the_server(
-    s3_server: SeaweedServer, objects: ObjectShelf
+    s3_server: SeaweedServer, objects: ObjectBackend
 ) -> None:
     store = objects.open()
     store.live_append("task-1", 1, b"before\n")
@@ -268,7 +268,7 @@ for word in (b"first\\n", b"second\\n", b"last\\n"):
 """
 
 
-def test_a_process_that_ends_says_its_last_words(objects: ObjectShelf) -> None:
+def test_a_process_that_ends_says_its_last_words(objects: ObjectBackend) -> None:
     subprocess.run(
         [sys.executable, "-c", LAST_WORDS, objects.url, json.dumps(dict(objects.options))],
         check=True,

@@ -14,14 +14,14 @@ import pytest
 
 from agentq.artifacts.s3.store import ObjectArtifacts
 from agentq.core.errors import Invalid, Unavailable
-from tests.contracts.artifacts.shelves import ObjectShelf
+from tests.contracts.artifacts.backends import ObjectBackend
 from tests.servers.seaweed import SeaweedServer
 
 SECRET = "hunter2hunter2"
 
 
 def test_wrong_keys(
-    objects: ObjectShelf, s3_server: SeaweedServer, monkeypatch: pytest.MonkeyPatch
+    objects: ObjectBackend, s3_server: SeaweedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     objects.open().put("task-1", 1, "a.md", b"x")
     for name in s3_server.environment:

@@ -14,7 +14,7 @@ import pytest
 
 from agentq.contracts.artifacts import SWEEP_EVIDENCE_MS, ArtifactStore
 from tests.artifacts.trees import sha256
-from tests.contracts.artifacts.shelves import FileShelf, ObjectShelf, Shelf
+from tests.contracts.artifacts.backends import Backend, FileBackend, ObjectBackend
 
 #: More than is sent at once: such a file is uploaded in parts, and copied to its name.
 LARGE_PAGE = b"<html><script>alert(document.domain)</script>" + b" " * (9 << 20)
@@ -34,7 +34,7 @@ def served(link: str, content: bytes) -> Message:
 
 @pytest.mark.parametrize("page", [SMALL_PAGE, LARGE_PAGE], ids=["small", "large"])
 @pytest.mark.parametrize("name", ["page.html", "picture.svg"])
-def test_a_page_is_saved_and_not_shown(objects: ObjectShelf, page: bytes, name: str) -> None:
+def test_a_page_is_saved_and_not_shown(objects: ObjectBackend, page: bytes, name: str) -> None:
     """Evidence and results alike: shown, it would run with the rights of the store's host."""
     store = objects.open()
     stored = store.put("task-1", 1, name, page)
@@ -47,7 +47,7 @@ def test_a_page_is_saved_and_not_shown(objects: ObjectShelf, page: bytes, name: 
     assert stored.media_type in {"text/html", "image/svg+xml"}  # the record says what it is
 
 
-def test_what_does_no_harm_keeps_its_type(objects: ObjectShelf) -> None:
+def test_what_does_no_harm_keeps_its_type(objects: ObjectBackend) -> None:
     store = objects.open()
     for name, kind in {"a.md": "text/markdown", "b.png": "image/png", "c": "text/plain"}.items():
         store.put("task-1", 1, name, b"text")
@@ -55,7 +55,7 @@ def test_what_does_no_harm_keeps_its_type(objects: ObjectShelf) -> None:
         assert (headers["Content-Disposition"], headers.get_content_type()) == ("attachment", kind)
 
 
-def test_a_large_file_leaves_nothing_beside_it(objects: ObjectShelf) -> None:
+def test_a_large_file_leaves_nothing_beside_it(objects: ObjectBackend) -> None:
     store = objects.open()
     store.put("task-1", 1, "page.html", LARGE_PAGE)
     assert store.put("task-1", 1, "page.html", LARGE_PAGE).size == len(LARGE_PAGE)
@@ -73,55 +73,59 @@ def nothing_wanted(_task_id: str, _sha256: str) -> bool:
     return False
 
 
-def test_unfinished_evidence_of_a_live_task_is_swept(store: ArtifactStore, shelf: Shelf) -> None:
+def test_unfinished_evidence_of_a_live_task_is_swept(
+    store: ArtifactStore, backend: Backend
+) -> None:
     kept = {f"artifacts/task-{n}/{n}/notes/a b/{name}" for n in (1, 2) for name in ("x", "tmp-y")}
     for number in (1, 2):
         for name in ("x", "tmp-y"):
             store.put(f"task-{number}", number, f"notes/a b/{name}", b"evidence")
     for folder in ("artifacts/task-1/1", "artifacts/task-2/2/notes/a b", "artifacts/task-3/1"):
-        shelf.plant(unfinished(folder), b"a part")
-    before_ms = shelf.later_ms()
+        backend.plant(unfinished(folder), b"a part")
+    before_ms = backend.later_ms()
     young = unfinished("artifacts/task-1/1")
-    shelf.plant(young, b"being written")
+    backend.plant(young, b"being written")
     assert store.sweep(before_ms, nothing_wanted) == 3
-    assert shelf.names() == {*kept, young}
+    assert backend.names() == {*kept, young}
 
 
-def test_evidence_is_looked_through_a_few_times_a_day(store: ArtifactStore, shelf: Shelf) -> None:
+def test_evidence_is_looked_through_a_few_times_a_day(
+    store: ArtifactStore, backend: Backend
+) -> None:
     """`agentq up` sweeps every hour, and there may be millions of files."""
-    shelf.plant(unfinished("artifacts/task-1/1"), b"a part")
-    before_ms = shelf.later_ms()
+    backend.plant(unfinished("artifacts/task-1/1"), b"a part")
+    before_ms = backend.later_ms()
     assert store.sweep(before_ms, nothing_wanted) == 1
-    shelf.plant(unfinished("artifacts/task-1/1"), b"a part")
+    backend.plant(unfinished("artifacts/task-1/1"), b"a part")
     before_ms += SWEEP_EVIDENCE_MS
     assert store.sweep(before_ms - 1, nothing_wanted) == 0
     assert store.sweep(before_ms, nothing_wanted) == 1
-    assert shelf.open().sweep(before_ms, nothing_wanted) == 0
+    assert backend.open().sweep(before_ms, nothing_wanted) == 0
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> FileShelf:
-    return FileShelf(tmp_path / "files")
+def folder(tmp_path: Path) -> FileBackend:
+    return FileBackend(tmp_path / "files")
 
 
-Spoil = Callable[[FileShelf], None]
+Spoil = Callable[[FileBackend], None]
 
 
-def by_link(shelf: FileShelf) -> None:
-    outside = shelf.root.parent / "outside"
+def by_link(backend: FileBackend) -> None:
+    outside = backend.root.parent / "outside"
     outside.mkdir()
     (outside / f".tmp-{os.urandom(12).hex()}").write_bytes(b"somebody's")
-    (shelf.root / "artifacts/task-0").symlink_to(outside, target_is_directory=True)
+    (backend.root / "artifacts/task-0").symlink_to(outside, target_is_directory=True)
 
 
-def by_depth(shelf: FileShelf) -> None:
-    deep = shelf.root / "artifacts/task-0" / "/".join("d" * 60)
+def by_depth(backend: FileBackend) -> None:
+    deep = backend.root / "artifacts/task-0" / "/".join("d" * 60)
     deep.mkdir(parents=True)
     (deep / f".tmp-{os.urandom(12).hex()}").write_bytes(b"an agent's own")
 
 
 @pytest.mark.parametrize("spoil", [by_link, by_depth])
-def test_sweeping_goes_no_further_than_our_own_folders(folder: FileShelf, spoil: Spoil) -> None:
+def test_sweeping_goes_no_further_than_our_own_folders(folder: FileBackend, spoil: Spoil) -> None:
     folder.plant(unfinished("artifacts/task-1/1"), b"a part")
     spoil(folder)
     foreign = [path for path in folder.root.parent.rglob(".tmp-*") if "task-1" not in path.parts]

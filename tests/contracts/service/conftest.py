@@ -14,14 +14,14 @@ import pytest
 from agentq.contracts.service import Service
 from agentq.core.access import SYSTEM
 from agentq.settings import Settings
-from agentq.wiring import Installation, open_installation
+from agentq.wiring import WiredInstallation, open_installation
 
 WAYS = [pytest.param("sqlite"), pytest.param("postgres", marks=pytest.mark.postgres)]
 
 
 def open_way(
     request: pytest.FixtureRequest, way: str, folder: Path, *, four_eyes: bool = False
-) -> Installation:
+) -> WiredInstallation:
     if way == "postgres":
         url = str(request.getfixturevalue("fresh_postgres_url"))
     else:

@@ -14,7 +14,7 @@ from agentq.core.access import Action, Principal
 from agentq.core.errors import Refused, Stale
 from agentq.core.limits import RoleLimits
 from agentq.core.states import State
-from agentq.core.task import Amounts, Task
+from agentq.core.task import Task, Usage
 from agentq.core.triggers import Ruling
 from tests.contracts.service.people import (
     ANN,
@@ -37,13 +37,13 @@ NEVER: dict[str, Call] = {
     "reject": lambda s, who, ref: s.reject(who, ref),
     "verdict": lambda s, who, ref: s.verdict(who, ref, Ruling.ACCEPT),
     "answer": lambda s, who, ref: s.answer(who, ref, "yes"),
-    "answer with money": lambda s, who, ref: s.answer(who, ref, extra_budget=Amounts(usd=1)),
+    "answer with money": lambda s, who, ref: s.answer(who, ref, extra_budget=Usage(usd=1)),
     "requeue": lambda s, who, ref: s.requeue(who, ref),
     "claim a task": lambda s, who, ref: s.claim_task(who, ref, "me"),
     "claim a role": lambda s, who, ref: s.claim(who, "builder", 1, "me"),
     "claim what is named": lambda s, who, ref: s.claim_named(who, [ref], "builder", "me"),
     "complete and claim": lambda s, who, ref: s.complete_and_claim(who, [], "builder", 1, "me"),
-    "raise a budget": lambda s, who, ref: s.raise_tree_budget(who, ref, Amounts(usd=1)),
+    "raise a budget": lambda s, who, ref: s.raise_tree_budget(who, ref, Usage(usd=1)),
     "set limits": lambda s, who, ref: s.set_limits(who, "builder", RoleLimits(max_running=9)),
     "open a circuit": lambda s, who, ref: s.open_circuit(who, "p", s.now() + 60_000),
     "close a circuit": lambda s, who, ref: s.close_circuit(who, "p"),
@@ -78,7 +78,7 @@ NEVER: dict[str, Call] = {
 OWN: dict[str, Callable[[Service, Principal, str, int], Any]] = {
     "renew": lambda s, who, ref, epoch: s.renew(who, [AttemptLease(ref, epoch, 60_000)]),
     "progress": lambda s, who, ref, epoch: s.progress(who, ref, epoch, 5),
-    "spend": lambda s, who, ref, epoch: s.spend(who, ref, epoch, Amounts(usd=0.1)),
+    "spend": lambda s, who, ref, epoch: s.spend(who, ref, epoch, Usage(usd=0.1)),
     "comment": lambda s, who, ref, epoch: s.comment(who, ref, "hello", epoch),
     "put": lambda s, who, ref, epoch: s.put_artifacts(who, ref, epoch, [("a.md", b"a")]),
     "submit": lambda s, who, ref, epoch: s.submit(who, [spec("task-c")], under=(ref, epoch)),
@@ -246,7 +246,7 @@ def test_but_never_about_its_own_tree(service: Service) -> None:
 def test_a_grant_to_answer_gives_no_money(service: Service) -> None:
     agent = attempt_at(claimed(service), Action.ANSWER)
     blocked(service, "task-b")
-    refused(lambda: service.answer(agent, "task-b", extra_budget=Amounts(usd=1)))
+    refused(lambda: service.answer(agent, "task-b", extra_budget=Usage(usd=1)))
     assert service.answer(agent, "task-b").state is State.READY
 
 

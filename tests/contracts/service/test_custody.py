@@ -11,7 +11,7 @@ from agentq.contracts.service import Service
 from agentq.contracts.service_values import AttemptLease, Completion
 from agentq.core.errors import AgentqError, Conflict, Invalid, NotFound, Refused, Stale
 from agentq.core.states import State
-from agentq.core.task import Amounts, Task
+from agentq.core.task import Task, Usage
 from agentq.core.triggers import FailureKind
 from tests.contracts.service.people import (
     ANN,
@@ -109,12 +109,12 @@ class TestClaiming:
 
 class TestSpeaking:
     def test_progress_costs_and_notes(self, service: Service) -> None:
-        claimed(service, budget=Amounts(usd=5))
+        claimed(service, budget=Usage(usd=5))
         service.progress(WORKER, "task-1", 1, 40, "halfway")
-        service.spend(WORKER, "task-1", 1, Amounts(usd=1))
+        service.spend(WORKER, "task-1", 1, Usage(usd=1))
         service.comment(WORKER, "task-1", "it is slow", 1)
         task = service.task(ANN, "task-1")
-        assert task.memo.spent.usd == 1
+        assert task.details.spent.usd == 1
         assert [entry.event.kind for entry in service.history(ANN, "task-1")][2:] == [
             "progress", "spent", "commented",
         ]  # fmt: skip
@@ -142,7 +142,7 @@ class TestSpeaking:
         service.claim_task(BOB, "task-1", "bob")
         for call in (
             lambda: service.progress(WORKER, "task-1", 1, 5),
-            lambda: service.spend(WORKER, "task-1", 1, Amounts(usd=1)),
+            lambda: service.spend(WORKER, "task-1", 1, Usage(usd=1)),
             lambda: service.comment(WORKER, "task-1", "late", 1),
             lambda: service.put_artifacts(WORKER, "task-1", 1, [("a.md", b"late")]),
             lambda: service.submit(WORKER, [spec("child")], under=("task-1", 1)),

@@ -8,7 +8,7 @@ from agentq.contracts.service import Service
 from agentq.core.errors import Invalid, NotFound, Refused
 from agentq.core.limits import RoleLimits
 from agentq.core.states import State
-from agentq.core.task import Amounts
+from agentq.core.task import Usage
 from agentq.core.triggers import Resolution, Ruling
 from tests.contracts.service.people import (
     ANN,
@@ -24,7 +24,7 @@ from tests.contracts.service.people import (
 class TestTasks:
     def test_approving_and_rejecting_a_start(self, service: Service) -> None:
         submit(service, "task-1", requires_approval=True)
-        assert service.approve(ANN, "task-1").memo.approved_by == "ann"
+        assert service.approve(ANN, "task-1").details.approved_by == "ann"
         submit(service, "task-2", requires_approval=True)
         assert service.reject(ANN, "task-2", "too early").state is State.FAILED
         submit(service, "task-3", requires_approval=True)
@@ -50,11 +50,11 @@ class TestTasks:
         assert service.answer(ANN, "over", "", Resolution.GIVE_UP).state is State.FAILED
 
     def test_answering_with_money(self, service: Service) -> None:
-        claimed(service, budget=Amounts(usd=1))
-        assert service.spend(WORKER, "task-1", 1, Amounts(usd=2)).state is State.BLOCKED
+        claimed(service, budget=Usage(usd=1))
+        assert service.spend(WORKER, "task-1", 1, Usage(usd=2)).state is State.BLOCKED
         with pytest.raises(Refused):
             service.answer(ANN, "task-1")
-        answered = service.answer(ANN, "task-1", extra_budget=Amounts(usd=2))
+        answered = service.answer(ANN, "task-1", extra_budget=Usage(usd=2))
         assert answered.state is State.READY
 
     def test_cancelling_requeuing_commenting(self, service: Service) -> None:
@@ -94,9 +94,9 @@ class TestRoles:
         assert len(service.claim(WORKER, "builder", 1, "host:1", provider="acme")) == 1
 
     def test_the_budget_of_a_tree(self, service: Service) -> None:
-        claimed(service, tree_budget=Amounts(usd=1))
-        assert service.spend(WORKER, "task-1", 1, Amounts(usd=2)).state is State.BLOCKED
-        service.raise_tree_budget(ANN, "task-1", Amounts(usd=5))
+        claimed(service, tree_budget=Usage(usd=1))
+        assert service.spend(WORKER, "task-1", 1, Usage(usd=2)).state is State.BLOCKED
+        service.raise_tree_budget(ANN, "task-1", Usage(usd=5))
         assert service.answer(ANN, "task-1").state is State.READY
         assert service.costs(ANN, "role")["builder"].usd == 2
 

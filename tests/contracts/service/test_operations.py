@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 
-from agentq.contracts.inbound_messages import Incoming, Letter, Outcome, opened
+from agentq.contracts.inbound_messages import InboundMessage, Incoming, IntakeStatus, opened
 from agentq.contracts.service import Service
 from agentq.core.access import SYSTEM
 from agentq.core.limits import RoleLimits
 from agentq.core.states import State
-from agentq.core.task import NOTHING, Amounts
+from agentq.core.task import NO_USAGE, Usage
 from tests.contracts.service.people import ANN, WORKER, claimed, submit
 
 
-def said(number: int, **fields: object) -> Letter:
+def said(number: int, **fields: object) -> InboundMessage:
     plain = {"task_id": "task-1", "from": "js-1", **fields}
-    letter = opened(Incoming(f"m-{number}", json.dumps(plain).encode(), "answers", "builder"))
-    assert isinstance(letter, Letter)
-    return letter
+    inbound = opened(Incoming(f"m-{number}", json.dumps(plain).encode(), "answers", "builder"))
+    assert isinstance(inbound, InboundMessage)
+    return inbound
 
 
 class TestTime:
@@ -80,16 +80,16 @@ class TestRoles:
         others = service.most_urgent_ready(SYSTEM, "builder", 9, later, said_before)
         assert [task.id for task in others] == ["task-2", "task-3"]
         assert service.most_urgent_ready(SYSTEM, "builder", 9, 0) == []
-        assert service.capacity(SYSTEM, "builder") == (-1, NOTHING)
+        assert service.capacity(SYSTEM, "builder") == (-1, NO_USAGE)
         service.claim_task(ANN, "task-3", "host:1")
         assert service.resource_holders(SYSTEM, ["db", "gpu"]) == {"db": "task-3"}
         assert service.resource_holders(SYSTEM, []) == {}
 
     def test_the_day_has_a_budget(self, service: Service) -> None:
-        service.set_limits(ANN, "builder", RoleLimits(daily=Amounts(usd=1)))
+        service.set_limits(ANN, "builder", RoleLimits(daily=Usage(usd=1)))
         assert service.capacity(SYSTEM, "builder").free == -1
         claimed(service)
-        service.spend(WORKER, "task-1", 1, Amounts(usd=3))
+        service.spend(WORKER, "task-1", 1, Usage(usd=3))
         capacity = service.capacity(SYSTEM, "builder")
         assert (capacity.free, capacity.today.usd) == (0, 3)
 
@@ -100,25 +100,25 @@ class TestMessages:
         started, again = service.judge_messages(
             SYSTEM, [said(1, status="started"), said(1, status="started")]
         )
-        assert (started.outcome, again.outcome) == (Outcome.ACCEPTED, Outcome.DUPLICATE)
-        letter = said(2, status="completed", epoch=1, summary="done", result="# Result")
-        (waiting,) = service.judge_messages(SYSTEM, [letter])
-        assert waiting.outcome is Outcome.WAITING
+        assert (started.outcome, again.outcome) == (IntakeStatus.ACCEPTED, IntakeStatus.DUPLICATE)
+        inbound = said(2, status="completed", epoch=1, summary="done", result="# Result")
+        (waiting,) = service.judge_messages(SYSTEM, [inbound])
+        assert waiting.outcome is IntakeStatus.WAITING
         assert waiting.lease is not None
         assert service.renew(SYSTEM, [waiting.lease]) == {"task-1"}
-        service.store_message_files(SYSTEM, letter, waiting.lease.epoch)
-        (done,) = service.judge_messages(SYSTEM, [letter])
-        assert done.outcome is Outcome.ACCEPTED
+        service.store_message_files(SYSTEM, inbound, waiting.lease.epoch)
+        (done,) = service.judge_messages(SYSTEM, [inbound])
+        assert done.outcome is IntakeStatus.ACCEPTED
         assert service.task(ANN, "task-1").state is State.COMPLETE
         assert service.publish_results(SYSTEM).published == 1
 
     def test_files_of_a_refused_message_are_removed(self, service: Service) -> None:
         submit(service)
-        letter = said(2, status="completed", epoch=1, result="# Result")
+        inbound = said(2, status="completed", epoch=1, result="# Result")
         service.judge_messages(SYSTEM, [said(1, status="started")])
-        service.store_message_files(SYSTEM, letter, 1)
+        service.store_message_files(SYSTEM, inbound, 1)
         service.cancel(ANN, "task-1")
-        (verdict,) = service.judge_messages(SYSTEM, [letter])
-        assert verdict.outcome is Outcome.REFUSED
-        service.discard_message_files(SYSTEM, letter)
+        (verdict,) = service.judge_messages(SYSTEM, [inbound])
+        assert verdict.outcome is IntakeStatus.REFUSED
+        service.discard_message_files(SYSTEM, inbound)
         assert service.artifacts(ANN, "task-1") == []

@@ -31,7 +31,7 @@ from agentq.artifacts.files.disk import (
     unavailable,
     write_new,
 )
-from agentq.artifacts.files.recorded import Place, is_there, read_recorded
+from agentq.artifacts.files.recorded import ArtifactLocation, is_there, read_recorded
 from agentq.artifacts.files.removal import remove_old
 from agentq.core.errors import AgentqError, Conflict, Damaged, Unavailable
 
@@ -48,8 +48,8 @@ class ContextFiles:
         #: What this object staged and neither published nor discarded yet.
         self._own: dict[tuple[str, str], list[str]] = {}
 
-    def place(self, task_id: str) -> Place:
-        return Place(task_id, self._root, _TASKS, f"{task_id}.md")
+    def place(self, task_id: str) -> ArtifactLocation:
+        return ArtifactLocation(task_id, self._root, _TASKS, f"{task_id}.md")
 
     def stage(self, task_id: str, data: bytes, sha256: str) -> None:
         name = f"{task_id}.{sha256}.{os.urandom(8).hex()}"
@@ -76,7 +76,7 @@ class ContextFiles:
                 self._own.setdefault((task_id, sha256), []).extend(own)
             raise
 
-    def _publish(self, place: Place, sha256: str, own: list[str]) -> None:
+    def _publish(self, place: ArtifactLocation, sha256: str, own: list[str]) -> None:
         with (
             disk_errors(f"publish the context {place.path}"),
             open_folder(self._root, _STAGED, create=True) as staged,
@@ -136,7 +136,7 @@ class ContextFiles:
             raise unavailable(error, f"look for the context of task {task_id}") from error
         for name in names:
             with suppress(Damaged):  # cut short by a crash of its writer, or published just now
-                return read_recorded(Place(task_id, self._root, _STAGED, name), sha256)
+                return read_recorded(ArtifactLocation(task_id, self._root, _STAGED, name), sha256)
         return None
 
     def remove(self, task_id: str) -> None:
@@ -159,7 +159,7 @@ class ContextFiles:
         return remove_old(self._root, _STAGED, before_ms, is_left_over)
 
 
-def _move(staged: int, tasks: int, place: Place, sha256: str, own: list[str]) -> None:
+def _move(staged: int, tasks: int, place: ArtifactLocation, sha256: str, own: list[str]) -> None:
     """Move a staged file to its place.
 
     A move is one step: after a power cut the file is at one of the two places, and either is good,

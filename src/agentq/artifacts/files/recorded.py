@@ -22,7 +22,7 @@ _REMEDY = "Restore the file from a backup. `agentq verify` lists everything that
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ArtifactLocation:
     """Where one file of one task belongs."""
 
     task_id: str
@@ -38,7 +38,7 @@ class Place:
         return Damaged(f"Task {self.task_id}: the file {self.path} {what}.", remedy)
 
 
-def is_there(place: Place) -> bool:
+def is_there(place: ArtifactLocation) -> bool:
     """Whether anything is at that place, right or wrong."""
     try:
         with open_folder(place.root, place.folders) as folder:
@@ -51,7 +51,7 @@ def is_there(place: Place) -> bool:
         raise unavailable(error, f"look for {place.path}") from error
 
 
-def open_recorded(place: Place, sha256: str, size: int | None = None) -> int:
+def open_recorded(place: ArtifactLocation, sha256: str, size: int | None = None) -> int:
     """Return a descriptor at the beginning of the file, after its whole content was checked."""
     with _reading(place):
         file = _open(place)
@@ -66,7 +66,7 @@ def open_recorded(place: Place, sha256: str, size: int | None = None) -> int:
         return file
 
 
-def read_recorded(place: Place, sha256: str, size: int | None = None) -> bytes:
+def read_recorded(place: ArtifactLocation, sha256: str, size: int | None = None) -> bytes:
     """Return the content; what is returned is exactly what was checked."""
     with _reading(place):
         file = _open(place)
@@ -85,7 +85,7 @@ def read_recorded(place: Place, sha256: str, size: int | None = None) -> bytes:
     return content
 
 
-def _open(place: Place) -> int:
+def _open(place: ArtifactLocation) -> int:
     with open_folder(place.root, place.folders) as folder:
         return open_plain(folder, place.name)
 
@@ -98,18 +98,18 @@ def _read_up_to(file: int, limit: int) -> bytes:
     return b"".join(parts)
 
 
-def _check_size(place: Place, file: int, size: int | None) -> None:
+def _check_size(place: ArtifactLocation, file: int, size: int | None) -> None:
     found = os.fstat(file).st_size
     if size is not None and found != size:
         raise place.damaged(f"was altered: it has {found} bytes, {size} were recorded")
 
 
-def _altered(place: Place, sha256: str) -> Damaged:
+def _altered(place: ArtifactLocation, sha256: str) -> Damaged:
     return place.damaged(f"was altered: its content does not match the recorded SHA-256 {sha256}")
 
 
 @contextmanager
-def _reading(place: Place) -> Iterator[None]:
+def _reading(place: ArtifactLocation) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:

@@ -32,7 +32,7 @@ from agentq.artifacts.files.disk import (
     write_new,
 )
 from agentq.artifacts.files.live_logs import LiveLogs
-from agentq.artifacts.files.recorded import Place, is_there, open_recorded, read_recorded
+from agentq.artifacts.files.recorded import ArtifactLocation, is_there, open_recorded, read_recorded
 from agentq.artifacts.files.removal import remove_old, remove_tree
 from agentq.artifacts.names import (
     SEGMENTS_MAX,
@@ -148,7 +148,9 @@ class FileArtifacts:
         finally:
             os.close(file)
 
-    def _publish(self, file: int, evidence: Place, result: Place, sha256: str) -> None:
+    def _publish(
+        self, file: int, evidence: ArtifactLocation, result: ArtifactLocation, sha256: str
+    ) -> None:
         with (
             disk_errors(f"publish the result {result.path}"),
             open_folder(self._root, evidence.folders) as source,
@@ -238,16 +240,16 @@ class FileArtifacts:
                 "Check the disk, or choose another artifact folder.",
             )
 
-    def _evidence(self, task_id: str, epoch: int, name: str) -> Place:
+    def _evidence(self, task_id: str, epoch: int, name: str) -> ArtifactLocation:
         *folders, last = check_name(name)
         attempt = (_ARTIFACTS, check_task_id(task_id), check_epoch(epoch), *folders)
-        return Place(task_id, self._root, attempt, last)
+        return ArtifactLocation(task_id, self._root, attempt, last)
 
-    def _result(self, task_id: str) -> Place:
-        return Place(task_id, self._root, _RESULTS, f"{check_task_id(task_id)}.md")
+    def _result(self, task_id: str) -> ArtifactLocation:
+        return ArtifactLocation(task_id, self._root, _RESULTS, f"{check_task_id(task_id)}.md")
 
 
-def _keep_only_the_same(folder: int, place: Place, sha256: str) -> None:
+def _keep_only_the_same(folder: int, place: ArtifactLocation, sha256: str) -> None:
     """Accept what has the name already if it is the same, and make it as lasting as ours."""
     file = open_plain(folder, place.name)
     try:
@@ -261,7 +263,7 @@ def _keep_only_the_same(folder: int, place: Place, sha256: str) -> None:
         os.close(file)
 
 
-def _same_or_conflict(place: Place, sha256: str) -> None:
+def _same_or_conflict(place: ArtifactLocation, sha256: str) -> None:
     with disk_errors(f"read the file {place.path}"), open_folder(place.root, place.folders) as at:
         file = open_plain(at, place.name)
         try:
@@ -273,7 +275,7 @@ def _same_or_conflict(place: Place, sha256: str) -> None:
             os.close(file)
 
 
-def _taken(place: Place, remedy: str) -> Conflict:
+def _taken(place: ArtifactLocation, remedy: str) -> Conflict:
     return Conflict(
         f"Task {place.task_id}: the file {place.path} exists with other content. It was left as it"
         " is.",

@@ -64,7 +64,7 @@ _RETRIES: RetryConfig = {
 }
 
 
-class Entry(NamedTuple):
+class ListedObject(NamedTuple):
     """An object in a listing."""
 
     key: str
@@ -210,7 +210,7 @@ class Bucket:
             options["if_match"] = tag
         return bytes(obstore.get(self._bulk, key, options=options).bytes())
 
-    def entries(self, folder: str, most: int = _ENTRIES_MAX) -> Iterator[Entry]:
+    def entries(self, folder: str, most: int = _ENTRIES_MAX) -> Iterator[ListedObject]:
         """Yield what is below a folder, in no order."""
         count = 0
         for batch in obstore.list(self._quick, folder, chunk_size=_BATCH):
@@ -219,7 +219,7 @@ class Bucket:
                 raise ValueError("a listing without end")
             for meta in batch:
                 at_ms = int(meta["last_modified"].timestamp() * 1000)
-                yield Entry(meta["path"], meta["size"], at_ms)
+                yield ListedObject(meta["path"], meta["size"], at_ms)
 
     def signed(self, key: str, seconds: int) -> str:
         """Return a link that reads the object for so long, with our rights."""

@@ -20,8 +20,8 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from agentq.artifacts.files.disk import new_digest
-from agentq.artifacts.files.recorded import Place
-from agentq.artifacts.s3.bucket import Bucket, Entry
+from agentq.artifacts.files.recorded import ArtifactLocation
+from agentq.artifacts.s3.bucket import Bucket, ListedObject
 from agentq.artifacts.s3.errors import store_errors
 from agentq.artifacts.s3.recorded import Records, key_of
 from agentq.core.errors import AgentqError, Conflict, Damaged, Unavailable
@@ -46,8 +46,8 @@ class ContextObjects:
         #: What this object staged and neither published nor discarded yet.
         self._own: dict[tuple[str, str], list[_Staged]] = {}
 
-    def place(self, task_id: str) -> Place:
-        return Place(task_id, self._bucket.url, _TASKS, f"{task_id}.md")
+    def place(self, task_id: str) -> ArtifactLocation:
+        return ArtifactLocation(task_id, self._bucket.url, _TASKS, f"{task_id}.md")
 
     def stage(self, task_id: str, data: bytes, sha256: str) -> None:
         staged = _Staged(f"{_STAGED}/{task_id}/{sha256}.{os.urandom(8).hex()}", data)
@@ -69,7 +69,7 @@ class ContextObjects:
                 self._own.setdefault((task_id, sha256), []).extend(own)
             raise
 
-    def _published(self, place: Place, sha256: str, own: list[_Staged]) -> list[_Staged]:
+    def _published(self, place: ArtifactLocation, sha256: str, own: list[_Staged]) -> list[_Staged]:
         """Publish, unless it is; returns the staged objects that are not needed any more."""
         staged = own[:1]
         if not staged:
@@ -147,7 +147,7 @@ class ContextObjects:
         return len(left_over)
 
 
-def _parts(entry: Entry) -> tuple[str, str]:
+def _parts(entry: ListedObject) -> tuple[str, str]:
     """The task id and the digest that a staged object is for."""
     task_id, _, name = entry.key.removeprefix(f"{_STAGED}/").partition("/")
     return task_id, name.partition(".")[0]

@@ -124,7 +124,7 @@ class _Log:
         self._last: Piece | None = None
         self._tail: list[_Known] = []
         self._next_at = 0.0
-        self._trouble: AgentqError | None = None
+        self._failure: AgentqError | None = None
         self._ended = False
 
     @property
@@ -140,14 +140,14 @@ class _Log:
         with self._taking:
             self._keep_bytes = keep_bytes
             full = len(self._waiting) + len(data) > _WAITING_MAX and bool(self._waiting)
-        if full and self._trouble is None:
+        if full and self._failure is None:
             self.send()
         with self._taking:
-            trouble = self._trouble
-            if trouble is not None and len(self._waiting) + len(data) > _WAITING_MAX:
-                raise Unavailable(trouble.cause, trouble.remedy)  # said anew: it is kept
+            failure = self._failure
+            if failure is not None and len(self._waiting) + len(data) > _WAITING_MAX:
+                raise Unavailable(failure.cause, failure.remedy)  # said anew: it is kept
             self._waiting += data
-        is_time = self._trouble is None and time.monotonic() >= self._next_at
+        is_time = self._failure is None and time.monotonic() >= self._next_at
         if is_time and not self._sending.locked():
             self.send()
 
@@ -161,12 +161,12 @@ class _Log:
             try:
                 with store_errors(self._doing):
                     self._write(data)
-            except AgentqError as trouble:
-                self._trouble = trouble
-                return trouble
+            except AgentqError as failure:
+                self._failure = failure
+                return failure
             with self._taking:
                 del self._waiting[: len(data)]
-            self._trouble = None
+            self._failure = None
             self._next_at = time.monotonic() + PAUSE_SECONDS
             return None
 
@@ -257,9 +257,9 @@ class LiveObjects:
                 "Go on from the position that the last read gave.",
             )
         own = self._logs.get((task_id, epoch))
-        trouble = own.send() if own is not None else None
-        if trouble is not None:
-            raise trouble
+        failure = own.send() if own is not None else None
+        if failure is not None:
+            raise failure
         with store_errors(f"read the live log of task {task_id} below {self._bucket.url}"):
             for _ in range(_LOOKS_MAX):
                 known = _known(self._bucket, _folder(task_id, epoch))
@@ -341,8 +341,8 @@ class LiveObjects:
                     self._sender = None  # whoever appends or reads next tries again
                     atexit.unregister(self._close)
                     return
-            troubles = [log.send() for log in waiting]  # each of them, whatever the others do
-            failed = failed + 1 if any(troubles) else 0
+            failures = [log.send() for log in waiting]  # each of them, whatever the others do
+            failed = failed + 1 if any(failures) else 0
 
 
 def _folder(task_id: str, epoch: str) -> str:

@@ -10,7 +10,7 @@ from typing import BinaryIO, cast
 from obstore.exceptions import PreconditionError
 
 from agentq.artifacts.files.disk import disk_errors, new_digest
-from agentq.artifacts.files.recorded import Place
+from agentq.artifacts.files.recorded import ArtifactLocation
 from agentq.artifacts.s3.bucket import STEP_BYTES, Bucket, Found
 from agentq.artifacts.s3.errors import store_errors
 from agentq.core.errors import Damaged, Refused
@@ -20,7 +20,7 @@ from agentq.core.errors import Damaged, Refused
 _WHOLE_MAX = 1 << 30
 
 
-def key_of(place: Place) -> str:
+def key_of(place: ArtifactLocation) -> str:
     """The object that is at a place."""
     return "/".join((*place.folders, place.name))
 
@@ -31,7 +31,7 @@ class Records:
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
 
-    def found(self, place: Place, size: int | None = None) -> Found:
+    def found(self, place: ArtifactLocation, size: int | None = None) -> Found:
         """Return the object at a place; one that is missing or of another size is `Damaged`."""
         with store_errors(f"read the file {place.path} of task {place.task_id}"):
             found = self._bucket.find(key_of(place))
@@ -41,14 +41,14 @@ class Records:
             raise place.damaged(f"was altered: it has {found.size} bytes, {size} were recorded")
         return found
 
-    def digest(self, place: Place, found: Found) -> str:
+    def digest(self, place: ArtifactLocation, found: Found) -> str:
         """Return the SHA-256 of an object's content."""
         digest = new_digest()
         for chunk in self.chunks(place, found):
             digest.update(chunk)
         return digest.hexdigest()
 
-    def chunks(self, place: Place, found: Found) -> Iterator[bytes]:
+    def chunks(self, place: ArtifactLocation, found: Found) -> Iterator[bytes]:
         """Yield the content of an object that stays the same meanwhile."""
         with store_errors(f"read the file {place.path} of task {place.task_id}"):
             try:
@@ -56,14 +56,14 @@ class Records:
             except (FileNotFoundError, PreconditionError):
                 raise place.damaged("was altered or removed while it was read") from None
 
-    def check(self, place: Place, sha256: str, size: int | None = None) -> Found:
+    def check(self, place: ArtifactLocation, sha256: str, size: int | None = None) -> Found:
         """Return the object after its whole content was checked."""
         found = self.found(place, size)
         if self.digest(place, found) != sha256:
             raise altered(place, sha256)
         return found
 
-    def read(self, place: Place, sha256: str, size: int | None = None) -> bytes:
+    def read(self, place: ArtifactLocation, sha256: str, size: int | None = None) -> bytes:
         """Return the content; what is returned is exactly what was checked."""
         found = self.found(place, size)
         if found.size > _WHOLE_MAX:
@@ -74,7 +74,7 @@ class Records:
             )
         return self._whole(place, found, sha256)
 
-    def _whole(self, place: Place, found: Found, sha256: str) -> bytes:
+    def _whole(self, place: ArtifactLocation, found: Found, sha256: str) -> bytes:
         digest, parts = new_digest(), []
         for chunk in self.chunks(place, found):
             digest.update(chunk)
@@ -83,7 +83,7 @@ class Records:
             raise altered(place, sha256)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def open(self, place: Place, sha256: str, size: int | None = None) -> BinaryIO:
+    def open(self, place: ArtifactLocation, sha256: str, size: int | None = None) -> BinaryIO:
         """Return the content as a file of our own, checked before its first byte is given."""
         found = self.found(place, size)
         if found.size <= STEP_BYTES:
@@ -104,6 +104,6 @@ class Records:
             return copy
 
 
-def altered(place: Place, sha256: str) -> Damaged:
+def altered(place: ArtifactLocation, sha256: str) -> Damaged:
     """The error for content that is not what was recorded."""
     return place.damaged(f"was altered: its content does not match the recorded SHA-256 {sha256}")

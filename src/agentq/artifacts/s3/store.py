@@ -21,7 +21,7 @@ from typing import BinaryIO
 from urllib.parse import quote
 
 from agentq.artifacts.files.disk import is_temporary, new_digest, temporary_name
-from agentq.artifacts.files.recorded import Place
+from agentq.artifacts.files.recorded import ArtifactLocation
 from agentq.artifacts.names import (
     check_epoch,
     check_name,
@@ -110,7 +110,7 @@ class ObjectArtifacts:
             )
         return Stored(name, measured.size, measured.sha256, kind)
 
-    def _put_large(self, place: Place, kind: str, begin: bytes, rest: _Measured) -> bool:
+    def _put_large(self, place: ArtifactLocation, kind: str, begin: bytes, rest: _Measured) -> bool:
         """Send the file in parts, then give it its name; returns whether it got the name."""
         doing = f"store the file {place.path}"
         with store_errors(doing):
@@ -127,7 +127,9 @@ class ObjectArtifacts:
             with suppress(AgentqError), store_errors(doing):  # else it is swept away
                 self._bucket.delete([temporary])
 
-    def _keep_only_the_same(self, place: Place, measured: _Measured, remedy: str) -> None:
+    def _keep_only_the_same(
+        self, place: ArtifactLocation, measured: _Measured, remedy: str
+    ) -> None:
         """Accept what has the name already if it is the same."""
         with store_errors(f"read the file {place.path}"):
             found = self._bucket.find(key_of(place))
@@ -184,7 +186,7 @@ class ObjectArtifacts:
         if self._records.digest(result, there) != sha256:
             raise _taken(result, "A result is published once. `agentq verify` shows what differs.")
 
-    def _publish(self, evidence: Place, result: Place, sha256: str) -> bool:
+    def _publish(self, evidence: ArtifactLocation, result: ArtifactLocation, sha256: str) -> bool:
         found = self._records.check(evidence, sha256)
         with store_errors(f"publish the result {result.path}"):
             if found.content is not None:
@@ -286,16 +288,16 @@ class ObjectArtifacts:
                 _OVERWRITES,
             )
 
-    def _evidence(self, task_id: str, epoch: int, name: str) -> Place:
+    def _evidence(self, task_id: str, epoch: int, name: str) -> ArtifactLocation:
         *folders, last = check_name(name)
         attempt = (_ARTIFACTS, check_task_id(task_id), check_epoch(epoch), *folders)
-        return Place(task_id, self._root, attempt, last)
+        return ArtifactLocation(task_id, self._root, attempt, last)
 
-    def _result(self, task_id: str) -> Place:
-        return Place(task_id, self._root, _RESULTS, f"{check_task_id(task_id)}.md")
+    def _result(self, task_id: str) -> ArtifactLocation:
+        return ArtifactLocation(task_id, self._root, _RESULTS, f"{check_task_id(task_id)}.md")
 
     @staticmethod
-    def _ref(place: Place) -> str:
+    def _ref(place: ArtifactLocation) -> str:
         return f"{place.root}/{quote(key_of(place))}"
 
 
@@ -339,7 +341,7 @@ class _Measured:
         return taken[0] if len(taken) == 1 else b"".join(taken)
 
 
-def _taken(place: Place, remedy: str) -> Conflict:
+def _taken(place: ArtifactLocation, remedy: str) -> Conflict:
     return Conflict(
         f"Task {place.task_id}: the file {place.path} exists with other content. It was left as it"
         " is.",

@@ -11,14 +11,14 @@ from agentq.core.durations import format_duration
 from agentq.core.errors import AgentqError
 
 if TYPE_CHECKING:
-    from agentq.wiring import Installation
+    from agentq.wiring import WiredInstallation
 
 ASK = "rabbitmqctl eval 'application:get_env(rabbit, consumer_timeout).'"
 #: A claim ends, one way or the other, well within this.
 CLAIM_SECONDS_MAX = 60
 
 
-def broker_checks(installation: Installation) -> Iterator[Check]:
+def broker_checks(installation: WiredInstallation) -> Iterator[Check]:
     """Whether it takes messages and has its queues; nothing without a broker."""
     if not installation.settings.broker:
         return

@@ -240,11 +240,11 @@ def _disk(settings: Settings) -> Check:
 
 
 def _doorbell(session: Session) -> Check:
-    bell = session.installation().bell
+    doorbell = session.installation().doorbell
     topics = (f"doctor:{secrets.token_hex(8)}",)
-    waiter = bell.listen(topics)
+    waiter = doorbell.listen(topics)
     try:
-        bell.ring(topics)
+        doorbell.ring(topics)
         heard = waiter.wait(1.0)
     finally:
         waiter.close()

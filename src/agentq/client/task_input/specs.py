@@ -16,12 +16,12 @@ from agentq.core.durations import parse_duration
 from agentq.core.errors import Invalid
 from agentq.core.limits import CONTEXT_BYTES_MAX, INSTRUCTIONS_BYTES_MAX
 from agentq.core.task import (
-    NOTHING,
-    Amounts,
+    NO_USAGE,
     ExpectedOutput,
     OnDependencyFailure,
     Priority,
     Spec,
+    Usage,
 )
 
 #: Each random byte becomes one of 32 letters that cannot be mistaken for each other.
@@ -350,17 +350,17 @@ def _expected(name: str, value: Any, before: Any) -> ExpectedOutput:
     return ExpectedOutput("markdown", tuple(_text("expect", n) for n in _listed("expect", value)))
 
 
-def _budget(name: str, value: Any, before: Any) -> Amounts:
-    if isinstance(value, Amounts):
+def _budget(name: str, value: Any, before: Any) -> Usage:
+    if isinstance(value, Usage):
         return value
-    before = before or NOTHING
+    before = before or NO_USAGE
     given = dict(value) if isinstance(value, Mapping) else {"usd": value}
     for unit, amount in given.items():
         if unit not in ("usd", "tokens", "turns", "seconds"):
             raise Invalid(f"A budget has usd, tokens, turns and seconds; got {unit!r}.")
         if isinstance(amount, bool) or not isinstance(amount, (int, float)) or not amount >= 0:
             raise _wrong_type(f"{name}.{unit}", float, amount)
-    return Amounts(
+    return Usage(
         float(given.get("usd", before.usd)),
         int(given.get("tokens", before.tokens)),
         int(given.get("turns", before.turns)),

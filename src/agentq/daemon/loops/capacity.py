@@ -24,8 +24,8 @@ from agentq.daemon.republish import Mark, announce_again
 if TYPE_CHECKING:
     from agentq.contracts.installation import Installation
     from agentq.contracts.service_values import RoleStanding
-    from agentq.core.task import Amounts, Task
-    from agentq.daemon.shared_publisher import Post
+    from agentq.core.task import Task, Usage
+    from agentq.daemon.shared_publisher import SharedPublisher
 
 _PAUSE_SECONDS = 0.25
 #: How long a role is left alone at most. Some ends are told by processes that know no limits, and
@@ -48,21 +48,21 @@ class _Visit:
 
     due: float = 0.0
     pause: float = 0.0
-    said: dict[Mark, float] = field(default_factory=dict)
+    published: dict[Mark, float] = field(default_factory=dict)
 
 
-class Room(Loop):
+class CapacityLoop(Loop):
     """Minds roles with limits, and tasks with resources."""
 
     name = "room"
     #: With the relay, in one process: that wakes it.
     term = "relay"
 
-    def __init__(self, installation: Installation, post: Post) -> None:
+    def __init__(self, installation: Installation, publisher: SharedPublisher) -> None:
         super().__init__()
         self._installation = installation
         self._service = installation.service
-        self._post = post
+        self._publisher = publisher
         self._visits: dict[str, _Visit] = {}
         self._ran_at = -_PAUSE_SECONDS
 
@@ -81,12 +81,12 @@ class Room(Loop):
         return min(max(next_due - time.monotonic(), _PAUSE_SECONDS), _LIMITED_SECONDS_MAX)
 
     def _visit(self, role: RoleStanding, visit: _Visit) -> None:
-        said, in_vain, reason = self._announce(role, visit)
-        self.tally.add("announced as there is room", said)
+        published, in_vain, reason = self._announce(role, visit)
+        self.tally.add("announced as there is room", published)
         if reason:
             log.error("room: the broker did not take hints for %s: %s.", role.name, reason)
             visit.pause = _REFUSED_SECONDS
-        elif said and not in_vain:
+        elif published and not in_vain:
             visit.pause = 0.0
         else:
             longest = _LIMITED_SECONDS_MAX if role.is_limited else _OTHERS_SECONDS_MAX
@@ -100,17 +100,17 @@ class Room(Loop):
         count = free if free >= 0 else _FEW
         tasks = self._startable(role, count, today) if count else []
         before = time.monotonic() - _AGAIN_SECONDS
-        visit.said = {mark: at for mark, at in visit.said.items() if at > before}
-        fresh = [task for task in tasks if (task.id, task.version) not in visit.said]
+        visit.published = {mark: at for mark, at in visit.published.items() if at > before}
+        fresh = [task for task in tasks if (task.id, task.version) not in visit.published]
         in_vain = len(fresh) < len(tasks)
-        missing = count - self._post.depth(role.name) if fresh else 0
+        missing = count - self._publisher.depth(role.name) if fresh else 0
         if missing <= 0:
             return 0, in_vain, ""
-        taken, reason = announce_again(self._installation, self._post, fresh[:missing])
-        visit.said |= dict.fromkeys(taken, time.monotonic())
+        taken, reason = announce_again(self._installation, self._publisher, fresh[:missing])
+        visit.published |= dict.fromkeys(taken, time.monotonic())
         return len(taken), in_vain, reason
 
-    def _startable(self, role: RoleStanding, count: int, today: Amounts) -> list[Task]:
+    def _startable(self, role: RoleStanding, count: int, today: Usage) -> list[Task]:
         """The most urgent that nothing holds up, as far as can be told here."""
         looked_through, now = max(count, _LOOKED_THROUGH), self._service.now()
         tasks = self._service.most_urgent_ready(SYSTEM, role.name, looked_through, now)

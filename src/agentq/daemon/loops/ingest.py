@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from agentq.contracts.delivery import INGEST, RESULTS_PREFIX, Message
 from agentq.contracts.inbound_messages import (
+    InboundMessage,
     Incoming,
-    Letter,
-    Outcome,
-    Verdict,
+    IntakeResult,
+    IntakeStatus,
     crowded,
     needs_discarding,
     opened,
@@ -25,16 +25,16 @@ from agentq.contracts.inbound_messages import (
 )
 from agentq.core.access import SYSTEM
 from agentq.core.errors import AgentqError, Unavailable
-from agentq.daemon.artifact_uploads import Entry, Filing, Waiting
+from agentq.daemon.artifact_uploads import ArtifactUploads, PendingMessage, Waiting
 from agentq.daemon.loop import Loop, log
 from agentq.daemon.outbound_messages import message_id
 from agentq.protocol.messages import too_large
 
 if TYPE_CHECKING:
-    from agentq.contracts.delivery import Consumer, Received
+    from agentq.contracts.delivery import Consumer, ReceivedMessage
     from agentq.contracts.installation import Installation
     from agentq.daemon.loop import Alarm
-    from agentq.daemon.shared_publisher import Post
+    from agentq.daemon.shared_publisher import SharedPublisher
 
 BATCH = 100
 #: Nobody has our answers put where we read, or where coordinators do.
@@ -51,18 +51,20 @@ class Ingest(Loop):
 
     name = "ingest"
 
-    def __init__(self, installation: Installation, post: Post, alarm: Alarm) -> None:
+    def __init__(
+        self, installation: Installation, publisher: SharedPublisher, alarm: Alarm
+    ) -> None:
         super().__init__()
         self._installation = installation
         self._service = installation.service
-        self._post = post
+        self._publisher = publisher
         self._alarm = alarm
         self._consumer: Consumer | None = None
         #: Taken and not yet in the ledger, or not yet answered: one of the two was away.
-        self._open: list[Entry] = []
+        self._open: list[PendingMessage] = []
         self._waiting = Waiting()
-        self._filing = Filing(installation.service, alarm.ring)
-        self._trouble = ""
+        self._uploads = ArtifactUploads(installation.service, alarm.ring)
+        self._upload_error = ""
         self._was_full = False
 
     def run_once(self) -> float:
@@ -72,12 +74,12 @@ class Ingest(Loop):
         if not self._open:
             self._take(consumer)
         self._waiting.renew(self._service)
-        self._tell_of_files()
+        self._log_uploads()
         self._open += self._stored()
         if self._open:
             self._settle(consumer, self._judge(self._open))
-        elif consumer.trouble and not self._waiting:
-            raise Unavailable(consumer.trouble)
+        elif consumer.error and not self._waiting:
+            raise Unavailable(consumer.error)
         return 0.0
 
     def patience(self) -> float:
@@ -88,14 +90,14 @@ class Ingest(Loop):
 
     def _take(self, consumer: Consumer) -> None:
         """What has come. It is taken even when no more can wait: most of it need not."""
-        pause = 0.0 if self._filing.has_news else min(_WAIT_SECONDS, self._waiting.next_due())
+        pause = 0.0 if self._uploads.has_news else min(_WAIT_SECONDS, self._waiting.next_due())
         for received in consumer.take(BATCH, pause, self._alarm.fd):
-            letter = opened(_incoming(received))
-            entry = Entry(received, letter)
+            inbound = opened(_incoming(received))
+            entry = PendingMessage(received, inbound)
             if not (
-                isinstance(letter, Letter)
-                and self._waiting.is_before(letter)
-                and self._hold(consumer, letter, entry)
+                isinstance(inbound, InboundMessage)
+                and self._waiting.is_before(inbound)
+                and self._keep_waiting(consumer, inbound, entry)
             ):
                 self._open.append(entry)
         # A consumer that drops what is too long tells of it.
@@ -104,93 +106,101 @@ class Ingest(Loop):
             self._answer([(received, verdict)])
             self._count(received, verdict)
 
-    def _hold(self, consumer: Consumer, letter: Letter, entry: Entry) -> bool:
+    def _keep_waiting(
+        self, consumer: Consumer, inbound: InboundMessage, entry: PendingMessage
+    ) -> bool:
         """Let it wait in its turn. False if there is no room: it is heard at once, or refused."""
-        if not self._waiting.has_room(letter):
-            if not letter.may_overtake:
-                entry.read = crowded(letter)
+        if not self._waiting.has_room(inbound):
+            if not inbound.may_overtake:
+                entry.read = crowded(inbound)
             return False
-        older = self._waiting.add(letter, entry)
+        older = self._waiting.add(inbound, entry)
         if older is not None:
             consumer.ack([older.tag])  # its copy is unacknowledged, and says the same
         return True
 
-    def _stored(self) -> list[Entry]:
+    def _stored(self) -> list[PendingMessage]:
         """Those whose files are stored by now, and what was said after them."""
         entries = []
-        for letter, problem in islice(self._filing.collected(), BATCH):
-            first, *others = self._waiting.end(letter)
+        for inbound, problem in islice(self._uploads.collected(), BATCH):
+            first, *others = self._waiting.end(inbound)
             if problem:
-                first.read = Verdict(Outcome.UNREADABLE, problem)
+                first.read = IntakeResult(IntakeStatus.UNREADABLE, problem)
             entries += [first, *others]
         return entries
 
-    def _tell_of_files(self) -> None:
-        trouble, full = self._filing.trouble, self._waiting.full
-        if trouble and not self._trouble:
+    def _log_uploads(self) -> None:
+        error, full = self._uploads.error, self._waiting.full
+        if error and not self._upload_error:
             log.warning("ingest: %d messages wait for their files to be stored: %s",
-                        len(self._waiting), trouble)  # fmt: skip
-        elif self._trouble and not trouble:
+                        len(self._waiting), error)  # fmt: skip
+        elif self._upload_error and not error:
             log.info("ingest: files are stored again")
         if full and not self._was_full:
             log.warning("ingest: no more can wait until some are stored; the others are refused")
-        self._trouble, self._was_full = trouble, full
+        self._upload_error, self._was_full = error, full
 
     # -- deciding ----------------------------------------------------------------------------------
 
-    def _judge(self, entries: Sequence[Entry]) -> list[Verdict]:
-        letters = [entry.read for entry in entries if isinstance(entry.read, Letter)]
-        decided = iter(self._decide(letters))
+    def _judge(self, entries: Sequence[PendingMessage]) -> list[IntakeResult]:
+        inbound_messages = [
+            entry.read for entry in entries if isinstance(entry.read, InboundMessage)
+        ]
+        decided = iter(self._decide(inbound_messages))
         return [
-            next(decided) if isinstance(entry.read, Letter) else entry.read for entry in entries
+            next(decided) if isinstance(entry.read, InboundMessage) else entry.read
+            for entry in entries
         ]
 
-    def _decide(self, letters: Sequence[Letter]) -> list[Verdict]:
-        decided = self._try(letters) if letters else []
+    def _decide(self, inbound_messages: Sequence[InboundMessage]) -> list[IntakeResult]:
+        decided = self._try(inbound_messages) if inbound_messages else []
         if not isinstance(decided, str):
             return decided
         # One of them is too much for the ledger, which does not say which.
-        verdicts: list[Verdict] = []
+        verdicts: list[IntakeResult] = []
         waiting = set()
-        for letter in letters:
-            if letter.keeps_order and letter.attempt in waiting:
-                verdict = Verdict(Outcome.WAITING)
+        for inbound in inbound_messages:
+            if inbound.keeps_order and inbound.attempt in waiting:
+                verdict = IntakeResult(IntakeStatus.WAITING)
             else:
-                verdict = self._decide_alone(letter)
-            if verdict.outcome is Outcome.WAITING:
-                waiting.add(letter.attempt)
+                verdict = self._decide_alone(inbound)
+            if verdict.outcome is IntakeStatus.WAITING:
+                waiting.add(inbound.attempt)
             verdicts.append(verdict)
         return verdicts
 
-    def _decide_alone(self, letter: Letter) -> Verdict:
-        decided = self._try([letter])
+    def _decide_alone(self, inbound: InboundMessage) -> IntakeResult:
+        decided = self._try([inbound])
         if not isinstance(decided, str):
             return decided[0]
         self._service.check_writable(SYSTEM)  # raises if the ledger is to blame
-        return Verdict(Outcome.UNREADABLE, f"It cannot be taken in: {decided}")
+        return IntakeResult(IntakeStatus.UNREADABLE, f"It cannot be taken in: {decided}")
 
-    def _try(self, letters: Sequence[Letter]) -> list[Verdict] | str:
+    def _try(self, inbound_messages: Sequence[InboundMessage]) -> list[IntakeResult] | str:
         """The verdicts, or why there are none."""
         try:
-            return self._service.judge_messages(SYSTEM, letters)
+            return self._service.judge_messages(SYSTEM, inbound_messages)
         except Unavailable:
             raise
         except AgentqError as error:
             return str(error)
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not stop all the others
-            log.exception("ingest: %d messages cannot be taken in together", len(letters))
+            log.exception("ingest: %d messages cannot be taken in together", len(inbound_messages))
             return type(error).__name__  # its words may hold anything
 
     # -- letting go --------------------------------------------------------------------------------
 
-    def _settle(self, consumer: Consumer, verdicts: Sequence[Verdict]) -> None:
-        decided: list[tuple[Entry, Verdict]] = []
-        turned_away: list[Entry] = []
+    def _settle(self, consumer: Consumer, verdicts: Sequence[IntakeResult]) -> None:
+        decided: list[tuple[PendingMessage, IntakeResult]] = []
+        turned_away: list[PendingMessage] = []
         for entry, verdict in zip(self._open, verdicts, strict=True):
-            letter = entry.read
-            if not isinstance(letter, Letter) or verdict.outcome is not Outcome.WAITING:
+            inbound = entry.read
+            if (
+                not isinstance(inbound, InboundMessage)
+                or verdict.outcome is not IntakeStatus.WAITING
+            ):
                 decided.append((entry, verdict))
-            elif not self._let_wait(consumer, letter, entry, verdict):
+            elif not self._let_wait(consumer, inbound, entry, verdict):
                 turned_away.append(entry)
         # Those that wait are kept alive from now on, even if nobody can be answered.
         self._open = [entry for entry, _ in decided] + turned_away
@@ -198,30 +208,38 @@ class Ingest(Loop):
         self._let_go(consumer, decided)
         self._open = turned_away
 
-    def _let_go(self, consumer: Consumer, decided: Iterable[tuple[Entry, Verdict]]) -> None:
+    def _let_go(
+        self, consumer: Consumer, decided: Iterable[tuple[PendingMessage, IntakeResult]]
+    ) -> None:
         done = []
         for entry, verdict in decided:
-            received, letter = entry.received, entry.read
-            if isinstance(letter, Letter) and needs_discarding(letter, verdict):
-                self._filing.discard(letter)
-            if verdict.outcome is Outcome.UNREADABLE:
+            received, inbound = entry.received, entry.read
+            if isinstance(inbound, InboundMessage) and needs_discarding(inbound, verdict):
+                self._uploads.discard(inbound)
+            if verdict.outcome is IntakeStatus.UNREADABLE:
                 consumer.reject(received.tag, verdict.reason[:_REASON_CHARS_MAX])
             else:
                 done.append(received.tag)
             self._count(received, verdict)
         consumer.ack(done)
 
-    def _let_wait(self, consumer: Consumer, letter: Letter, entry: Entry, verdict: Verdict) -> bool:
+    def _let_wait(
+        self,
+        consumer: Consumer,
+        inbound: InboundMessage,
+        entry: PendingMessage,
+        verdict: IntakeResult,
+    ) -> bool:
         lease = verdict.lease
         # Without a lease it waits for another one of its attempt.
-        if lease is not None and not self._waiting.is_before(letter) and not self._waiting.full:
-            self._filing.store(letter, lease.epoch)
-            self._waiting.begin(letter, lease)
-        return self._hold(consumer, letter, entry)
+        if lease is not None and not self._waiting.is_before(inbound) and not self._waiting.full:
+            self._uploads.store(inbound, lease.epoch)
+            self._waiting.begin(inbound, lease)
+        return self._keep_waiting(consumer, inbound, entry)
 
-    def _answer(self, verdicts: Iterable[tuple[Received, Verdict]]) -> None:
+    def _answer(self, verdicts: Iterable[tuple[ReceivedMessage, IntakeResult]]) -> None:
         # Nobody waits at that address any more: their loss, and not worth trying again.
-        self._post.publish(
+        self._publisher.publish(
             [
                 Message(message_id(f"answer-{received.id[:_NAME_CHARS_MAX]}"), "",
                         received.reply_to, verdict.answer, mandatory=False)
@@ -230,17 +248,17 @@ class Ingest(Loop):
             ]
         )  # fmt: skip
 
-    def _count(self, received: Received, verdict: Verdict) -> None:
+    def _count(self, received: ReceivedMessage, verdict: IntakeResult) -> None:
         self.tally.add(str(verdict.outcome))
-        if verdict.outcome in (Outcome.UNREADABLE, Outcome.REFUSED):
+        if verdict.outcome in (IntakeStatus.UNREADABLE, IntakeStatus.REFUSED):
             reason = verdict.reason[:_REASON_CHARS_MAX]
             log.warning("ingest: message %r %s: %s", received.id[:80], verdict.outcome, reason)
 
     def close(self) -> None:
-        self._filing.close()
+        self._uploads.close()
         if self._consumer is not None:
             self._consumer.close()
 
 
-def _incoming(received: Received) -> Incoming:
+def _incoming(received: ReceivedMessage) -> Incoming:
     return Incoming(received.id, received.body, received.reply_to, received.routing_key)

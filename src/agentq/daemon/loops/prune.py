@@ -35,7 +35,7 @@ class Prune(Loop):
         self._keep = keep
         self._every = every
         self._again = min(every, AGAIN_SECONDS)
-        self._told = ""
+        self._logged = ""
 
     def run_once(self) -> float:
         try:
@@ -44,11 +44,11 @@ class Prune(Loop):
             pruned = self._service.prune(SYSTEM, self._service.now() - seconds * 1000)
         except FilesLeft as left:
             # The runner would come back within seconds, and each time look at every task.
-            if left.why != self._told:
-                self._told = left.why
+            if left.why != self._logged:
+                self._logged = left.why
                 log.warning("prune: tries again in %.0f s: %s", self._again, left)
             self.tally.add("tasks deleted", left.deleted)
             return self._again
-        self._told = ""
+        self._logged = ""
         self.tally.add("tasks deleted", pruned)
         return self._every

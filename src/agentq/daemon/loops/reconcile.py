@@ -19,7 +19,7 @@ from agentq.daemon.republish import AT_ONCE, Mark, announce_again
 
 if TYPE_CHECKING:
     from agentq.contracts.installation import Installation
-    from agentq.daemon.shared_publisher import Post
+    from agentq.daemon.shared_publisher import SharedPublisher
 
 EVERY_SECONDS = 30.0
 #: What became ready within so long is the relay's to announce.
@@ -42,7 +42,7 @@ class Reconcile(Loop):
     def __init__(
         self,
         installation: Installation,
-        post: Post,
+        publisher: SharedPublisher,
         *,
         every: float = EVERY_SECONDS,
         young_ms: int = YOUNG_MS,
@@ -50,11 +50,11 @@ class Reconcile(Loop):
         super().__init__()
         self._installation = installation
         self._service = installation.service
-        self._post = post
+        self._publisher = publisher
         self._every = every
         self._young_ms = young_ms
         #: By role: when each task, in its version, was last said again.
-        self._said: dict[str, dict[Mark, float]] = {}
+        self._published: dict[str, dict[Mark, float]] = {}
         self._connection = 0
         self._let = 0
 
@@ -66,18 +66,18 @@ class Reconcile(Loop):
         ready = self._unlimited_counts()
         more, young_ms = False, self._young_ms
         for role, count in ready.items():
-            depth = self._post.depth(role)
-            if self._connection != self._post.connections:
+            depth = self._publisher.depth(role)
+            if self._connection != self._publisher.connections:
                 # Whom we told, the relay too, may have lost it all.
                 young_ms = 0 if self._connection else young_ms
-                self._said.clear()
-                self._connection = self._post.connections
-            said = self._lately_said(role, empty=not depth)
+                self._published.clear()
+                self._connection = self._publisher.connections
+            published = self._recently_published(role, empty=not depth)
             if count > depth:
                 before = self._service.now() - young_ms
-                more = self._say_again(role, count - depth, before, said) or more
-        for role in self._said.keys() - ready.keys():
-            del self._said[role]
+                more = self._republish(role, count - depth, before, published) or more
+        for role in self._published.keys() - ready.keys():
+            del self._published[role]
         return 0.05 if more else self._every
 
     def _relay_is_busy(self) -> bool:
@@ -88,20 +88,22 @@ class Reconcile(Loop):
         counts = self._service.ready_counts(SYSTEM)
         return {role: count for role, count in counts.items() if role not in limited}
 
-    def _lately_said(self, role: str, *, empty: bool) -> dict[Mark, float]:
+    def _recently_published(self, role: str, *, empty: bool) -> dict[Mark, float]:
         before = time.monotonic() - AGAIN_SECONDS
-        said = self._said.get(role, {})
-        if empty or len(said) > _REMEMBERED_MAX:
-            said = {}
-        self._said[role] = {mark: at for mark, at in said.items() if at > before}
-        return self._said[role]
+        published = self._published.get(role, {})
+        if empty or len(published) > _REMEMBERED_MAX:
+            published = {}
+        self._published[role] = {mark: at for mark, at in published.items() if at > before}
+        return self._published[role]
 
-    def _say_again(self, role: str, missing: int, before: int, said: dict[Mark, float]) -> bool:
+    def _republish(
+        self, role: str, missing: int, before: int, published: dict[Mark, float]
+    ) -> bool:
         """Announce so many that were ready before; True if some are left for the next round."""
         count = min(missing, ROUND_MAX)
-        tasks = self._service.most_urgent_ready(SYSTEM, role, count, before, said)
-        taken, reason = announce_again(self._installation, self._post, tasks)
-        said.update(dict.fromkeys(taken, time.monotonic()))
+        tasks = self._service.most_urgent_ready(SYSTEM, role, count, before, published)
+        taken, reason = announce_again(self._installation, self._publisher, tasks)
+        published.update(dict.fromkeys(taken, time.monotonic()))
         self.tally.add("announced again", len(taken))
         if reason:
             log.error("reconcile: the broker did not take hints for %s: %s.", role, reason)

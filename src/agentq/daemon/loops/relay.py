@@ -22,7 +22,7 @@ from agentq.daemon.outbound_messages import announcement, message_id, stop_word
 if TYPE_CHECKING:
     from agentq.contracts.installation import Installation
     from agentq.contracts.service_values import OutboundEffect
-    from agentq.daemon.shared_publisher import Post
+    from agentq.daemon.shared_publisher import SharedPublisher
 
 LANE = Announce.lane
 #: Effects of one round: enough to keep many in flight, few enough to stay quick.
@@ -45,14 +45,17 @@ class Relay(Loop):
     spacing = 0.01
 
     def __init__(
-        self, installation: Installation, post: Post, idle: Callable[[], None] = lambda: None
+        self,
+        installation: Installation,
+        publisher: SharedPublisher,
+        idle: Callable[[], None] = lambda: None,
     ) -> None:
         """`idle` is called when there is nothing to say; what was rung may be for others."""
         super().__init__()
         self._idle = idle
         self._installation = installation
         self._service = installation.service
-        self._post = post
+        self._publisher = publisher
         self._topics = _FOR_ALL
         self._roles_at = -_ROLES_SECONDS
         self._complained: dict[str, float] = {}
@@ -69,39 +72,39 @@ class Relay(Loop):
             return _POLL_SECONDS
         self._topics |= {role_topic(effect.task.to) for effect in effects}
         now = self._service.now()
-        letters: list[tuple[OutboundEffect, Message]] = []
+        outgoing: list[tuple[OutboundEffect, Message]] = []
         over: list[OutboundEffect] = []
         for effect in effects:
-            letter = self._letter(effect, now)
-            if letter is None:
+            message = self._message(effect, now)
+            if message is None:
                 over.append(effect)
             else:
-                letters.append((effect, letter))
-        said, unsaid = self._send(letters)
-        self._service.settle_outbox(SYSTEM, [*over, *said], unsaid)
-        self.tally.add("announced", sum(each.kind == Announce.__name__ for each in said))
-        self.tally.add("told to stop", sum(each.kind == StopHolder.__name__ for each in said))
+                outgoing.append((effect, message))
+        published, unpublished = self._send(outgoing)
+        self._service.settle_outbox(SYSTEM, [*over, *published], unpublished)
+        self.tally.add("announced", sum(each.kind == Announce.__name__ for each in published))
+        self.tally.add("told to stop", sum(each.kind == StopHolder.__name__ for each in published))
         self.tally.add("not worth saying any more", len(over))
-        self.tally.add("not taken by the broker", len(unsaid))
+        self.tally.add("not taken by the broker", len(unpublished))
         return 0.0 if len(effects) == BATCH else _POLL_SECONDS
 
-    def _letter(self, effect: OutboundEffect, now: int) -> Message | None:
+    def _message(self, effect: OutboundEffect, now: int) -> Message | None:
         if effect.kind == StopHolder.__name__:
             return stop_word(effect)
         return announcement(effect.task, message_id(effect.id), now, self._installation.artifacts)
 
     def _send(
-        self, letters: Sequence[tuple[OutboundEffect, Message]]
+        self, outgoing: Sequence[tuple[OutboundEffect, Message]]
     ) -> tuple[list[OutboundEffect], list[OutboundEffect]]:
-        reasons = self._post.publish([message for _, message in letters])
-        said, unsaid = [], []
-        for (effect, message), reason in zip(letters, reasons, strict=True):
+        reasons = self._publisher.publish([message for _, message in outgoing])
+        published, unpublished = [], []
+        for (effect, message), reason in zip(outgoing, reasons, strict=True):
             if reason:
-                unsaid.append(effect)
+                unpublished.append(effect)
                 self._complain(message.routing_key, reason)
             else:
-                said.append(effect)
-        return said, unsaid
+                published.append(effect)
+        return published, unpublished
 
     def _complain(self, where: str, reason: str) -> None:
         now = time.monotonic()

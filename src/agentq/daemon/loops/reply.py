@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from agentq.contracts.delivery import Message
     from agentq.contracts.installation import Installation
     from agentq.contracts.service_values import OutboundEffect
-    from agentq.daemon.shared_publisher import Post
+    from agentq.daemon.shared_publisher import SharedPublisher
 
 LANE = ReplyEffect.lane
 BATCH = 200
@@ -36,12 +36,15 @@ class Replies(Loop):
     spacing = 0.1
 
     def __init__(
-        self, installation: Installation, post: Post, nudge_relay: Callable[[], None]
+        self,
+        installation: Installation,
+        publisher: SharedPublisher,
+        nudge_relay: Callable[[], None],
     ) -> None:
         super().__init__()
         self._installation = installation
         self._service = installation.service
-        self._post = post
+        self._publisher = publisher
         self._nudge_relay = nudge_relay
 
     def topics(self) -> frozenset[str]:
@@ -52,11 +55,11 @@ class Replies(Loop):
         effects = self._service.outbox_batch(SYSTEM, LANE, BATCH, evidence=True)
         if not effects:
             return _POLL_SECONDS
-        letters: list[tuple[OutboundEffect, Message]] = []
+        outgoing: list[tuple[OutboundEffect, Message]] = []
         nowhere: list[OutboundEffect] = []
         for effect in effects:
-            letter = reply(effect, self._installation.artifacts)
-            if letter is None:
+            message = reply(effect, self._installation.artifacts)
+            if message is None:
                 nowhere.append(effect)
                 log.error(
                     "reply: %s asks for its result at %r, which is no queue for results (they are"
@@ -64,17 +67,17 @@ class Replies(Loop):
                     effect.task.id, str(effect.data["reply_to"])[:80], RESULTS_PREFIX,
                 )  # fmt: skip
             else:
-                letters.append((effect, letter))
-        reasons = self._post.publish([letter for _, letter in letters])
-        said: list[OutboundEffect] = []
-        unsaid: list[OutboundEffect] = []
-        for (effect, letter), reason in zip(letters, reasons, strict=True):
-            (unsaid if reason else said).append(effect)
+                outgoing.append((effect, message))
+        reasons = self._publisher.publish([message for _, message in outgoing])
+        published: list[OutboundEffect] = []
+        unpublished: list[OutboundEffect] = []
+        for (effect, message), reason in zip(outgoing, reasons, strict=True):
+            (unpublished if reason else published).append(effect)
             if reason:
-                log.error("reply: the broker did not take one for %s: %s.", letter.routing_key,
+                log.error("reply: the broker did not take one for %s: %s.", message.routing_key,
                           reason)  # fmt: skip
-        self._service.settle_outbox(SYSTEM, [*nowhere, *said], unsaid)
-        self.tally.add("sent", len(said))
+        self._service.settle_outbox(SYSTEM, [*nowhere, *published], unpublished)
+        self.tally.add("sent", len(published))
         self.tally.add("for nobody", len(nowhere))
-        self.tally.add("not taken by the broker", len(unsaid))
+        self.tally.add("not taken by the broker", len(unpublished))
         return 0.0 if len(effects) == BATCH else _POLL_SECONDS

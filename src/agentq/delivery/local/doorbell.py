@@ -27,7 +27,7 @@ def _mark(topic: str) -> str:
     return hashlib.blake2b(topic.encode(), digest_size=6).hexdigest()
 
 
-class SocketBell:
+class SocketDoorbell:
     """Rings every waiter of a topic on this machine."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -82,17 +82,17 @@ class SocketBell:
         marks = "-".join(sorted(_mark(topic) for topic in topics))
         start = f"{os.getpid()}-{next(_numbers)}-"
         name = start + marks
-        ear = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         try:
             Path(self._folder).mkdir(mode=0o700, parents=True, exist_ok=True)
             if len(os.fsencode(self._address(name))) > _ADDRESS_MAX:
                 name = start + _EVERYTHING  # woken too often is better than never
-            ear.bind(self._address(name))
+            receiver.bind(self._address(name))
         except OSError:
             # No folder for bells (read-only disk, exotic system): polling alone still works.
-            ear.close()
+            receiver.close()
             return SilentWaiter()
-        return SocketWaiter(ear, os.path.join(self._folder, name))  # noqa: PTH118
+        return SocketWaiter(receiver, os.path.join(self._folder, name))  # noqa: PTH118
 
     def close(self) -> None:
         if self._socket is not None:
@@ -106,28 +106,28 @@ class SocketBell:
 class SocketWaiter:
     """An ear: sleeps in the kernel until somebody rings."""
 
-    def __init__(self, ear: socket.socket, path: str) -> None:
-        self._ear = ear
+    def __init__(self, receiver: socket.socket, path: str) -> None:
+        self._receiver = receiver
         self._path = path
 
     def fileno(self) -> int:
-        return self._ear.fileno()
+        return self._receiver.fileno()
 
-    def wait(self, timeout: float, also: int = -1) -> bool:
-        ear = select.poll()
-        ear.register(self._ear, select.POLLIN)
-        if also >= 0:
-            ear.register(also, select.POLLIN)
-        ready = ear.poll(max(timeout, 0) * 1000)
-        if not any(fd == self._ear.fileno() for fd, _ in ready):
+    def wait(self, timeout: float, wake_fd: int = -1) -> bool:
+        receiver = select.poll()
+        receiver.register(self._receiver, select.POLLIN)
+        if wake_fd >= 0:
+            receiver.register(wake_fd, select.POLLIN)
+        ready = receiver.poll(max(timeout, 0) * 1000)
+        if not any(fd == self._receiver.fileno() for fd, _ in ready):
             return False
         with contextlib.suppress(BlockingIOError):
-            while self._ear.recv(64):
+            while self._receiver.recv(64):
                 continue  # many rings are one
         return True
 
     def close(self) -> None:
-        self._ear.close()
+        self._receiver.close()
         with contextlib.suppress(OSError):
             os.unlink(self._path)  # noqa: PTH108
 
@@ -135,8 +135,8 @@ class SocketWaiter:
 class SilentWaiter:
     """Stands in where no bell can be hung: only the timeout wakes it."""
 
-    def wait(self, timeout: float, also: int = -1) -> bool:
-        select.select([also] if also >= 0 else [], [], [], max(timeout, 0))
+    def wait(self, timeout: float, wake_fd: int = -1) -> bool:
+        select.select([wake_fd] if wake_fd >= 0 else [], [], [], max(timeout, 0))
         return False
 
     def close(self) -> None:

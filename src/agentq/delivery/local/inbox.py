@@ -8,7 +8,7 @@ from agentq.contracts.delivery import Hint
 from agentq.contracts.doorbell import Doorbell, holder_topic, role_topic
 
 
-class BellInbox:
+class DoorbellInbox:
     """One ear for both: for the role, and for those who want this holder to look.
 
     A ring does not say which of the two it was, so it counts as both. To look once too often is
@@ -17,22 +17,22 @@ class BellInbox:
 
     names_tasks = False
     #: A bell that cannot be heard costs delay: whoever waits here looks by itself anyway.
-    trouble = ""
+    error = ""
 
-    def __init__(self, bell: Doorbell, role: str, holder: str) -> None:
-        self._waiter = bell.listen((role_topic(role), holder_topic(holder)))
-        self._stirred = False
+    def __init__(self, doorbell: Doorbell, role: str, holder: str) -> None:
+        self._waiter = doorbell.listen((role_topic(role), holder_topic(holder)))
+        self._control_received = False
 
-    def take(self, count: int, timeout: float, also: int = -1) -> list[Hint]:
-        if not self._waiter.wait(timeout, also):
+    def take(self, count: int, timeout: float, wake_fd: int = -1) -> list[Hint]:
+        if not self._waiter.wait(timeout, wake_fd):
             return []
-        self._stirred = True
+        self._control_received = True
         return [Hint()] if count > 0 else []
 
     @property
-    def stirred(self) -> bool:
-        stirred, self._stirred = self._stirred, False
-        return stirred
+    def control_received(self) -> bool:
+        control_received, self._control_received = self._control_received, False
+        return control_received
 
     def settle(self, hints: Sequence[Hint]) -> None:
         """A ring is over when it was heard."""

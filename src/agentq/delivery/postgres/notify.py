@@ -45,13 +45,13 @@ def _connect(conninfo: str) -> psycopg.Connection | None:
         return None
 
 
-def _say(connection: psycopg.Connection, command: bytes) -> None:
+def _notify(connection: psycopg.Connection, command: bytes) -> None:
     """Say it and wait for the answer, but not for ever: psycopg itself would."""
     connection.pgconn.send_query(command)
-    _hear_out(connection)
+    _drain(connection)
 
 
-def _hear_out(connection: psycopg.Connection) -> None:
+def _drain(connection: psycopg.Connection) -> None:
     """Read the answers to what was said. Raises OperationalError if they do not come."""
     wire, line = connection.pgconn, select.poll()
     line.register(wire.socket, select.POLLIN)
@@ -69,7 +69,7 @@ def _hear_out(connection: psycopg.Connection) -> None:
         raise psycopg.OperationalError(failed)
 
 
-class Ears:
+class ListenPool:
     """Connections to listen on. One is kept between waiters: to close it takes as long as to claim
     a task, and whoever has been woken has no time for that."""
 
@@ -82,15 +82,15 @@ class Ears:
         """One that listens from now on; None while the server cannot be reached."""
         while (connection := self._pop()) is not None:
             try:
-                _hear_out(connection)  # of what `give` has said
-                _say(connection, _LISTEN)
+                _drain(connection)  # of what `give` has said
+                _notify(connection, _LISTEN)
                 return connection
             except psycopg.Error:
                 connection.close()
         connection = _connect(self._conninfo)
         if connection is not None:
             try:
-                _say(connection, _LISTEN)
+                _notify(connection, _LISTEN)
             except psycopg.OperationalError:
                 connection.close()
                 return None
@@ -119,13 +119,13 @@ class Ears:
             connection.close()
 
 
-class NotifyBell:
+class NotifyDoorbell:
     """Rings every waiter on the same database."""
 
     def __init__(self, url: str) -> None:
         self._conninfo = make_conninfo("", **{**_PATIENCE, **conninfo_to_dict(url)})
         self._connection: psycopg.Connection | None = None
-        self._ears = Ears(self._conninfo)
+        self._ears = ListenPool(self._conninfo)
 
     def ring(self, topics: Iterable[str]) -> None:
         """The store rings by itself inside its transactions; this is for whoever is outside."""
@@ -140,7 +140,7 @@ class NotifyBell:
             return
         try:
             words = sql.SQL("SELECT pg_notify({}, {})").format(CHANNEL, payload)
-            _say(self._connection, words.as_bytes(self._connection))
+            _notify(self._connection, words.as_bytes(self._connection))
         except psycopg.OperationalError:
             self._hang_up()
 
@@ -160,65 +160,67 @@ class NotifyBell:
 class NotifyWaiter:
     """An ear on a connection of its own: sleeps in the kernel until the server has something."""
 
-    def __init__(self, ears: Ears, topics: Iterable[str]) -> None:
+    def __init__(self, ears: ListenPool, topics: Iterable[str]) -> None:
         self._ears = ears
         self._topics = frozenset(topics)
         self._connection: psycopg.Connection | None = None
         self._closed = False
-        self._nap = 0.1
+        self._pause_seconds = 0.1
         self._open()
 
     def _open(self) -> bool:
         self._connection = self._ears.take()
         if self._connection is None:
             return False
-        self._nap = 0.1
+        self._pause_seconds = 0.1
         return True
 
-    def wait(self, timeout: float, also: int = -1) -> bool:
+    def wait(self, timeout: float, wake_fd: int = -1) -> bool:
         deadline = time.monotonic() + max(timeout, 0)
         while not self._closed:
             if self._connection is None:
                 if self._open():
                     return True  # who knows what was rung while nobody listened
-                if not self._rest(deadline, also):
+                if not self._rest(deadline, wake_fd):
                     return False
                 continue
             try:
-                return self._hear(self._connection, deadline, also)
+                return self._wait_for_notification(self._connection, deadline, wake_fd)
             except psycopg.OperationalError:
                 self._connection.close()
                 self._connection = None
         return False
 
-    def _rest(self, deadline: float, also: int) -> bool:
+    def _rest(self, deadline: float, wake_fd: int) -> bool:
         """Sleep before the next try to connect; False when the time is up."""
         left = deadline - time.monotonic()
         if left > 0:
-            pause = min(left, random.uniform(self._nap / 2, self._nap))
-            if select.select([also] if also >= 0 else [], [], [], pause)[0]:
+            pause = min(left, random.uniform(self._pause_seconds / 2, self._pause_seconds))
+            if select.select([wake_fd] if wake_fd >= 0 else [], [], [], pause)[0]:
                 return False
-            self._nap = min(self._nap * 2, _RECONNECT_SECONDS_MAX)
+            self._pause_seconds = min(self._pause_seconds * 2, _RECONNECT_SECONDS_MAX)
         return time.monotonic() < deadline
 
-    def _hear(self, connection: psycopg.Connection, deadline: float, also: int) -> bool:
-        ear = select.poll()
-        ear.register(connection.fileno(), select.POLLIN)
-        if also >= 0:
-            ear.register(also, select.POLLIN)
+    def _wait_for_notification(
+        self, connection: psycopg.Connection, deadline: float, wake_fd: int
+    ) -> bool:
+        poller = select.poll()
+        poller.register(connection.fileno(), select.POLLIN)
+        if wake_fd >= 0:
+            poller.register(wake_fd, select.POLLIN)
         # libpq itself: its wrapper waits a while for more, and every worker would be late by that.
         wire = connection.pgconn
         while True:
             wire.consume_input()
-            heard = False
+            notified = False
             while note := wire.notifies():  # all that has come so far: many rings are one
-                heard = self._concerns(note.extra.decode(errors="replace")) or heard
-            if heard:
+                notified = self._concerns(note.extra.decode(errors="replace")) or notified
+            if notified:
                 return True
             left = deadline - time.monotonic()
             if left <= 0:
                 return False
-            if any(fd == also for fd, _ in ear.poll(left * 1000)):
+            if any(fd == wake_fd for fd, _ in poller.poll(left * 1000)):
                 return False
 
     def _concerns(self, payload: str) -> bool:

@@ -1,6 +1,6 @@
 """RabbitMQ: hints, words to holders, results and reports between machines."""
 
-from agentq.delivery.rabbitmq.consumer import RabbitConsumer, Received
+from agentq.delivery.rabbitmq.consumer import RabbitConsumer, RabbitMessage
 from agentq.delivery.rabbitmq.dead_letters import dead_messages, purge, requeue
 from agentq.delivery.rabbitmq.diagnostics import BrokerFacts, facts
 from agentq.delivery.rabbitmq.inbox import RabbitInbox
@@ -14,7 +14,7 @@ __all__ = [
     "RabbitInbox",
     "RabbitMailbox",
     "RabbitPublisher",
-    "Received",
+    "RabbitMessage",
     "dead_messages",
     "declare",
     "facts",

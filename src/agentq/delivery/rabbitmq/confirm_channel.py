@@ -18,7 +18,7 @@ _TOGETHER = 100
 _HEADER_CHARS_MAX = 4_000
 
 
-class Sender:
+class ConfirmChannel:
     """A channel on which the broker confirms each message."""
 
     def __init__(self, link: Link) -> None:
@@ -30,13 +30,13 @@ class Sender:
         #: Number on the channel -> place in the batch. Numbers grow, so it is in order.
         self._waiting: dict[int, int] = {}
         self._batch: Sequence[Message] = ()
-        self._said: list[str] = []
+        self._reasons: list[str] = []
 
     def send(self, messages: Sequence[Message]) -> list[str]:
         """Per message "" once it is confirmed, else why not. Raises if the broker went away."""
         self._batch = messages
-        self._said = [_unfit(message) for message in messages]
-        fit = [place for place, problem in enumerate(self._said) if not problem]
+        self._reasons = [_unfit(message) for message in messages]
+        fit = [place for place, problem in enumerate(self._reasons) if not problem]
         with self._link.speaking("publishing"):
             for start in range(0, len(fit), _TOGETHER):
                 self._write(fit[start : start + _TOGETHER])
@@ -44,7 +44,7 @@ class Sender:
                 if len(self._waiting) > IN_FLIGHT_MAX - _TOGETHER:
                     self._await(IN_FLIGHT_MAX // 2)
             self._await(0)
-        return self._said
+        return self._reasons
 
     def _write(self, places: Sequence[int]) -> None:
         channel, limit = self._channel.number, self._link.frame_bytes_max
@@ -92,15 +92,15 @@ class Sender:
         for each in numbers:
             place = self._waiting.pop(each, None)
             if place is not None and not taken:
-                self._said[place] = self._said[place] or "the broker could not keep it"
+                self._reasons[place] = self._reasons[place] or "the broker could not keep it"
 
     def _returned(self, why: str, content: Any) -> None:
         """Nobody is there for it. This comes before its confirm, which says "seen to"."""
         identity = content.properties.get("message_id", "")
         for place in self._waiting.values():
             message = self._batch[place]
-            if message.id == identity and not self._said[place]:
-                self._said[place] = (
+            if message.id == identity and not self._reasons[place]:
+                self._reasons[place] = (
                     f"no queue takes it: exchange {message.exchange!r},"
                     f" routing key {message.routing_key!r} ({why})"
                 )

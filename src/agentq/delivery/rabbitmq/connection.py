@@ -27,10 +27,10 @@ from amqp import exceptions, spec
 from agentq.core.errors import AgentqError, Conflict, Invalid, NotFound, Refused, Unavailable
 from agentq.delivery.rabbitmq.wire import (
     FRAME_BYTES_MAX,
+    BufferedTcp,
+    BufferedTls,
     Delivery,
     Frame,
-    GulpingTcp,
-    GulpingTls,
     delivering,
 )
 
@@ -149,7 +149,7 @@ class _Connection(amqp.Connection):  # type: ignore[misc]
     def Transport(  # noqa: N802 - py-amqp's name for it
         self, host: str, connect_timeout: float, ssl: Any = False, *_: Any, **kwargs: Any
     ) -> Any:
-        kind = GulpingTls if ssl else GulpingTcp
+        kind = BufferedTls if ssl else BufferedTcp
         return kind(host, connect_timeout=connect_timeout, ssl=ssl, **kwargs)
 
     def blocking_read(self, timeout: float | None = None) -> Any:
@@ -202,11 +202,11 @@ class Link:
         except AgentqError:
             self._connection.collect()
             raise
-        self._transport: GulpingTcp | GulpingTls = self._connection.transport
+        self._transport: BufferedTcp | BufferedTls = self._connection.transport
         self._transport.sock.settimeout(ANSWER_SECONDS)
-        self._ear = select.poll()
-        self._ear.register(self._transport.sock, select.POLLIN)
-        self._also = -1
+        self._poller = select.poll()
+        self._poller.register(self._transport.sock, select.POLLIN)
+        self._wake_fd = -1
         self._beat = self._connection.heartbeat / 3 if self._connection.heartbeat else 3600.0
 
     @property
@@ -236,24 +236,24 @@ class Link:
     def pump(self) -> bool:
         """Take in what has come, without waiting; True if something had."""
         transport, took = self._transport, False
-        self._listen_also(-1)
+        self._watch_wake_fd(-1)
         while True:
             while (frame := transport.next_frame()) is not None:
                 self._connection.take_in(frame)
                 took = True
-            if not (transport.pending() or self._ear.poll(0)):
+            if not (transport.pending() or self._poller.poll(0)):
                 return took
             transport.gulp()
 
-    def wait(self, deadline: float, also: int = -1) -> bool:
-        """Sleep until something came (True), the time is up or the file `also` can be read."""
+    def wait(self, deadline: float, wake_fd: int = -1) -> bool:
+        """Sleep until something came (True), the time is up or the file `wake_fd` can be read."""
         if self.pump():
             return True
         while (left := deadline - time.monotonic()) > 0:
-            self._listen_also(also)
-            ready = self._ear.poll(min(left, self._beat) * 1000)
+            self._watch_wake_fd(wake_fd)
+            ready = self._poller.poll(min(left, self._beat) * 1000)
             self._connection.heartbeat_tick(3)
-            if any(fd != also for fd, _ in ready):
+            if any(fd != wake_fd for fd, _ in ready):
                 self._transport.gulp()
                 if self.pump():
                     return True
@@ -267,13 +267,13 @@ class Link:
             while not ended.wait(self._beat):
                 self._connection.send_heartbeat()
 
-    def _listen_also(self, also: int) -> None:
-        if also != self._also:
-            if self._also >= 0:
-                self._ear.unregister(self._also)
-            if also >= 0:
-                self._ear.register(also, select.POLLIN)
-            self._also = also
+    def _watch_wake_fd(self, wake_fd: int) -> None:
+        if wake_fd != self._wake_fd:
+            if self._wake_fd >= 0:
+                self._poller.unregister(self._wake_fd)
+            if wake_fd >= 0:
+                self._poller.register(wake_fd, select.POLLIN)
+            self._wake_fd = wake_fd
 
     @contextmanager
     def speaking(self, doing: str) -> Iterator[None]:
@@ -281,14 +281,14 @@ class Link:
         try:
             yield
         except exceptions.PreconditionFailed as error:
-            if _ACK_LIMIT_WORDS in _said(error):
+            if _ACK_LIMIT_WORDS in _error_text(error):
                 raise Unavailable(
                     f"The broker at {self.address} took back what was held too long, while {doing}:"
-                    f" {_said(error)}.",
+                    f" {_error_text(error)}.",
                     "It gives it out again; `consumer_timeout` of the broker says how long.",
                 ) from None
             raise Conflict(
-                f"The broker at {self.address} has it declared in another way: {_said(error)}."
+                f"The broker at {self.address} has it declared in another way: {_error_text(error)}."
                 " Nothing of it was changed.",
                 f"Remove the old declaration ({_removing(error)}), or use a virtual host of its own"
                 " for agentq.",
@@ -296,25 +296,25 @@ class Link:
         except exceptions.ResourceLocked as error:
             raise Conflict(
                 f"Another connection to the broker at {self.address} has it for itself, while"
-                f" {doing}: {_said(error)}.",
+                f" {doing}: {_error_text(error)}.",
                 "Let whoever declared it as exclusive go, or use a virtual host of its own for"
                 " agentq; `rabbitmqctl list_queues name owner_pid` shows them.",
             ) from None
         except (exceptions.AccessRefused, exceptions.NotAllowed) as error:
             raise Refused(
                 f"The broker at {self.address} refused user {self.address.user!r} while"
-                f" {doing}: {_said(error)}.",
+                f" {doing}: {_error_text(error)}.",
                 "Check user, password and permissions; `agentq init --broker` prints the commands.",
             ) from None
         except exceptions.NotFound as error:
             raise NotFound(
-                f"The broker at {self.address} does not have it, while {doing}: {_said(error)}.",
+                f"The broker at {self.address} does not have it, while {doing}: {_error_text(error)}.",
                 "`agentq init --broker` declares what is needed.",
             ) from None
         except (exceptions.AMQPError, OSError, struct.error) as error:
             raise Unavailable(
                 f"The broker at {self.address} cannot be reached, or went away while {doing}:"
-                f" {_said(error)}.",
+                f" {_error_text(error)}.",
                 "See whether the broker runs, and can be reached from here.",
             ) from None
 
@@ -337,7 +337,7 @@ class Link:
         self._connection.collect()
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     text = getattr(error, "reply_text", None) or str(error) or type(error).__name__
     if isinstance(error, TimeoutError):
         text = "it did not answer in time"
@@ -345,7 +345,7 @@ def _said(error: Exception) -> str:
 
 
 def _removing(error: Exception) -> str:
-    thing = "exchange" if " for exchange " in _said(error) else "queue"
+    thing = "exchange" if " for exchange " in _error_text(error) else "queue"
     if thing == "queue":
         return "rabbitmqctl delete_queue NAME"
     return "rabbitmqadmin delete exchange name=NAME"
@@ -425,7 +425,7 @@ class Channel:
         self._channel.events["basic_ack"].add(lambda tag, all_: answered(tag, all_, True))
         self._channel.events["basic_nack"].add(lambda tag, all_: answered(tag, all_, False))
         self._channel.events["basic_return"].add(
-            lambda error, _exchange, _key, content: returned(_said(error), content)
+            lambda error, _exchange, _key, content: returned(_error_text(error), content)
         )
 
     def close(self) -> None:

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentq.delivery.rabbitmq.pull_consumer import Tap
+from agentq.delivery.rabbitmq.pull_consumer import PullConsumer
 from agentq.delivery.rabbitmq.wire import Delivery
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class RabbitMessage:
     """A message. `tag` is the receipt that `ack` and `reject` need."""
 
     id: str
@@ -28,30 +28,30 @@ class Received:
 class RabbitConsumer:
     """Messages of one queue, taken by as many as are wanted. Used by one thread.
 
-    During an outage `take` gives nothing and `trouble` says why; it connects again by itself, and
+    During an outage `take` gives nothing and `error` says why; it connects again by itself, and
     what was not acknowledged comes again.
     """
 
     def __init__(self, url: str, queue: str) -> None:
-        self._tap = Tap(url, queue, f"consumer {queue}")
+        self._pull_consumer = PullConsumer(url, queue, f"consumer {queue}")
         #: What the last `take` found too long: without its body, and how many bytes that had.
-        self.too_long: list[tuple[Received, int]] = []
+        self.too_long: list[tuple[RabbitMessage, int]] = []
 
     @property
-    def trouble(self) -> str:
+    def error(self) -> str:
         """Why there is no broker; "" if there is one."""
-        return self._tap.trouble
+        return self._pull_consumer.error
 
-    def take(self, count: int, timeout: float, also: int = -1) -> list[Received]:
+    def take(self, count: int, timeout: float, wake_fd: int = -1) -> list[RabbitMessage]:
         """Up to `count` as soon as there are any; none after `timeout` seconds, or when the file
-        `also` can be read. What is too long to be an envelope goes to the dead letters by itself;
+        `wake_fd` can be read. What is too long to be an envelope goes to the dead letters by itself;
         `too_long` tells of it, for whoever answers.
         """
         taken = []
         self.too_long = []
-        for delivery in self._tap.take(count, timeout, also):
+        for delivery in self._pull_consumer.take(count, timeout, wake_fd):
             if delivery.body is None:
-                self._tap.reject(delivery.tag, f"it has {delivery.size} bytes")
+                self._pull_consumer.reject(delivery.tag, f"it has {delivery.size} bytes")
                 self.too_long.append((as_received(delivery, b""), delivery.size))
                 continue
             taken.append(as_received(delivery, delivery.body))
@@ -59,26 +59,26 @@ class RabbitConsumer:
 
     def ack(self, tags: Iterable[int]) -> None:
         """These have been seen to and may be forgotten; one word to the broker if that can be."""
-        self._tap.ack(tags)
+        self._pull_consumer.ack(tags)
 
     def reject(self, tag: int, reason: str) -> None:
         """Nobody can read this: to the dead letters with it, and the reason."""
-        self._tap.reject(tag, reason)
+        self._pull_consumer.reject(tag, reason)
 
     def give_back(self, tags: Iterable[int]) -> None:
         """These cannot be seen to now; they come again, to whoever takes next."""
-        self._tap.give_back(tags)
+        self._pull_consumer.give_back(tags)
 
     def close(self) -> None:
         """What was not acknowledged comes again, to whoever takes next."""
-        self._tap.close()
+        self._pull_consumer.close()
 
 
-def as_received(delivery: Delivery, body: bytes) -> Received:
+def as_received(delivery: Delivery, body: bytes) -> RabbitMessage:
     """A delivery in the words of the contract."""
     properties = delivery.properties()
     headers = properties.get("application_headers")
-    return Received(
+    return RabbitMessage(
         id=str(properties.get("message_id", "")),
         body=body,
         tag=delivery.tag,

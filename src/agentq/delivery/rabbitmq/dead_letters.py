@@ -34,7 +34,7 @@ from agentq.contracts.delivery import (
 from agentq.core.errors import NotFound, Refused, Unavailable
 from agentq.delivery.rabbitmq.connection import read_url
 from agentq.delivery.rabbitmq.publisher import RabbitPublisher
-from agentq.delivery.rabbitmq.pull_consumer import Tap
+from agentq.delivery.rabbitmq.pull_consumer import PullConsumer
 from agentq.delivery.rabbitmq.topology import DEAD_MAX, UP_USER
 from agentq.delivery.rabbitmq.wire import Delivery
 
@@ -46,7 +46,7 @@ _KEY_CHARS = 12
 
 
 @dataclass(frozen=True, slots=True)
-class _Letter:
+class _DeadLetter:
     """One that waits: how it is described, and the whole of it."""
 
     tag: int
@@ -59,10 +59,10 @@ class _Letter:
 def dead_messages(url: str, limit: int = 100, begins: str = "") -> list[DeadMessage]:
     """Those that wait and whose key begins so, the oldest first. They stay where they are."""
     found: list[DeadMessage] = []
-    with closing(_tap(url)) as tap:
-        for letter in _through(tap, url):
-            if letter.dead.key.startswith(begins):
-                found.append(letter.dead)
+    with closing(_pull_consumer(url)) as pull_consumer:
+        for dead_letter in _through(pull_consumer, url):
+            if dead_letter.dead.key.startswith(begins):
+                found.append(dead_letter.dead)
             if len(found) >= limit:
                 break
     return found
@@ -74,12 +74,12 @@ def requeue(url: str, keys: Collection[str]) -> list[DeadMessage]:
     Raises `NotFound` if none is, and `Refused` if one cannot be sent: it stays then.
     """
     sent: list[DeadMessage] = []
-    with closing(_tap(url)) as tap, closing(RabbitPublisher(url)) as publisher:
-        for letter in _through(tap, url):
-            if letter.dead.key in keys:
-                _send_again(publisher, letter)
-                tap.ack([letter.tag])
-                sent.append(letter.dead)
+    with closing(_pull_consumer(url)) as pull_consumer, closing(RabbitPublisher(url)) as publisher:
+        for dead_letter in _through(pull_consumer, url):
+            if dead_letter.dead.key in keys:
+                _send_again(publisher, dead_letter)
+                pull_consumer.ack([dead_letter.tag])
+                sent.append(dead_letter.dead)
     _check_found(sent, keys)
     return sent
 
@@ -87,62 +87,62 @@ def requeue(url: str, keys: Collection[str]) -> list[DeadMessage]:
 def purge(url: str, keys: Collection[str] | None = None) -> int:
     """Throw these away, or all; how many it were."""
     gone = []
-    with closing(_tap(url)) as tap:
+    with closing(_pull_consumer(url)) as pull_consumer:
         if keys is None:
-            return tap.purge()
-        for letter in _through(tap, url):
-            if letter.dead.key in keys:
-                tap.ack([letter.tag])
-                gone.append(letter.dead)
+            return pull_consumer.purge()
+        for dead_letter in _through(pull_consumer, url):
+            if dead_letter.dead.key in keys:
+                pull_consumer.ack([dead_letter.tag])
+                gone.append(dead_letter.dead)
     _check_found(gone, keys)
     return len(gone)
 
 
-def _tap(url: str) -> Tap:
-    return Tap(url, DEAD, "dead letters")
+def _pull_consumer(url: str) -> PullConsumer:
+    return PullConsumer(url, DEAD, "dead letters")
 
 
-def _through(tap: Tap, url: str) -> Iterator[_Letter]:
+def _through(pull_consumer: PullConsumer, url: str) -> Iterator[_DeadLetter]:
     """All that wait now. What is not acknowledged is back in its place when the tap is closed."""
     ours = (read_url(url).user, UP_USER)
-    left = min(tap.waiting(), DEAD_MAX)
+    left = min(pull_consumer.waiting(), DEAD_MAX)
     while left > 0:
-        taken = tap.take(min(left, _AT_ONCE), _PATIENCE_SECONDS)
+        taken = pull_consumer.take(min(left, _AT_ONCE), _PATIENCE_SECONDS)
         if not taken:
-            if tap.trouble:
-                raise Unavailable(tap.trouble)
+            if pull_consumer.error:
+                raise Unavailable(pull_consumer.error)
             return  # somebody else looks too, and has them
         left -= len(taken)
         for delivery in taken:
-            letter = _letter(delivery, ours)
+            dead_letter = _dead_letter(delivery, ours)
             # The tap keeps all that was not acknowledged; it needs no more than their receipts.
             delivery.header, delivery.body = b"", b""
-            yield letter
+            yield dead_letter
 
 
 # -- what is known of one --------------------------------------------------------------------------
 
 
-def _letter(delivery: Delivery, ours: Collection[str]) -> _Letter:
+def _dead_letter(delivery: Delivery, ours: Collection[str]) -> _DeadLetter:
     properties = delivery.properties()
     identity, body = str(properties.get("message_id", "")), delivery.body or b""
-    said = _said(delivery, properties, ours)
+    record = _death_record(delivery, properties, ours)
     digest = hashlib.sha256()
     # Two senders never have one name for what they sent: it would be one thing to whoever acts.
-    for text in (identity, said.user, said.queue, said.routing_key, str(delivery.size)):
+    for text in (identity, record.user, record.queue, record.routing_key, str(delivery.size)):
         digest.update(text.encode(errors="replace") + b"\0")
     digest.update(body)
     dead = DeadMessage(
         digest.hexdigest()[:_KEY_CHARS], identity, body[:_SHOWN_BYTES], delivery.size,
-        said.reason, said.queue, said.exchange, said.routing_key, said.user, said.certain,
-        said.stuck(delivery.size, whole=len(body) == delivery.size),
+        record.reason, record.queue, record.exchange, record.routing_key, record.user, record.certain,
+        record.stuck(delivery.size, whole=len(body) == delivery.size),
     )  # fmt: skip
     reply_to, priority = properties.get("reply_to", ""), properties.get("priority", 0)
-    return _Letter(delivery.tag, dead, body, str(reply_to), int(priority))
+    return _DeadLetter(delivery.tag, dead, body, str(reply_to), int(priority))
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _DeathRecord:
     """Where a message was and why it is here, and whether that is certain."""
 
     reason: str
@@ -164,27 +164,29 @@ class _Said:
         return ""
 
 
-def _said(delivery: Delivery, properties: Mapping[str, Any], ours: Collection[str]) -> _Said:
+def _death_record(
+    delivery: Delivery, properties: Mapping[str, Any], ours: Collection[str]
+) -> _DeathRecord:
     headers = properties.get("application_headers")
     headers = headers if isinstance(headers, dict) else {}
     user = str(properties.get("user_id", ""))
     if delivery.exchange == REJECTED:
-        return _said_by_broker(delivery, headers, user)
+        return _recorded_by_broker(delivery, headers, user)
     names = ("reason", "queue", "exchange", "routing-key")
     reason, queue, exchange, key = (_text(headers, f"x-agentq-{name}") for name in names)
     certain = user in ours
     if certain:
         user = _text(headers, "x-agentq-user")  # who had sent it to the reader
-    return _Said(reason or "it does not say why", queue, exchange, key, user, certain)
+    return _DeathRecord(reason or "it does not say why", queue, exchange, key, user, certain)
 
 
-def _said_by_broker(delivery: Delivery, headers: Mapping[str, Any], user: str) -> _Said:
+def _recorded_by_broker(delivery: Delivery, headers: Mapping[str, Any], user: str) -> _DeathRecord:
     """Its record begins with the queue; the rest of it a sender may have written beforehand. The
     routing key is that of the message."""
     deaths = headers.get("x-death")
     death = deaths[0] if isinstance(deaths, list) and deaths else {}
     death = death if isinstance(death, dict) else {}
-    return _Said(
+    return _DeathRecord(
         f"its reader refused it ({delivery.size} bytes)", _text(death, "queue"),
         _text(death, "exchange"), delivery.routing_key, user, certain=True,
     )  # fmt: skip
@@ -210,8 +212,8 @@ def _way_back(queue: str, key: str) -> str:
 # -- sending again ---------------------------------------------------------------------------------
 
 
-def _send_again(publisher: RabbitPublisher, letter: _Letter) -> None:
-    dead = letter.dead
+def _send_again(publisher: RabbitPublisher, dead_letter: _DeadLetter) -> None:
+    dead = dead_letter.dead
     if dead.stuck:
         raise Refused(
             f"Message {dead.key} cannot be sent again: {dead.stuck}. It stays where it is.",
@@ -219,8 +221,8 @@ def _send_again(publisher: RabbitPublisher, letter: _Letter) -> None:
         )
     message = Message(
         id=dead.id, exchange=_way_back(dead.queue, dead.routing_key),
-        routing_key=dead.routing_key, body=letter.body, priority=letter.priority,
-        reply_to=letter.reply_to,
+        routing_key=dead.routing_key, body=dead_letter.body, priority=dead_letter.priority,
+        reply_to=dead_letter.reply_to,
     )  # fmt: skip
     problem = publisher.publish([message])[0]
     if problem:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from agentq.contracts.delivery import DEAD, INGEST, Message, role_queue
 from agentq.core.errors import NotFound, Unavailable
 from agentq.delivery.rabbitmq.ack_limit import AckLimit, ack_limit
-from agentq.delivery.rabbitmq.confirm_channel import Sender
+from agentq.delivery.rabbitmq.confirm_channel import ConfirmChannel
 from agentq.delivery.rabbitmq.connection import Link, QueueFacts, read_url
 
 
@@ -45,9 +45,9 @@ def facts(url: str, roles: Sequence[str] = ()) -> BrokerFacts:
                 missing.append(name)
         started = time.monotonic()
         takes = _takes_messages(link)
-        said = {name: str(link.server.get(name, "")) for name in ("product", "version")}
+        server = {name: str(link.server.get(name, "")) for name in ("product", "version")}
         return BrokerFacts(
-            str(link.address), said["product"], said["version"],
+            str(link.address), server["product"], server["version"],
             str(link.server.get("cluster_name", "")), takes,
             (time.monotonic() - started) * 1000, tuple(queues), tuple(missing),
             ack_limit(link.address),
@@ -59,7 +59,9 @@ def facts(url: str, roles: Sequence[str] = ()) -> BrokerFacts:
 def _takes_messages(link: Link) -> bool:
     """Send one that no queue takes. A broker under alarm says so, and confirms nothing."""
     try:
-        Sender(link).send([Message("agentq-doctor", "", "agentq.nobody", b"{}", mandatory=False)])
+        ConfirmChannel(link).send(
+            [Message("agentq-doctor", "", "agentq.nobody", b"{}", mandatory=False)]
+        )
     except Unavailable:
         if link.alarmed:
             return False

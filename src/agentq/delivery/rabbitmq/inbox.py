@@ -10,7 +10,7 @@ from agentq.contracts.delivery import CONTROL, Hint, role_queue, stop_key
 from agentq.core.errors import Invalid
 from agentq.core.limits import ENVELOPE_BYTES_MAX
 from agentq.delivery.rabbitmq.connection import Link
-from agentq.delivery.rabbitmq.pull_consumer import Tap
+from agentq.delivery.rabbitmq.pull_consumer import PullConsumer
 from agentq.delivery.rabbitmq.wire import Delivery
 from agentq.protocol.envelope import ENVELOPE_VERSION
 from agentq.protocol.spec_validation import check_id, check_role
@@ -29,64 +29,68 @@ _decode = msgspec.json.Decoder(_Hinted).decode
 class RabbitInbox:
     """Keeps `contracts.delivery.Inbox` on RabbitMQ. Used by one thread.
 
-    During an outage `take` gives nothing and `trouble` says why; it connects again by itself.
+    During an outage `take` gives nothing and `error` says why; it connects again by itself.
     """
 
     names_tasks = True
 
     def __init__(self, url: str, role: str, holder: str) -> None:
         self._holder = holder
-        self._tap = Tap(url, role_queue(check_role(role)), f"inbox {role}", self._listen)
-        self._stirred = False
+        self._pull_consumer = PullConsumer(
+            url, role_queue(check_role(role)), f"inbox {role}", self._listen
+        )
+        self._control_received = False
         self._calls = 0
         self._connected = False
         #: How many messages nobody could read, so far.
         self.unreadable = 0
 
     @property
-    def trouble(self) -> str:
+    def error(self) -> str:
         """Why there is no broker; "" if there is one."""
-        return self._tap.trouble
+        return self._pull_consumer.error
 
     def _listen(self, link: Link) -> None:
         """Hear who wants this holder to look, on a channel and a queue of its own."""
         channel = link.channel()
         queue = channel.private_queue()
         channel.bind(queue, CONTROL, stop_key(self._holder))
-        channel.consume(queue, self._stir, ack=False)
+        channel.consume(queue, self._note_control, ack=False)
         if self._connected:
-            self._stir()  # nobody knows what was said while the line was dead
+            self._note_control()  # nobody knows what was said while the line was dead
         self._connected = True
 
-    def _stir(self, _delivery: Delivery | None = None) -> None:
-        self._stirred = True
+    def _note_control(self, _delivery: Delivery | None = None) -> None:
+        self._control_received = True
         self._calls += 1
 
     @property
-    def stirred(self) -> bool:
-        stirred, self._stirred = self._stirred, False
-        return stirred
+    def control_received(self) -> bool:
+        control_received, self._control_received = self._control_received, False
+        return control_received
 
-    def take(self, count: int, timeout: float, also: int = -1) -> list[Hint]:
+    def take(self, count: int, timeout: float, wake_fd: int = -1) -> list[Hint]:
         hints, calls = [], self._calls  # one that nobody cares to read ends one wait, not all
-        for delivery in self._tap.take(count, timeout, also, lambda: self._calls != calls):
+        for delivery in self._pull_consumer.take(
+            count, timeout, wake_fd, lambda: self._calls != calls
+        ):
             task_id, problem = _read(delivery)
             if problem:
                 self.unreadable += 1
-                self._tap.reject(delivery.tag, problem)
+                self._pull_consumer.reject(delivery.tag, problem)
             else:
                 hints.append(Hint(task_id, delivery.tag))
         return hints
 
     def settle(self, hints: Sequence[Hint]) -> None:
-        self._tap.ack(hint.tag for hint in hints)
+        self._pull_consumer.ack(hint.tag for hint in hints)
 
     def reject(self, hints: Sequence[Hint], reason: str) -> None:
         for hint in hints:
-            self._tap.reject(hint.tag, reason)
+            self._pull_consumer.reject(hint.tag, reason)
 
     def close(self) -> None:
-        self._tap.close()
+        self._pull_consumer.close()
 
 
 def _read(delivery: Delivery) -> tuple[str, str]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from agentq.contracts.delivery import Received
+from agentq.contracts.delivery import ReceivedMessage
 from agentq.core.errors import AgentqError
 from agentq.delivery.rabbitmq.consumer import as_received
-from agentq.delivery.rabbitmq.pull_consumer import Tap
+from agentq.delivery.rabbitmq.pull_consumer import PullConsumer
 
 
 class RabbitMailbox:
@@ -22,19 +22,19 @@ class RabbitMailbox:
     """
 
     def __init__(self, url: str, queue: str) -> None:
-        self._tap = Tap(url, queue, f"mailbox {queue}")
+        self._pull_consumer = PullConsumer(url, queue, f"mailbox {queue}")
         self._unread: list[str] = []
 
     @property
     def problem(self) -> AgentqError | None:
-        return self._tap.problem
+        return self._pull_consumer.problem
 
     def unread(self) -> list[str]:
         unread, self._unread = self._unread, []
         return unread
 
-    def take(self, timeout: float) -> Received | None:
-        for delivery in self._tap.take(1, timeout):
+    def take(self, timeout: float) -> ReceivedMessage | None:
+        for delivery in self._pull_consumer.take(1, timeout):
             message = as_received(delivery, delivery.body or b"")
             if delivery.body is not None:
                 return message
@@ -42,17 +42,17 @@ class RabbitMailbox:
         return None
 
     def away(self) -> AbstractContextManager[None]:
-        return self._tap.away()
+        return self._pull_consumer.away()
 
     def settle(self, tag: int) -> bool:
-        return self._tap.settle(tag)
+        return self._pull_consumer.settle(tag)
 
-    def put_aside(self, message: Received, reason: str) -> None:
-        if self._tap.reject(message.tag, reason):
+    def put_aside(self, message: ReceivedMessage, reason: str) -> None:
+        if self._pull_consumer.reject(message.tag, reason):
             name = repr(message.id[:80]) if message.id else "without an id"
             self._unread.append(
-                f"Message {name} in {self._tap.queue} went to the dead letters: {reason}"
+                f"Message {name} in {self._pull_consumer.queue} went to the dead letters: {reason}"
             )
 
     def close(self) -> None:
-        self._tap.close()
+        self._pull_consumer.close()

@@ -36,7 +36,7 @@ class _Broken(Exception):
 def read_properties(header: bytes) -> dict[str, Any]:
     """What the content header of a message says, by py-amqp's names."""
     properties: dict[str, Any] = {}
-    reader = _Reader(header, _FLAGS_AT)
+    reader = _PropertyReader(header, _FLAGS_AT)
     try:
         flags = reader.number("H")
         for place, (name, kind) in enumerate(_FIELDS):
@@ -53,7 +53,7 @@ def read_properties(header: bytes) -> dict[str, Any]:
     return properties
 
 
-class _Reader:
+class _PropertyReader:
     """Goes through bytes from the left."""
 
     def __init__(self, data: bytes, at: int = 0) -> None:
@@ -93,7 +93,7 @@ def _text(data: bytes) -> str | None:
 
 def _table(data: bytes, depth: int) -> dict[str, Any]:
     table: dict[str, Any] = {}
-    reader = _Reader(data)
+    reader = _PropertyReader(data)
 
     def read_one() -> None:
         key = _text(reader.part("B"))
@@ -107,12 +107,12 @@ def _table(data: bytes, depth: int) -> dict[str, Any]:
 
 def _array(data: bytes, depth: int) -> list[Any]:
     values: list[Any] = []
-    reader = _Reader(data)
+    reader = _PropertyReader(data)
     _until_broken(reader, lambda: values.append(_value(reader, depth)))
     return values
 
 
-def _until_broken(reader: _Reader, read_one: Callable[[], None]) -> None:
+def _until_broken(reader: _PropertyReader, read_one: Callable[[], None]) -> None:
     try:
         while reader.left:
             read_one()
@@ -120,7 +120,7 @@ def _until_broken(reader: _Reader, read_one: Callable[[], None]) -> None:
         return
 
 
-def _value(reader: _Reader, depth: int) -> Any:
+def _value(reader: _PropertyReader, depth: int) -> Any:
     letter = chr(reader.number("B"))
     if letter in _NUMBERS:
         number = reader.number(_NUMBERS[letter])

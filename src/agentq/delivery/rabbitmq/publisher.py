@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from agentq.contracts.delivery import RESULTS, TASKS, Message, role_queue
 from agentq.core.errors import AgentqError, Conflict, NotFound, Refused, Unavailable
-from agentq.delivery.rabbitmq.confirm_channel import Sender
+from agentq.delivery.rabbitmq.confirm_channel import ConfirmChannel
 from agentq.delivery.rabbitmq.connection import Channel, Link, read_url
 from agentq.delivery.rabbitmq.topology import (
     check_results_queue,
@@ -33,7 +33,7 @@ class RabbitPublisher:
     def __init__(self, url: str) -> None:
         self._address = read_url(url)
         self._link: Link | None = None
-        self._sender: Sender | None = None
+        self._sender: ConfirmChannel | None = None
         self._declared: set[Place] = set()
         #: Counts connections: after a new one somebody should see what got lost with the old.
         self.connections = 0
@@ -44,11 +44,11 @@ class RabbitPublisher:
         link, sender = self._linked()
         try:
             problems = self._declare_queues(messages)
-            said = self._send(link, sender, [m for m in messages if _place(m) not in problems])
+            reasons = self._send(link, sender, [m for m in messages if _place(m) not in problems])
         except Unavailable:
             self._hang_up()
             raise
-        answers = iter(said)
+        answers = iter(reasons)
         combined = [problems.get(_place(each)) or next(answers) for each in messages]
         for message, problem in zip(messages, combined, strict=True):
             if problem:
@@ -76,7 +76,7 @@ class RabbitPublisher:
 
     # -- sending -----------------------------------------------------------------------------------
 
-    def _send(self, link: Link, sender: Sender, messages: Sequence[Message]) -> list[str]:
+    def _send(self, link: Link, sender: ConfirmChannel, messages: Sequence[Message]) -> list[str]:
         """All at once; if the broker says no to any of it, place by place.
 
         It closes the channel then, and does not tell for which message.
@@ -87,7 +87,7 @@ class RabbitPublisher:
             raise
         except AgentqError:
             sender = self._start_over(link, sender)
-        said = [""] * len(messages)
+        reasons = [""] * len(messages)
         for place in dict.fromkeys(map(_place, messages)):
             numbers = [number for number, each in enumerate(messages) if _place(each) == place]
             try:
@@ -98,10 +98,10 @@ class RabbitPublisher:
                 answers = [str(error)] * len(numbers)
                 sender = self._start_over(link, sender)
             for number, answer in zip(numbers, answers, strict=True):
-                said[number] = answer
-        return said
+                reasons[number] = answer
+        return reasons
 
-    def _start_over(self, link: Link, sender: Sender) -> Sender:
+    def _start_over(self, link: Link, sender: ConfirmChannel) -> ConfirmChannel:
         """Another channel; and an exchange that was missing is there again, if we may declare."""
         with link.speaking("closing a channel"):
             sender.close()
@@ -111,7 +111,7 @@ class RabbitPublisher:
             raise
         except AgentqError as error:
             raise _as_unavailable(error) from error
-        made = self._sender = Sender(link)
+        made = self._sender = ConfirmChannel(link)
         return made
 
     # -- queues ------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ class RabbitPublisher:
 
     # -- the connection ----------------------------------------------------------------------------
 
-    def _linked(self) -> tuple[Link, Sender]:
+    def _linked(self) -> tuple[Link, ConfirmChannel]:
         """The connection, if it still is one; else a new one."""
         if self._link is not None and self._sender is not None:
             try:
@@ -161,7 +161,7 @@ class RabbitPublisher:
         try:
             link = self._link = Link(self._address, "publisher")
             _declare_base(link)
-            sender = self._sender = Sender(link)
+            sender = self._sender = ConfirmChannel(link)
         except Unavailable:
             self._hang_up()
             raise

@@ -6,7 +6,7 @@ open (one consumer, prefetch = the number asked for) only until something comes.
 comes it stays open, and an idle worker costs the broker nothing.
 
 The tap outlives the broker: it connects again by itself, waiting longer each time, and during an
-outage there are simply no messages. `trouble` says why.
+outage there are simply no messages. `error` says why.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from contextlib import contextmanager, suppress
 
 from agentq.contracts.delivery import DEAD, Message
 from agentq.core.errors import AgentqError, Conflict, NotFound, Refused, Unavailable
-from agentq.delivery.rabbitmq.confirm_channel import Sender
+from agentq.delivery.rabbitmq.confirm_channel import ConfirmChannel
 from agentq.delivery.rabbitmq.connection import COUNT_MAX, HEARTBEAT_SECONDS, Link, read_url
 from agentq.delivery.rabbitmq.topology import declare_named
 from agentq.delivery.rabbitmq.wire import Delivery
 
-_NAP_SECONDS, _NAP_SECONDS_MAX = 0.1, 10.0
+_PAUSE_SECONDS, _PAUSE_SECONDS_MAX = 0.1, 10.0
 #: Receipts are the broker's, which counts from 1 on each connection, and the connection's number:
 #: one of an older connection must not stand for another message.
 _GENERATION = 1 << 40
 _REASON_CHARS_MAX = 500
 
 
-class Tap:
+class PullConsumer:
     """Messages of one queue, for one thread."""
 
     def __init__(
@@ -55,11 +55,11 @@ class Tap:
         self._may_copy = True
         #: Whether the broker moves there by itself what is rejected; found out likewise.
         self._is_moved = False
-        self._nap = _NAP_SECONDS
+        self._pause_seconds = _PAUSE_SECONDS
         self._try_at = 0.0
 
     @property
-    def trouble(self) -> str:
+    def error(self) -> str:
         """`problem` in words; "" if there is none."""
         return str(self.problem) if self.problem is not None else ""
 
@@ -69,10 +69,10 @@ class Tap:
         self,
         count: int,
         timeout: float,
-        also: int = -1,
+        wake_fd: int = -1,
         enough: Callable[[], bool] = lambda: False,
     ) -> list[Delivery]:
-        """Up to `count` as soon as there are any; nothing when the time is up, `also` can be read
+        """Up to `count` as soon as there are any; nothing when the time is up, `wake_fd` can be read
         or `enough` says so. Tags are receipts for `ack` and `reject`.
         """
         deadline = time.monotonic() + max(timeout, 0)
@@ -81,18 +81,18 @@ class Tap:
                 if (link := self._linked()) is not None:
                     with link.speaking(f"consuming {self.queue}"):
                         wanted = max(0, min(count, COUNT_MAX))
-                        return self._taken(link, wanted, deadline, also, enough)
+                        return self._taken(link, wanted, deadline, wake_fd, enough)
             except AgentqError as error:
                 self._lose(error)
-            if not self._rest(deadline, also):
+            if not self._rest(deadline, wake_fd):
                 return []
 
     def _taken(
-        self, link: Link, count: int, deadline: float, also: int, enough: Callable[[], bool]
+        self, link: Link, count: int, deadline: float, wake_fd: int, enough: Callable[[], bool]
     ) -> list[Delivery]:
         self._turn(count)
         link.pump()
-        while not self._fresh and not enough() and link.wait(deadline, also):
+        while not self._fresh and not enough() and link.wait(deadline, wake_fd):
             continue
         if not self._fresh:
             return []
@@ -218,7 +218,7 @@ class Tap:
             return False
         copy = _dead_copy(delivery, self.queue, reason, self._address.user)
         try:
-            sender = Sender(link)
+            sender = ConfirmChannel(link)
             copied = sender.send([copy]) == [""]
             with link.speaking("closing a channel"):
                 sender.close()
@@ -264,7 +264,7 @@ class Tap:
     def _certainly_linked(self) -> Link:
         link = self._linked()
         if link is None:
-            raise Unavailable(self.trouble or "There is no broker at the moment.")
+            raise Unavailable(self.error or "There is no broker at the moment.")
         return link
 
     # -- the connection ----------------------------------------------------------------------------
@@ -280,7 +280,7 @@ class Tap:
                 if self._opened is not None:
                     self._opened(link)
             self.problem = None
-            self._nap = _NAP_SECONDS
+            self._pause_seconds = _PAUSE_SECONDS
         return self._link
 
     def _check_queue(self, link: Link) -> None:
@@ -299,19 +299,19 @@ class Tap:
         """Throw the connection away and wait before the next, longer each time, out of step."""
         self.problem = error
         self._hang_up(polite=not isinstance(error, Unavailable))
-        pause = random.uniform(self._nap / 2, self._nap)
+        pause = random.uniform(self._pause_seconds / 2, self._pause_seconds)
         if not isinstance(error, Unavailable):
             pause = max(pause, 1.0)  # the broker is there and said no: somebody must do something
         self._try_at = time.monotonic() + pause
-        self._nap = min(self._nap * 2, _NAP_SECONDS_MAX)
+        self._pause_seconds = min(self._pause_seconds * 2, _PAUSE_SECONDS_MAX)
 
-    def _rest(self, deadline: float, also: int) -> bool:
+    def _rest(self, deadline: float, wake_fd: int) -> bool:
         """Sleep until the next try to connect; False when the time is up."""
-        ear = select.poll()
-        if also >= 0:
-            ear.register(also, select.POLLIN)
+        poller = select.poll()
+        if wake_fd >= 0:
+            poller.register(wake_fd, select.POLLIN)
         pause = min(deadline, self._try_at) - time.monotonic()
-        if pause > 0 and ear.poll(pause * 1000):
+        if pause > 0 and poller.poll(pause * 1000):
             return False
         return time.monotonic() < deadline
 

@@ -59,7 +59,7 @@ class Delivery:
         return read_properties(self.header)
 
 
-class _Gulping:
+class _BufferedTransport:
     """Takes all the socket has at once. Stands before one of py-amqp's transports."""
 
     sock: Any
@@ -119,11 +119,11 @@ class _Gulping:
         return False
 
 
-class GulpingTcp(_Gulping, TCPTransport):  # type: ignore[misc]
+class BufferedTcp(_BufferedTransport, TCPTransport):  # type: ignore[misc]
     """Plain TCP."""
 
 
-class GulpingTls(_Gulping, SSLTransport):  # type: ignore[misc]
+class BufferedTls(_BufferedTransport, SSLTransport):  # type: ignore[misc]
     """TLS, whose layer may hold decrypted bytes of its own."""
 
     def pending(self) -> bool:

@@ -37,7 +37,7 @@ def backup(conninfo: str, where: str, target: str) -> None:
             safe = _without_password(conninfo, Path(folder) / "password")
             words = [program, "--format=custom", f"--file={file}", f"--dbname={safe}",
                      "--no-password", f"--lock-wait-timeout={LOCK_SECONDS * 1000:.0f}"]  # fmt: skip
-            status, said = _run(words, file, Path(folder) / "said")
+            status, stderr = _run(words, file, Path(folder) / "stderr")
         if status is None:
             raise Unavailable(
                 f"pg_dump has written nothing for {SILENT_SECONDS:g} s and was stopped: the server"
@@ -45,13 +45,13 @@ def backup(conninfo: str, where: str, target: str) -> None:
                 "Check the server and the network between, then try again.",
             )
         if status != 0:
-            raise _failure(where, target, said)
+            raise _failure(where, target, stderr)
 
 
-def _run(words: list[str], file: Path, said: Path) -> tuple[int | None, str]:
+def _run(words: list[str], file: Path, stderr: Path) -> tuple[int | None, str]:
     """How it ended and what it said; None for one that had to be stopped."""
     with (
-        said.open("wb") as err,
+        stderr.open("wb") as err,
         subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=err
         ) as dump,
@@ -61,7 +61,7 @@ def _run(words: list[str], file: Path, said: Path) -> tuple[int | None, str]:
         finally:
             if dump.poll() is None:  # silent, or we were interrupted
                 dump.kill()
-    return status, " ".join(said.read_text(errors="replace").split())
+    return status, " ".join(stderr.read_text(errors="replace").split())
 
 
 def _wait(dump: subprocess.Popen[bytes], file: Path) -> int | None:
@@ -76,18 +76,18 @@ def _wait(dump: subprocess.Popen[bytes], file: Path) -> int | None:
     return None
 
 
-def _failure(where: str, target: str, said: str) -> Unavailable:
-    if "No space left" in said or "Read-only file system" in said:
-        return not_written(target, said)
+def _failure(where: str, target: str, stderr: str) -> Unavailable:
+    if "No space left" in stderr or "Read-only file system" in stderr:
+        return not_written(target, stderr)
     remedy = "Its version must not be older than the server's."
-    if any(words in said for words in _LOCKED):
+    if any(words in stderr for words in _LOCKED):
         remedy = "Somebody keeps a table locked: pg_locks tells who. Try again later."
-    elif "permission denied" in said:
+    elif "permission denied" in stderr:
         remedy = (
             "A dump reads every table and sequence of the database, also those of others: let its"
             " owner GRANT pg_read_all_data to this user, or back up as the owner."
         )
-    reason = said or "it did not say why"
+    reason = stderr or "it did not say why"
     return Unavailable(
         f"pg_dump could not back up {where}: {reason}. No backup was written.", remedy
     )

@@ -31,13 +31,13 @@ def parse_url(url: str, limits: Limits | None = None) -> tuple[str, str]:
     """
     try:
         parts = conninfo_to_dict(url)
-        said: dict[str, str | int | None] = {**PATIENCE, **parts}
+        message: dict[str, str | int | None] = {**PATIENCE, **parts}
         if limits is not None:
-            said["options"] = opening_options(limits, parts) or parts.get("options")
+            message["options"] = opening_options(limits, parts) or parts.get("options")
         if "," in str(parts.get("host") or "") and not parts.get("target_session_attrs"):
             # Of several servers one is the primary. After a failover it is another one.
-            said["target_session_attrs"] = "read-write"
-        conninfo = make_conninfo("", **said)
+            message["target_session_attrs"] = "read-write"
+        conninfo = make_conninfo("", **message)
     except psycopg.Error:
         # The reason libpq gives repeats parts of the address, perhaps the password.
         raise _unreadable() from None
@@ -73,13 +73,13 @@ def _is_torn(url: str, parts: Mapping[str, Any]) -> bool:
 
 def cannot_connect(error: psycopg.Error, where: str) -> AgentqError:
     """A connection that did not come about."""
-    said = str(error)
+    message = str(error)
     hint = _CONNECTING[-1][1]
     for words, cause in _CONNECTING:
-        if any(word in said for word in words):
+        if any(word in message for word in words):
             hint = cause
             break
-    reason = " ".join(said.split())
+    reason = " ".join(message.split())
     why = f"The ledger {where} cannot be reached: {reason}. {_NOTHING}"
     if may_pass(error):
         return Unavailable(why, hint, code="server_away")
@@ -114,24 +114,24 @@ _CONNECTING: tuple[tuple[tuple[str, ...], str], ...] = (
 
 def may_pass(error: psycopg.Error) -> bool:
     """Whether connecting may succeed a moment later: the server is away, it does not refuse."""
-    said = str(error)
+    message = str(error)
     permanent = [words for words, _ in _CONNECTING[:4]]
-    return not any(word in said for words in permanent for word in words)
+    return not any(word in message for words in permanent for word in words)
 
 
 def in_words(error: psycopg.Error, where: str) -> AgentqError:
     """A statement that failed."""
-    said = " ".join((error.diag.message_primary or str(error)).split())
-    if isinstance(error, errors.FeatureNotSupported) and "recovery" in said:
-        error = errors.ReadOnlySqlTransaction(said)
+    message = " ".join((error.diag.message_primary or str(error)).split())
+    if isinstance(error, errors.FeatureNotSupported) and "recovery" in message:
+        error = errors.ReadOnlySqlTransaction(message)
     if isinstance(error, errors.ObjectNotInPrerequisiteState):
         from agentq.stores.transfer.base import fenced
 
-        return fenced(where, said)
+        return fenced(where, message)
     for kinds, make, cause, remedy in _FAILURES:
         if isinstance(error, kinds):
-            return make(cause.format(where=where, said=said), remedy)
-    return Unavailable(f"The ledger {where} answered: {said}. {_NOTHING}")
+            return make(cause.format(where=where, message=message), remedy)
+    return Unavailable(f"The ledger {where} answered: {message}. {_NOTHING}")
 
 
 _FAILURES: tuple[tuple[tuple[type[psycopg.Error], ...], type[AgentqError], str, str], ...] = (
@@ -150,31 +150,31 @@ _FAILURES: tuple[tuple[tuple[type[psycopg.Error], ...], type[AgentqError], str, 
     (
         (errors.QueryCanceled, errors.LockNotAvailable, errors.IdleInTransactionSessionTimeout),
         Unavailable,
-        f"The server of {{where}} stopped the request after its time limit: {{said}}. {_NOTHING}",
+        f"The server of {{where}} stopped the request after its time limit: {{message}}. {_NOTHING}",
         "Try again; look for a stuck session in pg_stat_activity.",
     ),
     (
         (errors.InsufficientPrivilege,),
         Unavailable,
-        f"The user of {{where}} lacks a right: {{said}}. {_NOTHING}",
+        f"The user of {{where}} lacks a right: {{message}}. {_NOTHING}",
         "Let the owner of the database grant it (CREATE on the schema, and its tables).",
     ),
     (
         (errors.DuplicateTable, errors.DuplicateObject),
         Unavailable,
-        f"The database {{where}} holds something else already: {{said}}. {_NOTHING}",
+        f"The database {{where}} holds something else already: {{message}}. {_NOTHING}",
         "Give agentq a database of its own, or another schema: ?options=-csearch_path%3Dname",
     ),
     (
         (errors.UndefinedTable, errors.UndefinedColumn),
         Unavailable,
-        f"The ledger {{where}} is not whole: {{said}}. {_NOTHING}",
+        f"The ledger {{where}} is not whole: {{message}}. {_NOTHING}",
         "Run `agentq db status`; restore a backup if tables were dropped.",
     ),
     (
         (errors.CharacterNotInRepertoire, errors.UntranslatableCharacter),
         Invalid,
-        f"A text holds a character that the ledger cannot keep: {{said}}. {_NOTHING}",
+        f"A text holds a character that the ledger cannot keep: {{message}}. {_NOTHING}",
         "Send text without NUL characters.",
     ),
     (
@@ -184,7 +184,7 @@ _FAILURES: tuple[tuple[tuple[type[psycopg.Error], ...], type[AgentqError], str, 
             errors.StringDataRightTruncation,
         ),
         Invalid,
-        f"A value is too big for the ledger: {{said}}. {_NOTHING}",
+        f"A value is too big for the ledger: {{message}}. {_NOTHING}",
         "",
     ),
 )

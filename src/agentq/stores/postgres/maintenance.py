@@ -152,7 +152,7 @@ def facts(
     mending = _mending(dict(indexes))
     # Between question and answer; nobody knows when.
     local = sum(asked_between) // 2_000_000
-    told = {
+    diagnostics = {
         "engine": f"PostgreSQL {version} (psycopg {psycopg.__version__})",
         "synchronous_commit": durable,
         "fsync": fsync,
@@ -174,4 +174,4 @@ def facts(
         # Only for the eye: nothing depends on the clock of this machine.
         "clock_skew_ms": str(local - moment),
     }
-    return {name: value for name, value in told.items() if value}
+    return {name: value for name, value in diagnostics.items() if value}

@@ -114,7 +114,7 @@ def _text(value: str) -> bytes:
     return _LENGTH(len(text)) + text
 
 
-class Wire:
+class PipelineConnection:
     """One connection. Not for two threads at once; whoever takes it gives it back."""
 
     def __init__(self, conninfo: str, *, prepares: bool = True, silence: float = 40.0) -> None:
@@ -282,5 +282,5 @@ class Wire:
 
 
 def _last_words(connection: pq.abc.PGconn, result: pq.abc.PGresult | None) -> str:
-    said = result.error_message if result is not None else b""
-    return (said or connection.error_message).decode(errors="replace").strip()
+    message = result.error_message if result is not None else b""
+    return (message or connection.error_message).decode(errors="replace").strip()

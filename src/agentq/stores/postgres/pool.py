@@ -16,7 +16,7 @@ import psycopg
 
 from agentq.core.errors import AgentqError, Unavailable
 from agentq.stores.postgres.errors import cannot_connect, may_pass, parse_url
-from agentq.stores.postgres.pipeline import Call, Lost, Statement, Wire
+from agentq.stores.postgres.pipeline import Call, Lost, PipelineConnection, Statement
 from agentq.stores.postgres.timeouts import Limits, is_unwanted
 
 #: More than this many are closed when they are given back.
@@ -38,7 +38,11 @@ class Pool:
     """Opens connections as they are needed and keeps a few of those that come back."""
 
     def __init__(
-        self, url: str, limits: Limits, greet: Callable[[Wire], None], replan: Statement
+        self,
+        url: str,
+        limits: Limits,
+        greet: Callable[[PipelineConnection], None],
+        replan: Statement,
     ) -> None:
         self._url = url
         self._limits = limits
@@ -46,12 +50,12 @@ class Pool:
         self._greet = greet
         self._replan = replan
         self._guard = threading.Lock()
-        self._idle: list[Wire] = []
+        self._idle: list[PipelineConnection] = []
         self._owner = os.getpid()
         self._prepares = True
         self._closed = False
 
-    def take(self) -> Wire:
+    def take(self) -> PipelineConnection:
         with self._guard:
             if self._closed:
                 raise Unavailable(f"The ledger {self._where} was closed by this process.")
@@ -65,7 +69,7 @@ class Pool:
             self._plan_anew(wire)
         return wire
 
-    def _plan_anew(self, wire: Wire) -> None:
+    def _plan_anew(self, wire: PipelineConnection) -> None:
         try:
             wire.exchange([Call(self._replan, {})])
         except BaseException:
@@ -73,10 +77,10 @@ class Pool:
             raise
         wire.planned_at = time.monotonic()
 
-    def _open(self) -> Wire:
+    def _open(self) -> PipelineConnection:
         silence = self._limits.silence(0)
         try:
-            wire = Wire(self._conninfo, prepares=self._prepares, silence=silence)
+            wire = PipelineConnection(self._conninfo, prepares=self._prepares, silence=silence)
         except psycopg.OperationalError as error:
             plain, _ = parse_url(self._url)
             if is_unwanted(error) and self._conninfo != plain:
@@ -93,7 +97,7 @@ class Pool:
             raise
         return wire
 
-    def give(self, wire: Wire) -> None:
+    def give(self, wire: PipelineConnection) -> None:
         if wire.usable:
             with self._guard:
                 if not self._closed and len(self._idle) < IDLE_MAX:

@@ -127,7 +127,7 @@ def _steps(
     if trees:
         yield "set_trees", columns(_TREES, trees)
     if changes.released:
-        yield "unhold", {"keys": list(changes.released)}
+        yield "release_resources", {"keys": list(changes.released)}
 
 
 def _dedup(rows: Sequence[DedupRow], records: Mapping[str, DedupRow | None]) -> Iterator[Named]:

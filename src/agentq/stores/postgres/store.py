@@ -25,7 +25,7 @@ from agentq.stores.migrate import check_version, no_ledger
 from agentq.stores.postgres import maintenance as care
 from agentq.stores.postgres.clock import ServerClock
 from agentq.stores.postgres.errors import DEMOTED, PASSING, POOLED, in_words, parse_url
-from agentq.stores.postgres.pipeline import Call, Lost, Statement, Values, Wire
+from agentq.stores.postgres.pipeline import Call, Lost, PipelineConnection, Statement, Values
 from agentq.stores.postgres.pool import Away, Pool
 from agentq.stores.postgres.reader import NO_VALUES, PostgresReader
 from agentq.stores.postgres.timeouts import ANY_PATH, Limits, is_unwanted
@@ -90,7 +90,7 @@ class PostgresStore:
             self._pool.close()
             raise
 
-    def _greet(self, wire: Wire) -> None:
+    def _greet(self, wire: PipelineConnection) -> None:
         """What a new connection must show before it is used."""
         asked = [Call(self._sql["settings"], NO_VALUES)]
         durable, read_only, isolation, path, moment, statement_ms, lock_ms, *_ = wire.exchange(
@@ -116,7 +116,7 @@ class PostgresStore:
 
     def _insist(self, attempt: Callable[[], T]) -> T:
         """Try until it works, is refused, or patience ends."""
-        started, nap = time.monotonic(), 0.02
+        started, pause_seconds = time.monotonic(), 0.02
         while True:
             try:
                 return attempt()
@@ -145,15 +145,15 @@ class PostgresStore:
                 ) from error
             if time.monotonic() - started >= self._patience:
                 raise reason
-            time.sleep(random.uniform(0, nap))
-            nap = min(nap * 2, 1.0)
+            time.sleep(random.uniform(0, pause_seconds))
+            pause_seconds = min(pause_seconds * 2, 1.0)
 
     def _lost_in_words(self, lost: Lost) -> AgentqError:
         if isinstance(lost, Away):
             return lost.words
-        said = " ".join(str(lost).split())
+        message = " ".join(str(lost).split())
         return Unavailable(
-            f"The connection to {self.where} broke: {said}. Nothing was acknowledged.",
+            f"The connection to {self.where} broke: {message}. Nothing was acknowledged.",
             "Check that the server runs, then try again.",
             code="server_away",
         )
@@ -203,7 +203,7 @@ class PostgresStore:
             if not tx.committing or not self._has_committed(tx.proof):
                 raise
 
-    def _roll_back(self, wire: Wire, *, begun: bool) -> None:
+    def _roll_back(self, wire: PipelineConnection, *, begun: bool) -> None:
         if begun and not wire.usable:
             try:
                 wire.exchange([Call(self._sql["rollback"], NO_VALUES)])
@@ -343,11 +343,11 @@ class PostgresStore:
     def migrate(self) -> list[str]:
         """Bring the schema up to date under a lock; the names of what was applied."""
         plain, _ = parse_url(self._url)
-        told, _ = parse_url(self._url, self._limits)
+        conninfo, _ = parse_url(self._url, self._limits)
 
         def attempt() -> list[str]:
             try:
-                return care.migrate(told, self.where)
+                return care.migrate(conninfo, self.where)
             except psycopg.OperationalError as error:
                 if not is_unwanted(error):
                     raise

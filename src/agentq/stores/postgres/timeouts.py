@@ -82,7 +82,7 @@ def is_unwanted(error: psycopg.Error) -> bool:
 
 @contextmanager
 def hung_up_after(connection: psycopg.Connection, seconds: float) -> Iterator[None]:
-    """For what is not spoken on a `Wire`: end the connection if this takes longer."""
+    """For what is not spoken on a `PipelineConnection`: end the connection if this takes longer."""
     watch = threading.Timer(seconds, _hang_up, [connection.fileno()])
     watch.daemon = True
     watch.start()

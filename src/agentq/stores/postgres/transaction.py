@@ -29,7 +29,7 @@ from agentq.contracts.store import (
     TreeRow,
 )
 from agentq.stores.postgres.clock import ServerClock
-from agentq.stores.postgres.pipeline import Call, Statement, Values, Wire
+from agentq.stores.postgres.pipeline import Call, PipelineConnection, Statement, Values
 from agentq.stores.postgres.reader import NO_VALUES, PostgresReader, member_row
 from agentq.stores.postgres.save import calls_of, notification
 
@@ -77,7 +77,7 @@ class PostgresTx(PostgresReader):
 
     def __init__(
         self,
-        wire: Wire,
+        wire: PipelineConnection,
         sql: Mapping[str, Statement],
         clock: Callable[[], int] | None,
         known_lanes: Callable[[], str],
@@ -112,7 +112,7 @@ class PostgresTx(PostgresReader):
     def _opening(self) -> list[Call]:
         calls = super()._opening()
         if calls and not self._durable:
-            calls.append(Call(self._sql["relax"], NO_VALUES))
+            calls.append(Call(self._sql["commit_asynchronously"], NO_VALUES))
         return calls
 
     def _ask_all(self, asked: Sequence[Call]) -> list[list[Any]]:
@@ -171,7 +171,12 @@ class PostgresTx(PostgresReader):
         calls: list[Call] = []
         for changes in self._unsent:
             calls += calls_of(
-                changes, self._sql, self._told_lanes(), self._versions, self.unlocked, self._records
+                changes,
+                self._sql,
+                self._notified_lanes(),
+                self._versions,
+                self.unlocked,
+                self._records,
             )
             self._versions |= {row.key: row.version for row in changes.tasks}
             self._records.update((row.name, row) for row in changes.dedup)
@@ -252,11 +257,11 @@ class PostgresTx(PostgresReader):
     def hold_resources(self, key: int, resources: Sequence[str]) -> bool:
         if not resources:
             return True
-        held = self._ask("hold", {"key": key, "resources": list(resources)})
+        held = self._ask("hold_resource", {"key": key, "resources": list(resources)})
         if len(held) == len(resources):
             return True
         if held:
-            self._ask("unhold", {"keys": [key]})
+            self._ask("release_resources", {"keys": [key]})
         return False
 
     def trees_of(self, keys: Sequence[int]) -> list[tuple[int, TreeRow]]:
@@ -290,14 +295,14 @@ class PostgresTx(PostgresReader):
         if self.proof is None:
             self.proof = next((event for event in changes.events if event.version > 1), None)
 
-    def _told_lanes(self) -> str:
+    def _notified_lanes(self) -> str:
         if self._lanes is None:
             self._lanes = self._known_lanes()
         return self._lanes
 
     def lanes(self) -> frozenset[str]:
         """As this process last saw them; if that was wrong, the transaction is run again."""
-        return frozenset(self._told_lanes().split())
+        return frozenset(self._notified_lanes().split())
 
     # -- records beside the tasks ----------------------------------------------------------------
 

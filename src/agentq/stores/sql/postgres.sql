@@ -153,7 +153,7 @@ SELECT c.relname::text, i.indisvalid AND i.indisready AND i.indislive
 FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
 WHERE c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'tasks'::regclass);
 
--- name: relax
+-- name: commit_asynchronously
 SELECT set_config('synchronous_commit', 'off', true);
 
 -- name: postpone_effects
@@ -438,12 +438,12 @@ FROM picked p
 CROSS JOIN LATERAL (SELECT submitted_at, body FROM specs WHERE key = p.key LIMIT 1) AS s
 ORDER BY p.wake_at, p.key;
 
--- name: hold
+-- name: hold_resource
 INSERT INTO holds (resource, key)
 SELECT resource, :key::bigint FROM unnest(:resources::text[]) AS u (resource) ORDER BY resource
 ON CONFLICT (resource) DO NOTHING RETURNING resource;
 
--- name: unhold
+-- name: release_resources
 DELETE FROM holds WHERE key = ANY (:keys::bigint[]);
 
 -- What a transaction writes. Where it was prepared for other lanes than are open now, or a task is

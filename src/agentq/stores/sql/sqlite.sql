@@ -103,13 +103,13 @@ SELECT id FROM roles WHERE name = ?;
 -- name: insert_role
 INSERT INTO roles (name) VALUES (?) ON CONFLICT (name) DO NOTHING;
 
--- name: want
+-- name: add_wanted_resources
 INSERT INTO wants (key, resource) VALUES (?, ?) ON CONFLICT DO NOTHING;
 
--- name: hold
+-- name: hold_resource
 INSERT INTO holds (resource, key) VALUES (?, ?) ON CONFLICT (resource) DO NOTHING;
 
--- name: unhold
+-- name: release_resources
 DELETE FROM holds WHERE key = ?;
 
 -- name: holders_of

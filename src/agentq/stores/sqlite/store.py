@@ -288,27 +288,27 @@ def _blank() -> bytes:
 
 def _patient(seconds: float, path: str) -> Callable[[int], bool]:
     """A busy handler: short random naps, so that waiters neither spin nor march in step."""
-    started, said = 0.0, False
+    started, warned = 0.0, False
 
-    def nap(tries: int) -> bool:
-        nonlocal started, said
+    def wait_for_lock(tries: int) -> bool:
+        nonlocal started, warned
         if tries == 0:
-            started, said = time.monotonic(), False
+            started, warned = time.monotonic(), False
         waited = time.monotonic() - started
         if waited > seconds:
             return False
-        if waited > SILENT_SECONDS and not said:
-            said = True
-            _say_locked(path, seconds)
+        if waited > SILENT_SECONDS and not warned:
+            warned = True
+            _warn_locked(path, seconds)
         # The clock's last digits are chance enough, and cost no import.
         share = time.perf_counter_ns() % 997 / 997
         time.sleep(0.0002 + share * (0.002 if tries < 50 else 0.01))
         return True
 
-    return nap
+    return wait_for_lock
 
 
-def _say_locked(path: str, seconds: float) -> None:
+def _warn_locked(path: str, seconds: float) -> None:
     import logging
 
     logging.getLogger("agentq.stores").warning(
@@ -319,13 +319,13 @@ def _say_locked(path: str, seconds: float) -> None:
 def _switch_to_wal(connection: apsw.Connection, path: str) -> None:
     """On a new file this needs the file for a moment. Of two that both want it SQLite refuses one
     at once, without asking its busy handler, lest they wait for each other for ever."""
-    nap, tries = _patient(BUSY_SECONDS, path), 0
+    wait_for_lock, tries = _patient(BUSY_SECONDS, path), 0
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             return
         except apsw.BusyError:
-            if not nap(tries):
+            if not wait_for_lock(tries):
                 raise
             tries += 1
 
@@ -346,7 +346,7 @@ class _Translated:
             raise _in_words(error, self._path) from error
 
 
-def _disk_trouble(path: str) -> str:
+def _disk_problem(path: str) -> str:
     """What is wrong with the disk itself, where SQLite only says that something is."""
     try:
         disk = os.statvfs(Path(path).parent)
@@ -379,12 +379,12 @@ def _in_words(error: apsw.Error | OverflowError, path: str) -> AgentqError:
 
 
 def _fault_in_words(error: apsw.Error, path: str) -> AgentqError:
-    trouble = "is full" if isinstance(error, apsw.FullError) else ""
+    problem = "is full" if isinstance(error, apsw.FullError) else ""
     if isinstance(error, (apsw.IOError, apsw.CantOpenError, apsw.ReadOnlyError)):
-        trouble = _disk_trouble(path)
-    if trouble:
+        problem = _disk_problem(path)
+    if problem:
         return Unavailable(
-            f"The disk of {path} {trouble}. Nothing was changed.",
+            f"The disk of {path} {problem}. Nothing was changed.",
             "Free some space or make it writable, then try again.",
         )
     if isinstance(error, (apsw.BusyError, apsw.LockedError)):

@@ -127,9 +127,9 @@ class SqliteTx(SqliteReader):
 
     def hold_resources(self, key: int, resources: Sequence[str]) -> bool:
         for resource in resources:
-            self._all("hold", (resource, key))
+            self._all("hold_resource", (resource, key))
             if not self.connection.changes():
-                self._all("unhold", (key,))
+                self._all("release_resources", (key,))
                 return False
         return True
 
@@ -162,7 +162,7 @@ class SqliteTx(SqliteReader):
         if changes.trees:
             self._many("set_tree", [tree for tree in changes.trees if tree.root])
         if changes.released:
-            self._many("unhold", [(key,) for key in changes.released])
+            self._many("release_resources", [(key,) for key in changes.released])
         if changes.roles:
             self._many("set_role", [row._asdict() for row in changes.roles])
         if changes.circuits:
@@ -206,7 +206,9 @@ class SqliteTx(SqliteReader):
         edges = [(keys[parent], keys[row.id]) for row in rows for parent in row.after]
         self._many("insert_edge", edges)
         self._many("mark_parent", [(parent,) for parent in {parent for parent, _ in edges}])
-        self._many("want", [(keys[row.id], each) for row in rows for each in row.resources])
+        self._many(
+            "add_wanted_resources", [(keys[row.id], each) for row in rows for each in row.resources]
+        )
         new = [tree._replace(root=keys[tree.name]) for tree in trees if not tree.root]
         self._many("set_tree", new)
         members = [
@@ -244,7 +246,7 @@ class SqliteTx(SqliteReader):
         self._all("set_floors")
         each = [(key,) for key in keys]
         for name in ("keep_outcome", "delete_events", "delete_artifacts", "delete_outbox",
-                     "unhold", "delete_wants", "delete_parents", "delete_children",
+                     "release_resources", "delete_wants", "delete_parents", "delete_children",
                      "leave_trees", "delete_task", "delete_spec"):  # fmt: skip
             self._many(name, each)
         self._all("delete_trees")

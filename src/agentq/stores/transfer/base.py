@@ -113,10 +113,10 @@ def check_closable(where: str, found: Fence | None, wanted: Fence) -> None:
     )
 
 
-def fenced(where: str, said: str) -> Unavailable:
+def fenced(where: str, message: str) -> Unavailable:
     """What a writer gets who met a fence, with what that said."""
-    cause = f"The ledger {where} cannot be written: {said}. Nothing was changed."
-    if is_final(said):
+    cause = f"The ledger {where} cannot be written: {message}. Nothing was changed."
+    if is_final(message):
         return Unavailable(cause, "Use the ledger that is named there.", code="moved")
     return Unavailable(cause, "Wait, or ask `agentq doctor` what to do.", code="moving")
 

@@ -164,9 +164,9 @@ class PostgresCopy:
         except psycopg.OperationalError as error:
             if not self._connection.closed:
                 raise in_words(error, self.where) from error
-            said = " ".join(str(error).split())
+            message = " ".join(str(error).split())
             raise Unavailable(
-                f"The connection to {self.where} broke: {said}.",
+                f"The connection to {self.where} broke: {message}.",
                 "Check that the server runs, then move again.",
             ) from error
         except psycopg.Error as error:

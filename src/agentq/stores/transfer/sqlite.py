@@ -119,12 +119,12 @@ class SqliteCopy:
 
     def _raise_fence(self, fence: Fence) -> None:
         self._drop_fence()
-        said = apsw.format_sql_value(fence.words)
+        message = apsw.format_sql_value(fence.words)
         for table in copying.all_tables("sqlite"):
             for verb in _VERBS:
                 self._connection.execute(
                     f"CREATE TRIGGER {FENCE_TABLE}_{table}_{verb} BEFORE {verb} ON {table}"
-                    f" BEGIN SELECT RAISE(ABORT, {said}); END"
+                    f" BEGIN SELECT RAISE(ABORT, {message}); END"
                 )
         self._connection.execute(f"CREATE TABLE {FENCE_TABLE} (state TEXT, peer TEXT, token TEXT)")
         self._connection.execute("INSERT INTO agentq_fence VALUES (?, ?, ?)", fence)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentq.core.task import NOTHING, Amounts
-from agentq.testing.fake_agent.acts import STDERR, STDOUT, Place, Stage, write_all
+from agentq.core.task import NO_USAGE, Usage
+from agentq.testing.fake_agent.acts import STDERR, STDOUT, Stage, TaskPaths, write_all
+from agentq.testing.fake_agent.incoming import Cancelled, IncomingMessages
 from agentq.testing.fake_agent.script import Script
-from agentq.testing.fake_agent.speech import Clock, Ending, Names, Speech, line, span, split_tokens
-from agentq.testing.fake_agent.wire import Cancelled, Wire
+from agentq.testing.fake_agent.speech import Clock, Dialect, Ending, Names, line, span, split_tokens
 
 PROTOCOL = 1
 CONTEXT_TOKENS = 1_000_000
@@ -25,7 +25,7 @@ _OPTIONS = [
 ]
 
 
-class Acp(Speech):
+class FakeAcp(Dialect):
     """What is said in one session. Its counters go on from prompt to prompt."""
 
     name = "acp"
@@ -33,7 +33,7 @@ class Acp(Speech):
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self.request_id: object = None
-        self.before_prompt = NOTHING
+        self.before_prompt = NO_USAGE
         self._tools = 0
         self._messages = 0
 
@@ -66,7 +66,7 @@ class Acp(Speech):
     def tool_id(self) -> str:
         return f"tool_{self._tools:04d}"
 
-    def spent(self, cost: Amounts) -> bytes:
+    def spent(self, cost: Usage) -> bytes:
         return self.usage()
 
     def usage(self) -> bytes:
@@ -77,7 +77,7 @@ class Acp(Speech):
         )  # fmt: skip
 
     def finished(self, result: str, structured: object) -> Ending:
-        words = b"" if result == self.last_said else self.say(result)
+        words = b"" if result == self.last_message else self.say(result)
         return Ending(words + self.usage() + self.stop("end_turn"))
 
     def refused(self, reason: str) -> Ending:
@@ -129,7 +129,7 @@ def _text(text: str) -> dict[str, str]:
 
 @dataclass(slots=True)
 class _Session:
-    speech: Acp
+    speech: FakeAcp
     workspace: Path
 
 
@@ -141,7 +141,7 @@ class Server:
         names: Names,
         clock: Clock,
         script: Script,
-        place: Place,
+        place: TaskPaths,
         reset_base: Callable[[], int],
     ) -> None:
         self._names = names
@@ -157,7 +157,7 @@ class Server:
         )
         self._sessions: dict[str, _Session] = {}
         self._asked = 0
-        self._wire = Wire(lambda message: message.get("method") == "session/cancel")
+        self._wire = IncomingMessages(lambda message: message.get("method") == "session/cancel")
         self._methods: dict[str, Callable[[object, dict[str, Any]], int | None]] = {
             "initialize": self._initialize,
             "session/new": self._new,
@@ -193,7 +193,7 @@ class Server:
         }))  # fmt: skip
 
     def _new(self, request_id: object, params: dict[str, Any]) -> None:
-        speech = Acp(self._names, self._clock)
+        speech = FakeAcp(self._names, self._clock)
         self._sessions[speech.session] = _Session(speech, self._workspace(params))
         _send(respond(request_id, {"sessionId": speech.session}))
 
@@ -202,9 +202,9 @@ class Server:
         if self._forgets or not session_id:
             _send(fail(request_id, NOT_FOUND, f"Session not found: {session_id}"))
             return
-        speech = Acp(self._names, self._clock, session=session_id, before=self._script.before)
+        speech = FakeAcp(self._names, self._clock, session=session_id, before=self._script.before)
         self._sessions[session_id] = _Session(speech, self._workspace(params))
-        if self._script.before != NOTHING:
+        if self._script.before != NO_USAGE:
             _send(speech.usage())  # what the session has come to, before anything new
         _send(respond(request_id, {}))
 
@@ -218,12 +218,12 @@ class Server:
             _send(fail(request_id, NOT_FOUND, f"Session not found: {params.get('sessionId')}"))
             return None
         speech = session.speech
-        speech.request_id, speech.last_said = request_id, ""
+        speech.request_id, speech.last_message = request_id, ""
         speech.before_prompt = speech.spent_here
         blocks = params.get("prompt")
         texts = [each.get("text") for each in blocks or () if isinstance(each, dict)]
         prompt = "\n".join(each for each in texts if isinstance(each, str))
-        place = Place(session.workspace, self._place.result, self._place.artifacts,
+        place = TaskPaths(session.workspace, self._place.result, self._place.artifacts,
                       self._place.attempt)  # fmt: skip
         stage = Stage(
             speech, place, prompt, reset_base=self._reset_base(), pause=self._wire.pause,
@@ -238,7 +238,7 @@ class Server:
         # It left without its last words, or was told to exit.
         return ending.code if ending.code or not ending.out else None
 
-    def _permit(self, speech: Acp, what: str) -> bool:
+    def _permit(self, speech: FakeAcp, what: str) -> bool:
         """Ask the client, and wait for its answer."""
         self._asked += 1
         request_id = f"permission-{self._asked}"

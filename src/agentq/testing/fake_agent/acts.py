@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from agentq.core.errors import Invalid
-from agentq.core.task import Amounts
+from agentq.core.task import Usage
 from agentq.testing.fake_agent.orphans import fork_orphans
 from agentq.testing.fake_agent.script import Section
-from agentq.testing.fake_agent.speech import Ending, Speech
+from agentq.testing.fake_agent.speech import Dialect, Ending
 
 STDOUT, STDERR = 1, 2
 _FLOOD_LINE_CHARS = 1000
@@ -33,7 +33,7 @@ _BINARY = bytes(range(256)) + b"\xff\xfe\xc3\x28\x00\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TaskPaths:
     """Where one task is played."""
 
     workspace: Path
@@ -58,8 +58,8 @@ class Stage:
 
     def __init__(
         self,
-        speech: Speech,
-        place: Place,
+        speech: Dialect,
+        place: TaskPaths,
         prompt: str,
         *,
         reset_base: int,
@@ -88,7 +88,7 @@ class Stage:
 
     def close(self) -> Ending:
         """The closing words of a task that went well."""
-        result = self.result if self.result is not None else self.speech.last_said or "Done."
+        result = self.result if self.result is not None else self.speech.last_message or "Done."
         if self.speech.leaves_result and self.place.result is not None:
             self.place.result.write_text(result, "utf-8")
             result = ""
@@ -181,7 +181,7 @@ def _commit(stage: Stage, message: str, file: str, text: str) -> None:
 
 
 def _spend(stage: Stage, usd: float, tokens: int, turns: int) -> None:
-    stage.out(stage.speech.spend(Amounts(usd, tokens, turns)))
+    stage.out(stage.speech.spend(Usage(usd, tokens, turns)))
 
 
 def _result(stage: Stage, text: str, structured: object) -> None:

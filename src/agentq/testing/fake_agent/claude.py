@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentq.core.task import Amounts
-from agentq.testing.fake_agent.speech import MODEL, Ending, Speech, line, span, split_tokens
+from agentq.core.task import Usage
+from agentq.testing.fake_agent.speech import MODEL, Dialect, Ending, line, span, split_tokens
 
 _NO_TOOLS = {"web_search_requests": 0, "web_fetch_requests": 0}
 _NO_CACHE = {"ephemeral_1h_input_tokens": 0, "ephemeral_5m_input_tokens": 0}
 
 
-class Claude(Speech):
+class FakeClaude(Dialect):
     name = "claude"
     exit_on_term = 143  # it cleans up, then leaves as a shell would say it
     exit_on_interrupt = 0  # as the real one does, and without a result event
@@ -49,7 +49,7 @@ class Claude(Speech):
     def used_tool(self, command: str, output: str) -> bytes:
         return self._tool(command, output, is_error=False)
 
-    def spent(self, cost: Amounts) -> bytes:
+    def spent(self, cost: Usage) -> bytes:
         """Tokens are in every message, so a new one starts here; money is only in the result, as a
         running total."""
         self._messages += 1
@@ -68,7 +68,7 @@ class Claude(Speech):
     # -- how it ends -------------------------------------------------------------------------------
 
     def finished(self, result: str, structured: object) -> Ending:
-        words = b"" if result == self.last_said else self.say(result)
+        words = b"" if result == self.last_message else self.say(result)
         more: dict[str, Any] = {"api_error_status": None, "result": result}
         if structured is not None:
             more["structured_output"] = structured
@@ -204,7 +204,7 @@ class Claude(Speech):
         return line(event)
 
 
-def _model(cost: Amounts) -> dict[str, Any]:
+def _model(cost: Usage) -> dict[str, Any]:
     read, written = split_tokens(cost.tokens)
     return {
         "inputTokens": read, "outputTokens": written, "cacheReadInputTokens": 0,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentq.testing.fake_agent.speech import Ending, Speech, line, span, split_tokens
+from agentq.testing.fake_agent.speech import Dialect, Ending, line, span, split_tokens
 
 
-class Codex(Speech):
+class FakeCodex(Dialect):
     name = "codex"
 
     def __init__(self, *args: Any, **more: Any) -> None:
@@ -30,7 +30,7 @@ class Codex(Speech):
 
     def finished(self, result: str, structured: object) -> Ending:
         """Tokens count up over the whole thread; there is no word about money."""
-        words = b"" if result == self.last_said else self.say(result)
+        words = b"" if result == self.last_message else self.say(result)
         read, written = split_tokens(self.total.tokens)
         usage = {
             "input_tokens": read, "cached_input_tokens": 0, "cache_write_input_tokens": 0,

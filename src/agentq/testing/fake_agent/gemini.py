@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentq.testing.fake_agent.speech import MODEL, Ending, Speech, line, split_tokens
+from agentq.testing.fake_agent.speech import MODEL, Dialect, Ending, line, split_tokens
 
 
-class Gemini(Speech):
+class FakeGemini(Dialect):
     name = "gemini"
 
     def __init__(self, *args: Any, only_result: bool = False, **more: Any) -> None:
@@ -42,7 +42,7 @@ class Gemini(Speech):
         """Texts come in pieces that belong together until a tool is used: the last text, alone, is
         the answer."""
         words = b""
-        if result != self.last_said:
+        if result != self.last_message:
             words = (self.used_tool("true", "") if self._in_text else b"") + self.say(result)
         if self._only_result:
             whole = {"session_id": self.session, "response": result, "stats": self._stats()}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentq.core.task import NOTHING, Amounts
-from agentq.testing.fake_agent.speech import Ending, Speech, line, span, split_tokens
+from agentq.core.task import NO_USAGE, Usage
+from agentq.testing.fake_agent.speech import Dialect, Ending, line, span, split_tokens
 
 
-class OpenCode(Speech):
+class FakeOpencode(Dialect):
     name = "opencode"
 
     def __init__(self, *args: Any, **more: Any) -> None:
@@ -37,15 +37,17 @@ class OpenCode(Speech):
         }  # fmt: skip
         return self._tool(state)
 
-    def spent(self, cost: Amounts) -> bytes:
+    def spent(self, cost: Usage) -> bytes:
         return self._step() + self._finish("tool-calls", cost)
 
     def finished(self, result: str, structured: object) -> Ending:
         """The last message is the answer, so it starts a message of its own."""
         out = b""
-        if result != self.last_said:
-            out = (self._finish("tool-calls", NOTHING) if self._message else b"") + self.say(result)
-        return Ending(out + self._step() + self._finish("stop", NOTHING))
+        if result != self.last_message:
+            out = (self._finish("tool-calls", NO_USAGE) if self._message else b"") + self.say(
+                result
+            )
+        return Ending(out + self._step() + self._finish("stop", NO_USAGE))
 
     def failed(self, message: str) -> Ending:
         return self._error("UnknownError", {"message": message})
@@ -92,7 +94,7 @@ class OpenCode(Speech):
         self._message = f"msg_{self.names.hex()[:26]}"
         return self._part("step_start", "step-start", snapshot=self.names.hex()[:40])
 
-    def _finish(self, reason: str, cost: Amounts) -> bytes:
+    def _finish(self, reason: str, cost: Usage) -> bytes:
         read, written = split_tokens(cost.tokens)
         tokens = {
             "total": cost.tokens, "input": read, "output": written, "reasoning": 0,

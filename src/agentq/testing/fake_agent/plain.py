@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentq.core.task import Amounts
-from agentq.testing.fake_agent.speech import Ending, Speech, line, span
+from agentq.core.task import Usage
+from agentq.testing.fake_agent.speech import Dialect, Ending, line, span
 
 EX_TEMPFAIL = 75
 EX_NOPERM = 77
 
 
-class Plain(Speech):
+class FakeProgram(Dialect):
     name = "command"
     leaves_result = True
 
@@ -22,27 +22,27 @@ class Plain(Speech):
     def used_tool(self, command: str, output: str) -> bytes:
         return f"$ {command}\n{output}\n".encode()
 
-    def spent(self, cost: Amounts) -> bytes:
-        return _tell(cost={"usd": cost.usd, "tokens": cost.tokens, "turns": cost.turns})
+    def spent(self, cost: Usage) -> bytes:
+        return _own_line(cost={"usd": cost.usd, "tokens": cost.tokens, "turns": cost.turns})
 
     def denied(self, what: str) -> bytes:
-        return _tell(denied=what)
+        return _own_line(denied=what)
 
     def finished(self, result: str, structured: object) -> Ending:
         """`result` is empty when a file already has it."""
-        return Ending(f"{result}\n".encode() if result and result != self.last_said else b"")
+        return Ending(f"{result}\n".encode() if result and result != self.last_message else b"")
 
     def asked(self, question: str) -> Ending:
-        return Ending(_tell(question=question))
+        return Ending(_own_line(question=question))
 
     def limited(self, seconds: float, resets_at: int) -> Ending:
         words = f"429 Too Many Requests: rate limited, try again in {span(seconds)}."
-        out = _tell(quota={"resets_at": resets_at, "reason": words})
+        out = _own_line(quota={"resets_at": resets_at, "reason": words})
         return Ending(out, EX_TEMPFAIL, f"{words}\n".encode())
 
     def refused(self, reason: str) -> Ending:
         return Ending(code=EX_NOPERM, err=f"refused: {reason}\n".encode())
 
 
-def _tell(**words: Any) -> bytes:
+def _own_line(**words: Any) -> bytes:
     return line({"agentq": words})

@@ -13,18 +13,18 @@ from types import FrameType
 from typing import Any
 
 from agentq.core.errors import Invalid
-from agentq.testing.fake_agent.acts import STDERR, STDOUT, Place, Stage, write_all
+from agentq.testing.fake_agent.acts import STDERR, STDOUT, Stage, TaskPaths, write_all
+from agentq.testing.fake_agent.arguments import Arguments, read_words
 from agentq.testing.fake_agent.script import FIRST_MOMENT, Script, read_script
-from agentq.testing.fake_agent.speech import Clock, Names, Speech
-from agentq.testing.fake_agent.words import Words, read_words
+from agentq.testing.fake_agent.speech import Clock, Dialect, Names
 
 #: Dialect -> where it is spoken. `warm` and `acp` hold a conversation; the others say their piece.
 DIALECTS = {
-    "command": "plain:Plain",
-    "claude": "claude:Claude",
-    "codex": "codex:Codex",
-    "gemini": "gemini:Gemini",
-    "opencode": "opencode:OpenCode",
+    "command": "plain:FakeProgram",
+    "claude": "claude:FakeClaude",
+    "codex": "codex:FakeCodex",
+    "gemini": "gemini:FakeGemini",
+    "opencode": "opencode:FakeOpencode",
     "acp": "acp:Server",
     "warm": "warm:Process",
 }
@@ -64,7 +64,7 @@ def run(
             signal.signal(number, handler)
 
 
-def _recite(dialect: str, script: Script, words: Words, place: Place, prompt: str) -> int:
+def _recite(dialect: str, script: Script, words: Arguments, place: TaskPaths, prompt: str) -> int:
     """Say the piece once, and leave."""
     section = script.section(prompt, place.attempt)
     speech = _speech(dialect, script, words, prompt)
@@ -79,11 +79,11 @@ def _recite(dialect: str, script: Script, words: Words, place: Place, prompt: st
     write_all(STDOUT, ending.out)
     last_message = words.flags.get("-o") or words.flags.get("--output-last-message")
     if dialect == "codex" and last_message and not ending.code:
-        Path(last_message).write_text(speech.last_said, "utf-8")
+        Path(last_message).write_text(speech.last_message, "utf-8")
     return ending.code
 
 
-def _converse(dialect: str, script: Script, place: Place) -> int:
+def _converse(dialect: str, script: Script, place: TaskPaths) -> int:
     """Talk over standard input and output until it closes."""
     names, clock = _names(script, ""), _clock(script)
 
@@ -99,11 +99,11 @@ def _converse(dialect: str, script: Script, place: Place) -> int:
     return Server(names, clock, script, place, reset_base).serve()
 
 
-def _speech(dialect: str, script: Script, words: Words, prompt: str) -> Speech:
+def _speech(dialect: str, script: Script, words: Arguments, prompt: str) -> Dialect:
     module, _, name = DIALECTS[dialect].partition(":")
     kind = getattr(import_module(f"agentq.testing.fake_agent.{module}"), name)
     more = {"only_result": True} if words.only_result and dialect in ("claude", "gemini") else {}
-    speech: Speech = kind(
+    speech: Dialect = kind(
         _names(script, prompt), _clock(script), session=words.session, before=script.before, **more
     )
     if words.new_session and not words.session:
@@ -125,13 +125,13 @@ def _reset_base(script: Script) -> int:
     return int(time.time()) if script.now is None else script.now
 
 
-def _place(environment: Mapping[str, str]) -> Place:
+def _place(environment: Mapping[str, str]) -> TaskPaths:
     def folder(name: str) -> Path | None:
         written = environment.get(name, "")
         return Path(written) if written else None
 
     epoch = environment.get("AGENTQ_EPOCH", "")
-    return Place(
+    return TaskPaths(
         workspace=Path.cwd(),
         result=folder("AGENTQ_RESULT"),
         artifacts=folder("AGENTQ_ARTIFACTS"),
@@ -172,7 +172,7 @@ def _signals_as_usual() -> dict[signal.Signals, Any]:
     return {number: signal.signal(number, signal.SIG_DFL) or signal.SIG_DFL for number in numbers}
 
 
-def _answer_signals(speech: Speech) -> None:
+def _answer_signals(speech: Dialect) -> None:
     for number, code in (
         (signal.SIGTERM, speech.exit_on_term),
         (signal.SIGINT, speech.exit_on_interrupt),

@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Any
 
 from agentq.core.errors import Invalid, NotFound
-from agentq.core.task import NOTHING, Amounts
-from agentq.testing.fake_agent.steps import Step, amounts, read_step, shown, whole, wrong
+from agentq.core.task import NO_USAGE, Usage
+from agentq.testing.fake_agent.steps import ScriptStep, read_step, shown, usage, whole, wrong
 
 SCRIPT_BYTES_MAX = 1 << 20
 #: How much of a prompt a section's pattern sees.
@@ -40,9 +40,9 @@ FIRST_MOMENT = 1_767_225_600
 
 #: What is played without a script.
 DEFAULT_STEPS = (
-    Step("say", {"text": "{prompt}"}),
-    Step("spend", {"usd": 0.01, "tokens": 100, "turns": 1}),
-    Step("result", {"text": "Done: {prompt}", "structured": None}),
+    ScriptStep("say", {"text": "{prompt}"}),
+    ScriptStep("spend", {"usd": 0.01, "tokens": 100, "turns": 1}),
+    ScriptStep("result", {"text": "Done: {prompt}", "structured": None}),
 )
 
 
@@ -50,7 +50,7 @@ DEFAULT_STEPS = (
 class Section:
     """Steps, and which tasks they are for."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[ScriptStep, ...]
     attempts: frozenset[int] = frozenset()
     prompt: re.Pattern[str] | None = None
 
@@ -75,7 +75,7 @@ class Script:
     #: Unix seconds of a clock that only the steps move; None: the machine's, for reset times.
     now: int | None = None
     #: What a session that is gone on with had spent already: tools count on from there.
-    before: Amounts = NOTHING
+    before: Usage = NO_USAGE
     text: str = field(default="", repr=False)
 
     def section(self, prompt: str, attempt: int) -> Section:
@@ -127,7 +127,7 @@ def parse_script(text: str, source: str = "script") -> Script:
         sections=tuple(sections),
         seed=str(plain.get("seed", "")),
         now=None if now is None else _moment(now, f"{source}, now"),
-        before=amounts(plain.get("before", {}), f"{source}, before"),
+        before=usage(plain.get("before", {}), f"{source}, before"),
         text=text,
     )
 
@@ -193,7 +193,7 @@ def _section(plain: object, where: str) -> Section:
     )
 
 
-def _steps(plain: object, where: str) -> tuple[Step, ...]:
+def _steps(plain: object, where: str) -> tuple[ScriptStep, ...]:
     return tuple(
         read_step(each, f"{where}, step {number}")
         for number, each in enumerate(_listed(plain, f"{where}, steps"), 1)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
-from agentq.core.task import NOTHING, Amounts
+from agentq.core.task import NO_USAGE, Usage
 
 MODEL = "fake-1"
 
@@ -73,7 +73,7 @@ def line(event: dict[str, Any]) -> bytes:
     return json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
-class Speech(ABC):
+class Dialect(ABC):
     """The base of all dialects."""
 
     name: ClassVar[str]
@@ -84,16 +84,16 @@ class Speech(ABC):
     leaves_result: ClassVar[bool] = False
 
     def __init__(
-        self, names: Names, clock: Clock, *, session: str = "", before: Amounts = NOTHING
+        self, names: Names, clock: Clock, *, session: str = "", before: Usage = NO_USAGE
     ) -> None:
         self.names = names
         self.clock = clock
         #: What came before counts on only in a session that is gone on with.
-        self.before = before if session else NOTHING
+        self.before = before if session else NO_USAGE
         self.session = session or self.new_session()
-        self.spent_here = NOTHING
+        self.spent_here = NO_USAGE
         self.denials: list[str] = []
-        self.last_said = ""
+        self.last_message = ""
 
     def new_session(self) -> str:
         return self.names.uuid()
@@ -105,7 +105,7 @@ class Speech(ABC):
         return b""
 
     def say(self, text: str) -> bytes:
-        self.last_said = text
+        self.last_message = text
         return self.said(text)
 
     @abstractmethod
@@ -115,11 +115,11 @@ class Speech(ABC):
         """It did something with a tool, which worked."""
         return b""
 
-    def spend(self, cost: Amounts) -> bytes:
+    def spend(self, cost: Usage) -> bytes:
         self.spent_here = self.spent_here.plus(cost)
         return self.spent(cost)
 
-    def spent(self, cost: Amounts) -> bytes:
+    def spent(self, cost: Usage) -> bytes:
         """Said at once only by tools that do so; the others say it at the end."""
         return b""
 
@@ -155,7 +155,7 @@ class Speech(ABC):
     # -- counting ----------------------------------------------------------------------------------
 
     @property
-    def total(self) -> Amounts:
+    def total(self) -> Usage:
         """All that its session has spent: the number a cumulative counter shows."""
         return self.before.plus(self.spent_here)
 

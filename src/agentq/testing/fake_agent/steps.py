@@ -11,7 +11,7 @@ from typing import Any
 
 from agentq.core.durations import parse_duration
 from agentq.core.errors import Invalid
-from agentq.core.task import Amounts
+from agentq.core.task import Usage
 
 #: A rehearsal of more than a month is a slip of the finger.
 SECONDS_MAX = 31 * 86_400
@@ -26,7 +26,7 @@ NONSENSE = ("all", "garbage", "truncated", "binary")
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ScriptStep:
     """One thing to do."""
 
     name: str
@@ -162,10 +162,10 @@ def orphans(value: object, where: str) -> int:
     return count
 
 
-def amounts(value: object, where: str) -> Amounts:
+def usage(value: object, where: str) -> Usage:
     """`{usd, tokens, turns}`, as in `before:`."""
     needs = _needs(FORMS["spend"], value, where)
-    return Amounts(needs["usd"], needs["tokens"], needs["turns"])
+    return Usage(needs["usd"], needs["tokens"], needs["turns"])
 
 
 # -- the steps -------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ FORMS: dict[str, Form] = {
 }  # fmt: skip
 
 
-def read_step(plain: object, where: str) -> Step:
+def read_step(plain: object, where: str) -> ScriptStep:
     """One step as the script has it: `hang`, `say: Hello` or `write: {path: …, text: …}`."""
     name: object
     given: object
@@ -221,7 +221,7 @@ def read_step(plain: object, where: str) -> Step:
     form = FORMS.get(name) if isinstance(name, str) else None
     if form is None:
         raise _unknown(name, where)
-    return Step(str(name), _needs(form, given, f"{where} ({name})"))
+    return ScriptStep(str(name), _needs(form, given, f"{where} ({name})"))
 
 
 def _unknown(name: object, where: str) -> Invalid:

@@ -13,14 +13,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from agentq.core.task import Amounts
-from agentq.testing.fake_agent.acts import STDERR, STDOUT, Place, Stage, write_all
+from agentq.core.task import Usage
+from agentq.testing.fake_agent.acts import STDERR, STDOUT, Stage, TaskPaths, write_all
+from agentq.testing.fake_agent.incoming import Cancelled, IncomingMessages
 from agentq.testing.fake_agent.script import Script
-from agentq.testing.fake_agent.speech import Clock, Ending, Names, Speech, line, span
-from agentq.testing.fake_agent.wire import Cancelled, Wire
+from agentq.testing.fake_agent.speech import Clock, Dialect, Ending, Names, line, span
 
 
-class Warm(Speech):
+class FakeWarm(Dialect):
     """What is said about one task."""
 
     name = "warm"
@@ -38,7 +38,7 @@ class Warm(Speech):
     def used_tool(self, command: str, output: str) -> bytes:
         return self._event("said", text=f"$ {command}: {output}")
 
-    def spent(self, cost: Amounts) -> bytes:
+    def spent(self, cost: Usage) -> bytes:
         return self._event("spent", usd=cost.usd, tokens=cost.tokens, turns=cost.turns)
 
     def denied(self, what: str) -> bytes:
@@ -84,7 +84,7 @@ class Process:
         names: Names,
         clock: Clock,
         script: Script,
-        place: Place,
+        place: TaskPaths,
         reset_base: Callable[[], int],
     ) -> None:
         self._names = names
@@ -93,7 +93,7 @@ class Process:
         self._place = place
         self._reset_base = reset_base
         self._task_id: object = None
-        self._wire = Wire(self._is_cancel)
+        self._wire = IncomingMessages(self._is_cancel)
 
     def serve(self) -> int:
         """The exit code."""
@@ -116,7 +116,7 @@ class Process:
         place = self._place_of(message)
         section = self._script.section(prompt, place.attempt)
         session = str(message.get("session") or "")
-        speech = Warm(self._names, self._clock, self._task_id, session)
+        speech = FakeWarm(self._names, self._clock, self._task_id, session)
         if session and section.forgets:
             return speech.session_unknown()
         write_all(STDOUT, speech.opening(prompt))
@@ -128,13 +128,13 @@ class Process:
         except Cancelled:
             return speech.cancelled()
 
-    def _place_of(self, message: dict[str, Any]) -> Place:
+    def _place_of(self, message: dict[str, Any]) -> TaskPaths:
         def folder(name: str) -> Path | None:
             written = message.get(name)
             return Path(written) if isinstance(written, str) and written else None
 
         epoch = message.get("epoch")
-        return Place(
+        return TaskPaths(
             workspace=folder("workspace") or self._place.workspace,
             artifacts=folder("artifacts") or self._place.artifacts,
             attempt=epoch if isinstance(epoch, int) else self._place.attempt,

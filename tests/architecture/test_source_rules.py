@@ -53,7 +53,7 @@ ADDRESS = re.compile(
 UNFINISHED = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b|\bNotImplementedError\b")
 
 #: This file must be able to name what it forbids.
-RULES = "tests/architecture/test_house_rules.py"
+RULES = "tests/architecture/test_source_rules.py"
 
 
 def assert_none(broken: Iterable[str], rule: str) -> None:
@@ -153,7 +153,7 @@ def test_the_core_imports_only_what_is_pure() -> None:
     )
 
 
-def test_the_core_is_told_the_time() -> None:
+def test_the_core_reads_no_clock() -> None:
     assert_none(
         (
             f"{file}:{node.lineno} {ast.unparse(node.func)}"

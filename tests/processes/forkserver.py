@@ -23,7 +23,7 @@ from tests.processes.stepping import STEPPING
 PROGRAMS = THROUGH_THE_CLIENT | STEPPING
 
 
-class Nursery:
+class Forkserver:
     """The caller's side: bear children, kill them, see that they are gone."""
 
     def __init__(self, folder: Path) -> None:
@@ -32,7 +32,7 @@ class Nursery:
         self._born = 0
         self.alive: dict[int, str] = {}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.processes.nursery"],
+            [sys.executable, "-m", "tests.processes.forkserver"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

@@ -47,7 +47,7 @@ _PLAIN_WITH_VALUE = "--resume --session --prompt"
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class Arguments:
     """What the words said."""
 
     prompt: str = ""
@@ -63,7 +63,7 @@ class Words:
         return self.flags.get("--output-format", self.flags.get("-o", "")) == "json"
 
 
-def read_words(dialect: str, argv: Sequence[str]) -> Words:
+def read_words(dialect: str, argv: Sequence[str]) -> Arguments:
     """Read them as this tool would."""
     flags, rest = _sorted_out(argv, _WITH_VALUE.get(dialect, _PLAIN_WITH_VALUE).split())
     commands = _COMMANDS.get(dialect, ())
@@ -78,7 +78,7 @@ def read_words(dialect: str, argv: Sequence[str]) -> Words:
             session = rest.pop(0)
     asked = _first(flags, _PROMPT_FLAGS.get(dialect, ("--prompt",)))
     prompt = " ".join(([asked] if asked else []) + rest)
-    return Words(
+    return Arguments(
         prompt="" if prompt == "-" else prompt,
         session=session,
         new_session=flags.get("--session-id", ""),

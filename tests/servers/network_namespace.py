@@ -24,7 +24,7 @@ class IslandUnavailable(Exception):
     """This machine cannot make network namespaces; the message says why."""
 
 
-class Island:
+class NetworkNamespace:
     """One namespace. Use it as `with`."""
 
     def __init__(self) -> None:

@@ -13,13 +13,13 @@ import pytest
 from click.testing import CliRunner
 
 from agentq.cli.main import cli
-from tests.contracts.artifacts.shelves import ObjectShelf
+from tests.contracts.artifacts.backends import ObjectBackend
 
 Run = Callable[..., Any]
 
 
 @pytest.fixture
-def run(objects: ObjectShelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(objects: ObjectBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run a command in a folder whose artifacts are in the bucket; returns its JSON."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "agentq.toml").write_text(
@@ -36,7 +36,7 @@ def run(objects: ObjectShelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     return run
 
 
-def test_a_task_from_submit_to_prune(run: Run, objects: ObjectShelf, tmp_path: Path) -> None:
+def test_a_task_from_submit_to_prune(run: Run, objects: ObjectBackend, tmp_path: Path) -> None:
     task_file = tmp_path / "task-1.md"
     task_file.write_text("---\nto: writer\n---\n# Write\n\nA long story.\n")
     run("submit", "--file", str(task_file))

@@ -6,10 +6,10 @@ import json
 from itertools import count
 from typing import Any
 
-from agentq.contracts.inbound_messages import Incoming, Outcome, Verdict
+from agentq.contracts.inbound_messages import Incoming, IntakeResult, IntakeStatus
 from agentq.core.limits import ENVELOPE_BYTES_MAX
 from agentq.ledger.ingest import ingest
-from tests.ledger.conftest import Desk
+from tests.ledger.conftest import LedgerEnv
 
 ANSWERS = "amq.gen-answers"
 _numbers = count(1)
@@ -23,37 +23,37 @@ def said(status: str, task_id: str = "task-1", sender: str = "js-1", **fields: A
     return Incoming("", json.dumps(plain).encode(), to, role)
 
 
-def answer_of(verdict: Verdict) -> dict[str, Any]:
+def answer_of(verdict: IntakeResult) -> dict[str, Any]:
     answer = json.loads(verdict.answer)
     assert isinstance(answer, dict)
     return answer
 
 
-def take(desk: Desk, *messages: Incoming) -> list[Outcome]:
-    return [verdict.outcome for verdict in ingest(desk.ledger, messages)]
+def take(env: LedgerEnv, *messages: Incoming) -> list[IntakeStatus]:
+    return [verdict.outcome for verdict in ingest(env.ledger, messages)]
 
 
-def refusal(desk: Desk, message: Incoming) -> tuple[str, str]:
+def refusal(env: LedgerEnv, message: Incoming) -> tuple[str, str]:
     """Why it was refused: the code, and the words."""
-    (verdict,) = ingest(desk.ledger, [message])
-    assert verdict.outcome is Outcome.REFUSED
+    (verdict,) = ingest(env.ledger, [message])
+    assert verdict.outcome is IntakeStatus.REFUSED
     assert verdict.reason
     answer = answer_of(verdict)
     assert answer["status"] == "refused"
     return answer["code"], answer["reason"]
 
 
-def start(desk: Desk, task_id: str = "task-1", **fields: Any) -> int:
+def start(env: LedgerEnv, task_id: str = "task-1", **fields: Any) -> int:
     """Start it; the epoch that the answer gives."""
-    (verdict,) = ingest(desk.ledger, [said("started", task_id, **fields)])
-    assert verdict.outcome is Outcome.ACCEPTED, verdict.reason
+    (verdict,) = ingest(env.ledger, [said("started", task_id, **fields)])
+    assert verdict.outcome is IntakeStatus.ACCEPTED, verdict.reason
     return int(answer_of(verdict)["epoch"])
 
 
-def lose(desk: Desk) -> None:
+def lose(env: LedgerEnv) -> None:
     """Let the lease of whoever holds the task end."""
-    desk.clock.forward(61)
-    desk.ledger.tick()
+    env.clock.forward(61)
+    env.ledger.tick()
 
 
 GOOD: dict[str, Any] = {"message_id": "m", "task_id": "task-1", "from": "js-1", "status": "started"}

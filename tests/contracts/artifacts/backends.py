@@ -19,7 +19,7 @@ from agentq.core.errors import Conflict
 from tests.artifacts.trees import files_below, later_ms
 
 
-class Shelf(Protocol):
+class Backend(Protocol):
     """One place. Each `open` is a store of its own, as another process would have it."""
 
     def open(self) -> ArtifactStore: ...
@@ -53,7 +53,7 @@ class Shelf(Protocol):
         ...
 
 
-class FileShelf:
+class FileBackend:
     """A folder."""
 
     def __init__(self, root: Path) -> None:
@@ -92,7 +92,7 @@ class FileShelf:
         return later_ms(self.root)
 
 
-class ObjectShelf:
+class ObjectBackend:
     """A prefix in a bucket."""
 
     def __init__(self, url: str, options: Mapping[str, str]) -> None:
@@ -147,12 +147,12 @@ class ObjectShelf:
             yield from batch
 
 
-def race(shelf: Shelf, count: int, run: Callable[[int, ArtifactStore], None]) -> None:
+def race(backend: Backend, count: int, run: Callable[[int, ArtifactStore], None]) -> None:
     """Run it in threads that start together, each with a store of its own."""
     start = threading.Barrier(count)
 
     def begin(number: int) -> None:
-        mine = shelf.open()
+        mine = backend.open()
         start.wait(timeout=30)
         run(number, mine)
 
@@ -163,7 +163,7 @@ def race(shelf: Shelf, count: int, run: Callable[[int, ArtifactStore], None]) ->
         thread.join(timeout=60)
 
 
-def race_to_put(shelf: Shelf, name: str, contents: Sequence[bytes]) -> Stored:
+def race_to_put(backend: Backend, name: str, contents: Sequence[bytes]) -> Stored:
     """Store all of them at once, as one file of task-1; the one that won, and all others know."""
     outcomes: list[Stored | Conflict] = []
 
@@ -173,7 +173,7 @@ def race_to_put(shelf: Shelf, name: str, contents: Sequence[bytes]) -> Stored:
         except Conflict as conflict:
             outcomes.append(conflict)
 
-    race(shelf, len(contents), put)
+    race(backend, len(contents), put)
     [winner] = [outcome for outcome in outcomes if isinstance(outcome, Stored)]
     assert len(outcomes) == len(contents)
     return winner

@@ -14,17 +14,17 @@ from agentq.client.queue import Queue
 from agentq.contracts.delivery import role_queue
 from agentq.core.limits import RoleLimits
 from agentq.core.states import State
-from agentq.core.task import Amounts
+from agentq.core.task import Usage
 from agentq.daemon.loop import Runner
-from agentq.daemon.loops.capacity import Room, _Visit
+from agentq.daemon.loops.capacity import CapacityLoop, _Visit
 from agentq.daemon.loops.reconcile import Reconcile
 from agentq.daemon.loops.relay import Relay
-from agentq.daemon.shared_publisher import Post
+from agentq.daemon.shared_publisher import SharedPublisher
 from agentq.delivery.rabbitmq.consumer import RabbitConsumer
 from agentq.delivery.rabbitmq.publisher import RabbitPublisher
-from agentq.delivery.rabbitmq.pull_consumer import Tap
+from agentq.delivery.rabbitmq.pull_consumer import PullConsumer
 from agentq.settings import Settings
-from agentq.wiring import Installation
+from agentq.wiring import WiredInstallation
 from tests.daemon.ups import several_ups
 from tests.daemon.watching import until
 
@@ -55,13 +55,13 @@ def take(broker_url: str) -> Iterator[Take]:
     consumer.close()
 
 
-class TestRoom:
+class TestCapacity:
     def test_as_many_as_there_is_room_for(
         self, queue: Queue, publisher: RabbitPublisher, broker_url: str
     ) -> None:
         queue.set_limits("w", RoleLimits(max_running=2))
         queue.submit_many({"to": "w", "instructions": str(number)} for number in range(7))
-        loop = Room(queue.installation, Post(publisher))
+        loop = CapacityLoop(queue.installation, SharedPublisher(publisher))
         loop.run_once()
         assert publisher.depth("w") == 2
         until(lambda: loop.run_once() and loop._visits["w"].pause)
@@ -76,13 +76,13 @@ class TestRoom:
     def test_what_cannot_start_holds_up_nobody(
         self, queue: Queue, publisher: RabbitPublisher, take: Take
     ) -> None:
-        queue.set_limits("w", RoleLimits(max_running=1, daily=Amounts(usd=5.0)))
+        queue.set_limits("w", RoleLimits(max_running=1, daily=Usage(usd=5.0)))
         queue.submit(to="other", instructions="prints", resources=["printer"])
         assert queue.claim_many("other", 1)
         queue.submit(to="w", instructions="waits for it", resources=["printer"])
         queue.submit(to="w", instructions="too dear for today", budget={"usd": 9.0})
         able = queue.submit(to="w", instructions="needs nothing")
-        Room(queue.installation, Post(publisher)).run_once()
+        CapacityLoop(queue.installation, SharedPublisher(publisher)).run_once()
         assert take(1) == [able.id]
         assert publisher.depth("w") == 0
 
@@ -91,7 +91,7 @@ class TestRoom:
     ) -> None:
         queue.set_limits("w", RoleLimits(max_running=1))
         queue.submit_many({"to": "w", "instructions": str(number)} for number in range(7))
-        loop = Room(queue.installation, Post(publisher))
+        loop = CapacityLoop(queue.installation, SharedPublisher(publisher))
         pauses = []
         for _ in range(20):  # as with a provider that serves nobody for an hour
             loop._visits.get("w", _Visit()).due = loop._ran_at = 0.0
@@ -107,18 +107,18 @@ class TestRoom:
         queue.set_limits("w", RoleLimits(max_running=1))
         for role in ("w", "free"):
             queue.submit_many({"to": role, "instructions": str(number)} for number in range(3))
-        Reconcile(queue.installation, Post(publisher), young_ms=0).run_once()
+        Reconcile(queue.installation, SharedPublisher(publisher), young_ms=0).run_once()
         assert (publisher.depth("w"), publisher.depth("free")) == (0, 3)
 
     def test_paused_and_used_up(self, queue: Queue, publisher: RabbitPublisher) -> None:
         queue.submit_many({"to": role, "instructions": "x"} for role in ("paused", "poor", "rich"))
         queue.set_limits("paused", RoleLimits(paused=True))
         for role, usd in (("poor", 1.0), ("rich", 100.0)):
-            queue.set_limits(role, RoleLimits(daily=Amounts(usd=usd)))
+            queue.set_limits(role, RoleLimits(daily=Usage(usd=usd)))
             [claim] = queue.claim_many(role, 1)
-            claim.complete("done", cost=Amounts(usd=2.0))
+            claim.complete("done", cost=Usage(usd=2.0))
             queue.submit(to=role, instructions="another")
-        Room(queue.installation, Post(publisher)).run_once()
+        CapacityLoop(queue.installation, SharedPublisher(publisher)).run_once()
         assert {role: publisher.depth(role) for role in ("paused", "poor", "rich")} == {
             "paused": 0, "poor": 0, "rich": 1,
         }  # fmt: skip
@@ -131,7 +131,9 @@ class TestRoom:
         queue.submit(to="other", instructions="needs nothing")
         [claim] = queue.claim_many("w", 2)
         its_own = RabbitPublisher(broker_url)
-        runner = Runner(Room(queue.installation, Post(its_own)), queue.installation.bell)
+        runner = Runner(
+            CapacityLoop(queue.installation, SharedPublisher(its_own)), queue.installation.doorbell
+        )
         runner.start()
         try:
             until(lambda: runner.rounds == 1 and not runner.busy_seconds)
@@ -149,9 +151,9 @@ class TestRoom:
 def _drop_hints(broker_url: str, publisher: RabbitPublisher) -> None:
     """As workers do that follow a hint and are refused."""
     publisher.depth("w")  # declares it
-    tap = Tap(broker_url, role_queue("w"), "the test")
-    tap.purge()
-    tap.close()
+    pull_consumer = PullConsumer(broker_url, role_queue("w"), "the test")
+    pull_consumer.purge()
+    pull_consumer.close()
 
 
 def installation(folder: Path, ledger_url: str, broker_url: str) -> Queue:
@@ -160,13 +162,13 @@ def installation(folder: Path, ledger_url: str, broker_url: str) -> Queue:
         '[artifacts]\nroot = "files"\n[roles.w]\ncommand = ["true"]\nslots = 2\n'
     )
     settings = Settings(ledger_url, str(folder / "files"), "the test")
-    queue = Queue(installation=Installation(settings, create=True))
+    queue = Queue(installation=WiredInstallation(settings, create=True))
     queue.installation.ledger.open_lanes("delivery", "reply")
     return queue
 
 
 def all_complete(queue: Queue, ids: list[str]) -> bool:
-    tasks = queue.installation.views.by_id(ids).values()
+    tasks = queue.installation.ledger_queries.by_id(ids).values()
     return all(task.state is State.COMPLETE for task in tasks)
 
 
@@ -181,8 +183,8 @@ class TestWorkers:
         queue.set_limits("w", RoleLimits(max_running=1))
         queue.submit(to="w", instructions="x")
         woken = threading.Event()
-        relay = Relay(queue.installation, Post(publisher), woken.set)
-        runner = Runner(relay, queue.installation.bell)
+        relay = Relay(queue.installation, SharedPublisher(publisher), woken.set)
+        runner = Runner(relay, queue.installation.doorbell)
         runner.start()
         try:
             assert woken.wait(10), "it has nothing more to say"

@@ -15,15 +15,15 @@ from agentq.client.queue import Queue
 from agentq.contracts.delivery import INGEST, STATUS
 from agentq.daemon.loop import Alarm, Runner
 from agentq.daemon.loops.ingest import Ingest
-from agentq.daemon.shared_publisher import Post
+from agentq.daemon.shared_publisher import SharedPublisher
 from agentq.delivery.rabbitmq.publisher import RabbitPublisher
-from tests.delivery.letters import stranger
+from tests.delivery.foreign_messages import stranger
 
 ROLE = "w"
 _numbers = count(1)
 
 
-class Talker:
+class ForeignWorker:
     """Speaks on a channel of its own, under any name."""
 
     def __init__(self, channel: Any) -> None:
@@ -75,17 +75,17 @@ class Talker:
 
 
 @contextmanager
-def talking(url: str) -> Iterator[Talker]:
+def connect_foreign_worker(url: str) -> Iterator[ForeignWorker]:
     with stranger(url) as channel:
-        yield Talker(channel)
+        yield ForeignWorker(channel)
 
 
 @contextmanager
 def ingesting(queue: Queue, url: str) -> Iterator[Ingest]:
     """The loop in a thread of its own, as `agentq up` runs it."""
     alarm, publisher = Alarm(), RabbitPublisher(url)
-    loop = Ingest(queue.installation, Post(publisher), alarm)
-    runner = Runner(loop, queue.installation.bell, alarm=alarm)
+    loop = Ingest(queue.installation, SharedPublisher(publisher), alarm)
+    runner = Runner(loop, queue.installation.doorbell, alarm=alarm)
     runner.start()
     try:
         yield loop

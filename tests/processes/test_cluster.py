@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.processes.town import Plan, founded, run_town
+from tests.processes.cluster import Plan, founded, run_cluster
 from tests.servers.postgres import PostgresServer
 from tests.servers.rabbitmq import RabbitServer
 from tests.servers.seaweed import SeaweedServer
@@ -19,7 +19,7 @@ def test_everything_happens_and_nothing_is_lost(
 ) -> None:
     """The long form is `make chaos`."""
     plan = Plan(kills=20, seed=session_seed)
-    with founded(tmp_path, postgres_server, rabbitmq_server, s3_server) as town:
-        verdict = run_town(town, plan)
+    with founded(tmp_path, postgres_server, rabbitmq_server, s3_server) as cluster:
+        verdict = run_cluster(cluster, plan)
     assert verdict.acknowledged >= plan.kills and verdict.unfinished == 0, str(verdict)
     assert not (verdict.lost or verdict.twice or verdict.problems), str(verdict)

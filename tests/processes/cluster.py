@@ -1,4 +1,4 @@
-"""A whole town: PostgreSQL, RabbitMQ and S3, daemons and workers, and everything that can happen.
+"""A whole cluster: PostgreSQL, RabbitMQ and S3, daemons and workers, and everything that can happen.
 
 Tasks flow in while workers and daemons are killed, servers are restarted, a broker loses its disk
 and a worker is stopped past its lease. In the end every accepted task has ended once, and every
@@ -24,7 +24,7 @@ from agentq.contracts.service_values import Wanted
 from agentq.core.errors import Unavailable
 from agentq.core.states import State
 from agentq.settings import read_file
-from agentq.wiring import Installation
+from agentq.wiring import WiredInstallation
 from tests.processes.checker import Verdict, check
 from tests.servers.postgres import PostgresServer
 from tests.servers.rabbitmq import RabbitServer
@@ -40,7 +40,7 @@ DRAIN_SECONDS = 150
 
 @dataclass(frozen=True)
 class Plan:
-    """What happens to the town."""
+    """What happens to the cluster."""
 
     kills: int
     postgres_restarts: int = 1
@@ -70,7 +70,7 @@ class Plan:
 
 
 @dataclass
-class Town:
+class Cluster:
     """One installation on three servers, and its processes."""
 
     folder: Path
@@ -140,7 +140,7 @@ class Town:
 @contextmanager
 def founded(
     folder: Path, postgres: PostgresServer, broker: RabbitServer, store: SeaweedServer
-) -> Iterator[Town]:
+) -> Iterator[Cluster]:
     """An installation on these servers, with nothing running yet."""
     with postgres.fresh_database() as url, broker.fresh_host() as address:
         (folder / "agentq.toml").write_text(
@@ -153,38 +153,40 @@ def founded(
             **{k: v for k, v in os.environ.items() if not k.startswith("AGENTQ_")},
             **store.environment,
         }
-        town = Town(folder, postgres, broker, store, environment)
+        cluster = Cluster(folder, postgres, broker, store, environment)
         subprocess.run(
             [sys.executable, "-m", "agentq", "init"], cwd=folder, env=environment, check=True,
             stdout=subprocess.DEVNULL,
         )  # fmt: skip
         try:
-            yield town
+            yield cluster
         finally:
-            town.end()
+            cluster.end()
 
 
-def run_town(town: Town, plan: Plan, between: Callable[[int], None] = lambda kill: None) -> Verdict:
-    """Let it all happen; then let the town come to rest and look at everything."""
+def run_cluster(
+    cluster: Cluster, plan: Plan, between: Callable[[int], None] = lambda kill: None
+) -> Verdict:
+    """Let it all happen; then let the cluster come to rest and look at everything."""
     chance = random.Random(plan.seed)
     incidents = plan.incidents()
     acknowledged: set[str] = set()
-    with Queue(installation=Installation(read_file(town.folder / "agentq.toml"))) as queue:
+    with Queue(installation=WiredInstallation(read_file(cluster.folder / "agentq.toml"))) as queue:
         for kind, count in (("daemon", DAEMONS), ("worker", WORKERS)):
             for _ in range(count):
-                town.bear(kind)
+                cluster.bear(kind)
         breath = threading.Event()
         for kill in range(plan.kills):
             between(kill)
             acknowledged |= _submit(queue, plan.tasks)
             for what in incidents.get(kill, ()):
-                town.happens(what, chance)
+                cluster.happens(what, chance)
                 acknowledged |= _submit(queue, plan.tasks)
             breath.wait(chance.random() * 0.3)
-            town.bear(town.kill(chance.choice(sorted(town.alive))))
-        _drain(queue, town)
+            cluster.bear(cluster.kill(chance.choice(sorted(cluster.alive))))
+        _drain(queue, cluster)
         verdict = check(queue, acknowledged, set())
-    problems = town.errors()
+    problems = cluster.errors()
     assert not problems, problems
     return verdict
 
@@ -198,9 +200,9 @@ def _submit(queue: Queue, count: int) -> set[str]:
     return {task.id for task in tasks}
 
 
-def _drain(queue: Queue, town: Town) -> None:
+def _drain(queue: Queue, cluster: Cluster) -> None:
     deadline, breath = time.monotonic() + DRAIN_SECONDS, threading.Event()
     waiting = (State.PENDING, State.READY, State.IN_PROGRESS)
     while queue.tasks(Wanted(states=waiting, limit=1)).tasks:
-        assert time.monotonic() < deadline, f"not drained: {queue.stats()}\n{town.errors()}"
+        assert time.monotonic() < deadline, f"not drained: {queue.stats()}\n{cluster.errors()}"
         breath.wait(0.2)

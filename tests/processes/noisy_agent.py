@@ -28,19 +28,19 @@ class Heard:
     seconds: float
 
 
-def listen_to(folder: Path, count: int, patience: float) -> Heard:
+def run_noisy_agent(folder: Path, count: int, patience: float) -> Heard:
     """Let a worker run an agent that says so many bytes."""
     url = f"sqlite:///{folder}/.agentq/ledger.db"
     (folder / ".agentq").mkdir()
     program = f"yes {LINE} | head -c {count}; echo; echo end"
     (folder / "agentq.toml").write_text(
-        f'[roles.talker]\ncommand = ["/bin/sh", "-c", "{program}"]\n'
+        f'[roles.noisy]\ncommand = ["/bin/sh", "-c", "{program}"]\n'
     )
     started = time.monotonic()
     with Queue.create(url) as queue:
-        task = queue.submit(to="talker", instructions="tell me everything")
+        task = queue.submit(to="noisy", instructions="tell me everything")
         worker = subprocess.Popen(
-            [sys.executable, "-m", "agentq", "worker", "talker"], cwd=folder,
+            [sys.executable, "-m", "agentq", "worker", "noisy"], cwd=folder,
             env={k: v for k, v in os.environ.items() if not k.startswith("AGENTQ_")},
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip

@@ -17,10 +17,10 @@ from tests.artifacts.test_escapes import (
     WITH_DIGEST,
     WITH_EPOCH,
 )
-from tests.contracts.artifacts.shelves import FileShelf, Shelf
+from tests.contracts.artifacts.backends import Backend, FileBackend
 
 
-def test_bad_words_are_refused_by_every_verb(store: ArtifactStore, shelf: Shelf) -> None:
+def test_bad_words_are_refused_by_every_verb(store: ArtifactStore, backend: Backend) -> None:
     for verb, call in VERBS.items():
         for bad in BAD_IDS:
             with pytest.raises(Invalid, match="A task id is"):
@@ -37,15 +37,15 @@ def test_bad_words_are_refused_by_every_verb(store: ArtifactStore, shelf: Shelf)
     for bad in BAD_NAMES:
         with pytest.raises(Invalid, match="An artifact's name is"):
             store.presign("task-1", 1, bad, 60)  # type: ignore[arg-type]
-    assert shelf.names() == set()
+    assert backend.names() == set()
 
 
 def test_check_reports_a_bad_record_instead_of_raising(store: ArtifactStore) -> None:
     assert "An artifact's name" in str(store.check("task-1", 1, "../x", SHA, 8))
 
 
-def test_a_folder_has_no_links_to_give(store: ArtifactStore, shelf: Shelf) -> None:
-    if isinstance(shelf, FileShelf):
+def test_a_folder_has_no_links_to_give(store: ArtifactStore, backend: Backend) -> None:
+    if isinstance(backend, FileBackend):
         with pytest.raises(Refused, match="no links to files in a folder"):
             store.presign("task-1", 1, "a.md", 60)
     else:

@@ -12,16 +12,16 @@ from agentq.core.limits import RoleLimits
 from agentq.core.states import State
 from agentq.core.task import Spec
 from agentq.ledger.ledger import Ledger
-from tests.ledger.conftest import Desk
+from tests.ledger.conftest import LedgerEnv
 
 # -- finding -----------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def named(desk: Desk) -> Desk:
+def named(env: LedgerEnv) -> LedgerEnv:
     for name in ("task-abc1", "task-abc2", "task-b", "other", "task-b.1"):
-        desk.submit(name)
-    return desk
+        env.submit(name)
+    return env
 
 
 @pytest.mark.parametrize(
@@ -35,17 +35,17 @@ def named(desk: Desk) -> Desk:
     ],
 )
 def test_a_task_is_found_by_its_id_or_an_unambiguous_beginning(
-    named: Desk, ref: str, found: str
+    named: LedgerEnv, ref: str, found: str
 ) -> None:
-    key, task = named.ledger.views.find(ref)
+    key, task = named.ledger.queries.find(ref)
     assert task.id == found
-    assert named.ledger.views.get_many([key]) == {key: task}
+    assert named.ledger.queries.get_many([key]) == {key: task}
 
 
 @pytest.mark.parametrize("ref", ["task-", "task-a", "abc", "t"])
-def test_an_ambiguous_beginning_names_what_it_could_be(named: Desk, ref: str) -> None:
+def test_an_ambiguous_beginning_names_what_it_could_be(named: LedgerEnv, ref: str) -> None:
     with pytest.raises(Invalid, match="task-abc1, task-abc2") as refusal:
-        named.ledger.views.find(ref)
+        named.ledger.queries.find(ref)
     assert refusal.value.code == "ambiguous"
     assert refusal.value.remedy
 
@@ -53,29 +53,29 @@ def test_an_ambiguous_beginning_names_what_it_could_be(named: Desk, ref: str) ->
 @pytest.mark.parametrize(
     "ref", ["", "task-404", "task-abc11", "%", "_", "TASK-ABC1", "caf\udce9", "nul\x00", "'; --"]
 )
-def test_what_is_not_there_is_not_found(named: Desk, ref: str) -> None:
+def test_what_is_not_there_is_not_found(named: LedgerEnv, ref: str) -> None:
     with pytest.raises(NotFound) as refusal:
-        named.ledger.views.find(ref)
+        named.ledger.queries.find(ref)
     assert refusal.value.remedy
 
 
-def test_tasks_are_read_by_their_exact_ids(named: Desk) -> None:
-    found = named.ledger.views.by_id(["task-b", "other", "task-404", "task-abc"])
+def test_tasks_are_read_by_their_exact_ids(named: LedgerEnv) -> None:
+    found = named.ledger.queries.by_id(["task-b", "other", "task-404", "task-abc"])
     assert sorted(found) == ["other", "task-b"]
-    assert named.ledger.views.by_id([]) == {}
+    assert named.ledger.queries.by_id([]) == {}
 
 
 # -- listing -----------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def mixed(desk: Desk) -> Desk:
-    desk.submit("a", to="writer", type="draft", labels={"team": "core", "size": "s"})
-    desk.submit("b", to="writer", sender="planner", labels={"team": "core"})
-    desk.submit("c", to="reader", labels={"team": "ops"})
-    desk.submit("d", to="reader", after=("c",))
-    desk.start("b")
-    return desk
+def mixed(env: LedgerEnv) -> LedgerEnv:
+    env.submit("a", to="writer", type="draft", labels={"team": "core", "size": "s"})
+    env.submit("b", to="writer", sender="planner", labels={"team": "core"})
+    env.submit("c", to="reader", labels={"team": "ops"})
+    env.submit("d", to="reader", after=("c",))
+    env.start("b")
+    return env
 
 
 @pytest.mark.parametrize(
@@ -99,24 +99,24 @@ def mixed(desk: Desk) -> Desk:
     ],
 )
 def test_tasks_are_listed_newest_first_by_what_is_wanted(
-    mixed: Desk, wanted: Wanted, found: list[str]
+    mixed: LedgerEnv, wanted: Wanted, found: list[str]
 ) -> None:
-    page = mixed.ledger.views.list_tasks(wanted)
+    page = mixed.ledger.queries.list_tasks(wanted)
     assert [task.id for task in page.tasks] == found
     assert page.cursor == 0
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 8])
-def test_pages_follow_each_other_without_gap_or_repeat(desk: Desk, limit: int) -> None:
-    desk.submit_many(*(Spec(f"task-{number}", "worker") for number in range(7)))
+def test_pages_follow_each_other_without_gap_or_repeat(env: LedgerEnv, limit: int) -> None:
+    env.submit_many(*(Spec(f"task-{number}", "worker") for number in range(7)))
     seen: list[str] = []
     cursor = 0
     while True:
-        page = desk.ledger.views.list_tasks(Wanted(cursor=cursor, limit=limit))
+        page = env.ledger.queries.list_tasks(Wanted(cursor=cursor, limit=limit))
         assert len(page.tasks) <= limit
         seen += [task.id for task in page.tasks]
         # New tasks that come meanwhile do not shift what is still to be read.
-        desk.submit(f"new-{len(seen)}")
+        env.submit(f"new-{len(seen)}")
         cursor = page.cursor
         if not cursor:
             break
@@ -126,32 +126,32 @@ def test_pages_follow_each_other_without_gap_or_repeat(desk: Desk, limit: int) -
 @pytest.mark.parametrize("limit", [0, -1, 10_001])
 def test_a_page_has_a_sane_size(ledger: Ledger, limit: int) -> None:
     with pytest.raises(Invalid, match=str(limit)):
-        ledger.views.list_tasks(Wanted(limit=limit))
+        ledger.queries.list_tasks(Wanted(limit=limit))
 
 
-def test_dead_letters_are_a_list_like_any_other(desk: Desk) -> None:
-    desk.submit("failed")
-    desk.fail("failed", "broken")
-    desk.submit("expired", ttl_seconds=1)
-    desk.submit("cancelled")
-    desk.ledger.cancel(desk.key("cancelled"), "boss")
-    desk.clock.forward(1)
-    desk.ledger.tick()
-    page = desk.ledger.views.list_tasks(Wanted(states=(State.FAILED, State.EXPIRED)))
+def test_dead_letters_are_a_list_like_any_other(env: LedgerEnv) -> None:
+    env.submit("failed")
+    env.fail("failed", "broken")
+    env.submit("expired", ttl_seconds=1)
+    env.submit("cancelled")
+    env.ledger.cancel(env.key("cancelled"), "boss")
+    env.clock.forward(1)
+    env.ledger.tick()
+    page = env.ledger.queries.list_tasks(Wanted(states=(State.FAILED, State.EXPIRED)))
     assert [task.id for task in page.tasks] == ["expired", "failed"]
 
 
 # -- following ---------------------------------------------------------------------------------
 
 
-def test_the_log_is_read_in_the_order_of_commits_without_gaps(desk: Desk) -> None:
+def test_the_log_is_read_in_the_order_of_commits_without_gaps(env: LedgerEnv) -> None:
     # Given things that happen to several tasks in turn,
-    desk.submit("a")
-    desk.submit("b", after=("a",))
-    desk.complete("a")
-    desk.ledger.comment(desk.key("b"), "boss", "hurry")
+    env.submit("a")
+    env.submit("b", after=("a",))
+    env.complete("a")
+    env.ledger.comment(env.key("b"), "boss", "hurry")
     # when a follower reads the log in bits of any size, then it sees the same in the same order,
-    whole = desk.ledger.views.events_after(0)
+    whole = env.ledger.queries.events_after(0)
     assert [entry.position for entry in whole] == list(range(1, len(whole) + 1))
     assert [(e.task_id, e.event.kind) for e in whole] == [
         ("a", "submitted"), ("b", "submitted"), ("a", "claimed"), ("a", "completed"),
@@ -159,91 +159,91 @@ def test_the_log_is_read_in_the_order_of_commits_without_gaps(desk: Desk) -> Non
     ]  # fmt: skip
     for size in (1, 2, 4):
         bits, position = [], 0
-        while bit := desk.ledger.views.events_after(position, size):
+        while bit := env.ledger.queries.events_after(position, size):
             assert len(bit) <= size
             bits += bit
             position = bit[-1].position
         assert bits == whole
     # and knows where it ends.
-    assert desk.ledger.views.last_position() == whole[-1].position
+    assert env.ledger.queries.last_position() == whole[-1].position
 
 
-def test_the_history_of_one_task_is_its_own(desk: Desk) -> None:
-    desk.submit("a")
-    desk.submit("b")
-    desk.complete("b", "a")
-    entries = desk.ledger.views.history(desk.key("a"))
+def test_the_history_of_one_task_is_its_own(env: LedgerEnv) -> None:
+    env.submit("a")
+    env.submit("b")
+    env.complete("b", "a")
+    entries = env.ledger.queries.history(env.key("a"))
     assert [entry.event.version for entry in entries] == [1, 2, 3]
     assert {entry.task_id for entry in entries} == {"a"}
     assert entries[0].event.trigger == t.Submit(Spec("a", "worker"))
 
 
-def test_a_heartbeat_and_a_refusal_leave_the_log_alone(desk: Desk) -> None:
-    key = desk.submit()
-    desk.start()
-    position = desk.ledger.views.last_position()
-    desk.ledger.heartbeat([Lease(key, 1, 60_000)])
+def test_a_heartbeat_and_a_refusal_leave_the_log_alone(env: LedgerEnv) -> None:
+    key = env.submit()
+    env.start()
+    position = env.ledger.queries.last_position()
+    env.ledger.heartbeat([Lease(key, 1, 60_000)])
     with pytest.raises(AgentqError):
-        desk.ledger.requeue(key, "boss")
-    assert desk.ledger.views.last_position() == position
+        env.ledger.requeue(key, "boss")
+    assert env.ledger.queries.last_position() == position
 
 
-def test_a_full_cache_of_specs_loses_nothing(desk: Desk) -> None:
+def test_a_full_cache_of_specs_loses_nothing(env: LedgerEnv) -> None:
     # Given a process that has met more tasks than it remembers,
-    desk.ledger._specs._size = 3
-    keys = [desk.submit(f"task-{number}") for number in range(8)]
+    env.ledger._specs._size = 3
+    keys = [env.submit(f"task-{number}") for number in range(8)]
     whole = [(f"task-{number}", "submitted") for number in range(8)]
     # when it follows the log, then no event is missing, whatever it happens to remember;
     for recent in range(8):
-        desk.ledger._specs.drop(keys)
-        desk.key(f"task-{recent}")
-        seen = [(e.task_id, e.event.kind) for e in desk.ledger.views.events_after(0)]
+        env.ledger._specs.drop(keys)
+        env.key(f"task-{recent}")
+        seen = [(e.task_id, e.event.kind) for e in env.ledger.queries.events_after(0)]
         assert seen == whole
     # and when it changes many at once, then all of them change.
     for recent in range(8):
-        desk.ledger._specs.drop(keys)
-        desk.key(f"task-{recent}")
-        desk.key(f"task-{(recent + 1) % 8}")
-        done = desk.ledger.tell_many([(key, t.Comment("boss", "hm")) for key in keys])
+        env.ledger._specs.drop(keys)
+        env.key(f"task-{recent}")
+        env.key(f"task-{(recent + 1) % 8}")
+        done = env.ledger.apply_many([(key, t.Comment("boss", "hm")) for key in keys])
         assert not any(isinstance(each, AgentqError) for each in done)
-    assert len(desk.claim(8)) == 8
+    assert len(env.claim(8)) == 8
 
 
 # -- counting ----------------------------------------------------------------------------------
 
 
-def test_stats_count_by_role_and_state(mixed: Desk) -> None:
+def test_stats_count_by_role_and_state(mixed: LedgerEnv) -> None:
     mixed.ledger.open_lanes("delivery")
     mixed.clock.forward(90)
     mixed.submit("e", to="reader")
-    stats = mixed.ledger.views.stats()
+    stats = mixed.ledger.queries.stats()
     assert stats.by_role == {
         "writer": {"ready": 1, "in_progress": 1},
         "reader": {"ready": 2, "pending": 1},
     }
     assert stats.oldest_ready_ms == {"writer": 90_000, "reader": 90_000}
     assert stats.outbox == {"delivery": 1}
-    assert stats.last_position == mixed.ledger.views.last_position()
+    assert stats.last_position == mixed.ledger.queries.last_position()
 
 
 def test_stats_of_nothing(ledger: Ledger) -> None:
-    stats = ledger.views.stats()
+    stats = ledger.queries.stats()
     assert (stats.by_role, stats.oldest_ready_ms, stats.outbox) == ({}, {}, {})
 
 
 def test_limits_are_shown(ledger: Ledger) -> None:
     limits = RoleLimits(max_running=2, max_review=1, paused=True)
     ledger.set_limits("worker", limits)
-    assert ledger.views.limits() == {"worker": limits}
+    assert ledger.queries.limits() == {"worker": limits}
 
 
-def test_looking_changes_nothing(mixed: Desk) -> None:
+def test_looking_changes_nothing(mixed: LedgerEnv) -> None:
     before, key = mixed.snapshot(), mixed.key("d")
-    views = mixed.ledger.views
-    views.list_tasks(Wanted())
-    views.explain(key)
-    views.history(key)
-    views.stats()
-    views.next_wake()
-    assert list(views.verify())
+    queries = mixed.ledger.queries
+    queries.list_tasks(Wanted())
+    queries.explain(key)
+    queries.history(key)
+    queries.stats()
+    queries.next_wake()
+    assert list(queries.verify())
     assert mixed.snapshot() == before

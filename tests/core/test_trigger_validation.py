@@ -22,7 +22,7 @@ WRONG: dict[str, list[Any]] = {
     "FailureKind": ["weird", None, 5],
     "Resolution": ["weird", None, 5],
     "Ruling": ["weird", None, 5],
-    "Amounts": [None, 5, {"usd": 1}],
+    "Usage": [None, 5, {"usd": 1}],
     "tuple[str, ...]": [None, "patch", (5,), ("caf\udce9",)],
 }
 #: What people and workers say. The ledger makes the others itself, out of what it knows.
@@ -58,7 +58,7 @@ def test_a_value_the_log_could_not_keep_is_refused(name: str, field: str, kind: 
         t.Progress(1, -1),
         t.AddArtifact(1, "log", -1, "0"),
         t.Release(1, "quota", -1),
-        t.Claim("", 1000),
+        t.ClaimTask("", 1000),
         t.Approve(""),
         t.Approve("two\nlines"),
     ],

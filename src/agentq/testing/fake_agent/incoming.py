@@ -1,7 +1,7 @@
 """Lines of JSON on standard input, read while the steps are played.
 
 A conversation over standard input may be cancelled in the middle of a step, so pausing means
-listening: `Wire.pause` returns when the time has passed, or raises when a cancel has come.
+listening: `IncomingMessages.pause` returns when the time has passed, or raises when a cancel has come.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Cancelled(Exception):
     """The other side wants this task to stop."""
 
 
-class Wire:
+class IncomingMessages:
     """The other side's messages, in the order they came."""
 
     def __init__(self, is_cancel: Callable[[dict[str, Any]], bool], descriptor: int = 0) -> None:
