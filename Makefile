@@ -83,7 +83,7 @@ test-fast: $(STAMP) ## Run all but the long contracts, the simulation and the pr
 	@$(BIN)/python -m pytest $(FAST_TESTS) tests/contracts/artifacts tests/interfaces $(ARGS)
 
 .PHONY: check
-check: $(STAMP) ## Style, types, import contracts and house rules
+check: $(STAMP) ## Style, types, import contracts and source rules
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy

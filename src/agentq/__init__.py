@@ -48,7 +48,6 @@ _HOMES = {
 
 __all__ = [
     "AgentqError",
-    "Usage",
     "Claim",
     "Conflict",
     "Damaged",
@@ -63,6 +62,7 @@ __all__ = [
     "Task",
     "TimedOut",
     "Unavailable",
+    "Usage",
     "Wanted",
     "__version__",
 ]

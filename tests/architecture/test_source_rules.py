@@ -107,6 +107,19 @@ def test_modules_are_named_for_what_they_hold() -> None:
     )
 
 
+def test_a_class_name_has_one_meaning() -> None:
+    """Also private ones: whoever greps for a class finds one."""
+    places: dict[str, list[str]] = {}
+    for file in python_files("src/agentq"):
+        for node in ast.walk(file.tree):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(f"{file}:{node.lineno}")
+    assert_none(
+        (f"{name}: {', '.join(where)}" for name, where in places.items() if len(where) > 1),
+        "One word, one meaning: no two classes of the package have the same name.",
+    )
+
+
 def test_no_error_is_swallowed() -> None:
     def swallowed() -> Iterator[str]:
         for file in python_files():

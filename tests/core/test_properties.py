@@ -22,7 +22,7 @@ def check_steps(life: Life) -> None:
     """Every step is in the table; the version grows by one per event; no event, no change."""
     for before, trigger, decision in life.steps:
         after = decision.task
-        assert after.state in TABLE[before.state, type(trigger).__name__]
+        assert after.state in TABLE[before.state, t.trigger_name(trigger)]
         assert len(decision.events) <= 1
         assert after.version == before.version + len(decision.events)
         assert after.updated_at >= before.updated_at

@@ -200,7 +200,7 @@ def test_a_promised_outcome_is_reached(triple: Triple) -> None:
         (event,) = decision.events
         assert event.version == decision.task.version == (task.version if task else 0) + 1
         assert (event.state, event.epoch) == (outcome, decision.task.epoch)
-        assert type(event.trigger).__name__ == name
+        assert t.trigger_name(event.trigger) == name
         assert event.kind
     else:
         assert decision.task is task

@@ -74,8 +74,9 @@ def sketch(task: Task) -> tuple[object, ...]:
     details = task.details
     return (
         id(task.spec), task.state, min(task.epoch, 1), bool(task.holder),
-        details.waiting_on, bool(details.not_before), bool(details.approved_by), details.reason_kind,
-        bool(details.failures), min(details.crashes, 3), bool(details.spent.usd >= 1), bool(details.report),
+        details.waiting_on, bool(details.not_before), bool(details.approved_by),
+        details.reason_kind, bool(details.failures), min(details.crashes, 3),
+        bool(details.spent.usd >= 1), bool(details.report),
     )  # fmt: skip
 
 
@@ -88,7 +89,7 @@ class Explored:
     refusals: dict[tuple[State, str, str], Refused] = field(default_factory=dict)
 
     def note(self, before: Task | None, trigger: t.Trigger, after: Task) -> Task | None:
-        cell = (before.state if before else None, type(trigger).__name__)
+        cell = (before.state if before else None, t.trigger_name(trigger))
         self.outcomes.setdefault(cell, set()).add(after.state)
         is_new = sketch(after) not in self.tasks
         self.tasks.setdefault(sketch(after), after)
@@ -101,7 +102,7 @@ class Explored:
             try:
                 after = transition(task, trigger, now).task
             except Refused as refusal:
-                self.refusals[task.state, type(trigger).__name__, refusal.code] = refusal
+                self.refusals[task.state, t.trigger_name(trigger), refusal.code] = refusal
                 continue
             new = self.note(task, trigger, after)
             if new is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agentq.core.task import ExpectedOutput, Reported, Spec, TaskDetails, Usage
-from agentq.core.triggers import ClaimTask, Fail, FailureKind, Report, Trigger
+from agentq.core.triggers import ClaimTask, Fail, FailureKind, Report, Trigger, trigger_name
 from agentq.ledger.codec import decode_details, decode_spec, encode_details, encode_spec
 from agentq.ledger.log_codec import decode_trigger, encode_trigger
 
@@ -29,7 +29,7 @@ def test_triggers_keep_what_they_say_and_no_defaults(trigger: Trigger, stored: s
     text = encode_trigger(trigger)
     if stored is not None:
         assert text == stored
-    assert decode_trigger(type(trigger).__name__, text, SPEC) == trigger
+    assert decode_trigger(trigger_name(trigger), text, SPEC) == trigger
 
 
 def test_details() -> None:

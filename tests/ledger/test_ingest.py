@@ -428,8 +428,11 @@ def test_an_unreadable_message_does_not_keep_others_waiting(env: LedgerEnv) -> N
     env.submit()
     bad = Incoming("", b"?", "", "worker")
     assert take(env, bad, said("started"), bad, said("completed", epoch=1)) == [
-        IntakeStatus.UNREADABLE, IntakeStatus.ACCEPTED, IntakeStatus.UNREADABLE, IntakeStatus.ACCEPTED
-    ]  # fmt: skip
+        IntakeStatus.UNREADABLE,
+        IntakeStatus.ACCEPTED,
+        IntakeStatus.UNREADABLE,
+        IntakeStatus.ACCEPTED,
+    ]
     assert take(env) == []
 
 

@@ -211,8 +211,9 @@ def test_who_brings_files_waits_and_nobody_else(
     verdicts = ingest(env.ledger, batch, away)
     # then that waits, in its order, and everybody else is heard;
     assert [verdict.outcome for verdict in verdicts] == [
-        IntakeStatus.WAITING, IntakeStatus.WAITING, IntakeStatus.ACCEPTED, IntakeStatus.ACCEPTED, IntakeStatus.ACCEPTED
-    ]  # fmt: skip
+        *[IntakeStatus.WAITING] * 2,
+        *[IntakeStatus.ACCEPTED] * 3,
+    ]
     assert [verdict.answer for verdict in verdicts[:2]] == [b"", b""]
     # the lease of whoever waits is renewed,
     assert env.task().wake_at == env.clock.now + 60_000

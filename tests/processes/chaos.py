@@ -30,7 +30,7 @@ def main() -> int:
     parser.add_argument("--restarts", type=int, default=10, help="restarts of PostgreSQL")
     parser.add_argument("--workers", type=int, default=300, help="kill -9 of workers with agents")
     parser.add_argument(
-        "--cluster", type=int, default=120, help="kill -9 in a town of three servers"
+        "--cluster", type=int, default=120, help="kill -9 in a cluster of three servers"
     )
     parser.add_argument("--talk", type=int, default=10, help="gigabytes that one agent says")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))

@@ -1,4 +1,4 @@
-"""A whole cluster: PostgreSQL, RabbitMQ and S3, daemons and workers, and everything that can happen.
+"""A whole cluster under faults: PostgreSQL, RabbitMQ, S3, daemons and workers.
 
 Tasks flow in while workers and daemons are killed, servers are restarted, a broker loses its disk
 and a worker is stopped past its lease. In the end every accepted task has ended once, and every

@@ -64,7 +64,8 @@ class Place:
         argv = [sys.executable, "-m", "agentq", *words]
         with (self.folder / f"{words[0]}.log").open("ab") as said:
             return subprocess.Popen(
-                network_namespace.words(argv) if network_namespace else argv, cwd=self.folder, env=self.environment,
+                network_namespace.words(argv) if network_namespace else argv,
+                cwd=self.folder, env=self.environment,
                 stdin=subprocess.DEVNULL, stdout=said, stderr=said,
             )  # fmt: skip
 

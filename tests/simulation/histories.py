@@ -31,6 +31,7 @@ from typing import Any
 from agentq.contracts.doorbell import role_topic
 from agentq.core.errors import AgentqError
 from agentq.core.task import Task
+from agentq.core.triggers import trigger_name
 from agentq.ledger.ledger import Ledger
 from tests.simulation.batches import CREW_ROLE, UnlikeSpecs, bulk, crew
 from tests.simulation.calls import Call, Outcome
@@ -133,7 +134,7 @@ class RecordedWorld(World):
                 event = entry.event
                 life = [
                     entry.task_id, event.version, event.at, event.kind,
-                    type(event.trigger).__name__, str(event.state), event.epoch,
+                    trigger_name(event.trigger), str(event.state), event.epoch,
                     plain(event.trigger),
                 ]  # fmt: skip
                 self._write("log", [entry.position, *life])

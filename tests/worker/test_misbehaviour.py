@@ -36,7 +36,9 @@ ENDINGS: dict[AttemptOutcome, tuple[str, dict[str, Any], tuple[str, ...]]] = {
     AttemptOutcome.TIMEOUT: ("[hang]", LIMIT, ("command", "claude", "warm")),
     AttemptOutcome.STALLED: ("[{think: 1h}]", {"silence": 2, "grace": 0.5}, ("command", "claude")),
     AttemptOutcome.CRASHED: ("[crash]", {}, ("command", "claude", "warm")),
-    AttemptOutcome.BAD_OUTPUT: ("[{result: done}]", {"verify": "exit 3"}, ("command", "claude", "warm")),
+    AttemptOutcome.BAD_OUTPUT: (
+        "[{result: done}]", {"verify": "exit 3"}, ("command", "claude", "warm"),
+    ),
     AttemptOutcome.REFUSED: ("[refuse]", {}, ("command", "acp")),
     AttemptOutcome.INVALID: ("[{crash: {exit: 78}}]", {}, ("command",)),
     AttemptOutcome.BUDGET: (
@@ -115,5 +117,6 @@ def check(fleet: Fleet, task: Task, outcome: AttemptOutcome) -> None:
     ]
     assert len(ended) == 1, ended
     used = task.details.failures + task.details.crashes
-    assert used == (0 if outcome in (AttemptOutcome.COMPLETED, AttemptOutcome.QUOTA, AttemptOutcome.BUDGET,
-                                     AttemptOutcome.CANCELLED) else 1)  # fmt: skip
+    free = {AttemptOutcome.COMPLETED, AttemptOutcome.QUOTA, AttemptOutcome.BUDGET,
+            AttemptOutcome.CANCELLED}  # fmt: skip
+    assert used == (0 if outcome in free else 1)

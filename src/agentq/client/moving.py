@@ -65,8 +65,9 @@ def move(
     report_progress: Callable[[str], None] = lambda words: None,
     step: Callable[[str], None] = lambda done: None,
 ) -> Moved:
-    """Move the installation `source` to where `settings` say; `report_progress` hears what is going on, and
-    `step` which of the `STEPS` was done.
+    """Move the installation `source` to where `settings` say.
+
+    `report_progress` is called with what is going on, `step` with each of the `STEPS` that is done.
 
     Refused while attempts are under way, unless they are to be released: then they go back to the
     queue, and whoever worked on them is fenced out.

@@ -226,6 +226,8 @@ class Reading:
 
     def event_json(self, entry: LogEntry) -> dict[str, object]:
         """The one JSON shape of an event; `data` is what its trigger carried."""
+        from agentq.core.triggers import trigger_name
+
         event = entry.event
         return {
             "position": entry.position,
@@ -233,7 +235,7 @@ class Reading:
             "version": event.version,
             "at": iso(event.at),
             "kind": event.kind,
-            "trigger": type(event.trigger).__name__,
+            "trigger": trigger_name(event.trigger),
             "state": str(event.state),
             "epoch": event.epoch,
             "data": self.queries.event_data(entry),

@@ -124,9 +124,9 @@ class Inbox(Protocol):
     def take(self, count: int, timeout: float, wake_fd: int = -1) -> list[Hint]:
         """Wait for at least one hint, then take up to `count`; 0 takes none and only waits.
 
-        Nothing after `timeout` seconds, when the file `wake_fd` can be read, or when somebody rang
-        about a holder (`control_received` is True then). While nothing is asked for nothing is prefetched
-        beyond `count`: what one worker has no slot for is there for others.
+        Nothing after `timeout` seconds, when the file `wake_fd` can be read, or when a control
+        message came for a holder (`control_received` is True then). Nothing is prefetched beyond
+        `count`: what one worker has no slot for is there for others.
         """
 
     @property

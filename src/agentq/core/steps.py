@@ -19,7 +19,7 @@ from agentq.core.limits import NOTES_KEPT, REMINDER_MS, overspent
 from agentq.core.schedule import awaits_approval
 from agentq.core.states import TABLE, TERMINAL, State
 from agentq.core.task import Note, Spec, Task, TaskDetails
-from agentq.core.triggers import Trigger
+from agentq.core.triggers import Trigger, trigger_name
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class Step:
 
 
 def not_allowed(task: Task | None, trigger: Trigger) -> Refused:
-    name = type(trigger).__name__
+    name = trigger_name(trigger)
     if task is None:
         return Refused(f"{name} needs a task and there is none yet.", "Submit the task first.")
     if hasattr(trigger, "epoch") and name not in ("Comment", "RefuseReport"):

@@ -277,7 +277,37 @@ Trigger: TypeAlias = (
     | RefuseReport
 )
 
-TRIGGERS: dict[str, type] = {kind.__name__: kind for kind in Trigger.__args__}
+#: Every kind of trigger by the name that the log, the transition table and refusals use. The names
+#: are stored: a class may be renamed, its name here may not.
+TRIGGERS: dict[str, type] = {
+    "Submit": Submit,
+    "DependencyEnded": DependencyEnded,
+    "Approve": Approve,
+    "Reject": Reject,
+    "Claim": ClaimTask,
+    "Progress": Progress,
+    "AddArtifact": AddArtifact,
+    "Spend": Spend,
+    "Report": Report,
+    "Fail": Fail,
+    "Block": Block,
+    "Release": Release,
+    "Answer": Answer,
+    "Verdict": Verdict,
+    "Cancel": Cancel,
+    "Stopped": Stopped,
+    "Requeue": Requeue,
+    "Tick": Tick,
+    "Comment": Comment,
+    "RefuseReport": RefuseReport,
+}
+
+_NAMES = {kind: name for name, kind in TRIGGERS.items()}
+
+
+def trigger_name(trigger: Trigger) -> str:
+    """Return the stored name of a trigger's kind."""
+    return _NAMES[type(trigger)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 An object store may be slow, or away for an hour. Whoever only says that they are alive must not
 wait for that, so reports that bring files wait by themselves (`Waiting`) while threads insist on
-storing what they brought (`ArtifactUploads`). Nothing of it is acknowledged meanwhile, and the attempts that
-wait keep their leases.
+storing what they brought (`ArtifactUploads`). Nothing of it is acknowledged meanwhile, and the
+attempts that wait keep their leases.
 """
 
 from __future__ import annotations

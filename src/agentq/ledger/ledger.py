@@ -195,7 +195,7 @@ class Ledger:
         lease_ms: int = 0,
         provider: str = "",
     ) -> tuple[list[Task | AgentqError], list[Held]]:
-        """End these and claim the next, in one transaction; the same as `apply_many` and `claim`."""
+        """Apply these and claim the next in one transaction: `apply_many`, then `claim`."""
         claim = _checked_claim(holder, lease_ms)
         if not 1 <= count <= BATCH_MAX:
             raise Invalid(f"A claim takes 1 to {BATCH_MAX} tasks, got {count}.")

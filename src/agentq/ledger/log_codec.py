@@ -8,7 +8,7 @@ from agentq.contracts.store import EventRow
 from agentq.core.effects import Effect
 from agentq.core.states import State
 from agentq.core.task import Spec, Task
-from agentq.core.triggers import TRIGGERS, Event, LogEntry, Submit, Trigger
+from agentq.core.triggers import TRIGGERS, Event, LogEntry, Submit, Trigger, trigger_name
 from agentq.ledger.codec import CODES, STATES, decoder, encode, sparse
 
 
@@ -55,7 +55,7 @@ def to_event_row(key: int, event: Event, data: str) -> EventRow:
         event.version,
         event.at,
         event.kind,
-        type(event.trigger).__name__,
+        trigger_name(event.trigger),
         CODES[event.state],
         event.epoch,
         data,

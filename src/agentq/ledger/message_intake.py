@@ -34,8 +34,8 @@ def again(inbound: InboundMessage, earlier: DedupRow, task: Task) -> IntakeResul
         return refused(
             inbound,
             Conflict(
-                f"The message id {message.id} of {message.sender} stands for another message already."
-                " Nothing was recorded.",
+                f"The message id {message.id} of {message.sender} stands for another message"
+                " already. Nothing was recorded.",
                 "Give each message an id of its own.",
             ),
         )

@@ -1,8 +1,8 @@
-"""Starting agents, and owning them: the worker's side of the supervisor (see `worker/supervisor.py`).
+"""Starts and owns agent processes: the worker's side of `worker/supervisor.py`.
 
-A `Supervisor` starts processes from any thread; each is a `AgentProcess` with its output to read and its tree
-to end. Nothing here blocks on an agent: output is read by whoever waits on the child's files, input
-lies in a file before the agent starts, and news of its end come through `status_fd`.
+A `Supervisor` starts processes from any thread; each is an `AgentProcess` with its output to read
+and its tree to end. Nothing here blocks on an agent: output is read by whoever waits on the child's
+files, input lies in a file before the agent starts, and its end is reported through `status_fd`.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ class AgentProcess:
         """Whether no process of its tree is left."""
         self._read_status()
         if self._lost and not self._gone:
-            # Nobody is left who could tell: both reaper and supervisor were killed. The kernel ends the
-            # agent itself then.
+            # Nobody is left who could report it: both reaper and supervisor were killed. The kernel
+            # ends the agent itself then.
             self._gone = not os.access(f"/proc/{self.pid}", os.F_OK)
         return self._gone
 
@@ -319,7 +319,8 @@ class Supervisor:
             words = os.pread(self._last_words.fileno(), _LAST_WORDS_MAX_BYTES, start)
         quoted = f" Its last words: {words.decode(errors='replace').strip()}" if words else ""
         return Unavailable(
-            f"The process that starts agents for this worker did not answer, or was killed.{quoted}",
+            "The process that starts agents for this worker did not answer, or was killed."
+            f"{quoted}",
             "Start the worker again; its tasks are taken up again by themselves.",
         )
 
@@ -335,7 +336,7 @@ class Supervisor:
                 raise self._dead()
 
 
-# -- what goes to the supervisor, and what comes back ---------------------------------------------------
+# -- what goes to the supervisor, and what comes back ------------------------------------------
 
 
 def _request(

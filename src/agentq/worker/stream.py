@@ -169,8 +169,11 @@ class Stream:
     def _take(self, lines: Iterable[bytes], *, is_error: bool = False) -> None:
         for line in lines:
             if self._loops is not None and self._loops.line(line):
-                self.stop(Stop(AttemptOutcome.STALLED, "it goes round in circles: the same output again"
-                               f" and again, {self._clocks.repeats} times"))  # fmt: skip
+                reason = (
+                    "it goes round in circles: the same output again and again,"
+                    f" {self._clocks.repeats} times"
+                )
+                self.stop(Stop(AttemptOutcome.STALLED, reason))
                 self._loops = None
             for event in self._listener.line(line, is_error=is_error):
                 if isinstance(event, Send):

@@ -8,8 +8,8 @@ ends the tree: its children die, theirs become its own, and so on until it has n
 has none is the kernel's word, not a guess. Should a reaper itself be killed, its orphans come to
 the supervisor, which ends them the same way.
 
-The supervisor runs as a program of its own, with the standard library only: it must be small and have
-one thread, because it forks for every attempt. It takes requests from `agentq.worker.processes`,
+The supervisor runs as a program of its own, with the standard library only: it must be small and
+have one thread, because it forks for every attempt. `agentq.worker.processes` sends it requests,
 one packet each: the open files `CONTROL, REQUEST, STDIN, STDOUT, STDERR`. REQUEST holds, separated
 by NUL: how many wrappers stand between the reaper and the agent, the folder, the number of
 arguments, the arguments, and the environment as `NAME=value`.
@@ -317,7 +317,7 @@ def _close_all_but(kept: set[int]) -> None:
                 os.close(int(name))
 
 
-# -- the supervisor -------------------------------------------------------------------------------------
+# -- the supervisor ----------------------------------------------------------------------------
 
 
 class _SupervisorProcess:

@@ -288,8 +288,8 @@ class Link:
                     "It gives it out again; `consumer_timeout` of the broker says how long.",
                 ) from None
             raise Conflict(
-                f"The broker at {self.address} has it declared in another way: {_error_text(error)}."
-                " Nothing of it was changed.",
+                f"The broker at {self.address} has it declared in another way:"
+                f" {_error_text(error)}. Nothing of it was changed.",
                 f"Remove the old declaration ({_removing(error)}), or use a virtual host of its own"
                 " for agentq.",
             ) from None
@@ -308,7 +308,8 @@ class Link:
             ) from None
         except exceptions.NotFound as error:
             raise NotFound(
-                f"The broker at {self.address} does not have it, while {doing}: {_error_text(error)}.",
+                f"The broker at {self.address} does not have it, while {doing}:"
+                f" {_error_text(error)}.",
                 "`agentq init --broker` declares what is needed.",
             ) from None
         except (exceptions.AMQPError, OSError, struct.error) as error:

@@ -44,8 +44,8 @@ class RabbitConsumer:
 
     def take(self, count: int, timeout: float, wake_fd: int = -1) -> list[RabbitMessage]:
         """Up to `count` as soon as there are any; none after `timeout` seconds, or when the file
-        `wake_fd` can be read. What is too long to be an envelope goes to the dead letters by itself;
-        `too_long` tells of it, for whoever answers.
+        `wake_fd` can be read. What is too long to be an envelope goes to the dead letters;
+        `too_long` lists it, for whoever answers.
         """
         taken = []
         self.too_long = []

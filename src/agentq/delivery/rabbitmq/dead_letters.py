@@ -134,7 +134,8 @@ def _dead_letter(delivery: Delivery, ours: Collection[str]) -> _DeadLetter:
     digest.update(body)
     dead = DeadMessage(
         digest.hexdigest()[:_KEY_CHARS], identity, body[:_SHOWN_BYTES], delivery.size,
-        record.reason, record.queue, record.exchange, record.routing_key, record.user, record.certain,
+        record.reason, record.queue, record.exchange, record.routing_key, record.user,
+        record.certain,
         record.stuck(delivery.size, whole=len(body) == delivery.size),
     )  # fmt: skip
     reply_to, priority = properties.get("reply_to", ""), properties.get("priority", 0)

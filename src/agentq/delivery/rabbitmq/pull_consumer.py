@@ -72,8 +72,8 @@ class PullConsumer:
         wake_fd: int = -1,
         enough: Callable[[], bool] = lambda: False,
     ) -> list[Delivery]:
-        """Up to `count` as soon as there are any; nothing when the time is up, `wake_fd` can be read
-        or `enough` says so. Tags are receipts for `ack` and `reject`.
+        """Up to `count` as soon as there are any; nothing when the time is up, `wake_fd` can be
+        read or `enough` says so. Tags are receipts for `ack` and `reject`.
         """
         deadline = time.monotonic() + max(timeout, 0)
         while True:

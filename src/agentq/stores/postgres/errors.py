@@ -150,7 +150,7 @@ _FAILURES: tuple[tuple[tuple[type[psycopg.Error], ...], type[AgentqError], str, 
     (
         (errors.QueryCanceled, errors.LockNotAvailable, errors.IdleInTransactionSessionTimeout),
         Unavailable,
-        f"The server of {{where}} stopped the request after its time limit: {{message}}. {_NOTHING}",
+        f"The server of {{where}} stopped the request at its time limit: {{message}}. {_NOTHING}",
         "Try again; look for a stuck session in pg_stat_activity.",
     ),
     (

@@ -1,7 +1,8 @@
 """Lines of JSON on standard input, read while the steps are played.
 
 A conversation over standard input may be cancelled in the middle of a step, so pausing means
-listening: `IncomingMessages.pause` returns when the time has passed, or raises when a cancel has come.
+listening: `IncomingMessages.pause` returns when the time has passed, or raises when a cancel has
+come.
 """
 
 from __future__ import annotations
