@@ -8,9 +8,17 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+#: What is said, by the command and by `from agentq import Queue`, on any other system.
+NEEDS_LINUX = (
+    f"agentq runs on Linux only, and this is {sys.platform}: its workers own their agents through"
+    " means of the Linux kernel."
+)
+NEEDS_LINUX_REMEDY = "Use a Linux machine, a Linux container, or WSL 2 on Windows."
 
 if TYPE_CHECKING:
     from agentq.client.claim import Claim
@@ -73,6 +81,8 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'agentq' has no attribute {name!r}")
+    if sys.platform != "linux" and home.startswith("agentq.client"):
+        raise ImportError(f"{NEEDS_LINUX} {NEEDS_LINUX_REMEDY}")
     from importlib import import_module
 
     value = getattr(import_module(home), name)

@@ -45,6 +45,14 @@ def run_guarded(run: Callable[[], Any], words: Sequence[str]) -> int:
     return status if isinstance(status, int) else 0
 
 
+def refuse_other_systems() -> NoReturn:
+    """Say that this is not Linux, before anything is imported that only Linux has."""
+    from agentq import NEEDS_LINUX, NEEDS_LINUX_REMEDY
+    from agentq.core.errors import Unavailable
+
+    raise Unavailable(NEEDS_LINUX, NEEDS_LINUX_REMEDY, code="system")
+
+
 def leave(end: SystemExit) -> NoReturn:
     """End the process at once.
 

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from agentq import __version__
-from agentq.cli.failures import ReaderGone, leave, run_guarded
+from agentq.cli.failures import ReaderGone, leave, refuse_other_systems, run_guarded
 from agentq.cli.options import NAMES_OF_HELP, json_option, url_option
 from agentq.cli.session import Session
 
@@ -160,6 +160,8 @@ def cli(ctx: click.Context) -> None:
 
 def main() -> None:
     """The program itself: does what its arguments say, then ends the process."""
+    if sys.platform != "linux":
+        sys.exit(run_guarded(refuse_other_systems, sys.argv[1:]))
     try:
         cli.main()
     except SystemExit as end:
