@@ -33,6 +33,10 @@ unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
 # Fastest first, so that a plain mistake is reported in seconds.
 FAST_TESTS := tests/core tests/ledger tests/text tests/artifacts tests/agents
 ALL_TESTS  := $(FAST_TESTS) tests/worker tests/contracts tests/delivery tests/daemon tests/interfaces tests/simulation tests/processes
+# All of them, unless ARGS names files or folders of its own.
+CHOSEN_TESTS = $(if $(findstring tests/,$(ARGS)),,$(ALL_TESTS))
+# Files go to the processes whole, in the order that tests/budget.py gives them.
+RUN_TESTS  := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help
 help: ## List the targets
@@ -75,12 +79,21 @@ servers:
 	@tests/servers/install.sh
 
 .PHONY: test
-test: $(STAMP) servers ## Run every test, fastest first; starts the servers it needs (ARGS="-k word" narrows)
-	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ALL_TESTS) $(ARGS)
+test: $(STAMP) servers ## Run the tests, six minutes on two cores; starts the servers it needs (ARGS="-k word" narrows)
+	@$(RUN_TESTS) -m 'not long' $(CHOSEN_TESTS) $(ARGS)
+
+.PHONY: test-long
+test-long: $(STAMP) servers ## Run what takes longer: clusters, failover, thousands of seeds, coverage; twenty minutes
+	@$(RUN_TESTS) -m long $(CHOSEN_TESTS) $(ARGS)
+	@$(if $(ARGS),,$(MAKE) --no-print-directory coverage)
+
+.PHONY: costs
+costs: $(STAMP) servers ## Record what each test file costs, for `make check` (ARGS=tests/core/test_x.py: only that one)
+	@$(RUN_TESTS) -q --record-costs $(CHOSEN_TESTS) $(ARGS)
 
 .PHONY: test-fast
 test-fast: $(STAMP) ## Run all but the long contracts, the simulation and the process tests
-	@$(BIN)/python -m pytest $(FAST_TESTS) tests/contracts/artifacts tests/interfaces $(ARGS)
+	@$(BIN)/python -m pytest -m 'not long' $(FAST_TESTS) tests/contracts/artifacts tests/interfaces $(ARGS)
 
 .PHONY: check
 check: $(STAMP) ## Style, types, import contracts and source rules
@@ -90,13 +103,13 @@ check: $(STAMP) ## Style, types, import contracts and source rules
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m pytest -q tests/architecture
 
-# What reaches every branch of core and ledger in a few minutes.
-COVERED_TESTS := tests/core tests/text tests/ledger tests/contracts --ignore tests/contracts/artifacts -m 'not postgres'
+# What reaches every branch of core, protocol and ledger in a few minutes.
+COVERED_TESTS := tests/core tests/text tests/ledger tests/contracts --ignore tests/contracts/artifacts -m 'not postgres and not long'
 
 .PHONY: coverage
-coverage: $(STAMP) ## Branch coverage of core and ledger; fails below 100 %
+coverage: $(STAMP) ## Branch coverage of core, protocol and ledger; fails below 100 %
 	@rm -f .coverage .coverage.*
-	@$(BIN)/python -m coverage run -m pytest -q $(COVERED_TESTS) $(ARGS)
+	@$(BIN)/python -m coverage run -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder $(COVERED_TESTS) $(ARGS)
 	@$(BIN)/python -m coverage combine -q
 	@$(BIN)/python -m coverage report --include='src/agentq/core/*,src/agentq/protocol/*,src/agentq/ledger/*' --fail-under=100
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Generator, Iterator
+import signal
 from pathlib import Path
 
 import hypothesis
 import pytest
 
-from tests.servers.missing import IN_CI, go_without
-from tests.servers.postgres import PostgresServer, PostgresUnavailable
-from tests.servers.rabbitmq import RabbitServer, rabbitmq_server, rabbitmq_url
-from tests.servers.seaweed import s3_server
+from tests.servers.missing import IN_CI
 
-__all__ = ["rabbitmq_server", "rabbitmq_url", "s3_server"]
+pytest_plugins = ["tests.budget", "tests.servers.fixtures"]
 
 #: One number decides all chance of a run. It is printed, and repeats the run when given again.
 #: In CI it is always the same, so that a change is judged by what it changed; every other run, and
@@ -27,6 +24,10 @@ os.environ["SEED_OF_THE_RUN"] = str(SEED)
 
 TESTS = Path(__file__).parent
 
+#: What `nohup` and a shell's background jobs let their programs ignore.
+_OFTEN_IGNORED = (signal.SIGINT, signal.SIGHUP)
+_IGNORED_VARIABLE = "SIGNALS_IGNORED_BY_THE_RUN"
+
 hypothesis.settings.register_profile("default", deadline=None, print_blob=True)
 hypothesis.settings.register_profile("ci", deadline=None, print_blob=True, max_examples=200)
 
@@ -35,9 +36,23 @@ def pytest_configure(config: pytest.Config) -> None:
     # A developer's own queue, broker or database must not leak into the tests, nor they into it.
     for name in [name for name in os.environ if name.startswith(("AGENTQ_", "PG", "AWS_"))]:
         del os.environ[name]
+    _ignore_without_passing_it_on()
     hypothesis.settings.load_profile("ci" if IN_CI else "default")
     if config.getoption("--hypothesis-seed", default=None) is None:
         hypothesis.core.global_force_seed = SEED  # type: ignore[assignment]
+
+
+def _ignore_without_passing_it_on() -> None:
+    """Signals that this run was started to ignore do nothing to it, and all to what tests start.
+
+    A signal that is ignored stays ignored in every program that is started; one that has a handler
+    is back at its default there.
+    """
+    inherited = {each for each in _OFTEN_IGNORED if signal.getsignal(each) is signal.SIG_IGN}
+    inherited.update(map(int, os.environ.get(_IGNORED_VARIABLE, "").split()))  # type: ignore[arg-type]
+    os.environ[_IGNORED_VARIABLE] = " ".join(str(int(each)) for each in inherited)
+    for each in inherited:
+        signal.signal(each, lambda *_: None)
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -47,52 +62,13 @@ def pytest_report_header(config: pytest.Config) -> str:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Set the markers from what a test is, so that nobody has to remember them."""
     for item in items:
-        if "postgres_server" in getattr(item, "fixturenames", ()):
-            item.add_marker("postgres")
         if item.path.is_relative_to(TESTS):
             folder = item.path.relative_to(TESTS).parts[0]
             if folder in {"processes", "simulation"}:
                 item.add_marker(folder)
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item,
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Beside a failure stands what the broker said: a test that fails once in a hundred runs tells
-    no more afterwards."""
-    report = yield
-    server = getattr(item, "funcargs", {}).get("rabbitmq_server")
-    if report.failed and isinstance(server, RabbitServer):
-        report.sections.append(("RabbitMQ said", server.log[-3000:]))
-    return report
-
-
 @pytest.fixture(scope="session")
 def session_seed() -> int:
     """The seed of this run, for tests that draw their own randomness."""
     return SEED
-
-
-@pytest.fixture(scope="session")
-def postgres_server() -> Iterator[PostgresServer]:
-    """A private PostgreSQL, one for the whole run; tests may restart it, and leave it running."""
-    try:
-        server = PostgresServer()
-    except PostgresUnavailable as reason:
-        go_without("PostgreSQL", reason)
-    with server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def postgres_url(postgres_server: PostgresServer) -> str:
-    """The address of the private server's maintenance database."""
-    return postgres_server.url
-
-
-@pytest.fixture
-def fresh_postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
-    """The address of an empty database that belongs to one test."""
-    with postgres_server.fresh_database() as url:
-        yield url

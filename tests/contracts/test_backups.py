@@ -40,10 +40,10 @@ with new_file(sys.argv[1]) as file:
 
 @pytest.fixture
 def dumping(
-    fresh_postgres_url: str, postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+    fresh_postgres_url: str, shared_postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[PostgresStore]:
     """A store on a server, whose own pg_dump is the one that is found."""
-    monkeypatch.setenv("PATH", str(postgres_server.program("pg_dump").parent), prepend=os.pathsep)
+    monkeypatch.setenv("PATH", str(shared_postgres.program("pg_dump").parent), prepend=os.pathsep)
     store = PostgresStore(fresh_postgres_url, create=True)
     yield store
     store.close()

@@ -73,7 +73,7 @@ def make_end(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[MakeEnd
 
     def make(kind: str) -> End:
         if kind == "postgres":
-            server: PostgresServer = request.getfixturevalue("postgres_server")
+            server: PostgresServer = request.getfixturevalue("shared_postgres")
             database = server.fresh_database()
             databases.append(database)
             address = database.__enter__()

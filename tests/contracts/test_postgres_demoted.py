@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,19 +17,15 @@ from agentq.core.task import Spec
 from agentq.ledger.ledger import Ledger
 from agentq.stores.postgres.store import PostgresStore
 from tests.contracts.postgres_only import run_sql
+from tests.eventually import eventually
 from tests.servers.postgres import DISCONNECT_OTHERS, PostgresServer
 from tests.servers.postgres_standby import PostgresStandby
+
+pytestmark = pytest.mark.long
 
 
 def database_of(url: str) -> str:
     return url.split("@/")[1].split("?", maxsplit=1)[0]
-
-
-def eventually(look: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not look():
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.02)
 
 
 @dataclass
@@ -57,24 +53,27 @@ class Name:
 
 
 @pytest.fixture(scope="module")
-def standby(postgres_server: PostgresServer) -> Iterator[PostgresStandby]:
-    with PostgresStandby(postgres_server) as standby:
-        yield standby
+def pair(shared_postgres: PostgresServer) -> Iterator[tuple[PostgresServer, PostgresStandby]]:
+    """A primary that no other test restarts, and what follows it. (The fixture that is asked for
+    skips where no server can run.)"""
+    with PostgresServer() as primary, PostgresStandby(primary) as standby:
+        yield primary, standby
 
 
 @pytest.fixture
-def name(
-    tmp_path: Path,
-    postgres_server: PostgresServer,
-    standby: PostgresStandby,
-    fresh_postgres_url: str,
-) -> Name:
+def name(tmp_path: Path, pair: tuple[PostgresServer, PostgresStandby]) -> Iterator[Name]:
     """Leads to the primary; both servers have the tables of a ledger."""
-    PostgresStore(fresh_postgres_url, create=True).close()
-    name = Name(tmp_path / "s", postgres_server, standby, database_of(fresh_postgres_url))
+    primary, standby = pair
+    with primary.fresh_database() as url:
+        yield named(tmp_path, primary, standby, url)
+
+
+def named(folder: Path, primary: PostgresServer, standby: PostgresStandby, url: str) -> Name:
+    PostgresStore(url, create=True).close()
+    name = Name(folder / "s", primary, standby, database_of(url))
     if len(os.fspath(name.link)) > 80:  # the path of a socket is short
         name.link = Path("/tmp") / f"agentq-{os.getpid()}"
-    name.leads_to(postgres_server)
+    name.leads_to(primary)
 
     def followed() -> bool:
         try:

@@ -27,6 +27,7 @@ from agentq.stores.postgres.transaction import Assumed, PostgresTx
 from tests.contracts.conftest import Backend
 from tests.contracts.postgres_only import run_sql
 from tests.contracts.rows import add, hot, log, move, moved, stepped
+from tests.eventually import pause
 
 LEASE_MS = 60_000
 
@@ -372,7 +373,7 @@ class TestWithOthersAtTheSameMoment:
 
             def report(key: int = held.key, nap: float = naps[number]) -> None:
                 meeting.wait(30)  # noqa: B023
-                threading.Event().wait(nap)
+                pause(nap)  # so that each round meets in another order
                 ours.report(key, Report(1, "done"))
 
             with ThreadPoolExecutor(3) as pool:

@@ -22,8 +22,9 @@ from agentq.stores.postgres.transaction import PostgresTx
 from agentq.stores.transfer.postgres import PostgresCopy
 from tests.contracts.busy import Race, work
 from tests.contracts.conftest import Backend
-from tests.contracts.postgres_only import run_sql
+from tests.contracts.postgres_only import run_sql, somebody_waits
 from tests.contracts.rows import add, log, move, moved, new_row, role_id, stepped
+from tests.eventually import eventually
 
 
 class Stop(Exception):
@@ -75,16 +76,6 @@ def tables(url: str) -> tuple[int, int, int, int]:
         " (SELECT count(*) FROM agentq.log), (SELECT count(*) FROM agentq.unnumbered)",
     )
     return row[0], row[1], row[2], row[3]
-
-
-def somebody_waits(url: str) -> None:
-    """Wait until a transaction waits for a lock."""
-    waiting = (
-        "SELECT count(*) FROM pg_stat_activity"
-        " WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    )
-    while not run_sql(url, waiting)[0][0]:
-        threading.Event().wait(0.01)
 
 
 class TestManyHands:
@@ -412,5 +403,4 @@ class TestOpeningALane:
 def grow(store: Store, count: int) -> None:
     """Wait until so many events more have committed."""
     last = store.number_events() + count
-    while store.number_events() < last:
-        threading.Event().wait(0.005)
+    eventually(lambda: store.number_events() >= last, what=f"event {last}")

@@ -18,8 +18,9 @@ from agentq.stores.postgres.pipeline import Call, PipelineConnection, Statement
 from agentq.stores.postgres.pool import Pool
 from agentq.stores.postgres.store import PostgresStore
 from agentq.stores.postgres.transaction import PostgresTx
-from tests.contracts.postgres_only import run_sql, store
+from tests.contracts.postgres_only import run_sql, somebody_waits, store
 from tests.contracts.rows import add, hot, insert, log, move, new_row, role_id
+from tests.eventually import eventually
 from tests.servers.postgres import PostgresServer
 
 __all__ = ["store"]
@@ -36,7 +37,6 @@ class TestTheServersClock:
     ) -> None:
         key = add(store, "a")["a"]
         asking: list[Callable[[], int]] = [
-            lambda: store.write(lambda tx: tx.now()),
             lambda: store.write(lambda tx: (tx.lock([key]), tx.now())[1]),
             lambda: store.read(lambda reader: reader.now()),
             lambda: store.read(lambda reader: (reader.next_wake(), reader.now())[1]),
@@ -62,7 +62,9 @@ class TestTheServersClock:
         after = self.milliseconds(fresh_postgres_url)
         assert before + 59_999 <= hot(store, key).wake_at <= after + 60_001
 
-    def test_it_is_read_after_the_lock_was_had(self, store: PostgresStore) -> None:
+    def test_it_is_read_after_the_lock_was_had(
+        self, store: PostgresStore, fresh_postgres_url: str
+    ) -> None:
         """Whoever waited for a lock must not decide with the time at which the wait began."""
         key = add(store, "a")["a"]
         locked, asking = threading.Event(), threading.Event()
@@ -72,7 +74,9 @@ class TestTheServersClock:
             tx.lock([key])
             locked.set()
             asking.wait(30)
-            threading.Event().wait(0.2)
+            somebody_waits(fresh_postgres_url)
+            since = store.now()
+            eventually(lambda: store.now() > since + 20)
             tx.next_wake()
             released.append(store.now())
 
@@ -110,13 +114,13 @@ class TestRefusals:
         assert "Start the server" in refused.value.remedy
         assert "hunter2" not in str(refused.value)
 
-    def test_no_such_database(self, postgres_server: PostgresServer) -> None:
+    def test_no_such_database(self, shared_postgres: PostgresServer) -> None:
         with pytest.raises(Unavailable, match="nowhere") as refused:
-            PostgresStore(postgres_server.url_of("nowhere"), create=True)
+            PostgresStore(shared_postgres.url_of("nowhere"), create=True)
         assert "createdb" in refused.value.remedy
 
-    def test_no_such_user(self, postgres_server: PostgresServer) -> None:
-        url = f"postgresql://stranger:hunter2@/postgres?host={postgres_server.folder}"
+    def test_no_such_user(self, shared_postgres: PostgresServer) -> None:
+        url = f"postgresql://stranger:hunter2@/postgres?host={shared_postgres.folder}"
         with pytest.raises(Unavailable, match="stranger") as refused:
             PostgresStore(url, create=True)
         assert "hunter2" not in str(refused.value)
@@ -196,10 +200,10 @@ class TestRefusals:
             store.write(lambda tx: tx.hold_resources(1, [text]))
         assert log(store) == []
 
-    def test_a_database_in_another_encoding(self, postgres_server: PostgresServer) -> None:
-        run_sql(postgres_server.url, "CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0")
+    def test_a_database_in_another_encoding(self, shared_postgres: PostgresServer) -> None:
+        run_sql(shared_postgres.url, "CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0")
         try:
-            store = PostgresStore(postgres_server.url_of("latin"), create=True)
+            store = PostgresStore(shared_postgres.url_of("latin"), create=True)
             role = role_id(store)
             insert(store, new_row("a", role, memo="café"))
             assert hot(store, 1).memo == "café"
@@ -207,7 +211,7 @@ class TestRefusals:
                 insert(store, new_row("b", role, memo="🦊"))
             store.close()
         finally:
-            run_sql(postgres_server.url, "DROP DATABASE latin WITH (FORCE)")
+            run_sql(shared_postgres.url, "DROP DATABASE latin WITH (FORCE)")
 
     def test_a_number_that_does_not_fit(self, store: PostgresStore) -> None:
         role = role_id(store)
@@ -280,11 +284,11 @@ class TestBackup:
     def test_a_dump_can_be_restored(
         self,
         store: PostgresStore,
-        postgres_server: PostgresServer,
+        shared_postgres: PostgresServer,
         tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        program = postgres_server.program("pg_dump")
+        program = shared_postgres.program("pg_dump")
         monkeypatch.setattr(shutil, "which", lambda name: str(program))
         add(store, "a")
         target = tmp_path / "ledger.dump"

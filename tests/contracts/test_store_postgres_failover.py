@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterator
 
 import psycopg
@@ -14,23 +13,23 @@ import pytest
 from agentq.core.task import Spec
 from agentq.ledger.ledger import Ledger
 from agentq.stores.postgres.store import PostgresStore
+from tests.eventually import eventually
 from tests.servers.postgres import PostgresServer
 from tests.servers.postgres_standby import PostgresStandby
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
-def pair(postgres_server: PostgresServer) -> Iterator[tuple[PostgresServer, PostgresStandby]]:
+def pair(shared_postgres: PostgresServer) -> Iterator[tuple[PostgresServer, PostgresStandby]]:
     """A primary that acknowledges what its standby has too. (The fixture that is asked for skips
     where no server can run.)"""
     with PostgresServer() as primary, PostgresStandby(primary) as standby:
         with psycopg.connect(primary.url, autocommit=True) as connection:
             connection.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
             connection.execute("SELECT pg_reload_conf()")
-            deadline = time.monotonic() + 20
             waits = "SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'"
-            while connection.execute(waits).fetchone() is None:
-                assert time.monotonic() < deadline
-                threading.Event().wait(0.02)
+            eventually(lambda: connection.execute(waits).fetchone(), what="a standby in step")
         yield primary, standby
 
 
@@ -62,12 +61,11 @@ def test_nothing_acknowledged_is_lost(pair: tuple[PostgresServer, PostgresStandb
     kill_all(primary)
     standby.promote()
     # then the same store goes on there, by itself,
-    deadline = time.monotonic() + 30
-    while len(accepted) < before_it_died + 20 and time.monotonic() < deadline:
-        threading.Event().wait(0.02)
-    stop.set()
-    thread.join(60)
-    assert len(accepted) >= before_it_died + 20
+    try:
+        eventually(lambda: len(accepted) >= before_it_died + 20, what="work on the other server")
+    finally:
+        stop.set()
+        thread.join(60)
     # and everything that was ever acknowledged is there, and proved.
     found = store.read(lambda reader: reader.keys(accepted))
     assert set(found) == set(accepted)

@@ -204,11 +204,11 @@ class TestAServerThatSaysNothing:
 
 @pytest.fixture(params=["refuses options", "ignores options"])
 def pooled_url(
-    request: pytest.FixtureRequest, postgres_server: PostgresServer, fresh_postgres_url: str
+    request: pytest.FixtureRequest, shared_postgres: PostgresServer, fresh_postgres_url: str
 ) -> Iterator[str]:
     """The address of an empty database behind a transaction pooler."""
     ignores = request.param == "ignores options"
-    with pooler_or_skip(postgres_server, ignores_options=ignores) as pooler:
+    with pooler_or_skip(shared_postgres, ignores_options=ignores) as pooler:
         yield pooler.url_of(fresh_postgres_url.split("@/")[1].split("?", maxsplit=1)[0])
 
 

@@ -10,13 +10,11 @@ import pytest
 from agentq.client.queue import Queue
 from agentq.settings import Settings
 from agentq.wiring import WiredInstallation
-from tests.servers.rabbitmq import RabbitServer
 
 
 @pytest.fixture
-def broker_url(rabbitmq_server: RabbitServer) -> Iterator[str]:
-    with rabbitmq_server.fresh_host() as url:
-        yield url
+def broker_url(rabbitmq_url: str) -> str:
+    return rabbitmq_url
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])

@@ -26,7 +26,7 @@ from agentq.delivery.rabbitmq.pull_consumer import PullConsumer
 from agentq.settings import Settings
 from agentq.wiring import WiredInstallation
 from tests.daemon.ups import several_ups
-from tests.daemon.watching import until
+from tests.eventually import eventually
 
 ONE_STORE = pytest.mark.parametrize("ledger_url", ["sqlite"], indirect=True)
 
@@ -64,14 +64,14 @@ class TestCapacity:
         loop = CapacityLoop(queue.installation, SharedPublisher(publisher))
         loop.run_once()
         assert publisher.depth("w") == 2
-        until(lambda: loop.run_once() and loop._visits["w"].pause)
+        eventually(lambda: loop.run_once() and loop._visits["w"].pause)
         assert publisher.depth("w") == 2, "said already, and not yet heard"
         held = queue.claim_many("w", 2)
         _drop_hints(broker_url, publisher)
         loop.run_once()
         assert publisher.depth("w") == 0, "nobody may start"
         held[0].complete("done")
-        until(lambda: loop.run_once() and publisher.depth("w") == 1)
+        eventually(lambda: loop.run_once() and publisher.depth("w") == 1)
 
     def test_what_cannot_start_holds_up_nobody(
         self, queue: Queue, publisher: RabbitPublisher, take: Take
@@ -136,11 +136,11 @@ class TestCapacity:
         )
         runner.start()
         try:
-            until(lambda: runner.rounds == 1 and not runner.busy_seconds)
+            eventually(lambda: runner.rounds == 1 and not runner.busy_seconds)
             _drop_hints(broker_url, publisher)
             claim.complete("done")
             runner.nudge()
-            until(lambda: publisher.depth("w") == 1, 4, "the other one being told of")
+            eventually(lambda: publisher.depth("w") == 1, what="the other one being told of")
         finally:
             runner.stop()
             assert runner.join(10)
@@ -203,9 +203,9 @@ class TestWorkers:
         with installation(tmp_path, ledger_url, broker_url) as queue, several_ups(tmp_path) as ups:
             queue.set_limits("w", RoleLimits(max_running=1))
             up = ups.start()
-            until(lambda: up.worker_pids("w"), what="the worker being started")
+            eventually(lambda: up.worker_pids("w"), what="the worker being started")
             ids = submit_some(queue)
-            until(lambda: all_complete(queue, ids), 20, "all being done, one after the other")
+            eventually(lambda: all_complete(queue, ids), what="all being done, one after the other")
             assert up.end() == 0
 
     @ONE_STORE
@@ -215,8 +215,8 @@ class TestWorkers:
             ids = submit_some(queue)
             started = time.monotonic()
             up = ups.start()
-            until(lambda: all_complete(queue, ids), 20, "all being done")
+            eventually(lambda: all_complete(queue, ids), what="all being done")
             assert time.monotonic() - started < 20
-            until(lambda: up.said_of("no hints come"), what="it being said")
+            eventually(lambda: up.said_of("no hints come"), what="it being said")
             assert len(up.said_of("no hints come")) == 1
             assert up.end() == 0

@@ -17,7 +17,7 @@ from agentq.core.errors import Invalid
 from agentq.daemon import loop as loops
 from agentq.daemon.loop import Alarm, Loop, Runner
 from agentq.daemon.up import Daemon, Options
-from tests.daemon.watching import until
+from tests.eventually import eventually
 
 DEATHS = 400
 
@@ -125,7 +125,7 @@ def test_a_thread_that_cannot_be_had_is_asked_for_again(
         full.setattr(threading.Thread, "start", refuse)
         runner.start()
         assert not runner.alive
-    until(lambda: runner.revive() > 1.0, what="a thread for it")
+    eventually(lambda: runner.revive() > 1.0, what="a thread for it")
     assert living.lived.wait(5)
     runner.stop()
     assert runner.join(5)
@@ -138,7 +138,7 @@ def test_a_health_file_that_cannot_be_touched_ends_nothing(
     daemon = Mortal(queue, living, health=tmp_path / "no" / "folder")
     with caplog.at_level(logging.INFO, "agentq.daemon"), running(daemon):
         assert living.lived.wait(5)
-        until(lambda: "health file cannot be touched" in caplog.text)
+        eventually(lambda: "health file cannot be touched" in caplog.text)
     assert "up: ended" in caplog.text
 
 

@@ -22,7 +22,7 @@ from agentq.delivery.rabbitmq.publisher import RabbitPublisher
 from agentq.settings import Settings
 from agentq.wiring import WiredInstallation
 from tests.daemon.ups import several_ups
-from tests.daemon.watching import until
+from tests.eventually import eventually
 from tests.servers.rabbitmq import RabbitServer
 
 pytestmark = pytest.mark.parametrize("ledger_url", ["sqlite"], indirect=True)
@@ -67,12 +67,12 @@ def test_what_is_said_is_taken_in_and_what_nobody_can_read_is_kept(
     say(publisher, 1, task_id=task.id, status="started")
     say(publisher, 1, task_id=task.id, status="started")
     assert publisher.publish([Message("bad", STATUS, "w", b"{")]) == [""]
-    until(lambda: loop.run_once() == 0 and sum(loop.tally.counts.values()) >= 3)
+    eventually(lambda: loop.run_once() == 0 and sum(loop.tally.counts.values()) >= 3)
     assert loop.tally.counts == {"accepted": 1, "duplicate": 1, "unreadable": 1}
     assert queue.task(task.id).holder == "stranger"
     say(publisher, 2, task_id=task.id, status="completed", summary="well")
     say(publisher, 3, task_id="task-unknown", status="completed", summary="what?")
-    until(lambda: loop.run_once() == 0 and sum(loop.tally.counts.values()) >= 5)
+    eventually(lambda: loop.run_once() == 0 and sum(loop.tally.counts.values()) >= 5)
     assert queue.task(task.id).state is State.COMPLETE
     assert loop.tally.counts["refused"] == 1
     (dead,) = dead_messages(broker_url, 10)

@@ -17,7 +17,7 @@ from agentq.delivery.rabbitmq import dead_messages
 from agentq.settings import Settings
 from agentq.wiring import WiredInstallation
 from tests.daemon.foreign_worker import ROLE, ForeignWorker, connect_foreign_worker, ingesting
-from tests.daemon.watching import until
+from tests.eventually import eventually
 
 BAD = "x\ud800"
 
@@ -73,7 +73,7 @@ def test_no_property_stops_the_loop(
     assert foreign_worker.ask("heartbeat", task.id, epoch=1) == "accepted"
     # the first was taken in, and the second is among the dead letters.
     assert queue.task(task.id).details.progress_percent == 1
-    until(lambda: [each.body for each in dead_messages(broker_url)] == [b"no JSON"])
+    eventually(lambda: [each.body for each in dead_messages(broker_url)] == [b"no JSON"])
 
 
 @pytest.mark.parametrize("unit", [1, 1000, 10**9], ids=["seconds", "milliseconds", "nanoseconds"])
@@ -111,7 +111,7 @@ def test_who_sends_too_much_is_told_and_the_message_is_kept(
     assert str(len(json.dumps(said))) in answer["reason"]
     # The attempt goes on, so it may say less.
     assert foreign_worker.ask("completed", task.id, epoch=1, summary="well") == "accepted"
-    until(lambda: [each.id for each in dead_messages(broker_url)] == ["m-long"])
+    eventually(lambda: [each.id for each in dead_messages(broker_url)] == ["m-long"])
 
 
 # -- what the ledger cannot bear -------------------------------------------------------------------
@@ -129,7 +129,7 @@ def test_one_that_the_ledger_cannot_bear_is_set_aside_alone(queue: Queue, broker
             assert foreign_worker.answer("m-a")["status"] == "accepted"
             assert foreign_worker.answer("m-b")["status"] == "refused"
             assert foreign_worker.ask("completed", good, epoch=1) == "accepted"
-            until(lambda: len(dead_messages(broker_url)) == 2)
+            eventually(lambda: len(dead_messages(broker_url)) == 2)
     assert all("cannot be taken in" in each.reason for each in dead_messages(broker_url))
     assert queue.task(good).state is State.COMPLETE
 
@@ -150,7 +150,7 @@ def test_a_ledger_that_serves_nobody_sets_no_message_aside(
     monkeypatch.setattr(queue.installation.store, "write", refuse)
     with connect_foreign_worker(broker_url) as foreign_worker, ingesting(queue, broker_url):
         started = foreign_worker.say("started", task.id)
-        until(lambda: len(tries) > 3)
+        eventually(lambda: len(tries) > 3)
         broken.clear()
         assert foreign_worker.answer(started)["status"] == "accepted"
         assert foreign_worker.waiting() == 0

@@ -18,7 +18,7 @@ from agentq.delivery.rabbitmq import dead_messages
 from agentq.settings import Settings
 from agentq.wiring import WiredInstallation
 from tests.daemon.foreign_worker import ROLE, ForeignWorker, connect_foreign_worker, ingesting
-from tests.daemon.watching import until
+from tests.eventually import eventually
 from tests.servers.rabbitmq import RabbitServer
 from tests.servers.seaweed import SeaweedServer
 
@@ -131,9 +131,9 @@ def test_nothing_is_acknowledged_before_it_is_in_the_ledger(
     with ingesting(queue, broker_url) as loop:
         task_id = begun(queue, foreign_worker, "a", 60)
         report = foreign_worker.say("completed", task_id, "a", epoch=1, result="# It")
-        until(lambda: len(loop._waiting) == 1)
+        eventually(lambda: len(loop._waiting) == 1)
     # When that process ends while the report waits, then it is there for the next.
-    until(lambda: foreign_worker.waiting() == 1)
+    eventually(lambda: foreign_worker.waiting() == 1)
     away.return_()
     with ingesting(queue, broker_url):
         assert foreign_worker.answer(report)["status"] == "accepted"
@@ -153,7 +153,7 @@ def test_what_one_says_keeps_its_order(
         # A sign of life overtakes them, and nobody else waits behind them.
         assert foreign_worker.ask("heartbeat", task_id, "a", epoch=1) == "accepted"
         assert foreign_worker.ask("heartbeat", task_id, "eve", epoch=1) == "stale"
-        until(lambda: len(loop._waiting) == 3)
+        eventually(lambda: len(loop._waiting) == 3)
         away.return_()
         codes = [foreign_worker.answer(each).get("code", "accepted") for each in said]
         assert codes == ["accepted", "stale", "stale"]
@@ -175,13 +175,15 @@ def test_a_report_that_is_sent_again_while_it_waits_waits_once(
                 "completed", task_id, "a", epoch=1, result="# It", message_id="report"
             )
         assert foreign_worker.ask("heartbeat", task_id, "a", epoch=1) == "accepted"
-        until(lambda: len(loop._waiting) == 1)
+        eventually(lambda: len(loop._waiting) == 1)
         consumer = loop._consumer
         assert consumer is not None
         held = next(iter(loop._waiting._turns.values())).entries
         (before,) = [entry.received.tag for entry in held.values()]
         consumer._pull_consumer._link._connection.transport.sock.shutdown(2)  # type: ignore[attr-defined]
-        until(lambda: [entry.received.tag for entry in held.values()] != [before], what="a copy")
+        eventually(
+            lambda: [entry.received.tag for entry in held.values()] != [before], what="a copy"
+        )
         assert len(loop._waiting) == 1
         away.return_()
         assert foreign_worker.answer("report")["status"] == "accepted"
@@ -197,7 +199,7 @@ def test_a_copy_of_another_role_is_refused_and_takes_no_place(
         task_id = begun(queue, foreign_worker, "a", 60)
         report = {"epoch": 1, "result": "# It", "message_id": "report"}
         foreign_worker.say("completed", task_id, "a", **report)
-        until(lambda: len(loop._waiting) == 1)
+        eventually(lambda: len(loop._waiting) == 1)
         # Given a report that waits, when another role's user sends the very same bytes,
         foreign_worker.say("completed", task_id, "a", role="other", **report)
         # then that is refused at once, and the report waits on.
@@ -205,7 +207,7 @@ def test_a_copy_of_another_role_is_refused_and_takes_no_place(
         assert len(loop._waiting) == 1
         foreign_worker.answers.clear()
     # Neither was lost with that process: the honest one is there for the next, and is accepted.
-    until(lambda: foreign_worker.waiting() == 1)
+    eventually(lambda: foreign_worker.waiting() == 1)
     away.return_()
     with ingesting(queue, broker_url):
         assert foreign_worker.answer("report")["status"] == "accepted"
@@ -229,7 +231,7 @@ def test_one_attempt_does_not_take_the_room_of_others(
 
     def talk() -> list[str]:
         report = foreign_worker.say("completed", loud, "a", epoch=1, result="# It")
-        until(lambda: together or len(loop._waiting) == 1)
+        eventually(lambda: together or len(loop._waiting) == 1)
         news = [foreign_worker.say("progress", loud, "a", epoch=1, percent=1) for _ in range(60)]
         return [report, *news, foreign_worker.say("failed", loud, "a", epoch=1, summary="or not")]
 
@@ -239,7 +241,7 @@ def test_one_attempt_does_not_take_the_room_of_others(
         # When one says more than may wait, then others are heard, and may wait too.
         assert foreign_worker.ask("heartbeat", calm, "b", epoch=1) == "accepted"
         report = foreign_worker.say("completed", done, "c", epoch=1, result="# Mine")
-        until(lambda: len(loop._waiting) == 6)
+        eventually(lambda: len(loop._waiting) == 6)
         # News of the work is heard out of order, rather than that a worker is told to stop,
         assert {foreign_worker.answer(each)["status"] for each in said[5:-1]} == {"accepted"}
         # and another end is refused, with what to do.
@@ -270,7 +272,7 @@ def test_those_that_wait_keep_their_leases_while_nobody_can_be_answered(
     rabbitmq_server.call("rabbit_alarm:set_alarm({{resource_limit, memory, node()}, []})")
     try:
         with ingesting(queue, broker_url) as loop:
-            until(lambda: len(loop._waiting) == 1)
+            eventually(lambda: len(loop._waiting) == 1)
             # when more than a lease passes, then the report has not lost its own.
             outlive(queue, 2, foreign_worker.listen)
             assert beat not in foreign_worker.answers
@@ -329,9 +331,9 @@ def test_a_task_that_is_cancelled_while_its_report_waits_leaves_no_file(
     with ingesting(queue, broker_url) as loop:
         task_id = begun(queue, foreign_worker, "a", 60)
         report = foreign_worker.say("completed", task_id, "a", epoch=1, result="# It")
-        until(lambda: len(loop._waiting) == 1)
+        eventually(lambda: len(loop._waiting) == 1)
         queue.cancel(task_id, "boss")
         away.return_()
         assert foreign_worker.answer(report)["code"] == "stale"
         place = tmp_path / "files" / "artifacts" / task_id / "1" / "result.md"
-        until(lambda: not place.exists())
+        eventually(lambda: not place.exists())

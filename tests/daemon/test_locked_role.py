@@ -12,8 +12,8 @@ from agentq.daemon.loops.reconcile import Reconcile
 from agentq.daemon.loops.relay import Relay
 from agentq.daemon.shared_publisher import SharedPublisher
 from agentq.delivery.rabbitmq.publisher import RabbitPublisher
-from tests.daemon.watching import until
 from tests.delivery.foreign_messages import stranger
+from tests.eventually import eventually
 
 
 @pytest.fixture
@@ -47,4 +47,4 @@ def test_one_locked_role_holds_up_no_other(
         reconcile.run_once()
         assert [publisher.depth(role) for role in ("a", "locked", "z")] == [1, 0, 1]
     # When the stranger has gone, then so is the trouble.
-    until(lambda: reconcile.run_once() and publisher.depth("locked") == 1)
+    eventually(lambda: reconcile.run_once() and publisher.depth("locked") == 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -20,7 +19,7 @@ from agentq.daemon.loops.due import Due
 from agentq.daemon.loops.prune import Prune
 from agentq.daemon.loops.results import Results
 from agentq.ledger.leader_leases import LeaderLeases
-from tests.daemon.watching import until
+from tests.eventually import eventually, pause
 
 
 class Counting(Loop):
@@ -69,37 +68,37 @@ class TestRunner:
     def test_a_ring_wakes_it(self, queue: Queue) -> None:
         loop = Counting()
         with running(queue, loop):
-            until(lambda: loop.done == 1)
+            eventually(lambda: loop.done == 1)
             queue.submit(to="w", instructions="ring")
-            until(lambda: loop.done > 1, what="a round after a ring")
+            eventually(lambda: loop.done > 1, what="a round after a ring")
         assert loop.closed
 
     def test_a_nudge_wakes_it(self, queue: Queue) -> None:
         loop = Counting()
         with running(queue, loop) as runner:
-            until(lambda: loop.done == 1)
+            eventually(lambda: loop.done == 1)
             runner.nudge()
-            until(lambda: loop.done == 2, what="a round after a nudge")
+            eventually(lambda: loop.done == 2, what="a round after a nudge")
             assert runner.alive
 
     def test_rings_close_together_are_one_round(self, queue: Queue) -> None:
         loop = Counting()
         loop.spacing = 60.0
         with running(queue, loop) as runner:
-            until(lambda: loop.done == 1)
+            eventually(lambda: loop.done == 1)
             for number in range(5):
                 queue.submit(to="w", instructions=f"ring {number}")
-            assert not threading.Event().wait(0.2)
+            pause(0.2)  # in which five rounds would be seen
             assert loop.done == 1
             runner.nudge()
-            until(lambda: loop.done == 2)
+            eventually(lambda: loop.done == 2)
 
     def test_what_is_away_is_waited_for_and_complained_of_once(
         self, queue: Queue, caplog: pytest.LogCaptureFixture
     ) -> None:
         loop = Counting(fails=3)
         with caplog.at_level(logging.INFO, "agentq.daemon"), running(queue, loop):
-            until(lambda: loop.done, what="a round after three failures")
+            eventually(lambda: loop.done, what="a round after three failures")
         said = [record.getMessage() for record in caplog.records]
         assert said.count("counting: waits: The thing is away. Wait.") == 1
         assert "counting: goes on" in said
@@ -114,12 +113,12 @@ class TestRunner:
             leader.run_once()
             runner.nudge()
             queue.submit(to="w", instructions="ring")
-            assert not threading.Event().wait(0.1)
+            pause(0.1)  # in which a round would be seen
             assert loop.done == 0
             terms.give_up(["t"], "somebody else")
             leader.run_once()
             runner.nudge()
-            until(lambda: loop.done == 1)
+            eventually(lambda: loop.done == 1)
 
 
 class TestLeader:
@@ -140,10 +139,10 @@ class TestLeader:
         leader = Leader(queue.installation.service, ["a"], "ann", 0.3)
         leader.run_once()
         assert leader.holds("a")
-        until(lambda: not leader.holds("a"), 5)
+        eventually(lambda: not leader.holds("a"))
         # Another one asks until it gets it; it sleeps no longer than the term has left.
         other = Leader(queue.installation.service, ["a"], "bob", 0.3)
-        until(lambda: other.run_once() and other.held == {"a": 2}, 5)
+        eventually(lambda: other.run_once() and other.held == {"a": 2})
         leader.run_once()
         assert not leader.holds("a")
 
@@ -154,7 +153,9 @@ class TestDue:
         loop = Due(queue.installation.service)
         assert 0 < loop.run_once() <= 1
         with running(queue, loop):
-            until(lambda: queue.task(late.id).state is State.READY, 5, "the end of the delay")
+            eventually(
+                lambda: queue.task(late.id).state is State.READY, what="the end of the delay"
+            )
         assert loop.tally.counts == {"moved by time": 1}
 
     def test_nothing_to_do_is_one_look(self, queue: Queue) -> None:
@@ -199,7 +200,7 @@ class TestPrune:
         assert Prune(queue.installation.service).run_once() == 3600
         assert queue.task(done.id).state is State.COMPLETE
         loop = Prune(queue.installation.service, keep=1)
-        until(lambda: loop.run_once() and loop.tally.counts == {"tasks deleted": 1}, 5)
+        eventually(lambda: loop.run_once() and loop.tally.counts == {"tasks deleted": 1})
         assert queue.task(live.id).state is State.READY
         with pytest.raises(NotFound):
             queue.task(done.id)

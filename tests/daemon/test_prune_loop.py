@@ -9,7 +9,7 @@ import pytest
 from agentq.client.queue import Queue
 from agentq.core.errors import NotFound
 from agentq.daemon.loops.prune import AGAIN_SECONDS, EVERY_SECONDS, Prune
-from tests.daemon.watching import until
+from tests.eventually import eventually
 
 
 def test_files_that_cannot_be_removed_are_tried_again(
@@ -22,7 +22,7 @@ def test_files_that_cannot_be_removed_are_tried_again(
     result.unlink()
     result.mkdir()
     loop = Prune(queue.installation.service, keep=1)
-    until(lambda: loop.run_once() and loop.tally.counts == {"tasks deleted": 2}, 5)
+    eventually(lambda: loop.run_once() and loop.tally.counts == {"tasks deleted": 2})
     assert loop.run_once() == AGAIN_SECONDS
     with pytest.raises(NotFound):
         queue.task("task-2")

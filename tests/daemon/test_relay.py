@@ -22,7 +22,7 @@ from agentq.daemon.loops.reply import Replies
 from agentq.daemon.shared_publisher import SharedPublisher
 from agentq.delivery.rabbitmq.consumer import RabbitConsumer
 from agentq.delivery.rabbitmq.publisher import RabbitPublisher
-from tests.daemon.watching import until
+from tests.eventually import eventually
 from tests.servers.rabbitmq import RabbitServer
 
 pytestmark = pytest.mark.usefixtures("lanes")
@@ -158,7 +158,9 @@ class TestRelay:
         loop.run_once()  # not due yet
         assert len(wayward.sent) == 1
         wayward.refused = set()
-        until(lambda: loop.run_once() and publisher.depth("nobody") == 3, 10, "the second try")
+        eventually(
+            lambda: loop.run_once() and publisher.depth("nobody") == 3, what="the second try"
+        )
         # The same effect, the same id.
         assert set(wayward.sent[-1]) <= set(wayward.sent[0])
 
@@ -186,12 +188,12 @@ class TestRelay:
 
         runner = Runner(relay(queue, Timing(publisher)), queue.installation.doorbell)
         runner.start()
-        until(lambda: runner.rounds and not runner.busy_seconds)
+        eventually(lambda: runner.rounds and not runner.busy_seconds)
 
         def took(role: str) -> float:
             task = queue.submit(to=role, instructions="x")
             began = time.monotonic()
-            until(partial(confirmed.__contains__, task.id))
+            eventually(partial(confirmed.__contains__, task.id))
             return confirmed[task.id] - began
 
         firsts = [took(f"new-{number}") for number in range(5)]

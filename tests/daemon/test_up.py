@@ -20,7 +20,7 @@ from agentq.ledger.leader_leases import LeaderLeases
 from agentq.settings import Settings
 from agentq.wiring import open_installation
 from tests.daemon.ups import Ups, runs, several_ups
-from tests.daemon.watching import until
+from tests.eventually import eventually
 from tests.servers.postgres import PostgresServer
 
 #: The loops of an installation without a broker.
@@ -65,42 +65,45 @@ def all_led_by(queue: Queue, pid: int) -> bool:
     return held.keys() == NAMES and all(f":{pid}:" in each.holder for each in held.values())
 
 
+@pytest.mark.long
 class TestSeveral:
     def test_each_loop_runs_in_one_and_moves_on_when_that_is_killed(
         self, queue: Queue, ups: Ups
     ) -> None:
         term = 2.0
         first = ups.start("--term", "2s")
-        until(lambda: all_led_by(queue, first.process.pid), what="the first leading")
+        eventually(lambda: all_led_by(queue, first.process.pid), what="the first leading")
         second = ups.start("--term", "2s")
-        until(lambda: "up: as" in second.said, what="the second being up")
+        eventually(lambda: "up: as" in second.said, what="the second being up")
         started = time.monotonic()
         # It asks for them all the while, and does not get them: longer than one term.
-        until(lambda: time.monotonic() - started > term * 1.2)
+        eventually(lambda: time.monotonic() - started > term * 1.2)
         assert all_led_by(queue, first.process.pid)
         assert {each.number for each in leaders(queue).values()} == {1}
         assert second.said_of("runs here now") == []
         first.kill()
         killed = time.monotonic()
-        until(lambda: all_led_by(queue, second.process.pid), what="the other taking over")
+        eventually(lambda: all_led_by(queue, second.process.pid), what="the other taking over")
         assert time.monotonic() - killed < term + 0.5
         assert {each.number for each in leaders(queue).values()} == {2}
         # And it works: a lease that somebody left behind ends.
         task = queue.submit(to="w", instructions="x")
         queue.installation.ledger.claim("w", 1, "a holder that died", 100)
-        until(lambda: queue.task(task.id).state is not State.IN_PROGRESS, what="the lease's end")
+        eventually(
+            lambda: queue.task(task.id).state is not State.IN_PROGRESS, what="the lease's end"
+        )
         assert second.end() == 0
 
     @ONE_STORE
     def test_one_that_ends_in_good_order_leaves_at_once(self, queue: Queue, ups: Ups) -> None:
         first = ups.start("--term", "60s")
-        until(lambda: all_led_by(queue, first.process.pid), what="the first leading")
+        eventually(lambda: all_led_by(queue, first.process.pid), what="the first leading")
         second = ups.start("--term", "60s")
-        until(lambda: "up: as" in second.said, what="the second being up")
+        eventually(lambda: "up: as" in second.said, what="the second being up")
         assert first.end() == 0
         ended = time.monotonic()
         assert first.said_of("up: ended")
-        until(lambda: all_led_by(queue, second.process.pid), what="the other taking over")
+        eventually(lambda: all_led_by(queue, second.process.pid), what="the other taking over")
         assert time.monotonic() - ended < 15
         assert second.end() == 0
         assert leaders(queue) == {}
@@ -108,12 +111,12 @@ class TestSeveral:
     @ONE_STORE
     def test_one_that_was_stopped_for_long_notices(self, queue: Queue, ups: Ups) -> None:
         first = ups.start("--term", "1s")
-        until(lambda: all_led_by(queue, first.process.pid), what="the first leading")
-        until(lambda: stopped_outside_a_write(queue, first.process), what="a good moment")
+        eventually(lambda: all_led_by(queue, first.process.pid), what="the first leading")
+        eventually(lambda: stopped_outside_a_write(queue, first.process), what="a good moment")
         second = ups.start("--term", "1s")
-        until(lambda: all_led_by(queue, second.process.pid), 30, "the other taking over")
+        eventually(lambda: all_led_by(queue, second.process.pid), what="the other taking over")
         first.process.send_signal(signal.SIGCONT)
-        until(lambda: len(first.said_of("runs at")) == len(NAMES), what="the first noticing")
+        eventually(lambda: len(first.said_of("runs at")) == len(NAMES), what="the first noticing")
         assert all_led_by(queue, second.process.pid)
         assert (first.end(), second.end()) == (0, 0)
 
@@ -140,14 +143,15 @@ def stopped_outside_a_write(queue: Queue, process: subprocess.Popen[bytes]) -> b
 
 
 @pytest.mark.parametrize("ledger_url", ["postgres"], indirect=True)
+@pytest.mark.long
 def test_it_outlives_a_crash_of_the_database(
     queue: Queue, ups: Ups, postgres_server: PostgresServer
 ) -> None:
     up = ups.start("--term", "2s")
-    until(lambda: all_led_by(queue, up.process.pid), what="it leading")
+    eventually(lambda: all_led_by(queue, up.process.pid), what="it leading")
     late = queue.submit(to="w", instructions="later", delay="1s")
     postgres_server.restart("immediate")
-    until(lambda: queue.task(late.id).state is State.READY, 20, "the end of the delay")
+    eventually(lambda: queue.task(late.id).state is State.READY, what="the end of the delay")
     assert up.end() == 0
     assert up.said_of("died") == [] and "Traceback" not in up.said
 
@@ -162,7 +166,7 @@ class TestWorkers:
         first = queue.submit(to="w", instructions="one")
         assert queue.wait(first.id, timeout=20).state is State.COMPLETE
         os.kill(up.worker_pids("w")[0], signal.SIGKILL)
-        until(lambda: len(up.worker_pids("w")) == 2, what="a worker in its place")
+        eventually(lambda: len(up.worker_pids("w")) == 2, what="a worker in its place")
         second = queue.submit(to="w", instructions="two")
         assert queue.wait(second.id, timeout=20).state is State.COMPLETE
         assert up.end() == 0
@@ -175,9 +179,9 @@ class TestWorkers:
     ) -> None:
         with_worker(tmp_path, "print('done')")
         up = ups.start("--grace", "1s")
-        until(lambda: up.worker_pids("w"), what="a worker")
+        eventually(lambda: up.worker_pids("w"), what="a worker")
         os.kill(up.worker_pids("w")[0], signal.SIGRTMIN + 1)
-        until(lambda: len(up.worker_pids("w")) == 2, what="a worker in its place")
+        eventually(lambda: len(up.worker_pids("w")) == 2, what="a worker in its place")
         assert up.said_of(f"worker w: ended (signal {signal.SIGRTMIN + 1})")
         assert up.end() == 0
 
@@ -189,7 +193,7 @@ class TestWorkers:
         (pid,) = up.worker_pids("w")
         up.kill()
         # It gives its task back: nobody has to wait for the end of a lease.
-        until(lambda: not runs(pid), 20, "the end of the worker")
+        eventually(lambda: not runs(pid), what="the end of the worker")
         given_back = queue.task(task.id)
         assert given_back.holder == "" and given_back.details.crashes == 0
 
@@ -200,7 +204,7 @@ class TestWorkers:
         queue.wait(task.id, timeout=20, until={State.IN_PROGRESS})
         up.process.send_signal(signal.SIGTERM)
         beat = time.monotonic()
-        until(lambda: time.monotonic() - beat > 0.3)
+        eventually(lambda: time.monotonic() - beat > 0.3)
         assert up.process.poll() is None
         assert up.end(20) == 0
         assert queue.task(task.id).holder == ""

@@ -3,6 +3,5 @@
 from __future__ import annotations
 
 from tests.delivery.users import users
-from tests.servers.rabbitmq import rabbitmq_url
 
-__all__ = ["rabbitmq_url", "users"]
+__all__ = ["users"]

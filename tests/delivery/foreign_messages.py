@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -59,11 +57,3 @@ def publish_raw(
     with stranger(url) as channel:
         content = amqp.Message(body, application_headers=dict(headers or {}), **properties)
         channel.basic_publish_confirm(content, "", queue)
-
-
-def eventually(met: Callable[[], bool], seconds: float = 15) -> None:
-    """Wait until it is so."""
-    deadline = time.monotonic() + seconds
-    while not met():
-        assert time.monotonic() < deadline, "it did not come about"
-        threading.Event().wait(0.02)

@@ -22,7 +22,8 @@ from agentq.delivery.rabbitmq import (
     declare,
 )
 from agentq.delivery.rabbitmq.wire import Delivery
-from tests.delivery.foreign_messages import ROLE, all_hints, eventually, hint, publish_raw
+from tests.delivery.foreign_messages import ROLE, all_hints, hint, publish_raw
+from tests.eventually import eventually
 
 INGEST, QUEUE = "agentq.ingest", f"agentq.role.{ROLE}"
 FIXED = ("content_type", "correlation_id", "reply_to", "message_id", "type", "user_id", "app_id")

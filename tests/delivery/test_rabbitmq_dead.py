@@ -34,7 +34,8 @@ from agentq.delivery.rabbitmq import (
     requeue,
 )
 from agentq.delivery.rabbitmq.connection import read_url
-from tests.delivery.foreign_messages import ROLE, eventually, stranger
+from tests.delivery.foreign_messages import ROLE, stranger
+from tests.eventually import eventually
 from tests.servers.rabbitmq import RabbitServer
 
 WORKER = f"agentq-role-{ROLE}"

@@ -25,15 +25,8 @@ from agentq.delivery.rabbitmq import (
     purge,
     requeue,
 )
-from tests.delivery.foreign_messages import (
-    ROLE,
-    all_hints,
-    eventually,
-    hint,
-    names,
-    publish_raw,
-    stranger,
-)
+from tests.delivery.foreign_messages import ROLE, all_hints, hint, names, publish_raw, stranger
+from tests.eventually import eventually
 from tests.servers.missing import go_without
 from tests.servers.rabbitmq import RabbitServer
 
@@ -323,6 +316,7 @@ def test_by_tls(
 # -- outages ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_killed_and_wiped_brokers_are_outlived(
     rabbitmq_server: RabbitServer,
     rabbitmq_url: str,
@@ -346,7 +340,7 @@ def test_killed_and_wiped_brokers_are_outlived(
             taken.extend(all_hints(inbox))
             return len(taken) >= 4
 
-        eventually(came_again, 30)
+        eventually(came_again)
         assert sorted(taken) == [f"task-{number}" for number in range(4)]
         assert inbox.control_received, "who knows what was said meanwhile"
         assert not inbox.error
@@ -356,8 +350,8 @@ def test_killed_and_wiped_brokers_are_outlived(
         assert publisher.depth(ROLE) == 0
         result = Message("r-1", "agentq.results", "results.me", b"{}")
         assert publisher.publish([hint(6), result]) == ["", ""]
-        eventually(lambda: names(inbox.take(5, 1)) == ["task-6"], 30)
-        eventually(lambda: [each.id for each in results.take(1, 1)] == ["r-1"], 30)
+        eventually(lambda: names(inbox.take(5, 1)) == ["task-6"])
+        eventually(lambda: [each.id for each in results.take(1, 1)] == ["r-1"])
 
 
 def publisher_is_away(publisher: RabbitPublisher) -> bool:

@@ -22,7 +22,8 @@ from agentq.delivery.rabbitmq import (
     facts,
 )
 from agentq.delivery.rabbitmq.connection import read_url
-from tests.delivery.foreign_messages import ROLE, all_hints, eventually, hint, names, stranger
+from tests.delivery.foreign_messages import ROLE, all_hints, hint, names, stranger
+from tests.eventually import eventually
 from tests.servers.rabbitmq import RabbitServer
 
 #: Somebody who may send hints and nothing else, and declare the queue of one role.

@@ -19,7 +19,8 @@ from agentq.delivery.rabbitmq import (
     user_commands,
 )
 from agentq.delivery.rabbitmq.connection import read_url
-from tests.delivery.foreign_messages import ROLE, eventually, hint, names, publish_raw, stranger
+from tests.delivery.foreign_messages import ROLE, hint, names, publish_raw, stranger
+from tests.eventually import eventually
 from tests.servers.rabbitmq import RabbitServer
 
 

@@ -87,6 +87,7 @@ def through_all_doors(submit: Submit, large: Path, copy: Path) -> dict[str, int]
     return peaks
 
 
+@pytest.mark.long
 def test_large_files_in_a_folder_take_little_memory(
     home: Path, submit: Submit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,12 +98,13 @@ def test_large_files_in_a_folder_take_little_memory(
     assert not list((home / "tmp").iterdir())
 
 
+@pytest.mark.long
 def test_large_files_in_an_object_store_take_little_memory(
-    home: Path, submit: Submit, s3_server: SeaweedServer, monkeypatch: pytest.MonkeyPatch
+    home: Path, submit: Submit, shared_s3: SeaweedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (home / "objects").mkdir()
     monkeypatch.chdir(home / "objects")
-    where = {"root": s3_server.fresh_root(), **s3_server.options}
+    where = {"root": shared_s3.fresh_root(), **shared_s3.options}
     lines = [f'{name} = "{value}"' for name, value in where.items()]
     Path("agentq.toml").write_text("\n".join(["[artifacts]", *lines, ""]))
     run_here("init").ok()

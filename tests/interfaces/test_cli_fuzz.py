@@ -18,6 +18,8 @@ from agentq.cli.main import cli
 from agentq.client.task_input.specs import FIELDS
 from tests.interfaces.conftest import Answer, count_tasks, run_here
 
+pytestmark = pytest.mark.long
+
 #: Every status that a user's mistake may have. 1 is ours alone: something nobody expected.
 EXPECTED = {0, 2, 3, 4, 5, 6, 7, 8}
 #: They wait for what may never come.

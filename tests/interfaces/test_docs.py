@@ -72,12 +72,14 @@ def check(ran: list[consoles.Command]) -> None:
 @pytest.mark.parametrize(
     "page", [page for page in with_blocks("console") if page != POSTGRES], ids=name_of
 )
+@pytest.mark.long
 def test_commands_print_what_the_page_shows(
     page: Path, ran_pages: dict[Path, list[consoles.Command]]
 ) -> None:
     check(ran_pages[page])
 
 
+@pytest.mark.long
 def test_commands_of_the_postgres_guide(fresh_postgres_url: str) -> None:
     check(consoles.run_page(POSTGRES, {POSTGRES_SHOWN: fresh_postgres_url}))
 

@@ -89,10 +89,10 @@ class TestPostgres:
 
 class TestObjectStore:
     def test_a_round_trip(
-        self, home: Path, monkeypatch: pytest.MonkeyPatch, s3_server: SeaweedServer
+        self, home: Path, monkeypatch: pytest.MonkeyPatch, shared_s3: SeaweedServer
     ) -> None:
-        monkeypatch.setenv("AGENTQ_ARTIFACTS_ROOT", s3_server.fresh_root())
-        for name, value in s3_server.options.items():
+        monkeypatch.setenv("AGENTQ_ARTIFACTS_ROOT", shared_s3.fresh_root())
+        for name, value in shared_s3.options.items():
             monkeypatch.setenv(f"AGENTQ_ARTIFACTS_{name.upper()}", value)
         checks = told()
         assert "round trip" in checks["artifacts"]["detail"]
@@ -129,6 +129,7 @@ class TestBroker:
                 rabbitmq_server.call("rabbit_alarm:clear_alarm({resource_limit, memory, node()})")
             assert found["status"] == "failed" and "memory or disk" in found["detail"]
 
+    @pytest.mark.long
     def test_how_long_it_lets_a_message_be_held(
         self, home: Path, monkeypatch: pytest.MonkeyPatch, rabbitmq_server: RabbitServer
     ) -> None:

@@ -11,9 +11,8 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
@@ -32,9 +31,12 @@ from agentq.wiring import WiredInstallation
 from tests.architecture.files import ROOT
 from tests.delivery.foreign_messages import stranger
 from tests.delivery.users import PASSWORD, made_by
+from tests.eventually import eventually
 from tests.interfaces.conftest import PROGRAM, clean_environment, run_program
 from tests.servers.missing import go_without
 from tests.servers.rabbitmq import RabbitServer
+
+pytestmark = pytest.mark.long
 
 EXAMPLES = ROOT / "examples"
 ROLE = "counter"
@@ -169,13 +171,6 @@ def a_worker(program: Sequence[str], url: str, folder: Path) -> Iterator[Running
     with running([*program, url, ROLE, "--", "sh", "-c", COMMAND], folder) as worker:
         worker.wait_for("ready:")
         yield worker
-
-
-def eventually(found: Callable[[], object], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not found():
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.02)
 
 
 class Gate:

@@ -154,11 +154,11 @@ class TestMoving:
             assert queue.context(queue.task("task-second")) == "Its own context.\n"
 
     def test_to_a_server_and_an_object_store(
-        self, worked: Path, fresh_postgres_url: str, s3_server: SeaweedServer
+        self, worked: Path, fresh_postgres_url: str, shared_s3: SeaweedServer
     ) -> None:
-        before, root = picture(), s3_server.fresh_root()
+        before, root = picture(), shared_s3.fresh_root()
         words = ["move", "--to", fresh_postgres_url, "--artifacts", root]
-        for name, value in s3_server.options.items():
+        for name, value in shared_s3.options.items():
             words += [f"--{name}", value]
         told = run_here(*words, "--json").ok().json()
         assert (told["artifacts_root"], told["files"]) == (root, 5)
@@ -174,11 +174,11 @@ class TestMoving:
             assert queue.context(queue.task("task-second")) == "Its own context.\n"
 
     def test_through_a_pooler(
-        self, worked: Path, fresh_postgres_url: str, postgres_server: PostgresServer
+        self, worked: Path, fresh_postgres_url: str, shared_postgres: PostgresServer
     ) -> None:
         before = picture()
         database = fresh_postgres_url.split("@/")[1].split("?", maxsplit=1)[0]
-        with pooler_or_skip(postgres_server, ignores_options=False) as pooler:
+        with pooler_or_skip(shared_postgres, ignores_options=False) as pooler:
             url = pooler.url_of(database)
             run_here("move", "--to", url).ok()
             assert picture() == before

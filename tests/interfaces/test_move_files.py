@@ -89,10 +89,10 @@ class TestPlaces:
         assert run_here("result", "task-done").ok().out == "the result\n"
 
     def test_the_same_bucket_on_another_server(
-        self, worked: Path, s3_server: SeaweedServer
+        self, worked: Path, shared_s3: SeaweedServer
     ) -> None:
-        root, here = s3_server.fresh_root(), s3_server.endpoint
-        region = ["--region", s3_server.options["region"], "--json"]
+        root, here = shared_s3.fresh_root(), shared_s3.endpoint
+        region = ["--region", shared_s3.options["region"], "--json"]
         run_here(*move_words(worked, root, "--endpoint", here, *region)).ok()
         there = here.replace("127.0.0.1", "localhost")
         words = ["move", "--to", f"sqlite:///{worked}/third.db", "--endpoint", there, *region]
@@ -169,9 +169,9 @@ class TestLogs:
         run_here(*move_words(worked, "files")).ok()
         assert run_here("logs", "task-killed").ok().out == "its last words\n" * 9
 
-    def test_in_a_bucket(self, worked: Path, s3_server: SeaweedServer) -> None:
-        words = ["--endpoint", s3_server.endpoint, "--region", s3_server.options["region"]]
-        run_here(*move_words(worked, s3_server.fresh_root(), *words)).ok()
+    def test_in_a_bucket(self, worked: Path, shared_s3: SeaweedServer) -> None:
+        words = ["--endpoint", shared_s3.endpoint, "--region", shared_s3.options["region"]]
+        run_here(*move_words(worked, shared_s3.fresh_root(), *words)).ok()
         assert run_here("logs", "task-killed").ok().out == "its last words\n" * 9
 
     def test_an_interrupted_move_does_not_double_it(self, worked: Path) -> None:

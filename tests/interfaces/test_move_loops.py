@@ -14,8 +14,10 @@ from agentq.ledger.leader_leases import LeaderLeases
 from agentq.settings import load_settings
 from agentq.wiring import open_copy
 from tests.daemon.ups import Ups, several_ups
-from tests.daemon.watching import until
+from tests.eventually import eventually
 from tests.interfaces.conftest import run_here
+
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture
@@ -53,20 +55,20 @@ def close_for_a_move(url: str) -> None:
 
 def test_while_it_moves_the_loops_wait(ups: Ups, old: str) -> None:
     running = ups.start("--url", old, "--term", "1s")
-    until(lambda: "prune" in led(old), what="the loops running")
+    eventually(lambda: "prune" in led(old), what="the loops running")
     close_for_a_move(old)
     # Whoever runs them, and whoever comes too late, says why they stop: once, and goes on waiting.
     late = ups.start("--url", old, "--term", "1s")
     for up in (running, late):
-        until(lambda up=up: up.said_of("terms: waits:"), what="being told")  # type: ignore[misc]
+        eventually(lambda up=up: up.said_of("terms: waits:"), what="being told")  # type: ignore[misc]
         assert "being moved to sqlite:////new.db" in up.said_of("terms: waits:")[0]
-    until(lambda: led(old) == set(), what="the end of the terms")
+    eventually(lambda: led(old) == set(), what="the end of the terms")
     assert late.said_of("runs here now") == []
     # A move that is taken back lets them go on,
     run_here("--url", old, "move", "--undo").ok()
-    until(lambda: "prune" in led(old), 20, "the loops running again")
+    eventually(lambda: "prune" in led(old), what="the loops running again")
     for up in (running, late):
-        until(lambda up=up: up.said_of("terms: goes on"), 20, "it")  # type: ignore[misc]
+        eventually(lambda up=up: up.said_of("terms: goes on"))  # type: ignore[misc]
         assert len(up.said_of("terms: waits:")) == 1
         assert "Traceback" not in up.said
         assert up.end() == 0
@@ -74,7 +76,7 @@ def test_while_it_moves_the_loops_wait(ups: Ups, old: str) -> None:
 
 def test_once_it_is_moved_they_end(home: Path, ups: Ups, old: str) -> None:
     running = ups.start("--url", old, "--term", "1s")
-    until(lambda: "prune" in led(old), what="the loops running")
+    eventually(lambda: "prune" in led(old), what="the loops running")
     run_here("--url", old, "move", "--to", f"sqlite:///{home}/new.db").ok()
     late = ups.start("--url", old)
     for up in (running, late):
@@ -90,10 +92,10 @@ def test_a_worker_waits_and_ends_likewise(home: Path, ups: Ups, old: str) -> Non
     task = run_here("--url", old, "submit", "--to", "w", "--instructions", "x").ok().out.strip()
     close_for_a_move(old)
     worker = ups.start("--url", old, "w", "--", "cat", command="worker")
-    until(lambda: "being moved to" in worker.said, what="being told")
+    eventually(lambda: "being moved to" in worker.said, what="being told")
     run_here("--url", old, "move", "--undo").ok()
     with Queue(old) as queue:
-        until(lambda: queue.task(task).state is State.COMPLETE, 30, "the task")
+        eventually(lambda: queue.task(task).state is State.COMPLETE, what="the task")
     # One that is ready only later is still there when the move is over.
     run_here("--url", old, "submit", "--to", "w", "--instructions", "x", "--delay", "5s").ok()
     run_here("--url", old, "move", "--to", f"sqlite:///{home}/new.db").ok()

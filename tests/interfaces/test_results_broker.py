@@ -26,6 +26,7 @@ from agentq.delivery.rabbitmq import RabbitMailbox, RabbitPublisher
 from agentq.delivery.rabbitmq.connection import HEARTBEAT_SECONDS, Link, read_url
 from agentq.settings import read_file
 from agentq.wiring import WiredInstallation
+from tests.eventually import eventually
 from tests.interfaces.conftest import PROGRAM, clean_environment, run_program
 from tests.servers.rabbitmq import RabbitServer
 
@@ -75,13 +76,6 @@ def waiting(url: str, name: str = QUEUE) -> int:
             return channel.look(name).messages
     finally:
         link.close()
-
-
-def eventually(found: Callable[[], object], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not found():
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.02)
 
 
 def ids(outcomes: Iterator[TaskOutcome] | Sequence[TaskOutcome]) -> list[str]:

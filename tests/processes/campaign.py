@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 from agentq.client.queue import Queue
 from agentq.contracts.service_values import Wanted
 from agentq.core.states import State
+from tests.eventually import pause
 from tests.processes.checker import Verdict, check
 from tests.processes.forkserver import Forkserver
 
@@ -42,9 +42,8 @@ def run_kills(
             worker()
         for _ in range(SUBMITTERS):
             submitter()
-        breath = threading.Event()
         for kill in range(kills):
-            breath.wait(chance.random() * breath_s)
+            pause(chance.random() * breath_s)
             between(kill)
             victim = chance.choice(sorted(forkserver.alive))
             kind = forkserver.alive[victim]

@@ -12,8 +12,6 @@ import random
 import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,6 +23,7 @@ from agentq.core.errors import Unavailable
 from agentq.core.states import State
 from agentq.settings import read_file
 from agentq.wiring import WiredInstallation
+from tests.eventually import eventually, pause
 from tests.processes.checker import Verdict, check
 from tests.servers.postgres import PostgresServer
 from tests.servers.rabbitmq import RabbitServer
@@ -116,7 +115,7 @@ class Cluster:
         workers = [process for kind, process in self.alive.values() if kind == "worker"]
         stopped = chance.choice(workers)
         stopped.send_signal(signal.SIGSTOP)
-        threading.Event().wait(LEASE_SECONDS + 1)
+        pause(LEASE_SECONDS + 1)
         stopped.send_signal(signal.SIGCONT)
 
     def errors(self) -> str:
@@ -175,14 +174,13 @@ def run_cluster(
         for kind, count in (("daemon", DAEMONS), ("worker", WORKERS)):
             for _ in range(count):
                 cluster.bear(kind)
-        breath = threading.Event()
         for kill in range(plan.kills):
             between(kill)
             acknowledged |= _submit(queue, plan.tasks)
             for what in incidents.get(kill, ()):
                 cluster.happens(what, chance)
                 acknowledged |= _submit(queue, plan.tasks)
-            breath.wait(chance.random() * 0.3)
+            pause(chance.random() * 0.3)
             cluster.bear(cluster.kill(chance.choice(sorted(cluster.alive))))
         _drain(queue, cluster)
         verdict = check(queue, acknowledged, set())
@@ -201,8 +199,8 @@ def _submit(queue: Queue, count: int) -> set[str]:
 
 
 def _drain(queue: Queue, cluster: Cluster) -> None:
-    deadline, breath = time.monotonic() + DRAIN_SECONDS, threading.Event()
-    waiting = (State.PENDING, State.READY, State.IN_PROGRESS)
-    while queue.tasks(Wanted(states=waiting, limit=1)).tasks:
-        assert time.monotonic() < deadline, f"not drained: {queue.stats()}\n{cluster.errors()}"
-        breath.wait(0.2)
+    waiting = Wanted(states=(State.PENDING, State.READY, State.IN_PROGRESS), limit=1)
+    try:
+        eventually(lambda: not queue.tasks(waiting).tasks, DRAIN_SECONDS, "the end of all work")
+    except AssertionError as late:
+        raise AssertionError(f"{late}: {queue.stats()}\n{cluster.errors()}") from late

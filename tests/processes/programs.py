@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from agentq.client.queue import Queue
 from agentq.core.errors import AgentqError, Stale, Unavailable
+from tests.eventually import pause
 
 Say = Callable[..., int]
 
@@ -18,10 +18,9 @@ def submitter(say: Say, url: str, stem: str, role: str = "w", count: int = 1_000
     """Submit tasks one by one and in batches; says the ids that were acknowledged."""
     queue = Queue(url)
     chance = random.Random(stem)
-    rest = threading.Event()
     number = 0
     while number < count:
-        rest.wait(chance.random() * 0.1)
+        pause(chance.random() * 0.1)
         size = min(chance.choice((1, 1, 1, 4, 8)), count - number)
         ids = [f"{stem}-{number + each}" for each in range(size)]
         number += size
@@ -37,7 +36,6 @@ def worker(
     """Claim, work a little, complete; says each completion that was accepted."""
     queue = Queue(url)
     chance = random.Random(name)
-    rest = threading.Event()
     while True:
         claim = patiently(lambda: queue.claim(role, wait=2, holder=name, lease=lease))
         if claim is None:
@@ -45,7 +43,7 @@ def worker(
         say("claimed", claim.id, claim.epoch)
         try:
             with claim:
-                rest.wait(chance.random() * pause_ms / 1000)
+                pause(chance.random() * pause_ms / 1000)
                 if chance.random() < 0.2:
                     claim.put("notes.md", f"by {name}")
                 claim.complete(summary=f"done by {name}")
@@ -109,12 +107,11 @@ def _every_verb(queue: Queue, claim: Any) -> dict[str, Callable[[], Any]]:
 
 def patiently(call: Callable[[], Any]) -> Any:
     """Go on through a restart of the server: what was not acknowledged is asked for again."""
-    rest = threading.Event()
     while True:
         try:
             return call()
         except Unavailable:
-            rest.wait(0.05)
+            pause(0.05)
 
 
 PROGRAMS: dict[str, Callable[..., None]] = {

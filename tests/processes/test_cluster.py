@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.processes.cluster import Plan, founded, run_cluster
 from tests.servers.postgres import PostgresServer
 from tests.servers.rabbitmq import RabbitServer
 from tests.servers.seaweed import SeaweedServer
+
+pytestmark = pytest.mark.long
 
 
 def test_everything_happens_and_nothing_is_lost(

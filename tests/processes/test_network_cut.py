@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -17,10 +15,13 @@ from agentq.client.queue import Queue
 from agentq.core.states import State
 from agentq.settings import read_file
 from agentq.wiring import WiredInstallation
+from tests.eventually import eventually
 from tests.servers.missing import go_without
 from tests.servers.network_namespace import IslandUnavailable, NetworkNamespace
 from tests.servers.postgres import PostgresServer
 from tests.servers.rabbitmq import RabbitServer
+
+pytestmark = pytest.mark.long
 
 #: The first attempt never ends by itself; its process shows where it runs.
 PROGRAM = 'echo $$ > "$PIDS/$AGENTQ_EPOCH"; [ "$AGENTQ_EPOCH" = 1 ] && sleep 600; echo done'
@@ -33,13 +34,6 @@ def network_namespace() -> Iterator[NetworkNamespace]:
             yield made
     except IslandUnavailable as reason:
         go_without("network namespaces", reason)
-
-
-def until(true: Callable[[], object], seconds: float, what: str) -> None:
-    deadline, breath = time.monotonic() + seconds, threading.Event()
-    while not true():
-        assert time.monotonic() < deadline, f"{what} did not happen in {seconds} s"
-        breath.wait(0.05)
 
 
 class Place:
@@ -72,16 +66,16 @@ class Place:
 
 def test_a_cut_worker_is_replaced_and_fenced_out(
     tmp_path: Path,
-    postgres_server: PostgresServer,
-    rabbitmq_server: RabbitServer,
+    shared_postgres: PostgresServer,
+    shared_rabbitmq: RabbitServer,
     network_namespace: NetworkNamespace,
 ) -> None:
     pids = tmp_path / "pids"
     pids.mkdir()
-    with postgres_server.fresh_database() as url, rabbitmq_server.fresh_host() as broker:
+    with shared_postgres.fresh_database() as url, shared_rabbitmq.fresh_host() as broker:
         database, host = urlsplit(url).path, urlsplit(broker).path
-        far_database = network_namespace.forward(f"{postgres_server.folder}/.s.PGSQL.5432")
-        far_broker = network_namespace.forward(("127.0.0.1", rabbitmq_server.port))
+        far_database = network_namespace.forward(f"{shared_postgres.folder}/.s.PGSQL.5432")
+        far_broker = network_namespace.forward(("127.0.0.1", shared_rabbitmq.port))
         here = Place(tmp_path / "here", tmp_path / "shared", url, broker)
         there = Place(
             tmp_path / "there", tmp_path / "shared",
@@ -96,13 +90,15 @@ def test_a_cut_worker_is_replaced_and_fenced_out(
         ]
         try:
             task = queue.submit(to="w", instructions="work")
-            until((pids / "1").exists, 30, "the first attempt")
+            eventually((pids / "1").exists, what="the first attempt")
             network_namespace.cut()
             running.append(here.run("worker", "w"))
-            until(lambda: queue.task(task.id).state is State.COMPLETE, 60, "the second attempt")
+            eventually(
+                lambda: queue.task(task.id).state is State.COMPLETE, 60, "the second attempt"
+            )
             agent = Path("/proc") / (pids / "1").read_text().strip()
             network_namespace.mend()
-            until(lambda: not agent.exists(), 60, "the end of the agent that was cut off")
+            eventually(lambda: not agent.exists(), what="the end of the agent that was cut off")
             kinds = [entry.event.kind for entry in queue.history(task.id)]
             assert kinds.count("completed") == 1 and queue.task(task.id).epoch == 2
             assert [problems for _, problems in queue.verify() if problems] == []

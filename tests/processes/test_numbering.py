@@ -22,8 +22,11 @@ from agentq.core.triggers import LogEntry, Report
 from agentq.ledger.ledger import Ledger
 from agentq.stores.postgres.pipeline import Statement
 from agentq.stores.postgres.store import PostgresStore
+from tests.eventually import eventually
 from tests.processes.forkserver import Forkserver
 from tests.processes.stepping import NUMBERING, Gate
+
+pytestmark = pytest.mark.long
 
 pytestmark = pytest.mark.postgres
 
@@ -344,6 +347,8 @@ def _two_at_once(cluster: Cluster, ledger: Ledger) -> str:
 def _await_blocked(url: str) -> None:
     """Until somebody on this database waits for a lock."""
     with psycopg.connect(url, autocommit=True) as watcher:
-        blocked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-        while watcher.execute(blocked).fetchone() == (0,):
-            watcher.execute("SELECT pg_sleep(0.01)")
+        blocked = (
+            "SELECT count(*) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
+        eventually(lambda: watcher.execute(blocked).fetchone() != (0,), what="a wait for a lock")

@@ -9,6 +9,8 @@ import pytest
 from tests.processes.campaign import run_kills
 from tests.servers.postgres import PostgresServer
 
+pytestmark = pytest.mark.long
+
 KILLS, EVERY = 30, 10
 
 

@@ -14,7 +14,7 @@ from agentq.core.states import State
 from agentq.settings import Settings
 from agentq.wiring import WiredInstallation
 from tests.daemon.ups import PROGRAM, Ups, several_ups
-from tests.daemon.watching import until
+from tests.eventually import eventually
 from tests.servers.postgres import PostgresServer
 
 
@@ -47,7 +47,7 @@ def test_it_waits_for_the_server_and_works(
     postgres_server.halt()
     try:
         service = ups.start(*rest, command=command)
-        until(lambda: "It is waited for" in service.said or service.process.poll() is not None)
+        eventually(lambda: "It is waited for" in service.said or service.process.poll() is not None)
         assert service.process.poll() is None, service.said
     finally:
         postgres_server.start()
@@ -64,7 +64,7 @@ def test_it_can_be_told_to_end_while_it_waits(
     postgres_server.halt()
     try:
         worker = ups.start("w", command="worker")
-        until(lambda: "It is waited for" in worker.said)
+        eventually(lambda: "It is waited for" in worker.said)
         assert worker.end(5) != 0
     finally:
         postgres_server.start()

@@ -10,11 +10,9 @@ import pytest
 
 from agentq.client.queue import Queue
 from agentq.core.states import State
+from tests.eventually import eventually
 from tests.processes.noisy_agent import PEAK_MEGABYTES_MAX, run_noisy_agent
-from tests.processes.worker_fleet import WorkerFleet, run_worker_kills, until
-
-KILLS = 50
-TASKS = 90
+from tests.processes.worker_fleet import WorkerFleet, run_worker_kills
 
 
 @pytest.fixture
@@ -22,11 +20,15 @@ def queue(tmp_path: Path) -> Queue:
     return Queue.create(f"sqlite:///{tmp_path}/.agentq/ledger.db")
 
 
-def test_every_task_ends_once_under_kills(tmp_path: Path, queue: Queue, session_seed: int) -> None:
-    run_worker_kills(tmp_path, queue, kills=KILLS, tasks=TASKS, seed=session_seed)
+@pytest.mark.parametrize(("kills", "tasks"), [(5, 9), pytest.param(50, 90, marks=pytest.mark.long)])
+def test_every_task_ends_once_under_kills(
+    tmp_path: Path, queue: Queue, session_seed: int, kills: int, tasks: int
+) -> None:
+    run_worker_kills(tmp_path, queue, kills=kills, tasks=tasks, seed=session_seed)
     queue.close()
 
 
+@pytest.mark.long
 def test_a_noisy_agent_needs_no_memory(tmp_path: Path) -> None:
     """The long form, ten gigabytes, is in `make chaos`."""
     heard = run_noisy_agent(tmp_path, 200_000_000, patience=120)
@@ -39,11 +41,11 @@ def test_no_agent_outlives_its_worker(tmp_path: Path, queue: Queue) -> None:
     fleet = WorkerFleet(tmp_path, work=600)
     queue.submit_many({"to": "w", "instructions": "run"} for _ in range(3))
     worker = fleet.start()
-    until(lambda: len(fleet.traces()) == 3, 30)
+    eventually(lambda: len(fleet.traces()) == 3)
     assert len(fleet.alive()) == 6
     worker.kill()
     worker.wait()
-    until(lambda: not fleet.alive(), 5)
+    eventually(lambda: not fleet.alive(), 5)
     queue.close()
 
 
@@ -53,17 +55,17 @@ def test_a_stopped_worker_wakes_up_to_nothing(tmp_path: Path, queue: Queue) -> N
     first = fleet.start()
     second: subprocess.Popen[bytes] | None = None
     try:
-        until(lambda: len(fleet.traces()) == 1, 30)
+        eventually(lambda: len(fleet.traces()) == 1)
         # Given a worker that is stopped past its lease while its agent runs on
         first.send_signal(signal.SIGSTOP)
         _, _, *of_first = fleet.traces()[0]
         # When another takes the task over
         second = fleet.start()
-        until(lambda: len(fleet.traces()) == 2, 30)
+        eventually(lambda: len(fleet.traces()) == 2)
         assert fleet.traces()[1][1] == 2 and fleet.alive() >= set(of_first)
         # And the first wakes up, then its agent and all of its tree are ended
         first.send_signal(signal.SIGCONT)
-        until(lambda: fleet.alive().isdisjoint(of_first), 10)
+        eventually(lambda: fleet.alive().isdisjoint(of_first), 10)
         # And nothing of it was accepted: the second holds the task
         held = queue.task(task.id)
         assert held.state is State.IN_PROGRESS and held.epoch == 2
@@ -74,5 +76,5 @@ def test_a_stopped_worker_wakes_up_to_nothing(tmp_path: Path, queue: Queue) -> N
             if worker is not None:
                 worker.send_signal(signal.SIGTERM)
                 worker.wait(30)
-    until(lambda: not fleet.alive(), 5)
+    eventually(lambda: not fleet.alive(), 5)
     queue.close()

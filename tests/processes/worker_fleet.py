@@ -6,14 +6,13 @@ import os
 import random
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from agentq.client.queue import Queue
 from agentq.contracts.service_values import Wanted
 from agentq.core.states import TERMINAL, State
+from tests.eventually import eventually
 
 #: An agent that leaves a trace of itself and of a child in a session of its own, then works a bit.
 AGENT = """\
@@ -72,13 +71,6 @@ def _runs(pid: int) -> bool:
         return False
 
 
-def until(true: Callable[[], object], seconds: float) -> None:
-    deadline, beat = time.monotonic() + seconds, threading.Event()
-    while not true():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        beat.wait(0.02)
-
-
 def run_worker_kills(
     folder: Path,
     queue: Queue,
@@ -102,13 +94,13 @@ def run_worker_kills(
             workers[victim].kill()
             workers[victim].wait()
             workers[victim] = fleet.start()
-        until(lambda: _open_tasks(queue) == 0, 120)
+        eventually(lambda: _open_tasks(queue) == 0, 120)
     finally:
         for worker in workers:
             worker.terminate()
         for worker in workers:
             worker.wait(30)
-    until(lambda: not fleet.alive(), 5)
+    eventually(lambda: not fleet.alive(), 5)
     ends: dict[str, int] = {}
     position = 0
     while entries := queue.events(position, limit=1000):
@@ -128,6 +120,4 @@ def _open_tasks(queue: Queue) -> int:
 
 def _until_news(fleet: WorkerFleet, queue: Queue, seen: int) -> None:
     """An agent has started since, or there is nothing left to start."""
-    deadline, beat = time.monotonic() + 10, threading.Event()
-    while len(fleet.traces()) <= seen and time.monotonic() < deadline and _open_tasks(queue):
-        beat.wait(0.02)
+    eventually(lambda: len(fleet.traces()) > seen or not _open_tasks(queue), what="an agent")

@@ -11,13 +11,12 @@ import pwd
 import shutil
 import subprocess
 import tempfile
-import threading
-import time
 from pathlib import Path
 from typing import Self
 
 import psycopg
 
+from tests.eventually import eventually
 from tests.servers.missing import go_without
 from tests.servers.postgres import UNPRIVILEGED_USER, PostgresServer
 
@@ -100,17 +99,18 @@ class Pooler:
         return f"postgresql://postgres@/{database}?host={self.folder}&port={PORT}"
 
     def _wait(self) -> None:
-        deadline = time.monotonic() + START_SECONDS_MAX
-        while True:
+        def answers() -> bool:
             try:
                 psycopg.connect(self.url_of("postgres")).close()
-                return
             except psycopg.OperationalError as error:
-                if time.monotonic() > deadline or self._guard.poll() is not None:
+                if self._guard.poll() is not None:
                     log = self.folder / "log"
                     said = log.read_text(errors="replace") if log.exists() else ""
                     raise PoolerUnavailable(f"{error}\n{said[-2000:]}") from error
-            threading.Event().wait(0.02)
+                return False
+            return True
+
+        eventually(answers, START_SECONDS_MAX, "an answer of pgbouncer")
 
     def stop(self) -> None:
         assert self._guard.stdin is not None

@@ -16,14 +16,15 @@ import os
 import pwd
 import shutil
 import subprocess
-import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, Self
 
+from tests.servers.guard import Guard
 from tests.servers.missing import go_without
+from tests.servers.run import TestRun, server_folder
 
 MAX_CONNECTIONS = 200
 START_SECONDS_MAX = 60
@@ -50,10 +51,7 @@ SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
 WHERE datname = current_database() AND pid <> pg_backend_pid()
 """
 
-# The test run holds this guard's standard input open. When the run dies, however it dies, the guard
-# reads end of file, takes the server down and removes its folder, even after a kill -9.
-GUARD = """
-cat > /dev/null
+CLEAN_UP = """
 read -r pid < "$1/data/postmaster.pid" && kill -QUIT "$pid"
 tries=0
 while [ -e "$1/data/postmaster.pid" ] && [ $tries -lt 100 ]; do
@@ -68,19 +66,13 @@ class PostgresUnavailable(Exception):
 
 
 class PostgresServer:
-    """One private server: started on construction, usable until `stop`."""
+    """One private server: started on construction, usable until `stop` or the end of the run."""
 
-    def __init__(self) -> None:
+    def __init__(self, run: TestRun | None = None) -> None:
         self._account = _unprivileged_account()
         self._emptied: list[str] = []
-        self.folder = Path(tempfile.mkdtemp(prefix="agentq-pg-", dir=_short_temporary_folder()))
-        self._guard = subprocess.Popen(
-            ["/bin/sh", "-c", GUARD, "postgres-guard", str(self.folder)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        self.folder = server_folder("pg", run)
+        self._guard: Guard | None = Guard(CLEAN_UP, self.folder, run)
         try:
             self.folder.chmod(0o755)
             self._binaries = self._reachable(_wheel_binaries())
@@ -137,10 +129,13 @@ class PostgresServer:
 
     def stop(self) -> None:
         """End the server and remove its folder; stopping twice is safe."""
-        if self._guard.stdin is not None and not self._guard.stdin.closed:
-            self._guard.stdin.close()
-        self._guard.wait(timeout=START_SECONDS_MAX)
+        if self._guard is not None:
+            self._guard.end()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __getstate__(self) -> dict[str, object]:
+        """The server as another process of the test run knows it."""
+        return {**self.__dict__, "_guard": None, "_emptied": []}
 
     @contextmanager
     def fresh_database(self) -> Iterator[str]:
@@ -156,9 +151,12 @@ class PostgresServer:
         try:
             yield self.url_of(name)
         finally:
-            if not self.running:  # a test that failed between halting and starting
+            try:
+                connection = psycopg.connect(self.url_of(name), autocommit=True)
+            except psycopg.OperationalError:  # a test failed between halting and starting
                 self.start()
-            with psycopg.connect(self.url_of(name), autocommit=True) as connection:
+                connection = psycopg.connect(self.url_of(name), autocommit=True)
+            with connection:
                 connection.execute("SET default_transaction_read_only = off")
                 connection.execute(DISCONNECT_OTHERS)
                 connection.execute(EMPTY_DATABASE)
@@ -259,9 +257,3 @@ def _unprivileged_account() -> pwd.struct_passwd | None:
 
 def _others_may_enter(folder: Path) -> bool:
     return all(path.stat().st_mode & 0o001 for path in (folder, *folder.parents))
-
-
-def _short_temporary_folder() -> str:
-    """A Unix socket's path holds about 100 bytes, which a long TMPDIR would exceed."""
-    folder = tempfile.gettempdir()
-    return folder if len(folder) <= 50 else "/tmp"

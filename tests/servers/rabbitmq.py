@@ -11,25 +11,21 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import socket
 import subprocess
-import tempfile
-import threading
-import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
-import pytest
-
-from tests.servers.missing import go_without
+from tests.eventually import eventually
+from tests.servers.guard import Guard
+from tests.servers.process import ServerProcess
+from tests.servers.run import TestRun, server_folder
 
 PROGRAMS = Path("/usr/lib/rabbitmq/bin")
 START_SECONDS_MAX = 60
-STOP_SECONDS_MAX = 20
 
 CONFIGURATION = """[
  {{rabbit, [
@@ -41,10 +37,7 @@ CONFIGURATION = """[
 ].
 """
 
-# The test run holds this guard's standard input open. When the run dies, however it dies, the guard
-# reads end of file, takes the broker down and removes its folder, even after a kill -9.
-GUARD = """
-cat > /dev/null
+CLEAN_UP = """
 for name in broker epmd; do
   [ -e "$1/$name.pid" ] && read -r pid < "$1/$name.pid" && kill -9 "$pid"
 done
@@ -58,9 +51,9 @@ class RabbitUnavailable(Exception):
 
 
 class RabbitServer:
-    """One private broker: started on construction, usable until `stop`."""
+    """One private broker: started on construction, usable until `stop` or the end of the run."""
 
-    def __init__(self) -> None:
+    def __init__(self, run: TestRun | None = None) -> None:
         missing = [
             str(each)
             for each in (PROGRAMS / "rabbitmq-server", *map(_found, ("epmd", "erl_call")))
@@ -68,20 +61,14 @@ class RabbitServer:
         ]
         if missing:
             raise RabbitUnavailable(f"{', '.join(missing)}: not there; apt install rabbitmq-server")
-        self.folder = Path(tempfile.mkdtemp(prefix="agentq-mq-"))
+        self.folder = server_folder("mq", run)
         self.port, self._epmd_port, self._node_port = free_ports(3)
         self._cookie = uuid.uuid4().hex.upper()
         #: Virtual hosts that exist; a wiped broker gets them back, empty.
         self._hosts: list[str] = []
-        self._process: subprocess.Popen[bytes] | None = None
-        self._epmd: subprocess.Popen[bytes] | None = None
-        self._guard = subprocess.Popen(
-            ["/bin/sh", "-c", GUARD, "rabbitmq-guard", str(self.folder)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        self._process = ServerProcess(self.folder / "broker.pid")
+        self._epmd = ServerProcess(self.folder / "epmd.pid")
+        self._guard: Guard | None = Guard(CLEAN_UP, self.folder, run)
         try:
             self._prepare()
             self.start()
@@ -107,41 +94,29 @@ class RabbitServer:
     @property
     def running(self) -> bool:
         """Whether the broker's process is there."""
-        return self._process is not None and self._process.poll() is None
+        return self._process.running
 
     @property
     def pid(self) -> int:
         """The broker's process, for tests that stop or kill it by hand."""
-        assert self._process is not None
         return self._process.pid
 
     def start(self) -> None:
         """Start again after `halt`; returns when connections are accepted."""
         self._start_epmd()
-        with (self.folder / "said").open("ab") as said:
-            process = self._process = subprocess.Popen(
-                [str(PROGRAMS / "rabbitmq-server")],
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=subprocess.STDOUT,
-                cwd=self.folder,
-                env=self._environment(),
-                # Ctrl-C is for the tests; they stop the broker themselves.
-                start_new_session=True,
-            )
-        (self.folder / "broker.pid").write_text(f"{process.pid}\n")
-        deadline = time.monotonic() + START_SECONDS_MAX
-        while not answers(self.port):
-            if process.poll() is not None or time.monotonic() > deadline:
+        program = [str(PROGRAMS / "rabbitmq-server")]
+        self._process.start(program, self._environment(), self.folder / "said")
+
+        def started() -> bool:
+            if not self.running:
                 raise RabbitUnavailable(f"RabbitMQ did not start:\n{self.log[-2000:]}")
-            threading.Event().wait(0.03)
+            return answers(self.port)
+
+        eventually(started, START_SECONDS_MAX, f"an answer of RabbitMQ at {self.port}")
 
     def halt(self) -> None:
         """Kill the broker as a power cut would, and keep its disk."""
-        assert self._process is not None
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait(STOP_SECONDS_MAX)
+        self._process.kill()
 
     def restart(self) -> None:
         """Every connection breaks, the address stays, what is durable is there again."""
@@ -158,15 +133,15 @@ class RabbitServer:
 
     def stop(self) -> None:
         """End the broker and remove its folder; stopping twice is safe."""
-        for process in (self._process, self._epmd):
-            if process is not None and process.poll() is None:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait(STOP_SECONDS_MAX)
-        if self._guard.stdin is not None and not self._guard.stdin.closed:
-            self._guard.stdin.close()
-        self._guard.wait(timeout=STOP_SECONDS_MAX)
+        self._process.kill()
+        self._epmd.kill()
+        if self._guard is not None:
+            self._guard.end()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __getstate__(self) -> dict[str, object]:
+        """The broker as another process of the test run knows it."""
+        return {**self.__dict__, "_guard": None, "_hosts": []}
 
     @contextmanager
     def fresh_host(self) -> Iterator[str]:
@@ -178,7 +153,7 @@ class RabbitServer:
             yield self.url_of(name)
         finally:
             self._hosts.remove(name)
-            if not self.running:  # a test that failed between halting and starting
+            if not self.running:  # a test failed between halting and starting
                 self.start()
             self.call(f'rabbit_vhost:delete(<<"{name}">>, <<"tests">>)')
 
@@ -279,21 +254,11 @@ class RabbitServer:
 
     def _start_epmd(self) -> None:
         """Erlang's register of names. Its own would outlive the broker; this one is our child."""
-        if self._epmd is not None and self._epmd.poll() is None:
-            return
-        self._epmd = subprocess.Popen(
-            [str(_found("epmd")), "-port", str(self._epmd_port), "-address", "127.0.0.1"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        (self.folder / "epmd.pid").write_text(f"{self._epmd.pid}\n")
-        deadline = time.monotonic() + START_SECONDS_MAX
-        while not answers(self._epmd_port):
-            if time.monotonic() > deadline:
-                raise RabbitUnavailable("epmd did not start")
-            threading.Event().wait(0.01)
+        if not self._epmd.running:
+            words = ["-port", str(self._epmd_port), "-address", "127.0.0.1"]
+            environment = dict(os.environ)
+            self._epmd.start([str(_found("epmd")), *words], environment, self.folder / "epmd")
+            eventually(lambda: answers(self._epmd_port), START_SECONDS_MAX, "an answer of epmd")
 
     def _make_hosts(self, names: list[str]) -> None:
         for name in names:
@@ -322,21 +287,3 @@ def free_ports(count: int) -> list[int]:
     for each in held:
         each.close()
     return ports
-
-
-@pytest.fixture(scope="session")
-def rabbitmq_server() -> Iterator[RabbitServer]:
-    """A private RabbitMQ, one for the whole run; tests may restart it, and leave it running."""
-    try:
-        server = RabbitServer()
-    except RabbitUnavailable as reason:
-        go_without("RabbitMQ", reason)
-    with server:
-        yield server
-
-
-@pytest.fixture
-def rabbitmq_url(rabbitmq_server: RabbitServer) -> Iterator[str]:
-    """The address of an empty virtual host that belongs to one test."""
-    with rabbitmq_server.fresh_host() as url:
-        yield url

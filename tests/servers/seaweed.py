@@ -9,21 +9,17 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import signal
 import socket
-import subprocess
 import sys
-import tempfile
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
-import pytest
-
-from tests.servers.missing import go_without
+from tests.eventually import eventually
+from tests.servers.guard import Guard
+from tests.servers.process import ServerProcess
+from tests.servers.run import TestRun, server_folder
 
 START_SECONDS_MAX = 60
 BUCKET = "agentq-test"
@@ -32,10 +28,7 @@ _REGION = "us-east-1"
 _GRPC_OFFSET = 10_000
 _SERVERS = ("master", "volume", "filer", "s3", "admin")
 
-# The test run holds this guard's standard input open. When the run dies, however it dies, the guard
-# reads end of file, takes the server down and removes its folder, even after a kill -9.
-GUARD = """
-cat > /dev/null
+CLEAN_UP = """
 [ -e "$1/pid" ] && read -r pid < "$1/pid" && [ "$(cat "/proc/$pid/comm")" = weed ] && kill -KILL "$pid"
 rm -rf "$1"
 """  # noqa: E501
@@ -46,22 +39,16 @@ class SeaweedUnavailable(Exception):
 
 
 class SeaweedServer:
-    """One private server: started on construction, usable until `stop`."""
+    """One private server: started on construction, usable until `stop` or the end of the run."""
 
-    def __init__(self) -> None:
+    def __init__(self, run: TestRun | None = None) -> None:
         self._program = _weed()
         self.access_key = f"test{secrets.token_hex(8)}"
         self.secret_key = secrets.token_hex(20)
         self._ports = dict(zip(_SERVERS, _free_ports(len(_SERVERS)), strict=True))
-        self._process: subprocess.Popen[bytes] | None = None
-        self.folder = Path(tempfile.mkdtemp(prefix="agentq-s3-"))
-        self._guard = subprocess.Popen(
-            ["/bin/sh", "-c", GUARD, "seaweed-guard", str(self.folder)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        self.folder = server_folder("s3", run)
+        self._process = ServerProcess(self.folder / "pid")
+        self._guard: Guard | None = Guard(CLEAN_UP, self.folder, run)
         try:
             self.start()
         except BaseException:
@@ -96,40 +83,28 @@ class SeaweedServer:
     @property
     def pid(self) -> int:
         """The server's process, for tests that stop or kill it by hand."""
-        if self._process is None:
-            raise SeaweedUnavailable("the server is not running")
         return self._process.pid
 
     def start(self) -> None:
         """Start, again after `kill` too; returns when signed requests are answered."""
         ports = [f"-{name}.port={port}" for name, port in self._ports.items()]
-        with (self.folder / "out").open("ab") as said:
-            self._process = subprocess.Popen(
-                [
-                    *(self._program, f"-logdir={self.folder}", "mini", f"-dir={self.folder}"),
-                    *("-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-bucket={BUCKET}"),
-                    *("-master.telemetry=false", "-master.telemetry.url=http://127.0.0.1:9/"),
-                    *("-webdav=false", "-admin.ui=false"),
-                    *("-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.autoCreateBucket=false"),
-                    *ports,
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=subprocess.STDOUT,
-                cwd=self.folder,
-                env={"PATH": os.defpath, "HOME": str(self.folder), **self.environment},
-                start_new_session=True,
-            )
-        (self.folder / "pid").write_text(f"{self._process.pid}\n")
+        self._process.start(
+            [
+                *(self._program, f"-logdir={self.folder}", "mini", f"-dir={self.folder}"),
+                *("-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-bucket={BUCKET}"),
+                *("-master.telemetry=false", "-master.telemetry.url=http://127.0.0.1:9/"),
+                *("-webdav=false", "-admin.ui=false"),
+                *("-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.autoCreateBucket=false"),
+                *ports,
+            ],
+            {"PATH": os.defpath, "HOME": str(self.folder), **self.environment},
+            self.folder / "out",
+        )
         self._wait_until_ready()
 
     def kill(self) -> None:
         """As a crash does: at once, with requests under way. The data stay."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGKILL)
-            self._process.wait(timeout=START_SECONDS_MAX)
-            self._process = None
-            (self.folder / "pid").unlink()
+        self._process.kill()
 
     def restart(self) -> None:
         """Crash and come back, at the same address with the same data."""
@@ -139,15 +114,18 @@ class SeaweedServer:
     @property
     def running(self) -> bool:
         """Whether the server process is there."""
-        return self._process is not None and self._process.poll() is None
+        return self._process.running
 
     def stop(self) -> None:
         """End the server and remove its folder; stopping twice is safe."""
         self.kill()
-        if self._guard.stdin is not None and not self._guard.stdin.closed:
-            self._guard.stdin.close()
-        self._guard.wait(timeout=START_SECONDS_MAX)
+        if self._guard is not None:
+            self._guard.end()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __getstate__(self) -> dict[str, object]:
+        """The server as another process of the test run knows it."""
+        return {**self.__dict__, "_guard": None}
 
     def __enter__(self) -> Self:
         return self
@@ -171,18 +149,18 @@ class SeaweedServer:
             client_options={"allow_http": True, "timeout": timedelta(seconds=5)},
             retry_config={"max_retries": 0},
         )
-        deadline, never = time.monotonic() + START_SECONDS_MAX, threading.Event()
-        while time.monotonic() < deadline:
+
+        def ready() -> bool:
             if not self.running:
                 raise SeaweedUnavailable(f"weed ended:\n{self.log[-2000:]}")
             try:
                 obstore.put(store, "ready", b"ready")
                 obstore.delete(store, "ready")
             except (BaseError, OSError):
-                never.wait(0.02)
-            else:
-                return
-        raise SeaweedUnavailable(f"weed does not answer:\n{self.log[-2000:]}")
+                return False
+            return True
+
+        eventually(ready, START_SECONDS_MAX, f"a signed answer of weed at {self.endpoint}")
 
 
 def _weed() -> str:
@@ -211,22 +189,3 @@ def _free_ports(count: int) -> Iterator[int]:
     if len(found) < count:
         raise SeaweedUnavailable("no free ports")
     return iter(found)
-
-
-@pytest.fixture(scope="session")
-def s3_server() -> Iterator[SeaweedServer]:
-    """A private S3 server, one for the whole run, with its keys in the environment.
-
-    Tests may restart it, and leave it running.
-    """
-    try:
-        server = SeaweedServer()
-    except SeaweedUnavailable as reason:
-        go_without("S3 server", reason)
-    with server, pytest.MonkeyPatch.context() as patch:
-        for name in [name for name in os.environ if name.startswith("AWS_")]:
-            patch.delenv(name)  # a developer's own account must not be touched
-        patch.setenv("NO_PROXY", "127.0.0.1")
-        for name, value in server.environment.items():
-            patch.setenv(name, value)
-        yield server

@@ -13,8 +13,10 @@ from agentq.core.states import TABLE
 from tests.simulation.run import Played, play, play_all
 from tests.simulation.world import AT_LEAST_MS, World
 
-FIXED = range(1_050)
-DRAWN = 1_000
+FIXED = range(100)
+DRAWN = 100
+FIXED_LONG = range(1_050)
+DRAWN_LONG = 1_000
 
 #: Seeds that have shown a bug once. They are played first.
 REGRESSIONS = {
@@ -41,25 +43,44 @@ def test_what_was_mended_stays_mended(seed: int) -> None:
     assert not play(seed).failure, REGRESSIONS[seed]
 
 
+def drawn(count: int, seed: int) -> range:
+    return range(seed * 10_000, seed * 10_000 + count)
+
+
+def test_every_promise_is_kept(session_seed: int) -> None:
+    """In one process: others are testing beside this one."""
+    histories = list(play_all([*FIXED, *drawn(DRAWN, session_seed)], cores=1))
+    assert len(histories) == len(FIXED) + DRAWN
+    all_kept(histories)
+    long_enough(histories)
+
+
 @pytest.fixture(scope="module")
 def histories(session_seed: int) -> list[Played]:
-    drawn = range(session_seed * 10_000, session_seed * 10_000 + DRAWN)
-    return list(play_all([*FIXED, *drawn]))
+    return list(play_all([*FIXED_LONG, *drawn(DRAWN_LONG, session_seed)]))
 
 
-@pytest.mark.timeout(600)
-def test_every_promise_is_kept(histories: list[Played]) -> None:
-    assert len(histories) >= 2_000
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_every_promise_is_kept_in_thousands_of_histories(histories: list[Played]) -> None:
+    assert len(histories) == len(FIXED_LONG) + DRAWN_LONG
+    all_kept(histories)
+    long_enough(histories)
+
+
+def all_kept(histories: list[Played]) -> None:
     failures = [played.failure for played in histories if played.failure]
     assert not failures, f"{len(failures)} histories failed\n\n" + "\n\n".join(failures[:3])
 
 
-def test_histories_are_long_enough(histories: list[Played]) -> None:
+def long_enough(histories: list[Played]) -> None:
     for played in histories:
         assert played.virtual_ms >= AT_LEAST_MS, played.seed
         assert played.steps >= 40, played.seed
 
 
+@pytest.mark.long
+@pytest.mark.timeout(900)
 def test_histories_have_no_blind_spots(histories: list[Played]) -> None:
     """What is never simulated is never found wrong: every cell and every fault had its turn."""
     seen = {what for played in histories for what in played.seen}

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-import threading
-import time
 from pathlib import Path
 
 import pytest
 
 from agentq.contracts.agent import AttemptOutcome
 from agentq.core.states import State
+from tests.eventually import eventually
 from tests.worker.fleet import ROLE, Fleet, script
 
 
@@ -212,7 +211,7 @@ def test_cancelling_reaches_a_running_agent(fleet: Fleet, tmp_path: Path) -> Non
         "time.sleep(600)",
     )
     with fleet.worker(fleet.settings(command=program, lease=3), tasks=1) as worker:
-        wait_for(started)
+        eventually(started.exists)
         fleet.queue.cancel(task.id, by="somebody")
         worker.shared.queue.heartbeats.beat_now()
     assert asked.exists()
@@ -224,9 +223,9 @@ def test_a_drain_gives_tasks_back_unharmed(fleet: Fleet, tmp_path: Path) -> None
     task = fleet.queue.submit(to=ROLE, instructions="run", max_attempts=1)
     program = script(f"open({str(started)!r}, 'w').close()", "time.sleep(600)")
     with fleet.worker(fleet.settings(command=program), grace=0.1) as worker:
-        wait_for(started)
+        eventually(started.exists)
         worker.drain()
-        wait_until(lambda: not worker.running)
+        eventually(lambda: not worker.running)
     after = fleet.queue.task(task.id)
     assert after.state is State.READY and after.details.failures == 0
 
@@ -240,7 +239,7 @@ def crash_after(fleet: Fleet, task_id: str, *files: tuple[str, bytes]) -> None:
     claim = fleet.queue.claim(ROLE, lease=1)
     assert claim is not None and claim.id == task_id
     claim.put_many([*files, (recovery.VERDICT, output)])
-    wait_until(lambda: fleet.queue.tick() > 0 or fleet.queue.task(task_id).holder == "")
+    eventually(lambda: fleet.queue.tick() > 0 or fleet.queue.task(task_id).holder == "")
 
 
 AGAIN = script("print('made again')")
@@ -325,16 +324,3 @@ def test_secrets_go_nowhere(fleet: Fleet) -> None:
     ]
     assert hits == []
     assert canary not in fleet.output.getvalue()
-
-
-def wait_for(path: Path) -> None:
-    wait_until(path.exists)
-
-
-def wait_until(true: object, seconds: float = 20.0) -> None:
-    assert callable(true)
-    deadline = time.monotonic() + seconds
-    beat = threading.Event()
-    while not true():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        beat.wait(0.02)

@@ -11,14 +11,12 @@ import pytest
 from agentq.contracts.delivery import DEAD, Message
 from agentq.core.states import State
 from agentq.delivery.rabbitmq import RabbitConsumer, RabbitPublisher
-from tests.servers.rabbitmq import RabbitServer
 from tests.worker.fleet import ROLE, Fleet, open_fleet, script
 
 
 @pytest.fixture
-def broker(rabbitmq_server: RabbitServer) -> Iterator[str]:
-    with rabbitmq_server.fresh_host() as url:
-        yield url
+def broker(rabbitmq_url: str) -> str:
+    return rabbitmq_url
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 from agentq.contracts.agent import AttemptOutcome
 from agentq.core.states import State
 from agentq.core.task import Task, Usage
+from tests.eventually import eventually
 from tests.worker.fleet import ROLE, Fleet
-from tests.worker.test_attempt import wait_until
 
 #: What it does first; each is one task of the round.
 MISBEHAVIOURS = {
@@ -47,9 +47,14 @@ ENDINGS: dict[AttemptOutcome, tuple[str, dict[str, Any], tuple[str, ...]]] = {
     AttemptOutcome.CANCELLED: ("[hang]", {"grace": 0.5}, ("command", "claude", "warm")),
 }  # fmt: skip
 CASES = [
-    pytest.param(outcome, dialect, id=f"{outcome}-{dialect}")
+    pytest.param(
+        outcome,
+        dialect,
+        id=f"{outcome}-{dialect}",
+        marks=pytest.mark.long if place else (),  # one dialect stands for all in `make test`
+    )
     for outcome, (_, _, dialects) in ENDINGS.items()
-    for dialect in dialects
+    for place, dialect in enumerate(dialects)
 ]
 #: Where a task may stand afterwards.
 AFTER = {
@@ -96,7 +101,7 @@ def test_every_misbehaviour(fleet: Fleet, outcome: AttemptOutcome, dialect: str)
     settings = fleet.settings(agent=dialect, command=command, slots=len(tasks), **fields)
     with fleet.worker(settings, tasks=len(tasks)) as worker:
         if outcome is AttemptOutcome.CANCELLED:
-            wait_until(lambda: len(worker.running) == len(tasks))
+            eventually(lambda: len(worker.running) == len(tasks))
             for task in tasks:
                 fleet.queue.cancel(task.id, by="somebody")
             worker.shared.queue.heartbeats.beat_now()

@@ -10,9 +10,12 @@ import pytest
 
 from agentq.contracts.agent import AttemptOutcome
 from agentq.core.states import State
+from tests.tiers import long_but
 from tests.worker.fleet import ROLE, Fleet
 
 DIALECTS = ("command", "claude", "codex", "gemini", "opencode", "warm", "acp")
+#: Those that stand for all where an attempt takes seconds.
+QUICK = {"command", "claude"}
 #: Dialects that have a way of saying it.
 SAYING_QUOTA = ("claude", "codex", "warm")
 
@@ -46,14 +49,14 @@ def test_it_crashes(fleet: Fleet, task_id: str, dialect: str) -> None:
     assert fleet.queue.task(task_id).details.crashes == 1
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("dialect", long_but(QUICK, DIALECTS))
 def test_it_hangs(fleet: Fleet, task_id: str, dialect: str) -> None:
     steps = "say: looking\nignore-sigterm\nfork-orphans: 2\nhang"
     assert rehearse(fleet, dialect, steps, timeout=2) is AttemptOutcome.TIMEOUT
     assert "time limit" in fleet.queue.task(task_id).reason
 
 
-@pytest.mark.parametrize("dialect", ["command", "claude", "codex", "warm"])
+@pytest.mark.parametrize("dialect", long_but(QUICK, ["command", "claude", "codex", "warm"]))
 def test_it_thinks_too_long(fleet: Fleet, task_id: str, dialect: str) -> None:
     assert rehearse(fleet, dialect, "say: hm\nthink: 1h", silence=1) is AttemptOutcome.STALLED
 
@@ -86,7 +89,7 @@ def test_it_speaks_nonsense(fleet: Fleet, task_id: str, dialect: str) -> None:
     )
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("dialect", long_but(QUICK, DIALECTS))
 def test_it_floods(fleet: Fleet, task_id: str, dialect: str) -> None:
     outcome = rehearse(fleet, dialect, "flood: 20MB\nresult: at last", output_bytes=200_000)
     assert outcome is AttemptOutcome.COMPLETED
@@ -94,7 +97,7 @@ def test_it_floods(fleet: Fleet, task_id: str, dialect: str) -> None:
     assert log.size < 300_000
 
 
-@pytest.mark.parametrize("dialect", ["opencode", "warm", "acp"])
+@pytest.mark.parametrize("dialect", long_but({"warm"}, ["opencode", "warm", "acp"]))
 def test_it_spends_too_much(fleet: Fleet, task_id: str, dialect: str) -> None:
     steps = "spend: {usd: 5}\nsay: more\nhang"
     outcome = rehearse(fleet, dialect, steps, budget=_usd(1.0), timeout=60)

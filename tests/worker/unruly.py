@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -111,7 +110,7 @@ def own_reaper_stopped() -> None:
     say(os.getpid())
     while True:  # also after it was told to end
         os.kill(os.getppid(), signal.SIGSTOP)
-        threading.Event().wait(0.001)
+        signal.sigtimedwait([], 0.001)
 
 
 def worker() -> None:
@@ -132,7 +131,7 @@ def worker() -> None:
         say(agent._reaper)
     assert supervisor._process is not None
     say(supervisor._process.pid)
-    threading.Event().wait(60)
+    stay()
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
     """An empty place of every kind."""
     if request.param == "files":
         return FileBackend(tmp_path / "shared files #1 – ü")
-    server: SeaweedServer = request.getfixturevalue("s3_server")
+    server: SeaweedServer = request.getfixturevalue("shared_s3")
     return ObjectBackend(server.fresh_root(), server.options)
 
 
@@ -26,6 +26,6 @@ def store(backend: Backend) -> ArtifactStore:
 
 
 @pytest.fixture
-def objects(s3_server: SeaweedServer) -> ObjectBackend:
+def objects(shared_s3: SeaweedServer) -> ObjectBackend:
     """An empty place in a bucket, for what only object stores must keep."""
-    return ObjectBackend(s3_server.fresh_root(), s3_server.options)
+    return ObjectBackend(shared_s3.fresh_root(), shared_s3.options)

@@ -66,6 +66,7 @@ print(json.dumps({"put": after_put, "all": peak() - before, "stored": stored.siz
 """
 
 
+@pytest.mark.long
 def test_a_large_file_needs_little_memory(objects: ObjectBackend, tmp_path: Path) -> None:
     child = subprocess.run(
         [
@@ -147,6 +148,7 @@ class Killing:
         return b"x" * MEGABYTE if self.parts > 0 else b""
 
 
+@pytest.mark.long
 def test_a_server_killed_in_the_middle_of_an_upload(
     s3_server: SeaweedServer, objects: ObjectBackend
 ) -> None:
@@ -280,8 +282,8 @@ def test_a_process_that_ends_says_its_last_words(objects: ObjectBackend) -> None
 # ---- what it says when it does not work ---------------------------------------------------------
 
 
-def test_a_place_that_is_not_there(s3_server: SeaweedServer) -> None:
-    store = ObjectArtifacts("s3://no-such-bucket/x", s3_server.options)
+def test_a_place_that_is_not_there(shared_s3: SeaweedServer) -> None:
+    store = ObjectArtifacts("s3://no-such-bucket/x", shared_s3.options)
     for call in (
         lambda: store.put("task-1", 1, "a.md", b"x"),
         lambda: store.read("task-1", 1, "a.md", sha256(b"x"), 1),

@@ -21,10 +21,10 @@ SECRET = "hunter2hunter2"
 
 
 def test_wrong_keys(
-    objects: ObjectBackend, s3_server: SeaweedServer, monkeypatch: pytest.MonkeyPatch
+    objects: ObjectBackend, shared_s3: SeaweedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     objects.open().put("task-1", 1, "a.md", b"x")
-    for name in s3_server.environment:
+    for name in shared_s3.environment:
         with monkeypatch.context() as patch:
             patch.setenv(name, SECRET)
             store = objects.open()
@@ -37,7 +37,7 @@ def test_wrong_keys(
     assert objects.names() == {"artifacts/task-1/1/a.md"}
 
 
-def test_nobody_listens(s3_server: SeaweedServer) -> None:
+def test_nobody_listens(shared_s3: SeaweedServer) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and does not listen
         endpoint = f"http://127.0.0.1:{taken.getsockname()[1]}"
@@ -49,7 +49,7 @@ def test_nobody_listens(s3_server: SeaweedServer) -> None:
 
 
 def test_a_server_that_never_answers(
-    s3_server: SeaweedServer, monkeypatch: pytest.MonkeyPatch
+    shared_s3: SeaweedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("agentq.artifacts.s3.bucket._QUICK_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -135,7 +135,7 @@ def serving(handler: type[_Careless]) -> Iterator[ObjectArtifacts]:
             thread.join()
 
 
-def test_a_store_that_overwrites_is_not_good_enough(s3_server: SeaweedServer) -> None:
+def test_a_store_that_overwrites_is_not_good_enough(shared_s3: SeaweedServer) -> None:
     with (
         serving(_Careless) as store,
         pytest.raises(Unavailable, match="evidence would not be safe there"),
@@ -143,7 +143,7 @@ def test_a_store_that_overwrites_is_not_good_enough(s3_server: SeaweedServer) ->
         store.probe()
 
 
-def test_the_words_of_a_server_are_not_passed_on(s3_server: SeaweedServer) -> None:
+def test_the_words_of_a_server_are_not_passed_on(shared_s3: SeaweedServer) -> None:
     with serving(_Hostile) as store:
         with pytest.raises(Unavailable, match="the server answered 400 Odd") as refusal:
             store.put("task-1", 1, "a.md", b"x")
