@@ -6,12 +6,11 @@ import itertools
 import os
 import signal
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from agentq.contracts.copying import Fence, LedgerCopy
+from agentq.contracts.copying import Fence, Fingerprint, LedgerCopy
 from agentq.contracts.store import (
     COMPLETE,
     IN_PROGRESS,
@@ -43,8 +42,8 @@ from tests.contracts.rows import (
 )
 from tests.servers.postgres import PostgresServer
 
-FILLING, MOVING = Fence("filling", "the old one", "1"), Fence("moving", "the new one", "1")
-MOVED = Fence("moved", "it's there", "1")
+FILLED, BEGUN = Fence("filled", "the old one", "m.1"), Fence("begun", "it's there", "m.1")
+MOVED = BEGUN._replace(state="moved")
 
 
 class End:
@@ -141,29 +140,25 @@ def work(store: Store) -> None:
     store.write(lambda tx: tx.delete([keys["gone"]]))
 
 
-def fill(source: End, target: End) -> None:
-    """As a move does after the fence, which has given every event its place."""
-    source.store.number_events()
+def fill(source: End, target: End, fence: Fence = FILLED) -> dict[str, Fingerprint]:
+    """As a move does: its beginning gives every event its place."""
+    source.copy.begin(BEGUN)
     with source.copy.snapshot() as snapshot:
-        written = target.copy.fill(snapshot, FILLING)
+        written = target.copy.fill(snapshot, fence)
     assert written == source.copy.fingerprints() == target.copy.fingerprints()
+    return written
 
 
 class TestFilling:
-    def test_everything_arrives(self, source: End, target: End) -> None:
+    def test_everything_arrives_and_numbers_go_on(self, source: End, target: End) -> None:
         work(source.store)
         fill(source, target)
-        assert target.copy.lift_fence(FILLING)
+        with pytest.raises(Unavailable, match="was filled from the old one"):
+            add(target.store, "early")
+        assert target.copy.lift(FILLED)
         assert log(target.store) == log(source.store)
-        with source.copy.snapshot() as here, target.copy.snapshot() as there:
-            assert here.head() == there.head()
         counts = {table: each.rows for table, each in target.copy.fingerprints().items()}
         assert [table for table, count in counts.items() if not count] == []
-
-    def test_numbers_go_on_where_they_ended(self, source: End, target: End) -> None:
-        work(source.store)
-        fill(source, target)
-        assert target.copy.lift_fence(FILLING)
         for store in (source.store, target.store):
             store.role_ids(["another"])
             assert add(store, "next") == {"next": 5}, "the key of what was pruned is not used again"
@@ -172,44 +167,51 @@ class TestFilling:
         roles = [end.store.read(lambda reader: reader.roles()) for end in (source, target)]
         assert roles[0] == roles[1]
 
-    def test_an_unfinished_one_is_replaced(self, source: End, target: End) -> None:
+    def test_a_copy_of_the_same_move_is_replaced(self, source: End, target: End) -> None:
         work(source.store)
         fill(source, target)
         add(source.store, "since")
-        fill(source, target)
-        assert target.copy.lift_fence(FILLING)
+        later = FILLED._replace(token="m.2")
+        fill(source, target, later)
+        assert not target.copy.lift(FILLED), "only the run that filled it opens it"
+        assert target.copy.lift(later)
         assert log(target.store) == log(source.store)
 
-    def test_never_over_something_else(self, source: End, target: End) -> None:
-        add(target.store, "theirs")
-        with source.copy.snapshot() as snapshot, pytest.raises(Conflict, match="1 in tasks"):
-            target.copy.fill(snapshot, FILLING)
-        assert not target.copy.clear(FILLING)
-        assert [entry.task_id for entry in log(target.store)] == ["theirs"]
+    def test_a_copy_of_another_move_is_not(self, source: End, target: End) -> None:
+        work(source.store)
+        written = fill(source, target)
+        with source.copy.snapshot() as snapshot, pytest.raises(Conflict, match="was filled"):
+            target.copy.fill(snapshot, FILLED._replace(token="other.1"))
+        assert target.copy.fingerprints() == written
 
-    def test_nor_over_one_that_was_emptied(self, source: End, target: End) -> None:
+    @pytest.mark.parametrize("emptied", [False, True])
+    def test_never_over_something_else(self, source: End, target: End, emptied: bool) -> None:
         keys = add(target.store, "theirs")
-        target.store.write(lambda tx: tx.delete(list(keys.values())))
-        with pytest.raises(Conflict, match="not empty"):
-            target.copy.check_fillable(FILLING)
+        if emptied:
+            target.store.write(lambda tx: tx.delete(list(keys.values())))
+        with source.copy.snapshot() as snapshot, pytest.raises(Conflict, match="not empty"):
+            target.copy.fill(snapshot, FILLED)
+        assert not target.copy.clear(FILLED)
+        assert [entry.task_id for entry in log(target.store)] == ([] if emptied else ["theirs"])
 
     def test_it_can_be_taken_back(self, source: End, target: End) -> None:
         work(source.store)
         fill(source, target)
-        assert target.copy.clear(FILLING)
-        target.copy.check_fillable(FILLING)
+        assert target.copy.clear(FILLED)
+        target.copy.check_fillable(FILLED)
         assert target.copy.fence() is None and log(target.store) == []
         add(target.store, "mine")
 
 
-class TestTheFence:
+class TestClosing:
     def test_no_write_gets_through(self, source: End) -> None:
         store = source.store
         work(store)
         key = add(store, "x")["x"]
-        assert source.copy.set_fence(MOVING) == []
-        assert source.copy.fence() == MOVING
+        source.copy.begin(BEGUN)
         before = source.copy.fingerprints()
+        assert source.copy.close_as_moved(BEGUN, before) == []
+        assert source.copy.fence() == MOVED
         writes: list[Callable[[], object]] = [
             lambda: add(store, "late"),
             lambda: move(store, [key], COMPLETE),
@@ -222,106 +224,52 @@ class TestTheFence:
             lambda: LeaderLeases(store).hold(["prune"], "ada", 1000),
         ]
         for write in writes:
-            with pytest.raises(Unavailable, match="being moved to the new one"):
+            with pytest.raises(Unavailable, match="moved to it's there") as refused:
                 write()
+            assert refused.value.code == "moved"
         assert source.copy.fingerprints() == before
-        # Looking is fine; and it can be changed and lifted.
-        assert hot(store, key).version == 1
-        assert source.copy.change_fence(MOVING, MOVED)
-        with pytest.raises(Unavailable, match="moved to it's there"):
-            add(store, "late")
-        assert source.copy.lift_fence(MOVED)
+        assert hot(store, key).version == 1, "looking is fine"
+        with pytest.raises(Conflict, match="was moved"):
+            source.copy.begin(BEGUN._replace(token="m.2"))
+        assert not source.copy.lift(BEGUN)
+        assert source.copy.lift(MOVED)
         assert add(store, "late")
-        assert LeaderLeases(store).hold(["prune"], "ada", 1000)["prune"].holder == "ada"
 
-    def test_leaves_no_event_without_its_place(self, source: End, target: End) -> None:
-        """Nobody has followed the log: what is moved is whole all the same."""
+    def test_not_if_something_changed_since_the_copy(self, source: End) -> None:
         work(source.store)
-        assert source.copy.set_fence(MOVING) == []
-        with source.copy.snapshot() as snapshot:
-            target.copy.fill(snapshot, FILLING)
-        assert target.copy.lift_fence(FILLING)
-        moved_log = log(target.store)
-        assert [(entry.task_id, entry.event.version) for entry in moved_log] == [
-            ("a", 1), ("b", 1), ("c", 1), ("a", 2), ("b", 2),
-        ]  # fmt: skip
-        assert source.copy.lift_fence(MOVING)
-        assert moved_log == log(source.store)
-
-    def test_is_not_raised_while_somebody_works(self, source: End) -> None:
-        keys = add(source.store, "a", "b")
-
-        def claim(tx: Tx) -> None:
-            row = moved(tx.lock([keys["b"]])[0], IN_PROGRESS, holder="ada")
-            tx.save(stepped(row))
-
-        source.store.write(claim)
-        (held,) = source.copy.set_fence(MOVING)
-        assert (held.task_id, held.holder, held.state) == ("b", "ada", IN_PROGRESS)
-        assert source.copy.fence() is None
+        source.copy.begin(BEGUN)
+        before = source.copy.fingerprints()
+        changes: list[tuple[str, Callable[[], object]]] = [
+            ("head", lambda: source.store.write(lambda tx: tx.save(Changes(lanes=frozenset())))),
+            ("outbox", lambda: source.store.write(lambda tx: tx.ack_effects([1]))),
+            ("tasks", lambda: add(source.store, "late")),
+        ]
+        for table, change in changes:
+            change()
+            assert table in source.copy.close_as_moved(BEGUN, before)
+        assert source.copy.fence() == BEGUN
         assert add(source.store, "goes on")
 
+    def test_only_the_run_that_began_last_closes_it(self, source: End) -> None:
+        source.copy.begin(BEGUN)
+        copied = source.copy.fingerprints()
+        source.copy.begin(BEGUN._replace(token="m.2"))
+        with pytest.raises(Conflict, match="given up"):
+            source.copy.close_as_moved(BEGUN, copied)
+        assert source.copy.close_as_moved(BEGUN._replace(token="m.2"), copied) == []
 
-class TestWhoseFence:
-    def test_only_a_run_s_own_is_changed_or_lifted(self, source: End) -> None:
-        other = MOVING._replace(token="2")
-        assert not source.copy.change_fence(MOVING, MOVED), "there is none"
-        assert source.copy.set_fence(MOVING) == []
-        assert not source.copy.change_fence(other, MOVED)
-        assert not source.copy.lift_fence(other)
-        assert not source.copy.clear(MOVING), "this one counts"
-        assert source.copy.fence() == MOVING
-        # A run that may be dead is replaced, and then has nothing to say any more,
-        assert source.copy.set_fence(other) == []
-        assert not source.copy.lift_fence(MOVING) and not source.copy.change_fence(MOVING, MOVED)
-        assert source.copy.fence() == other
-        # unless it went elsewhere,
-        with pytest.raises(Conflict, match="being moved to the new one"):
-            source.copy.set_fence(Fence("moving", "elsewhere", "3"))
-        # or got to its end.
-        assert source.copy.change_fence(other, MOVED)
-        with pytest.raises(Conflict, match="was moved to it's there"):
-            source.copy.set_fence(MOVED._replace(state="moving", token="3"))
-        assert source.copy.fence() == MOVED
-
-    def test_a_whole_copy_is_not_filled_again(self, source: End, target: End) -> None:
-        work(source.store)
-        fill(source, target)
-        filled = FILLING._replace(state="filled")
-        assert target.copy.change_fence(FILLING, filled)
-        with pytest.raises(Unavailable, match="was filled from the old one"):
-            add(target.store, "early")
-        with source.copy.snapshot() as snapshot, pytest.raises(Conflict, match="was filled"):
-            target.copy.fill(snapshot, FILLING._replace(token="2"))
-        assert not target.copy.clear(FILLING) and not target.copy.lift_fence(FILLING)
-        assert target.copy.lift_fence(filled)
-        assert log(target.store) == log(source.store)
-
-    def test_runs_at_once_take_turns(self, source: End) -> None:
-        """Each of many raises its own; one stands at the end, whole, and it is the one it says."""
-        ends = [End(source.address) for _ in range(4)]
-        fences = [MOVING._replace(token=str(number)) for number in range(4)]
-
-        def close_and_go_on(end: End, fence: Fence) -> bool:
-            assert end.copy.set_fence(fence) == []
-            return end.copy.change_fence(fence, fence._replace(state="moved"))
-
-        def run(end: End, fence: Fence) -> bool:
-            try:
-                return close_and_go_on(end, fence)
-            except Conflict:
-                return False  # another got to its end
-
-        try:
-            with ThreadPoolExecutor(4) as pool:
-                won = list(pool.map(run, ends, fences))
-        finally:
-            for end in ends:
-                end.close()
-        assert won.count(True) == 1
-        assert source.copy.fence() == fences[won.index(True)]._replace(state="moved")
-        with pytest.raises(Unavailable, match="was moved to"):
-            add(source.store, "late")
+    def test_leases_that_are_alive_are_named(self, source: End) -> None:
+        keys = add(source.store, "a", "b")
+        move(source.store, [keys["b"]], IN_PROGRESS, holder="ada", wake_at=2000)
+        assert [(each.task_id, each.holder, each.until) for each in source.copy.held(1999)] == [
+            ("b", "ada", 2000)
+        ]
+        assert source.copy.held(2000) == [], "what has expired may be copied"
+        LeaderLeases(source.store).hold(["prune", "due"], "up-1", 1000)
+        now = source.store.read(lambda reader: reader.now())
+        assert [(each.task_id, each.holder) for each in source.copy.held(now)][-1:] == [
+            ("agentq up", "up-1")
+        ]
 
 
 def ask(copy: PostgresCopy, freeze: Callable[[], None], what: str) -> None:

@@ -283,20 +283,16 @@ class TestMeanwhile:
         assert ours.read(lambda reader: reader.orphan_rows(10)) == []
         assert [entry.task_id for entry in log(ours)] == ["stays"]
 
-    def test_the_ledger_is_closed_for_a_move(
-        self, backend: Backend, taken: threading.Event
-    ) -> None:
-        """Whoever closes it gives places too, to what has committed since."""
+    def test_a_move_begins(self, backend: Backend, taken: threading.Event) -> None:
+        """Whoever moves the ledger gives places too, to what has committed since."""
         ours, theirs = backend.open(), backend.open()
         add(ours, "a", "b")
         with ThreadPoolExecutor(1) as pool, closing(PostgresCopy(backend.address)) as copy:
             numbering = pool.submit(ours.number_events)
             assert taken.wait(30)
             add(theirs, "c")
-            fence = Fence("moving", "elsewhere", "1")
-            assert copy.set_fence(fence) == []
+            copy.begin(Fence("begun", "elsewhere", "1"))
             numbering.result(30)
-            assert copy.lift_fence(fence)
         assert tables(backend.address) == (3, 3, 3, 0)
         assert [(entry.position, entry.task_id) for entry in log(ours)] == [
             (1, "a"), (2, "b"), (3, "c"),

@@ -93,6 +93,8 @@ _LEDGER = '[ledger]\nurl = "sqlite:///.agentq/l.db"\n'
         f"{_LEDGER}[broker]\n",
         f"[broker]   # to come\n\n{_LEDGER}",
         f'{_LEDGER}[roles.coder]\nagent = "claude"\n\n  [ broker ]',
+        f"broker = {{}}\n{_LEDGER}",
+        f"# mine\n{_LEDGER}",
     ],
 )
 def test_an_empty_table_for_the_broker_is_filled(
@@ -106,8 +108,8 @@ def test_an_empty_table_for_the_broker_is_filled(
     run_here("list").ok()
 
 
-@pytest.mark.parametrize("odd", ["broker = {}\n", '"broker".x = 1\n', '[broker]\nurl = ""\n'])
-def test_a_table_that_cannot_be_filled_is_left_alone(
+@pytest.mark.parametrize("odd", ['"broker".x = 1\n', 'broker = "x"\n', '[broker]\nurl = ""\n'])
+def test_settings_that_are_wrong_are_left_alone(
     rabbitmq_url: str, in_folder: Path, odd: str
 ) -> None:
     file = in_folder / "agentq.toml"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,20 @@ import psycopg
 import pytest
 
 from agentq import Queue
-from agentq.client.moving_settings import replaced
-from agentq.core.errors import Stale, Unavailable
+from agentq.client.moving import move
+from agentq.contracts.copying import Fence
+from agentq.core.access import SYSTEM
+from agentq.core.errors import Refused, Unavailable
 from agentq.core.limits import RoleLimits
+from agentq.core.states import State
 from agentq.core.task import Usage
-from tests.interfaces.conftest import clean_environment, run_here
+from agentq.settings import load_settings
+from agentq.settings.editing import with_values
+from agentq.stores.transfer.sqlite import SqliteCopy
+from agentq.wiring import open_copy, open_installation
+from tests.daemon.ups import Ups, several_ups
+from tests.daemon.watching import until
+from tests.interfaces.conftest import run_here
 from tests.servers.pgbouncer import pooler_or_skip
 from tests.servers.postgres import PostgresServer
 from tests.servers.seaweed import SeaweedServer
@@ -198,29 +206,52 @@ class TestMoving:
 
 
 class TestRefusals:
-    def test_while_somebody_works(self, worked: Path, fresh_postgres_url: str) -> None:
-        with Queue() as queue:
-            claim = queue.claim_task("task-first", holder="ada")
-            answer = run_here("move", "--to", fresh_postgres_url)
-            answer.refused(4, "task-first (ada)", "--force-release")
-            claim.progress(50, "still mine")
-        with Queue(fresh_postgres_url) as target:
-            assert target.stats().by_role == {}
-
-    def test_unless_it_is_given_back(self, worked: Path, fresh_postgres_url: str) -> None:
+    def test_while_a_lease_is_alive(self, worked: Path, fresh_postgres_url: str) -> None:
         with Queue() as queue:
             claim = queue.claim_task("task-first", holder="ada")
             stopping = queue.claim_task("task-keyed", holder="bob")
             queue.cancel("task-keyed", "kim")
-            words = ["move", "--to", fresh_postgres_url, "--force-release", "--json"]
-            told = run_here(*words).ok().json()
-            assert sorted(told["released"]) == ["task-first", "task-keyed"]
-            with pytest.raises(Stale):
-                claim.progress(50, "still mine?")
-            assert stopping.epoch == 1
-        shown = run_here("status", "task-first", "--json").ok().json()
-        assert (shown["state"], shown["epoch"]) == ("ready", 1)
-        assert run_here("verify", "--json").ok().json()["ok"]
+            answer = run_here("move", "--to", fresh_postgres_url)
+            answer.refused(4, "task-first (ada, ", "task-keyed (bob, ", "--wait", "agentq release")
+            claim.progress(50, "still mine")
+            queue.service.stopped(SYSTEM, "task-keyed", stopping.epoch)
+            run_here("release", "task-first", "--epoch", "1").ok()
+        with Queue(fresh_postgres_url) as target:
+            assert target.stats().by_role == {}
+        run_here("move", "--to", fresh_postgres_url).ok()
+
+    def test_while_the_loops_run(self, worked: Path, fresh_postgres_url: str) -> None:
+        with Queue() as queue:
+            queue.service.hold_leader_leases(SYSTEM, ["prune", "due"], "up-1", 60_000)
+            run_here("move", "--to", fresh_postgres_url).refused(4, "agentq up (up-1, 60 s left)")
+            queue.service.give_up_leader_leases(SYSTEM, ["prune", "due"], "up-1")
+        run_here("move", "--to", fresh_postgres_url).ok()
+
+    def test_somebody_writes_while_it_is_copied(
+        self, worked: Path, fresh_postgres_url: str
+    ) -> None:
+        def write(done: str) -> None:
+            if done == "proved":
+                run_here("submit", "--to", "b", "--instructions", "x", "--id", "late").ok()
+
+        with pytest.raises(Refused, match="while it was copied"):
+            move_here(fresh_postgres_url, write)
+        assert run_here("status", "late", "--json").ok().json()["state"] == "ready"
+        with Queue(fresh_postgres_url) as target:
+            assert target.stats().by_role == {}
+        run_here("move", "--to", fresh_postgres_url).ok()
+        assert run_here("status", "late", "--json").ok().json()["state"] == "ready"
+
+    def test_somebody_claims_just_before_it_is_copied(self, worked: Path) -> None:
+        def claim(done: str) -> None:
+            if done == "begun":
+                with Queue() as queue:
+                    queue.claim_task("task-first", holder="ada")
+
+        with pytest.raises(Refused, match="The installation is not stopped: task-first"):
+            move_here(f"sqlite:///{worked}/new.db", claim)
+        with Queue() as queue:
+            queue.progress("task-first", 50, epoch=1)
 
     def test_into_something_that_is_not_empty(
         self, worked: Path, fresh_postgres_url: str, tmp_path: Path
@@ -296,85 +327,119 @@ def alter(home: Path, sql: str) -> None:
     connection.close()
 
 
-#: Moves in a process of its own that dies, without a word, where it is told to.
-DIES = """
-import os, signal, sys
-from agentq.cli.main import main
-from agentq.client import moving
-from agentq.stores import copying_postgres, copying_sqlite
-
-def die(*_, **__):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-where, name = sys.argv.pop(1).split(".")
-kind = {"move": moving._Move, "new": copying_postgres.PostgresCopy}[where]
-setattr(kind, name, die)
-main()
-"""
+def move_here(url: str, step: Callable[[str], None], **options: Any) -> None:
+    old = load_settings()
+    parts = open_installation(old)
+    try:
+        move(parts, replace(old, url=url), step=step, **options)
+    finally:
+        parts.close()
 
 
-def move_and_die(where: str, *words: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", DIES, where, "move", *words],
-        env=clean_environment(), capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode == -signal.SIGKILL, done.stderr
+class TestWaiting:
+    def test_for_an_attempt_to_end(self, worked: Path, fresh_postgres_url: str) -> None:
+        with Queue() as queue:
+            claim = queue.claim_task("task-first", holder="ada")
+            said = []
 
+            def tell(words: str) -> None:
+                said.append(words)
+                if words.startswith("waiting for task-first (ada, "):
+                    claim.complete(summary="done")
 
-class TestKilledInTheMiddle:
-    @pytest.mark.parametrize(
-        "where", ["move._fill", "new._raise_fence", "move._prove", "new.lift_fence"]
-    )
-    def test_running_it_again_completes_it(
-        self, worked: Path, fresh_postgres_url: str, tmp_path: Path, where: str
-    ) -> None:
-        before = picture()
-        words = ["--to", fresh_postgres_url, "--artifacts", str(tmp_path / "files")]
-        move_and_die(where, *words)
-        # Neither side can be written: nothing is lost, and there are never two.
-        run_here("submit", "--to", "b", "--instructions", "x").refused(7, "moved to")
+            move_here(fresh_postgres_url, lambda done: None, wait=True, tell=tell)
+        assert said[0].startswith("waiting for") and said[1] == "copying tasks and events"
         with Queue(fresh_postgres_url) as target:
-            if where not in {"move._fill", "new._raise_fence"}:
-                with pytest.raises(Unavailable, match="filled from"):
-                    target.submit(to="b", instructions="too early")
-        run_here("move", *words).ok()
-        assert picture() == before
+            assert target.task("task-first").state is State.COMPLETE
+
+    def test_for_a_lease_that_nobody_renews(self, worked: Path) -> None:
+        with Queue() as queue:
+            queue.claim_task("task-first", holder="ada", lease=2)
+        new = f"sqlite:///{worked}/new.db"
+        answer = run_here("move", "--to", new, "--wait").ok()
+        assert "waiting for task-first (ada, " in answer.err
         assert run_here("verify", "--json").ok().json()["ok"]
-        run_here("submit", "--to", "b", "--instructions", "x").ok()
+        with Queue() as queue:
+            queue.service.tick(SYSTEM)
+            ended = queue.task("task-first")
+            assert (ended.holder, ended.epoch) == ("", 1)
 
-    def test_or_giving_it_up_opens_the_old_one(self, worked: Path, fresh_postgres_url: str) -> None:
-        before = picture()
-        move_and_die("move._prove", "--to", fresh_postgres_url)
-        run_here("move", "--to", "sqlite:///elsewhere.db").refused(5, "--undo")
-        assert run_here("move", "--undo", "--json").ok().json()["lifted"]["state"] == "moving"
-        assert "nothing to undo" in run_here("move", "--undo").ok().out
-        assert picture() == before
-        run_here("submit", "--to", "b", "--instructions", "x").ok()
-        # The half that was there is no ledger, and can be let go of as well.
-        run_here("--url", fresh_postgres_url, "move", "--undo").ok()
-        with Queue(fresh_postgres_url) as target:
-            assert target.stats().by_role == {}
+
+@pytest.mark.parametrize("state", ["moving", "filling"])
+def test_what_an_earlier_version_left(worked: Path, state: str) -> None:
+    """It closed the old ledger first, and did not get further."""
+    before, new = picture(), f"sqlite:///{worked}/new.db"
+    copy = open_copy(load_settings())
+    assert isinstance(copy, SqliteCopy)
+    with copy._transaction(writes=True):
+        copy._raise_fence(Fence("moving", new, "0123 /files"))
+    copy.close()
+    if state == "filling":
+        target = replace(load_settings(), url=new)
+        open_installation(target, create=True).store.close()
+        half = open_copy(target)
+        assert isinstance(half, SqliteCopy)
+        with half._transaction(writes=True):
+            half._raise_fence(Fence("filling", old_url(worked), "0123 /files"))
+        half.close()
+    run_here("submit", "--to", "b", "--instructions", "x").refused(7, "being moved to")
+    run_here("move", "--to", new).ok()
+    assert picture() == before
+    run_here("submit", "--to", "b", "--instructions", "x").ok()
+
+
+class TestWhoeverStillUsesTheOldOne:
+    """`agentq up` and `agentq worker` end with status 7, and their last line says where to go."""
+
+    @pytest.fixture
+    def ups(self, home: Path) -> Iterator[Ups]:
+        with several_ups(home) as made:
+            yield made
+
+    def test_up(self, worked: Path, ups: Ups) -> None:
+        run_here("move", "--to", f"sqlite:///{worked}/new.db").ok()
+        up = ups.start("--url", old_url(worked))
+        assert up.process.wait(30) == 7
+        assert f"was moved to sqlite:///{worked}/new.db" in up.said.splitlines()[-2]
+        assert up.said.splitlines()[-1].endswith("Use the ledger that is named there.")
+        assert "Traceback" not in up.said
+
+    def test_a_worker_that_was_idle(self, home: Path, ups: Ups) -> None:
+        words = ["--to", "w", "--instructions", "x"]
+        first = run_here("submit", *words).ok().out.strip()
+        worker = ups.start("w", "--", "cat", command="worker")
+        with Queue() as queue:
+            until(lambda: queue.task(first).state is State.COMPLETE, 30, "the first task")
+        run_here("submit", *words, "--delay", "5s").ok()
+        run_here("move", "--to", f"sqlite:///{home}/new.db").ok()
+        assert worker.process.wait(30) == 7
+        assert f"was moved to sqlite:///{home}/new.db" in worker.said
+        assert "Traceback" not in worker.said
 
 
 class TestSettings:
-    def test_lines_are_replaced_where_they_stand(self) -> None:
-        text = '# mine\n[ledger]  # here\nurl = "a"\n\n[roles.x]\nurl = "not this"\n'
-        assert replaced(text, "ledger", {"url": 'b"c'}) == text.replace('"a"', '"b\\"c"')
+    @pytest.mark.parametrize(
+        ("text", "after"),
+        [
+            (
+                '# mine\n[ledger]  # here\nurl = "a"  # it\n\n[roles.x]\nurl = "not this"\n',
+                '# mine\n[ledger]  # here\nurl = "b\\"c"  # it\n\n[roles.x]\nurl = "not this"\n',
+            ),
+            ('ledger = {url = "a"}\n', 'ledger = {url = "b\\"c"}\n'),
+            ('ledger.url = "a"\n', 'ledger.url = "b\\"c"\n'),
+            ("[ledger]\n# none\n", '[ledger]\n# none\nurl = "b\\"c"\n'),
+            ('[x]\ny = 1\n', '[x]\ny = 1\n\n[ledger]\nurl = "b\\"c"\n'),
+            ("", '[ledger]\nurl = "b\\"c"\n'),
+        ],
+    )  # fmt: skip
+    def test_only_the_value_changes(self, text: str, after: str) -> None:
+        assert with_values(text, "ledger", {"url": 'b"c'}) == after
 
-    def test_or_added(self) -> None:
-        assert replaced("[artifacts]\n# none\n", "artifacts", {"root": "s3://b"}) == (
-            '[artifacts]\nroot = "s3://b"\n# none\n'
-        )
-        assert replaced("", "ledger", {"url": "x"}) == '\n[ledger]\nurl = "x"\n'
-
-    def test_a_file_that_is_not_understood_is_left_alone(
-        self, worked: Path, tmp_path: Path
-    ) -> None:
-        text = 'ledger = {url = "sqlite:///.agentq/ledger.db"}\n'
-        (worked / "agentq.toml").write_text(text)
-        answer = run_here("move", "--to", f"sqlite:///{tmp_path}/new.db").ok()
-        assert "still names the old ledger" in answer.out
-        assert (worked / "agentq.toml").read_text() == text
+    def test_a_file_without_headings(self, worked: Path, tmp_path: Path) -> None:
+        file = worked / "agentq.toml"
+        file.write_text('ledger = {url = "sqlite:///.agentq/ledger.db"}  # mine\n')
+        run_here("move", "--to", f"sqlite:///{tmp_path}/new.db").ok()
+        assert file.read_text() == f'ledger = {{url = "sqlite:///{tmp_path}/new.db"}}  # mine\n'
 
 
 def test_more_than_one_batch(home: Path, fresh_postgres_url: str) -> None:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from agentq import Queue
 from agentq.artifacts.files.store import FileArtifacts
-from agentq.client.moving import move
 from agentq.client.moving_files import Files
-from agentq.contracts.artifacts import LivePart
-from agentq.core.errors import Conflict, Unavailable
+from agentq.core.errors import Unavailable
 from agentq.settings import load_settings
-from agentq.wiring import open_installation
 from tests.interfaces.conftest import run_here
 from tests.servers.seaweed import SeaweedServer
 
@@ -35,12 +31,15 @@ def worked(home: Path) -> Path:
         queue.submit(to="builder", instructions="x", id="task-killed")
         killed = queue.claim_task("task-killed", holder="ada")
         queue.artifacts.live_append("task-killed", killed.epoch, b"its last words\n" * 9)
+        queue.installation.ledger.release(
+            queue.installation.ledger_queries.find("task-killed")[0], 1, "it was killed"
+        )
         queue.submit(to="builder", instructions="x", id="task-waits")
     return home
 
 
 def move_words(folder: Path, artifacts: str, *words: str) -> list[str]:
-    return ["move", "--to", elsewhere(folder), "--artifacts", artifacts, "--force-release", *words]
+    return ["move", "--to", elsewhere(folder), "--artifacts", artifacts, *words]
 
 
 class TestSettings:
@@ -53,7 +52,7 @@ class TestSettings:
         return stuck
 
     def test_says_what_is_left_to_do(self, worked: Path, stuck: Path) -> None:
-        answer = run_here("move", "--to", elsewhere(worked), "--force-release").ok()
+        answer = run_here("move", "--to", elsewhere(worked)).ok()
         assert "agentq.toml still names the old ledger" in answer.out
         assert sorted(path.name for path in worked.glob(".agentq.toml*")) == []
         # The same again is not an error, and does what can be done by now.
@@ -66,7 +65,7 @@ class TestSettings:
         run_here("submit", "--to", "b", "--instructions", "x").ok()
 
     def test_also_when_work_went_on(self, worked: Path, stuck: Path) -> None:
-        run_here("move", "--to", elsewhere(worked), "--force-release").ok()
+        run_here("move", "--to", elsewhere(worked)).ok()
         run_here("--url", elsewhere(worked), "submit", "--to", "b", "--instructions", "x").ok()
         with Queue(elsewhere(worked)) as queue:
             queue.cancel("task-waits", "kim")
@@ -129,27 +128,6 @@ class TestPlaces:
 class TestWhichPlaceCounts:
     """Of two runs that want files in different places, only one decides."""
 
-    def test_one_that_was_overtaken(self, worked: Path) -> None:
-        old = load_settings()
-        new = replace(old, url=elsewhere(worked))
-
-        def overtake(done: str) -> None:
-            if done == "files":
-                run_here("move", "--to", elsewhere(worked), "--force-release").ok()
-                with Queue() as queue:
-                    claim = queue.claim_task("task-waits", holder="bob")
-                    claim.complete(summary="later", result=b"newer\n")
-
-        parts = open_installation(old)
-        try:
-            with pytest.raises(Conflict, match=f"files are in {worked}/.agentq: that") as refused:
-                move(parts, replace(new, artifacts_root=str(worked / "B")), step=overtake)
-        finally:
-            parts.close()
-        assert f"--artifacts {worked}/.agentq" in refused.value.remedy
-        assert load_settings().artifacts_root == str(worked / ".agentq")
-        assert run_here("result", "task-waits").ok().out == "newer\n"
-
     def test_one_that_completes_another(self, worked: Path) -> None:
         """Killed before agentq.toml was changed, and run again with other words."""
         text = (worked / "agentq.toml").read_text()
@@ -176,45 +154,8 @@ class TestLogs:
 
     def test_an_interrupted_move_does_not_double_it(self, worked: Path) -> None:
         with Queue() as queue:
-            queue.installation.ledger.release(
-                queue.installation.ledger_queries.find("task-killed")[0], 1, "it was killed"
-            )
             copied = FileArtifacts(str(worked / "files"))
             for _ in range(2):
                 Files(queue.artifacts, copied).copy_all(queue.service)
         part = copied.live_read("task-killed", 1, 0, 1000)
         assert part.data == b"its last words\n" * 9
-
-
-class _Watched(FileArtifacts):
-    """Remembers which tasks it was asked about."""
-
-    def __init__(self, root: str) -> None:
-        super().__init__(root)
-        self.asked: list[str] = []
-
-    def publish_result(self, task_id: str, epoch: int, name: str, sha256: str) -> None:
-        self.asked.append(task_id)
-        super().publish_result(task_id, epoch, name, sha256)
-
-    def live_read(self, task_id: str, epoch: int, position: int, limit: int) -> LivePart:
-        self.asked.append(task_id)
-        return super().live_read(task_id, epoch, position, limit)
-
-
-def test_what_did_not_change_is_not_looked_at_again(worked: Path) -> None:
-    """The second time the ledger is closed, and everybody waits."""
-    source, target = _Watched(str(worked / ".agentq")), _Watched(str(worked / "files"))
-    files = Files(source, target)
-    with Queue() as queue:
-        files.copy_all(queue.service)
-        assert target.asked == ["task-done"]
-        source.asked.clear()
-        target.asked.clear()
-        queue.installation.ledger.release(
-            queue.installation.ledger_queries.find("task-killed")[0], 1, "the ledger moves"
-        )
-        files.copy_all(queue.service)
-    assert set(source.asked) == {"task-killed"}
-    assert target.asked == []
-    assert (worked / "files" / "live" / "task-killed" / "1").is_dir()

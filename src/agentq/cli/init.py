@@ -197,7 +197,7 @@ def _first_text(session: Session, broker: str | None, artifacts: str | None) -> 
         # The same folder that others find who know only the URL.
         url, root = named.url, named.artifacts_root
     text = TEMPLATE.format(url=_toml(url), root=_toml(artifacts or root))
-    text += _broker_table(broker) if broker else ""
+    text += f'\n[broker]\nurl = "{_toml(broker)}"\n' if broker else ""
     return text, "@" in url or without_password(url) != url or bool(broker)
 
 
@@ -221,9 +221,10 @@ def _add_broker(file: Path, broker: str) -> Callable[[], None] | None:
     """Add the broker to the file; how to undo that, or None if it was there."""
     import tomllib
 
+    from agentq.settings.editing import with_values
+
     before, mode = file.read_text("utf-8"), file.stat().st_mode
-    table = tomllib.loads(before).get("broker")
-    known = (table or {}).get("url")
+    known = tomllib.loads(before).get("broker", {}).get("url")
     if known == broker:
         return None
     if known:
@@ -231,13 +232,7 @@ def _add_broker(file: Path, broker: str) -> Callable[[], None] | None:
             f"{file} names the broker {without_password(known)} already. Nothing was changed.",
             "Edit [broker] in it if this installation should use another.",
         )
-    text = _with_broker(before, broker, has_table=table is not None)
-    if text is None:
-        raise Conflict(
-            f"{file} has a [broker] without a url, and not in a way that one can be added to it."
-            " Nothing was changed.",
-            "Take it out, or write the url into it.",
-        )
+    text = with_values(before, "broker", {"url": broker})
 
     def undo() -> None:
         file.write_text(before, "utf-8")
@@ -250,28 +245,6 @@ def _add_broker(file: Path, broker: str) -> Callable[[], None] | None:
         undo()
         raise
     return undo
-
-
-def _with_broker(before: str, broker: str, *, has_table: bool) -> str | None:
-    """The settings with the broker in them; None if that would not be what they say then."""
-    import re
-    import tomllib
-
-    if has_table:
-        line = f'url = "{_toml(broker)}"'
-        header = re.compile(r"^[ \t]*\[[ \t]*broker[ \t]*\][ \t]*(#.*)?$", re.MULTILINE)
-        text = header.sub(lambda found: f"{found.group()}\n{line}", before, count=1)
-    else:
-        text = before.rstrip() + "\n" + _broker_table(broker)
-    try:
-        said = tomllib.loads(text).get("broker")
-    except tomllib.TOMLDecodeError:
-        return None
-    return text if said == {"url": broker} else None
-
-
-def _broker_table(broker: str) -> str:
-    return f'\n[broker]\nurl = "{_toml(broker)}"\n'
 
 
 def _set_by_environment() -> bool:

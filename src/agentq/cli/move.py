@@ -25,7 +25,7 @@ _CLOCK_MS = 2000
 @click.option("--artifacts", metavar="ROOT", help="Where files go.  [default: they stay]")
 @click.option("--endpoint", metavar="URL", help="The address of the object store, if not AWS.")
 @click.option("--region", metavar="NAME", help="The region of the object store.")
-@click.option("--force-release", is_flag=True, help="Give back what is in progress.")
+@click.option("--wait", is_flag=True, help="Wait for the leases of attempts and loops to end.")
 @click.option("--undo", is_flag=True, help="Open the ledger again that a move has closed.")
 @click.option("--yes", is_flag=True, help="With --undo: even if it was moved for good.")
 @pass_session
@@ -35,11 +35,13 @@ def move(
     artifacts: str | None,
     endpoint: str | None,
     region: str | None,
-    force_release: bool,
+    wait: bool,
     undo: bool,
     yes: bool,
 ) -> None:
     """Move the whole installation to another database.
+
+    Stop the workers and `agentq up` first: a move is refused while a lease is alive.
 
     Copies tasks, events, names that are taken, limits and budgets in one transaction, files if
     --artifacts names a new place, compares both sides and proves every task from its log there.
@@ -63,9 +65,7 @@ def move(
     from agentq.client.moving_settings import rewrite
 
     wanted = _wanted(settings, to, artifacts, {"endpoint": endpoint, "region": region})
-    moved = move_all(
-        session.installation(), wanted, force_release=force_release, report_progress=note
-    )
+    moved = move_all(session.installation(), wanted, wait=wait, report_progress=note)
     rewritten = rewrite(Path(settings.source), wanted)
     left = _workspaces_left(settings, wanted, rewritten=rewritten)
     _report(session, settings, wanted, moved, wanted.source if rewritten else "", left)
@@ -116,7 +116,6 @@ def _report(
                 "events": moved.events,
                 "files": moved.files,
                 "size_bytes": moved.size_bytes,
-                "released": list(moved.released),
                 "clock_ms": moved.clock_ms,
                 "settings": settings,
                 "workspaces_left": left,
@@ -141,8 +140,6 @@ def _report(
         say(f"{good} proved     by an earlier run, which this one completes")
     else:
         say(f"{good} proved     both sides are alike, and every state follows from the log")
-    if moved.released:
-        say(f"  given back: {', '.join(moved.released)}")
     if abs(moved.clock_ms) > _CLOCK_MS:
         ahead = "ahead of" if moved.clock_ms > 0 else "behind"
         say(f"  the new ledger's clock is {abs(moved.clock_ms) / 1000:.0f} s {ahead} the old one's")
@@ -156,7 +153,7 @@ def _report(
 
 
 def _undo(session: Session, settings: Settings, yes: bool) -> None:
-    from agentq.client.moving_undo import undo as open_again
+    from agentq.client.moving import undo as open_again
     from agentq.wiring import refuse_missing
 
     refuse_missing(settings)
@@ -165,7 +162,7 @@ def _undo(session: Session, settings: Settings, yes: bool) -> None:
         emit_json({"lifted": {"state": lifted.state, "peer": lifted.peer} if lifted else None})
     elif lifted is None:
         say("nothing to undo: this ledger is open")
-    elif lifted.state in {"filling", "filled"}:
+    elif lifted.is_copy:
         say(f"what had been copied from {lifted.peer} was removed: this ledger is empty")
     else:
         say(f"this ledger can be written again; its move to {lifted.peer} is off")

@@ -1,24 +1,22 @@
 """Moving a whole installation to another database, and its files to another place if wished.
 
-    the old ledger is fenced, what is there is copied in one transaction into the new one (fenced as
-    well), files follow, everything is compared and replayed there; then the old one is marked as
-    moved and the new one opened.
+The installation is stopped: no attempt and no `agentq up` holds a lease. What is there is copied in
+one transaction into the new ledger, which stays closed; files follow; everything is compared and
+replayed there. Then the old ledger is marked as moved, if it is still what was copied, and the new
+one is opened.
 
-Files go first, while work goes on, and again for what came since: the ledger is closed only for as
-long as its rows take. Whatever fails, the old ledger is opened again and the new one emptied. After
-a kill -9 the fences stand; running the same move again completes it, `moving_undo` gives it up.
-
-Nobody is trusted to be alone: another run, or somebody who gives it up, may come at any moment. A
-fence is changed only where this run's own one stands (see `contracts.copying`), so of two runs at
-most one gets to the end, and none does that was given up.
+The old ledger can be used until it is marked. Whatever fails before leaves it as it was and empties
+the new one. After a kill -9 at any step the same move run again completes it; see
+`contracts.copying` for what is written where.
 """
 
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agentq.client.moving_settings import files_place, place_words
@@ -33,10 +31,10 @@ if TYPE_CHECKING:
     from agentq.contracts.copying import LedgerCopy
     from agentq.wiring import WiredInstallation
 
-#: How often attempts are released before somebody has to stop the workers.
-_ROUNDS = 5
 #: What a move has done, in order: each of these is told to `step`.
-STEPS = ("checked", "files", "closed", "copied", "files again", "proved", "sealed", "moved", "open")
+STEPS = ("begun", "copied", "files", "proved", "moved", "open")
+#: How often leases are looked at that are waited for.
+_LOOK_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,6 @@ class Moved:
     events: int
     files: int
     size_bytes: int
-    released: tuple[str, ...]
     clock_ms: int
     earlier: bool = False
     forgotten: int = 0
@@ -61,7 +58,7 @@ def move(
     source: WiredInstallation,
     settings: Settings,
     *,
-    force_release: bool = False,
+    wait: bool = False,
     report_progress: Callable[[str], None] = lambda words: None,
     step: Callable[[str], None] = lambda done: None,
 ) -> Moved:
@@ -69,8 +66,7 @@ def move(
 
     `report_progress` is called with what is going on, `step` with each of the `STEPS` that is done.
 
-    Refused while attempts are under way, unless they are to be released: then they go back to the
-    queue, and whoever worked on them is fenced out.
+    Refused while a lease is alive; with `wait` it is waited for until none is.
     """
     for each in (source.settings, settings):
         if each.url.startswith("sqlite:") and each.sqlite_path == MEMORY:
@@ -82,7 +78,7 @@ def move(
         stack.callback(old.close)
         new = open_copy(settings)
         stack.callback(new.close)
-        return _Move(source, target, old, new, report_progress, step).run(force_release)
+        return _Move(source, target, old, new, report_progress, step).run(wait)
 
 
 class _Move:
@@ -98,52 +94,46 @@ class _Move:
         self._source, self._target = source, target
         self._old, self._new = old, new
         self._report_progress, self._step = report_progress, step
-        token = f"{secrets.token_hex(16)} {place_words(target.settings)}"
-        self._moving = Fence("moving", new.where, token)
-        self._moved = self._moving._replace(state="moved")
-        self._filling = Fence("filling", old.where, token)
-        self._filled = self._filling._replace(state="filled")
 
-    def run(self, force_release: bool) -> Moved:
+    def run(self, wait: bool) -> Moved:
         if self._old.where == self._new.where:
             raise Conflict(
                 f"{self._new.where} is where the ledger is already. Nothing was copied.",
                 "Name the database it shall move to.",
             )
-        files = self._files()
-        decided = self._decided()
-        if decided is not None:
-            return self._complete(decided, files)
-        self._check_ends()
-        self._step("checked")
-        self._copy_files(files, "copying files")
-        self._step("files")
-        decided = self._decided()  # that took long: another run may have been faster
-        if decided is not None:
-            return self._complete(decided, files)
+        found = self._old.fence()
+        if found is not None and found.state == "moved" and found.peer == self._new.where:
+            return self._complete(found)
+        begun = self._begun(found)
+        filled = Fence("filled", self._old.where, begun.token)
+        self._new.check_fillable(filled)
+        self._check_stopped(wait=wait)
+        self._old.begin(begun)
         try:
-            released = self._close_source(force_release)
-            self._step("closed")
-            written = self._fill()
+            self._step("begun")
+            written = self._fill(filled)
             self._step("copied")
-            self._copy_files(files, "copying files that came since")
-            self._step("files again")
-            self._prove(written)
+            files = self._copy_files()
+            self._step("files")
+            self._prove(written, filled)
             self._step("proved")
-            self._seal()
-            self._step("sealed")
-            # This decides: from here on the new one counts.
-            if not self._old.change_fence(self._moving, self._moved):
-                raise self._lost()
+            self._close_source(begun, written)
         except BaseException:
-            self._give_up()
+            self._give_up(begun, filled)
             raise
         self._step("moved")
-        self._open(self._filled)
-        return self._report(written, files, released)
+        self._open(filled)
+        self._step("open")
+        return self._report(written, files)
+
+    def _begun(self, found: Fence | None) -> Fence:
+        """The mark of this run; what earlier runs of the same move left is known by it."""
+        move = found.move if found and found.state in {"begun", "moving"} else secrets.token_hex(16)
+        run, place = secrets.token_hex(8), place_words(self._target.settings)
+        return Fence("begun", self._new.where, f"{move}.{run} {place}")
 
     def _report(
-        self, written: dict[str, Fingerprint], files: Files | None, released: list[str]
+        self, written: dict[str, Fingerprint], files: Files | None, *, earlier: bool = False
     ) -> Moved:
         return Moved(
             self._old.where,
@@ -152,26 +142,21 @@ class _Move:
             written["events"].rows,
             files.count if files else 0,
             files.size if files else 0,
-            tuple(released),
             self._target.service.now() - self._source.service.now(),
+            earlier,
             # Those are not copied, and whoever removes files after the move looks at the new place.
-            forgotten=self._source.service.files_to_remove(SYSTEM) if files else 0,
+            self._source.service.files_to_remove(SYSTEM) if self._files_move() else 0,
         )
 
-    # -- what is there ---------------------------------------------------------------------------
+    # -- completing an earlier run ---------------------------------------------------------------
 
-    def _decided(self) -> Fence | None:
-        """The fence of an earlier run that came as far as to make the new ledger the one."""
-        found = self._old.fence()
-        is_it = found is not None and found.state == "moved" and found.peer == self._new.where
-        return found if is_it else None
-
-    def _complete(self, decided: Fence, files: Files | None) -> Moved:
-        """Do what an earlier run did not get to; all of it may be done."""
+    def _complete(self, decided: Fence) -> Moved:
+        """Open the new ledger, if the run that decided did not get to it."""
         self._check_place(decided)
-        filled = Fence("filled", self._old.where, decided.token)
         there = self._new.fence()
-        if there != filled and not (there is None and self._has_arrived()):
+        if there is not None and there == Fence("filled", self._old.where, decided.token):
+            self._open(there)
+        elif there is not None or not self._has_arrived():
             what = there.words if there else "it does not hold what was moved there"
             raise Conflict(
                 f"The ledger {self._old.where} was moved to {self._new.where}, but that one cannot"
@@ -180,10 +165,7 @@ class _Move:
                 " as it was, to be moved again.",
                 code="moved",
             )
-        self._copy_files(files, "copying files")
-        if there is not None:
-            self._open(filled)
-        return replace(self._report(self._old.fingerprints(), files, []), earlier=True)
+        return self._report(self._old.fingerprints(), None, earlier=True)
 
     def _check_place(self, decided: Fence) -> None:
         """Work may go on in the new ledger: its files are where the run that decided has put them,
@@ -197,127 +179,64 @@ class _Move:
         raise Conflict(
             f"The ledger {self._old.where} was moved to {self._new.where} by another run, and its"
             f" files are in {decided.files}: that place counts. This run wanted them in {wanted};"
-            " what it may have copied there is used by nobody, and no settings were changed.",
+            " no settings were changed.",
             f"Run `agentq move --to … {words}`: it completes the move, and agentq.toml names both.",
         )
 
     def _has_arrived(self) -> bool:
         """Whether the new ledger goes on where the old one ended. What is handed out, positions and
         keys, never goes back; rows may have been pruned since."""
-        with self._old.snapshot() as here, self._new.snapshot() as there:
-            old, new = here.head(), there.head()
+        with self._old.snapshot() as here:
+            old = here.head()
+        with self._new.snapshot() as there:
+            new = there.head()
         return new.position >= old.position and new.key >= old.key
 
-    def _check_ends(self) -> None:
-        found = self._old.fence()
-        if found is not None and (found.state != "moving" or found.peer != self._new.where):
-            raise Conflict(
-                f"The ledger {self._old.where} cannot be moved: {found.words}. Nothing was copied.",
-                "Move it from where it is now, or run `agentq move --undo` first.",
-                code="moved",
-            )
-        if self._earlier_copy() is None:
-            self._new.check_fillable(self._filling)
+    # -- the steps -------------------------------------------------------------------------------
 
-    def _earlier_copy(self) -> Fence | None:
-        """The fence of a whole copy that an earlier run left, if it may be replaced.
+    def _check_stopped(self, *, wait: bool) -> None:
+        told = ""
+        while held := self._old.held(now := self._source.service.now()):
+            names = _names(held, now)
+            if not wait:
+                raise Refused(
+                    f"The installation is not stopped: {names}. A ledger moves while nobody works"
+                    " on it. Nothing was moved.",
+                    "Stop the workers and `agentq up`; --wait waits for the leases to end,"
+                    " `agentq release TASK` ends one now.",
+                    code="not_quiet",
+                )
+            who = ", ".join(f"{each.task_id} ({each.holder})" for each in held[:3])
+            if who != told:
+                self._report_progress(f"waiting for {names}")
+                told = who
+            time.sleep(_LOOK_SECONDS)
 
-        Another ledger may have the same name, on another machine, and may be marked as moved: then
-        its tasks are in this copy only. What is equal to our own is ours, or no loss.
-        """
-        found = self._new.fence()
-        if found is None or (found.state, found.peer) != ("filled", self._old.where):
-            return None
-        if self._new.fingerprints() == self._old.fingerprints():
-            return found
-        raise Conflict(
-            f"The ledger {self._new.where} holds a whole copy of {found.peer}, and not of what is"
-            " there now. Nothing was copied.",
-            "If you gave that move up, delete the copy and move again:"
-            f" `agentq --url {self._new.where} move --undo --yes`.",
-            code="not_empty",
-        )
+    def _fill(self, filled: Fence) -> dict[str, Fingerprint]:
+        self._report_progress("copying tasks and events")
+        with self._old.snapshot() as snapshot:
+            return self._new.fill(snapshot, filled)
 
-    # -- files -----------------------------------------------------------------------------------
+    def _files_move(self) -> bool:
+        return files_place(self._source.settings) != files_place(self._target.settings)
 
-    def _files(self) -> Files | None:
-        """None if they stay where they are."""
-        if files_place(self._source.settings) == files_place(self._target.settings):
+    def _copy_files(self) -> Files | None:
+        """Copy the files of every task in the copy; None if they stay where they are."""
+        if not self._files_move():
             return None
         from agentq.client.moving_files import Files
 
+        self._report_progress("copying files")
         self._target.artifacts.probe()
-        return Files(self._source.artifacts, self._target.artifacts)
+        files = Files(self._source.artifacts, self._target.artifacts)
+        files.copy_all(self._target.service)
+        return files
 
-    def _copy_files(self, files: Files | None, words: str) -> None:
-        if files is not None:
-            self._report_progress(words)
-            files.copy_all(self._source.service)
-
-    # -- the old ledger --------------------------------------------------------------------------
-
-    def _close_source(self, force_release: bool) -> list[str]:
-        released: list[str] = []
-        held = self._old.set_fence(self._moving)
-        for _ in range(_ROUNDS if force_release else 0):
-            if not held:
-                break
-            released += [each.task_id for each in held if self._release(each)]
-            held = self._old.set_fence(self._moving)
-        if not held:
-            return released
-        names = ", ".join(f"{each.task_id} ({each.holder})" for each in held[:3])
-        more = f" and {len(held) - 3} more" if len(held) > 3 else ""
-        raise Refused(
-            f"Attempts are under way: {names}{more}. A ledger moves while nobody works on it."
-            " Nothing was moved.",
-            "Stop the workers and wait for what they do, or give it back with --force-release.",
-            code="not_quiet",
-        )
-
-    def _release(self, held: Holding) -> bool:
-        """Take a task from its holder; False if that one was faster."""
-        service, task_id, epoch = self._source.service, held.task_id, held.epoch
-        try:
-            if held.in_progress:
-                service.release(SYSTEM, task_id, epoch, f"the ledger moves to {self._new.where}")
-            else:
-                service.stopped(SYSTEM, task_id, epoch)
-        except Refused:
-            return False
-        return True
-
-    def _lost(self) -> Conflict:
-        """What to say when this run's fence is gone."""
-        found = self._old.fence()
-        if found is None:
-            what = f"{self._old.where} was opened again (`agentq move --undo`)"
-        elif found.state == "moved":
-            what = f"another run has moved {self._old.where} to {found.peer}"
-        else:
-            what = f"another `agentq move` of {self._old.where} runs"
-        return Conflict(
-            f"This move was given up: {what}. This run has changed nothing.",
-            "See that nobody else moves this ledger, then run it again.",
-        )
-
-    # -- the new ledger --------------------------------------------------------------------------
-
-    def _fill(self) -> dict[str, Fingerprint]:
-        self._report_progress("copying tasks and events")
-        earlier = self._earlier_copy()
-        if self._old.fence() != self._moving:
-            raise self._lost()
-        if earlier is not None:
-            self._new.change_fence(earlier, self._filling)
-        with self._old.snapshot() as snapshot:
-            return self._new.fill(snapshot, self._filling)
-
-    def _prove(self, written: dict[str, Fingerprint]) -> None:
+    def _prove(self, written: dict[str, Fingerprint], filled: Fence) -> None:
         """What arrived is what was sent; and it is a ledger whose every state the log proves."""
         self._report_progress("proving the copy")
         arrived = self._new.fingerprints()
-        if self._new.fence() != self._filling:
+        if self._new.fence() != filled:
             raise self._taken()
         differ = sorted(name for name in written if written[name] != arrived.get(name))
         if differ:
@@ -337,59 +256,93 @@ class _Move:
                 "`agentq verify` on the old ledger lists them; mend it, then move again.",
             )
 
-    def _seal(self) -> None:
-        """Nobody throws the copy away unasked any more: soon it is all that can be written."""
-        if not self._new.change_fence(self._filling, self._filled):
-            raise self._taken()
-
-    def _taken(self) -> Conflict:
-        return Conflict(
-            f"This move was given up: somebody emptied or filled {self._new.where} meanwhile."
-            " This run has changed nothing.",
-            "See that nobody else moves a ledger there, then run it again.",
-        )
+    def _close_source(self, begun: Fence, written: dict[str, Fingerprint]) -> None:
+        """This decides: from here on the new one counts."""
+        self._check_stopped(wait=False)  # for what began between the first look and the copy
+        differ = self._old.close_as_moved(begun, written)
+        if differ:
+            raise Refused(
+                f"Somebody wrote to {self._old.where} while it was copied (into"
+                f" {', '.join(differ)}). Nothing was moved.",
+                "Stop everything that submits, works or runs `agentq up` here, then move again.",
+                code="not_quiet",
+            )
 
     def _open(self, filled: Fence) -> None:
         """The last step. The old ledger stays closed whatever happens here."""
-        again = "Run the same `agentq move` again: it completes it."
         try:
-            decided = self._decided()
-            if decided is None or decided.token != filled.token:
-                raise Conflict(
-                    f"{self._old.where} was opened again before {self._new.where} was, and is the"
-                    " one that counts. The new one stays closed.",
-                    f"Delete the copy: `agentq --url {self._new.where} move --undo --yes`.",
-                )
-            if not self._new.lift_fence(filled) and not self._has_arrived():
-                raise Conflict(
-                    f"{self._old.where} was moved to {self._new.where}, and somebody emptied that"
-                    " one. The old ledger has everything and stays closed.",
-                    "`agentq move --undo --yes` opens it, to be moved again.",
-                )
+            if not self._new.lift(filled) and not self._has_arrived():
+                raise self._taken()
         except Unavailable as error:
             raise Unavailable(
                 f"The ledger was moved to {self._new.where}, which could not be opened yet:"
                 f" {error.cause}",
-                again,
+                "Run the same `agentq move` again: it completes it.",
             ) from error
-        self._step("open")
 
-    # -- the way back ----------------------------------------------------------------------------
+    def _taken(self) -> Conflict:
+        return Conflict(
+            f"Somebody emptied or filled {self._new.where} while this move used it. The ledger"
+            f" {self._old.where} has everything.",
+            "See that nobody else moves a ledger there, then run it again.",
+        )
 
-    def _give_up(self) -> None:
+    def _give_up(self, begun: Fence, filled: Fence) -> None:
         """Leave both ends as they were, as far as they are this run's; say so if that fails.
 
         The old one first: if nobody can tell whether it is marked as moved, the copy must stay.
         Whatever went wrong before is what is raised.
         """
         try:
-            self._old.lift_fence(self._moving)
-            if self._old.fence() == self._moved:
+            self._old.lift(begun)
+            if self._old.fence() == begun._replace(state="moved"):
                 self._report_progress("the old ledger is closed already: run the same move again")
                 return
-            for fence in (self._filling, self._filled):
-                self._new.clear(fence)
+            self._new.clear(filled)
         except AgentqError as error:
-            self._report_progress(
-                f"not put back: {error.cause} Run the move again, or `agentq move --undo`."
+            self._report_progress(f"not put back: {error.cause} Run the move again.")
+
+
+def _names(held: list[Holding], now: int) -> str:
+    """Who holds what, and for how long."""
+    names = ", ".join(
+        f"{each.task_id} ({each.holder}, {-(-(each.until - now) // 1000)} s left)"
+        for each in held[:3]
+    )
+    return f"{names} and {len(held) - 3} more" if len(held) > 3 else names
+
+
+def undo(settings: Settings, *, even_if_moved: bool = False) -> Fence | None:
+    """Remove the mark of a move, and the copy in a new ledger; which mark, None if there was none.
+
+    A ledger that was moved for good is opened only by those who know that the new one may have gone
+    on; a whole copy is deleted only by those who know that it may be all that can be written.
+    """
+    copy = open_copy(settings)
+    try:
+        found = copy.fence()
+        if found is None:
+            return None
+        if found.state == "moved" and not even_if_moved:
+            raise Refused(
+                f"The ledger {copy.where} was moved to {found.peer}, where work may have gone on."
+                " Nothing was changed.",
+                "With --yes it is opened all the same: then there are two, and they will differ.",
+                code="moved",
             )
+        if found.state == "filled" and not even_if_moved:
+            raise Refused(
+                f"The ledger {copy.where} holds a whole copy of {found.peer}, which may be marked"
+                " as moved already. Nothing was changed.",
+                "Run the same move again to complete it. With --yes the copy is deleted;"
+                f" `agentq move --undo` opens {found.peer} if that is closed.",
+                code="moved",
+            )
+        if not (copy.clear(found) if found.is_copy else copy.lift(found)):
+            raise Conflict(
+                f"The ledger {copy.where} is being moved by somebody else. Nothing was changed.",
+                "End the `agentq move` that runs, then try again.",
+            )
+        return found
+    finally:
+        copy.close()

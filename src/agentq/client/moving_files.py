@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from agentq.contracts.artifacts import ArtifactStore, Stored
@@ -29,40 +29,26 @@ _LOG_KEEP_BYTES = 1 << 30
 
 
 class Files:
-    """Copies what is not copied yet, as often as it is asked."""
+    """Copies the files of all tasks from one artifact store to another."""
 
     def __init__(self, source: ArtifactStore, target: ArtifactStore) -> None:
         self._source = source
         self._target = target
         self._guard = threading.Lock()
-        self._done: set[tuple[str, int, str]] = set()
-        #: Tasks whose files are all there, as they were then: version and number of records. While
-        #: the ledger is closed only the others are looked at.
-        self._complete: dict[str, tuple[int, int]] = {}
         self.count = 0
         self.size = 0
 
     def copy_all(self, service: Service) -> None:
-        """The files of every task that the ledger knows now."""
+        """The files of every task that this ledger knows."""
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="agentq-move") as pool:
-            running: set[Future[None]] = set()
-            try:
-                for task, rows in tasks_of(service):
-                    running.add(pool.submit(self._copy, task, rows))
-                    if len(running) >= 4 * _THREADS:
-                        ended, running = wait(running, return_when=FIRST_COMPLETED)
-                        for each in ended:
-                            each.result()
-                for each in running:
-                    each.result()
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
+            page, after = service.task_files(SYSTEM)
+            while page:
+                for _ in pool.map(self._copy, page):
+                    continue
+                page, after = service.task_files(SYSTEM, after)
 
-    def _copy(self, task: Task, rows: list[ArtifactInfo]) -> None:
-        seen = (task.version, len(rows))
-        if self._complete.get(task.id) == seen:
-            return
+    def _copy(self, recorded: tuple[Task, list[ArtifactInfo]]) -> None:
+        task, rows = recorded
         if task.spec.context_sha256:
             self._copy_context(task.id, task.spec.context_sha256, publish=True)
         if task.state not in TERMINAL:
@@ -70,21 +56,13 @@ class Files:
                 # Waits for its task: staged there as it is here, and not to be seen yet.
                 self._copy_context(child.id, child.context_sha256, publish=False)
         for row in rows:
-            if self._is_new(task.id, row.epoch, row.name):
-                self._copy_evidence(task.id, row)
+            self._copy_evidence(task.id, row)
         report = task.details.report
         if task.state is State.COMPLETE and report is not None and report.result:
             self._target.publish_result(task.id, report.epoch, report.result, report.result_sha256)
-        self._copy_logs(task)
-        with self._guard:
-            self._complete[task.id] = seen
-
-    def _copy_logs(self, task: Task) -> None:
-        """Of attempts that died before their output became evidence: it is all there is of them."""
+        # Of attempts that died before their output became evidence: it is all there is of them.
         for epoch in range(1, task.epoch + 1):
-            # Who holds the task makes evidence of it, and that is a new version.
-            if not task.holder or epoch < task.epoch:
-                self._copy_log(task.id, epoch)
+            self._copy_log(task.id, epoch)
 
     def _copy_log(self, task_id: str, epoch: int) -> None:
         position = 0
@@ -100,19 +78,12 @@ class Files:
             self._target.live_append(task_id, epoch, part.text, keep_bytes=_LOG_KEEP_BYTES)
             position = part.position
 
-    def _is_new(self, task_id: str, epoch: int, name: str) -> bool:
-        return (task_id, epoch, name) not in self._done
-
-    def _copied(self, task_id: str, epoch: int, name: str, size: int) -> None:
+    def _count(self, size: int) -> None:
         with self._guard:
-            self._done.add((task_id, epoch, name))
             self.count += 1
             self.size += size
 
     def _copy_context(self, task_id: str, sha256: str, *, publish: bool) -> None:
-        name = f"{sha256}{' published' if publish else ''}"
-        if not self._is_new(task_id, 0, name):
-            return
         data = self._source.context(task_id, sha256)
         stored = self._target.stage_context(task_id, data)
         if stored.sha256 != sha256:
@@ -120,7 +91,7 @@ class Files:
         if publish:
             self._target.publish_context(task_id, sha256)
             self._target.context(task_id, sha256)
-        self._copied(task_id, 0, name, len(data))
+        self._count(len(data))
 
     def _copy_evidence(self, task_id: str, row: ArtifactInfo) -> None:
         expected = Stored(row.name, row.size, row.sha256, row.media_type)
@@ -131,7 +102,7 @@ class Files:
         wrong = self._target.check(task_id, row.epoch, row.name, row.sha256, row.size)
         if wrong:
             raise Damaged(f"A file did not arrive as it was sent. {wrong}", "Move again.")
-        self._copied(task_id, row.epoch, row.name, row.size)
+        self._count(row.size)
 
 
 def _altered(task_id: str, what: str) -> Damaged:
@@ -147,11 +118,3 @@ def children(spec: Spec) -> Iterator[Spec]:
         if child.context_sha256:
             yield child
         yield from children(child)
-
-
-def tasks_of(service: Service) -> Iterator[tuple[Task, list[ArtifactInfo]]]:
-    """Every task with the records of its evidence."""
-    page, after = service.task_files(SYSTEM)
-    while page:
-        yield from page
-        page, after = service.task_files(SYSTEM, after)

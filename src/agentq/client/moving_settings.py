@@ -1,15 +1,13 @@
-"""agentq.toml after a move: two lines change, what people wrote around them stays.
+"""agentq.toml after a move: it names the new places.
 
-The new text is read back before it takes the old one's place; a file that is written in a way that
-this does not understand is left alone, and its owner is told what to change.
+The new text is read back before it takes the old one's place; a file that cannot be replaced is
+left alone, and its owner is told what to change.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 
 from agentq.core.errors import AgentqError
@@ -37,12 +35,14 @@ def rewrite(file: Path, wanted: Settings) -> bool:
     """Let this agentq.toml name the new places; False if that must be done by hand."""
     if file.name != FILE_NAME or not file.is_file():
         return False
+    from agentq.settings.editing import with_values
+
     before = read_file(file)
     text = file.read_text("utf-8")
     if before.url != wanted.url:
-        text = replaced(text, "ledger", {"url": wanted.url})
+        text = with_values(text, "ledger", {"url": wanted.url})
     if files_place(before) != files_place(wanted):
-        text = replaced(
+        text = with_values(
             text, "artifacts", {"root": wanted.artifacts_root, **wanted.artifacts_options}
         )
     try:
@@ -77,29 +77,3 @@ def _says(file: Path, wanted: Settings) -> bool:
     except AgentqError:
         return False
     return (found.url, files_place(found)) == (wanted.url, files_place(wanted))
-
-
-def replaced(text: str, table: str, values: Mapping[str, str]) -> str:
-    """The text with these values in this table: in their old lines, else below its heading."""
-    lines = text.splitlines()
-    heading = f"[{table}]"
-    if heading not in [line.split("#")[0].strip() for line in lines]:
-        lines += ["", heading]
-    done: list[str] = []
-    missing, inside, at = dict(values), False, 0
-    for line in lines:
-        bare = line.split("#")[0].strip()
-        if bare.startswith("["):
-            inside = bare == heading
-            done.append(line)
-            if inside:
-                at = len(done)
-            continue
-        name = line.partition("=")[0].strip()
-        if inside and name in missing:
-            done.append(f"{name} = {json.dumps(missing.pop(name), ensure_ascii=False)}")
-        else:
-            done.append(line)
-    new = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in missing.items()]
-    done[at:at] = new
-    return "\n".join(done) + "\n"

@@ -1,16 +1,16 @@
-"""What a move needs from a database: to be read whole, filled whole, and closed to writers.
+"""What a move needs from a database: to be read whole, to be filled whole, and to be marked.
 
-A move touches two databases and no transaction spans both, so each side can be fenced: it answers
-every write with the reason, whoever writes, from processes that never heard of the move too. The
-old side is fenced before anything is copied, the new one until the copy has been proved. Whatever
-dies in between, at most one of the two can be written, and the move can be run again.
+No transaction spans two databases, so a mark in each says how far a move came:
 
-    old    open ──> moving ──────────────────────> moved
-    new    empty ────────────> filling ──> filled ────────> open
+    old    open ──> begun (open all the same) ───────────────────────> moved (closed)
+    new    empty ────────────────────────────> filled (closed) ─────────────────────> open
 
-Every fence carries the token of the run that raised it, and a run changes or lifts only its own: it
-learns at its next step that somebody gave the move up, or began it anew, and puts back what is its.
-The step from moving to moved decides. Before it, undoing loses nothing; after it, going on does.
+The old ledger can be written until it is marked as moved, in one transaction that also checks that
+its rows are still those of the copy. A process that dies before leaves a ledger that works, one
+that dies after leaves a copy that is whole. Running the same move again completes either.
+
+The token of a mark names the move and its run. A copy is replaced by a later run of the same move
+only, and opened only for the run that filled it.
 """
 
 from __future__ import annotations
@@ -19,59 +19,67 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Literal, NamedTuple, Protocol
 
-from agentq.contracts.store import IN_PROGRESS
-
-FenceState = Literal["moving", "moved", "filling", "filled"]
+#: Earlier versions closed the old ledger first: they wrote `moving`, and `filling` for a copy that
+#: was not compared yet. Both may still stand in a ledger.
+FenceState = Literal["begun", "moved", "filled", "moving", "filling"]
 
 
 class Fence(NamedTuple):
-    """Why a ledger cannot be written, and which ledger is at the other end of the move."""
+    """The mark of a move in a ledger, and which ledger is at the other end."""
 
     state: FenceState
     peer: str
-    #: Which run of which move raised it; after a space, where that run puts the files.
+    #: "MOVE.RUN FILES": which run of which move, and where that run puts the files.
     token: str = ""
 
     @property
+    def move(self) -> str:
+        """The move that all runs of it have in common."""
+        return self.token.partition(" ")[0].partition(".")[0]
+
+    @property
     def files(self) -> str:
-        """Where files are once the move is over; "" if an older agentq raised it."""
+        """Where files are once the move is over."""
         return self.token.partition(" ")[2]
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether the ledger holds what was copied from its peer, and counts for nobody yet."""
+        return self.state in {"filled", "filling"}
 
     @property
     def words(self) -> str:
         """What a writer is told."""
         if self.state == "moved":
             return f"{_MOVED} {self.peer}: point agentq there"
+        if self.state == "begun":
+            return f"a move to {self.peer} was begun and not completed"
         if self.state == "moving":
             return (
                 f"this ledger is being moved to {self.peer} and cannot be changed"
                 " (if that was interrupted, the same move run again completes it)"
             )
-        said = "is being filled" if self.state == "filling" else "was filled"
-        return f"this ledger {said} from {self.peer} and cannot be changed before that move is over"
+        return (
+            f"this ledger was filled from {self.peer} and cannot be changed before that move"
+            " is over"
+        )
 
 
 _MOVED = "this ledger was moved to"
 
 
-def is_final(said: str) -> bool:
+def is_final(words: str) -> bool:
     """Whether a writer who was told this need not wait: the ledger is elsewhere for good."""
-    return said.startswith(_MOVED)
+    return words.startswith(_MOVED)
 
 
 class Holding(NamedTuple):
-    """An attempt that is under way."""
+    """A lease that is alive: an attempt's, or with epoch 0 that of an `agentq up` on its loops."""
 
-    key: int
     task_id: str
     epoch: int
     holder: str
-    state: int
-
-    @property
-    def in_progress(self) -> bool:
-        """Whether its holder works on it; else it was cancelled, and its holder has not let go."""
-        return self.state == IN_PROGRESS
+    until: int
 
 
 class Head(NamedTuple):
@@ -109,37 +117,39 @@ class LedgerCopy(Protocol):
     where: str
 
     def fence(self) -> Fence | None: ...
-    def set_fence(self, fence: Fence) -> list[Holding]:
-        """Answer every write with these words from now on.
+    def held(self, now: int) -> list[Holding]:
+        """The leases that are alive, those that end last first."""
 
-        Unless attempts are under way: then nothing is changed, and some of them are the answer. A
-        `moving` fence towards the same peer is replaced, as its run may be dead; `Conflict` under
-        any other.
+    def begin(self, fence: Fence) -> None:
+        """Note down that a move begins; the ledger stays open.
+
+        Replaces the mark of a move that did not get to its end; `Conflict` under any other.
         """
 
-    def change_fence(self, found: Fence, wanted: Fence) -> bool:
-        """Replace exactly this fence, in one transaction; the ledger is closed all the while.
+    def close_as_moved(self, begun: Fence, copied: dict[str, Fingerprint]) -> list[str]:
+        """Answer every write with the new address from now on, if nothing changed since the copy.
 
-        False if another one stands, or none, or if somebody holds a task; then nothing is changed.
+        Else nothing is done, and the tables that differ are the answer. `Conflict` if another mark
+        stands than `begun`.
         """
 
-    def lift_fence(self, fence: Fence) -> bool:
-        """Open the ledger, if exactly this fence stands."""
+    def lift(self, fence: Fence) -> bool:
+        """Remove exactly this mark, which opens the ledger; False if another one stands."""
 
     def check_fillable(self, fence: Fence) -> None:
-        """Raise `Conflict` if anything is here but what an unfinished run of this move left."""
+        """Raise `Conflict` if anything is here but a copy that the same move left."""
 
     def fingerprints(self) -> dict[str, Fingerprint]:
         """Of all that is copied, by table."""
 
     def snapshot(self) -> AbstractContextManager[Snapshot]: ...
     def fill(self, source: Snapshot, fence: Fence) -> dict[str, Fingerprint]:
-        """Copy everything in one transaction, all or none, and leave the ledger fenced.
+        """Copy everything in one transaction, all or none, and leave the ledger closed.
 
         Checks first that it may be filled. Returns what was written, as it came from the source.
         """
 
     def clear(self, fence: Fence) -> bool:
-        """Take back what was filled, with its fence, if exactly this one stands."""
+        """Delete the copy that has exactly this mark; False if another one stands."""
 
     def close(self) -> None: ...

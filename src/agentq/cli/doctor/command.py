@@ -141,7 +141,7 @@ def _writable(settings: Settings, database: Database, facts: Mapping[str, str]) 
         fence = copy.fence()
     finally:
         copy.close()
-    if fence is not None:
+    if fence is not None and fence.state != "begun":
         return Check("writable", "failed", fence.words, _FENCED.get(fence.state, _FILLED))
     return read_only(facts) or lacks_rights(facts) or Check("writable", "ok", "yes")
 
@@ -150,12 +150,12 @@ def _writable(settings: Settings, database: Database, facts: Mapping[str, str]) 
 _FENCED = {
     "moved": "Use the ledger that is named there. If nothing has happened in that one yet,"
     " `agentq move --undo --yes` opens this one again.",
-    "moving": "If no move is running any more: run the same `agentq move` again to complete it, or"
+    "moving": "An earlier version began it: run the same `agentq move` again to complete it, or"
     " `agentq move --undo` to give it up.",
 }
 _FILLED = (
-    "Wait for the move. If none is running any more, run it again from that ledger, or give it up"
-    " with `agentq move --undo` there."
+    "Wait for the move. If none is running any more, run it again from that ledger, or delete what"
+    " was copied here: `agentq move --undo --yes`."
 )
 
 

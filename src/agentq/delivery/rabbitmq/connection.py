@@ -153,11 +153,10 @@ class _Connection(amqp.Connection):  # type: ignore[misc]
         return kind(host, connect_timeout=connect_timeout, ssl=ssl, **kwargs)
 
     def blocking_read(self, timeout: float | None = None) -> Any:
-        transport = self._transport
-        if transport is None:  # py-amqp would quietly connect again, and the state be another
+        if not self.connected:  # py-amqp would quietly connect again, and the state be another
             raise exceptions.RecoverableConnectionError("the connection is closed")
-        with transport.having_timeout(timeout):
-            frame = transport.read_frame()
+        with self.transport.having_timeout(timeout):
+            frame = self.transport.read_frame()
         return self.take_in(frame)
 
     def take_in(self, frame: Frame) -> Any:
@@ -202,10 +201,10 @@ class Link:
         except AgentqError:
             self._connection.collect()
             raise
-        self._transport: BufferedTcp | BufferedTls = self._connection.transport
-        self._transport.sock.settimeout(ANSWER_SECONDS)
+        self._stream: BufferedTcp | BufferedTls = self._connection.transport
+        self._stream.sock.settimeout(ANSWER_SECONDS)
         self._poller = select.poll()
-        self._poller.register(self._transport.sock, select.POLLIN)
+        self._poller.register(self._stream.sock, select.POLLIN)
         self._wake_fd = -1
         self._beat = self._connection.heartbeat / 3 if self._connection.heartbeat else 3600.0
 
@@ -230,12 +229,12 @@ class Link:
 
     def write(self, frames: bytes) -> None:
         """Send frames that `wire` has made."""
-        self._transport.write(frames)
+        self._stream.write(frames)
         self._connection.bytes_sent += 1
 
     def pump(self) -> bool:
         """Take in what has come, without waiting; True if something had."""
-        transport, took = self._transport, False
+        transport, took = self._stream, False
         self._watch_wake_fd(-1)
         while True:
             while (frame := transport.next_frame()) is not None:
@@ -254,7 +253,7 @@ class Link:
             ready = self._poller.poll(min(left, self._beat) * 1000)
             self._connection.heartbeat_tick(3)
             if any(fd != wake_fd for fd, _ in ready):
-                self._transport.gulp()
+                self._stream.gulp()
                 if self.pump():
                     return True
             elif ready:
@@ -333,7 +332,7 @@ class Link:
         """Say good-bye if the broker is there. Never raises for a broker that is not."""
         if polite and self._connection.connected and not self.alarmed:  # else it does not hear us
             with suppress(exceptions.AMQPError, OSError, struct.error):
-                self._transport.sock.settimeout(CLOSE_SECONDS)
+                self._stream.sock.settimeout(CLOSE_SECONDS)
                 self._connection.close()
         self._connection.collect()
 

@@ -6,6 +6,21 @@ messages leaves in one write. All else (logging in, declaring, closing) stays wi
 
 What comes from the network is bounded: a body longer than `BODY_BYTES_MAX` is counted and thrown
 away as it comes, so that nobody can fill a worker's memory by one message.
+
+Only public names of py-amqp are used or overridden. pika was measured in its place (1.4.4, its
+`SelectConnection` driven step by step; 20,000 messages of 300 bytes in batches of 500, two cores,
+best of three runs):
+
+                                             here           pika
+    published and confirmed/s, CPU each      10,566, 5 us   6,163, 19 us
+    consumed and acknowledged/s, CPU each    18,095, 7 us   17,300, 16 us
+    latency of an idle consumer, p50         0.93 ms        0.93 ms
+    woken by another file, p50               0.08 ms        0.09 ms
+    a header with a timestamp in ms          is read        ends the connection, every time
+
+The last one decides. pika decodes all properties before anybody may object; one message of a worker
+whose library writes odd ones would end its reader's connection, come again, and end the next.
+Bodies of any length it keeps in memory. Its `BlockingConnection` confirms 568 messages a second.
 """
 
 from __future__ import annotations
@@ -63,11 +78,10 @@ class _BufferedTransport:
     """Takes all the socket has at once. Stands before one of py-amqp's transports."""
 
     sock: Any
-    _quick_recv: Callable[[int], bytes]
     connected: bool
 
-    def _setup_transport(self) -> None:
-        super()._setup_transport()  # type: ignore[misc]
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self._got = bytearray()
         self._at = 0
 
@@ -104,8 +118,10 @@ class _BufferedTransport:
         if self._at:
             del self._got[: self._at]
             self._at = 0
+        if self.sock is None:
+            raise ConnectionResetError("the connection is closed")
         try:
-            piece = self._quick_recv(_GULP_BYTES)
+            piece = self.sock.recv(_GULP_BYTES)
         except OSError as error:
             self.connected = self.connected and isinstance(error, TimeoutError)
             raise
