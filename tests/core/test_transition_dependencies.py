@@ -143,3 +143,15 @@ def test_a_child_that_ended_by_itself_waits_for_nothing_any_more(end: Callable[[
     assert task.is_terminal
     assert task.details.waiting_on == ()
     assert task.details.not_before == 0
+
+
+def test_a_promised_task_that_cannot_be_accepted_is_born_as_a_dead_letter() -> None:
+    """Whatever it would have waited for: it says why, and whoever asked is told."""
+    spec = a_spec(after=("task-0",), delay_seconds=60, reply_to="results.boss")
+    decision = transition(None, t.Submit(spec, ("task-0",), refused="too late"), NOW)
+    task = decision.task
+    assert (task.state, task.wake_at, task.details.waiting_on) == (State.FAILED, 0, ())
+    assert (task.details.reason, task.details.reason_kind) == ("too late", "refused")
+    assert [event.kind for event in decision.events] == ["failed"]
+    assert ResolveDependents(State.FAILED) in decision.effects
+    assert any(isinstance(effect, Reply) for effect in decision.effects)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import psycopg
 import pytest
 
 from agentq.client.queue import Queue
@@ -157,6 +158,21 @@ class TestDue:
                 lambda: queue.task(late.id).state is State.READY, what="the end of the delay"
             )
         assert loop.tally.counts == {"moved by time": 1}
+
+    def test_a_submission_in_a_transaction_is_decided_when_that_commits(
+        self, fresh_postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("agentq.daemon.loops.due._LOOK_SECONDS", 600.0)
+        with Queue.create(fresh_postgres_url) as queue, psycopg.connect(fresh_postgres_url) as conn:
+            loop = Due(queue.installation.service)
+            decided = queue.installation.doorbell.listen((EVENTS_TOPIC,))
+            with running(queue, loop):
+                queue.submit(to="w", instructions="mine", connection=conn)
+                conn.commit()
+                # The loop is rung by the commit: nobody else looks here, nor it by itself.
+                assert decided.wait(30)
+            decided.close()
+            assert loop.tally.counts == {"moved by time": 1}
 
     def test_nothing_to_do_is_one_look(self, queue: Queue) -> None:
         queue.submit(to="w", instructions="at once")

@@ -83,7 +83,10 @@ class FaultyStore:
                 return name
         return ""
 
-    def write(self, change: Callable[[Tx], T], *, durable: bool = True) -> T:
+    def write(
+        self, change: Callable[[Tx], T], *, durable: bool = True, connection: object = None
+    ) -> T:
+        assert connection is None, "SQLite shares no transaction with anybody"
         fault = self._draw()
         if fault == "run_again":
             return self.inner.write(_twice(change), durable=durable)

@@ -91,7 +91,14 @@ class Queue(Speaking):
 
     # -- asking for work -------------------------------------------------------------------------
 
-    def submit(self, to: str | None = None, instructions: str | None = None, **fields: Any) -> Task:
+    def submit(
+        self,
+        to: str | None = None,
+        instructions: str | None = None,
+        *,
+        connection: object = None,
+        **fields: Any,
+    ) -> Task:
         """Submit one task; returns once it is durable.
 
         Fields are those of a task file: `id, title, from_ (sender), type, priority, ttl, timeout,
@@ -99,20 +106,31 @@ class Queue(Speaking):
         irreversible, requires_approval, review, expect, budget_usd, tree_budget_usd, reply_to,
         labels, file, context`. The same id or idempotency key with the same body gives the task
         that is there.
-        """
-        return self.submit_drafts([draft(_fields(to, instructions, fields))])[0]
 
-    def submit_many(self, tasks: Iterable[Mapping[str, Any] | Spec]) -> list[Task]:
+        With `connection`, a psycopg 3 connection to the ledger's PostgreSQL database, the task is
+        part of the transaction that is open there: it is claimable once that commits, and never
+        was if it rolls back. Until then it is answered as pending.
+        """
+        drafts = [draft(_fields(to, instructions, fields))]
+        return self.submit_drafts(drafts, connection=connection)[0]
+
+    def submit_many(
+        self, tasks: Iterable[Mapping[str, Any] | Spec], *, connection: object = None
+    ) -> list[Task]:
         """Submit tasks in one transaction: all are accepted or none. They may depend on each other
-        by id, in any order."""
-        return self.submit_drafts(draft_many(tasks))
+        by id, in any order. `connection` as in `submit`."""
+        return self.submit_drafts(draft_many(tasks), connection=connection)
 
     def submit_under(self, task_id: str, epoch: int, fields: Mapping[str, Any]) -> Task:
         """Submit as part of an attempt: refused if that attempt holds its task no longer."""
         return self.submit_drafts([draft(_plain(fields))], under=(task_id, epoch))[0]
 
     def submit_drafts(
-        self, drafts: Sequence[Draft], under: tuple[str, int] | None = None
+        self,
+        drafts: Sequence[Draft],
+        under: tuple[str, int] | None = None,
+        *,
+        connection: object = None,
     ) -> list[Task]:
         """Submit what `client.task_input.specs.draft` has checked already."""
         if self.has_broker:
@@ -124,7 +142,9 @@ class Queue(Speaking):
         contexts = {name: data for each in drafts for name, data in each.contexts.items()}
         generated = {each.spec.id for each in drafts if each.generated}
         specs = [each.spec for each in drafts]
-        return self.service.submit(self.who, specs, contexts, generated, under)
+        return self.service.submit(
+            self.who, specs, contexts, generated, under, connection=connection
+        )
 
     # -- custody ---------------------------------------------------------------------------------
 

@@ -46,5 +46,9 @@ ROLES_TOPIC = "roles"
 #: be claimable now. Their role's topic is rung as well; this is for whoever minds all roles.
 ROOM_TOPIC = "room"
 
+#: Submissions that came in their submitters' own transactions wait to be decided. The topics of
+#: their roles are rung as well; this is for whoever minds all roles.
+SUBMISSIONS_TOPIC = "submissions"
+
 #: Leader leases were given up: whoever waits for one need not wait until it ends.
 TERMS_TOPIC = "terms"

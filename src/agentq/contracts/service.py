@@ -119,11 +119,17 @@ class Submission(Protocol):
         contexts: Mapping[str, bytes] | None = None,
         generated: Collection[str] = (),
         under: tuple[str, int] | None = None,
+        *,
+        connection: object = None,
     ) -> list[Task]:
         """Accept tasks, all or none. The same id or key and body gives the task that is there.
 
         `contexts` are long texts by task id, `generated` the ids that nobody chose, and `under` is
         the (task id, epoch) of the attempt that submits, if one does: its children are fenced.
+
+        `connection` is a psycopg connection to the ledger's database with the caller's open
+        transaction (or a `LoopConnection`): the tasks are there once it commits, and never if it
+        does not. Until then they are answered as pending, in version 0.
         """
 
 

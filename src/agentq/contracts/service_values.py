@@ -10,6 +10,8 @@ from agentq.core.errors import Unavailable
 from agentq.core.states import State
 
 if TYPE_CHECKING:
+    import asyncio
+
     from agentq.core.limits import RoleLimits
     from agentq.core.task import Task, Usage
     from agentq.core.triggers import LogEntry
@@ -198,3 +200,13 @@ class FilesLeft(Unavailable):
 
     deleted = 0
     why = ""
+
+
+# -- asking for work -------------------------------------------------------------------------------
+
+
+class LoopConnection(NamedTuple):
+    """A psycopg `AsyncConnection` and the event loop it lives on, for a thread that is not it."""
+
+    connection: Any
+    loop: asyncio.AbstractEventLoop

@@ -22,6 +22,10 @@ PENDING, READY, IN_PROGRESS, REVIEW, BLOCKED, COMPLETE, FAILED, CANCELLED, EXPIR
 OVER = COMPLETE
 LIVE = tuple(range(OVER))
 
+#: The outbox lane of submissions that came in their submitters' own transactions and wait to be
+#: decided. No decision makes these effects, so this lane is neither opened nor closed.
+SUBMISSIONS_LANE = "submissions"
+
 #: Bits of `flags`: what the ledger must look up when the task moves.
 HAS_DEPENDENTS, HAS_RESOURCES, IN_TREE = 1, 2, 4
 
@@ -416,11 +420,17 @@ class Tx(Reader, Protocol):
 class Store(Protocol):
     """A database that keeps the promises of DESIGN section 4 with the verbs of `Tx`."""
 
-    def write(self, change: Callable[[Tx], T], *, durable: bool = True) -> T:
+    def write(
+        self, change: Callable[[Tx], T], *, durable: bool = True, connection: object = None
+    ) -> T:
         """Run `change` in one transaction, again if the database asks for it.
 
         One that need not be `durable` may be undone by a crash of the machine after it committed:
         for what is done again anyway if it was lost.
+
+        With a `connection` it is the caller's open transaction on that connection: `change` takes
+        effect when, and if, the caller commits. It must lock nothing that others wait for. Refused
+        by a store that no other program shares transactions with.
         """
 
     def read(self, look: Callable[[Reader], T]) -> T: ...

@@ -48,11 +48,16 @@ class Resolution(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """`ended` names the dependencies that were already over, `waiting_on` those that are not."""
+    """`ended` names the dependencies that were already over, `waiting_on` those that are not.
+
+    `refused` says why a task that its submitter was promised cannot be accepted after all: it is
+    born as a dead letter.
+    """
 
     spec: Spec
     waiting_on: tuple[str, ...] = ()
     ended: tuple[tuple[str, State], ...] = ()
+    refused: str = ""
 
 
 @dataclass(frozen=True, slots=True)

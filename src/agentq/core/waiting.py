@@ -19,6 +19,9 @@ from agentq.core.task import NO_DETAILS, OnDependencyFailure, Spec, Task, TaskDe
 def submit(trigger: t.Submit, now: int) -> Step:
     spec = trigger.spec
     details = NO_DETAILS
+    if trigger.refused:
+        details = replace(details, reason=trigger.refused, reason_kind="refused")
+        return over(spec, State.FAILED, "failed", details, trigger.refused)
     if trigger.waiting_on or spec.delay_seconds:
         not_before = now + spec.delay_seconds * 1000 if spec.delay_seconds else 0
         details = replace(details, waiting_on=trigger.waiting_on, not_before=not_before)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from functools import partial
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 from agentq.contracts.doorbell import ROOM_TOPIC, role_topic
 from agentq.contracts.store import (
@@ -59,6 +60,9 @@ from agentq.ledger.submit import DEDUP_MS, Submitted, Submitter
 from agentq.ledger.unit_of_work import UnitOfWork
 from agentq.protocol.spec_validation import check_role
 
+if TYPE_CHECKING:
+    from agentq.ledger.deferred_submit import DeferredSubmitter
+
 NO_USAGE = Usage()
 LEASE_MS_MAX = 366 * 24 * 3600 * 1000
 
@@ -73,10 +77,17 @@ class Ledger:
     def __init__(self, store: Store, chance: Callable[[], float], dedup_ms: int = DEDUP_MS) -> None:
         self.store = store
         self._chance = chance
+        self._dedup_ms = dedup_ms
         self._specs = SpecCache()
         self._limited: set[str] = set()
         self._submitter = Submitter(store, self._specs, store.role_ids, dedup_ms)
         self.queries = LedgerQueries(store, self._specs)
+
+    @cached_property
+    def _deferred(self) -> DeferredSubmitter:
+        from agentq.ledger.deferred_submit import DeferredSubmitter
+
+        return DeferredSubmitter(self.store, self._specs, self.store.role_ids, self._dedup_ms)
 
     def _work(self, tx: Tx) -> UnitOfWork:
         return UnitOfWork(
@@ -96,6 +107,16 @@ class Ledger:
         `fence` is the (key, epoch) of the attempt that submits, if one does.
         """
         return self._submitter.submit(specs, generated, fence)
+
+    def defer(
+        self, specs: Sequence[Spec], fence: tuple[int, int] | None, connection: object
+    ) -> list[Submitted]:
+        """Write down, in the caller's own transaction, what is to be submitted once it commits."""
+        return self._deferred.defer(specs, fence, connection)
+
+    def decide_deferred(self) -> list[Task]:
+        """Submit what was written down in transactions that have committed; the new tasks."""
+        return self._deferred.decide()
 
     # -- custody ---------------------------------------------------------------------------------
 

@@ -21,6 +21,8 @@ def encode_trigger(trigger: Trigger) -> str:
 
 def _encode_submit(trigger: Submit) -> str:
     """The spec stands in its own row and never changes."""
+    if trigger.refused:
+        return encode({"refused": trigger.refused}).decode()
     if not (trigger.waiting_on or trigger.ended):
         return ""
     return encode({"waiting_on": trigger.waiting_on, "ended": trigger.ended}).decode()
@@ -38,7 +40,8 @@ def decode_trigger(name: str, data: str, spec: Spec) -> Trigger:
     if kind is Submit:
         plain = msgspec.json.decode(data) if data else {}
         ended = tuple((each, State(outcome)) for each, outcome in plain.get("ended", ()))
-        return Submit(spec, tuple(plain.get("waiting_on", ())), ended)
+        waiting_on, refused = tuple(plain.get("waiting_on", ())), plain.get("refused", "")
+        return Submit(spec, waiting_on, ended, refused)
     trigger: Trigger = decoder(kind).decode(data or "{}")
     return trigger
 

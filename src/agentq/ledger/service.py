@@ -38,7 +38,9 @@ class EmbeddedService(DecisionService):
 
     def tick(self, who: Principal) -> int:
         self._check(who, Action.TICK)
-        changed = self._ledger.tick()
+        born = self._ledger.decide_deferred()
+        self._publish_contexts(born)
+        changed = self._ledger.tick() + len(born)
         self._try_to_publish()
         return changed
 

@@ -7,15 +7,17 @@ Everybody else is judged by the table alone, and costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from agentq.contracts.store import SUBMISSIONS_LANE
 from agentq.core.access import ALL, Action, Principal, PrincipalKind, Relation, allowed, refusal
-from agentq.core.errors import NotFound
+from agentq.core.errors import Conflict, NotFound, Unavailable
 
 if TYPE_CHECKING:
     from agentq.contracts.artifacts import ArtifactStore
-    from agentq.contracts.store import Store
+    from agentq.contracts.store import Reader, Store
     from agentq.core.task import Task
     from agentq.ledger.ledger import Ledger
     from agentq.ledger.queries import LedgerQueries
@@ -94,10 +96,19 @@ class ServiceAccess:
         may = allowed(who, action)
         if not may:
             raise refusal(who, action, ref)
-        key, task = self._queries.find(ref)
+        key, task = self._view(ref)
         if may is not ALL and self._relation(who, task) not in may:
             raise refusal(who, action, task.id)
         return key, task
+
+    def _view(self, ref: str) -> tuple[int, Task]:
+        try:
+            return self._queries.find(ref)
+        except NotFound:
+            # Its transaction may have committed, and nobody has decided it yet.
+            if not self._decide_deferred():
+                raise
+            return self._queries.find(ref)
 
     def _relation(self, who: Principal, task: Task) -> Relation:
         if who.kind is PrincipalKind.ATTEMPT:
@@ -135,6 +146,34 @@ class ServiceAccess:
             task = parent
         return above, True
 
+    # -- submissions that wait for whoever looks next ----------------------------------------------
+
+    def _decide_deferred(self) -> int:
+        """Decide submissions whose transactions have committed; how many tasks came of it. Whoever
+        only looks is not kept from it by a ledger that cannot be written."""
+        if not self._store.read(has_deferred):
+            return 0
+        try:
+            born = self._ledger.decide_deferred()
+        except Unavailable as error:
+            import logging
+
+            log = logging.getLogger("agentq.service")
+            log.warning("submissions are decided later: %s", error)
+            return 0
+        self._publish_contexts(born)
+        return len(born)
+
+    def _publish_contexts(self, tasks: Iterable[Task]) -> None:
+        for task in tasks:
+            if task.spec.context_sha256:
+                self._publish_context(task.id, task.spec.context_sha256)
+
+    def _publish_context(self, task_id: str, sha256: str) -> None:
+        # The task is accepted whatever happens here: whoever reads its context publishes it first.
+        with contextlib.suppress(Unavailable, Conflict):
+            self._artifacts.publish_context(task_id, sha256)
+
     # -- keys ------------------------------------------------------------------------------------
 
     def _key(self, task_id: str) -> int:
@@ -162,3 +201,7 @@ class ServiceAccess:
             for oldest in list(keys)[: _KEYS_MAX // 10]:
                 keys.pop(oldest, None)
         keys[task_id] = key
+
+
+def has_deferred(reader: Reader) -> bool:
+    return bool(reader.effects(SUBMISSIONS_LANE, 1, due_only=True))

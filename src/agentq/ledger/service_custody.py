@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import logging
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,6 +69,8 @@ class CustodyService(QueryService):
         contexts: Mapping[str, bytes] | None = None,
         generated: Collection[str] = (),
         under: tuple[str, int] | None = None,
+        *,
+        connection: object = None,
     ) -> list[Task]:
         if who.kind is PrincipalKind.ATTEMPT and under is None:
             under = (who.task_id, who.epoch)
@@ -80,19 +82,39 @@ class CustodyService(QueryService):
             specs = [_child(spec, under[0]) for spec in specs]
             fence = (self._key(under[0]), under[1])
         if not contexts:
-            return [each.task for each in self._ledger.submit(specs, generated, fence)]
+            return self._submit(specs, generated, fence, connection)
         staged: list[tuple[str, str]] = []
         try:
             specs = [self._stage(spec, contexts, staged) for spec in specs]
-            tasks = [each.task for each in self._ledger.submit(specs, generated, fence)]
+            tasks = self._submit(specs, generated, fence, connection)
         except (Invalid, Conflict, Refused, NotFound):
             # Refused for certain. Of anything else (a lost answer, an interrupt) nobody knows
             # whether it was committed: then the context stays, and `prune` sweeps what is orphaned.
             for task_id, sha256 in staged:
                 self._artifacts.discard_context(task_id, sha256)
             raise
-        self._settle_contexts(staged, {task.id for task in tasks}, specs)
+        # What waits for its transaction is published by whoever decides it.
+        later = {task.id for task in tasks if not task.version} if connection else set()
+        left = [each for each in staged if each[0] not in later]
+        self._settle_contexts(left, {task.id for task in tasks}, specs)
         return tasks
+
+    def _submit(
+        self,
+        specs: Sequence[Spec],
+        generated: Collection[str],
+        fence: tuple[int, int] | None,
+        connection: object,
+    ) -> list[Task]:
+        if connection is not None:
+            return [each.task for each in self._ledger.defer(specs, fence, connection)]
+        try:
+            return [each.task for each in self._ledger.submit(specs, generated, fence)]
+        except Invalid as error:
+            # What it comes after may have committed, and nobody has decided it yet.
+            if error.code != "unknown_dependency" or not self._decide_deferred():
+                raise
+            return [each.task for each in self._ledger.submit(specs, generated, fence)]
 
     def _stage(
         self, spec: Spec, contexts: Mapping[str, bytes], staged: list[tuple[str, str]]
@@ -117,11 +139,6 @@ class CustodyService(QueryService):
                 # The same words had made a task before, under another id: ours is not needed.
                 self._artifacts.discard_context(task_id, sha256)
 
-    def _publish_context(self, task_id: str, sha256: str) -> None:
-        # The task is accepted whatever happens here: whoever reads its context publishes it first.
-        with contextlib.suppress(Unavailable, Conflict):
-            self._artifacts.publish_context(task_id, sha256)
-
     # -- taking work -----------------------------------------------------------------------------
 
     def claim(
@@ -136,7 +153,8 @@ class CustodyService(QueryService):
         gated: bool = False,
     ) -> list[Task]:
         self._check(who, Action.CLAIM, role=role)
-        return self._taken(self._ledger.claim(role, count, holder, lease_ms, provider, gated=gated))
+        claim = partial(self._ledger.claim, role, count, holder, lease_ms, provider, gated=gated)
+        return self._taken(claim() or (claim() if self._decide_deferred() else []))
 
     def claim_named(
         self,
@@ -177,6 +195,8 @@ class CustodyService(QueryService):
             outcomes, held = self._ledger.complete_and_claim(
                 reports, role, count, holder, lease_ms, provider
             )
+            if not held and self._decide_deferred():
+                held = self._ledger.claim(role, count, holder, lease_ms, provider)
         else:
             outcomes, held = self._ledger.claim_named(
                 ids[:count], role, holder, lease_ms, provider, items=reports

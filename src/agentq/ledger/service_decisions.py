@@ -150,6 +150,8 @@ class DecisionService(CustodyService):
         self._check(who, Action.PRUNE)
         # A ledger that was moved refuses this: contexts it does not know may be of the other one.
         self._store.write(touch)
+        # What has committed is a task before anything it names, or its context, may go.
+        self._publish_contexts(self._ledger.decide_deferred())
         # Before tasks, so that none is deleted while the files are out of reach.
         self._sweep_contexts()
         return self._ledger.prune(before_ms + 1, self._artifacts.remove)

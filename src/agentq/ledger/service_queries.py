@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from agentq.core.access import ALL, Action, Principal, allowed
 from agentq.core.errors import Damaged, NotFound, Refused
 from agentq.core.states import State
-from agentq.ledger.service_access import ServiceAccess
+from agentq.ledger.service_access import ServiceAccess, has_deferred
 
 if TYPE_CHECKING:
     from agentq.contracts.service_values import (
@@ -37,7 +37,8 @@ class QueryService(ServiceAccess):
 
     def next_wake(self, who: Principal) -> int:
         self._check(who, Action.TICK)
-        return self._queries.next_wake()
+        # Submissions that can be decided are due: whoever waits for a moment to come ticks then.
+        return 1 if self._store.read(has_deferred) else self._queries.next_wake()
 
     # -- tasks -----------------------------------------------------------------------------------
 
@@ -46,6 +47,8 @@ class QueryService(ServiceAccess):
 
     def tasks_by_id(self, who: Principal, ids: Sequence[str]) -> dict[str, Task]:
         found = self._queries.by_id(list(ids))
+        if len(found) < len(set(ids)) and self._decide_deferred():
+            found = self._queries.by_id(list(ids))
         if allowed(who, Action.READ) is not ALL:
             for task in found.values():
                 self._check_task(who, Action.READ, task)
@@ -53,6 +56,7 @@ class QueryService(ServiceAccess):
 
     def list_tasks(self, who: Principal, wanted: Wanted) -> Page:
         self._check(who, Action.READ, "the list of tasks")
+        self._decide_deferred()
         return self._queries.list_tasks(wanted)
 
     def ids(self, who: Principal, prefix: str, limit: int = 50) -> list[str]:
@@ -65,6 +69,7 @@ class QueryService(ServiceAccess):
 
     def stats(self, who: Principal) -> Stats:
         self._check(who, Action.READ, "the counts of all tasks")
+        self._decide_deferred()
         return self._queries.stats()
 
     def costs(self, who: Principal, by: str) -> dict[str, Usage]:

@@ -72,16 +72,10 @@ class Submitter:
     ) -> list[Submitted]:
         """Accept all or none. `generated` holds the ids that were made up for this call; `fence`
         is the (key, epoch) of the attempt that submits, refused if it is fenced out."""
-        if len(specs) > BATCH_MAX:
-            raise Invalid(
-                f"One call takes at most {BATCH_MAX} tasks, got {len(specs)}.",
-                "Submit them in several calls.",
-            )
+        check_batch(specs)
         if not specs and fence is None:
             return []
-        for spec in specs:
-            check_spec(spec)
-        roles = self._role_ids(_roles_of(specs))
+        roles = self._role_ids(roles_of(specs))
         # Ids of our making are taken for free, once. If one is not, a lost answer was ours after
         # all, or it is a true accident: then they are looked up like any other.
         free = iter((frozenset(generated),))
@@ -105,7 +99,7 @@ class Submitter:
             fenced_out(work.task(key), epoch)
         unique = self._without_repeats(specs)
         known, noted = self._already_there(tx, unique, generated, free)
-        twins = _same_key_twins([spec for spec in unique if spec.id not in known])
+        twins = same_key_twins([spec for spec in unique if spec.id not in known])
         fresh = parents_first([s for s in unique if s.id not in known and s.id not in twins])
         check_next_names(tx, fresh)
         born = self._give_birth(work, fresh, roles)
@@ -125,7 +119,7 @@ class Submitter:
         for spec in specs:
             first = unique.setdefault(spec.id, spec)
             if first is not spec and first != spec:
-                raise _taken(spec.id, "twice in this batch, with different bodies")
+                raise taken(spec.id, "twice in this batch, with different bodies")
         return list(unique.values())
 
     def _already_there(
@@ -159,7 +153,7 @@ class Submitter:
             ]
             if spec.id in held:
                 if body_digest(held[spec.id].spec) != body_digest(spec):
-                    raise _taken(spec.id, "taken by a task with another body")
+                    raise taken(spec.id, "taken by a task with another body")
                 found.append(held[spec.id])
             if found:
                 known[spec.id] = found[0]
@@ -169,7 +163,7 @@ class Submitter:
     def _same_or_conflict(spec: Spec, row: DedupRow, held: dict[str, Task]) -> Task:
         if row.digest != body_digest(spec):
             what = row.name.split(":", 1)
-            raise _taken(what[1], f"already used, with another body, by {row.task_id}")
+            raise taken(what[1], f"already used, with another body, by {row.task_id}")
         if row.task_id in held:
             return held[row.task_id]
         # The task was pruned; its name and outcome were not.
@@ -224,7 +218,7 @@ class Submitter:
             decision = transition(None, Submit(spec, waiting_on, ended), work.now)
             born[spec.id] = decision.task
             flags = HAS_DEPENDENTS if spec.id in awaited else 0
-            row = _new_row(work, decision, roles[spec.to], flags, tuple(roots.get(spec.id, ())))
+            row = new_row(work, decision, roles[spec.to], flags, tuple(roots.get(spec.id, ())))
             work.new.append(row)
         for each in awaited & keys.keys():
             work.flags[keys[each]] |= HAS_DEPENDENTS
@@ -240,12 +234,7 @@ class Submitter:
         keys = work.tx.keys(outside)
         missing = sorted(outside - keys.keys())
         if missing:
-            raise Invalid(
-                f"--after names tasks that do not exist: {', '.join(missing)}."
-                " Nothing was submitted.",
-                "Submit those first, or check the ids with `agentq list`.",
-                code="unknown_dependency",
-            )
+            raise unknown_dependencies(missing)
         work.load(sorted(keys.values()))
         if any(key not in work.tasks for key in keys.values()):
             raise RunAgain  # one was pruned between our look and our lock
@@ -280,17 +269,36 @@ class Submitter:
             self._remember(work, named, set(family), live)
 
 
-def _roles_of(specs: Iterable[Spec]) -> set[str]:
+def check_batch(specs: Sequence[Spec]) -> None:
+    """Refuse too many tasks at once, and tasks whose words are wrong by themselves."""
+    if len(specs) > BATCH_MAX:
+        raise Invalid(
+            f"One call takes at most {BATCH_MAX} tasks, got {len(specs)}.",
+            "Submit them in several calls.",
+        )
+    for spec in specs:
+        check_spec(spec)
+
+
+def unknown_dependencies(missing: Iterable[str]) -> Invalid:
+    return Invalid(
+        f"--after names tasks that do not exist: {', '.join(missing)}. Nothing was submitted.",
+        "Submit those first, or check the ids with `agentq list`.",
+        code="unknown_dependency",
+    )
+
+
+def roles_of(specs: Iterable[Spec]) -> set[str]:
     """Roles of these tasks and of all that may follow: made now, while no transaction is open."""
     roles = set()
     for spec in specs:
         roles.add(spec.to)
         if spec.next:
-            roles |= _roles_of(spec.next)
+            roles |= roles_of(spec.next)
     return roles
 
 
-def _same_key_twins(specs: Sequence[Spec]) -> dict[str, str]:
+def same_key_twins(specs: Sequence[Spec]) -> dict[str, str]:
     """Specs of one batch that share an idempotency key: the id of each later one -> the first."""
     firsts: dict[str, Spec] = {}
     twins: dict[str, str] = {}
@@ -300,7 +308,7 @@ def _same_key_twins(specs: Sequence[Spec]) -> dict[str, str]:
         first = firsts.setdefault(spec.idempotency_key, spec)
         if first is not spec:
             if body_digest(first) != body_digest(spec):
-                raise _taken(spec.idempotency_key, "used twice in this batch, for different bodies")
+                raise taken(spec.idempotency_key, "used twice in this batch, for different bodies")
             twins[spec.id] = first.id
     return twins
 
@@ -312,7 +320,7 @@ def _dedup_names(spec: Spec, generated: Collection[str]) -> list[str]:
     return names
 
 
-def _new_row(
+def new_row(
     work: UnitOfWork, decision: Decision, role: int, flags: int, roots: tuple[int | str, ...]
 ) -> NewRow:
     task, event = decision.task, decision.events[0]
@@ -342,7 +350,7 @@ def _new_row(
     )
 
 
-def _taken(name: str, how: str) -> Conflict:
+def taken(name: str, how: str) -> Conflict:
     return Conflict(
         f"{name} is {how}. Nothing was submitted.",
         "Send the same body to get the same task, or choose another id or key.",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from agentq.contracts.doorbell import SUBMISSIONS_TOPIC
 from agentq.core.access import SYSTEM
 from agentq.daemon.loop import Loop
 
@@ -30,6 +31,10 @@ class Due(Loop):
         super().__init__()
         self._service = service
         self._number_at = 0.0
+
+    def topics(self) -> frozenset[str]:
+        """Submissions in their submitters' own transactions are due as soon as those commit."""
+        return frozenset({SUBMISSIONS_TOPIC})
 
     def run_once(self) -> float:
         if time.monotonic() >= self._number_at:

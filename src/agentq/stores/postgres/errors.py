@@ -21,6 +21,9 @@ POOLED = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
 #: (A standby refuses BEGIN READ WRITE as a feature that it does not have.)
 DEMOTED = (errors.ReadOnlySqlTransaction, errors.FeatureNotSupported)
 
+#: What the statements that save raise if they were prepared for something that is not so any more.
+_RUN_AGAIN = "AQ001"
+_IDS = "specs_id_key"
 _NOTHING = "Nothing was changed."
 
 
@@ -117,6 +120,11 @@ def may_pass(error: psycopg.Error) -> bool:
     message = str(error)
     permanent = [words for words, _ in _CONNECTING[:4]]
     return not any(word in message for words in permanent for word in words)
+
+
+def asks_to_run_again(error: psycopg.Error) -> bool:
+    """Whether a change failed only because a row, a lane or an id is not as it was when read."""
+    return error.sqlstate == _RUN_AGAIN or error.diag.constraint_name == _IDS
 
 
 def in_words(error: psycopg.Error, where: str) -> AgentqError:

@@ -16,7 +16,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import psycopg
 from psycopg import pq
@@ -76,6 +76,14 @@ class Call(NamedTuple):
     statement: Statement
     values: Values
     make_row: Callable[[Sequence[Any]], Any] = tuple
+
+
+class Exchanger(Protocol):
+    """What transactions speak through."""
+
+    autocommits: bool
+
+    def exchange(self, calls: Sequence[Call], after: Sequence[Call] = ()) -> list[list[Any]]: ...
 
 
 def encode(value: object) -> tuple[bytes | None, int]:

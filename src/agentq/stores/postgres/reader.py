@@ -23,7 +23,7 @@ from agentq.contracts.store import (
     TaskRow,
     TreeRow,
 )
-from agentq.stores.postgres.pipeline import Call, PipelineConnection, Statement, Values
+from agentq.stores.postgres.pipeline import Call, Exchanger, Statement, Values
 
 NO_VALUES: Values = {}
 
@@ -33,7 +33,7 @@ class PostgresReader:
 
     def __init__(
         self,
-        wire: PipelineConnection,
+        wire: Exchanger,
         sql: Mapping[str, Statement],
         clock: Callable[[], int] | None,
         begin: str = "begin_reading",

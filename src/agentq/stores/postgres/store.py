@@ -12,8 +12,8 @@ import random
 import struct
 import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache, partial
-from typing import Any
+from functools import cache, cached_property, partial
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import errors
@@ -24,7 +24,14 @@ from agentq.core.errors import AgentqError, Invalid, Unavailable
 from agentq.stores.migrate import check_version, no_ledger
 from agentq.stores.postgres import maintenance as care
 from agentq.stores.postgres.clock import ServerClock
-from agentq.stores.postgres.errors import DEMOTED, PASSING, POOLED, in_words, parse_url
+from agentq.stores.postgres.errors import (
+    DEMOTED,
+    PASSING,
+    POOLED,
+    asks_to_run_again,
+    in_words,
+    parse_url,
+)
 from agentq.stores.postgres.pipeline import Call, Lost, PipelineConnection, Statement, Values
 from agentq.stores.postgres.pool import Away, Pool
 from agentq.stores.postgres.reader import NO_VALUES, PostgresReader
@@ -32,12 +39,12 @@ from agentq.stores.postgres.timeouts import ANY_PATH, Limits, is_unwanted
 from agentq.stores.postgres.transaction import Assumed, PostgresTx
 from agentq.stores.statements import statements
 
+if TYPE_CHECKING:
+    from agentq.stores.postgres.callers import CallersTransactions
+
 #: How long a server that went away is waited for.
 PATIENCE_SECONDS = 30.0
 _RUNS = 20
-#: What the statements that save raise if they were prepared for something that is not so any more.
-_RUN_AGAIN = "AQ001"
-_IDS = "specs_id_key"
 _NUMBERED_AT_ONCE = 10_000
 
 
@@ -135,8 +142,8 @@ class PostgresStore:
                 self._pool.forget_idle()
                 reason = self._lost_in_words(lost)
             except psycopg.Error as error:
-                if error.sqlstate == _RUN_AGAIN or error.diag.constraint_name == _IDS:
-                    raise RunAgain from error  # a row, a lane or an id is not as it was
+                if asks_to_run_again(error):
+                    raise RunAgain from error
                 raise in_words(error, self.where) from error
             except (UnicodeEncodeError, struct.error) as error:
                 raise Invalid(
@@ -158,7 +165,11 @@ class PostgresStore:
             code="server_away",
         )
 
-    def write(self, change: Callable[[Tx], T], *, durable: bool = True) -> T:
+    def write(
+        self, change: Callable[[Tx], T], *, durable: bool = True, connection: object = None
+    ) -> T:
+        if connection is not None:
+            return self._callers.write(change, connection)
         assumed: Assumed | None = self._assumed
         for _ in range(_RUNS):
             try:
@@ -195,6 +206,15 @@ class PostgresStore:
         if tx.lanes_changed:
             self._lanes = None
         return result
+
+    @cached_property
+    def _callers(self) -> CallersTransactions:
+        from agentq.stores.postgres.callers import CallersTransactions, Identity
+
+        def identity() -> Identity:
+            return Identity(*self._ask("identity")[0])
+
+        return CallersTransactions(self._sql, self._clock, self._limits, self.where, identity)
 
     def _commit(self, tx: PostgresTx) -> None:
         try:

@@ -29,7 +29,7 @@ from agentq.contracts.store import (
     TreeRow,
 )
 from agentq.stores.postgres.clock import ServerClock
-from agentq.stores.postgres.pipeline import Call, PipelineConnection, Statement, Values
+from agentq.stores.postgres.pipeline import Call, Exchanger, Statement, Values
 from agentq.stores.postgres.reader import NO_VALUES, PostgresReader, member_row
 from agentq.stores.postgres.save import calls_of, notification
 
@@ -77,7 +77,7 @@ class PostgresTx(PostgresReader):
 
     def __init__(
         self,
-        wire: PipelineConnection,
+        wire: Exchanger,
         sql: Mapping[str, Statement],
         clock: Callable[[], int] | None,
         known_lanes: Callable[[], str],

@@ -27,6 +27,25 @@ SELECT pg_notify('agentq', :topics::text);
 -- name: lanes
 SELECT lanes FROM head;
 
+-- Which database this is, however it was reached: the moment at which its server started, and the
+-- numbers of the database and of a table. `callers_facts` asks another connection the same, and needs
+-- no right to do so; it says as well how that one is set.
+
+-- name: identity
+SELECT floor(extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint,
+       (SELECT oid::bigint FROM pg_database WHERE datname = current_database()),
+       'outbox'::regclass::oid::bigint, current_schema()::text, current_setting('search_path');
+
+-- name: callers_facts
+SELECT floor(extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint,
+       (SELECT oid::bigint FROM pg_database WHERE datname = current_database()),
+       (SELECT c.oid::bigint FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE n.nspname = :schema::text AND c.relname = 'outbox'),
+       current_database()::text, current_setting('search_path'), current_setting('lock_timeout'),
+       floor(extract(epoch FROM current_setting('lock_timeout')::interval) * 1000)::bigint,
+       current_setting('transaction_read_only'),
+       floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint;
+
 -- name: holders_of
 SELECT h.resource, s.id FROM holds h JOIN specs s ON s.key = h.key
 WHERE h.resource = ANY (:resources::text[]) ORDER BY h.resource;
@@ -607,8 +626,14 @@ SELECT 1 FROM events
 WHERE key = :key::bigint AND version = :version::bigint AND at = :at::bigint
   AND kind = :kind::text AND trigger = :trigger::text AND data = :data::text;
 
+-- One that a transaction is giving to a new task right now is passed over: that one may stay open.
+
 -- name: forget_dedup
-WITH gone AS (DELETE FROM dedup WHERE expires_at <= :now::bigint RETURNING 1)
+WITH gone AS (
+    DELETE FROM dedup WHERE name IN (
+        SELECT name FROM dedup WHERE expires_at <= :now::bigint FOR UPDATE SKIP LOCKED)
+    RETURNING 1
+)
 SELECT count(*) FROM gone;
 
 -- name: forget_labels

@@ -18,7 +18,7 @@ import apsw
 
 from agentq.contracts.doorbell import ROLES_TOPIC
 from agentq.contracts.store import Changes, Reader, RunAgain, T, Tx
-from agentq.core.errors import AgentqError, Damaged, Invalid, Unavailable
+from agentq.core.errors import AgentqError, Damaged, Invalid, Refused, Unavailable
 from agentq.stores.migrate import check_version, migrations, no_ledger
 from agentq.stores.sqlite.reader import SqliteReader, last_position
 from agentq.stores.sqlite.transaction import SqliteTx
@@ -155,7 +155,17 @@ class SqliteStore:
 
     # -- transactions ----------------------------------------------------------------------------
 
-    def write(self, change: Callable[[Tx], T], *, durable: bool = True) -> T:
+    def write(
+        self, change: Callable[[Tx], T], *, durable: bool = True, connection: object = None
+    ) -> T:
+        if connection is not None:
+            raise Refused(
+                f"The ledger {self.path} is an SQLite file, which shares no transaction with your"
+                " connection. Nothing was submitted.",
+                "Commit first and submit then, with an idempotency_key, so that doing it again is"
+                " safe; or keep the ledger in your PostgreSQL database (`agentq move`).",
+                code="no_shared_transaction",
+            )
         # Nothing is gained where it need not be durable: what is not synced, the next commit syncs.
         for _ in range(_RUNS):
             try:
