@@ -17,6 +17,7 @@ import psycopg
 
 from agentq import Queue
 from agentq.client.claim import Claim
+from agentq.client.client import Client
 from agentq.contracts.delivery import Publisher
 from agentq.settings import read_file
 from agentq.wiring import open_installation
@@ -121,7 +122,7 @@ class AgentqSide(Side):
         self.submit_batch(self.new_tasks(PATTERN_TASKS))
         self._drain_in_batches(PATTERN_TASKS, 100)
         copies = max(1, count // PATTERN_TASKS - 1)
-        self._queue.last_position()  # by then every event has its place in the log
+        self._queue.admin.stats()  # by then every event has its place in the log
         if self._on_postgres:
             return multiply_postgres(self.place.url, copies)
         return multiply_sqlite(self.place.sqlite_file, copies)
@@ -179,9 +180,7 @@ class AgentqRabbitSide(AgentqSide):
         self.connect()
 
     def connect(self) -> None:
-        self._queue = Queue(
-            installation=open_installation(read_file(self.place.folder / "agentq.toml"))
-        )
+        self._queue = Client(open_installation(read_file(self.place.folder / "agentq.toml")))
         self._waiting = 0
 
     def _agentq(self, *words: str) -> None:
@@ -268,7 +267,7 @@ class IdleWorkers(AgentqRabbitSide):
         from agentq.worker.worker import LOOK_SECONDS, Worker
         from agentq.worker.workspaces import Workspaces
 
-        queue = Queue(installation=self._queue.installation)
+        queue = Client(self._queue.installation)
         queue.holder = f"{queue.holder}:{number}"
         shared = WorkerContext(
             queue, Supervisor(), Workspaces(self.place.folder / "workspaces"), ROLE, RoleSettings(),

@@ -156,8 +156,7 @@ def measure_quiet(report: Report, place: Place, options: Options) -> None:
 
 
 def _states(place: Place, ids: list[str]) -> list:  # type: ignore[type-arg]
-    found = place.queue.installation.ledger_queries.by_id(ids)
-    return [found[each] for each in ids]
+    return [place.queue.task(each) for each in ids]
 
 
 def _cpu_seconds(pid: int) -> float:

@@ -111,12 +111,10 @@ class Worker:
     def review(self, claim: Claim) -> None:
         """Judge the evidence, not the summary: apply the patch to a fresh copy, run the tests."""
         reviewed = claim.task.spec.after[0]
-        row, file = self.queue.open_artifact(reviewed, "patch.diff")
-        with file:
-            patch = file.read().decode()
+        patch = [each for each in self.queue.artifacts(reviewed) if each.name == "patch.diff"][-1]
         folder = self.workspace(claim)
-        touched = apply_patch(folder, patch)
-        self.half_way(claim, f"applied the patch of attempt {row.epoch}")
+        touched = apply_patch(folder, patch.text())
+        self.half_way(claim, f"applied the patch of attempt {patch.epoch}")
         passed, output = run_tests(folder)
         claim.put("test-output.txt", output)
         claim.put("risks.md", "- No test has a quantity of zero.\n")

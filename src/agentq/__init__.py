@@ -21,9 +21,17 @@ NEEDS_LINUX = (
 NEEDS_LINUX_REMEDY = "Use a Linux machine, a Linux container, or WSL 2 on Windows."
 
 if TYPE_CHECKING:
+    from agentq.client.admin import Admin
+    from agentq.client.artifacts import Artifact, Result
+    from agentq.client.async_claim import AsyncArtifact, AsyncClaim
+    from agentq.client.async_queue import AsyncQueue
+    from agentq.client.broker_results import Outcome
+    from agentq.client.cancellation import CancelToken
     from agentq.client.claim import Claim
-    from agentq.client.queue import Queue, Refusal
-    from agentq.contracts.service_values import Wanted
+    from agentq.client.client import Refusal
+    from agentq.client.failures import Block, Fail, Retry
+    from agentq.client.queue import Queue
+    from agentq.client.task_fields import TaskFields, TaskOptions
     from agentq.core.errors import (
         AgentqError,
         Conflict,
@@ -35,43 +43,96 @@ if TYPE_CHECKING:
         TimedOut,
         Unavailable,
     )
+    from agentq.core.limits import RoleLimits
     from agentq.core.states import State
-    from agentq.core.task import Spec, Task, Usage
+    from agentq.core.task import (
+        ExpectedOutput,
+        Note,
+        OnDependencyFailure,
+        Priority,
+        Spec,
+        Task,
+        Usage,
+    )
+    from agentq.core.triggers import FailureKind, Resolution
 
+#: Where each public name is defined.
 _HOMES = {
-    "Queue": "agentq.client.queue",
-    "Refusal": "agentq.client.queue",
+    "Admin": "agentq.client.admin",
+    "Artifact": "agentq.client.artifacts",
+    "Result": "agentq.client.artifacts",
+    "AsyncArtifact": "agentq.client.async_claim",
+    "AsyncClaim": "agentq.client.async_claim",
+    "AsyncQueue": "agentq.client.async_queue",
+    "Outcome": "agentq.client.broker_results",
+    "CancelToken": "agentq.client.cancellation",
     "Claim": "agentq.client.claim",
-    "Task": "agentq.core.task",
-    "Spec": "agentq.core.task",
-    "Usage": "agentq.core.task",
+    "Refusal": "agentq.client.client",
+    "Block": "agentq.client.failures",
+    "Fail": "agentq.client.failures",
+    "Retry": "agentq.client.failures",
+    "Queue": "agentq.client.queue",
+    "TaskFields": "agentq.client.task_fields",
+    "TaskOptions": "agentq.client.task_fields",
+    "AgentqError": "agentq.core.errors",
+    "Conflict": "agentq.core.errors",
+    "Damaged": "agentq.core.errors",
+    "Invalid": "agentq.core.errors",
+    "NotFound": "agentq.core.errors",
+    "Refused": "agentq.core.errors",
+    "Stale": "agentq.core.errors",
+    "TimedOut": "agentq.core.errors",
+    "Unavailable": "agentq.core.errors",
+    "RoleLimits": "agentq.core.limits",
     "State": "agentq.core.states",
-    "Wanted": "agentq.contracts.service_values",
-    **dict.fromkeys(
-        ("AgentqError", "Conflict", "Damaged", "Invalid", "NotFound", "Refused", "Stale",
-         "TimedOut", "Unavailable"),
-        "agentq.core.errors",
-    ),
-}  # fmt: skip
+    "Usage": "agentq.core.task",
+    "ExpectedOutput": "agentq.core.task",
+    "Note": "agentq.core.task",
+    "OnDependencyFailure": "agentq.core.task",
+    "Priority": "agentq.core.task",
+    "Spec": "agentq.core.task",
+    "Task": "agentq.core.task",
+    "FailureKind": "agentq.core.triggers",
+    "Resolution": "agentq.core.triggers",
+}
 
 __all__ = [
+    "Admin",
     "AgentqError",
+    "Artifact",
+    "AsyncArtifact",
+    "AsyncClaim",
+    "AsyncQueue",
+    "Block",
+    "CancelToken",
     "Claim",
     "Conflict",
     "Damaged",
+    "ExpectedOutput",
+    "Fail",
+    "FailureKind",
     "Invalid",
     "NotFound",
+    "Note",
+    "OnDependencyFailure",
+    "Outcome",
+    "Priority",
     "Queue",
     "Refusal",
     "Refused",
+    "Resolution",
+    "Result",
+    "Retry",
+    "RoleLimits",
     "Spec",
     "Stale",
     "State",
     "Task",
+    "TaskFields",
+    "TaskOptions",
     "TimedOut",
     "Unavailable",
     "Usage",
-    "Wanted",
     "__version__",
 ]
 

@@ -30,7 +30,8 @@ class WiredInstallation:
     """Everything a client stands on, each part opened when it is first asked for.
 
     `chance` gives the numbers in [0, 1) that spread retries; by default the random module's.
-    With `create` a ledger that is not there yet is made; else asking for it is an error.
+    With `create` a ledger that is not there yet is made; else asking for it is an error. `clock`
+    gives the milliseconds of an SQLite ledger that measures another time than the machine's.
     """
 
     def __init__(
@@ -39,9 +40,11 @@ class WiredInstallation:
         chance: Callable[[], float] | None = None,
         *,
         create: bool = False,
+        clock: Callable[[], int] | None = None,
     ) -> None:
         self.settings = settings
         self._chance = chance
+        self._clock = clock
         self._create = create
 
     @cached_property
@@ -58,7 +61,7 @@ class WiredInstallation:
             path = self.settings.sqlite_path
             return SqliteStore(
                 path,
-                clock=ledger_clock(path),
+                clock=self._clock or ledger_clock(path),
                 ring=self._ring,
                 check_schema=check_schema,
                 create=self._create,

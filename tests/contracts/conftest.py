@@ -93,4 +93,4 @@ def queue(shared: Backend) -> Iterator[Queue]:
     address = shared.address
     with Queue.create(address if shared.name == "postgres" else f"sqlite:///{address}") as made:
         yield made
-        assert [problems for _, problems in made.verify() if problems] == []
+        assert [problems for _, problems in made.admin.verify() if problems] == []

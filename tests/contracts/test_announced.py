@@ -10,32 +10,32 @@ from agentq.core.states import State
 
 def announced(queue: Queue) -> dict[str, str]:
     """Task -> role, of all that left; each by an effect of its own."""
-    rows = queue.installation.ledger.effects("delivery", 1000)
+    rows = queue._client.installation.ledger.effects("delivery", 1000)
     said = [json.loads(row.payload) for row in rows]
     assert {each["effect"] for each in said} <= {"Announce"}
-    store = queue.installation.store
+    store = queue._client.installation.store
     keys = store.read(lambda reader: reader.keys(each["task_id"] for each in said))
     assert [keys[each["task_id"]] for each in said] == [row.key for row in rows]
     assert len({row.effect_id for row in rows}) == len(rows)
-    queue.installation.ledger.ack_effects([row.sequence for row in rows])
+    queue._client.installation.ledger.ack_effects([row.sequence for row in rows])
     return {each["task_id"]: each["role"] for each in said}
 
 
 def test_one_by_one_and_many(queue: Queue) -> None:
     before = queue.submit(to="w", instructions="nobody listens yet")
-    queue.installation.ledger.open_lanes("delivery")
+    queue._client.installation.ledger.open_lanes("delivery")
     ones = [queue.submit(to="w", instructions=f'task "{n}"') for n in range(4)]
     many = queue.submit_many({"to": "w", "instructions": f"task {n}"} for n in range(5))
     mixed = queue.submit_many({"to": role, "instructions": "mixed"} for role in "wvwv")
     expected = {task.id: task.to for task in (*ones, *many, *mixed)}
     assert announced(queue) == expected and before.id not in expected
-    queue.installation.ledger.close_lanes("delivery")
+    queue._client.installation.ledger.close_lanes("delivery")
     queue.submit(to="w", instructions="nobody listens any more")
     assert announced(queue) == {}
 
 
 def test_what_is_not_ready_is_not_announced(queue: Queue) -> None:
-    queue.installation.ledger.open_lanes("delivery")
+    queue._client.installation.ledger.open_lanes("delivery")
     queue.submit(to="w", instructions="now")
     later = queue.submit(to="w", instructions="later", delay="1h")
     again = queue.submit(to="w", instructions="now again")

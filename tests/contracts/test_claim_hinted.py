@@ -10,7 +10,7 @@ from agentq.core.states import State
 
 
 def hinted(queue: Queue, *ids: str, role: str = "w", provider: str = "") -> list[Claim]:
-    return queue.claim_hinted(role, [Hint(each) for each in ids], provider=provider)
+    return queue._client.claim_hinted(role, [Hint(each) for each in ids], provider=provider)
 
 
 def test_what_is_ready_is_claimed_in_the_order_it_was_named(queue: Queue) -> None:
@@ -36,10 +36,10 @@ def test_what_came_too_late_is_left_out(queue: Queue) -> None:
 
 def test_limits_hold(queue: Queue) -> None:
     ids = [queue.submit(to="w", instructions=f"task {n}").id for n in range(4)]
-    queue.set_limits("w", RoleLimits(max_running=2))
+    queue.admin.set_limits("w", RoleLimits(max_running=2))
     assert len(hinted(queue, *ids)) == 2
     assert hinted(queue, *ids) == []
-    queue.set_limits("w", RoleLimits(paused=True))
+    queue.admin.set_limits("w", RoleLimits(paused=True))
     assert hinted(queue, *ids) == []
 
 
@@ -52,7 +52,7 @@ def test_exclusive_resources_are_had_by_one(queue: Queue) -> None:
 
 def test_an_open_circuit_holds_them(queue: Queue) -> None:
     task = queue.submit(to="w", instructions="ask the model")
-    queue.open_circuit("acme", queue.now() + 60_000, "out of quota")
+    queue._client.open_circuit("acme", queue.admin.now() + 60_000, "out of quota")
     assert hinted(queue, task.id, provider="acme") == []
     assert [claim.id for claim in hinted(queue, task.id, provider="other")] == [task.id]
 

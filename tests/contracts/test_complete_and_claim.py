@@ -38,7 +38,7 @@ def test_what_is_stale_is_refused_and_the_rest_goes_on(queue: Queue) -> None:
 def test_limits_hold(queue: Queue) -> None:
     for n in range(4):
         queue.submit(to="w", instructions=f"task {n}")
-    queue.set_limits("w", RoleLimits(max_running=1))
+    queue.admin.set_limits("w", RoleLimits(max_running=1))
     (claim,) = queue.claim_many("w", n=4)
     refused, claims = queue.complete_and_claim([(claim, "done")], "w", 4)
     assert refused == [] and len(claims) == 1

@@ -156,7 +156,7 @@ from agentq.settings import Settings
 from agentq.wiring import Installation
 settings = Settings(f"sqlite:///{sys.argv[1]}/ledger.db", f"{sys.argv[1]}/files", "")
 with Queue(installation=Installation(settings)) as queue:
-    ended = queue.tick()
+    ended = queue.admin.tick()
     claim = queue.claim("w")
     queue.submit("other", "its own work still gets done")
     done = queue.claim("other").complete("done").state

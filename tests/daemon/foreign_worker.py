@@ -84,8 +84,8 @@ def connect_foreign_worker(url: str) -> Iterator[ForeignWorker]:
 def ingesting(queue: Queue, url: str) -> Iterator[Ingest]:
     """The loop in a thread of its own, as `agentq up` runs it."""
     alarm, publisher = Alarm(), RabbitPublisher(url)
-    loop = Ingest(queue.installation, SharedPublisher(publisher), alarm)
-    runner = Runner(loop, queue.installation.doorbell, alarm=alarm)
+    loop = Ingest(queue._client.installation, SharedPublisher(publisher), alarm)
+    runner = Runner(loop, queue._client.installation.doorbell, alarm=alarm)
     runner.start()
     try:
         yield loop

@@ -59,9 +59,9 @@ class TestCapacity:
     def test_as_many_as_there_is_room_for(
         self, queue: Queue, publisher: RabbitPublisher, broker_url: str
     ) -> None:
-        queue.set_limits("w", RoleLimits(max_running=2))
+        queue.admin.set_limits("w", RoleLimits(max_running=2))
         queue.submit_many({"to": "w", "instructions": str(number)} for number in range(7))
-        loop = CapacityLoop(queue.installation, SharedPublisher(publisher))
+        loop = CapacityLoop(queue._client.installation, SharedPublisher(publisher))
         loop.run_once()
         assert publisher.depth("w") == 2
         eventually(lambda: loop.run_once() and loop._visits["w"].pause)
@@ -76,22 +76,22 @@ class TestCapacity:
     def test_what_cannot_start_holds_up_nobody(
         self, queue: Queue, publisher: RabbitPublisher, take: Take
     ) -> None:
-        queue.set_limits("w", RoleLimits(max_running=1, daily=Usage(usd=5.0)))
+        queue.admin.set_limits("w", RoleLimits(max_running=1, daily=Usage(usd=5.0)))
         queue.submit(to="other", instructions="prints", resources=["printer"])
         assert queue.claim_many("other", 1)
         queue.submit(to="w", instructions="waits for it", resources=["printer"])
         queue.submit(to="w", instructions="too dear for today", budget={"usd": 9.0})
         able = queue.submit(to="w", instructions="needs nothing")
-        CapacityLoop(queue.installation, SharedPublisher(publisher)).run_once()
+        CapacityLoop(queue._client.installation, SharedPublisher(publisher)).run_once()
         assert take(1) == [able.id]
         assert publisher.depth("w") == 0
 
     def test_what_is_refused_all_the_same_is_not_said_over_and_over(
         self, queue: Queue, publisher: RabbitPublisher, broker_url: str
     ) -> None:
-        queue.set_limits("w", RoleLimits(max_running=1))
+        queue.admin.set_limits("w", RoleLimits(max_running=1))
         queue.submit_many({"to": "w", "instructions": str(number)} for number in range(7))
-        loop = CapacityLoop(queue.installation, SharedPublisher(publisher))
+        loop = CapacityLoop(queue._client.installation, SharedPublisher(publisher))
         pauses = []
         for _ in range(20):  # as with a provider that serves nobody for an hour
             loop._visits.get("w", _Visit()).due = loop._ran_at = 0.0
@@ -104,21 +104,21 @@ class TestCapacity:
     def test_reconciliation_leaves_limited_roles_to_it(
         self, queue: Queue, publisher: RabbitPublisher
     ) -> None:
-        queue.set_limits("w", RoleLimits(max_running=1))
+        queue.admin.set_limits("w", RoleLimits(max_running=1))
         for role in ("w", "free"):
             queue.submit_many({"to": role, "instructions": str(number)} for number in range(3))
-        Reconcile(queue.installation, SharedPublisher(publisher), young_ms=0).run_once()
+        Reconcile(queue._client.installation, SharedPublisher(publisher), young_ms=0).run_once()
         assert (publisher.depth("w"), publisher.depth("free")) == (0, 3)
 
     def test_paused_and_used_up(self, queue: Queue, publisher: RabbitPublisher) -> None:
         queue.submit_many({"to": role, "instructions": "x"} for role in ("paused", "poor", "rich"))
-        queue.set_limits("paused", RoleLimits(paused=True))
+        queue.admin.set_limits("paused", RoleLimits(paused=True))
         for role, usd in (("poor", 1.0), ("rich", 100.0)):
-            queue.set_limits(role, RoleLimits(daily=Usage(usd=usd)))
+            queue.admin.set_limits(role, RoleLimits(daily=Usage(usd=usd)))
             [claim] = queue.claim_many(role, 1)
             claim.complete("done", cost=Usage(usd=2.0))
             queue.submit(to=role, instructions="another")
-        CapacityLoop(queue.installation, SharedPublisher(publisher)).run_once()
+        CapacityLoop(queue._client.installation, SharedPublisher(publisher)).run_once()
         assert {role: publisher.depth(role) for role in ("paused", "poor", "rich")} == {
             "paused": 0, "poor": 0, "rich": 1,
         }  # fmt: skip
@@ -132,7 +132,8 @@ class TestCapacity:
         [claim] = queue.claim_many("w", 2)
         its_own = RabbitPublisher(broker_url)
         runner = Runner(
-            CapacityLoop(queue.installation, SharedPublisher(its_own)), queue.installation.doorbell
+            CapacityLoop(queue._client.installation, SharedPublisher(its_own)),
+            queue._client.installation.doorbell,
         )
         runner.start()
         try:
@@ -163,12 +164,12 @@ def installation(folder: Path, ledger_url: str, broker_url: str) -> Queue:
     )
     settings = Settings(ledger_url, str(folder / "files"), "the test")
     queue = Queue(installation=WiredInstallation(settings, create=True))
-    queue.installation.ledger.open_lanes("delivery", "reply")
+    queue._client.installation.ledger.open_lanes("delivery", "reply")
     return queue
 
 
 def all_complete(queue: Queue, ids: list[str]) -> bool:
-    tasks = queue.installation.ledger_queries.by_id(ids).values()
+    tasks = queue._client.installation.ledger_queries.by_id(ids).values()
     return all(task.state is State.COMPLETE for task in tasks)
 
 
@@ -179,12 +180,12 @@ def submit_some(queue: Queue) -> list[str]:
 
 class TestWorkers:
     def test_the_relay_wakes_it(self, queue: Queue, publisher: RabbitPublisher) -> None:
-        queue.installation.ledger.open_lanes("delivery", "reply")
-        queue.set_limits("w", RoleLimits(max_running=1))
+        queue._client.installation.ledger.open_lanes("delivery", "reply")
+        queue.admin.set_limits("w", RoleLimits(max_running=1))
         queue.submit(to="w", instructions="x")
         woken = threading.Event()
-        relay = Relay(queue.installation, SharedPublisher(publisher), woken.set)
-        runner = Runner(relay, queue.installation.doorbell)
+        relay = Relay(queue._client.installation, SharedPublisher(publisher), woken.set)
+        runner = Runner(relay, queue._client.installation.doorbell)
         runner.start()
         try:
             assert woken.wait(10), "it has nothing more to say"
@@ -201,7 +202,7 @@ class TestWorkers:
         self, tmp_path: Path, ledger_url: str, broker_url: str
     ) -> None:
         with installation(tmp_path, ledger_url, broker_url) as queue, several_ups(tmp_path) as ups:
-            queue.set_limits("w", RoleLimits(max_running=1))
+            queue.admin.set_limits("w", RoleLimits(max_running=1))
             up = ups.start()
             eventually(lambda: up.worker_pids("w"), what="the worker being started")
             ids = submit_some(queue)

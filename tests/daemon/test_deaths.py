@@ -58,7 +58,7 @@ class Mortal(Daemon):
     def __init__(self, queue: Queue, mine: Loop, **options: Path) -> None:
         self._mine = mine
         said = Options(**options)  # type: ignore[arg-type]
-        super().__init__(queue.installation, queue.holder, options=said)
+        super().__init__(queue._client.installation, queue._client.holder, options=said)
 
     def _make_loops(self) -> list[tuple[Loop, Alarm | None]]:
         return [(self._mine, None)]
@@ -97,7 +97,7 @@ def test_the_pause_grows_and_a_long_life_forgives(
     monkeypatch.setattr(loops, "_REVIVE_SECONDS", 100.0)
     monkeypatch.setattr(loops, "_REVIVE_SECONDS_MAX", 300.0)
     ended = threading.Event()
-    runner = Runner(Dying(4), queue.installation.doorbell, ended=ended.set)
+    runner = Runner(Dying(4), queue._client.installation.doorbell, ended=ended.set)
     pauses = []
     for _ in range(4):
         runner.start()
@@ -116,7 +116,7 @@ def test_a_thread_that_cannot_be_had_is_asked_for_again(
 ) -> None:
     monkeypatch.setattr(loops, "_REVIVE_SECONDS", 0.01)
     living = Dying(0)
-    runner = Runner(living, queue.installation.doorbell)
+    runner = Runner(living, queue._client.installation.doorbell)
     with monkeypatch.context() as full:
 
         def refuse(_thread: threading.Thread) -> None:
@@ -147,7 +147,7 @@ def test_a_term_that_the_ledger_does_not_grant_is_refused_at_the_start(
     queue: Queue, term: float
 ) -> None:
     with pytest.raises(Invalid, match=r"--term.*1 hour"):
-        Daemon(queue.installation, queue.holder, options=Options(term=term))
+        Daemon(queue._client.installation, queue._client.holder, options=Options(term=term))
 
 
 def test_a_death_is_one_line_of_json() -> None:

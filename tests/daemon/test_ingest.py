@@ -37,7 +37,7 @@ def queue(ledger_url: str, broker_url: str, tmp_path: Path) -> Iterator[Queue]:
     )
     settings = Settings(ledger_url, str(tmp_path / "files"), "the test", broker=broker_url)
     with Queue(installation=WiredInstallation(settings, create=True)) as opened:
-        opened.prepare_broker(["w"])
+        opened.admin.prepare_broker(["w"])
         yield opened
 
 
@@ -63,7 +63,7 @@ def test_what_is_said_is_taken_in_and_what_nobody_can_read_is_kept(
 ) -> None:
     task = queue.submit(to="w", instructions="do it")
     publisher, alarm = RabbitPublisher(broker_url), Alarm()
-    loop = Ingest(queue.installation, SharedPublisher(publisher), alarm)
+    loop = Ingest(queue._client.installation, SharedPublisher(publisher), alarm)
     say(publisher, 1, task_id=task.id, status="started")
     say(publisher, 1, task_id=task.id, status="started")
     assert publisher.publish([Message("bad", STATUS, "w", b"{")]) == [""]

@@ -28,7 +28,7 @@ def queue(broker_url: str, tmp_path: Path) -> Iterator[Queue]:
         f"sqlite:///{tmp_path}/ledger.db", str(tmp_path / "files"), "the test", broker=broker_url
     )
     with Queue(installation=WiredInstallation(settings, create=True)) as opened:
-        opened.prepare_broker([ROLE])
+        opened.admin.prepare_broker([ROLE])
         yield opened
 
 
@@ -139,7 +139,7 @@ def test_a_ledger_that_serves_nobody_sets_no_message_aside(
 ) -> None:
     """Whatever it says: the messages are not to blame, and wait."""
     task = queue.submit(to=ROLE, instructions="do it")
-    write, broken, tries = queue.installation.store.write, [True], []
+    write, broken, tries = queue._client.installation.store.write, [True], []
 
     def refuse(change: Any) -> Any:
         tries.append(1)
@@ -147,7 +147,7 @@ def test_a_ledger_that_serves_nobody_sets_no_message_aside(
             raise Damaged("The ledger is in pieces.")
         return write(change)
 
-    monkeypatch.setattr(queue.installation.store, "write", refuse)
+    monkeypatch.setattr(queue._client.installation.store, "write", refuse)
     with connect_foreign_worker(broker_url) as foreign_worker, ingesting(queue, broker_url):
         started = foreign_worker.say("started", task.id)
         eventually(lambda: len(tries) > 3)
@@ -158,9 +158,9 @@ def test_a_ledger_that_serves_nobody_sets_no_message_aside(
 
 
 def _damage(queue: Queue, task_id: str) -> None:
-    key = queue.installation.ledger.queries.find(task_id)[0]
+    key = queue._client.installation.ledger.queries.find(task_id)[0]
 
     def change(tx: Any) -> None:
         tx.connection.execute("UPDATE tasks SET memo = '{' WHERE key = ?", (key,))
 
-    queue.installation.store.write(change)
+    queue._client.installation.store.write(change)

@@ -32,7 +32,7 @@ def installed(tmp_path: Path, broker_url: str, root: str, **options: str) -> Ite
         artifacts_options=options, local=str(tmp_path),
     )  # fmt: skip
     with Queue(installation=WiredInstallation(settings, create=True)) as opened:
-        opened.prepare_broker([ROLE])
+        opened.admin.prepare_broker([ROLE])
         yield opened
 
 
@@ -66,7 +66,7 @@ def away(tmp_path: Path) -> Folder:
 
 
 def begun(queue: Queue, foreign_worker: ForeignWorker, sender: str, lease: int = LEASE) -> str:
-    task = queue.submit(to=ROLE, instructions="do it", lease_seconds=lease)
+    task = queue.submit(to=ROLE, instructions="do it", lease=lease)
     assert foreign_worker.ask("started", task.id, sender) == "accepted"
     return task.id
 
@@ -76,7 +76,7 @@ def outlive(queue: Queue, leases: float, meanwhile: Callable[[], None]) -> None:
     deadline = time.monotonic() + leases * LEASE
     while time.monotonic() < deadline:
         meanwhile()
-        queue.installation.ledger.tick()
+        queue._client.installation.ledger.tick()
 
 
 @pytest.mark.parametrize("how", ["killed", "hanging"])

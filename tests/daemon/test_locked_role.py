@@ -27,10 +27,10 @@ def publisher(broker_url: str) -> Iterator[RabbitPublisher]:
 def test_one_locked_role_holds_up_no_other(
     queue: Queue, publisher: RabbitPublisher, broker_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    queue.installation.ledger.open_lanes("delivery", "reply")
+    queue._client.installation.ledger.open_lanes("delivery", "reply")
     shared = SharedPublisher(publisher)
-    relay = Relay(queue.installation, shared)
-    reconcile = Reconcile(queue.installation, shared, young_ms=-1000)
+    relay = Relay(queue._client.installation, shared)
+    reconcile = Reconcile(queue._client.installation, shared, young_ms=-1000)
     with stranger(broker_url) as channel:
         # Given tasks of three roles, and a stranger who has the queue of one,
         channel.queue_declare("agentq.role.locked", exclusive=True)

@@ -54,9 +54,9 @@ class Counting(Loop):
 @contextmanager
 def running(queue: Queue, loop: Loop, leader: Leader | None = None) -> Iterator[Runner]:
     if leader is None:
-        runner = Runner(loop, queue.installation.doorbell)
+        runner = Runner(loop, queue._client.installation.doorbell)
     else:
-        runner = Runner(loop, queue.installation.doorbell, leader.holds)
+        runner = Runner(loop, queue._client.installation.doorbell, leader.holds)
     runner.start()
     try:
         yield runner
@@ -106,10 +106,10 @@ class TestRunner:
         assert "counting: 1 rounds" in said
 
     def test_without_its_term_it_holds_still(self, queue: Queue) -> None:
-        terms = LeaderLeases(queue.installation.store)
+        terms = LeaderLeases(queue._client.installation.store)
         terms.hold(["t"], "somebody else", 60_000)
         loop = Counting(term="t")
-        leader = Leader(queue.installation.service, ["t"], "us", 60.0)
+        leader = Leader(queue._client.installation.service, ["t"], "us", 60.0)
         with running(queue, loop, leader) as runner:
             leader.run_once()
             runner.nudge()
@@ -125,7 +125,8 @@ class TestRunner:
 class TestLeader:
     def test_two_share_what_there_is_and_never_the_same(self, queue: Queue) -> None:
         first, second = (
-            Leader(queue.installation.service, ["a", "b"], name, 30.0) for name in ("ann", "bob")
+            Leader(queue._client.installation.service, ["a", "b"], name, 30.0)
+            for name in ("ann", "bob")
         )
         assert 0 < first.run_once() <= 10
         assert second.run_once() <= 10
@@ -137,12 +138,12 @@ class TestLeader:
         assert second.held == {"a": 2, "b": 2}
 
     def test_a_term_that_is_not_renewed_ends_here_before_it_ends_there(self, queue: Queue) -> None:
-        leader = Leader(queue.installation.service, ["a"], "ann", 0.3)
+        leader = Leader(queue._client.installation.service, ["a"], "ann", 0.3)
         leader.run_once()
         assert leader.holds("a")
         eventually(lambda: not leader.holds("a"))
         # Another one asks until it gets it; it sleeps no longer than the term has left.
-        other = Leader(queue.installation.service, ["a"], "bob", 0.3)
+        other = Leader(queue._client.installation.service, ["a"], "bob", 0.3)
         eventually(lambda: other.run_once() and other.held == {"a": 2})
         leader.run_once()
         assert not leader.holds("a")
@@ -151,7 +152,7 @@ class TestLeader:
 class TestDue:
     def test_time_is_applied_when_it_comes(self, queue: Queue) -> None:
         late = queue.submit(to="w", instructions="later", delay="1s")
-        loop = Due(queue.installation.service)
+        loop = Due(queue._client.installation.service)
         assert 0 < loop.run_once() <= 1
         with running(queue, loop):
             eventually(
@@ -176,7 +177,7 @@ class TestDue:
 
     def test_nothing_to_do_is_one_look(self, queue: Queue) -> None:
         queue.submit(to="w", instructions="at once")
-        assert Due(queue.installation.service).run_once() == 1.0
+        assert Due(queue._client.installation.service).run_once() == 1.0
 
 
 class TestResults:
@@ -184,28 +185,28 @@ class TestResults:
         """A worker that died between its commit and the publishing."""
         task = queue.submit(to="w", instructions="do it")
         claim = queue.claim_task(task.id)
-        stored = queue.artifacts.put(task.id, claim.epoch, "result.md", b"done")
+        stored = queue._client.artifacts.put(task.id, claim.epoch, "result.md", b"done")
         seen = AddArtifact(claim.epoch, stored.name, stored.size, stored.sha256, stored.media_type)
-        ledger = queue.installation.ledger
+        ledger = queue._client.installation.ledger
         key, _ = ledger.queries.find(task.id)
         ledger.record_artifacts(key, [seen])
         if damaged:
-            queue.artifacts.discard(task.id, claim.epoch, "result.md")
+            queue._client.artifacts.discard(task.id, claim.epoch, "result.md")
         ledger.report(key, Report(claim.epoch, "ok", "result.md", stored.sha256))
         return task.id
 
     def test_what_was_left_is_published(self, queue: Queue) -> None:
         broken = self.complete_and_die(queue, damaged=True)
         task_id = self.complete_and_die(queue)
-        loop = Results(queue.installation.service)
+        loop = Results(queue._client.installation.service)
         loop.run_once()
         assert loop.tally.counts == {"published": 1, "broken": 1}
         sha256 = queue.result(task_id).sha256
-        assert queue.artifacts.result(task_id, sha256) == b"done"
+        assert queue._client.artifacts.result(task_id, sha256) == b"done"
         # What cannot be mended waits apart, and is not forgotten.
         loop.run_once()
         assert loop.tally.counts == {"published": 1, "broken": 1}
-        assert queue.stats().outbox == {"results": 1}
+        assert queue.admin.stats().outbox == {"results": 1}
         assert queue.task(broken).state is State.COMPLETE
 
 
@@ -213,9 +214,9 @@ class TestPrune:
     def test_only_what_may_go_goes(self, queue: Queue) -> None:
         done, live = (queue.submit(to="w", instructions=text) for text in ("over", "live"))
         queue.claim_task(done.id).complete(summary="ok")
-        assert Prune(queue.installation.service).run_once() == 3600
+        assert Prune(queue._client.installation.service).run_once() == 3600
         assert queue.task(done.id).state is State.COMPLETE
-        loop = Prune(queue.installation.service, keep=1)
+        loop = Prune(queue._client.installation.service, keep=1)
         eventually(lambda: loop.run_once() and loop.tally.counts == {"tasks deleted": 1})
         assert queue.task(live.id).state is State.READY
         with pytest.raises(NotFound):

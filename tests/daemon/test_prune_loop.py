@@ -21,7 +21,7 @@ def test_files_that_cannot_be_removed_are_tried_again(
     result = tmp_path / "files/results/task-1.md"
     result.unlink()
     result.mkdir()
-    loop = Prune(queue.installation.service, keep=1)
+    loop = Prune(queue._client.installation.service, keep=1)
     eventually(lambda: loop.run_once() and loop.tally.counts == {"tasks deleted": 2})
     assert loop.run_once() == AGAIN_SECONDS
     with pytest.raises(NotFound):

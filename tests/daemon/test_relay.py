@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("lanes")
 
 @pytest.fixture
 def lanes(queue: Queue) -> None:
-    queue.installation.ledger.open_lanes("delivery", "reply")
+    queue._client.installation.ledger.open_lanes("delivery", "reply")
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ class Wayward:
 
 
 def relay(queue: Queue, publisher: Publisher, returned: Callable[[], None] = lambda: None) -> Relay:
-    return Relay(queue.installation, SharedPublisher(publisher, returned))
+    return Relay(queue._client.installation, SharedPublisher(publisher, returned))
 
 
 class TestRelay:
@@ -111,7 +111,7 @@ class TestRelay:
         ids = [each for each, _ in received]
         assert len(set(ids)) == 3 and all(each.startswith("agentq-") for each in ids)
         assert received[0][1]["instructions"] == "now"
-        assert queue.stats().outbox == {}
+        assert queue.admin.stats().outbox == {}
         assert loop.tally.counts == {"announced": 3}
 
     def test_what_is_over_need_not_be_said(self, queue: Queue, publisher: RabbitPublisher) -> None:
@@ -121,7 +121,7 @@ class TestRelay:
         loop = relay(queue, publisher)
         loop.run_once()
         assert publisher.depth("w") == 1
-        assert queue.stats().outbox == {}
+        assert queue.admin.stats().outbox == {}
         assert loop.tally.counts == {"announced": 1, "not worth saying any more": 2}
 
     def test_nothing_is_forgotten_while_the_broker_is_away(
@@ -133,13 +133,13 @@ class TestRelay:
         queue.submit(to="w", instructions="wait")
         with pytest.raises(Unavailable):
             loop.run_once()
-        assert queue.stats().outbox == {"delivery": 1}
+        assert queue.admin.stats().outbox == {"delivery": 1}
         wayward.away = False
         assert news == []
         loop.run_once()
         assert news == ["back"]
         assert publisher.depth("w") == 1
-        assert queue.stats().outbox == {}
+        assert queue.admin.stats().outbox == {}
 
     def test_what_cannot_be_routed_waits_apart_and_the_rest_goes(
         self, queue: Queue, publisher: RabbitPublisher, caplog: pytest.LogCaptureFixture
@@ -152,7 +152,7 @@ class TestRelay:
         loop = relay(queue, wayward)
         loop.run_once()
         assert publisher.depth("w") == 1
-        assert queue.stats().outbox == {"delivery": 3}
+        assert queue.admin.stats().outbox == {"delivery": 3}
         loud = [record for record in caplog.records if record.levelname == "ERROR"]
         assert len(loud) == 1 and "nobody: no route" in loud[0].getMessage()
         loop.run_once()  # not due yet
@@ -186,7 +186,7 @@ class TestRelay:
                     confirmed[json.loads(each.body)["task_id"]] = time.monotonic()
                 return reasons
 
-        runner = Runner(relay(queue, Timing(publisher)), queue.installation.doorbell)
+        runner = Runner(relay(queue, Timing(publisher)), queue._client.installation.doorbell)
         runner.start()
         eventually(lambda: runner.rounds and not runner.busy_seconds)
 
@@ -217,7 +217,7 @@ class TestReplies:
         claim.complete(summary="all green", result="the result")
         queue.claim_task(lost.id).complete(summary="for nobody")
         loop = Replies(
-            queue.installation, SharedPublisher(publisher), lambda: nudges.append("relay")
+            queue._client.installation, SharedPublisher(publisher), lambda: nudges.append("relay")
         )
         loop.run_once()
         ((_, envelope),) = take("results.boss", 1)
@@ -227,7 +227,7 @@ class TestReplies:
         assert {each["name"] for each in envelope["artifacts"]} == {"notes.md", "result.md"}
         assert loop.tally.counts == {"sent": 1, "for nobody": 1}
         assert nudges == ["relay"]
-        assert "reply" not in queue.stats().outbox
+        assert "reply" not in queue.admin.stats().outbox
 
     @pytest.mark.parametrize("name", ["agentq.ingest", "results.", "results", "results.a b", ""])
     def test_results_go_nowhere_else(self, name: str) -> None:
@@ -241,7 +241,9 @@ class TestReconcile:
     ) -> None:
         queue.submit_many({"to": "w", "instructions": str(number)} for number in range(7))
         relay(queue, publisher).run_once()
-        loop = Reconcile(queue.installation, SharedPublisher(publisher), every=9.0, young_ms=0)
+        loop = Reconcile(
+            queue._client.installation, SharedPublisher(publisher), every=9.0, young_ms=0
+        )
         assert loop.run_once() == 9.0
         assert loop.tally.counts == {}
         take(role_queue("w"), 7)  # as a purge does
@@ -266,8 +268,8 @@ class TestReconcile:
             queue.submit(to="w", instructions="do it", id=f"task-{number}")
             relay(queue, publisher).run_once()
 
-        replies = Replies(queue.installation, SharedPublisher(publisher), lambda: None)
-        loop = Reconcile(queue.installation, SharedPublisher(publisher))
+        replies = Replies(queue._client.installation, SharedPublisher(publisher), lambda: None)
+        loop = Reconcile(queue._client.installation, SharedPublisher(publisher))
         queue.submit(to="other", instructions="do it", id="done", reply_to="results.boss")
         queue.claim_task("done").complete(summary="well")
         replies.run_once()
@@ -298,7 +300,7 @@ class TestReconcile:
 
     def test_what_is_young_is_the_relays(self, queue: Queue, publisher: RabbitPublisher) -> None:
         queue.submit(to="w", instructions="young")
-        loop = Reconcile(queue.installation, SharedPublisher(publisher))
+        loop = Reconcile(queue._client.installation, SharedPublisher(publisher))
         loop.run_once()
         assert loop.tally.counts == {}
 
@@ -306,9 +308,11 @@ class TestReconcile:
         self, queue: Queue, publisher: RabbitPublisher, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("agentq.daemon.loops.reconcile.ROUND_MAX", 600)
-        queue.installation.ledger.close_lanes("delivery")
+        queue._client.installation.ledger.close_lanes("delivery")
         queue.submit_many({"to": "w", "instructions": str(number)} for number in range(1300))
-        loop = Reconcile(queue.installation, SharedPublisher(publisher), every=9.0, young_ms=0)
+        loop = Reconcile(
+            queue._client.installation, SharedPublisher(publisher), every=9.0, young_ms=0
+        )
         pauses = [loop.run_once() for _ in range(4)]
         assert pauses == [0.05, 0.05, 9.0, 9.0]
         assert publisher.depth("w") == 1300
@@ -318,4 +322,4 @@ class TestReconcile:
         wayward.away = True
         queue.submit(to="w", instructions="x")
         with pytest.raises(Unavailable):
-            Reconcile(queue.installation, SharedPublisher(wayward), young_ms=0).run_once()
+            Reconcile(queue._client.installation, SharedPublisher(wayward), young_ms=0).run_once()

@@ -56,7 +56,7 @@ def with_worker(folder: Path, *lines: str) -> None:
 
 
 def leaders(queue: Queue) -> dict[str, LeaderLease]:
-    standing = LeaderLeases(queue.installation.store).standing()
+    standing = LeaderLeases(queue._client.installation.store).standing()
     return {name: each for name, each in standing.items() if each.holder}
 
 
@@ -88,7 +88,7 @@ class TestSeveral:
         assert {each.number for each in leaders(queue).values()} == {2}
         # And it works: a lease that somebody left behind ends.
         task = queue.submit(to="w", instructions="x")
-        queue.installation.ledger.claim("w", 1, "a holder that died", 100)
+        queue._client.installation.ledger.claim("w", 1, "a holder that died", 100)
         eventually(
             lambda: queue.task(task.id).state is not State.IN_PROGRESS, what="the lease's end"
         )
@@ -131,7 +131,7 @@ def test_a_term_without_end_is_refused(queue: Queue, ups: Ups) -> None:
 def stopped_outside_a_write(queue: Queue, process: subprocess.Popen[bytes]) -> bool:
     """Stop it, unless it is just writing: nobody else can write to a file that is locked."""
     process.send_signal(signal.SIGSTOP)
-    looking = apsw.Connection(queue.installation.settings.sqlite_path)
+    looking = apsw.Connection(queue._client.installation.settings.sqlite_path)
     try:
         looking.execute("BEGIN IMMEDIATE; ROLLBACK")
     except apsw.BusyError:

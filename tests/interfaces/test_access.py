@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentq import Queue, Refused, Wanted
+from agentq import Queue, Refused
 from agentq.client.tokens import token_for
 from agentq.core.access import Action, PrincipalKind
 from agentq.core.task import Task
@@ -91,7 +91,7 @@ def test_what_an_agent_may_do(submit: Submit, enter: Enter, queue: Queue, home: 
 def test_by_does_not_make_it_a_person(submit: Submit, enter: Enter, queue: Queue) -> None:
     own = enter(submit())
     run_here("comment", "I am the boss", "--by", "boss").ok()
-    last = queue.event_json(queue.history(own.id)[-1])["data"]
+    last = queue._client.event_json(queue.history(own.id)[-1])["data"]
     assert last == {
         "by": "worker", "text": "I am the boss", "epoch": 1, "how": f"attempt {own.id}/1",
     }  # fmt: skip
@@ -163,7 +163,7 @@ def test_the_same_ledger_by_another_name_does(submit: Submit, enter: Enter, home
     enter(submit())
     (home / "other-name.db").symlink_to(home / ".agentq" / "ledger.db")
     with Queue("sqlite:///other-name.db") as same, pytest.raises(Refused):
-        same.tasks(Wanted())
+        list(same.tasks())
 
 
 def test_the_sdk_is_the_attempt_too(submit: Submit, enter: Enter) -> None:
@@ -174,9 +174,9 @@ def test_the_sdk_is_the_attempt_too(submit: Submit, enter: Enter) -> None:
             lambda: inside.claim("worker"),
             lambda: inside.cancel(other, by="boss"),
             lambda: inside.approve(other, by="boss"),
-            lambda: inside.prune("0s"),
-            inside.purge_messages,
-            lambda: inside.check_may(Action.MOVE),
+            lambda: inside.admin.prune("0s"),
+            inside.admin.purge_messages,
+            lambda: inside._client.check_may(Action.MOVE),
         ):
             with pytest.raises(Refused) as caught:
                 call()

@@ -133,11 +133,11 @@ def test_a_result_can_be_opened(queue: Queue, submit: Submit) -> None:
     for task_id, result in ((with_file, b"\x00\xffbytes"), (without, None)):
         run_here("claim", task_id, "--as", "worker").ok()
         queue.complete(task_id, "done", result)
-    task, stream = queue.open_result(with_file)
+    task, stream = queue._client.open_result(with_file)
     assert stream is not None
     with stream:
         assert (task.id, stream.read()) == (with_file, b"\x00\xffbytes")
-    task, stream = queue.open_result(without)
+    task, stream = queue._client.open_result(without)
     assert (task.summary, stream) == ("done", None)
 
 

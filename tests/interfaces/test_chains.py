@@ -50,9 +50,11 @@ def test_next_tasks_is_next_in_lines_and_in_programs(home: Path, queue: Queue) -
     line = '{"id": "a", "to": "w", "instructions": "x", "next_tasks": [{"instructions": "y"}]}'
     run_here("submit", "--bulk", "-", stdin=line).ok()
     assert run_here("status", "a", "--json").ok().json()["next"] == ["a.1"]
-    task = queue.submit("w", "x", next_tasks=[{"instructions": "y"}])
+    (task,) = queue.submit_many(
+        [{"to": "w", "instructions": "x", "next_tasks": [{"instructions": "y"}]}]
+    )
     assert [each.instructions for each in task.spec.next] == ["y"]
     with pytest.raises(Invalid, match="say the same twice"):
-        queue.submit("w", "x", next=[{"title": "y"}], next_tasks=[{"title": "y"}])
+        queue.submit_many([{"to": "w", "next": [{"title": "y"}], "next_tasks": [{"title": "y"}]}])
     (home / "twice.md").write_text("---\nto: w\nnext: a.md\nnext_tasks: a.md\n---\nx")
     run_here("submit", "--file", "twice.md").refused(2, "say the same twice")

@@ -25,7 +25,7 @@ def test_circuits_are_listed_opened_and_closed(queue: Queue, submit: Submit) -> 
     assert "acme" in shown and "weekly limit" in shown
     # The SDK sees the same, and gets nothing for that provider.
     task_id = submit()
-    assert [each.provider for each in queue.circuits()] == ["acme"]
+    assert [each.provider for each in queue.admin.circuits()] == ["acme"]
     assert queue.claim("worker", provider="acme") is None
     with pytest.raises(Refused, match="out of quota until"):
         queue.claim_task(task_id, provider="acme")
@@ -55,12 +55,12 @@ def test_circuits_are_listed_opened_and_closed(queue: Queue, submit: Submit) -> 
 )
 def test_bad_words_open_nothing(queue: Queue, words: tuple[str, ...]) -> None:
     run_here("circuits", *words).refused(2)
-    assert queue.circuits() == []
+    assert queue.admin.circuits() == []
 
 
 def test_a_patient_claim_wakes_when_the_circuit_is_over(queue: Queue, submit: Submit) -> None:
     task_id = submit()
-    queue.open_circuit("acme", queue.now() + 300, "quota")
+    queue._client.open_circuit("acme", queue.admin.now() + 300, "quota")
     started = time.monotonic()
     claim = queue.claim("worker", wait=30, provider="acme")
     assert claim is not None and claim.id == task_id
@@ -70,7 +70,7 @@ def test_a_patient_claim_wakes_when_the_circuit_is_over(queue: Queue, submit: Su
 
 def test_a_patient_claim_wakes_when_the_circuit_is_closed(queue: Queue, submit: Submit) -> None:
     task_id = submit()
-    queue.open_circuit("acme", queue.now() + 3_600_000, "quota")
+    queue._client.open_circuit("acme", queue.admin.now() + 3_600_000, "quota")
     assert queue.claim("worker", provider="acme") is None
     got: list[str] = []
 
@@ -80,7 +80,7 @@ def test_a_patient_claim_wakes_when_the_circuit_is_closed(queue: Queue, submit: 
 
     waiting = threading.Thread(target=wait)
     waiting.start()
-    assert queue.close_circuit("acme")
+    assert queue.admin.close_circuit("acme")
     waiting.join(20)
     assert got == [task_id]
 
@@ -91,7 +91,7 @@ def test_a_roles_budget_of_a_day(queue: Queue, submit: Submit) -> None:
     assert "5 usd, 28800 seconds" in run_here("limits").ok().out
     # What is not named stays.
     run_here("limits", "worker", "--running", "7").ok()
-    assert queue.limits()["worker"].daily == Usage(usd=5, seconds=28800)
+    assert queue.admin.limits()["worker"].daily == Usage(usd=5, seconds=28800)
     first, second = submit("--label", "team=core"), submit()
     claim = queue.claim("worker")
     assert claim is not None and claim.id == first
@@ -114,7 +114,7 @@ def test_a_roles_budget_of_a_day(queue: Queue, submit: Submit) -> None:
 
 def test_a_trees_budget(queue: Queue, submit: Submit) -> None:
     root = queue.submit(to="lead", instructions="plan", tree_budget_usd=1.5)
-    assert queue.as_json(root)["tree_budget"] == {"usd": 1.5}
+    assert queue._client.as_json(root)["tree_budget"] == {"usd": 1.5}
     claim = queue.claim("lead")
     assert claim is not None
     child = claim.submit(to="worker", instructions="part")
@@ -127,7 +127,7 @@ def test_a_trees_budget(queue: Queue, submit: Submit) -> None:
     assert raised.json() == {"task_id": root.id, "extra": {"usd": 1.0}}
     assert queue.claim("worker") is not None
     run_here("limits", "--tree", child.id, "--extra-usd", "1").refused(4, "no budget for a tree")
-    assert not [problem for _, found in queue.verify() for problem in found]
+    assert not [problem for _, found in queue.admin.verify() for problem in found]
 
 
 def test_bad_words_change_no_budget(submit: Submit) -> None:

@@ -229,12 +229,12 @@ def test_an_interrupt_ends_quietly(home: Path, submit: Submit) -> None:
 def test_something_unexpected_is_one_line_and_says_how_to_see_more(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import agentq.client.reading
+    import agentq.client.reader
 
     def break_down(self: object) -> None:
         raise KeyError("an accident")
 
-    monkeypatch.setattr(agentq.client.reading.Reading, "stats", break_down)
+    monkeypatch.setattr(agentq.client.reader.Reader, "stats", break_down)
     answer = run_here("stats").refused(1, "KeyError: 'an accident'", "AGENTQ_DEBUG=1")
     assert answer.err.count("\n") == 2
     assert run_here("stats", "--json").refused(1).json()["error"]["code"] == "unexpected"

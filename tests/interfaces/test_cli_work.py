@@ -85,7 +85,7 @@ def test_submit_takes_every_field(home: Path, submit: Submit, queue: Queue) -> N
         " --label team=web --label tier=1 --json"
     )
     told = run_here("submit", "--to", "worker", "--instructions", "all of it", *words).ok().json()
-    assert told == queue.as_json(queue.task("big"))
+    assert told == queue._client.as_json(queue.task("big"))
     assert told["after"] == [first]
     assert told["expected_output"]["artifacts"] == ["summary", "patch"]
     assert told["labels"] == {"team": "web", "tier": "1"}

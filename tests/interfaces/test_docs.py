@@ -15,6 +15,7 @@ import pytest
 
 import agentq
 from agentq.cli.main import cli
+from agentq.client.admin import Admin
 from agentq.client.claim import Claim
 from agentq.client.queue import Queue
 from agentq.client.task_input.fields import _FIELDS
@@ -228,7 +229,7 @@ def test_every_field_of_the_json_shapes_is_explained() -> None:
     rows = re.findall(r"^\| `(\w+)` \|", tasks, re.MULTILINE)
     assert sorted(rows) == sorted(task)
     with Queue.create("sqlite://:memory:") as queue:
-        event = queue.event_json(queue.history(queue.submit("a", "do it").id)[0])
+        event = queue._client.event_json(queue.history(queue.submit("a", "do it").id)[0])
     rows = re.findall(r"^\| `(\w+)` \|", events.partition("\n## ")[0], re.MULTILINE)
     assert sorted(rows) == sorted(event)
 
@@ -240,7 +241,7 @@ def test_the_sdk_is_explained() -> None:
         page = page.replace("\n".join(block.lines), "")
     for code in re.findall(r"`([^`]+)`", page.replace("```", "")):
         words |= set(re.findall(r"\w+", code))
-    for kind in (Queue, Claim):
+    for kind in (Queue, Claim, Admin):
         public = {name for name in dir(kind) if not name.startswith("_")}
         assert sorted(public - words) == [], f"of {kind.__name__}"
     assert sorted(set(agentq.__all__) - words - {"__version__"}) == []

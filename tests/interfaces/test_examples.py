@@ -47,7 +47,7 @@ def test_sdk_worker() -> None:
         assert said.splitlines()[-1] == "2 done"
         assert said.index("task-first") < said.index("task-later")
         assert queue.result("task-later").text() == "3 words, the longest is 'three'"
-        assert [row.name for row in queue.artifact_list("task-later")] == ["words.txt"]
+        assert [row.name for row in queue.artifacts("task-later")] == ["words.txt"]
 
 
 def test_submit_graph() -> None:
@@ -77,7 +77,7 @@ def test_shell_agent() -> None:
         assert task.id in said
         assert queue.task(task.id).state is State.COMPLETE
         assert "agentq.toml" in queue.result(task.id).text()
-        assert "listing.txt" in [row.name for row in queue.artifact_list(task.id)]
+        assert "listing.txt" in [row.name for row in queue.artifacts(task.id)]
 
 
 def test_shell_agent_says_when_there_is_nothing() -> None:

@@ -90,7 +90,7 @@ def queue(tmp_path: Path, rabbitmq_url: str) -> Iterator[Queue]:
 def installed(folder: Path, broker: str) -> Iterator[Queue]:
     run_program("init", "--broker", broker, cwd=folder).ok()
     with Queue(installation=WiredInstallation(read_file(folder / "agentq.toml"))) as queue:
-        queue.prepare_broker([ROLE])
+        queue.admin.prepare_broker([ROLE])
         yield queue
 
 
@@ -104,7 +104,7 @@ def up_in(folder: Path) -> Iterator[None]:
 @contextmanager
 def up_here(queue: Queue) -> Iterator[Loop]:
     """The same in this process; the loop that takes messages in."""
-    daemon = Daemon(queue.installation, queue.holder)
+    daemon = Daemon(queue._client.installation, queue._client.holder)
     thread = threading.Thread(target=daemon.run)
     thread.start()
     try:
@@ -222,7 +222,7 @@ def test_a_worker_in_any_language(
         # then it is done, with evidence that can be checked, and the log says by whom.
         assert queue.wait(counted.id, 20).state is State.COMPLETE
         assert queue.result(counted.id).text().strip() == "3"
-        assert {row.name for row in queue.artifact_list(counted.id)} == {"count.txt", "result.md"}
+        assert {row.name for row in queue.artifacts(counted.id)} == {"count.txt", "result.md"}
         claimed = queue.history(counted.id)[1].event.trigger
         assert getattr(claimed, "holder", "") == name
         # When one fails, then it says why.
@@ -231,7 +231,7 @@ def test_a_worker_in_any_language(
         assert queue.task(broken.id).reason == "the command ended with 3: it is broken"
         # When one takes longer than its lease, then heartbeats keep it.
         with a_gate(tmp_path) as gate:
-            long = queue.submit(to=ROLE, instructions=f"hold {gate}", lease_seconds=1)
+            long = queue.submit(to=ROLE, instructions=f"hold {gate}", lease=1)
             assert gate.heard() == long.id
             began = queue.task(long.id).wake_at
             eventually(lambda: queue.task(long.id).wake_at > began + 2000)
@@ -257,7 +257,7 @@ def test_a_worker_in_any_language(
     assert [(each["task_id"], each["status"]) for each in said] == [
         (counted.id, "completed"), (broken.id, "failed")
     ]  # fmt: skip
-    assert [problem for _, found in queue.verify() for problem in found] == []
+    assert [problem for _, found in queue.admin.verify() for problem in found] == []
 
 
 @pytest.mark.parametrize("letter", ["é", "漢", "😀", "\x01", '"', "word "], ids=ascii)
@@ -295,7 +295,7 @@ def test_a_worker_keeps_no_answers_that_it_did_not_ask_for(
         worker = worker_py["Worker"](rabbitmq_url, ROLE, ["sh", "-c", COMMAND])
         serving = threading.Thread(target=worker.serve, args=(20,))
         serving.start()
-        task = queue.submit(to=ROLE, instructions=f"hold {gate}", lease_seconds=1)
+        task = queue.submit(to=ROLE, instructions=f"hold {gate}", lease=1)
         gate.heard()
         began = queue.task(task.id).wake_at
         eventually(lambda: queue.task(task.id).wake_at > began + 1000)
@@ -358,7 +358,7 @@ def test_a_worker_that_is_cut_off_undoes_nothing(
         # Given a worker that dies in the middle of a task,
         with a_worker(python, rabbitmq_url, tmp_path) as dying:
             name = dying.wait_for("ready:").removeprefix("ready: ")
-            task = queue.submit(to=ROLE, instructions=f"hold {gate}", lease_seconds=2)
+            task = queue.submit(to=ROLE, instructions=f"hold {gate}", lease=2)
             gate.heard()
             dying.end(signal.SIGKILL)
             gate.let_through("nobody hears this")
@@ -406,12 +406,12 @@ def test_two_languages_share_a_role_and_each_task_is_done_once(
         assert kinds.count("completed") == 1 and kinds.count("claimed") == 1
     # The coordinator's queue has each outcome; one that it was not done with comes again.
     name = "results.coordinator"
-    with closing(received(queue.installation.mailbox(name), name, 5, None, print)) as taken:
+    with closing(received(queue._client.installation.mailbox(name), name, 5, None, print)) as taken:
         first_heard = next(taken)
-    heard_of = [outcome.task_id for outcome in results(queue, wait=5, limit=30)]
+    heard_of = [outcome.task_id for outcome in results(queue._client, wait=5, limit=30)]
     assert first_heard.task_id in heard_of
     assert sorted(heard_of) == sorted(task.id for task in tasks)
-    assert [each.task_id for each in results(queue, wait=0)] == []
+    assert [each.task_id for each in results(queue._client, wait=0)] == []
 
 
 def impatient(program: Sequence[str]) -> list[str]:
@@ -443,7 +443,7 @@ def test_what_there_is_no_room_for_is_said_again(
             # when a worker has such a one, then it is refused each time,
             many = refused() + 4
             with a_worker(impatient(program), rabbitmq_url, tmp_path):
-                task = queue.submit(to=ROLE, instructions="count a", expect="n", lease_seconds=2)
+                task = queue.submit(to=ROLE, instructions="count a", expect="n", lease=2)
                 eventually(lambda many=many: refused() >= many)  # type: ignore[misc]
                 assert queue.task(task.id).state is State.IN_PROGRESS
                 # and taken as soon as there is room, from the same attempt.
@@ -463,7 +463,9 @@ def test_everybody_needs_no_more_than_the_rights_that_init_prints(
     # Given the users that `agentq init --broker` proposes,
     python = [sys.executable, str(EXAMPLES / "python_worker" / "worker.py")]
     with ExitStack() as users, installed(tmp_path, rabbitmq_url) as queue:
-        users.enter_context(made_by(rabbitmq_server, queue.installation.broker_users([ROLE])))
+        users.enter_context(
+            made_by(rabbitmq_server, queue._client.installation.broker_users([ROLE]))
+        )
         settings = tmp_path / "agentq.toml"
         settings.write_text(as_user(settings.read_text(), "agentq-up"))
         workers_url = as_user(rabbitmq_url, f"agentq-role-{ROLE}")
@@ -477,7 +479,7 @@ def test_everybody_needs_no_more_than_the_rights_that_init_prints(
         foreign = Message("m", "agentq.status", "deployer", b"{}", mandatory=False)
         assert "ACCESS_REFUSED" in intruder.publish([foreign])[0]
         intruder.close()
-        queue.prepare_broker(["deployer"])
+        queue.admin.prepare_broker(["deployer"])
         with running([*python, workers_url, "deployer", "--", "cat"], tmp_path) as refused:
             refused.wait_for("ACCESS_REFUSED")
 

@@ -32,13 +32,13 @@ def claimed(queue: Queue, task_id: str = "task-1") -> None:
 
 
 def say(queue: Queue, data: bytes, epoch: int = 1, keep_bytes: int = LIVE_BYTES) -> None:
-    queue.artifacts.live_append("task-1", epoch, data, keep_bytes=keep_bytes)
+    queue._client.artifacts.live_append("task-1", epoch, data, keep_bytes=keep_bytes)
 
 
 def stored(queue: Queue, data: bytes, epoch: int = 1) -> None:
     """The worker makes an artifact of the log, and the live one goes."""
     queue.put("task-1", "output.log", data, epoch=epoch)
-    queue.artifacts.live_end("task-1", epoch)
+    queue._client.artifacts.live_end("task-1", epoch)
 
 
 def texts(parts: Iterator[LogPart]) -> list[tuple[int, bytes]]:
@@ -88,14 +88,14 @@ def test_all_programs_of_an_attempt_in_order(queue: Queue, task: str) -> None:
     said = {"output.log": b"one\n", "output-2.log": b"two\n", "output-10.log": b"three\n"}
     for data in (*said.values(), b"checked\n"):
         say(queue, data)
-    parts = follow_log(queue, task, timeout=30)
+    parts = follow_log(queue._client, task, timeout=30)
     live = next(parts).data
     assert live == b"one\ntwo\nthree\nchecked\n"
     for name, data in (*said.items(), ("verify.log", b"checked\nand more\n")):
         queue.put(task, name, data, epoch=1)
     queue.put(task, "report.log", b"not of the worker\n", epoch=1)
     queue.complete(task, epoch=1)
-    queue.artifacts.live_end(task, 1)
+    queue._client.artifacts.live_end(task, 1)
     assert show(task).ok().out.encode() == live + b"and more\n"
     assert texts(parts) == [(1, b"and more\n")]
 
@@ -132,7 +132,7 @@ def test_a_terminal_is_told_nothing(queue: Queue, task: str) -> None:
 
 
 def test_following_goes_along_until_the_task_is_over(queue: Queue, task: str) -> None:
-    parts = follow_log(queue, task, timeout=30)
+    parts = follow_log(queue._client, task, timeout=30)
     claimed(queue)
     say(queue, b"one\n")
     assert next(parts) == LogPart(1, b"one\n")
@@ -146,7 +146,7 @@ def test_following_goes_along_until_the_task_is_over(queue: Queue, task: str) ->
 def test_following_goes_over_to_the_artifact_and_the_next_attempt(queue: Queue, task: str) -> None:
     claimed(queue)
     say(queue, b"one\n")
-    parts = follow_log(queue, task, timeout=30)
+    parts = follow_log(queue._client, task, timeout=30)
     assert next(parts) == LogPart(1, b"one\n")
     # Between two looks the attempt says more, ends, and the next one begins and ends.
     stored(queue, b"one\ntwo\n")
@@ -160,7 +160,9 @@ def test_following_goes_over_to_the_artifact_and_the_next_attempt(queue: Queue, 
     queue.cancel(task, "bob")
     say(queue, b"stopping\n", epoch=3)
     assert next(parts) == LogPart(3, b"stopping\n")  # cancelled, but its holder has not let go
-    queue.installation.ledger.stopped(queue.installation.ledger_queries.find(task)[0], 3)
+    queue._client.installation.ledger.stopped(
+        queue._client.installation.ledger_queries.find(task)[0], 3
+    )
     assert texts(parts) == []
 
 
@@ -168,14 +170,14 @@ def test_following_one_attempt_ends_with_it(queue: Queue, task: str) -> None:
     claimed(queue)
     say(queue, b"one\n")
     queue.release(task, epoch=1)
-    assert texts(follow_log(queue, task, 1, timeout=30)) == [(1, b"one\n")]
+    assert texts(follow_log(queue._client, task, 1, timeout=30)) == [(1, b"one\n")]
     queue.cancel(task, "bob")
-    assert texts(follow_log(queue, task, 7, timeout=30)) == []
-    assert texts(follow_log(queue, task, timeout=30)) == [(1, b"one\n")]
+    assert texts(follow_log(queue._client, task, 7, timeout=30)) == []
+    assert texts(follow_log(queue._client, task, timeout=30)) == [(1, b"one\n")]
 
 
 def test_following_ends_by_timeout(queue: Queue, task: str) -> None:
-    assert texts(follow_log(queue, task, timeout=0)) == []
+    assert texts(follow_log(queue._client, task, timeout=0)) == []
 
 
 @pytest.mark.parametrize("unseen", [0, 5, 40, 100, 170])
@@ -185,7 +187,7 @@ def test_a_log_cut_while_it_was_followed_goes_on_at_the_right_place(
     """The follower has seen almost all of it; the artifact has lost its middle."""
     claimed(queue)
     lines = [b"line %06d\n" % number for number in range(2000)]
-    parts = follow_log(queue, task, timeout=30)
+    parts = follow_log(queue._client, task, timeout=30)
     seen = b""
     followed = len(lines) - unseen
     for start in range(0, followed, 50):
@@ -195,7 +197,7 @@ def test_a_log_cut_while_it_was_followed_goes_on_at_the_right_place(
     assert seen == b"".join(lines[:followed])
     if unseen:
         say(queue, b"".join(lines[followed:]))
-    kept = b"".join(part.data for part in read_log(queue, task))
+    kept = b"".join(part.data for part in read_log(queue._client, task))
     stored(queue, kept)
     queue.complete(task, epoch=1)
     more = b"".join(part.data for part in parts)

@@ -36,13 +36,13 @@ def work(queue: Queue, folder: Path) -> None:
     (folder / "context.md").write_text("# Context\n\nAll of it.\n")
     queue.submit(to="builder", instructions="x", id="old", idempotency_key="pruned")
     queue.cancel("old", "kim")
-    assert queue.prune("0s") == 1
+    assert queue.admin.prune("0s") == 1
     queue.submit(to="builder", id="task-done", file=str(folder / "context.md"), review=False)
     queue.submit(to="builder", instructions="fails", id="task-failed", max_attempts=1)
     queue.submit(to="tester", instructions="later", id="task-after", after=["task-failed"])
     queue.submit(to="tester", instructions="keyed", id="task-keyed", idempotency_key="k-1")
     queue.submit(
-        to="builder", instructions="a", id="task-root", resource=["gpu"], tree_budget_usd=5
+        to="builder", instructions="a", id="task-root", resources=["gpu"], tree_budget_usd=5
     )
     queue.submit(
         to="builder", instructions="first", id="task-first",
@@ -53,8 +53,8 @@ def work(queue: Queue, folder: Path) -> None:
     claim.put("deep/report.md", "# Report 🦊\n".encode())
     claim.complete(summary="built", result=b"the result\n")
     queue.claim_task("task-failed", holder="ada").fail("no", kind="refused")
-    queue.set_limits("tester", RoleLimits(max_running=3, daily=Usage(usd=7.5)))
-    queue.open_circuit("acme", queue.now() + 3_600_000, "out of quota", "kim")
+    queue.admin.set_limits("tester", RoleLimits(max_running=3, daily=Usage(usd=7.5)))
+    queue._client.open_circuit("acme", queue.admin.now() + 3_600_000, "out of quota", "kim")
     queue.comment("task-first", "kim", "a note with 'quotes' and \\ and \t")
 
 
@@ -68,20 +68,20 @@ def worked(home: Path) -> Path:
 def picture(url: str | None = None) -> dict[str, Any]:
     """All that doors show of a ledger."""
     with Queue(url) as queue:
-        tasks = queue.tasks().tasks
-        shown = [queue.as_json(task) for task in tasks]
+        tasks = list(queue.tasks())
+        shown = [queue._client.as_json(task) for task in tasks]
         for each in shown:  # where files are may differ
             each.pop("context_ref", None)
             each.pop("result_ref", None)
         return {
             "tasks": shown,
-            "events": [queue.event_json(entry) for entry in queue.events()],
-            "artifacts": [queue.artifact_list(task.id) for task in tasks],
-            "limits": queue.limits(),
-            "circuits": queue.circuits(),
-            "costs": queue.costs("role"),
-            "lanes": queue.installation.store.read(lambda reader: reader.lanes()),
-            "outbox": queue.installation.store.read(lambda reader: reader.effect_counts()),
+            "events": [queue._client.event_json(entry) for entry in queue.events()],
+            "artifacts": [queue.artifacts(task.id) for task in tasks],
+            "limits": queue.admin.limits(),
+            "circuits": queue.admin.circuits(),
+            "costs": queue.admin.costs("role"),
+            "lanes": queue._client.installation.store.read(lambda reader: reader.lanes()),
+            "outbox": queue._client.installation.store.read(lambda reader: reader.effect_counts()),
         }
 
 
@@ -114,10 +114,10 @@ class TestMoving:
             assert queue.events(last)[0].task_id == new.id
             assert queue.events(last)[0].position == last + 1
             keys = [
-                queue.installation.ledger_queries.find(task["task_id"])[0]
+                queue._client.installation.ledger_queries.find(task["task_id"])[0]
                 for task in before["tasks"]
             ]
-            assert queue.installation.ledger_queries.find(new.id)[0] > max(keys)
+            assert queue._client.installation.ledger_queries.find(new.id)[0] > max(keys)
             # and work goes on: the child finds the context that was waiting for it.
             queue.claim_task("task-first").complete(summary="done")
             assert queue.context(queue.task("task-second")) == "Its own context.\n"
@@ -174,8 +174,8 @@ class TestMoving:
         assert run_here("verify", "--json").ok().json()["ok"]
         assert run_here("result", "task-done").ok().out == "the result\n"
         with Queue() as queue:
-            assert queue.installation.settings.artifacts_root == root
-            assert queue.installation.settings.home == str(worked / ".agentq"), (
+            assert queue._client.installation.settings.artifacts_root == root
+            assert queue._client.installation.settings.home == str(worked / ".agentq"), (
                 "what is local stays"
             )
             queue.claim_task("task-first").complete(summary="done")
@@ -261,7 +261,7 @@ class TestRefusals:
                 other.submit(to="b", instructions="mine", id="theirs")
             run_here("move", "--to", url).refused(5, "is not empty", "1 in tasks")
             with Queue(url) as other:
-                assert [task.id for task in other.tasks().tasks] == ["theirs"]
+                assert [task.id for task in other.tasks()] == ["theirs"]
         run_here("submit", "--to", "b", "--instructions", "still open").ok()
 
     def test_onto_itself(self, worked: Path) -> None:
@@ -292,7 +292,7 @@ class TestRefusals:
         # Nothing is left of it on either side.
         run_here("submit", "--to", "b", "--instructions", "still open").ok()
         with Queue(fresh_postgres_url) as target:
-            assert target.stats().by_role == {}
+            assert target.admin.stats().by_role == {}
             target.submit(to="b", instructions="open too")
 
     def test_a_file_that_is_damaged(

@@ -30,9 +30,9 @@ def worked(home: Path) -> Path:
         claim.complete(summary="built", result=b"the result\n")
         queue.submit(to="builder", instructions="x", id="task-killed")
         killed = queue.claim_task("task-killed", holder="ada")
-        queue.artifacts.live_append("task-killed", killed.epoch, b"its last words\n" * 9)
-        queue.installation.ledger.release(
-            queue.installation.ledger_queries.find("task-killed")[0], 1, "it was killed"
+        queue._client.artifacts.live_append("task-killed", killed.epoch, b"its last words\n" * 9)
+        queue._client.installation.ledger.release(
+            queue._client.installation.ledger_queries.find("task-killed")[0], 1, "it was killed"
         )
         queue.submit(to="builder", instructions="x", id="task-waits")
     return home
@@ -70,14 +70,14 @@ class TestSettings:
         with Queue(elsewhere(worked)) as queue:
             queue.cancel("task-waits", "kim")
             queue.cancel("task-killed", "kim")
-            assert queue.prune("0s") == 3
+            assert queue.admin.prune("0s") == 3
         run_here("move", "--to", elsewhere(worked)).ok()
         assert roles(elsewhere(worked)) == ["b"]
 
 
 def roles(url: str) -> list[str]:
     with Queue(url) as queue:
-        return [task.to for task in queue.tasks().tasks]
+        return [task.to for task in queue.tasks()]
 
 
 class TestPlaces:
@@ -116,7 +116,7 @@ class TestPlaces:
         with Queue() as queue, monkeypatch.context() as patched:
             patched.setattr(FileArtifacts, "remove", away)
             with pytest.raises(Unavailable, match="1 tasks were deleted"):
-                queue.prune("0s")
+                queue.admin.prune("0s")
         answer = run_here(*move_words(worked, "files")).ok()
         assert f"files of 1 pruned task may still be in {worked}/.agentq" in answer.out
         assert (worked / ".agentq" / "results" / "task-done.md").exists()
@@ -156,6 +156,6 @@ class TestLogs:
         with Queue() as queue:
             copied = FileArtifacts(str(worked / "files"))
             for _ in range(2):
-                Files(queue.artifacts, copied).copy_all(queue.service)
+                Files(queue._client.artifacts, copied).copy_all(queue._client.service)
         part = copied.live_read("task-killed", 1, 0, 1000)
         assert part.data == b"its last words\n" * 9

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agentq import Queue
+from agentq import Queue, TaskFields
 from agentq.contracts.store import Changes, Tx
 from agentq.core.errors import NotFound, Unavailable
 from tests.contracts.artifacts.backends import ObjectBackend
@@ -30,10 +30,10 @@ def forget(task_id, seen=[]):
     seen.append(task_id)
     if len(seen) == 2:
         os.kill(os.getpid(), signal.SIGKILL)
-    queue.artifacts.remove(task_id)
+    queue._client.artifacts.remove(task_id)
 
 with Queue() as queue:
-    queue.installation.ledger.prune(queue.now() + 1, forget)
+    queue._client.installation.ledger.prune(queue.admin.now() + 1, forget)
 """
 
 
@@ -118,7 +118,12 @@ class TestMoved:
         self, home: Path, old: str
     ) -> None:
         self.move(home)
-        child = {"id": "child", "to": "w", "instructions": "y", "context": "Its own context.\n"}
+        child: TaskFields = {
+            "id": "child",
+            "to": "w",
+            "instructions": "y",
+            "context": "Its own context.\n",
+        }
         with Queue() as queue:
             queue.submit(to="w", instructions="x", id="first", next=[child])
             known = {path for path in (home / ".agentq").rglob("*") if path.is_file()}
@@ -136,11 +141,11 @@ class TestMoved:
                 raise Unavailable("It is away.", "Wait.")
 
             with pytest.raises(Unavailable, match="1 tasks were deleted"):
-                queue.installation.ledger.prune(queue.now() + 1, away)
+                queue._client.installation.ledger.prune(queue.admin.now() + 1, away)
         self.move(home)
         gone: list[str] = []
         with Queue(old) as forgotten, pytest.raises(Unavailable, match="was moved to"):
-            forgotten.installation.ledger.prune(forgotten.now() + 1, gone.append)
+            forgotten._client.installation.ledger.prune(forgotten.admin.now() + 1, gone.append)
         assert gone == []
         run_here("--url", old, *PRUNE).refused(7, "was moved to")
         assert files(home) >= {"task-1.md", "log.txt"}
@@ -162,7 +167,7 @@ def test_a_task_is_not_given_the_files_of_a_deleted_one(home: Path, submit: Subm
                 )
             )
 
-        queue.installation.store.write(outlive)
+        queue._client.installation.store.write(outlive)
     result = home / ".agentq/results/task-1.md"
     result.unlink()
     result.mkdir()
@@ -188,27 +193,27 @@ def test_an_object_store_that_is_away_is_waited_for(on_s3: Queue, s3_server: Sea
     s3_server.kill()
     try:
         with pytest.raises(Unavailable):
-            on_s3.prune("0s")
+            on_s3.admin.prune("0s")
         assert on_s3.task("task-1").state == "complete", "nothing goes while its files cannot"
     finally:
         s3_server.start()
     # It goes away when the rows are deleted already.
-    before = on_s3.now() + 1
+    before = on_s3.admin.now() + 1
 
     def forget(task_id: str) -> None:
         if s3_server.running:
             s3_server.kill()
-        on_s3.artifacts.remove(task_id)
+        on_s3._client.artifacts.remove(task_id)
 
     try:
         with pytest.raises(Unavailable, match="2 tasks were deleted"):
-            on_s3.installation.ledger.prune(before, forget)
+            on_s3._client.installation.ledger.prune(before, forget)
     finally:
         s3_server.start()
     with pytest.raises(NotFound):
         on_s3.task("task-1")
-    assert on_s3.prune("0s") == 0
+    assert on_s3.admin.prune("0s") == 0
     assert (
-        ObjectBackend(on_s3.installation.settings.artifacts_root, s3_server.options).names()
+        ObjectBackend(on_s3._client.installation.settings.artifacts_root, s3_server.options).names()
         == set()
     )

@@ -109,7 +109,7 @@ def test_who_thinks_longer_than_the_broker_waits_for_heartbeats_keeps_its_connec
     before = len(rabbitmq_server.log)
     with setting(rabbitmq_server, heartbeat=1):
         heard = []
-        for each in results(queue, "ann", wait=0):
+        for each in results(queue._client, "ann", wait=0):
             # When a coordinator thinks for longer than it takes the broker to hang up on a
             # connection that is silent,
             heard.append(each.task_id)
@@ -133,13 +133,13 @@ def test_who_holds_an_outcome_longer_than_the_broker_allows_gets_it_once(
     with setting(rabbitmq_server, consumer_timeout=200, channel_tick_interval=100):
         # Given a coordinator that thinks until the broker has taken its outcome back,
         heard = []
-        for each in results(queue, "ann", wait=0, limit=limit):
+        for each in results(queue._client, "ann", wait=0, limit=limit):
             assert each.task_id not in heard
             heard.append(each.task_id)
             if len(heard) == 1:
                 eventually(lambda: "acknowledgement on channel" in rabbitmq_server.log[before:])
     # then it hears of each once all the same; and so does who comes after it.
-    heard += ids(results(queue, "ann", wait=0))
+    heard += ids(results(queue._client, "ann", wait=0))
     assert heard == ["task-0", "task-1"]
     assert waiting(rabbitmq_url) == 0
 
@@ -149,7 +149,7 @@ def test_a_connection_that_breaks_brings_no_outcome_twice(
 ) -> None:
     send(rabbitmq_url, *(outcome(f"task-{n}") for n in range(4)))
     heard = []
-    for each in results(queue, "ann", wait=0):
+    for each in results(queue._client, "ann", wait=0):
         assert each.task_id not in heard
         heard.append(each.task_id)
         rabbitmq_server.call(
@@ -162,7 +162,7 @@ def test_a_connection_that_breaks_brings_no_outcome_twice(
 def test_nothing_is_taken_ahead_and_many_go_fast(rabbitmq_url: str, queue: Queue) -> None:
     send(rabbitmq_url, *(outcome(f"task-{n}") for n in range(500)))
     began = time.monotonic()
-    taken = results(queue, "ann", wait=0, limit=500)
+    taken = results(queue._client, "ann", wait=0, limit=500)
     assert next(taken).task_id == "task-0"
     assert waiting(rabbitmq_url) == 499  # there for others, while we think
     assert ids(taken) == [f"task-{n}" for n in range(1, 500)]
@@ -182,7 +182,7 @@ def test_a_coordinator_that_is_killed_in_the_middle_loses_nothing(
     with running([sys.executable, "-c", program], home) as thinking:
         assert thinking.heard("task-1")
         assert waiting(rabbitmq_url) == 0
-    assert ids(results(queue, "ann", wait=5, limit=1)) == ["task-1"]
+    assert ids(results(queue._client, "ann", wait=5, limit=1)) == ["task-1"]
     assert waiting(rabbitmq_url) == 0
 
 
@@ -252,7 +252,7 @@ def test_following_ends_with_a_word_where_nobody_is_let_in(
     assert "wrong" not in answer.err.replace("wrong password", "")
     send(rabbitmq_url, outcome("task-0"), to="results.bob")
     with as_user(home, coordinator) as stranger, pytest.raises(Refused, match=r"results\.bob"):
-        next(results(stranger, "bob"))
+        next(results(stranger._client, "bob"))
     assert waiting(rabbitmq_url, "results.bob") == 1
 
 
@@ -262,7 +262,7 @@ def test_following_tells_that_the_broker_is_down(home: Path) -> None:
         following.heard("Waiting for the broker: The broker at 127.0.0.1:1")
         assert following.process.poll() is None
     with as_user(home, down) as queue, pytest.raises(Unavailable, match="They wait there"):
-        list(results(queue, wait=0))
+        list(results(queue._client, wait=0))
 
 
 def test_following_tells_when_the_broker_is_back(home: Path, rabbitmq_url: str) -> None:
@@ -276,7 +276,7 @@ def test_following_tells_when_the_broker_is_back(home: Path, rabbitmq_url: str) 
                 told.append(text)
                 way.open()
 
-            taken = results(queue, "ann", limit=2, warn=warn)
+            taken = results(queue._client, "ann", limit=2, warn=warn)
             assert next(taken).task_id == "task-0"
             # A line that breaks while the caller thinks is worth no word if it mends at once.
             way.cut()
@@ -391,12 +391,12 @@ def test_what_cannot_be_read_goes_to_the_dead_letters_and_is_told(
     eventually(lambda: waiting(rabbitmq_url) == 5)
     told: list[str] = []
     with as_user(home, rabbitmq_url if who == "guest" else coordinator) as reader:
-        heard = ids(results(reader, "ann", wait=0, warn=told.append))
+        heard = ids(results(reader._client, "ann", wait=0, warn=told.append))
     assert heard == ["task-0", "task-1"]
     # Nothing is lost, and nothing is silent.
-    eventually(lambda: len(queue.dead_messages()) == 3)
-    assert sorted(each.size for each in queue.dead_messages()) == [2, 7, 200_000]
-    assert {each.queue for each in queue.dead_messages()} == {QUEUE}
+    eventually(lambda: len(queue.admin.dead_messages()) == 3)
+    assert sorted(each.size for each in queue.admin.dead_messages()) == [2, 7, 200_000]
+    assert {each.queue for each in queue.admin.dead_messages()} == {QUEUE}
     assert len(told) == 3 and "200000 bytes" in told[2]
     assert waiting(rabbitmq_url) == 0
 
@@ -417,7 +417,7 @@ def test_what_the_broker_would_drop_stays_and_is_told(rabbitmq_url: str, queue: 
     eventually(lambda: waiting(rabbitmq_url, "results.odd") == 1)
     # then what cannot be read is not thrown away: somebody must say what to do.
     with pytest.raises(Conflict, match=r"results\.odd"):
-        list(results(queue, "odd", wait=0))
+        list(results(queue._client, "odd", wait=0))
     assert waiting(rabbitmq_url, "results.odd") == 1
 
 

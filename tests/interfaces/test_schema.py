@@ -248,7 +248,7 @@ def test_the_outcomes_that_a_log_gives_fit_their_schema() -> None:
         for name in ("done", "stuck", "failed", "gone"):
             queue.submit(to="w", id=name, instructions="go", reply_to="results.ann")
         queue.submit(to="w", id="other", instructions="go")
-        assert list(results(queue, "ann", wait=0)) == []
+        assert list(results(queue._client, "ann", wait=0)) == []
         # when they come to their ends,
         queue.cancel("gone", "boss", "not needed")
         for claim in queue.claim_many("w", 5):
@@ -261,7 +261,7 @@ def test_the_outcomes_that_a_log_gives_fit_their_schema() -> None:
                 claim.fail("no such file", kind=FailureKind.INVALID)
         queue.comment("done", "boss", "well done")
         # then the coordinator hears of each once, in order,
-        heard = list(results(queue, "ann", wait=0))
+        heard = list(results(queue._client, "ann", wait=0))
         assert [(each.task_id, each.status, each.summary) for each in heard] == [
             ("gone", "cancelled", "cancelled by boss: not needed"),
             ("done", "completed", "all green"),
@@ -277,12 +277,12 @@ def test_the_outcomes_that_a_log_gives_fit_their_schema() -> None:
         assert queue.result("done").text() == "# Done\n"
         # and can go on where it stopped.
         after = heard[1].position
-        assert [each.task_id for each in results(queue, "ann", wait=0, after=after)] == [
+        assert [each.task_id for each in results(queue._client, "ann", wait=0, after=after)] == [
             "stuck", "failed"
         ]  # fmt: skip
-        assert len(list(results(queue, "results.ann", wait=0, limit=2))) == 2
+        assert len(list(results(queue._client, "results.ann", wait=0, limit=2))) == 2
         with pytest.raises(Invalid, match="coordinator"):
-            results(queue, "two words")
+            results(queue._client, "two words")
 
 
 def test_results_by_the_command(home: Path, queue: Queue) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from agentq.client.queue import Queue
-from agentq.contracts.service_values import Wanted
 from agentq.core.states import State
 from tests.eventually import pause
 from tests.processes.checker import Verdict, check
@@ -65,8 +64,8 @@ def drain(queue: Queue, timeout: float = 120) -> None:
     """Wait until nothing is left to do, woken by the log."""
     deadline = time.monotonic() + timeout
     open_states = (State.PENDING, State.READY, State.IN_PROGRESS)
-    while queue.tasks(Wanted(states=open_states, limit=1)).tasks:
-        assert time.monotonic() < deadline, f"still not drained: {queue.stats()}"
-        queue.tick()
+    while any(queue.tasks(state=open_states)):
+        assert time.monotonic() < deadline, f"still not drained: {queue.admin.stats()}"
+        queue.admin.tick()
         for _ in queue.follow(timeout=0.5):
             break

@@ -6,7 +6,6 @@ from collections import Counter
 from dataclasses import dataclass
 
 from agentq.client.queue import Queue
-from agentq.contracts.service_values import Wanted
 from agentq.core.states import State
 
 
@@ -35,14 +34,7 @@ class Verdict:
 
 def check(queue: Queue, acknowledged: set[str], said_done: set[str]) -> Verdict:
     """Look at everything. `said_done` are completions whose acceptance a worker was told."""
-    states = {}
-    cursor = 0
-    while True:
-        page = queue.tasks(Wanted(limit=5000, cursor=cursor))
-        states.update({task.id: task.state for task in page.tasks})
-        cursor = page.cursor
-        if not cursor:
-            break
+    states = {task.id: task.state for task in queue.tasks()}
     accepted: Counter[str] = Counter()
     position = 0
     while entries := queue.events(position, 5000):
@@ -61,5 +53,5 @@ def check(queue: Queue, acknowledged: set[str], said_done: set[str]) -> Verdict:
         sorted(acknowledged - states.keys()),
         sorted(task_id for task_id, times in accepted.items() if times > 1),
         sorted(each for each in said_done if states.get(each) is not State.COMPLETE),
-        [f"{p.task_id}: {p.what}" for _, problems in queue.verify() for p in problems],
+        [f"{p.task_id}: {p.what}" for _, problems in queue.admin.verify() for p in problems],
     )

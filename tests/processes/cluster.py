@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agentq.client.queue import Queue
-from agentq.contracts.service_values import Wanted
 from agentq.core.errors import Unavailable
 from agentq.core.states import State
 from agentq.settings import read_file
@@ -199,8 +198,10 @@ def _submit(queue: Queue, count: int) -> set[str]:
 
 
 def _drain(queue: Queue, cluster: Cluster) -> None:
-    waiting = Wanted(states=(State.PENDING, State.READY, State.IN_PROGRESS), limit=1)
+    waiting = (State.PENDING, State.READY, State.IN_PROGRESS)
     try:
-        eventually(lambda: not queue.tasks(waiting).tasks, DRAIN_SECONDS, "the end of all work")
+        eventually(
+            lambda: not any(queue.tasks(state=waiting)), DRAIN_SECONDS, "the end of all work"
+        )
     except AssertionError as late:
-        raise AssertionError(f"{late}: {queue.stats()}\n{cluster.errors()}") from late
+        raise AssertionError(f"{late}: {queue.admin.stats()}\n{cluster.errors()}") from late

@@ -50,7 +50,7 @@ def run_noisy_agent(folder: Path, count: int, patience: float) -> Heard:
         finally:
             worker.terminate()
             worker.wait(30)
-        logs = [row.size for row in queue.artifact_list(task.id) if row.name == "output.log"]
+        logs = [row.size for row in queue.artifacts(task.id) if row.name == "output.log"]
         state = queue.task(task.id).state
     on_disk = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     return Heard(state, sum(logs), peak_mb, on_disk, time.monotonic() - started)

@@ -92,7 +92,7 @@ def _every_verb(queue: Queue, claim: Any) -> dict[str, Callable[[], Any]]:
         "put": lambda: queue.put(claim.id, "late.md", "too late", epoch=claim.epoch),
         "comment": lambda: queue.comment(claim.id, "zombie", "hello", epoch=claim.epoch),
         "spend": lambda: claim.spend(usd=1.0),
-        "child": lambda: queue.submit_under(
+        "child": lambda: queue._client.submit_under(
             claim.id, claim.epoch, {"to": "w", "instructions": "a child"}
         ),
         "block": lambda: queue.block(claim.id, "help", epoch=claim.epoch),

@@ -101,7 +101,7 @@ def test_a_cut_worker_is_replaced_and_fenced_out(
             eventually(lambda: not agent.exists(), what="the end of the agent that was cut off")
             kinds = [entry.event.kind for entry in queue.history(task.id)]
             assert kinds.count("completed") == 1 and queue.task(task.id).epoch == 2
-            assert [problems for _, problems in queue.verify() if problems] == []
+            assert [problems for _, problems in queue.admin.verify() if problems] == []
         finally:
             for process in running:
                 process.terminate()

@@ -35,9 +35,9 @@ def test_a_zombie_writes_nothing(url: str, tmp_path: Path) -> None:
         # And left nothing but the evidence that late reports came
         kinds = [entry.event.kind for entry in queue.history(task.id)]
         assert kinds == ["submitted", "claimed", "lease_ended", "claimed", *["report_refused"] * 3]
-        assert queue.artifact_list(task.id) == []
+        assert queue.artifacts(task.id) == []
         assert queue.task(task.id).holder == "successor"
         # And the successor ends it as if nothing had been
         successor.complete(summary="done properly")
         assert queue.result(task.id).text() == "done properly"
-        assert [problems for _, problems in queue.verify() if problems] == []
+        assert [problems for _, problems in queue.admin.verify() if problems] == []

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from agentq.client.queue import Queue
-from agentq.contracts.service_values import Wanted
 from agentq.core.states import TERMINAL, State
 from tests.eventually import eventually
 
@@ -109,13 +108,13 @@ def run_worker_kills(
             if entry.event.state in TERMINAL:
                 ends[entry.task_id] = ends.get(entry.task_id, 0) + 1
     assert len(ends) == tasks and set(ends.values()) == {1}
-    assert [problems for _, problems in queue.verify() if problems] == []
+    assert [problems for _, problems in queue.admin.verify() if problems] == []
 
 
 def _open_tasks(queue: Queue) -> int:
-    queue.tick()
+    queue.admin.tick()
     waiting = tuple(state for state in State if state not in TERMINAL)
-    return len(queue.tasks(Wanted(states=waiting, limit=1000)).tasks)
+    return len(list(queue.tasks(state=waiting)))
 
 
 def _until_news(fleet: WorkerFleet, queue: Queue, seen: int) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from agentq.client.client import Client
 from agentq.client.queue import Queue
 from agentq.contracts.agent import AttemptResult
 from agentq.core import access
@@ -58,12 +59,12 @@ class Fleet:
             self.verdicts.append(verdict)
             lines.ended(slot, attempt, verdict)
 
-        who = access.worker(self.queue.holder, ROLE)
+        who = access.worker(self.queue._client.holder, ROLE)
         with Supervisor() as supervisor:
-            queue = Queue(installation=self.queue.installation, who=who)
+            client = Client(self.queue._client.installation, who)
             shared = WorkerContext(
-                queue, supervisor, Workspaces(self.folder / "workspaces"), ROLE, settings,
-                queue.installation.agent(settings.agent_name), self.environment, lines.show_step,
+                client, supervisor, Workspaces(self.folder / "workspaces"), ROLE, settings,
+                client.installation.agent(settings.agent_name), self.environment, lines.show_step,
                 secrets_in(self.environment),
             )  # fmt: skip
             warm = None
@@ -72,7 +73,7 @@ class Fleet:
                 from agentq.worker.warm import WarmSlot
 
                 rotation = Rotation(settings.rotate_tasks)
-                warm = lambda: WarmSlot(rotation, queue.installation.agent("warm"))  # noqa: E731
+                warm = lambda: WarmSlot(rotation, client.installation.agent("warm"))  # noqa: E731
             worker = Worker(shared, warm, grace=grace, limit=tasks, ended=ended)
             thread = threading.Thread(target=worker.run, name="the worker")
             thread.start()
@@ -84,7 +85,7 @@ class Fleet:
             finally:
                 worker.hurry()
                 thread.join(30)
-                queue.heartbeats.close()
+                client.heartbeats.close()
 
     def work(self, tasks: int = 1, **fields: Any) -> AttemptResult:
         """Let a worker do so many tasks; the last verdict."""

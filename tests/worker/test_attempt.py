@@ -14,11 +14,11 @@ from tests.worker.fleet import ROLE, Fleet, script
 
 
 def names(fleet: Fleet, task_id: str) -> set[str]:
-    return {row.name for row in fleet.queue.artifact_list(task_id)}
+    return {row.name for row in fleet.queue.artifacts(task_id)}
 
 
 def read(fleet: Fleet, task_id: str, name: str) -> str:
-    _, file = fleet.queue.open_artifact(task_id, name)
+    _, file = fleet.queue._client.open_artifact(task_id, name)
     with file:
         return file.read().decode()
 
@@ -239,7 +239,7 @@ def crash_after(fleet: Fleet, task_id: str, *files: tuple[str, bytes]) -> None:
     claim = fleet.queue.claim(ROLE, lease=1)
     assert claim is not None and claim.id == task_id
     claim.put_many([*files, (recovery.VERDICT, output)])
-    eventually(lambda: fleet.queue.tick() > 0 or fleet.queue.task(task_id).holder == "")
+    eventually(lambda: fleet.queue.admin.tick() > 0 or fleet.queue.task(task_id).holder == "")
 
 
 AGAIN = script("print('made again')")
@@ -259,7 +259,7 @@ def test_a_finished_result_brings_the_evidence_that_was_asked_for(fleet: Fleet) 
     task = fleet.queue.submit(to=ROLE, instructions="once", expect="patch")
     crash_after(fleet, task.id, ("result.md", b"the result"), ("patch.diff", b"+ a line"))
     assert fleet.work(command=AGAIN).outcome is AttemptOutcome.COMPLETED
-    row, file = fleet.queue.open_artifact(task.id, "patch.diff")
+    row, file = fleet.queue._client.open_artifact(task.id, "patch.diff")
     with file:
         assert (row.epoch, file.read()) == (2, b"+ a line")
 
@@ -267,8 +267,8 @@ def test_a_finished_result_brings_the_evidence_that_was_asked_for(fleet: Fleet) 
 def test_work_whose_result_is_damaged_is_done_again(fleet: Fleet) -> None:
     task = fleet.queue.submit(to=ROLE, instructions="once")
     crash_after(fleet, task.id, ("result.md", b"the result"))
-    row = next(each for each in fleet.queue.artifact_list(task.id) if each.name == "result.md")
-    path = Path(fleet.queue.artifacts.attempt_dir(task.id, row.epoch)) / row.name
+    row = next(each for each in fleet.queue.artifacts(task.id) if each.name == "result.md")
+    path = Path(fleet.queue._client.artifacts.attempt_dir(task.id, row.epoch)) / row.name
     path.chmod(0o600)
     path.write_bytes(b"something else")
     assert fleet.work(command=AGAIN).outcome is AttemptOutcome.COMPLETED

@@ -22,7 +22,7 @@ def broker(rabbitmq_url: str) -> str:
 @pytest.fixture
 def fleet(tmp_path: Path, broker: str) -> Iterator[Fleet]:
     with open_fleet(tmp_path, broker=broker) as opened:
-        opened.queue.prepare_broker([ROLE])
+        opened.queue.admin.prepare_broker([ROLE])
         yield opened
 
 
@@ -53,8 +53,8 @@ def test_an_envelope_nobody_submitted_becomes_a_dead_letter(fleet: Fleet, broker
         assert dead.take(1, 0.2) == [], "hints that came too late are no dead letters"
     finally:
         dead.close()
-    (message,) = fleet.queue.dead_messages()
+    (message,) = fleet.queue.admin.dead_messages()
     assert message.id == "by-hand-task-of-a-stranger"
     assert "the ledger has no task of this id" in message.reason
-    assert fleet.queue.installation.publisher is not None
-    assert fleet.queue.installation.publisher.depth(ROLE) == 0
+    assert fleet.queue._client.installation.publisher is not None
+    assert fleet.queue._client.installation.publisher.depth(ROLE) == 0

@@ -76,7 +76,7 @@ def test_its_quota_is_used_up(fleet: Fleet, task_id: str, dialect: str) -> None:
     assert waiting.state is State.READY
     assert fleet.queue.claim(ROLE, provider="somebody") is None
     assert waiting.details.failures == 0 and waiting.details.crashes == 0
-    [circuit] = fleet.queue.circuits()
+    [circuit] = fleet.queue.admin.circuits()
     assert circuit.provider == "somebody"
 
 
@@ -93,7 +93,7 @@ def test_it_speaks_nonsense(fleet: Fleet, task_id: str, dialect: str) -> None:
 def test_it_floods(fleet: Fleet, task_id: str, dialect: str) -> None:
     outcome = rehearse(fleet, dialect, "flood: 20MB\nresult: at last", output_bytes=200_000)
     assert outcome is AttemptOutcome.COMPLETED
-    [log] = [row for row in fleet.queue.artifact_list(task_id) if row.name == "output.log"]
+    [log] = [row for row in fleet.queue.artifacts(task_id) if row.name == "output.log"]
     assert log.size < 300_000
 
 
@@ -153,7 +153,7 @@ def test_an_unknown_conversation_is_forgotten(fleet: Fleet, task_id: str) -> Non
     assert fleet.work(agent="claude", command=command).outcome is AttemptOutcome.TRANSIENT
     fleet.queue.wait(task_id, 30, until=(State.READY,))
     assert fleet.work(agent="claude", command=command).outcome is AttemptOutcome.COMPLETED
-    assert "output-2.log" in {row.name for row in fleet.queue.artifact_list(task_id)}
+    assert "output-2.log" in {row.name for row in fleet.queue.artifacts(task_id)}
 
 
 def test_warm_agents_are_rotated(fleet: Fleet, tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_warm_agents_are_rotated(fleet: Fleet, tmp_path: Path) -> None:
 
 
 def _text(fleet: Fleet, task_id: str, epoch: int, name: str) -> str:
-    _, file = fleet.queue.open_artifact(task_id, name, epoch)
+    _, file = fleet.queue._client.open_artifact(task_id, name, epoch)
     with file:
         return file.read().decode()
 

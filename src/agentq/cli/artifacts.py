@@ -22,7 +22,7 @@ from agentq.cli.streams import show_stream, standard_input, write_file
 from agentq.core.errors import NotFound
 
 if TYPE_CHECKING:
-    from agentq.client.reading import Reading
+    from agentq.client.reader import Reader
     from agentq.contracts.service_values import ArtifactInfo
 
 
@@ -39,7 +39,7 @@ def artifacts(ctx: click.Context) -> None:
 @pass_session
 def list_artifacts(session: Session, ref: str | None) -> None:
     """List a task's artifacts, by attempt."""
-    queue = session.reading()
+    queue = session.reader()
     task = queue.task(session.task_id(ref))
     rows = queue.artifact_list(task.id)
     if session.json:
@@ -78,7 +78,7 @@ def get_artifact(
 
     The newest attempt that has it, unless --epoch says which.
     """
-    queue = session.reading()
+    queue = session.reader()
     row, stream = queue.open_artifact(ref, name, epoch or 0)
     text = {}
     with stream:
@@ -113,10 +113,10 @@ def put_artifact(
         raise click.UsageError(
             "Standard input has no name: --name gives it one.", click.get_current_context()
         )
-    queue = session.speaking()
+    queue = session.writer()
     task_id, epoch = session.holder_of(words[0] if len(words) == 2 else None, epoch)
     content = standard_input() if file == "-" else content_of(file)
-    stored = queue.put(task_id, name or Path(file).name, content, epoch=epoch)
+    stored = queue.put_artifact(task_id, name or Path(file).name, content, epoch=epoch)
     if session.json:
         task_id = queue.task(task_id).id
         rows = [row for row in queue.artifact_list(task_id) if row.name == stored.name]
@@ -144,7 +144,7 @@ def link_artifact(session: Session, ref: str, name: str, epoch: int | None, dura
     Whoever has the link may read that file until it runs out. It needs artifacts in an object
     store, and is signed with your own credentials.
     """
-    queue = session.reading()
+    queue = session.reader()
     task = queue.task(ref)
     rows = [row for row in queue.artifact_list(task.id) if row.name == name]
     rows = [row for row in rows if not epoch or row.epoch == epoch]
@@ -163,7 +163,7 @@ def link_artifact(session: Session, ref: str, name: str, epoch: int | None, dura
         say(url)
 
 
-def _as_json(queue: Reading, task_id: str, row: ArtifactInfo) -> dict[str, object]:
+def _as_json(queue: Reader, task_id: str, row: ArtifactInfo) -> dict[str, object]:
     from agentq.protocol.envelope import iso
 
     return {

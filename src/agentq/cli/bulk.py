@@ -14,7 +14,7 @@ from agentq.cli.session import Session
 from agentq.core.errors import AgentqError, Conflict, Invalid, Refused
 
 if TYPE_CHECKING:
-    from agentq.client.queue import Queue
+    from agentq.client.client import Client
     from agentq.client.task_input.specs import Draft
     from agentq.core.task import Spec
 
@@ -33,7 +33,7 @@ class Line(NamedTuple):
 def submit_bulk(session: Session, file: str) -> None:
     from agentq.cli.submit import parent_attempt
 
-    queue = session.queue()
+    queue = session.client()
     under = parent_attempt(session, queue)
     base = None if file == "-" else Path(file).parent
     defaults = {} if under is None else {"from": under[1].to}
@@ -119,7 +119,7 @@ def _parents_first(lines: list[Line]) -> list[Line]:
     return [by_id[spec.id] for spec in ordered]
 
 
-def _refuse_unknown_dependencies(queue: Queue, lines: list[Line]) -> None:
+def _refuse_unknown_dependencies(queue: Client, lines: list[Line]) -> None:
     within = {line.draft.spec.id for line in lines}
     known: set[str] = set()
     for line in lines:
@@ -138,14 +138,14 @@ def _refuse_unknown_dependencies(queue: Queue, lines: list[Line]) -> None:
             known.add(each)
 
 
-def _is_there(queue: Queue, task_id: str) -> bool:
+def _is_there(queue: Client, task_id: str) -> bool:
     try:
         return task_id in queue.queries.tasks_by_id(queue.who, [task_id])
     except Refused:
         return True  # there it is, and this process may not read it
 
 
-def _send(queue: Queue, lines: list[Line], under: tuple[str, int] | None) -> dict[str, str]:
+def _send(queue: Client, lines: list[Line], under: tuple[str, int] | None) -> dict[str, str]:
     """Submit batch by batch; the id each task has now, by the id it was sent with."""
     ids: dict[str, str] = {}
     for batch in _with_progress(lines):

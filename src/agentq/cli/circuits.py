@@ -26,7 +26,7 @@ def circuits(session: Session, ctx: click.Context) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    queue = session.reading()
+    queue = session.reader()
     rows = queue.circuits()
     if session.json:
         emit_json({"circuits": [circuit_json(row) for row in rows]})
@@ -50,7 +50,7 @@ def open_circuit(session: Session, provider: str, duration: int, reason: str, by
 
     A circuit that is open for longer already stays so.
     """
-    queue = session.speaking()
+    queue = session.writer()
     row = queue.open_circuit(provider, queue.now() + duration * 1000, reason, by)
     if session.json:
         emit_json(circuit_json(row))
@@ -64,7 +64,7 @@ def open_circuit(session: Session, provider: str, duration: int, reason: str, by
 @pass_session
 def close_circuit(session: Session, provider: str, by: str) -> None:
     """Let claims for a provider begin again at once."""
-    closed = session.speaking().close_circuit(provider, by)
+    closed = session.writer().close_circuit(provider, by)
     if session.json:
         emit_json({"provider": provider, "closed": closed})
     elif closed:

@@ -24,7 +24,7 @@ from agentq.core.errors import Damaged, Invalid, NotFound, Refused, TimedOut, Un
 
 if TYPE_CHECKING:
     from agentq.client.claim import Claim
-    from agentq.client.queue import Queue
+    from agentq.client.client import Client
 
 #: A command does not stay to renew its lease, so it gets a long one.
 DEFAULT_LEASE = "15m"
@@ -68,7 +68,7 @@ def claim(
     if guessed:
         ref, wait = wait, _FOREVER  # `--wait task-123`: a duration starts with a digit
     patience = _patience(wait)
-    queue = session.queue()
+    queue = session.client()
     if guessed:
         _check_guess(queue, ref or "")
     if ref is not None:
@@ -94,7 +94,7 @@ def _patience(wait: str | None) -> float:
     return parse_duration(wait, field="--wait", allow_zero=True)
 
 
-def _check_guess(queue: Queue, ref: str) -> None:
+def _check_guess(queue: Client, ref: str) -> None:
     """Of `--wait WORD` it is not certain what was meant."""
     try:
         queue.task(ref)
@@ -106,7 +106,7 @@ def _check_guess(queue: Queue, ref: str) -> None:
         ) from None
 
 
-def _claim_next(queue: Queue, role: str, patience: float, lease: int, holder: str | None) -> Claim:
+def _claim_next(queue: Client, role: str, patience: float, lease: int, holder: str | None) -> Claim:
     claimed = queue.claim(role, patience, holder=holder or role, lease=lease)
     if claimed is None:
         waited = f" within {patience:g} s" if patience else ""
@@ -120,7 +120,7 @@ def _claim_next(queue: Queue, role: str, patience: float, lease: int, holder: st
 
 
 def _claim_this(
-    queue: Queue, ref: str, role: str | None, patience: float, lease: int, holder: str | None
+    queue: Client, ref: str, role: str | None, patience: float, lease: int, holder: str | None
 ) -> Claim:
     from agentq.core.states import TERMINAL, State
 

@@ -24,7 +24,7 @@ def heartbeat(session: Session, ref: str | None, epoch: int | None, lease: int) 
 
     Refused (exit status 4) if the attempt holds its task no longer: then stop working on it.
     """
-    queue = session.speaking()
+    queue = session.writer()
     task_id, epoch = session.holder_of(ref, epoch)
     task = queue.heartbeat(task_id, epoch, lease=lease)
     ends = ago(task.wake_at, queue.now())
@@ -52,7 +52,7 @@ def progress(session: Session, words: tuple[str, ...], epoch: int | None, note: 
             click.get_current_context(),
         )
     text = rest[1] if len(rest) == 2 else note or ""
-    queue = session.speaking()
+    queue = session.writer()
     task_id, epoch = session.holder_of(ref, epoch)
     task = queue.progress(task_id, int(found[1]), text, epoch=epoch)
     answer_with_task(session, queue, task, f"{task.details.progress_percent} % {text}".rstrip())
@@ -65,6 +65,6 @@ def progress(session: Session, words: tuple[str, ...], epoch: int | None, note: 
 @pass_session
 def release(session: Session, ref: str | None, epoch: int | None, reason: str) -> None:
     """Give a task back without using up an attempt."""
-    queue = session.speaking()
+    queue = session.writer()
     task_id, epoch = session.holder_of(ref, epoch)
     answer_with_task(session, queue, queue.release(task_id, reason, epoch=epoch), "given back")

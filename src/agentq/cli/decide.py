@@ -28,7 +28,7 @@ def approve(session: Session, ref: str, by: str) -> None:
     An approval binds to exactly what the task asks for, and must not come from who submitted it;
     a report is judged by somebody other than who did the work.
     """
-    queue = session.speaking()
+    queue = session.writer()
     answer_with_task(session, queue, queue.approve(ref, by), f"approved by {by}")
 
 
@@ -40,7 +40,7 @@ def approve(session: Session, ref: str, by: str) -> None:
 @pass_session
 def reject(session: Session, ref: str, by: str, reason: str, changes: bool) -> None:
     """Refuse a task or its report, or ask for changes."""
-    queue = session.speaking()
+    queue = session.writer()
     task = queue.reject(ref, by, text_of(reason, "The reason"), changes=changes)
     word = "changes asked for" if changes and not task.is_terminal else "rejected"
     answer_with_task(session, queue, task, f"{word} by {by}")
@@ -67,7 +67,7 @@ def answer(
             "--done and --give-up contradict each other.", click.get_current_context()
         )
     resolution = "done" if done else "give_up" if give_up else "retry"
-    queue = session.speaking()
+    queue = session.writer()
     words = text_of(text, "The answer")
     task = queue.answer(ref, by, words, resolution=resolution, extra_usd=extra_usd)
     answer_with_task(session, queue, task, f"answered by {by}")
@@ -84,7 +84,7 @@ def cancel(
     session: Session, ref: str, by: str, reason: str, wait: bool, timeout: int | None
 ) -> None:
     """Cancel a task; a running attempt is told to stop."""
-    queue = session.speaking()
+    queue = session.writer()
     task = queue.cancel(ref, by, reason)
     if wait:
         from agentq.client.stopping import wait_gone
@@ -103,7 +103,7 @@ def requeue(session: Session, ref: str, by: str, reason: str) -> None:
 
     A failed or expired task gets fresh attempts; its history stays.
     """
-    queue = session.speaking()
+    queue = session.writer()
     answer_with_task(session, queue, queue.requeue(ref, by, reason), f"reopened by {by}")
 
 
@@ -120,7 +120,7 @@ def comment(session: Session, words: tuple[str, ...], by: str, epoch: int | None
     """
     if len(words) > 2:
         raise click.UsageError("Expected [ID] TEXT; quote the text.", click.get_current_context())
-    queue = session.speaking()
+    queue = session.writer()
     task_id, epoch = session.holder_of(words[0] if len(words) == 2 else None, epoch)
     text = text_of(words[-1], "The comment")
     task = queue.comment(task_id, by, text, epoch=epoch or 0)

@@ -15,7 +15,7 @@ from agentq.cli.status import catch_up
 from agentq.core.errors import AgentqError, Invalid, NotFound, Refused
 
 if TYPE_CHECKING:
-    from agentq.client.reading import Reading
+    from agentq.client.reader import Reader
     from agentq.contracts.delivery import DeadMessage
     from agentq.core.task import Task
 
@@ -41,7 +41,7 @@ def dlq(session: Session, ctx: click.Context, role: str, limit: int, cursor: int
     """
     if ctx.invoked_subcommand is not None:
         return
-    queue = session.reading()
+    queue = session.reader()
     catch_up(queue)
     page = queue.dead_letters(limit, role, cursor)
     messages = _messages(queue, limit) if not role and not cursor else []
@@ -74,7 +74,7 @@ def dlq(session: Session, ctx: click.Context, role: str, limit: int, cursor: int
 @pass_session
 def show(session: Session, ref: str) -> None:
     """Show a dead letter: why it is one, and what it says."""
-    queue = session.reading()
+    queue = session.reader()
     message = _message(queue, ref)
     if message is None:
         task = queue.task(ref)
@@ -103,7 +103,7 @@ def requeue(session: Session, refs: tuple[str, ...], by: str, reason: str) -> No
     A message is sent again only if it is certain where it was read: workers may write to the dead
     letters, and nobody is to reach another's queue by them. `agentq dlq show` tells.
     """
-    queue = session.speaking()
+    queue = session.writer()
     found = {ref: _message(queue, ref) for ref in refs}
     messages = [each for each in found.values() if each is not None]
     for each in messages:
@@ -132,7 +132,7 @@ def purge(session: Session, refs: tuple[str, ...], everything: bool) -> None:
     """
     if bool(refs) == everything:
         raise click.UsageError("Name messages, or say --all.", click.get_current_context())
-    queue = session.speaking()
+    queue = session.writer()
     keys = []
     for ref in refs:
         message = _message(queue, ref)
@@ -153,7 +153,7 @@ for _each in (show, requeue, purge):
     dlq.add_command(_each)
 
 
-def _messages(queue: Reading, limit: int) -> list[DeadMessage]:
+def _messages(queue: Reader, limit: int) -> list[DeadMessage]:
     """Those of the broker; without them the tasks are still worth seeing."""
     try:
         return queue.dead_messages(limit)
@@ -162,7 +162,7 @@ def _messages(queue: Reading, limit: int) -> list[DeadMessage]:
         return []
 
 
-def _message(queue: Reading, ref: str) -> DeadMessage | None:
+def _message(queue: Reader, ref: str) -> DeadMessage | None:
     """The message of this name, or of the one that begins so; None if it must be a task."""
     if not queue.has_broker or not _KEY.match(ref):
         return None
@@ -182,7 +182,7 @@ def _message(queue: Reading, ref: str) -> DeadMessage | None:
     return next(iter(found.values()), None)
 
 
-def _task(queue: Reading, ref: str) -> Task | None:
+def _task(queue: Reader, ref: str) -> Task | None:
     try:
         return queue.task(ref)
     except NotFound:

@@ -17,7 +17,7 @@ def explain(session: Session, ref: str | None) -> None:
     Names the dependency, limit, budget, pause, approval or time it waits for, or that no worker
     asks for its role.
     """
-    queue = session.reading()
+    queue = session.reader()
     catch_up(queue)
     why = queue.explain(session.task_id(ref))
     if session.json:

@@ -18,7 +18,7 @@ from agentq.core.errors import Conflict
 from agentq.settings import without_password
 
 if TYPE_CHECKING:
-    from agentq.client.queue import Queue
+    from agentq.client.client import Client
     from agentq.settings import Settings
 
 
@@ -67,14 +67,14 @@ class Ready:
 
 def _make_ready(settings: Settings) -> Ready:
     """Create what is missing."""
+    from agentq.client.client import Client
     from agentq.client.principals import principal_of
-    from agentq.client.queue import Queue
     from agentq.core.access import Action, Relation, check
     from agentq.wiring import open_installation
 
     check(principal_of(settings), Action.OPERATE, Relation.NONE)
     Path(settings.home).mkdir(parents=True, exist_ok=True)
-    with Queue(installation=open_installation(settings, create=True)) as queue:
+    with Client(open_installation(settings, create=True)) as queue:
         changed = _apply_limits(queue, settings)
         users: list[str] = []
         if settings.broker:
@@ -271,7 +271,7 @@ def _toml(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
-def _apply_limits(queue: Queue, settings: Settings) -> list[str]:
+def _apply_limits(queue: Client, settings: Settings) -> list[str]:
     from agentq.core.limits import NO_LIMITS
 
     known = queue.limits()

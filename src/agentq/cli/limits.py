@@ -56,7 +56,7 @@ def _raise_tree(session: Session, tree: str, by: str, extra: dict[str, Any]) -> 
     if not extra:
         raise click.UsageError("By how much? --extra-usd says it.", click.get_current_context())
     usage = Usage(**extra)
-    task = session.speaking().raise_tree_budget(tree, by, usage)
+    task = session.writer().raise_tree_budget(tree, by, usage)
     if session.json:
         emit_json({"task_id": task.id, "extra": usage_to_dict(usage)})
     else:
@@ -66,7 +66,7 @@ def _raise_tree(session: Session, tree: str, by: str, extra: dict[str, Any]) -> 
 def _limits_of_roles(session: Session, role: str | None, words: dict[str, Any]) -> None:
     from agentq.core.limits import NO_LIMITS, UNITS
 
-    queue = session.queue()
+    queue = session.client()
     known = queue.limits()
     given = {name: value for name, value in words.items() if value is not None}
     if given and role is None:

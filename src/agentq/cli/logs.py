@@ -50,7 +50,7 @@ def logs(session: Session, ref: str | None, epoch: int | None, follow: bool, ans
     """
     from agentq.client.logs import follow_log, read_log
 
-    queue = session.reading()
+    queue = session.reader()
     task_id = queue.task(session.task_id(ref)).id
     parts = (follow_log if follow else read_log)(queue, task_id, epoch or 0)
     if not session.json:

@@ -197,7 +197,7 @@ class TaskRef(_Kind):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        return _offered(ctx, lambda session: session.reading().ids(incomplete))
+        return _offered(ctx, lambda session: session.reader().ids(incomplete))
 
 
 class Role(_Kind):
@@ -209,7 +209,7 @@ class Role(_Kind):
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         def known(session: Session) -> list[str]:
-            return [name for name in session.reading().limits() if name.startswith(incomplete)]
+            return [name for name in session.reader().limits() if name.startswith(incomplete)]
 
         return _offered(ctx, known)
 

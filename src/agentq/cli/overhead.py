@@ -11,7 +11,7 @@ from agentq.cli.screen import emit_json, note, show_fields
 from agentq.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
-    from agentq.client.reading import Reading
+    from agentq.client.reader import Reader
     from agentq.contracts.service_values import Overhead
     from agentq.core.task import Task
 
@@ -36,7 +36,7 @@ def overhead(
     critical path is overhead: waiting to be claimed, pauses before another attempt, decisions of
     people, too few workers. Without IDs or options: all tasks there are.
     """
-    queue = session.reading()
+    queue = session.reader()
     tasks = _chosen(queue, refs, labels, role, since)
     found = queue.overhead([task.id for task in tasks])
     if session.json:
@@ -48,7 +48,7 @@ def overhead(
 
 
 def _chosen(
-    queue: Reading, refs: tuple[str, ...], labels: tuple[str, ...], role: str, since: int | None
+    queue: Reader, refs: tuple[str, ...], labels: tuple[str, ...], role: str, since: int | None
 ) -> list[Task]:
     """The tasks that were named; else those that the options describe."""
     from agentq.cli.listing import labels_of

@@ -25,7 +25,7 @@ def prune(session: Session, older_than: int, yes: bool) -> None:
     Their ids and idempotency keys stay known for 30 days after submission, so nothing that was
     sent twice is done twice.
     """
-    queue = session.queue()
+    queue = session.client()
     if not yes:
         if not sys.stdin.isatty():
             raise click.UsageError(

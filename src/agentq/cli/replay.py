@@ -22,7 +22,7 @@ def replay(session: Session, ref: str | None) -> None:
 
     from agentq.protocol.envelope import iso
 
-    queue = session.reading()
+    queue = session.reader()
     found = queue.replay(session.task_id(ref))
     problems = [problem.what for problem in found.problems]
     if session.json:

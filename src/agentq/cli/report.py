@@ -55,7 +55,7 @@ def complete(
     """
     from agentq.core.task import Usage
 
-    queue = session.speaking()
+    queue = session.writer()
     task_id, epoch = session.holder_of(ref, epoch)
     result = None if result_file is None else content_of(result_file)
     task = queue.complete(
@@ -91,7 +91,7 @@ def fail(
 
     It is tried again after a pause while attempts are left, then it becomes a dead letter.
     """
-    queue = session.speaking()
+    queue = session.writer()
     task_id, epoch = session.holder_of(ref, epoch)
     reason = text_of(reason, "The reason")
     task = queue.fail(task_id, reason, kind=kind, epoch=epoch, sender=sender)
@@ -113,7 +113,7 @@ def block(session: Session, ref: str | None, epoch: int | None, reason: str) -> 
 
     The task waits, without a holder, until `agentq answer`.
     """
-    queue = session.speaking()
+    queue = session.writer()
     task_id, epoch = session.holder_of(ref, epoch)
     task = queue.block(task_id, text_of(reason, "The reason"), epoch=epoch)
     answer_with_task(session, queue, task, task.reason)

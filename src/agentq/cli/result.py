@@ -17,7 +17,7 @@ def result(session: Session, ref: str | None) -> None:
     The result's text goes to standard output as it is, checked against its digest. A task that
     completed without a result file gives its summary.
     """
-    queue = session.reading()
+    queue = session.reader()
     task_id = session.task_id(ref)
     if session.json:
         given = queue.result(task_id)

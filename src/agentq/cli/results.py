@@ -40,7 +40,7 @@ def results(
     wait = None if follow else 0.0
     shown = 0
     for outcome in results_of(
-        session.reading(), coordinator, wait=wait, after=after, limit=limit, warn=_warn
+        session.reader(), coordinator, wait=wait, after=after, limit=limit, warn=_warn
     ):
         shown += 1
         if session.json:

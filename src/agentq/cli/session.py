@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from agentq.client.queue import Queue
-    from agentq.client.reading import Reading
-    from agentq.client.speaking import Speaking
+    from agentq.client.client import Client
+    from agentq.client.reader import Reader
+    from agentq.client.writer import Writer
     from agentq.core.access import Action
     from agentq.settings import AttemptEnvironment, Settings
     from agentq.wiring import WiredInstallation
@@ -45,25 +45,25 @@ class Session:
             click.get_current_context().find_root().call_on_close(self._installation.close)
         return self._installation
 
-    def reading(self) -> Reading:
+    def reader(self) -> Reader:
         """For commands that only look."""
-        from agentq.client.reading import Reading
+        from agentq.client.reader import Reader
 
-        return Reading(self.installation())
+        return Reader(self.installation())
 
-    def speaking(self) -> Speaking:
+    def writer(self) -> Writer:
         """For commands that say something about one task."""
-        from agentq.client.speaking import Speaking
+        from agentq.client.writer import Writer
 
-        return Speaking(self.installation())
+        return Writer(self.installation())
 
-    def queue(self) -> Queue:
+    def client(self) -> Client:
         """For commands that submit and claim."""
-        from agentq.client.queue import Queue
+        from agentq.client.client import Client
 
-        return Queue(installation=self.installation())
+        return Client(self.installation())
 
-    def queue_when_there(self) -> Queue:
+    def client_when_there(self) -> Client:
         """For commands that run until they are told to end, and are started with their servers: a
         database server that is away for a moment is waited for.
 
@@ -75,7 +75,7 @@ class Session:
         said = ""
         while True:
             try:
-                return self.queue()
+                return self.client()
             except Unavailable as error:
                 if error.code != "server_away" or self.url is not None:
                     raise
@@ -120,7 +120,7 @@ class Session:
         task_id = self.task_id(ref)
         if epoch is None and attempt is not None and not attempt.token:
             if task_id != attempt.task_id:
-                task_id = self.reading().task(task_id).id
+                task_id = self.reader().task(task_id).id
             if task_id == attempt.task_id:
                 epoch = attempt.epoch
         # With a token the attempt itself asks: it knows its epoch, and may name no other task.

@@ -33,7 +33,7 @@ def stats(ctx: click.Context, session: Session, cost: bool, by: str | None) -> N
     from agentq.core.durations import format_duration
     from agentq.core.states import State
 
-    queue = session.reading()
+    queue = session.reader()
     catch_up(queue)
     found = queue.stats()
     names = [str(state) for state in State]
@@ -83,7 +83,7 @@ def show_costs(session: Session, by: str) -> None:
     from agentq.core.durations import format_duration
     from agentq.core.task import NO_USAGE
 
-    costs = session.reading().costs(by)
+    costs = session.reader().costs(by)
     total = NO_USAGE
     for each in costs.values():
         total = total.plus(each)

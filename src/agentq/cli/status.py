@@ -20,7 +20,7 @@ from agentq.cli.screen import (
 from agentq.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
-    from agentq.client.reading import Reading
+    from agentq.client.reader import Reader
     from agentq.core.task import Task
 
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @pass_session
 def status(session: Session, ref: str | None) -> None:
     """Show how a task stands."""
-    queue = session.reading()
+    queue = session.reader()
     task = queue.task(session.task_id(ref))
     if not task.is_terminal and task.wake_at and task.wake_at <= queue.now():
         catch_up(queue)  # a lease or a time to live has run out and nobody has acted on it yet
@@ -40,7 +40,7 @@ def status(session: Session, ref: str | None) -> None:
         show_task(queue, task)
 
 
-def catch_up(queue: Reading) -> None:
+def catch_up(queue: Reader) -> None:
     """Apply timers that are due, so that what is shown is what is true now."""
     from agentq.core.errors import Unavailable
 
@@ -52,7 +52,7 @@ def catch_up(queue: Reading) -> None:
         return  # looking must work where writing does not
 
 
-def answer_with_task(session: Session, queue: Reading, task: Task, sentence: str) -> None:
+def answer_with_task(session: Session, queue: Reader, task: Task, sentence: str) -> None:
     """What a command that changed one task says."""
     if session.json:
         emit_json(queue.as_json(task))
@@ -66,7 +66,7 @@ def headline_of(task: Task) -> str:
     return one_line(task.spec.title or task.spec.instructions.split("\n", 1)[0], 200)
 
 
-def show_task(queue: Reading, task: Task) -> None:
+def show_task(queue: Reader, task: Task) -> None:
     plain = queue.as_json(task)
     now = queue.now()
     state = str(task.state)

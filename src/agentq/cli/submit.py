@@ -13,7 +13,7 @@ from agentq.cli.screen import emit_json, is_terminal, one_line, paint, say, stat
 from agentq.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
-    from agentq.client.queue import Queue
+    from agentq.client.client import Client
     from agentq.core.task import Task
 
 #: Options that are a field of the task under the same name.
@@ -93,7 +93,7 @@ def submit(session: Session, /, bulk: str | None, **words: Any) -> None:
             "What is to be done? --instructions says it, or a task file (--file).",
             click.get_current_context(),
         )
-    queue = session.queue()
+    queue = session.client()
     task = _submit_one(session, queue, _fields(queue, given))
     if session.json:
         emit_json(queue.as_json(task))
@@ -103,7 +103,7 @@ def submit(session: Session, /, bulk: str | None, **words: Any) -> None:
         say(task.id)
 
 
-def _fields(queue: Queue, given: dict[str, Any]) -> dict[str, Any]:
+def _fields(queue: Client, given: dict[str, Any]) -> dict[str, Any]:
     fields = dict(given)
     if "sender" in fields:
         fields["from"] = fields.pop("sender")
@@ -116,7 +116,7 @@ def _fields(queue: Queue, given: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def whole_id(queue: Queue, ref: str) -> str:
+def whole_id(queue: Client, ref: str) -> str:
     """The id that a beginning stands for; what stands for none is left for the ledger to refuse."""
     from agentq.core.errors import NotFound, Refused
 
@@ -126,7 +126,7 @@ def whole_id(queue: Queue, ref: str) -> str:
         return ref
 
 
-def _submit_one(session: Session, queue: Queue, fields: dict[str, Any]) -> Task:
+def _submit_one(session: Session, queue: Client, fields: dict[str, Any]) -> Task:
     under = parent_attempt(session, queue)
     if under is None:
         return queue.submit(**fields)
@@ -134,7 +134,7 @@ def _submit_one(session: Session, queue: Queue, fields: dict[str, Any]) -> Task:
     return queue.submit_under(parent.id, epoch, {"from": parent.to, **fields})
 
 
-def parent_attempt(session: Session, queue: Queue) -> tuple[int, Task] | None:
+def parent_attempt(session: Session, queue: Client) -> tuple[int, Task] | None:
     """The epoch and the task of the attempt that submits, if a worker started this process."""
     attempt = session.attempt()
     return None if attempt is None else (attempt.epoch, queue.task(attempt.task_id))

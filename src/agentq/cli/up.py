@@ -70,7 +70,7 @@ def up(
     from agentq.daemon.workers import worker_command
 
     check_term(term)
-    queue = session.queue_when_there()
+    queue = session.client_when_there()
     queue.check_may(Action.OPERATE)
     as_json = log_json or session.json
     _log_to_stderr(as_json=as_json)

@@ -13,7 +13,7 @@ from agentq.cli.session import Session, pass_session
 from agentq.core.errors import Damaged
 
 if TYPE_CHECKING:
-    from agentq.client.reading import Reading
+    from agentq.client.reader import Reader
     from agentq.contracts.service_values import Problem
 
 
@@ -25,7 +25,7 @@ def verify(session: Session) -> None:
     Replays the log of every task through the rules and compares with what is stored; checks every
     context, artifact and result against its digest. Exits with 8 if anything does not add up.
     """
-    queue = session.reading()
+    queue = session.reader()
     looked_at, problems = 0, []
     for so_far, found in _with_progress(queue):
         looked_at = so_far
@@ -46,7 +46,7 @@ def verify(session: Session) -> None:
     say(f"{good} {looked_at} tasks: every state proved from the log, every file as recorded")
 
 
-def _with_progress(queue: Reading) -> Iterator[tuple[int, list[Problem]]]:
+def _with_progress(queue: Reader) -> Iterator[tuple[int, list[Problem]]]:
     if not (is_terminal() and is_terminal(err=True)):
         yield from queue.verify()
         return

@@ -26,7 +26,7 @@ def wait(
     from agentq.core.errors import Refused
     from agentq.core.states import TERMINAL, State
 
-    queue = session.reading()
+    queue = session.reader()
     wanted = {State(each) for each in until} or TERMINAL
     task = queue.wait(session.task_id(ref), timeout, wanted | TERMINAL)
     if task.state not in wanted:

@@ -18,7 +18,7 @@ from agentq.cli.signals import heed_signals
 from agentq.core.errors import Unavailable
 
 if TYPE_CHECKING:
-    from agentq.client.queue import Queue
+    from agentq.client.client import Client
     from agentq.settings.roles import RoleSettings
 
 
@@ -102,7 +102,7 @@ def _serve(
     from agentq.worker.worker import Worker
     from agentq.worker.workspaces import Workspaces
 
-    queue = session.queue_when_there()
+    queue = session.client_when_there()
     queue.check_may(Action.CLAIM, f"tasks of {role}")
     queue.who = access.worker(queue.holder, role)
     root = Path(queue.installation.settings.workspaces_root)
@@ -149,7 +149,7 @@ def _refuse_unwritable(root: Path) -> None:
         ) from error
 
 
-def _warm_slots(queue: Queue, settings: RoleSettings, *, warm: bool) -> Any:
+def _warm_slots(queue: Client, settings: RoleSettings, *, warm: bool) -> Any:
     if not warm:
         return None
     from agentq.agents.warm import Rotation

@@ -13,7 +13,7 @@ from agentq.cli.session import Session, pass_session
 from agentq.core.errors import Invalid, NotFound, Refused
 
 if TYPE_CHECKING:
-    from agentq.client.reading import Reading
+    from agentq.client.reader import Reader
     from agentq.core.states import State
     from agentq.worker.workspaces import Kept, Workspaces
 
@@ -34,13 +34,13 @@ def workspaces(ctx: click.Context) -> None:
 @pass_session
 def list_workspaces(session: Session) -> None:
     """List every workspace on this machine and say why it is still there."""
-    known, reading = _workspaces(session), session.reading()
-    rows = [(kept, *_standing(known, reading, kept)) for kept in known.all()]
+    known, reader = _workspaces(session), session.reader()
+    rows = [(kept, *_standing(known, reader, kept)) for kept in known.all()]
     if session.json:
         listed = [_as_json(kept, state, reason) for kept, state, _, reason in rows]
         emit_json({"root": str(known.root), "workspaces": listed})
         return
-    now = reading.now()
+    now = reader.now()
     show_table(
         ("task", ">attempt", "kind", "task is", ">made", "branch", "stays because"),
         [
@@ -72,7 +72,7 @@ def open_workspace(session: Session, ref: str, epoch: int | None) -> None:
     kept = _named(_workspaces(session), ref, epoch)
     if session.json:
         known = _workspaces(session)
-        state, _, reason = _standing(known, session.reading(), kept)
+        state, _, reason = _standing(known, session.reader(), kept)
         emit_json(_as_json(kept, state, reason))
     else:
         say(str(kept.path))
@@ -83,11 +83,11 @@ def open_workspace(session: Session, ref: str, epoch: int | None) -> None:
 @pass_session
 def clean_workspaces(session: Session, dry_run: bool) -> None:
     """Remove what may go, and say of everything else why it stays."""
-    known, reading = _workspaces(session), session.reading()
+    known, reader = _workspaces(session), session.reader()
     removed: list[Kept] = []
     stayed: list[tuple[Kept, State | None, str]] = []
     for kept in known.all():
-        state, is_held, reason = _standing(known, reading, kept)
+        state, is_held, reason = _standing(known, reader, kept)
         if not reason and not dry_run:
             try:
                 known.remove(kept, state, is_held)
@@ -116,9 +116,9 @@ def _workspaces(session: Session) -> Workspaces:
     return Workspaces(Path(session.settings().workspaces_root))
 
 
-def _standing(known: Workspaces, reading: Reading, kept: Kept) -> tuple[State | None, bool, str]:
+def _standing(known: Workspaces, reader: Reader, kept: Kept) -> tuple[State | None, bool, str]:
     """The state of its task, whether its attempt still holds that, and why it stays."""
-    task = reading.queries.tasks_by_id(reading.who, [kept.task_id]).get(kept.task_id)
+    task = reader.queries.tasks_by_id(reader.who, [kept.task_id]).get(kept.task_id)
     if task is None:
         return None, False, known.why_not(kept, None, False)
     is_held = bool(task.holder) and task.epoch == kept.epoch

@@ -12,12 +12,13 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from agentq.client.cancellation import CancelListener
 from agentq.contracts.service_values import AttemptLease
 from agentq.core.errors import Unavailable
 
 if TYPE_CHECKING:
     from agentq.client.claim import Claim
-    from agentq.client.queue import Queue
+    from agentq.client.client import Client
 
 log = logging.getLogger("agentq.heartbeats")
 
@@ -25,13 +26,18 @@ log = logging.getLogger("agentq.heartbeats")
 class Heartbeats:
     """Keeps claims alive until they are let go."""
 
-    def __init__(self, queue: Queue) -> None:
-        self._queue = queue
+    def __init__(self, client: Client) -> None:
+        self._client = client
         self._claims: dict[str, Claim] = {}
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closed = False
         self._next_round_at = math.inf
+        self._cancels = CancelListener(self.beat_now)
+
+    def listen_for(self, holder: str) -> None:
+        """Renew at once whenever a task is taken from this holder, so that it is told soon."""
+        self._cancels.listen_for(holder, self._client.installation.doorbell)
 
     def hold(self, claim: Claim) -> None:
         with self._changed:
@@ -51,6 +57,15 @@ class Heartbeats:
             if self._claims.get(claim.id) is claim:
                 del self._claims[claim.id]
 
+    def renew_held(self) -> int:
+        """Renew every claim that is held, and return the shortest of their leases in milliseconds;
+        0 if none is held."""
+        with self._changed:
+            claims = dict(self._claims)
+        if claims:
+            self._renew(claims)
+        return min((claim.lease_ms for claim in claims.values()), default=0)
+
     def beat_now(self) -> None:
         """Renew at once: somebody says that a claim may be lost."""
         with self._changed:
@@ -59,6 +74,7 @@ class Heartbeats:
                 self._changed.notify()
 
     def close(self) -> None:
+        self._cancels.close()
         with self._changed:
             self._closed = True
             self._claims.clear()
@@ -89,7 +105,7 @@ class Heartbeats:
     def _renew(self, claims: dict[str, Claim]) -> None:
         leases = [AttemptLease(each.id, each.epoch, each.lease_ms) for each in claims.values()]
         try:
-            renewed = self._queue.service.renew(self._queue.who, leases)
+            renewed = self._client.service.renew(self._client.who, leases)
         except Unavailable as error:
             # The ledger decides when a lease is over, not this clock: try again next round.
             log.warning("leases were not renewed and will be tried again: %s", error)

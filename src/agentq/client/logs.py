@@ -23,7 +23,7 @@ from agentq.core.errors import NotFound
 from agentq.core.states import State
 
 if TYPE_CHECKING:
-    from agentq.client.reading import Reading
+    from agentq.client.reader import Reader
     from agentq.core.task import Task
 
 #: What a worker makes of an attempt's output: of the agent (again, if it was started again), and of
@@ -49,7 +49,7 @@ class LogPart:
     data: bytes
 
 
-def read_log(queue: Reading, ref: str, epoch: int = 0) -> Iterator[LogPart]:
+def read_log(queue: Reader, ref: str, epoch: int = 0) -> Iterator[LogPart]:
     """All that is kept of what an attempt said (default: the newest attempt that said anything).
 
     Raises `NotFound` before the first part if there is nothing.
@@ -67,7 +67,7 @@ def read_log(queue: Reading, ref: str, epoch: int = 0) -> Iterator[LogPart]:
 
 
 def follow_log(
-    queue: Reading, ref: str, epoch: int = 0, timeout: float | None = None
+    queue: Reader, ref: str, epoch: int = 0, timeout: float | None = None
 ) -> Iterator[LogPart]:
     """What an attempt said and says, as it comes, and then what the attempts after it say.
 
@@ -106,7 +106,7 @@ def _is_over(task: Task, epoch: int) -> bool:
 class _LogReader:
     """Reads the log of one attempt to where it is now, again and again."""
 
-    def __init__(self, queue: Reading, task_id: str, epoch: int) -> None:
+    def __init__(self, queue: Reader, task_id: str, epoch: int) -> None:
         self._queue = queue
         self._task_id = task_id
         self.epoch = epoch

@@ -2,44 +2,35 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
+from agentq.client.admin import Admin
+from agentq.client.artifacts import Artifact, Result
 from agentq.client.claim import Claim
-from agentq.client.heartbeats import Heartbeats
-from agentq.client.reading import POLL_SECONDS
-from agentq.client.speaking import Speaking
-from agentq.client.task_input.specs import Draft, check_reply_to, draft, draft_many, with_reply_to
-from agentq.contracts.delivery import Hint, Inbox
-from agentq.contracts.doorbell import role_topic
-from agentq.contracts.service_values import Completion
-from agentq.core.access import Action
-from agentq.core.durations import parse_duration
-from agentq.core.errors import AgentqError, Invalid
-from agentq.core.limits import RoleLimits
-from agentq.core.task import Spec, Task
-from agentq.protocol.spec_validation import check_role
-from agentq.settings import default_holder, load_settings
+from agentq.client.client import Client, Refusal
+from agentq.client.content import Content, as_source, result_source
+from agentq.client.durations import Duration, seconds_of
+from agentq.client.references import id_of, states_of
+from agentq.client.serving import GRACE_SECONDS, ServedRole, Server
+from agentq.client.task_fields import TaskFields, TaskOptions, TaskRef
+from agentq.core.states import TERMINAL, State
+from agentq.core.task import NO_USAGE, Spec, Task, Usage
+from agentq.core.triggers import FailureKind, LogEntry, Resolution
+from agentq.settings import load_settings
 from agentq.wiring import WiredInstallation, open_installation
 
 if TYPE_CHECKING:
-    from agentq.client.results import TaskOutcome
+    from agentq.client.broker_results import TaskOutcome
+    from agentq.contracts.service_values import Explanation
     from agentq.core.access import Principal
 
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """One of a batch that was not accepted, and why."""
-
-    claim: Claim
-    error: AgentqError
+F = TypeVar("F", bound="Callable[[Claim], str | None]")
 
 
-class Queue(Speaking):
+class Queue:
     """A durable work queue.
 
     `Queue()` finds the nearest `agentq.toml` upward or `AGENTQ_URL`; `Queue("sqlite:///work.db")`
@@ -50,7 +41,7 @@ class Queue(Speaking):
     >>> task = q.submit(to="review-worker", instructions="Look for risks.")
     >>> with q.claim("review-worker") as claim:
     ...     _ = claim.complete(summary="none found")
-    >>> q.wait(task.id).state.value, q.result(task.id).text()
+    >>> q.wait(task).state.value, q.result(task).text()
     ('complete', 'none found')
     """
 
@@ -61,17 +52,17 @@ class Queue(Speaking):
         installation: WiredInstallation | None = None,
         who: Principal | None = None,
     ) -> None:
-        super().__init__(installation or open_installation(load_settings(url)), who)
-        self.heartbeats = Heartbeats(self)
-        self.holder = default_holder()
+        self._client = Client(installation or open_installation(load_settings(url)), who)
+        self._handlers: list[ServedRole] = []
+        self._servers: list[Server] = []
 
     @classmethod
-    def create(cls, url: str | None = None) -> Self:
+    def create(cls, url: str | None = None, *, who: Principal | None = None) -> Self:
         """Open a ledger, and make it first if it is not there; doing it again is safe.
 
         `sqlite://:memory:` gives one that ends with the program, for tests and examples.
         """
-        return cls(installation=open_installation(load_settings(url), create=True))
+        return cls(installation=open_installation(load_settings(url), create=True), who=who)
 
     def __enter__(self) -> Self:
         return self
@@ -86,8 +77,17 @@ class Queue(Speaking):
 
     def close(self) -> None:
         """Stop renewing leases and let go of the database. Closing twice is fine."""
-        self.heartbeats.close()
-        super().close()
+        self._client.close()
+
+    @property
+    def who(self) -> Principal:
+        """On whose behalf everything is asked: a person, or the attempt this process works for."""
+        return self._client.who
+
+    @property
+    def admin(self) -> Admin:
+        """What operators need: limits, circuits, costs, proofs, pruning."""
+        return Admin(self._client)
 
     # -- asking for work -------------------------------------------------------------------------
 
@@ -97,182 +97,81 @@ class Queue(Speaking):
         instructions: str | None = None,
         *,
         connection: object = None,
-        **fields: Any,
+        **fields: Unpack[TaskOptions],
     ) -> Task:
         """Submit one task; returns once it is durable.
 
-        Fields are those of a task file: `id, title, from_ (sender), type, priority, ttl, timeout,
-        delay, max_attempts, after, on_dependency_failure, next, resource, idempotency_key,
-        irreversible, requires_approval, review, expect, budget_usd, tree_budget_usd, reply_to,
-        labels, file, context`. The same id or idempotency key with the same body gives the task
-        that is there.
+        The same id or idempotency key with the same body gives the task that is there.
 
         With `connection`, a psycopg 3 connection to the ledger's PostgreSQL database, the task is
         part of the transaction that is open there: it is claimable once that commits, and never
         was if it rolls back. Until then it is answered as pending.
         """
-        drafts = [draft(_fields(to, instructions, fields))]
-        return self.submit_drafts(drafts, connection=connection)[0]
+        given: dict[str, Any] = {"to": to, "instructions": instructions, **fields}
+        return self._client.submit(**given, connection=connection)
 
     def submit_many(
-        self, tasks: Iterable[Mapping[str, Any] | Spec], *, connection: object = None
-    ) -> list[Task]:
-        """Submit tasks in one transaction: all are accepted or none. They may depend on each other
-        by id, in any order. `connection` as in `submit`."""
-        return self.submit_drafts(draft_many(tasks), connection=connection)
-
-    def submit_under(self, task_id: str, epoch: int, fields: Mapping[str, Any]) -> Task:
-        """Submit as part of an attempt: refused if that attempt holds its task no longer."""
-        return self.submit_drafts([draft(_plain(fields))], under=(task_id, epoch))[0]
-
-    def submit_drafts(
         self,
-        drafts: Sequence[Draft],
-        under: tuple[str, int] | None = None,
+        tasks: Iterable[TaskFields | Mapping[str, Any] | Spec],
         *,
         connection: object = None,
     ) -> list[Task]:
-        """Submit what `client.task_input.specs.draft` has checked already."""
-        if self.has_broker:
-            for each in drafts:
-                check_reply_to(each.spec)
-            if under is None:
-                # What an attempt submits is its own affair: its task has the outcome that is sent.
-                drafts = [each._replace(spec=with_reply_to(each.spec)) for each in drafts]
-        contexts = {name: data for each in drafts for name, data in each.contexts.items()}
-        generated = {each.spec.id for each in drafts if each.generated}
-        specs = [each.spec for each in drafts]
-        return self.service.submit(
-            self.who, specs, contexts, generated, under, connection=connection
-        )
+        """Submit tasks in one transaction: all are accepted or none. They may depend on each other
+        by id, in any order. `connection` as in `submit`."""
+        return self._client.submit_many(tasks, connection=connection)
 
     # -- custody ---------------------------------------------------------------------------------
 
     def claim(
         self,
         role: str,
-        wait: float = 0,
+        wait: Duration = 0,
         *,
         holder: str | None = None,
-        lease: int | str | None = None,
+        lease: Duration | None = None,
         provider: str = "",
         gated: bool = False,
     ) -> Claim | None:
-        """Claim the most urgent ready task of a role; waits up to `wait` seconds for one.
+        """Claim the most urgent ready task of a role; waits for one at most as long as `wait` says.
 
         `provider` is whose quota doing it will use: none is given while its circuit is open. One
         that is `gated` completes only with `complete(verified=True)`: whoever claims it so checks
         the work of somebody else, who cannot report past that check.
         """
-        claims = self.claim_many(
-            role, 1, wait=wait, holder=holder, lease=lease, provider=provider, gated=gated
+        return self._client.claim(
+            role, wait, holder=holder, lease=lease, provider=provider, gated=gated
         )
-        return claims[0] if claims else None
 
     def claim_many(
         self,
         role: str,
         n: int = 1,
         *,
-        wait: float = 0,
+        wait: Duration = 0,
         holder: str | None = None,
-        lease: int | str | None = None,
+        lease: Duration | None = None,
         provider: str = "",
-        gated: bool = False,
     ) -> list[Claim]:
         """Claim up to `n` ready tasks in one transaction; waits for the first of them."""
-        check_role(role)
-        name = holder or self.holder
-        lease_ms = parse_duration(lease) * 1000 if lease is not None else 0
-        self.tick_now_and_then()
-
-        attempt = partial(
-            self.service.claim, self.who, role, n, name, lease_ms, provider, gated=gated
+        return self._client.claim_many(
+            role, n, wait=wait, holder=holder, lease=lease, provider=provider
         )
-        taken = attempt()
-        if not taken and wait > 0:
-            taken = self._claim_patiently(attempt, role, provider, wait)
-        return [self._claim(task, lease_ms) for task in taken]
-
-    def _claim_patiently(
-        self, attempt: Callable[[], list[Task]], role: str, provider: str, wait: float
-    ) -> list[Task]:
-        deadline = time.monotonic() + wait
-        waiter = self.installation.doorbell.listen((role_topic(role),))
-        try:
-            while True:
-                # Look after listening: a task that came in between has not rung for us.
-                taken = attempt()
-                left = deadline - time.monotonic()
-                if taken or left <= 0:
-                    return taken
-                self.wait_for_change(waiter, min(left, self._until_closed(provider)))
-        finally:
-            waiter.close()
-
-    def _until_closed(self, provider: str) -> float:
-        """Seconds until the provider's circuit closes by itself: nobody rings for that."""
-        for row in self.circuits() if provider else ():
-            if row.provider == provider:
-                return max((row.open_until - self.now()) / 1000, 0.001)
-        return POLL_SECONDS
-
-    def claim_hinted(
-        self,
-        role: str,
-        hints: Sequence[Hint],
-        *,
-        lease: int | str | None = None,
-        provider: str = "",
-        gated: bool = False,
-    ) -> list[Claim]:
-        """Claim those of the named tasks that can be claimed now, in one transaction."""
-        lease_ms = parse_duration(lease) * 1000 if lease is not None else 0
-        ids = [hint.task_id for hint in hints]
-        taken = self.service.claim_named(
-            self.who, ids, role, self.holder, lease_ms, provider, gated=gated
-        )
-        return [self._claim(task, lease_ms) for task in taken]
-
-    def inbox(self, role: str) -> Inbox:
-        """Where hints for this process as a worker of a role come in; close it in the end."""
-        return self.installation.inbox(check_role(role), self.holder)
-
-    def results(
-        self,
-        coordinator: str = "coordinator",
-        *,
-        wait: float | None = None,
-        after: int | None = None,
-        limit: int | None = None,
-    ) -> Iterator[TaskOutcome]:
-        """Outcomes of the tasks whose `reply_to` is `results.<coordinator>`, as they come. With a
-        broker each is taken from its queue when the next is asked for; else the log is read."""
-        from agentq.client.results import results
-
-        return results(self, coordinator, wait=wait, after=after, limit=limit)
 
     def claim_task(
         self,
-        ref: str,
+        task: TaskRef,
         *,
         holder: str | None = None,
-        lease: int | str | None = None,
+        lease: Duration | None = None,
         provider: str = "",
     ) -> Claim:
         """Claim this very task; raises `Refused` with the reason if it cannot be claimed now."""
-        lease_ms = parse_duration(lease) * 1000 if lease is not None else 0
-        name = holder or self.holder
-        task = self.service.claim_task(self.who, ref, name, lease_ms, provider)
-        return self._claim(task, lease_ms)
-
-    def _claim(self, task: Task, lease_ms: int) -> Claim:
-        return Claim(self, task, lease_ms or task.spec.lease_seconds * 1000)
+        return self._client.claim_task(id_of(task), holder=holder, lease=lease, provider=provider)
 
     def complete_many(self, done: Iterable[tuple[Claim, str]]) -> list[Refusal]:
-        """Report many attempts complete in one transaction; returns which were refused, and why."""
-        pairs = list(done)
-        return _refusals(pairs, self.service.complete_many(self.who, _completions(pairs)))
+        """Report many attempts complete, each with its summary, in one transaction; returns which
+        were refused, and why."""
+        return self._client.complete_many(done)
 
     def complete_and_claim(
         self,
@@ -281,76 +180,255 @@ class Queue(Speaking):
         n: int = 1,
         *,
         holder: str | None = None,
-        lease: int | str | None = None,
+        lease: Duration | None = None,
         provider: str = "",
-        hints: Sequence[Hint] | None = None,
     ) -> tuple[list[Refusal], list[Claim]]:
         """Report these complete and claim the next, in one transaction: half the commits of a
-        worker that never runs out of work. Returns what was refused, and the new claims.
+        worker that never runs out of work. Returns what was refused, and the new claims."""
+        return self._client.complete_and_claim(
+            done, role, n, holder=holder, lease=lease, provider=provider
+        )
 
-        With `hints` the next are those of the named tasks that can be claimed.
+    # -- functions as workers --------------------------------------------------------------------
+
+    def serve(
+        self,
+        role: str,
+        function: Callable[[Claim], str | None],
+        *,
+        slots: int = 1,
+        lease: Duration | None = None,
+        grace: Duration = GRACE_SECONDS,
+        idle: Duration | None = None,
+    ) -> None:
+        """Let a function do the tasks of a role, up to `slots` at once, until `stop()`, SIGTERM or
+        Ctrl-C; with `idle` also when nothing has come for so long.
+
+        The function is given the `Claim`. A text it returns becomes the result; it raises `Retry`,
+        `Block` or `Fail` to end otherwise. When it is to stop, what runs has `grace` to finish;
+        then it is given back.
         """
-        pairs = list(done)
-        lease_ms = parse_duration(lease) * 1000 if lease is not None else 0
-        self.tick_now_and_then()
-        ids = None if hints is None else [hint.task_id for hint in hints[:n]]
-        outcomes, taken = self.service.complete_and_claim(
-            self.who, _completions(pairs), role, n, holder or self.holder, lease_ms, provider,
-            ids=ids,
+        self._serve([ServedRole(role, function, slots, lease)], grace, idle)
+
+    def handler(
+        self, role: str, *, slots: int = 1, lease: Duration | None = None
+    ) -> Callable[[F], F]:
+        """Register a function for the tasks of a role; `run()` serves all that are registered."""
+
+        def register(function: F) -> F:
+            self._handlers.append(ServedRole(role, function, slots, lease))
+            return function
+
+        return register
+
+    def run(self, *, grace: Duration = GRACE_SECONDS, idle: Duration | None = None) -> None:
+        """Serve every role that has a handler; see `serve`."""
+        self._serve(list(self._handlers), grace, idle)
+
+    def stop(self) -> None:
+        """End `serve` and `run` of this queue in good order; any thread may call it."""
+        for server in tuple(self._servers):
+            server.stop()
+
+    def _serve(self, roles: list[ServedRole], grace: Duration, idle: Duration | None) -> None:
+        server = Server(
+            self._client, roles, grace=seconds_of(grace, "grace"),
+            idle=None if idle is None else seconds_of(idle, "idle"),
         )  # fmt: skip
-        return _refusals(pairs, outcomes), [self._claim(task, lease_ms) for task in taken]
+        self._servers.append(server)
+        try:
+            server.run()
+        finally:
+            self._servers.remove(server)
 
-    # -- care ------------------------------------------------------------------------------------
+    # -- attempts by the id of their task --------------------------------------------------------
 
-    def prepare_broker(self, roles: Sequence[str]) -> list[str]:
-        """Declare what the broker must have for these roles, and let messages leave from now on;
-        what was declared."""
-        self.check_may(Action.OPERATE)
-        declared = self.installation.declare(roles)
-        lanes = ("delivery", "reply")
-        if not self.service.lanes(self.who).issuperset(lanes):
-            self.service.open_lanes(self.who, lanes)
-            declared.append("tasks that become ready are announced from now on")
-        return declared
+    # For a process that has no `Claim`. The epoch may be left out while there was one attempt only.
 
-    def set_limits(self, role: str, limits: RoleLimits) -> None:
-        self.service.set_limits(self.who, check_role(role), limits)
+    def heartbeat(
+        self, task: TaskRef, epoch: int | None = None, *, lease: Duration | None = None
+    ) -> Task:
+        """Renew the lease of an attempt; raises `Stale` if it is lost."""
+        return self._client.heartbeat(id_of(task), epoch, lease=lease)
 
-    def prune(self, older_than: int | str) -> int:
-        """Delete tasks that ended longer ago than this, with their evidence; how many.
+    def progress(
+        self, task: TaskRef, percent: int, note: str = "", *, epoch: int | None = None
+    ) -> Task:
+        """Record how far an attempt is."""
+        return self._client.progress(id_of(task), percent, note, epoch=epoch)
 
-        What a task that is not over refers to stays. `Unavailable` if files could not be removed:
-        the next call does.
-        """
-        seconds = parse_duration(older_than, allow_zero=True)
-        return self.service.prune(self.who, self.now() - seconds * 1000)
+    def put(
+        self, task: TaskRef, name: str, content: Content, *, epoch: int | None = None
+    ) -> Artifact:
+        """Leave a file as evidence of an attempt: text, bytes, a `Path`, or an open file."""
+        return self._client.put_artifact(id_of(task), name, as_source(content), epoch=epoch)
 
+    def complete(
+        self,
+        task: TaskRef,
+        summary: str = "",
+        result: str | bytes | None = None,
+        *,
+        result_file: str | os.PathLike[str] | None = None,
+        epoch: int | None = None,
+        cost: Usage = NO_USAGE,
+    ) -> Task:
+        """Report an attempt complete. `result` is the text of the result file; `result_file` is the
+        path of one."""
+        source = result_source(result, result_file)
+        return self._client.complete(id_of(task), summary, source, epoch=epoch, cost=cost)
 
-def _completions(done: Sequence[tuple[Claim, str]]) -> list[Completion]:
-    return [Completion(claim.id, claim.epoch, summary) for claim, summary in done]
+    def fail(
+        self,
+        task: TaskRef,
+        reason: str,
+        *,
+        kind: FailureKind | str = FailureKind.TRANSIENT,
+        epoch: int | None = None,
+    ) -> Task:
+        """Report an attempt failed. What follows depends on the kind."""
+        return self._client.fail(id_of(task), reason, kind=kind, epoch=epoch)
 
+    def block(self, task: TaskRef, reason: str, *, epoch: int | None = None) -> Task:
+        """Stop an attempt and ask somebody up the chain."""
+        return self._client.block(id_of(task), reason, epoch=epoch)
 
-def _refusals(
-    done: Sequence[tuple[Claim, str]], outcomes: Sequence[Task | AgentqError]
-) -> list[Refusal]:
-    return [
-        Refusal(claim, outcome)
-        for (claim, _), outcome in zip(done, outcomes, strict=True)
-        if isinstance(outcome, AgentqError)
-    ]
+    def release(self, task: TaskRef, reason: str = "", *, epoch: int | None = None) -> Task:
+        """Give a task back without using an attempt."""
+        return self._client.release(id_of(task), reason, epoch=epoch)
 
+    # -- people ----------------------------------------------------------------------------------
 
-def _plain(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    if not isinstance(fields, Mapping):
-        raise Invalid(f"A task is a mapping of fields, got {type(fields).__name__}.")
-    return fields
+    # `by` names a person where nobody has shown a token; an attempt speaks as itself.
 
+    def approve(self, task: TaskRef, by: str, digest: str = "") -> Task:
+        """Let a task start; or, if it waits for review, accept its report."""
+        return self._client.approve(id_of(task), by, digest)
 
-def _fields(to: str | None, instructions: str | None, fields: dict[str, Any]) -> dict[str, Any]:
-    if "from_" in fields:
-        fields["from"] = fields.pop("from_")
-    if to is not None:
-        fields["to"] = to
-    if instructions is not None:
-        fields["instructions"] = instructions
-    return fields
+    def reject(self, task: TaskRef, by: str, reason: str = "", *, changes: bool = False) -> Task:
+        """Refuse to let a task start; or, of a report, ask for changes or reject it for good."""
+        return self._client.reject(id_of(task), by, reason, changes=changes)
+
+    def answer(
+        self,
+        task: TaskRef,
+        by: str,
+        text: str = "",
+        *,
+        resolution: Resolution | str = Resolution.RETRY,
+        extra_usd: float = 0.0,
+    ) -> Task:
+        """Answer a blocked task: try again (default), `done`, or `give_up`."""
+        return self._client.answer(
+            id_of(task), by, text, resolution=resolution, extra_usd=extra_usd
+        )
+
+    def cancel(self, task: TaskRef, by: str, reason: str = "") -> Task:
+        """Withdraw a task. Whoever works on it is told at once."""
+        return self._client.cancel(id_of(task), by, reason)
+
+    def requeue(self, task: TaskRef, by: str, reason: str = "") -> Task:
+        """Open a task again that failed or expired."""
+        return self._client.requeue(id_of(task), by, reason)
+
+    def comment(self, task: TaskRef, by: str, text: str, *, epoch: int = 0) -> Task:
+        """Leave a note in a task's log. With an `epoch` the holder of that attempt speaks."""
+        return self._client.comment(id_of(task), by, text, epoch=epoch)
+
+    # -- looking ---------------------------------------------------------------------------------
+
+    def task(self, task: TaskRef) -> Task:
+        """Return the task as it stands now; the unambiguous beginning of an id is enough."""
+        return self._client.task(id_of(task))
+
+    def tasks(
+        self,
+        *,
+        state: State | str | Iterable[State | str] = (),
+        role: str = "",
+        sender: str = "",
+        type: str = "",
+        labels: Mapping[str, str] | None = None,
+    ) -> Iterator[Task]:
+        """Iterate over tasks, newest first; pages are fetched as the iteration reaches them."""
+        from agentq.contracts.service_values import Wanted
+
+        wanted = Wanted(states_of(state), role, sender, type, tuple((labels or {}).items()))
+        return self._client.every_task(wanted)
+
+    # A text is an iterable of texts, too; here it is always the id of one task.
+    @overload
+    def wait(  # type: ignore[overload-overlap]
+        self,
+        task: TaskRef,
+        timeout: Duration | None = None,
+        until: Collection[State | str] | State | str = TERMINAL,
+    ) -> Task: ...
+    @overload
+    def wait(
+        self,
+        task: Iterable[TaskRef],
+        timeout: Duration | None = None,
+        until: Collection[State | str] | State | str = TERMINAL,
+    ) -> list[Task]: ...
+    def wait(
+        self,
+        task: TaskRef | Iterable[TaskRef],
+        timeout: Duration | None = None,
+        until: Collection[State | str] | State | str = TERMINAL,
+    ) -> Task | list[Task]:
+        """Sleep until a task, or each of several, is over or in one of the states `until`; raises
+        `TimedOut`. Several come back as a list, in the order they were given."""
+        patience = None if timeout is None else seconds_of(timeout, "timeout")
+        states = frozenset(states_of(until))
+        if isinstance(task, str | Task):
+            return self._client.wait(id_of(task), patience, states)
+        return self._client.wait_all([id_of(each) for each in task], patience, states)
+
+    def context(self, task: TaskRef) -> str:
+        """Return the full text of a task: its context file, else its instructions."""
+        return self._client.context(task if isinstance(task, Task) else self.task(task))
+
+    def result(self, task: TaskRef) -> Result:
+        """Return what a completed task gave: its result file, checked, else its summary."""
+        return self._client.result(id_of(task))
+
+    def artifacts(self, task: TaskRef) -> list[Artifact]:
+        """Return the evidence of all attempts at a task; reading it checks the digest."""
+        return self._client.artifacts_of(id_of(task))
+
+    def explain(self, task: TaskRef) -> Explanation:
+        """Tell why a task is not running, or what it is doing, with remedies."""
+        return self._client.explain(id_of(task))
+
+    def history(self, task: TaskRef) -> list[LogEntry]:
+        """Return everything that happened to one task, in order."""
+        return self._client.history(id_of(task))
+
+    def events(self, after: int = 0, limit: int = 500) -> list[LogEntry]:
+        """Return committed events of all tasks after a position of the log, in commit order."""
+        return self._client.events(after, limit)
+
+    def follow(
+        self, after: int | None = None, timeout: Duration | None = None
+    ) -> Iterator[LogEntry]:
+        """Iterate over events as they are committed, from the position `after` on (default: from
+        now); ends by timeout."""
+        patience = None if timeout is None else seconds_of(timeout, "timeout")
+        return self._client.follow(after, patience)
+
+    def results(
+        self,
+        coordinator: str = "coordinator",
+        *,
+        wait: Duration | None = None,
+        after: int | None = None,
+        limit: int | None = None,
+    ) -> Iterator[TaskOutcome]:
+        """Iterate over the outcomes of tasks whose `reply_to` is `results.<coordinator>`, as they
+        come. With a broker each is taken from its queue when the next is asked for; else the log is
+        read."""
+        from agentq.client.results import results
+
+        patience = None if wait is None else seconds_of(wait, "wait")
+        return results(self._client, coordinator, wait=patience, after=after, limit=limit)

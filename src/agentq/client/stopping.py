@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import time
 
-from agentq.client.reading import POLL_SECONDS, Reading
+from agentq.client.reader import POLL_SECONDS, Reader
 from agentq.contracts.doorbell import EVENTS_TOPIC
 from agentq.core.errors import TimedOut
 from agentq.core.task import Task
 
 
-def wait_gone(reading: Reading, ref: str, timeout: float | None = None) -> Task:
+def wait_gone(reader: Reader, ref: str, timeout: float | None = None) -> Task:
     """Sleep until nobody holds the task: its holder said that it stopped, or its lease ended."""
-    task_id = reading.task(ref).id
+    task_id = reader.task(ref).id
     deadline = None if timeout is None else time.monotonic() + timeout
-    waiter = reading.installation.doorbell.listen((EVENTS_TOPIC,))
+    waiter = reader.installation.doorbell.listen((EVENTS_TOPIC,))
     try:
         while True:
-            task = reading.task(task_id)
+            task = reader.task(task_id)
             if not task.holder:
                 return task
             left = POLL_SECONDS if deadline is None else deadline - time.monotonic()
@@ -27,6 +27,6 @@ def wait_gone(reading: Reading, ref: str, timeout: float | None = None) -> Task:
                     f" gone after {timeout:g} s.",
                     "It is told with every heartbeat; at the end of its lease it counts as gone.",
                 )
-            reading.wait_for_change(waiter, left)
+            reader.wait_for_change(waiter, left)
     finally:
         waiter.close()

@@ -57,7 +57,7 @@ from agentq.worker.workspaces import Workspace, Workspaces, WorkspaceSettings
 
 if TYPE_CHECKING:
     from agentq.client.claim import Claim
-    from agentq.client.queue import Queue
+    from agentq.client.client import Client
     from agentq.contracts.service import Service
     from agentq.core.access import Principal
     from agentq.worker.warm import WarmSlot
@@ -72,7 +72,7 @@ TREE_GRACE_SECONDS = 1.5
 class WorkerContext:
     """What all attempts of one worker share."""
 
-    queue: Queue
+    queue: Client
     supervisor: Supervisor
     workspaces: Workspaces
     role: str

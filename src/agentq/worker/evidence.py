@@ -17,7 +17,7 @@ from agentq.worker.redaction import Redactor
 
 if TYPE_CHECKING:
     from agentq.client.claim import Claim
-    from agentq.client.queue import Queue
+    from agentq.client.client import Client
 
 #: The name of the file that becomes the result of the task.
 RESULT = "result.md"
@@ -31,7 +31,7 @@ REDACT_BYTES_MAX = 16 * 1024 * 1024
 class AttemptEvidence:
     """What is stored of one attempt. `warn` is told of each file that could not be."""
 
-    def __init__(self, queue: Queue, claim: Claim, warn: Callable[[str, str], None]) -> None:
+    def __init__(self, queue: Client, claim: Claim, warn: Callable[[str, str], None]) -> None:
         self._queue = queue
         self._claim = claim
         self._warn = warn

@@ -21,7 +21,7 @@ from agentq.worker.redaction import redacted_text
 
 if TYPE_CHECKING:
     from agentq.client.claim import Claim
-    from agentq.client.queue import Queue
+    from agentq.client.client import Client
 
 #: Names of the worker's own files among the evidence of an attempt.
 _OUR_FOLDER = "agentq/"
@@ -44,7 +44,7 @@ class Before:
     files: tuple[Stored, ...] = ()
 
 
-def look(queue: Queue, claim: Claim) -> Before:
+def look(queue: Client, claim: Claim) -> Before:
     """Look through the evidence of the attempts before this one, newest first."""
     if claim.epoch <= 1:
         return Before()
@@ -80,7 +80,7 @@ def look(queue: Queue, claim: Claim) -> Before:
     return Before(session=session.decode("utf-8", "replace").strip())
 
 
-def _all_there(queue: Queue, task_id: str, epoch: int, files: Iterable[Stored]) -> bool:
+def _all_there(queue: Client, task_id: str, epoch: int, files: Iterable[Stored]) -> bool:
     try:
         for each in files:
             _opened(queue, task_id, epoch, each.name).close()  # which checks it
@@ -89,12 +89,12 @@ def _all_there(queue: Queue, task_id: str, epoch: int, files: Iterable[Stored]) 
     return True
 
 
-def _opened(queue: Queue, task_id: str, epoch: int, name: str) -> BinaryIO:
+def _opened(queue: Client, task_id: str, epoch: int, name: str) -> BinaryIO:
     _, _, file = queue.service.open_artifact(queue.who, task_id, name, epoch)
     return file
 
 
-def take_over(queue: Queue, claim: Claim, before: Before) -> Stored | None:
+def take_over(queue: Client, claim: Claim, before: Before) -> Stored | None:
     """Hand in the evidence of the attempt that was not heard; returns the result among it.
 
     A report is judged by the evidence of its own attempt, so each file is stored anew under it: a

@@ -179,7 +179,7 @@ def _schema(settings: Settings, database: Database) -> Check:
 def _limits(settings: Settings, session: Session) -> Check:
     from agentq.core.limits import NO_LIMITS
 
-    known = session.reading().limits()
+    known = session.reader().limits()
     different = [
         role
         for role, wanted in settings.roles.items()

@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from agentq.client.durations import whole_seconds
 from agentq.contracts.delivery import DEFAULT_RESULTS, RESULTS_PREFIX, is_results_queue
-from agentq.core.durations import parse_duration
 from agentq.core.errors import Invalid
 from agentq.core.limits import CONTEXT_BYTES_MAX, INSTRUCTIONS_BYTES_MAX
 from agentq.core.task import (
@@ -21,6 +21,7 @@ from agentq.core.task import (
     OnDependencyFailure,
     Priority,
     Spec,
+    Task,
     Usage,
 )
 
@@ -193,7 +194,7 @@ def _given_id(fields: dict[str, Any]) -> str:
 
 
 def _child_fields(child: Any, base: Path | None) -> Mapping[str, Any]:
-    if isinstance(child, (str, Path)):
+    if isinstance(child, (str, os.PathLike)):
         return _with_file({"file": child}, base)
     if isinstance(child, Mapping):
         return child
@@ -224,8 +225,10 @@ def _with_file(fields: Mapping[str, Any], base: Path | None) -> dict[str, Any]:
 
 
 def _with_next(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields with what comes next under its one name."""
+    """The fields with the sender and what comes next under their one name."""
     plain = dict(fields)
+    if "from_" in plain:
+        plain["from"] = plain.pop("from_")
     if "next_tasks" not in plain:
         return plain
     following = plain.pop("next_tasks")
@@ -284,7 +287,7 @@ def _read_field(built: dict[str, Any], name: str, value: Any) -> None:
         target, reader = _READERS[name]
         built[target] = reader(name, value, built.get(target))
     elif name in _DURATIONS or name in _DURATIONS.values():
-        built[_DURATIONS.get(name, name)] = parse_duration(value)
+        built[_DURATIONS.get(name, name)] = whole_seconds(value, name)
     elif name != "next":
         near = difflib.get_close_matches(name, FIELDS, 1)
         hint = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(sorted(FIELDS))}."
@@ -294,7 +297,7 @@ def _read_field(built: dict[str, Any], name: str, value: Any) -> None:
 def _listed(name: str, value: Any) -> list[Any]:
     if value is None:
         return []
-    if isinstance(value, (str, Path, Mapping)):
+    if isinstance(value, (str, os.PathLike, Mapping, Task)):
         return [value]
     if isinstance(value, Iterable):
         return list(value)
@@ -314,7 +317,8 @@ def _sender(name: str, value: Any, before: Any) -> str:
 
 
 def _after(name: str, value: Any, before: Any) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(_text(name, each) for each in _listed(name, value)))
+    ids = [each.id if isinstance(each, Task) else each for each in _listed(name, value)]
+    return tuple(dict.fromkeys(_text(name, each) for each in ids))
 
 
 def _resources(name: str, value: Any, before: Any) -> tuple[str, ...]:
@@ -341,6 +345,8 @@ def _labels(name: str, value: Any, before: Any) -> dict[str, str]:
 
 
 def _expected(name: str, value: Any, before: Any) -> ExpectedOutput:
+    if isinstance(value, ExpectedOutput):
+        return value
     if isinstance(value, Mapping):
         names = _listed("expected_output", value.get("artifacts", ()))
         kind = _text("expected_output.format", value.get("format", "markdown"))

@@ -1,11 +1,14 @@
-"""The half of the queue that looks: tasks, the log, evidence, waiting for what will happen."""
+"""`Reader`: what only looks at a ledger: tasks, the log, evidence, waiting for what will happen.
+
+Commands that only look import this and nothing else of the client, because they start often.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -18,6 +21,7 @@ from agentq.core.task import Task
 from agentq.protocol.envelope import iso, task_to_dict
 
 if TYPE_CHECKING:
+    from agentq.client.artifacts import Artifact, Result
     from agentq.contracts.artifacts import ArtifactStore
     from agentq.contracts.delivery import DeadMessage
     from agentq.contracts.doorbell import Waiter
@@ -36,7 +40,7 @@ if TYPE_CHECKING:
     from agentq.core.access import Action, Principal
     from agentq.core.limits import RoleLimits
     from agentq.core.task import Usage
-    from agentq.core.triggers import LogEntry
+    from agentq.core.triggers import Entry
     from agentq.wiring import WiredInstallation
 
 #: The safety net under the doorbell: how long a waiter sleeps at most before it looks again.
@@ -44,28 +48,8 @@ POLL_SECONDS = 5.0
 _TICK_EVERY = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    """The accepted result of a completed task. Reading checks it against its digest."""
-
-    task: Task
-    name: str
-    sha256: str
-    content: bytes
-
-    @property
-    def summary(self) -> str:
-        return self.task.summary
-
-    def bytes(self) -> bytes:
-        return self.content
-
-    def text(self) -> str:
-        return self.content.decode("utf-8", "replace")
-
-
-class Reading:
-    """Looks at a ledger and its artifacts. `Queue` adds everything that changes something.
+class Reader:
+    """Looks at a ledger and its artifacts. `Writer` and `Client` add what changes something.
 
     `who` is on whose behalf everything is asked; by default what the environment says: the attempt
     that a worker has started this process for, else a person.
@@ -195,6 +179,16 @@ class Reading:
     def artifact_list(self, ref: str) -> list[ArtifactInfo]:
         return self.queries.artifacts(self.who, ref)
 
+    def artifacts_of(self, ref: str) -> list[Artifact]:
+        """The evidence of all attempts at a task, as objects that can be read."""
+        from agentq.client.artifacts import Artifact
+
+        task_id = self.task(ref).id
+        return [
+            Artifact(row.name, row.size, row.sha256, row.media_type, task_id, row.epoch, self)
+            for row in self.artifact_list(task_id)
+        ]
+
     def open_artifact(self, ref: str, name: str, epoch: int = 0) -> tuple[ArtifactInfo, BinaryIO]:
         """A file of an attempt (the newest that has it), checked against its digest."""
         _, info, file = self.queries.open_artifact(self.who, ref, name, epoch)
@@ -202,6 +196,8 @@ class Reading:
 
     def result(self, ref: str) -> Result:
         """What a completed task gave: its result file, else its summary."""
+        from agentq.client.artifacts import Result
+
         task, file = self.open_result(ref)
         report = task.details.report
         assert report is not None
@@ -217,14 +213,14 @@ class Reading:
 
     # -- the log ---------------------------------------------------------------------------------
 
-    def history(self, ref: str) -> list[LogEntry]:
+    def history(self, ref: str) -> list[Entry]:
         return self.queries.history(self.who, ref)
 
-    def events(self, after: int = 0, limit: int = 500) -> list[LogEntry]:
+    def events(self, after: int = 0, limit: int = 500) -> list[Entry]:
         """Committed events after a position, in the order of commits."""
         return self.queries.events_after(self.who, after, limit)
 
-    def event_json(self, entry: LogEntry) -> dict[str, object]:
+    def event_json(self, entry: Entry) -> dict[str, object]:
         """The one JSON shape of an event; `data` is what its trigger carried."""
         from agentq.core.triggers import trigger_name
 
@@ -249,7 +245,7 @@ class Reading:
         """The position of the newest event; 0 in an empty log."""
         return self.queries.last_position(self.who)
 
-    def follow(self, after: int | None = None, timeout: float | None = None) -> Iterator[LogEntry]:
+    def follow(self, after: int | None = None, timeout: float | None = None) -> Iterator[Entry]:
         """Events as they are committed, from `after` on (default: from now). Ends by timeout."""
         position = self.last_position() if after is None else after
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -272,29 +268,48 @@ class Reading:
             waiter.close()
 
     def wait(
-        self,
-        ref: str,
-        timeout: float | None = None,
-        until: Collection[State] = TERMINAL,
+        self, ref: str, timeout: float | None = None, until: Collection[State] = TERMINAL
     ) -> Task:
         """Sleep until the task is in one of these states (default: over)."""
-        task_id = self.task(ref).id
+        return self.wait_all([ref], timeout, until)[0]
+
+    def wait_all(
+        self,
+        refs: Sequence[str],
+        timeout: float | None = None,
+        until: Collection[State] = TERMINAL,
+    ) -> list[Task]:
+        """Sleep until each of these tasks has been seen in one of these states; the tasks, in the
+        order of `refs`."""
+        ids = [self.task(ref).id for ref in refs]
+        reached: dict[str, Task] = {}
         deadline = None if timeout is None else time.monotonic() + timeout
         waiter = self.installation.doorbell.listen((EVENTS_TOPIC,))
         try:
             while True:
-                task = self.task(task_id)
-                if task.state in until:
-                    return task
+                waiting = self._not_yet(ids, reached, until)
+                if not waiting:
+                    return [reached[each] for each in ids]
                 left = POLL_SECONDS if deadline is None else deadline - time.monotonic()
                 if left <= 0:
-                    raise TimedOut(
-                        f"{task.id} is still {task.state} after {timeout:g} s.",
-                        f"`agentq explain {task.id}` says what it waits for.",
-                    )
+                    raise _timed_out(waiting, timeout or 0)
                 self.wait_for_change(waiter, left)
         finally:
             waiter.close()
+
+    def _not_yet(
+        self, ids: Sequence[str], reached: dict[str, Task], until: Collection[State]
+    ) -> list[Task]:
+        """Add tasks that are where they are waited for to `reached`; return the others."""
+        waiting = [each for each in dict.fromkeys(ids) if each not in reached]
+        # One task is asked for by itself: the error then says why it cannot be read.
+        found = (
+            {waiting[0]: self.task(waiting[0])}
+            if len(waiting) == 1
+            else self.queries.tasks_by_id(self.who, waiting)
+        )
+        reached.update((each, task) for each, task in found.items() if task.state in until)
+        return [found.get(each) or self.task(each) for each in waiting if each not in reached]
 
     # -- time ------------------------------------------------------------------------------------
 
@@ -337,3 +352,12 @@ class Reading:
     def verify(self) -> Iterator[tuple[int, list[Problem]]]:
         """Replay every task's log and check every file: (looked at so far, problems found)."""
         return self.queries.verify(self.who)
+
+
+def _timed_out(waiting: Sequence[Task], timeout: float) -> TimedOut:
+    task, more = waiting[0], len(waiting) - 1
+    others = f", and {more} more are not there either" if more else ""
+    return TimedOut(
+        f"{task.id} is still {task.state} after {timeout:g} s{others}.",
+        f"`agentq explain {task.id}` says what it waits for.",
+    )

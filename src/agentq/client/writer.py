@@ -1,4 +1,4 @@
-"""The half of the queue that speaks for attempts and people by a task's id, without a `Claim`.
+"""`Writer`: reports of attempts and decisions of people by a task's id, without a `Claim`.
 
 This is what commands use: each call is complete in itself. An attempt is named by its epoch; where
 that may be left out, and why, is said in `_attempt`.
@@ -7,16 +7,14 @@ that may be left out, and why, is said in `_attempt`.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from agentq.client.claim import Content, as_source, result_source
-from agentq.client.reading import Reading
+from agentq.client.durations import Duration, milliseconds_of
+from agentq.client.reader import Reader
 from agentq.contracts.service_values import AttemptLease
 from agentq.core import access
 from agentq.core.access import Action, PrincipalKind
-from agentq.core.durations import parse_duration
 from agentq.core.errors import AgentqError, Refused, Stale
 from agentq.core.gates import missing_evidence
 from agentq.core.limits import SUMMARY_CHARS_MAX, shorten
@@ -29,7 +27,8 @@ from agentq.protocol.secret_detection import redact
 from agentq.settings import default_holder
 
 if TYPE_CHECKING:
-    from agentq.contracts.artifacts import Stored
+    from agentq.client.artifacts import Artifact
+    from agentq.contracts.artifacts import Source, Stored
     from agentq.contracts.service_values import Circuit
 
 RESULT_NAME = "result.md"
@@ -37,15 +36,15 @@ RESULT_NAME = "result.md"
 COMMAND_LEASE_MS = 15 * 60 * 1000
 
 
-class Speaking(Reading):
+class Writer(Reader):
     """Says what happened to a task, or what was decided about it."""
 
     def heartbeat(
-        self, ref: str, epoch: int | None = None, *, lease: int | str | None = None
+        self, ref: str, epoch: int | None = None, *, lease: Duration | None = None
     ) -> Task:
         """Renew the lease of an attempt; raises `Stale` if it is lost."""
         task, epoch = self._attempt(Action.RENEW, ref, epoch)
-        lease_ms = parse_duration(lease) * 1000 if lease is not None else COMMAND_LEASE_MS
+        lease_ms = milliseconds_of(lease) or COMMAND_LEASE_MS
         if not self.service.renew(self.who, [AttemptLease(task.id, epoch, lease_ms)]):
             raise Stale(
                 f"Attempt {epoch} does not hold {task.id}: it is {task.state}, at attempt"
@@ -102,19 +101,18 @@ class Speaking(Reading):
         self,
         ref: str,
         summary: str = "",
-        result: str | bytes | os.PathLike[str] | None = None,
+        result: Source | Stored | None = None,
         *,
         epoch: int | None = None,
         sender: str = "",
         cost: Usage = NO_USAGE,
     ) -> Task:
         """Report an attempt complete by the task's id. See `_attempt` for when to say the epoch."""
-        source = None if result is None else result_source(result)
         words = shorten(redact(summary), SUMMARY_CHARS_MAX)
-        report = Report(epoch or 0, words, "" if source is None else RESULT_NAME, cost=cost)
+        report = Report(epoch or 0, words, "" if result is None else RESULT_NAME, cost=cost)
         check_trigger(report)
         with self._reporting(Action.COMPLETE, ref, epoch, sender, report) as (task, speaks):
-            return self.service.complete(self.who, task.id, speaks, summary, source, cost)
+            return self.service.complete(self.who, task.id, speaks, summary, result, cost)
 
     @contextlib.contextmanager
     def _reporting(
@@ -168,10 +166,17 @@ class Speaking(Reading):
         task, epoch = self._attempt(Action.RELEASE, ref, epoch)
         return self.service.release(self.who, task.id, epoch, reason)
 
-    def put(self, ref: str, name: str, content: Content, *, epoch: int | None = None) -> Stored:
+    def put_artifact(
+        self, ref: str, name: str, content: Source, *, epoch: int | None = None
+    ) -> Artifact:
+        """Store a file as evidence of an attempt."""
+        from agentq.client.artifacts import Artifact
+
         task, epoch = self._attempt(Action.PUT_ARTIFACT, ref, epoch)
-        files = [(name, as_source(content))]
-        return self.service.put_artifacts(self.who, task.id, epoch, files)[0]
+        stored = self.service.put_artifacts(self.who, task.id, epoch, [(name, content)])[0]
+        return Artifact(
+            stored.name, stored.size, stored.sha256, stored.media_type, task.id, epoch, self
+        )
 
     # -- messages ---------------------------------------------------------------------------------
 

@@ -1,0 +1,1 @@
+"""A newsroom: articles are researched, written and checked by workers of three roles."""

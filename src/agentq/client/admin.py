@@ -1,0 +1,110 @@
+"""`Admin`: looking after an installation. Programs that only use the queue do not need it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from agentq.client.durations import Duration, seconds_of
+from agentq.client.references import id_of
+
+if TYPE_CHECKING:
+    from agentq.client.client import Client
+    from agentq.client.task_fields import TaskRef
+    from agentq.contracts.delivery import DeadMessage
+    from agentq.contracts.service_values import Circuit, Overhead, Problem, Replayed, Stats
+    from agentq.core.limits import RoleLimits
+    from agentq.core.task import Task, Usage
+
+
+class Admin:
+    """What operators do with a ledger: `queue.admin`."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    # -- how it stands -----------------------------------------------------------------------------
+
+    def now(self) -> int:
+        """Return the ledger's clock in milliseconds: what leases and timers are measured by."""
+        return self._client.now()
+
+    def tick(self) -> int:
+        """Apply due timers: ended leases, backoffs, expiry; how many tasks changed. Every process
+        that waits or claims does this by itself."""
+        return self._client.tick()
+
+    def stats(self) -> Stats:
+        """Count tasks by role and state, with the age of the oldest that is ready."""
+        return self._client.stats()
+
+    def costs(self, by: str = "role") -> dict[str, Usage]:
+        """Return what was spent, summed up by `role`, `label` or `day`."""
+        return self._client.costs(by)
+
+    def overhead(self, tasks: Iterable[TaskRef]) -> Overhead:
+        """Compare the work that these tasks were with the time they took together."""
+        return self._client.overhead([id_of(each) for each in tasks])
+
+    # -- proof -------------------------------------------------------------------------------------
+
+    def verify(self) -> Iterator[tuple[int, list[Problem]]]:
+        """Replay every task's log and check every file: (looked at so far, problems found)."""
+        return self._client.verify()
+
+    def replay(self, task: TaskRef) -> Replayed:
+        """Decide one task's life anew from its log, and say whether that gives what is stored."""
+        return self._client.replay(id_of(task))
+
+    # -- limits, quotas, budgets -------------------------------------------------------------------
+
+    def limits(self) -> dict[str, RoleLimits]:
+        """Return the limits of every role that the ledger has heard of."""
+        return self._client.limits()
+
+    def set_limits(self, role: str, limits: RoleLimits) -> None:
+        """Limit how many tasks of a role run, wait for review, or what they spend in a day."""
+        self._client.set_limits(role, limits)
+
+    def circuits(self) -> list[Circuit]:
+        """Return the providers that are out of quota now, and until when."""
+        return self._client.circuits()
+
+    def open_circuit(
+        self, provider: str, duration: Duration, reason: str = "", by: str = ""
+    ) -> Circuit:
+        """Let nobody claim for this provider for so long. A circuit that is open for longer already
+        stays so; returns how it stands."""
+        until = self._client.now() + round(seconds_of(duration) * 1000)
+        return self._client.open_circuit(provider, until, reason, by)
+
+    def close_circuit(self, provider: str, by: str = "") -> bool:
+        """Let claims for this provider begin again at once; whether its circuit was open."""
+        return self._client.close_circuit(provider, by)
+
+    def raise_tree_budget(self, task: TaskRef, by: str, extra: Usage) -> Task:
+        """Let a task and all that descend from it spend more together."""
+        return self._client.raise_tree_budget(id_of(task), by, extra)
+
+    # -- care --------------------------------------------------------------------------------------
+
+    def prune(self, older_than: Duration) -> int:
+        """Delete tasks that ended longer ago than this, with their evidence; how many."""
+        return self._client.prune(older_than)
+
+    def prepare_broker(self, roles: Sequence[str]) -> list[str]:
+        """Declare what the broker must have for these roles, and let messages leave from now on;
+        what was declared."""
+        return self._client.prepare_broker(roles)
+
+    def dead_messages(self, limit: int = 100) -> list[DeadMessage]:
+        """Return messages of the broker that nobody could read, the oldest first."""
+        return self._client.dead_messages(limit)
+
+    def requeue_messages(self, keys: Sequence[str]) -> None:
+        """Send unreadable messages to where they were read from, once more."""
+        self._client.requeue_messages(keys)
+
+    def purge_messages(self, keys: Sequence[str] | None = None) -> int:
+        """Delete these unreadable messages, or all; how many it were."""
+        return self._client.purge_messages(keys)

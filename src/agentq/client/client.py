@@ -1,0 +1,291 @@
+"""`Client`: all that the SDK, the commands and the worker may do with a ledger.
+
+`Queue` is the public face of it; this class may change with what the commands and the worker need.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from agentq.client.claim import Claim
+from agentq.client.durations import Duration, milliseconds_of, seconds_of, whole_seconds
+from agentq.client.heartbeats import Heartbeats
+from agentq.client.reader import POLL_SECONDS
+from agentq.client.task_input.specs import Draft, check_reply_to, draft, draft_many, with_reply_to
+from agentq.client.writer import Writer
+from agentq.contracts.delivery import Hint, Inbox
+from agentq.contracts.doorbell import role_topic
+from agentq.contracts.service_values import Completion
+from agentq.core.access import Action
+from agentq.core.errors import AgentqError, Invalid
+from agentq.core.limits import RoleLimits
+from agentq.core.task import Spec, Task
+from agentq.protocol.spec_validation import check_role
+from agentq.settings import default_holder
+from agentq.wiring import WiredInstallation
+
+if TYPE_CHECKING:
+    from agentq.core.access import Principal
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One of a batch that was not accepted, and why."""
+
+    claim: Claim
+    error: AgentqError
+
+
+class Client(Writer):
+    """Submits, claims and reports, on top of looking and deciding. Any thread may use it."""
+
+    def __init__(self, installation: WiredInstallation, who: Principal | None = None) -> None:
+        super().__init__(installation, who)
+        self.heartbeats = Heartbeats(self)
+        self.holder = default_holder()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop renewing leases and let go of the database. Closing twice is fine."""
+        self.heartbeats.close()
+        super().close()
+
+    # -- asking for work -------------------------------------------------------------------------
+
+    def submit(self, *, connection: object = None, **fields: Any) -> Task:
+        """Submit one task by the names of its fields; returns once it is durable, or, with a
+        `connection`, part of the transaction that is open there."""
+        return self.submit_drafts([draft(fields)], connection=connection)[0]
+
+    def submit_many(
+        self, tasks: Iterable[Mapping[str, Any] | Spec], *, connection: object = None
+    ) -> list[Task]:
+        """Submit tasks in one transaction: all are accepted or none. They may depend on each other
+        by id, in any order. `connection` as in `submit`."""
+        return self.submit_drafts(draft_many(tasks), connection=connection)
+
+    def submit_under(self, task_id: str, epoch: int, fields: Mapping[str, Any]) -> Task:
+        """Submit as part of an attempt: refused if that attempt holds its task no longer."""
+        return self.submit_drafts([draft(_plain(fields))], under=(task_id, epoch))[0]
+
+    def submit_drafts(
+        self,
+        drafts: Sequence[Draft],
+        under: tuple[str, int] | None = None,
+        *,
+        connection: object = None,
+    ) -> list[Task]:
+        """Submit what `client.task_input.specs.draft` has checked already."""
+        if self.has_broker:
+            for each in drafts:
+                check_reply_to(each.spec)
+            if under is None:
+                # What an attempt submits is its own affair: its task has the outcome that is sent.
+                drafts = [each._replace(spec=with_reply_to(each.spec)) for each in drafts]
+        contexts = {name: data for each in drafts for name, data in each.contexts.items()}
+        generated = {each.spec.id for each in drafts if each.generated}
+        specs = [each.spec for each in drafts]
+        return self.service.submit(
+            self.who, specs, contexts, generated, under, connection=connection
+        )
+
+    # -- custody ---------------------------------------------------------------------------------
+
+    def claim(
+        self,
+        role: str,
+        wait: Duration = 0,
+        *,
+        holder: str | None = None,
+        lease: Duration | None = None,
+        provider: str = "",
+        gated: bool = False,
+    ) -> Claim | None:
+        """Claim the most urgent ready task of a role; waits up to `wait` seconds for one.
+
+        `provider` is whose quota doing it will use: none is given while its circuit is open. One
+        that is `gated` completes only with `complete(verified=True)`: whoever claims it so checks
+        the work of somebody else, who cannot report past that check.
+        """
+        claims = self.claim_many(
+            role, 1, wait=wait, holder=holder, lease=lease, provider=provider, gated=gated
+        )
+        return claims[0] if claims else None
+
+    def claim_many(
+        self,
+        role: str,
+        n: int = 1,
+        *,
+        wait: Duration = 0,
+        holder: str | None = None,
+        lease: Duration | None = None,
+        provider: str = "",
+        gated: bool = False,
+    ) -> list[Claim]:
+        """Claim up to `n` ready tasks in one transaction; waits for the first of them."""
+        check_role(role)
+        name = holder or self.holder
+        lease_ms = milliseconds_of(lease)
+        self.tick_now_and_then()
+
+        attempt = partial(
+            self.service.claim, self.who, role, n, name, lease_ms, provider, gated=gated
+        )
+        patience = seconds_of(wait, "wait")
+        taken = attempt()
+        if not taken and patience > 0:
+            taken = self._claim_patiently(attempt, role, provider, patience)
+        return [self._claim(task, lease_ms) for task in taken]
+
+    def _claim_patiently(
+        self, attempt: Callable[[], list[Task]], role: str, provider: str, wait: float
+    ) -> list[Task]:
+        deadline = time.monotonic() + wait
+        waiter = self.installation.doorbell.listen((role_topic(role),))
+        try:
+            while True:
+                # Look after listening: a task that came in between has not rung for us.
+                taken = attempt()
+                left = deadline - time.monotonic()
+                if taken or left <= 0:
+                    return taken
+                self.wait_for_change(waiter, min(left, self._until_closed(provider)))
+        finally:
+            waiter.close()
+
+    def _until_closed(self, provider: str) -> float:
+        """Seconds until the provider's circuit closes by itself: nobody rings for that."""
+        for row in self.circuits() if provider else ():
+            if row.provider == provider:
+                return max((row.open_until - self.now()) / 1000, 0.001)
+        return POLL_SECONDS
+
+    def claim_hinted(
+        self,
+        role: str,
+        hints: Sequence[Hint],
+        *,
+        lease: Duration | None = None,
+        provider: str = "",
+        gated: bool = False,
+    ) -> list[Claim]:
+        """Claim those of the named tasks that can be claimed now, in one transaction."""
+        lease_ms = milliseconds_of(lease)
+        ids = [hint.task_id for hint in hints]
+        taken = self.service.claim_named(
+            self.who, ids, role, self.holder, lease_ms, provider, gated=gated
+        )
+        return [self._claim(task, lease_ms) for task in taken]
+
+    def inbox(self, role: str) -> Inbox:
+        """Where hints for this process as a worker of a role come in; close it in the end."""
+        return self.installation.inbox(check_role(role), self.holder)
+
+    def claim_task(
+        self,
+        ref: str,
+        *,
+        holder: str | None = None,
+        lease: Duration | None = None,
+        provider: str = "",
+    ) -> Claim:
+        """Claim this very task; raises `Refused` with the reason if it cannot be claimed now."""
+        lease_ms = milliseconds_of(lease)
+        name = holder or self.holder
+        task = self.service.claim_task(self.who, ref, name, lease_ms, provider)
+        return self._claim(task, lease_ms)
+
+    def _claim(self, task: Task, lease_ms: int) -> Claim:
+        return Claim(self, task, lease_ms or task.spec.lease_seconds * 1000)
+
+    def complete_many(self, done: Iterable[tuple[Claim, str]]) -> list[Refusal]:
+        """Report many attempts complete in one transaction; returns which were refused, and why."""
+        pairs = list(done)
+        return _refusals(pairs, self.service.complete_many(self.who, _completions(pairs)))
+
+    def complete_and_claim(
+        self,
+        done: Iterable[tuple[Claim, str]],
+        role: str,
+        n: int = 1,
+        *,
+        holder: str | None = None,
+        lease: Duration | None = None,
+        provider: str = "",
+        hints: Sequence[Hint] | None = None,
+    ) -> tuple[list[Refusal], list[Claim]]:
+        """Report these complete and claim the next, in one transaction: half the commits of a
+        worker that never runs out of work. Returns what was refused, and the new claims.
+
+        With `hints` the next are those of the named tasks that can be claimed.
+        """
+        pairs = list(done)
+        lease_ms = milliseconds_of(lease)
+        self.tick_now_and_then()
+        ids = None if hints is None else [hint.task_id for hint in hints[:n]]
+        outcomes, taken = self.service.complete_and_claim(
+            self.who, _completions(pairs), role, n, holder or self.holder, lease_ms, provider,
+            ids=ids,
+        )  # fmt: skip
+        return _refusals(pairs, outcomes), [self._claim(task, lease_ms) for task in taken]
+
+    # -- care ------------------------------------------------------------------------------------
+
+    def prepare_broker(self, roles: Sequence[str]) -> list[str]:
+        """Declare what the broker must have for these roles, and let messages leave from now on;
+        what was declared."""
+        self.check_may(Action.OPERATE)
+        declared = self.installation.declare(roles)
+        lanes = ("delivery", "reply")
+        if not self.service.lanes(self.who).issuperset(lanes):
+            self.service.open_lanes(self.who, lanes)
+            declared.append("tasks that become ready are announced from now on")
+        return declared
+
+    def set_limits(self, role: str, limits: RoleLimits) -> None:
+        self.service.set_limits(self.who, check_role(role), limits)
+
+    def prune(self, older_than: Duration) -> int:
+        """Delete tasks that ended longer ago than this, with their evidence; how many.
+
+        What a task that is not over refers to stays. `Unavailable` if files could not be removed:
+        the next call does.
+        """
+        seconds = whole_seconds(older_than, allow_zero=True)
+        return self.service.prune(self.who, self.now() - seconds * 1000)
+
+
+def _completions(done: Sequence[tuple[Claim, str]]) -> list[Completion]:
+    return [Completion(claim.id, claim.epoch, summary) for claim, summary in done]
+
+
+def _refusals(
+    done: Sequence[tuple[Claim, str]], outcomes: Sequence[Task | AgentqError]
+) -> list[Refusal]:
+    return [
+        Refusal(claim, outcome)
+        for (claim, _), outcome in zip(done, outcomes, strict=True)
+        if isinstance(outcome, AgentqError)
+    ]
+
+
+def _plain(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not isinstance(fields, Mapping):
+        raise Invalid(f"A task is a mapping of fields, got {type(fields).__name__}.")
+    return fields

@@ -1,0 +1,87 @@
+"""The fields of a task as types, so that editors complete them and type checkers know them.
+
+`TaskOptions` are the keywords of `Queue.submit`; `TaskFields` is one mapping of `submit_many`. What
+each field means is told in docs/guides/writing-tasks.md; `task_input.specs` reads them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import Literal, TypedDict
+
+from agentq.core.task import ExpectedOutput, OnDependencyFailure, Priority, Task, Usage
+
+#: A task, or its id; an unambiguous beginning of the id is enough where a task is looked up.
+TaskRef = Task | str
+#: A span that is kept in whole seconds.
+WholeDuration = timedelta | int | str
+
+
+class BudgetFields(TypedDict, total=False):
+    """A budget by its units."""
+
+    usd: float
+    tokens: int
+    turns: int
+    seconds: float
+
+
+class ExpectedFields(TypedDict, total=False):
+    """What a report must bring."""
+
+    format: str
+    artifacts: Iterable[str]
+
+
+class TaskOptions(TypedDict, total=False):
+    """Everything that may be said of a task besides its role and its instructions."""
+
+    id: str
+    title: str
+    type: str
+    #: Who asks. `from` is a keyword of Python.
+    from_: str
+    priority: Priority | Literal["urgent", "high", "normal", "low"]
+    context: str | bytes
+    context_ref: str
+    file: str | os.PathLike[str]
+    labels: Mapping[str, str]
+    idempotency_key: str
+    reply_to: str
+    traceparent: str
+    parent: str
+
+    ttl: WholeDuration
+    timeout: WholeDuration
+    delay: WholeDuration
+    lease: WholeDuration
+    approval_timeout: WholeDuration
+    max_attempts: int
+
+    after: TaskRef | Iterable[TaskRef]
+    on_dependency_failure: OnDependencyFailure | Literal["fail", "skip", "run"]
+    next: NextTask | Iterable[NextTask]
+    resources: str | Iterable[str]
+
+    irreversible: bool
+    requires_approval: bool
+    review: bool
+    expect: str | Iterable[str]
+    expected_output: ExpectedOutput | ExpectedFields
+    budget_usd: float
+    budget: Usage | BudgetFields
+    tree_budget_usd: float
+    tree_budget: Usage | BudgetFields
+
+
+class TaskFields(TaskOptions, total=False):
+    """One task as a mapping."""
+
+    to: str
+    instructions: str
+
+
+#: What comes next: a task, or the path of a task file.
+NextTask = TaskFields | str | os.PathLike[str]
