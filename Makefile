@@ -85,6 +85,7 @@ test: $(STAMP) servers ## Run the tests, six minutes on two cores; starts the se
 .PHONY: test-long
 test-long: $(STAMP) servers ## Run what takes longer: clusters, failover, thousands of seeds, coverage; twenty minutes
 	@$(RUN_TESTS) -m long $(CHOSEN_TESTS) $(ARGS)
+	@$(if $(ARGS),,$(RUN_TESTS) -q -m 'hypothesis and not long' --hypothesis-profile long $(ALL_TESTS))
 	@$(if $(ARGS),,$(MAKE) --no-print-directory coverage)
 
 .PHONY: costs

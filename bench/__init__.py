@@ -1,1 +1,1 @@
-"""Benchmarks of agentq beside the raw drivers and its peers. `bench/run.py` is the door."""
+"""Benchmarks of agentq beside the raw drivers and its peers. Start them with `bench/run.py`."""

@@ -1,6 +1,6 @@
 """A long history, made by copying real finished tasks under new keys inside the database.
 
-The pattern is a thousand tasks that went through the front door: submitted, claimed, completed.
+The pattern is a thousand tasks that went through the SDK: submitted, claimed, completed.
 Their rows (spec, state, every event) are repeated with shifted keys and log positions, so the
 copies are in every table and index exactly where true tasks would be.
 """

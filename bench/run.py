@@ -1,4 +1,4 @@
-"""The one door of the benchmark: `python bench/run.py [--only NAME …] [--quick] [--json FILE]`."""
+"""Runs the benchmarks: `python bench/run.py [--only NAME …] [--quick] [--json FILE]`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What a worker adds to the work itself: per task, to parallel agents, and while many are quiet.
 
-Everything runs through the front door: `agentq worker` as a process of its own, on SQLite, with
+Everything runs as a user would: `agentq worker` as a process of its own, on SQLite, with
 programs whose own run time is measured beside it in the same round.
 """
 

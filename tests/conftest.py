@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import random
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
 
+from agentq.client.queue import Queue
+from agentq.settings import Settings, load_settings
+from agentq.wiring import open_installation
 from tests.servers.missing import IN_CI
 
 pytest_plugins = ["tests.budget", "tests.servers.fixtures"]
@@ -29,7 +33,7 @@ _OFTEN_IGNORED = (signal.SIGINT, signal.SIGHUP)
 _IGNORED_VARIABLE = "SIGNALS_IGNORED_BY_THE_RUN"
 
 hypothesis.settings.register_profile("default", deadline=None, print_blob=True)
-hypothesis.settings.register_profile("ci", deadline=None, print_blob=True, max_examples=200)
+hypothesis.settings.register_profile("long", deadline=None, print_blob=True, max_examples=400)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -37,7 +41,8 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in [name for name in os.environ if name.startswith(("AGENTQ_", "PG", "AWS_"))]:
         del os.environ[name]
     _ignore_without_passing_it_on()
-    hypothesis.settings.load_profile("ci" if IN_CI else "default")
+    chosen = config.getoption("--hypothesis-profile", default=None)
+    hypothesis.settings.load_profile(chosen or "default")
     if config.getoption("--hypothesis-seed", default=None) is None:
         hypothesis.core.global_force_seed = SEED  # type: ignore[assignment]
 
@@ -72,3 +77,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def session_seed() -> int:
     """The seed of this run, for tests that draw their own randomness."""
     return SEED
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """A ledger in a file; folders and modules of tests say otherwise where they need another."""
+    return load_settings(f"sqlite:///{tmp_path}/.agentq/ledger.db")
+
+
+@pytest.fixture
+def queue(request: pytest.FixtureRequest, settings: Settings) -> Iterator[Queue]:
+    """A client of the installation that `settings` describe.
+
+    At the end its log still tells what its rows and files are, unless the test is marked `damages`.
+    """
+    with Queue(installation=open_installation(settings, create=True)) as opened:
+        yield opened
+        if request.node.get_closest_marker("damages") is None:
+            assert [problems for _, problems in opened.admin.verify() if problems] == []

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from agentq.client.artifacts import Artifact, Result
     from agentq.client.async_claim import AsyncArtifact, AsyncClaim
     from agentq.client.async_queue import AsyncQueue
-    from agentq.client.broker_results import Outcome
+    from agentq.client.broker_results import TaskOutcome
     from agentq.client.cancellation import CancelToken
     from agentq.client.claim import Claim
     from agentq.client.client import Refusal
@@ -64,7 +64,7 @@ _HOMES = {
     "AsyncArtifact": "agentq.client.async_claim",
     "AsyncClaim": "agentq.client.async_claim",
     "AsyncQueue": "agentq.client.async_queue",
-    "Outcome": "agentq.client.broker_results",
+    "TaskOutcome": "agentq.client.broker_results",
     "CancelToken": "agentq.client.cancellation",
     "Claim": "agentq.client.claim",
     "Refusal": "agentq.client.client",
@@ -115,7 +115,6 @@ __all__ = [
     "NotFound",
     "Note",
     "OnDependencyFailure",
-    "Outcome",
     "Priority",
     "Queue",
     "Refusal",
@@ -130,6 +129,7 @@ __all__ = [
     "Task",
     "TaskFields",
     "TaskOptions",
+    "TaskOutcome",
     "TimedOut",
     "Unavailable",
     "Usage",

@@ -92,22 +92,22 @@ class Running:
         listener: Listener,
         *,
         stays: bool = False,
-        at: Callable[[AgentEvent], None] = lambda heard: None,
+        at: Callable[[AgentEvent], None] = lambda events: None,
     ) -> list[AgentEvent]:
         """All that is heard until the process has ended; if it stays: until it says it is done."""
-        heard: list[AgentEvent] = []
+        events: list[AgentEvent] = []
         until = time.monotonic() + DEADLINE_SECONDS
         while self._selector.get_map():
             ready = self._selector.select(max(0.0, until - time.monotonic()))
-            assert ready, f"nothing within {DEADLINE_SECONDS} s after {heard[-5:]}"
+            assert ready, f"nothing within {DEADLINE_SECONDS} s after {events[-5:]}"
             for key, _ in ready:
                 for line in self._lines(key):
                     for each in listener.line(line[:LINE_BYTES_MAX], is_error=key.data == "stderr"):
-                        heard.append(each)
+                        events.append(each)
                         at(each)
                         if stays and isinstance(each, Done):
-                            return heard
-        return heard
+                            return events
+        return events
 
     def _lines(self, key: selectors.SelectorKey) -> Sequence[bytes]:
         data = os.read(key.fd, 1 << 16)
@@ -129,18 +129,18 @@ def attempt(
     """A whole attempt of an agent whose process serves it alone."""
     listener = agent.listen(job)
 
-    def at(heard: AgentEvent) -> None:
-        if interrupt_at is not None and isinstance(heard, interrupt_at):
+    def at(events: AgentEvent) -> None:
+        if interrupt_at is not None and isinstance(events, interrupt_at):
             running.write(listener.interrupt() or b"")
 
     with Running(agent.launch(job), job.workspace) as running:
-        heard = running.hear(listener, at=at)
-        return heard, listener.verdict(running.exit())
+        events = running.hear(listener, at=at)
+        return events, listener.verdict(running.exit())
 
 
-def spent(heard: Sequence[AgentEvent]) -> Usage:
+def spent(events: Sequence[AgentEvent]) -> Usage:
     total = NO_USAGE
-    for each in heard:
+    for each in events:
         if isinstance(each, Spent):
             total = total.plus(each.cost)
     return total

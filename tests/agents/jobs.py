@@ -46,10 +46,10 @@ class Played:
     """All that a listener heard, and its verdict."""
 
     verdict: AttemptResult
-    heard: list[AgentEvent] = field(default_factory=list)
+    events: list[AgentEvent] = field(default_factory=list)
 
     def only(self, kind: type[Kind]) -> list[Kind]:
-        return [each for each in self.heard if isinstance(each, kind)]
+        return [each for each in self.events if isinstance(each, kind)]
 
     @property
     def cost(self) -> Usage:
@@ -69,13 +69,13 @@ def play(
 ) -> Played:
     """Tell a listener these lines of output, then these errors, then how it ended."""
     listener = agent.listen(job or a_job("program"))
-    heard: list[AgentEvent] = []
+    events: list[AgentEvent] = []
     for line in lines:
         told = line if isinstance(line, bytes) else json.dumps(line).encode()
-        heard += listener.line(told)
+        events += listener.line(told)
     for line in errors:
-        heard += listener.line(line, is_error=True)
-    return Played(listener.verdict(exit), heard)
+        events += listener.line(line, is_error=True)
+    return Played(listener.verdict(exit), events)
 
 
 def captured(name: str) -> list[bytes]:

@@ -43,8 +43,8 @@ def fake(script: Path, *steps: str) -> tuple[str, ...]:
     return (sys.executable, "-m", "agentq.testing.fake_agent", "acp", "--script", str(script))
 
 
-def said(heard: list[AgentEvent]) -> list[str]:
-    return [each.text for each in heard if isinstance(each, AgentMessage)]
+def messages_of(events: list[AgentEvent]) -> list[str]:
+    return [each.text for each in events if isinstance(each, AgentMessage)]
 
 
 # -- with real processes ---------------------------------------------------------------------------
@@ -54,16 +54,16 @@ def test_a_whole_conversation_with_an_agent_made_of_the_sdk(tmp_path: Path) -> N
     (tmp_path / "in.txt").write_text("kept inside")
     orders = ("say I will look.", "spend 0.5", "use rm -rf x", "read in.txt", "read /etc/passwd",
               "write new/out.txt hello", "write ../out.txt no", "spend 0.75")  # fmt: skip
-    heard, verdict = attempt(Acp(), job_in(tmp_path, *SMALL_AGENT, prompt="\n".join(orders)))
+    events, verdict = attempt(Acp(), job_in(tmp_path, *SMALL_AGENT, prompt="\n".join(orders)))
     assert verdict.outcome is AttemptOutcome.COMPLETED
     assert verdict.result.splitlines() == [
         "permission: 3", "read: kept inside", "not read: -32602", "not written: -32602",
     ]  # fmt: skip
     assert verdict.denials == ("rm -rf x", "read /etc/passwd", "write ../out.txt")
-    assert [each.what for each in heard if isinstance(each, Denied)] == list(verdict.denials)
-    assert heard[0] == AgentSession("a-new-session") and heard[-1] == Done()
-    assert "I will look." in said(heard) and "rm -rf x (pending)" in said(heard)
-    assert spent(heard) == Usage(0.75, 250, 2), "cumulative money became differences"
+    assert [each.what for each in events if isinstance(each, Denied)] == list(verdict.denials)
+    assert events[0] == AgentSession("a-new-session") and events[-1] == Done()
+    assert "I will look." in messages_of(events) and "rm -rf x (pending)" in messages_of(events)
+    assert spent(events) == Usage(0.75, 250, 2), "cumulative money became differences"
     assert (tmp_path / "new" / "out.txt").read_text() == "hello"
     assert not (tmp_path.parent / "out.txt").exists()
 
@@ -71,11 +71,11 @@ def test_a_whole_conversation_with_an_agent_made_of_the_sdk(tmp_path: Path) -> N
 def test_an_earlier_session_goes_on_and_is_not_paid_twice(tmp_path: Path) -> None:
     job = job_in(tmp_path, *SMALL_AGENT, prompt="use ls\nspend 2.5", session="an-old-session",
                  permissions="allow")  # fmt: skip
-    heard, verdict = attempt(Acp(), job)
+    events, verdict = attempt(Acp(), job)
     assert (verdict.outcome, verdict.result) == (AttemptOutcome.COMPLETED, "permission: 2")
-    assert heard[0] == AgentSession("an-old-session") and "allowed: ls" in said(heard)
-    assert spent(heard).usd == 0.5, "2.0 of it was spent before"
-    assert "what was said before" not in said(heard)
+    assert events[0] == AgentSession("an-old-session") and "allowed: ls" in messages_of(events)
+    assert spent(events).usd == 0.5, "2.0 of it was spent before"
+    assert "what was said before" not in messages_of(events)
 
 
 def test_asked_to_stop_it_stops(tmp_path: Path) -> None:
@@ -90,10 +90,10 @@ def test_a_signal_or_a_worker_that_is_gone_stops_it_too(tmp_path: Path, how: str
     agent = Acp()
     listener = agent.listen(job)
 
-    def at(heard: AgentEvent) -> None:
-        if isinstance(heard, AgentSession) and how == "signal":
+    def at(events: AgentEvent) -> None:
+        if isinstance(events, AgentSession) and how == "signal":
             running.process.send_signal(signal.SIGINT)
-        elif isinstance(heard, AgentSession):
+        elif isinstance(events, AgentSession):
             running.close_input()
 
     with Running(agent.launch(job), tmp_path) as running:
@@ -102,14 +102,14 @@ def test_a_signal_or_a_worker_that_is_gone_stops_it_too(tmp_path: Path, how: str
 
 
 def test_what_a_real_agent_sent(tmp_path: Path) -> None:
-    heard, verdict = attempt(Acp(), job_in(tmp_path, *REPLAY, CAPTURE))
+    events, verdict = attempt(Acp(), job_in(tmp_path, *REPLAY, CAPTURE))
     command = "echo hello-from-stub > out.txt && cat out.txt"
     assert verdict.outcome is AttemptOutcome.COMPLETED
     assert verdict.result == verdict.summary == "Done: out.txt contains hello-from-stub."
     assert verdict.denials == (command,)
-    assert said(heard) == ["I will write the file.", "Terminal (pending)", command,
+    assert messages_of(events) == ["I will write the file.", "Terminal (pending)", command,
                            f"{command} (completed)", verdict.result]  # fmt: skip
-    assert spent(heard) == Usage(0.00225, 250, 2)
+    assert spent(events) == Usage(0.00225, 250, 2)
 
 
 def test_a_session_that_is_not_known_any_more_is_said(tmp_path: Path) -> None:
@@ -120,9 +120,9 @@ def test_a_session_that_is_not_known_any_more_is_said(tmp_path: Path) -> None:
 
 def test_an_agent_that_dies_has_crashed(tmp_path: Path) -> None:
     command = fake(tmp_path / "script.yaml", "say: Oh.", "crash: {signal: 9}")
-    heard, verdict = attempt(Acp(), job_in(tmp_path, *command))
+    events, verdict = attempt(Acp(), job_in(tmp_path, *command))
     assert verdict.outcome is AttemptOutcome.CRASHED and "signal 9" in verdict.summary
-    assert "Oh." in said(heard), "what it said before is kept"
+    assert "Oh." in messages_of(events), "what it said before is kept"
 
 
 @pytest.mark.parametrize(
@@ -137,10 +137,12 @@ def test_an_agent_that_dies_has_crashed(tmp_path: Path) -> None:
 def test_agents_that_break_the_protocol(
     tmp_path: Path, word: str, outcome: AttemptOutcome, words: str
 ) -> None:
-    heard, verdict = attempt(Acp(), job_in(tmp_path, *REPLAY, word))
+    events, verdict = attempt(Acp(), job_in(tmp_path, *REPLAY, word))
     assert verdict.outcome is outcome and words in verdict.summary
-    assert spent(heard).usd == (0.5 if word == "noisy" else 0), "money is read from odd updates too"
-    assert "not for us" not in said(heard)
+    assert spent(events).usd == (0.5 if word == "noisy" else 0), (
+        "money is read from odd updates too"
+    )
+    assert "not for us" not in messages_of(events)
 
 
 def test_a_command_that_is_not_there_is_invalid(tmp_path: Path) -> None:
@@ -252,13 +254,13 @@ def test_the_last_message_with_words_is_the_answer() -> None:
 
 def test_words_are_said_line_by_line() -> None:
     listener = listening()
-    heard = [
+    events = [
         each
         for words in ("I wi", "ll.\nAnd ", "then\n", "end")
         for each in tell(listener, type="said", text=words, message="m1")
     ]
-    heard += tell(listener, type="stop", reason="end_turn")
-    assert said(heard) == ["I will.", "And then", "end"]
+    events += tell(listener, type="stop", reason="end_turn")
+    assert messages_of(events) == ["I will.", "And then", "end"]
 
 
 def test_foreign_money_is_not_counted_as_ours() -> None:
@@ -290,9 +292,9 @@ EVENTS = st.builds(
 def test_no_output_makes_it_raise(lines: list[tuple[bytes, bool]]) -> None:
     listener = listening()
     for line, is_error in lines:
-        for heard in listener.line(line, is_error=is_error):
-            if isinstance(heard, Spent):
-                assert min(heard.cost.usd, heard.cost.tokens, heard.cost.turns) >= 0
+        for events in listener.line(line, is_error=is_error):
+            if isinstance(events, Spent):
+                assert min(events.cost.usd, events.cost.tokens, events.cost.turns) >= 0
     verdict = listener.verdict(Exit(code=1))
     assert verdict.summary
     repr(verdict).encode()

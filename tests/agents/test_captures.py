@@ -27,7 +27,7 @@ def test_claude_does_its_work() -> None:
     assert played.only(AgentSession) == [AgentSession("64d3ef9c-23bd-41ab-8665-1ffc01e0246b")]
     # Tokens are heard message by message, and the result adds what was missing of them.
     assert played.cost == Usage(usd=0.0018, tokens=250, turns=2)
-    assert isinstance(played.heard[-1], Done) and len(played.only(Done)) == 1
+    assert isinstance(played.events[-1], Done) and len(played.only(Done)) == 1
     assert [said.text for said in played.only(AgentMessage)] == [
         "I will write the file.",
         "Bash: echo hello-from-stub > out.txt && cat out.txt",
@@ -79,7 +79,7 @@ def test_codex_does_its_work() -> None:
     )
     assert played.only(AgentSession) == [AgentSession("01a1e092-f1f3-7710-9202-5438558adccc")]
     assert played.cost == Usage(tokens=240, turns=1)
-    assert isinstance(played.heard[-1], Done)
+    assert isinstance(played.events[-1], Done)
 
 
 def test_codex_counts_the_whole_thread_and_we_do_not() -> None:
@@ -110,7 +110,7 @@ def test_gemini_does_its_work() -> None:
     )
     assert played.only(AgentSession) == [AgentSession("78ee5381-ec71-49c3-9b24-f133a8de85a7")]
     assert played.cost == Usage(tokens=240, turns=2)
-    assert isinstance(played.heard[-1], Done)
+    assert isinstance(played.events[-1], Done)
 
 
 def test_opencode_does_its_work() -> None:

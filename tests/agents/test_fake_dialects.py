@@ -179,37 +179,37 @@ def test_the_adapter_understands_its_stand_in(tmp_path: Path, dialect: str) -> N
     agent = agent_named(dialect)
     for ending, outcome in ENDINGS.items():
         script = FULL.replace("now: 1800000000\n", "") + f"  - {ending}\n"
-        heard, verdict = attempt(agent, fake_job(tmp_path, script, dialect))
+        listened, verdict = attempt(agent, fake_job(tmp_path, script, dialect))
         assert verdict.outcome is outcome, (ending, verdict)
-        assert any(isinstance(each, Denied) for each in heard)
+        assert any(isinstance(each, Denied) for each in listened)
         if outcome is AttemptOutcome.QUOTA:
-            limits = [each.resets_at for each in heard if isinstance(each, Limited)]
+            limits = [each.resets_at for each in listened if isinstance(each, Limited)]
             assert max([verdict.resets_at, *limits]) > 0
         if outcome is AttemptOutcome.COMPLETED:
             assert verdict.result.splitlines()[-1] == "Done"
             if dialect not in ("codex", "gemini"):  # they never speak of money
-                assert spent(heard).usd == 0.5
-            assert spent(heard).tokens == 100
+                assert spent(listened).usd == 0.5
+            assert spent(listened).tokens == 100
 
 
 def test_the_protocols_own_sdk_understands_its_stand_in(tmp_path: Path) -> None:
-    heard, verdict = attempt(agent_named("acp"), fake_job(tmp_path, FULL, "acp"))
+    listened, verdict = attempt(agent_named("acp"), fake_job(tmp_path, FULL, "acp"))
     assert verdict.outcome is AttemptOutcome.COMPLETED and verdict.result == "The roof is mended."
-    assert Denied("climb the roof") in heard
-    assert (spent(heard).usd, spent(heard).tokens) == (0.5, 100)
+    assert Denied("climb the roof") in listened
+    assert (spent(listened).usd, spent(listened).tokens) == (0.5, 100)
 
 
 @pytest.mark.parametrize("dialect", ["claude", "codex", "gemini", "opencode"])
 def test_a_session_is_gone_on_with_or_not_known(tmp_path: Path, dialect: str) -> None:
     agent = agent_named(dialect)
-    heard, verdict = attempt(agent, fake_job(tmp_path, FULL, dialect))
-    (first,) = [each.id for each in heard if isinstance(each, AgentSession)]
-    heard, verdict = attempt(agent, fake_job(tmp_path, FULL, dialect, first))
-    assert AgentSession(first) in heard and verdict.outcome is AttemptOutcome.COMPLETED
+    listened, verdict = attempt(agent, fake_job(tmp_path, FULL, dialect))
+    (first,) = [each.id for each in listened if isinstance(each, AgentSession)]
+    listened, verdict = attempt(agent, fake_job(tmp_path, FULL, dialect, first))
+    assert AgentSession(first) in listened and verdict.outcome is AttemptOutcome.COMPLETED
 
     forgets = FULL + "  - unknown-session\n"
-    heard, verdict = attempt(agent, fake_job(tmp_path, forgets, dialect, first))
-    assert verdict.session_unknown and AgentSession(first) not in heard[1:]
+    listened, verdict = attempt(agent, fake_job(tmp_path, forgets, dialect, first))
+    assert verdict.session_unknown and AgentSession(first) not in listened[1:]
 
 
 def test_counters_go_on_from_where_a_session_was(tmp_path: Path) -> None:
@@ -224,5 +224,5 @@ def test_counters_go_on_from_where_a_session_was(tmp_path: Path) -> None:
     assert usage["input_tokens"] + usage["output_tokens"] == 1100
 
     job = fake_job(tmp_path, script, "claude", "abc")
-    heard, _ = attempt(agent_named("claude"), job)
-    assert spent(heard) == Usage(0.5, 100, spent(heard).turns)
+    listened, _ = attempt(agent_named("claude"), job)
+    assert spent(listened) == Usage(0.5, 100, spent(listened).turns)

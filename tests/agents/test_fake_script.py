@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from agentq.core.errors import Invalid, NotFound
 from agentq.core.task import Usage
-from agentq.testing.fake_agent.acts import ACTS
+from agentq.testing.fake_agent.actions import ACTS
 from agentq.testing.fake_agent.arguments import read_words
 from agentq.testing.fake_agent.script import SCRIPT_BYTES_MAX, parse_script, read_script
 from agentq.testing.fake_agent.steps import FORMS

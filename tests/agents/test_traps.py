@@ -62,8 +62,8 @@ def test_claude_is_told_what_is_left_of_the_budget() -> None:
     ],
 )
 def test_claude_calls_a_failed_request_a_success(status: int, outcome: AttemptOutcome) -> None:
-    told = [result(is_error=True, api_error_status=status, result=f"API Error: {status}")]
-    verdict = play(Claude(still), told, FAILED).verdict
+    printed = [result(is_error=True, api_error_status=status, result=f"API Error: {status}")]
+    verdict = play(Claude(still), printed, FAILED).verdict
     assert verdict.outcome is outcome
     if status in (401, 403):
         assert "Somebody must log in" in verdict.summary
@@ -71,31 +71,31 @@ def test_claude_calls_a_failed_request_a_success(status: int, outcome: AttemptOu
 
 def test_claude_says_when_its_limit_resets() -> None:
     info = {"status": "rejected", "resetsAt": NOW // 1000 + 7200, "rateLimitType": "five_hour"}
-    told = [
+    printed = [
         {"type": "rate_limit_event", "rate_limit_info": info, "session_id": "s-1"},
         result(is_error=True, api_error_status=429, result="You've hit your session limit"),
     ]
-    played = play(Claude(still), told, FAILED)
+    played = play(Claude(still), printed, FAILED)
     assert played.only(Limited) == [
         Limited(NOW + 7200 * SECOND, "the five hour limit is used up"),
     ]
     assert played.verdict.outcome is AttemptOutcome.QUOTA
     assert played.verdict.resets_at == NOW + 7200 * SECOND
     # Killed while it waited for that moment: still the quota.
-    assert play(Claude(still), told[:1], Exit(signal=15)).verdict.outcome is AttemptOutcome.QUOTA
+    assert play(Claude(still), printed[:1], Exit(signal=15)).verdict.outcome is AttemptOutcome.QUOTA
 
 
 def test_claude_served_from_overage_is_not_limited() -> None:
     info = {"status": "rejected", "resetsAt": NOW // 1000 + 60, "isUsingOverage": True}
     warned = {"status": "allowed_warning", "utilization": 0.9}
-    told = [{"type": "rate_limit_event", "rate_limit_info": each} for each in (info, warned)]
-    played = play(Claude(still), [*told, result(result="ok")])
+    printed = [{"type": "rate_limit_event", "rate_limit_info": each} for each in (info, warned)]
+    played = play(Claude(still), [*printed, result(result="ok")])
     assert not played.only(Limited) and played.verdict.outcome is AttemptOutcome.COMPLETED
 
 
 def test_claude_writes_the_reset_time_into_words() -> None:
-    told = [result(is_error=True, result="Claude AI usage limit reached|1794790000")]
-    assert play(Claude(still), told, FAILED).verdict.resets_at == 1_794_790_000_000
+    printed = [result(is_error=True, result="Claude AI usage limit reached|1794790000")]
+    assert play(Claude(still), printed, FAILED).verdict.resets_at == 1_794_790_000_000
 
 
 def test_claude_interrupted_exits_with_0_and_has_not_succeeded() -> None:
@@ -113,42 +113,42 @@ def test_claude_that_prints_nonsense_and_exits_with_0_has_bad_output() -> None:
 
 
 def test_a_notification_is_not_the_answer_but_costs_as_much() -> None:
-    told = [
+    printed = [
         result(result="The answer.", total_cost_usd=0.01),
         result(result="A job ended.", total_cost_usd=0.03, origin={"kind": "task-notification"}),
     ]
-    played = play(Claude(still), told)
+    played = play(Claude(still), printed)
     assert played.verdict.result == "The answer." and len(played.only(Done)) == 1
     assert [spent.cost.usd for spent in played.only(Spent)] == [0.01, 0.02], "totals, as deltas"
 
 
 def test_a_total_that_falls_costs_nothing_and_counts_on_from_there() -> None:
-    told = [result(total_cost_usd=usd) for usd in (0.05, 0.01, 0.04)]
-    assert [each.cost.usd for each in play(Claude(still), told).only(Spent)] == [0.05, 0.0, 0.03]
+    printed = [result(total_cost_usd=usd) for usd in (0.05, 0.01, 0.04)]
+    assert [each.cost.usd for each in play(Claude(still), printed).only(Spent)] == [0.05, 0.0, 0.03]
 
 
 def test_claude_was_denied_a_tool_and_calls_it_a_success() -> None:
     denial = {"tool_name": "Bash", "tool_use_id": "t1", "tool_input": {"command": "rm -rf x"}}
-    told = [
+    printed = [
         {"type": "system", "subtype": "permission_denied", **denial},
         result(result="I could not.", permission_denials=[denial, "odd", {"tool_name": "Write"}]),
     ]
-    played = play(Claude(still), told)
+    played = play(Claude(still), printed)
     assert played.verdict.outcome is AttemptOutcome.COMPLETED
     assert played.verdict.denials == ("Bash: rm -rf x", "a tool", "Write")
-    assert Denied("Bash: rm -rf x") in played.heard
+    assert Denied("Bash: rm -rf x") in played.events
 
 
 def test_claude_gives_a_structured_answer() -> None:
-    told = [result(result="{}", structured_output={"files": ["a", "b"]})]
-    assert play(Claude(still), told).verdict.structured == {"files": ["a", "b"]}
+    printed = [result(result="{}", structured_output={"files": ["a", "b"]})]
+    assert play(Claude(still), printed).verdict.structured == {"files": ["a", "b"]}
     failed = [result(is_error=True, subtype="error_max_structured_output_retries", errors=["no"])]
     assert play(Claude(still), failed, FAILED).verdict.outcome is AttemptOutcome.BAD_OUTPUT
 
 
 def test_claude_refuses() -> None:
-    told = [result(is_error=True, stop_reason="refusal", result="I will not do that.")]
-    verdict = play(Claude(still), told, FAILED).verdict
+    printed = [result(is_error=True, stop_reason="refusal", result="I will not do that.")]
+    verdict = play(Claude(still), printed, FAILED).verdict
     assert (verdict.outcome, verdict.summary) == (AttemptOutcome.REFUSED, "I will not do that.")
 
 
@@ -192,13 +192,13 @@ LOST: list[tuple[Agent, list[Any], list[bytes], Exit]] = [
 ]
 
 
-@pytest.mark.parametrize(("agent", "told", "errors", "exit"), LOST)
+@pytest.mark.parametrize(("agent", "printed", "errors", "exit"), LOST)
 def test_a_lost_session_is_told_apart(
-    agent: Agent, told: list[Any], errors: list[bytes], exit: Exit
+    agent: Agent, printed: list[Any], errors: list[bytes], exit: Exit
 ) -> None:
-    resumed = play(agent, told, exit, errors=errors, job=a_job(session="0f-1")).verdict
+    resumed = play(agent, printed, exit, errors=errors, job=a_job(session="0f-1")).verdict
     assert resumed.session_unknown and resumed.outcome is AttemptOutcome.TRANSIENT
-    fresh = play(agent, told, exit, errors=errors, job=a_job()).verdict
+    fresh = play(agent, printed, exit, errors=errors, job=a_job()).verdict
     assert not fresh.session_unknown, "there was none to lose"
 
 
@@ -236,46 +236,46 @@ def test_codex_is_started_in_its_workspace() -> None:
     ],
 )
 def test_codex_fails_in_words(message: str, outcome: AttemptOutcome, seconds: float) -> None:
-    told: list[dict[str, Any]] = [
+    printed: list[dict[str, Any]] = [
         {"type": "thread.started", "thread_id": "0f-1"},
         {"type": "error", "message": message},
         {"type": "turn.failed", "error": {"message": message}},
     ]
-    verdict = play(Codex(still), told, FAILED).verdict
+    verdict = play(Codex(still), printed, FAILED).verdict
     assert verdict.outcome is outcome and verdict.summary.startswith(message)
     assert verdict.resets_at == (NOW + int(seconds * SECOND) if seconds else 0)
 
 
 def test_codex_got_over_an_error() -> None:
-    told: list[dict[str, Any]] = [
+    printed: list[dict[str, Any]] = [
         {"type": "error", "message": "Reconnecting... 1/5 (429 Too Many Requests)"},
         {"type": "item.completed", "item": {"type": "agent_message", "text": '{"ok": true}'}},
         {"type": "turn.completed", "usage": {"input_tokens": 5, "output_tokens": 2}},
     ]
     job = a_job("codex", "--output-schema", "schema.json")
-    verdict = play(Codex(still), told, job=job).verdict
+    verdict = play(Codex(still), printed, job=job).verdict
     assert verdict.outcome is AttemptOutcome.COMPLETED and verdict.structured == {"ok": True}
 
 
 def test_codex_interrupted_says_nothing() -> None:
-    told = captured("codex_happy.jsonl")[:-1]
-    assert play(Codex(still), told, Exit(0)).verdict.outcome is AttemptOutcome.TRANSIENT
-    assert play(Codex(still), told, Exit(signal=2)).verdict.outcome is AttemptOutcome.CRASHED
+    printed = captured("codex_happy.jsonl")[:-1]
+    assert play(Codex(still), printed, Exit(0)).verdict.outcome is AttemptOutcome.TRANSIENT
+    assert play(Codex(still), printed, Exit(signal=2)).verdict.outcome is AttemptOutcome.CRASHED
 
 
 def test_codex_was_not_allowed() -> None:
     command = {"type": "command_execution", "command": "rm x", "status": "declined", "id": "i1"}
     change = {"type": "file_change", "status": "declined", "changes": [{"path": "/etc/x"}]}
-    told = [{"type": "item.completed", "item": item} for item in (command, command, change)]
-    assert play(Codex(still), told).only(Denied) == [Denied("rm x"), Denied("changing /etc/x")]
+    printed = [{"type": "item.completed", "item": item} for item in (command, command, change)]
+    assert play(Codex(still), printed).only(Denied) == [Denied("rm x"), Denied("changing /etc/x")]
 
 
 def test_codex_totals_become_differences() -> None:
-    told = [
+    printed = [
         {"type": "turn.completed", "usage": {"input_tokens": total, "output_tokens": 10}}
         for total in (100, 250, 40)
     ]
-    spent = [each.cost for each in play(Codex(still), told).only(Spent)]
+    spent = [each.cost for each in play(Codex(still), printed).only(Spent)]
     assert [cost.tokens for cost in spent] == [110, 150, 0] and all(c.turns == 1 for c in spent)
 
 
@@ -307,8 +307,10 @@ def test_gemini_speaks_in_exit_codes(code: int, outcome: AttemptOutcome) -> None
 
 def test_gemini_hits_its_quota() -> None:
     message = "You have exhausted your capacity on this model. Your quota will reset after 1h1m1s."
-    told = [{"type": "result", "status": "error", "error": {"type": "Quota", "message": message}}]
-    verdict = play(Gemini(still), told, FAILED).verdict
+    printed = [
+        {"type": "result", "status": "error", "error": {"type": "Quota", "message": message}}
+    ]
+    verdict = play(Gemini(still), printed, FAILED).verdict
     assert verdict.outcome is AttemptOutcome.QUOTA and verdict.resets_at == NOW + 3661 * SECOND
 
 
@@ -316,7 +318,7 @@ def test_gemini_says_its_answer_in_pieces() -> None:
     def piece(said: str) -> dict[str, Any]:
         return {"type": "message", "role": "assistant", "content": said, "delta": True}
 
-    told = [
+    printed = [
         piece("Let me "),
         piece("look."),
         {"type": "tool_use", "tool_name": "read_file", "tool_id": "t"},
@@ -331,7 +333,7 @@ def test_gemini_says_its_answer_in_pieces() -> None:
         {"type": "error", "severity": "warning", "message": "Loop detected?"},
         {"type": "result", "status": "success", "stats": {"total_tokens": 9}},
     ]
-    played = play(Gemini(still), told)
+    played = play(Gemini(still), printed)
     assert played.verdict.result == "All is well."
     assert played.verdict.denials == ("Tool execution denied by policy.",)
     assert played.cost == Usage(tokens=9, turns=2)
@@ -364,8 +366,8 @@ def test_opencode_rejects_what_needs_a_permission() -> None:
         "input": {"command": "rm x"},
         "error": "The user rejected permission to use this specific tool call.",
     }
-    told = [{"type": "tool_use", "part": {"tool": "bash", "callID": "c", "state": state}}]
-    assert play(Opencode(still), told).only(Denied) == [Denied("bash: rm x")]
+    printed = [{"type": "tool_use", "part": {"tool": "bash", "callID": "c", "state": state}}]
+    assert play(Opencode(still), printed).only(Denied) == [Denied("bash: rm x")]
 
 
 def test_opencode_adds_up_its_steps() -> None:
@@ -375,11 +377,11 @@ def test_opencode_adds_up_its_steps() -> None:
 
 
 def test_opencode_was_filtered() -> None:
-    told = [
+    printed = [
         {"type": "text", "part": {"text": "I cannot help with that.", "messageID": "m"}},
         {"type": "step_finish", "part": {"reason": "content-filter"}},
     ]
-    verdict = play(Opencode(still), told).verdict
+    verdict = play(Opencode(still), printed).verdict
     assert (verdict.outcome, verdict.summary) == (
         AttemptOutcome.REFUSED,
         "I cannot help with that.",

@@ -44,8 +44,8 @@ def line(**fields: Any) -> bytes:
     return json.dumps(fields).encode()
 
 
-def heard_from(listener: WarmListener, *lines: bytes) -> list[AgentEvent]:
-    return [heard for each in lines for heard in listener.line(each)]
+def events_from(listener: WarmListener, *lines: bytes) -> list[AgentEvent]:
+    return [events for each in lines for events in listener.line(each)]
 
 
 class Warmed:
@@ -68,14 +68,14 @@ class Warmed:
         job = job_in(self.folder, id=id, prompt=prompt, session=session)
         listener = self.agent.listen(job)
 
-        def at(heard: AgentEvent) -> None:
-            if interrupts and isinstance(heard, AgentMessage):
+        def at(events: AgentEvent) -> None:
+            if interrupts and isinstance(events, AgentMessage):
                 self.running.write(listener.interrupt() or b"")
 
         self.running.write(self.agent.opening(job))
-        heard = self.running.hear(listener, stays=True, at=at)
-        ended = not any(isinstance(each, Done) for each in heard)
-        return heard, listener.verdict(self.running.exit() if ended else Exit())
+        events = self.running.hear(listener, stays=True, at=at)
+        ended = not any(isinstance(each, Done) for each in events)
+        return events, listener.verdict(self.running.exit() if ended else Exit())
 
 
 # -- with a real process ---------------------------------------------------------------------------
@@ -84,18 +84,18 @@ class Warmed:
 def test_one_process_serves_task_after_task(tmp_path: Path) -> None:
     with Warmed(tmp_path) as warm:
         for number in (1, 2, 3):
-            heard, verdict = warm.serve(f"task-{number}", "hello\nworld")
+            events, verdict = warm.serve(f"task-{number}", "hello\nworld")
             assert verdict.outcome is AttemptOutcome.COMPLETED
             assert (verdict.summary, verdict.result) == (
                 "Did it.",
                 f"answer {number}: hello\nworld",
             )
             assert (
-                AgentMessage(f"task-{number} in {tmp_path}") in heard
-                and AgentMessage("half", 50) in heard
+                AgentMessage(f"task-{number} in {tmp_path}") in events
+                and AgentMessage("half", 50) in events
             )
-            assert AgentSession(f"session-{warm.running.process.pid}") in heard
-            assert spent(heard) == Usage(0.25, 100, 1), "totals of the process became differences"
+            assert AgentSession(f"session-{warm.running.process.pid}") in events
+            assert spent(events) == Usage(0.25, 100, 1), "totals of the process became differences"
 
 
 def test_a_crash_during_a_task_is_told_with_its_last_words(tmp_path: Path) -> None:
@@ -109,9 +109,9 @@ def test_a_crash_during_a_task_is_told_with_its_last_words(tmp_path: Path) -> No
 def test_a_late_answer_to_another_task_is_no_answer_to_this_one(tmp_path: Path) -> None:
     with Warmed(tmp_path) as warm:
         warm.serve("task-1", "hello")
-        heard, verdict = warm.serve("task-2", "late")
+        events, verdict = warm.serve("task-2", "late")
     assert verdict.result == "answer 2: late"
-    assert not any("secret" in each.text for each in heard if isinstance(each, AgentMessage))
+    assert not any("secret" in each.text for each in events if isinstance(each, AgentMessage))
 
 
 def test_a_process_that_mixes_up_its_tasks_ends_as_bad_output(tmp_path: Path) -> None:
@@ -144,9 +144,9 @@ def test_the_stand_in_is_understood(tmp_path: Path) -> None:
     (tmp_path / "script.yaml").write_text(SCRIPT)
     words = ("-m", "agentq.testing.fake_agent", "warm", "--script", str(tmp_path / "script.yaml"))
     with Warmed(tmp_path, (sys.executable, *words)) as warm:
-        heard, verdict = warm.serve("task-1", "work")
+        events, verdict = warm.serve("task-1", "work")
         assert (verdict.outcome, verdict.result) == (AttemptOutcome.COMPLETED, "Yes.")
-        assert AgentMessage("Here.") in heard and spent(heard) == Usage(0.5, 7, 1)
+        assert AgentMessage("Here.") in events and spent(events) == Usage(0.5, 7, 1)
         assert warm.serve("task-2", "refuse")[1].outcome is AttemptOutcome.REFUSED
         assert warm.serve("task-3", "quota")[1].outcome is AttemptOutcome.QUOTA
         assert warm.serve("task-4", "permission")[1].denials == ("climb",)
@@ -180,7 +180,7 @@ def test_another_attempt_has_another_name(tmp_path: Path) -> None:
 )
 def test_an_error_names_its_outcome(outcome: AttemptOutcome) -> None:
     listener, ours = listening()
-    assert heard_from(
+    assert events_from(
         listener, line(type="error", id=ours, **{"class": outcome.value}, message="no luck")
     ) == [Done()]
     verdict = listener.verdict(Exit())
@@ -197,30 +197,30 @@ def test_an_error_names_its_outcome(outcome: AttemptOutcome) -> None:
 )
 def test_an_error_of_no_class_is_no_success(named: str | None, outcome: AttemptOutcome) -> None:
     listener, ours = listening()
-    heard_from(listener, line(type="error", id=ours, **{"class": named}))
+    events_from(listener, line(type="error", id=ours, **{"class": named}))
     assert listener.verdict(Exit()).outcome is outcome
 
 
 def test_a_limit_gives_the_moment_at_which_it_ends() -> None:
     listener, ours = listening()
     at = NOW + 3_600_000
-    assert heard_from(
+    assert events_from(
         listener, line(type="limited", id=ours, resets_at=at // 1000, reason="5 h limit")
     ) == [Limited(at, "5 h limit")]
-    heard_from(listener, line(type="error", id=ours, **{"class": "quota"}, message="later"))
+    events_from(listener, line(type="error", id=ours, **{"class": "quota"}, message="later"))
     verdict = listener.verdict(Exit())
     assert (verdict.outcome, verdict.resets_at) == (AttemptOutcome.QUOTA, at)
 
 
 def test_a_limit_without_an_answer_is_quota_too() -> None:
     listener, ours = listening()
-    heard_from(listener, line(type="limited", id=ours, reason="empty"))
+    events_from(listener, line(type="limited", id=ours, reason="empty"))
     assert listener.verdict(Exit(code=1)).outcome is AttemptOutcome.QUOTA
 
 
 def test_a_lost_session_is_said() -> None:
     listener, ours = listening()
-    heard_from(
+    events_from(
         listener, line(type="error", id=ours, **{"class": "transient"}, session_unknown=True)
     )
     assert listener.verdict(Exit()).session_unknown
@@ -228,7 +228,7 @@ def test_a_lost_session_is_said() -> None:
 
 def test_a_result_may_be_json() -> None:
     listener, ours = listening()
-    heard_from(
+    events_from(
         listener,
         b'{"type": "done", "id": "%s", "result": {"a": ["\\ud800\\u0000"]}}' % ours.encode(),
     )
@@ -239,23 +239,23 @@ def test_a_result_may_be_json() -> None:
 
 def test_denials_are_told_and_kept() -> None:
     listener, ours = listening()
-    assert heard_from(listener, line(type="denied", id=ours, what="rm -rf /")) == [
+    assert events_from(listener, line(type="denied", id=ours, what="rm -rf /")) == [
         Denied("rm -rf /")
     ]
-    heard_from(listener, line(type="done", id=ours, result="ok"))
+    events_from(listener, line(type="done", id=ours, result="ok"))
     assert listener.verdict(Exit()).denials == ("rm -rf /",)
 
 
 def test_the_first_answer_counts() -> None:
     listener, ours = listening()
-    heard_from(listener, line(type="done", id=ours, result="first"))
-    assert heard_from(listener, line(type="done", id=ours, result="second")) == []
+    events_from(listener, line(type="done", id=ours, result="first"))
+    assert events_from(listener, line(type="done", id=ours, result="second")) == []
     assert listener.verdict(Exit()).result == "first"
 
 
 def test_an_answer_without_an_id_ends_the_attempt_at_once() -> None:
     listener, _ = listening()
-    assert heard_from(listener, line(type="done", result="whose?")) == [Done()]
+    assert events_from(listener, line(type="done", result="whose?")) == [Done()]
     verdict = listener.verdict(Exit())
     assert verdict.outcome is AttemptOutcome.BAD_OUTPUT and '"id"' in verdict.summary
 
@@ -263,11 +263,11 @@ def test_an_answer_without_an_id_ends_the_attempt_at_once() -> None:
 def test_how_many_lines_of_others_are_forgiven() -> None:
     other = line(type="said", id="task-0/1", text="late")
     listener, ours = listening()
-    assert heard_from(listener, *[other] * LATE_MAX) == []
-    heard_from(listener, line(type="said", id=ours, text="mine"), *[other] * MIXED_UP_MAX)
-    assert heard_from(listener, other) == [Done()]
+    assert events_from(listener, *[other] * LATE_MAX) == []
+    events_from(listener, line(type="said", id=ours, text="mine"), *[other] * MIXED_UP_MAX)
+    assert events_from(listener, other) == [Done()]
     listener, _ = listening()
-    assert heard_from(listener, *[other] * (LATE_MAX + 1)) == [Done()]
+    assert events_from(listener, *[other] * (LATE_MAX + 1)) == [Done()]
 
 
 def test_what_a_process_spent_on_another_task_is_not_charged_here(tmp_path: Path) -> None:
@@ -275,16 +275,16 @@ def test_what_a_process_spent_on_another_task_is_not_charged_here(tmp_path: Path
     agent.launch(job_in(tmp_path, *SERVER))
     job = job_in(tmp_path, *SERVER, id="task-2")
     listener = agent.listen(job)
-    heard = heard_from(
+    events = events_from(
         listener,
         line(type="spent", id="task-1/1", total=True, usd=1, tokens=10),
         line(type="spent", id=attempt_id(job), total=True, usd=1.5, tokens=15),
         line(type="spent", id=attempt_id(job), usd=0.25, tokens=1),
     )
-    assert heard == [Spent(Usage(0.5, 5)), Spent(Usage(0.25, 1))]
+    assert events == [Spent(Usage(0.5, 5)), Spent(Usage(0.25, 1))]
     listener = agent.listen(job)
     agent.launch(job)
-    assert heard_from(listener, line(type="spent", id=attempt_id(job), total=True, usd=0.1)) == [
+    assert events_from(listener, line(type="spent", id=attempt_id(job), total=True, usd=0.1)) == [
         Spent(Usage(0.1))
     ], "a new process counts from nothing"
 
@@ -312,9 +312,9 @@ EVENTS = st.builds(
 def test_no_output_makes_it_raise(lines: list[tuple[bytes, bool]]) -> None:
     listener, _ = listening()
     for each, is_error in lines:
-        for heard in listener.line(each, is_error=is_error):
-            if isinstance(heard, Spent):
-                assert min(heard.cost.usd, heard.cost.tokens, heard.cost.turns) >= 0
+        for events in listener.line(each, is_error=is_error):
+            if isinstance(events, Spent):
+                assert min(events.cost.usd, events.cost.tokens, events.cost.turns) >= 0
     verdict = listener.verdict(Exit(code=1))
     assert verdict.summary
     repr(verdict).encode()
@@ -326,8 +326,8 @@ def test_no_output_makes_it_raise(lines: list[tuple[bytes, bool]]) -> None:
 def test_absurd_nesting_is_survived(depth: int) -> None:
     listener, ours = listening()
     nested = b"[" * depth + b"]" * depth
-    heard_from(listener, nested[:depth], b'{"type":' * depth)
-    heard_from(listener, b'{"type": "done", "id": "%s", "result": %s}' % (ours.encode(), nested))
+    events_from(listener, nested[:depth], b'{"type":' * depth)
+    events_from(listener, b'{"type": "done", "id": "%s", "result": %s}' % (ours.encode(), nested))
     verdict = listener.verdict(Exit())
     assert verdict.outcome in {
         AttemptOutcome.COMPLETED,
@@ -347,7 +347,7 @@ def test_a_noisy_agent_fills_no_memory() -> None:
     tracemalloc.start()
     try:
         for number in range(3000):
-            heard_from(listener, *chatter, line(type="denied", id=ours, what=str(number)))
+            events_from(listener, *chatter, line(type="denied", id=ours, what=str(number)))
         assert tracemalloc.get_traced_memory()[0] < 200_000
     finally:
         tracemalloc.stop()

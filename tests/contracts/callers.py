@@ -27,7 +27,7 @@ def q(fresh_postgres_url: str, files: Path) -> Iterator[Queue]:
     settings = Settings(fresh_postgres_url, str(files), "the test")
     with Queue(installation=open_installation(settings, create=True)) as made:
         yield made
-        assert [problems for _, problems in made.verify() if problems] == []
+        assert [problems for _, problems in made.admin.verify() if problems] == []
 
 
 @pytest.fixture
@@ -56,4 +56,4 @@ def is_waiting(url: str, name: str) -> bool:
 def attempt_of(q: Queue, task_id: str, epoch: int) -> Queue:
     """The queue as an attempt at this task uses it."""
     who = Principal(PrincipalKind.ATTEMPT, "the attempt", task_id=task_id, epoch=epoch)
-    return Queue(installation=q.installation, who=who)
+    return Queue(installation=q._client.installation, who=who)

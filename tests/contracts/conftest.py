@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agentq.client.queue import Queue
 from agentq.contracts.store import Store
+from agentq.settings import Settings, load_settings
 from agentq.stores.sqlite.store import SqliteStore
 from tests.contracts.rows import Clock
 
@@ -88,9 +88,7 @@ def clock(backend: Backend) -> Clock:
 
 
 @pytest.fixture
-def queue(shared: Backend) -> Iterator[Queue]:
-    """A client of every such database; at the end its log still tells what its rows say."""
-    address = shared.address
-    with Queue.create(address if shared.name == "postgres" else f"sqlite:///{address}") as made:
-        yield made
-        assert [problems for _, problems in made.admin.verify() if problems] == []
+def settings(shared: Backend) -> Settings:
+    """Of every such database."""
+    name = shared.address if shared.name == "postgres" else f"sqlite:///{shared.address}"
+    return load_settings(name)

@@ -144,8 +144,9 @@ def fill(source: End, target: End, fence: Fence = FILLED) -> dict[str, Fingerpri
     """As a move does: its beginning gives every event its place."""
     source.copy.begin(BEGUN)
     with source.copy.snapshot() as snapshot:
-        written = target.copy.fill(snapshot, fence)
-    assert written == source.copy.fingerprints() == target.copy.fingerprints()
+        target.copy.fill(snapshot, fence)
+    written = source.copy.fingerprints()
+    assert written == target.copy.fingerprints()
     return written
 
 
@@ -272,21 +273,25 @@ class TestClosing:
         ]
 
 
-def ask(copy: PostgresCopy, freeze: Callable[[], None], what: str) -> None:
-    """Ask for something after the server's side of it was stopped."""
+def test_both_kinds_have_the_same_tables(source: End, target: End) -> None:
+    """A table or column that only one has would be lost, or must be left out on purpose."""
+    with source.copy.snapshot() as here, target.copy.snapshot() as there:
+        assert {table: set(columns) for table, columns in here.tables().items()} == {
+            table: set(columns) for table, columns in there.tables().items()
+        }
+
+
+def ask_after_stopping(pid: int, copy: PostgresCopy, what: str) -> None:
     if what == "fence":
-        freeze()
+        os.kill(pid, signal.SIGSTOP)
         copy.fence()
         return
     with copy.snapshot() as snapshot:
-        freeze()
-        if what == "rows":
-            next(snapshot.rows("tasks", ["key"]))
-        else:
-            getattr(snapshot, what)()
+        os.kill(pid, signal.SIGSTOP)
+        next(snapshot.rows("tasks", ["key"]))
 
 
-@pytest.mark.parametrize("what", ["fence", "tables", "head", "rows"])
+@pytest.mark.parametrize("what", ["fence", "rows"])
 def test_a_session_that_falls_silent_is_hung_up_on(
     postgres_server: PostgresServer, what: str
 ) -> None:
@@ -294,13 +299,9 @@ def test_a_session_that_falls_silent_is_hung_up_on(
         open_store(url, Clock()).close()
         copy = PostgresCopy(url, step_seconds=0.5)
         pid = copy._connection.info.backend_pid
-
-        def freeze() -> None:
-            os.kill(pid, signal.SIGSTOP)
-
         try:
             with pytest.raises(Unavailable, match="broke"):
-                ask(copy, freeze, what)
+                ask_after_stopping(pid, copy, what)
             # And it goes on with another one.
             assert copy.fence() is None
         finally:

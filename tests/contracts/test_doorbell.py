@@ -208,7 +208,7 @@ class TestNotify:
 
 @contextmanager
 def doorbell_count(url: str) -> Iterator[Callable[[], int]]:
-    """How many connections of bells the server has."""
+    """How many connections of doorbells the server has."""
     with psycopg.connect(url, autocommit=True) as looking:
         yield lambda: len(
             looking.execute(

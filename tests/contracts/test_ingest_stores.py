@@ -17,7 +17,7 @@ from tests.contracts.conftest import Backend
 from tests.contracts.rows import Clock
 
 
-def said(status: str, task_id: str, number: int, **fields: Any) -> Incoming:
+def incoming(status: str, task_id: str, number: int, **fields: Any) -> Incoming:
     plain = {"task_id": task_id, "from": "js-1", "status": status, **fields}
     return Incoming(f"m-{number}", json.dumps(plain).encode(), "answers", "worker")
 
@@ -45,18 +45,18 @@ def test_one_batch_of_everything(store: Store, clock: Clock) -> None:
     verdicts = ingest(
         ledger,
         [
-            said("started", "a", 1),
-            said("started", "b", 2, lease_seconds=5),
-            said("started", "e", 3),
-            said("progress", "a", 4, percent=50, note="half"),
-            said("heartbeat", "b", 5, lease_seconds=300),
-            said("completed", "a", 6, summary="done"),
-            said("started", "e", 7),
-            said("started", "c", 8),
-            said("started", "a", 1),
-            said("progress", "e", 9, percent=1, cost={"usd": 3}),
-            said("failed", "b", 10, summary="no disk", kind="invalid"),
-            said("started", "c", 11),
+            incoming("started", "a", 1),
+            incoming("started", "b", 2, lease_seconds=5),
+            incoming("started", "e", 3),
+            incoming("progress", "a", 4, percent=50, note="half"),
+            incoming("heartbeat", "b", 5, lease_seconds=300),
+            incoming("completed", "a", 6, summary="done"),
+            incoming("started", "e", 7),
+            incoming("started", "c", 8),
+            incoming("started", "a", 1),
+            incoming("progress", "e", 9, percent=1, cost={"usd": 3}),
+            incoming("failed", "b", 10, summary="no disk", kind="invalid"),
+            incoming("started", "c", 11),
         ],
     )
     accepted, refused = IntakeStatus.ACCEPTED, IntakeStatus.REFUSED
@@ -80,11 +80,11 @@ def test_one_batch_of_everything(store: Store, clock: Clock) -> None:
 def test_a_renewed_lease_outlives_what_is_saved_beside_it(store: Store, clock: Clock) -> None:
     ledger = ledger_on(store)
     ledger.submit([Spec("a", "worker")])
-    ingest(ledger, [said("started", "a", 1)])
+    ingest(ledger, [incoming("started", "a", 1)])
     clock.now += 50_000
     ingest(
         ledger,
-        [said("heartbeat", "a", 2, lease_seconds=100), said("progress", "a", 3, percent=5)],
+        [incoming("heartbeat", "a", 2, lease_seconds=100), incoming("progress", "a", 3, percent=5)],
     )
     clock.now += 90_000
     ledger.tick()
@@ -99,8 +99,8 @@ def test_many_who_take_in_the_same_messages_take_each_once(shared: Backend) -> N
     count = 20
     first = ledger_on(shared.open())
     first.submit([Spec(f"task-{n}", "worker") for n in range(count)])
-    starts = [said("started", f"task-{n}", n) for n in range(count)]
-    ends = [said("completed", f"task-{n}", count + n, summary="done") for n in range(count)]
+    starts = [incoming("started", f"task-{n}", n) for n in range(count)]
+    ends = [incoming("completed", f"task-{n}", count + n, summary="done") for n in range(count)]
     ledgers = [first, ledger_on(shared.open()), ledger_on(shared.open())]
     taken: list[IntakeStatus] = []
     begin = threading.Barrier(len(ledgers))

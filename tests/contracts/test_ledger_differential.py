@@ -24,7 +24,7 @@ from agentq.core.states import State
 from agentq.core.task import ExpectedOutput, OnDependencyFailure, Priority, Spec, Task, Usage
 from agentq.core.triggers import (
     Comment,
-    Fail,
+    FailAttempt,
     FailureKind,
     Progress,
     Report,
@@ -37,7 +37,6 @@ from agentq.stores.postgres.transaction import Assumed
 from agentq.stores.sqlite.store import SqliteStore
 from tests.contracts.rows import Clock
 from tests.contracts.twins import Move, Sayings, Side, Twins
-from tests.servers.missing import IN_CI
 
 SECOND = 1000
 IDS = tuple(f"t{n}" for n in range(24))
@@ -211,7 +210,7 @@ class History:
             epoch = task.epoch + move.offset
             made: tuple[Trigger, ...] = (
                 Report(epoch, move.text, cost=move.cost),
-                Fail(epoch, "broken", move.kind, move.cost, jitter=0.25),
+                FailAttempt(epoch, "broken", move.kind, move.cost, jitter=0.25),
                 Progress(epoch, 10),
                 Comment("ada", "hm"),
             )
@@ -331,9 +330,10 @@ def comparison(fresh_postgres_url: str) -> Iterator[Comparison]:
     comparison.close()
 
 
-def test_sqlite_and_postgresql_answer_alike(comparison: Comparison) -> None:
+@pytest.mark.parametrize("histories", [15, pytest.param(60, marks=pytest.mark.long)])
+def test_sqlite_and_postgresql_answer_alike(comparison: Comparison, histories: int) -> None:
     @settings(
-        max_examples=60 if IN_CI else 40,
+        max_examples=histories,
         deadline=None,
         suppress_health_check=list(HealthCheck),
         # Hypothesis would spend minutes on making the numbers small, which says nothing here.

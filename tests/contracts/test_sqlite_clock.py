@@ -153,9 +153,9 @@ real, ahead = time.time_ns, int(sys.argv[2]) * 1_000_000
 time.time_ns = lambda: real() + ahead
 from agentq.client.queue import Queue
 from agentq.settings import Settings
-from agentq.wiring import Installation
+from agentq.wiring import WiredInstallation
 settings = Settings(f"sqlite:///{sys.argv[1]}/ledger.db", f"{sys.argv[1]}/files", "")
-with Queue(installation=Installation(settings)) as queue:
+with Queue(installation=WiredInstallation(settings)) as queue:
     ended = queue.admin.tick()
     claim = queue.claim("w")
     queue.submit("other", "its own work still gets done")

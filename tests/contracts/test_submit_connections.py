@@ -86,15 +86,15 @@ def test_a_broken_connection(
     assert refusal(q, conn).code == "server_away"
 
 
-def test_another_database(q: Queue, postgres_url: str) -> None:
-    with psycopg.connect(postgres_url) as conn:
+def test_another_database(q: Queue, shared_postgres: PostgresServer) -> None:
+    with psycopg.connect(shared_postgres.url) as conn:
         assert refusal(q, conn).code == "other_database"
 
 
 def test_another_ledger_of_the_same_name_on_the_same_server(
-    q: Queue, postgres_server: PostgresServer
+    q: Queue, shared_postgres: PostgresServer
 ) -> None:
-    with postgres_server.fresh_database() as url, Queue.create(url), psycopg.connect(url) as conn:
+    with shared_postgres.fresh_database() as url, Queue.create(url), psycopg.connect(url) as conn:
         assert refusal(q, conn).code == "other_database"
 
 
@@ -156,7 +156,7 @@ def test_async_commit_rollback_and_refusal(
             return [kept.id]
 
     kept = asyncio.run(program())
-    assert [task.id for task in q.tasks().tasks] == kept
+    assert [task.id for task in q._client.tasks().tasks] == kept
     assert orders(fresh_postgres_url) == [1]
 
 
@@ -175,6 +175,10 @@ def test_an_async_submit_that_is_cancelled_leaves_the_connection_to_its_owner(
             while not await asyncio.to_thread(is_waiting, fresh_postgres_url, "second"):
                 assert not waiting.done()
             waiting.cancel()
+            await asyncio.sleep(0)  # it hears that, and is told once more
+            waiting.cancel()
+            await asyncio.sleep(0)
+            assert not waiting.done()
             await asyncio.to_thread(conn.commit)  # the twin ends, and with it the wait
             with pytest.raises(asyncio.CancelledError):
                 await waiting
@@ -182,4 +186,4 @@ def test_an_async_submit_that_is_cancelled_leaves_the_connection_to_its_owner(
             await other.commit()
 
     asyncio.run(program())
-    assert [task.id for task in q.tasks().tasks] == ["task-1"]
+    assert [task.id for task in q._client.tasks().tasks] == ["task-1"]

@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from agentq import TaskOptions
 from agentq.client.queue import Queue
 from agentq.core.errors import Conflict, Invalid, NotFound, Unavailable
 from agentq.core.states import State
@@ -58,13 +59,15 @@ def test_what_rolls_back_leaves_nothing(
     )  # fmt: skip
     q.submit_many([{"to": "packer", "instructions": LONG}], connection=conn)
     conn.rollback()
-    assert q.tick() == 0
+    assert q._client.tick() == 0
     assert run_sql(fresh_postgres_url, COUNT) == [(0,)]
     assert orders(fresh_postgres_url) == []
     # Its staged file is swept once it is too old to belong to a transaction that is still open.
     staged = [path for path in files.rglob("*") if path.is_file()]
     assert staged
-    sweep = q.installation.artifacts.sweep(q.now() + 1000, lambda task_id, sha256: False)
+    sweep = q._client.installation.artifacts.sweep(
+        q._client.now() + 1000, lambda task_id, sha256: False
+    )
     assert sweep == 1
     assert [path for path in files.rglob("*") if path.is_file()] == []
     # The id and the key are free.
@@ -79,7 +82,7 @@ def test_a_savepoint_of_the_caller_takes_the_task_back_with_it(
     q.submit("packer", "Go.", id="task-gone", connection=conn)
     conn.execute("ROLLBACK TO SAVEPOINT mine")
     conn.commit()
-    assert [task.id for task in q.tasks().tasks] == [kept.id]
+    assert [task.id for task in q._client.tasks().tasks] == [kept.id]
 
 
 def test_a_long_context_is_read_after_the_commit(q: Queue, conn: psycopg.Connection[Any]) -> None:
@@ -133,18 +136,19 @@ def test_the_same_again_is_the_same_task(q: Queue, conn: psycopg.Connection[Any]
     again = q.submit(**fields, connection=conn)
     conn.commit()
     between = q.submit(**fields)  # nobody has decided it yet
-    q.tick()
+    q._client.tick()
     after = q.submit(**fields, connection=conn)
     assert {first.id, again.id, between.id, after.id} == {first.id}
     conn.commit()
-    assert len(q.tasks().tasks) == 1
+    assert len(q._client.tasks().tasks) == 1
 
 
 def test_another_body_is_a_conflict_and_the_transaction_goes_on(
     q: Queue, conn: psycopg.Connection[Any], fresh_postgres_url: str
 ) -> None:
     q.submit("packer", "Pack.", id="task-1", connection=conn)
-    for fields in ({"id": "task-1"}, {"id": "task-1", "idempotency_key": "k"}):
+    others: list[TaskOptions] = [{"id": "task-1"}, {"id": "task-1", "idempotency_key": "k"}]
+    for fields in others:
         with pytest.raises(Conflict):
             q.submit("packer", "Throw away.", **fields, connection=conn)
     conn.execute("INSERT INTO orders VALUES (7)")
@@ -177,7 +181,7 @@ def test_two_open_transactions_with_one_key_take_turns(
         conn.rollback()
     thread.join(30)
     assert (found == [first.id]) is commits
-    assert [task.id for task in q.tasks().tasks] == found
+    assert [task.id for task in q._client.tasks().tasks] == found
 
 
 def test_a_twin_that_stays_open_is_waited_for_in_bounds(
@@ -202,7 +206,7 @@ def test_an_expired_key_in_an_open_transaction_keeps_nobody_from_pruning(
     q.submit("packer", "Pack.", idempotency_key="order-2")
     run_sql(fresh_postgres_url, "UPDATE agentq.dedup SET expires_at = 1")
     second = q.submit("packer", "Pack again.", idempotency_key="order-1", connection=conn)
-    q.prune("1h")
+    q._client.prune("1h")
     assert run_sql(fresh_postgres_url, "SELECT name FROM agentq.dedup") == [("key:order-1",)]
     conn.commit()
     assert q.submit("packer", "Pack again.", idempotency_key="order-1").id == second.id != first.id
@@ -252,7 +256,7 @@ def test_an_unknown_parent_is_refused_at_once(q: Queue, conn: psycopg.Connection
         q.submit("packer", "Pack.", after=["task-nobody"], connection=conn)
     assert told.value.code == "unknown_dependency"
     conn.commit()
-    assert q.tasks().tasks == ()
+    assert q._client.tasks().tasks == ()
 
 
 def test_an_attempt_submits_children_and_its_own_task_stays_free(
@@ -275,7 +279,9 @@ def test_many_are_decided_once_by_many(
     conn.commit()
     queues = [Queue(fresh_postgres_url) for _ in range(6)]
     counts: list[int] = []
-    threads = [threading.Thread(target=lambda q=each: counts.append(q.tick())) for each in queues]
+    threads = [
+        threading.Thread(target=lambda q=each: counts.append(q.admin.tick())) for each in queues
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -51,7 +51,7 @@ def due(task: Task) -> Decision:
 
 
 def failed_task(**fields: Any) -> Task:
-    return then(claimed(**fields), t.Fail(1, "no good", t.FailureKind.INVALID))
+    return then(claimed(**fields), t.FailAttempt(1, "no good", t.FailureKind.INVALID))
 
 
 BY_STATE: dict[State, Callable[[], Task]] = {
@@ -59,7 +59,7 @@ BY_STATE: dict[State, Callable[[], Task]] = {
     State.READY: submitted,
     State.IN_PROGRESS: claimed,
     State.REVIEW: lambda: then(claimed(review=True), t.Report(1, "done")),
-    State.BLOCKED: lambda: then(claimed(), t.Block(1, "which branch?")),
+    State.BLOCKED: lambda: then(claimed(), t.BlockTask(1, "which branch?")),
     State.COMPLETE: lambda: then(claimed(), t.Report(1, "done")),
     State.FAILED: failed_task,
     State.CANCELLED: lambda: then(claimed(), t.Cancel("boss")),
@@ -77,8 +77,8 @@ A_TRIGGER: dict[str, t.Trigger] = {
     "AddArtifact": t.AddArtifact(1, "patch.diff", 10, "0" * 64),
     "Spend": t.Spend(1, Usage(usd=0.5)),
     "Report": t.Report(1, "done"),
-    "Fail": t.Fail(1, "network down"),
-    "Block": t.Block(1, "which branch?"),
+    "Fail": t.FailAttempt(1, "network down"),
+    "Block": t.BlockTask(1, "which branch?"),
     "Release": t.Release(1, "shutting down"),
     "Answer": t.Answer("boss", "the main one"),
     "Verdict": t.Verdict("boss", t.Ruling.ACCEPT),

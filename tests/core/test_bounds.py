@@ -121,8 +121,10 @@ def test_what_a_new_task_remembers() -> None:
             t.Report(1, "", "", "", (), NO_USAGE, used_up="", running_low="", verified=False),
         ),
         (
-            t.Fail(1, "x"),
-            t.Fail(1, "x", t.FailureKind.TRANSIENT, NO_USAGE, 0.5, used_up="", running_low=""),
+            t.FailAttempt(1, "x"),
+            t.FailAttempt(
+                1, "x", t.FailureKind.TRANSIENT, NO_USAGE, 0.5, used_up="", running_low=""
+            ),
         ),
         (t.Release(1), t.Release(1, "", 0)),
         (t.Comment("ann", "x"), t.Comment("ann", "x", 0)),
@@ -154,7 +156,7 @@ TEXTS = [
     (t.AddArtifact(1, "a", 2, "{}"), 200),
     (t.AddArtifact(1, "a", 2, "f", "{}"), 200),
     (t.Approve("boss", "{}"), 200),
-    (t.Fail(1, "{}"), 4_000),
+    (t.FailAttempt(1, "{}"), 4_000),
     (t.Answer("boss", "{}"), 16_000),
     (t.Comment("boss", "{}"), 16_000),
     (t.DependencyEnded("{}", State.COMPLETE), 200),
@@ -215,8 +217,8 @@ def test_what_could_not_be_written_down_is_not_said(text: str) -> None:
         (t.Progress(1, 100), t.Progress(1, 101)),
         (t.Progress(0, 5), t.Progress(-1, 5)),
         (t.Progress(WHOLE_MAX, 5), t.Progress(WHOLE_MAX + 1, 5)),
-        (t.Fail(1, "x", jitter=0.0), t.Fail(1, "x", jitter=-0.001)),
-        (t.Fail(1, "x", jitter=1.0), t.Fail(1, "x", jitter=1.001)),
+        (t.FailAttempt(1, "x", jitter=0.0), t.FailAttempt(1, "x", jitter=-0.001)),
+        (t.FailAttempt(1, "x", jitter=1.0), t.FailAttempt(1, "x", jitter=1.001)),
         (t.Spend(1, Usage(usd=0.0)), t.Spend(1, Usage(usd=-0.001))),
         (t.Report(1, artifacts=("x" * 16_000,)), t.Report(1, artifacts=("x" * 16_001,))),
         (

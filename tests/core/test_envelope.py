@@ -273,7 +273,7 @@ def test_the_shape_tells_what_is_waited_for_and_what_was_said() -> None:
     waiting = task_to_dict(submitted(waiting_on=("task-0",), irreversible=True, delay_seconds=5))
     assert waiting["waiting_for"] == ["dependency task-0", "approval", "time"]
     assert waiting["awaits_approval"] is True
-    failed = task_to_dict(then(claimed(), t.Fail(1, "no"), at=NOW))
+    failed = task_to_dict(then(claimed(), t.FailAttempt(1, "no"), at=NOW))
     assert failed["notes"] == [
         {"at": "2023-11-14T22:13:20.000Z", "by": "ann", "kind": "failure", "text": "no"}
     ]

@@ -168,7 +168,7 @@ def test_stale_attempts_are_always_refused(life: Life) -> None:
         for stale in (task.epoch - 1, task.epoch + 1):
             for trigger in (
                 t.Progress(stale, 1), t.AddArtifact(stale, "a", 1, "0"), t.Report(stale),
-                t.Spend(stale, Usage(usd=1)), t.Fail(stale, "x"), t.Block(stale, "x"),
+                t.Spend(stale, Usage(usd=1)), t.FailAttempt(stale, "x"), t.BlockTask(stale, "x"),
                 t.Release(stale),
             ):  # fmt: skip
                 assert _answer(task, trigger, life.now) is Stale

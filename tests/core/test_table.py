@@ -52,7 +52,7 @@ WHEN_DUE = -1
 make = partial
 
 
-def told(maker: Maker | None, trigger: t.Trigger) -> Case:
+def applied(maker: Maker | None, trigger: t.Trigger) -> Case:
     return maker, trigger, 0
 
 
@@ -62,7 +62,7 @@ def ticked(maker: Maker) -> Case:
 
 def submission(waiting_on: tuple[str, ...] = (), broken: bool = False, **fields: Any) -> Case:
     ended = (("task-0", F),) if broken else ()
-    return told(None, t.Submit(a_spec(**fields), waiting_on, ended))
+    return applied(None, t.Submit(a_spec(**fields), waiting_on, ended))
 
 
 def nobody_approved(waiting_on: tuple[str, ...] = ("task-0",), **fields: Any) -> Task:
@@ -86,7 +86,7 @@ def irreversible_in_review() -> Task:
 
 
 def irreversible_unknown() -> Task:
-    return then(claimed(irreversible=True), t.Fail(1, "lost the connection"))
+    return then(claimed(irreversible=True), t.FailAttempt(1, "lost the connection"))
 
 
 def costly_in_review() -> Task:
@@ -109,68 +109,68 @@ CASES: dict[Triple, Case] = {
     (None, "Submit", R): submission(),
     (None, "Submit", F): submission(broken=True),
     (None, "Submit", X): submission(broken=True, on_dependency_failure=SKIP),
-    (P, "DependencyEnded", P): told(make(submitted, waiting_on=("task-0", "task-9")), DONE),
-    (P, "DependencyEnded", R): told(make(submitted, waiting_on=("task-0",)), DONE),
-    (P, "DependencyEnded", F): told(make(submitted, waiting_on=("task-0",)), BROKEN),
-    (P, "DependencyEnded", X): told(
+    (P, "DependencyEnded", P): applied(make(submitted, waiting_on=("task-0", "task-9")), DONE),
+    (P, "DependencyEnded", R): applied(make(submitted, waiting_on=("task-0",)), DONE),
+    (P, "DependencyEnded", F): applied(make(submitted, waiting_on=("task-0",)), BROKEN),
+    (P, "DependencyEnded", X): applied(
         make(submitted, waiting_on=("task-0",), on_dependency_failure=SKIP), BROKEN
     ),
-    (P, "Approve", P): told(
+    (P, "Approve", P): applied(
         make(submitted, requires_approval=True, waiting_on=("task-0",)), APPROVED
     ),
-    (P, "Approve", R): told(make(submitted, requires_approval=True), APPROVED),
-    (P, "Reject", F): told(make(submitted, requires_approval=True), t.Reject("boss")),
+    (P, "Approve", R): applied(make(submitted, requires_approval=True), APPROVED),
+    (P, "Reject", F): applied(make(submitted, requires_approval=True), t.Reject("boss")),
     (P, "Tick", P): ticked(make(submitted, requires_approval=True)),
     (P, "Tick", R): ticked(make(submitted, delay_seconds=60)),
     (P, "Tick", E): ticked(make(submitted, waiting_on=("task-0",), ttl_seconds=60)),
     (P, "Tick", B): ticked(make(submitted, requires_approval=True, approval_timeout_seconds=60)),
-    (R, "Claim", H): told(submitted, t.ClaimTask("ann", LEASE_MS)),
-    (R, "Tick", R): told(make(submitted, ttl_seconds=60), t.Tick()),
+    (R, "Claim", H): applied(submitted, t.ClaimTask("ann", LEASE_MS)),
+    (R, "Tick", R): applied(make(submitted, ttl_seconds=60), t.Tick()),
     (R, "Tick", E): ticked(make(submitted, ttl_seconds=60)),
-    (H, "Progress", H): told(claimed, t.Progress(1, 10)),
-    (H, "AddArtifact", H): told(claimed, t.AddArtifact(1, "log", 1, "0" * 64)),
-    (H, "Spend", H): told(make(claimed, budget=Usage(usd=1)), t.Spend(1, Usage(usd=0.5))),
-    (H, "Spend", B): told(make(claimed, budget=Usage(usd=1)), t.Spend(1, Usage(usd=1.5))),
-    (H, "Report", C): told(claimed, t.Report(1, "done")),
-    (H, "Report", V): told(make(claimed, review=True), t.Report(1, "done")),
-    (H, "Fail", P): told(claimed, t.Fail(1, "network down")),
-    (H, "Fail", F): told(make(claimed, max_attempts=1), t.Fail(1, "network down")),
-    (H, "Fail", B): told(make(claimed, irreversible=True), t.Fail(1, "network down")),
-    (H, "Block", B): told(claimed, t.Block(1, "which branch?")),
-    (H, "Release", R): told(claimed, t.Release(1)),
-    (H, "Release", P): told(claimed, t.Release(1, "quota", LATER)),
-    (H, "Release", B): told(make(claimed, irreversible=True), t.Release(1)),
-    (H, "Tick", H): told(claimed, t.Tick()),
+    (H, "Progress", H): applied(claimed, t.Progress(1, 10)),
+    (H, "AddArtifact", H): applied(claimed, t.AddArtifact(1, "log", 1, "0" * 64)),
+    (H, "Spend", H): applied(make(claimed, budget=Usage(usd=1)), t.Spend(1, Usage(usd=0.5))),
+    (H, "Spend", B): applied(make(claimed, budget=Usage(usd=1)), t.Spend(1, Usage(usd=1.5))),
+    (H, "Report", C): applied(claimed, t.Report(1, "done")),
+    (H, "Report", V): applied(make(claimed, review=True), t.Report(1, "done")),
+    (H, "Fail", P): applied(claimed, t.FailAttempt(1, "network down")),
+    (H, "Fail", F): applied(make(claimed, max_attempts=1), t.FailAttempt(1, "network down")),
+    (H, "Fail", B): applied(make(claimed, irreversible=True), t.FailAttempt(1, "network down")),
+    (H, "Block", B): applied(claimed, t.BlockTask(1, "which branch?")),
+    (H, "Release", R): applied(claimed, t.Release(1)),
+    (H, "Release", P): applied(claimed, t.Release(1, "quota", LATER)),
+    (H, "Release", B): applied(make(claimed, irreversible=True), t.Release(1)),
+    (H, "Tick", H): applied(claimed, t.Tick()),
     (H, "Tick", R): ticked(claimed),
     (H, "Tick", F): ticked(poisonous),
     (H, "Tick", B): ticked(make(claimed, irreversible=True)),
-    (V, "Verdict", C): told(BY_STATE[V], t.Verdict("boss", t.Ruling.ACCEPT)),
-    (V, "Verdict", R): told(BY_STATE[V], t.Verdict("boss", t.Ruling.CHANGES, "add tests")),
-    (V, "Verdict", P): told(irreversible_in_review, t.Verdict("boss", t.Ruling.CHANGES)),
-    (V, "Verdict", B): told(costly_in_review, t.Verdict("boss", t.Ruling.CHANGES)),
-    (V, "Verdict", F): told(BY_STATE[V], t.Verdict("boss", t.Ruling.REJECT)),
+    (V, "Verdict", C): applied(BY_STATE[V], t.Verdict("boss", t.Ruling.ACCEPT)),
+    (V, "Verdict", R): applied(BY_STATE[V], t.Verdict("boss", t.Ruling.CHANGES, "add tests")),
+    (V, "Verdict", P): applied(irreversible_in_review, t.Verdict("boss", t.Ruling.CHANGES)),
+    (V, "Verdict", B): applied(costly_in_review, t.Verdict("boss", t.Ruling.CHANGES)),
+    (V, "Verdict", F): applied(BY_STATE[V], t.Verdict("boss", t.Ruling.REJECT)),
     (V, "Tick", V): ticked(BY_STATE[V]),
-    (B, "DependencyEnded", B): told(nobody_approved, DONE),
-    (B, "DependencyEnded", F): told(nobody_approved, BROKEN),
-    (B, "DependencyEnded", X): told(make(nobody_approved, on_dependency_failure=SKIP), BROKEN),
-    (B, "Answer", R): told(BY_STATE[B], t.Answer("boss", "the main one")),
-    (B, "Answer", P): told(irreversible_unknown, t.Answer("boss", "it did not happen")),
-    (B, "Answer", C): told(BY_STATE[B], t.Answer("boss", "I did it", t.Resolution.DONE)),
-    (B, "Answer", F): told(BY_STATE[B], t.Answer("boss", "forget it", t.Resolution.GIVE_UP)),
-    (B, "Approve", P): told(nobody_approved, APPROVED),
-    (B, "Approve", R): told(make(nobody_approved, ()), APPROVED),
-    (B, "Reject", F): told(nobody_approved, t.Reject("boss")),
+    (B, "DependencyEnded", B): applied(nobody_approved, DONE),
+    (B, "DependencyEnded", F): applied(nobody_approved, BROKEN),
+    (B, "DependencyEnded", X): applied(make(nobody_approved, on_dependency_failure=SKIP), BROKEN),
+    (B, "Answer", R): applied(BY_STATE[B], t.Answer("boss", "the main one")),
+    (B, "Answer", P): applied(irreversible_unknown, t.Answer("boss", "it did not happen")),
+    (B, "Answer", C): applied(BY_STATE[B], t.Answer("boss", "I did it", t.Resolution.DONE)),
+    (B, "Answer", F): applied(BY_STATE[B], t.Answer("boss", "forget it", t.Resolution.GIVE_UP)),
+    (B, "Approve", P): applied(nobody_approved, APPROVED),
+    (B, "Approve", R): applied(make(nobody_approved, ()), APPROVED),
+    (B, "Reject", F): applied(nobody_approved, t.Reject("boss")),
     (B, "Tick", B): ticked(BY_STATE[B]),
-    (X, "Stopped", X): told(BY_STATE[X], t.Stopped(1)),
+    (X, "Stopped", X): applied(BY_STATE[X], t.Stopped(1)),
     (X, "Tick", X): ticked(BY_STATE[X]),
-    (F, "Requeue", R): told(failed_task, t.Requeue("boss")),
-    (F, "Requeue", P): told(failed_task, t.Requeue("boss", "", ("task-0",))),
-    (F, "Requeue", B): told(too_costly, t.Requeue("boss")),
-    (E, "Requeue", R): told(BY_STATE[E], t.Requeue("boss")),
-    (E, "Requeue", P): told(BY_STATE[E], t.Requeue("boss", "", ("task-0",))),
-    **{(s, "Cancel", X): told(BY_STATE[s], t.Cancel("boss")) for s in (P, R, H, V, B)},
-    **{(s, "Comment", s): told(BY_STATE[s], t.Comment("boss", "nice")) for s in State},
-    **{(s, "RefuseReport", s): told(BY_STATE[s], A_TRIGGER["RefuseReport"]) for s in State},
+    (F, "Requeue", R): applied(failed_task, t.Requeue("boss")),
+    (F, "Requeue", P): applied(failed_task, t.Requeue("boss", "", ("task-0",))),
+    (F, "Requeue", B): applied(too_costly, t.Requeue("boss")),
+    (E, "Requeue", R): applied(BY_STATE[E], t.Requeue("boss")),
+    (E, "Requeue", P): applied(BY_STATE[E], t.Requeue("boss", "", ("task-0",))),
+    **{(s, "Cancel", X): applied(BY_STATE[s], t.Cancel("boss")) for s in (P, R, H, V, B)},
+    **{(s, "Comment", s): applied(BY_STATE[s], t.Comment("boss", "nice")) for s in State},
+    **{(s, "RefuseReport", s): applied(BY_STATE[s], A_TRIGGER["RefuseReport"]) for s in State},
 }
 
 

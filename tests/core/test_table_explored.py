@@ -46,9 +46,9 @@ def sayings(task: Task) -> Iterator[t.Trigger]:
     yield from (t.Progress(epoch, 10), t.AddArtifact(epoch, "log", 1, "0"))
     yield from (t.Spend(epoch, Usage(usd=0.2)), t.Spend(epoch, ONE_DOLLAR))
     yield from (t.Report(epoch, "done"), t.Report(epoch, "done", cost=ONE_DOLLAR))
-    yield from (t.Block(epoch, "what now?"), t.Stopped(epoch))
+    yield from (t.BlockTask(epoch, "what now?"), t.Stopped(epoch))
     yield from (t.Release(epoch), t.Release(epoch, "quota", later))
-    yield from (t.Fail(epoch, "why", kind) for kind in t.FailureKind)
+    yield from (t.FailAttempt(epoch, "why", kind) for kind in t.FailureKind)
     for resolution in t.Resolution:
         yield t.Answer("boss", "", resolution)
         yield t.Answer("boss", "yes", resolution, ONE_DOLLAR)

@@ -111,7 +111,7 @@ def test_a_release_keeps_the_task_back_until_its_moment_only() -> None:
 
 
 def test_a_failure_is_remembered_with_its_reason_and_the_wait() -> None:
-    task = then(claimed(), t.Progress(1, 80, "nearly"), t.Fail(1, "no disk", jitter=0.5))
+    task = then(claimed(), t.Progress(1, 80, "nearly"), t.FailAttempt(1, "no disk", jitter=0.5))
     assert task.details == TaskDetails(
         failures=1, not_before=NOW + BASE_MS // 2, reason="no disk", reason_kind="transient",
         notes=(a_note("failure", "no disk", "ann"),),
@@ -135,14 +135,14 @@ def test_failures_and_crashes_lengthen_the_wait_together(
     waiting = task = claimed(max_attempts=9)
     for epoch, kind in enumerate(kinds, 1):
         crashed = t.FailureKind.CRASHED if kind == "c" else t.FailureKind.TRANSIENT
-        task = then(task, t.Fail(epoch, "x", crashed, jitter=0.5))
+        task = then(task, t.FailAttempt(epoch, "x", crashed, jitter=0.5))
         waiting, task = task, then(due(task).task, CLAIM)
     assert (waiting.details.failures, waiting.details.crashes) == (failures, crashes)
     assert waiting.details.not_before - waiting.updated_at == wait_ms
 
 
 def test_running_out_of_money_is_no_failure() -> None:
-    task = then(claimed(), t.Fail(1, "no money", t.FailureKind.BUDGET))
+    task = then(claimed(), t.FailAttempt(1, "no money", t.FailureKind.BUDGET))
     assert task.details == TaskDetails(
         reason="The budget is used up: no money", reason_kind="budget",
         remind_at=NOW + REMINDER_MS, notes=(a_note("failure", "no money", "ann"),),
@@ -173,7 +173,7 @@ def test_a_warning_is_remembered_until_there_is_more_money() -> None:
 
 
 def test_an_irreversible_attempt_leaves_no_approval_behind() -> None:
-    task = then(claimed(irreversible=True), t.Block(1, "which one?"))
+    task = then(claimed(irreversible=True), t.BlockTask(1, "which one?"))
     assert task.details == TaskDetails(
         reason="which one?", reason_kind="asked", asked_at=NOW, remind_at=NOW + REMINDER_MS
     )
@@ -223,13 +223,13 @@ def test_a_rejected_report_stays_until_the_task_is_reopened() -> None:
 
 
 def test_an_answer_ends_the_question() -> None:
-    task = then(claimed(), t.Block(1, "which branch?"))
+    task = then(claimed(), t.BlockTask(1, "which branch?"))
     answered = then(task, t.Answer("boss", "main"), at=LATER)
     assert answered.details == TaskDetails(notes=(a_note("answer", "main", at=LATER),))
 
 
 def test_who_finishes_it_themselves_reports() -> None:
-    task = then(claimed(), t.Block(1, "which branch?"))
+    task = then(claimed(), t.BlockTask(1, "which branch?"))
     done = then(task, t.Answer("boss", "", t.Resolution.DONE))
     assert done.details == TaskDetails(report=Reported(1, "boss", "done, says boss"))
     given_up = then(task, t.Answer("boss", "", t.Resolution.GIVE_UP))

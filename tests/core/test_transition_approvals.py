@@ -114,7 +114,7 @@ def test_nothing_to_approve_nothing_to_reject(trigger: t.Trigger) -> None:
 
 
 def test_a_block_that_asks_something_else_is_not_answered_by_an_approval() -> None:
-    task = then(claimed(requires_approval=True), t.Block(1, "which branch?"))
+    task = then(claimed(requires_approval=True), t.BlockTask(1, "which branch?"))
     assert refusal(task, t.Approve("boss")).code == "wrong_state"
 
 
@@ -125,7 +125,7 @@ def test_the_submitter_cannot_approve_a_reversible_task_either() -> None:
 
 
 def test_an_approval_of_a_reversible_task_lasts_through_its_retries() -> None:
-    task = then(claimed(requires_approval=True), t.Fail(1, "network down"))
+    task = then(claimed(requires_approval=True), t.FailAttempt(1, "network down"))
     ready = due(task).task
     assert ready.state is State.READY
     assert then(ready, t.ClaimTask("bob", LEASE_MS)).epoch == 2

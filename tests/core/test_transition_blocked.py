@@ -20,7 +20,7 @@ CLAIM = t.ClaimTask("bob", LEASE_MS)
 
 
 def asked(**fields: Any) -> Task:
-    return then(claimed(**fields), t.Block(1, "which branch?"))
+    return then(claimed(**fields), t.BlockTask(1, "which branch?"))
 
 
 def broke(**fields: Any) -> Task:
@@ -33,7 +33,7 @@ def broke(**fields: Any) -> Task:
 
 def test_an_agent_that_asks_gives_the_task_back_and_is_heard() -> None:
     task = claimed(reply_to="results.boss")
-    decision = transition(task, t.Block(1, "which branch?"), NOW)
+    decision = transition(task, t.BlockTask(1, "which branch?"), NOW)
     assert decision.task.state is State.BLOCKED
     assert decision.task.reason == "which branch?"
     assert decision.task.holder == ""
@@ -105,7 +105,7 @@ def test_a_trees_budget_blocks_by_what_the_trigger_says() -> None:
     assert decision.task.state is State.BLOCKED
     assert words in decision.task.reason and decision.task.details.reason_kind == "budget"
     assert effects_of(decision, StopHolder)
-    failed = transition(task, t.Fail(1, "no", cost=cost, used_up=words), NOW).task
+    failed = transition(task, t.FailAttempt(1, "no", cost=cost, used_up=words), NOW).task
     assert failed.state is State.BLOCKED and words in failed.reason
     # A report is accepted all the same, and somebody is told.
     reported = transition(task, t.Report(1, "done", cost=cost, used_up=words), NOW)
@@ -197,7 +197,11 @@ def test_a_reopened_task_without_money_asks_instead_of_starting() -> None:
 def test_a_cost_that_is_no_amount_is_refused(bad: Usage) -> None:
     # It would lower what was spent, or could not be read back from the ledger.
     task = claimed(budget=Usage(usd=1))
-    for trigger in (t.Spend(1, bad), t.Report(1, "done", cost=bad), t.Fail(1, "x", cost=bad)):
+    for trigger in (
+        t.Spend(1, bad),
+        t.Report(1, "done", cost=bad),
+        t.FailAttempt(1, "x", cost=bad),
+    ):
         with pytest.raises(Invalid):
             transition(task, trigger, NOW)
     with pytest.raises(Invalid):

@@ -225,10 +225,10 @@ def test_a_dead_letter_is_reopened_with_fresh_counters(state: State) -> None:
 def test_a_reopened_task_has_all_its_tries_again() -> None:
     # Given a task that failed, crashed and was sent back, until it was given up,
     task = claimed(review=True, max_attempts=2)
-    task = then(due(then(task, t.Fail(1, "x"))).task, CLAIM)
+    task = then(due(then(task, t.FailAttempt(1, "x"))).task, CLAIM)
     task = then(due(task).task, CLAIM)
     task = then(task, t.Report(3, "done"), t.Verdict("boss", t.Ruling.CHANGES), CLAIM)
-    task = then(task, t.Fail(4, "x"))
+    task = then(task, t.FailAttempt(4, "x"))
     details = task.details
     assert (details.failures, details.crashes, details.rounds) == (2, 1, 1)
     # when it is reopened, then every counter that could end it starts anew.

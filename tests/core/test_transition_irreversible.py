@@ -19,11 +19,11 @@ CLAIM = t.ClaimTask("ann", LEASE_MS)
 
 #: Every way in which an attempt can end short of a report.
 CUT_SHORT: dict[str, t.Trigger | None] = {
-    **{f"fails: {kind}": t.Fail(1, "oh no", kind) for kind in t.FailureKind},
+    **{f"fails: {kind}": t.FailAttempt(1, "oh no", kind) for kind in t.FailureKind},
     "is released": t.Release(1, "shutting down"),
     "is released until later": t.Release(1, "quota", NOW + 60_000),
     "spends too much": t.Spend(1, Usage(usd=5)),
-    "asks": t.Block(1, "sure?"),
+    "asks": t.BlockTask(1, "sure?"),
     "vanishes": None,
 }
 
@@ -116,7 +116,7 @@ def test_an_answer_does_not_start_it_a_fresh_approval_does(how: str) -> None:
     ids=["given up", "rejected"],
 )
 def test_a_dead_letter_needs_a_fresh_approval_after_requeue(end: t.Trigger) -> None:
-    task = then(then(claimed(irreversible=True), t.Fail(1, "x")), end)
+    task = then(then(claimed(irreversible=True), t.FailAttempt(1, "x")), end)
     assert task.state is State.FAILED
     task = then(task, t.Requeue("boss"))
     assert task.state is State.PENDING

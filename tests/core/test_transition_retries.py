@@ -42,7 +42,7 @@ def test_backoff_is_full_jitter_below_a_doubling_window_with_a_ceiling(
 def test_a_failure_waits_out_its_backoff_and_comes_back() -> None:
     # Given an attempt, when it fails,
     task = claimed()
-    decision = transition(task, t.Fail(1, "network down", jitter=0.5), task.updated_at)
+    decision = transition(task, t.FailAttempt(1, "network down", jitter=0.5), task.updated_at)
     retrying = decision.task
     # then the task waits half of the first window, without a holder,
     assert retrying.state is State.PENDING
@@ -58,14 +58,14 @@ def test_a_failure_waits_out_its_backoff_and_comes_back() -> None:
 
 
 def test_even_a_zero_backoff_is_a_moment_so_that_time_can_end_it() -> None:
-    retrying = then(claimed(), t.Fail(1, "x", jitter=0.0))
+    retrying = then(claimed(), t.FailAttempt(1, "x", jitter=0.0))
     assert retrying.wake_at > retrying.updated_at
 
 
 def test_the_window_doubles_with_each_failure() -> None:
     task, waits = claimed(max_attempts=4), []
     for epoch in (1, 2, 3):
-        task = then(task, t.Fail(epoch, "x", jitter=0.5))
+        task = then(task, t.FailAttempt(epoch, "x", jitter=0.5))
         waits.append(task.wake_at - task.updated_at)
         task = back_in_progress(task)
     assert waits == [BASE_MS // 2, BASE_MS, 2 * BASE_MS]
@@ -76,9 +76,9 @@ def test_tries_used_up_is_a_dead_letter(attempts: int) -> None:
     # Given a task with so many tries, when each of them fails,
     task = claimed(max_attempts=attempts, reply_to="results.boss")
     for epoch in range(1, attempts):
-        task = back_in_progress(then(task, t.Fail(epoch, "x")))
+        task = back_in_progress(then(task, t.FailAttempt(epoch, "x")))
         assert task.details.failures == epoch
-    decision = transition(task, t.Fail(attempts, "the last straw"), task.updated_at)
+    decision = transition(task, t.FailAttempt(attempts, "the last straw"), task.updated_at)
     # then it is over, with the last cause, and everybody who should know is told.
     assert decision.task.state is State.FAILED
     assert decision.task.details.failures == attempts
@@ -92,7 +92,7 @@ def test_tries_used_up_is_a_dead_letter(attempts: int) -> None:
 
 @pytest.mark.parametrize("kind", RETRIED)
 def test_what_may_pass_is_retried_with_its_cause_attached(kind: t.FailureKind) -> None:
-    task = then(claimed(), t.Fail(1, "what happened", kind))
+    task = then(claimed(), t.FailAttempt(1, "what happened", kind))
     assert task.state is State.PENDING
     assert task.details.reason_kind == kind
     (note,) = task.details.notes
@@ -101,20 +101,20 @@ def test_what_may_pass_is_retried_with_its_cause_attached(kind: t.FailureKind) -
 
 @pytest.mark.parametrize("kind", [t.FailureKind.REFUSED, t.FailureKind.INVALID])
 def test_what_will_not_pass_is_not_retried(kind: t.FailureKind) -> None:
-    task = then(claimed(max_attempts=10), t.Fail(1, "I will not do this", kind))
+    task = then(claimed(max_attempts=10), t.FailAttempt(1, "I will not do this", kind))
     assert task.state is State.FAILED
     assert task.details.reason_kind == kind
 
 
 def test_a_budget_failure_asks_instead_of_retrying() -> None:
-    task = then(claimed(), t.Fail(1, "no money", t.FailureKind.BUDGET))
+    task = then(claimed(), t.FailAttempt(1, "no money", t.FailureKind.BUDGET))
     assert task.state is State.BLOCKED
     assert task.details.reason_kind == "budget"
 
 
 def test_a_failure_that_used_up_the_budget_asks_instead_of_retrying() -> None:
     task = claimed(budget=Usage(usd=1))
-    task = then(task, t.Fail(1, "network down", cost=Usage(usd=1)))
+    task = then(task, t.FailAttempt(1, "network down", cost=Usage(usd=1)))
     assert task.state is State.BLOCKED
     assert task.details.spent.usd == 1
 
@@ -144,7 +144,7 @@ def test_the_lease_holds_until_its_last_moment() -> None:
 def test_a_task_that_kills_its_holders_is_quarantined(says_so: bool) -> None:
     # Given a task with tries to spare, when one holder after the other dies over it,
     def dies(task: Task) -> Decision:
-        crashed = t.Fail(task.epoch, "signal 9", t.FailureKind.CRASHED)
+        crashed = t.FailAttempt(task.epoch, "signal 9", t.FailureKind.CRASHED)
         return transition(task, crashed, task.updated_at) if says_so else due(task)
 
     task = claimed(max_attempts=1000)
@@ -165,13 +165,13 @@ def test_failures_and_crashes_do_not_add_up() -> None:
     # Given two of each, one short of either limit,
     task = claimed(max_attempts=3)
     for epoch in (1, 3):
-        task = back_in_progress(then(task, t.Fail(epoch, "x")))
+        task = back_in_progress(then(task, t.FailAttempt(epoch, "x")))
         task = back_in_progress(due(task).task)
     # then the task is still alive,
     assert task.state is State.IN_PROGRESS
     assert (task.details.failures, task.details.crashes, task.epoch) == (2, 2, 5)
     # and one more of one kind ends it.
-    assert then(task, t.Fail(5, "x")).state is State.FAILED
+    assert then(task, t.FailAttempt(5, "x")).state is State.FAILED
     assert due(task).task.state is State.FAILED
 
 
@@ -215,14 +215,14 @@ def test_rounds_count_only_changes_requested() -> None:
 def test_notes_are_bounded_and_the_newest_stay() -> None:
     task = claimed(max_attempts=1000)
     for epoch in range(1, 2 * NOTES_KEPT):
-        task = back_in_progress(then(task, t.Fail(epoch, f"reason {epoch}")))
+        task = back_in_progress(then(task, t.FailAttempt(epoch, f"reason {epoch}")))
     texts = [note.text for note in task.details.notes]
     assert len(texts) == NOTES_KEPT
     assert texts[-1] == f"reason {2 * NOTES_KEPT - 1}"
 
 
 def test_a_new_attempt_starts_with_a_clean_sheet_but_keeps_what_was_said() -> None:
-    task = then(claimed(), t.Progress(1, 80, "nearly"), t.Fail(1, "network down"))
+    task = then(claimed(), t.Progress(1, 80, "nearly"), t.FailAttempt(1, "network down"))
     assert task.details.progress_percent == -1
     task = back_in_progress(task)
     assert (task.reason, task.details.reason_kind, task.details.report) == ("", "", None)

@@ -65,7 +65,7 @@ def test_from_the_moment_of_expiry_nobody_can_claim_it() -> None:
 
 @pytest.mark.parametrize(
     "back",
-    [t.Fail(1, "x"), t.Release(1), t.Release(1, "quota", NOW + DAY)],
+    [t.FailAttempt(1, "x"), t.Release(1), t.Release(1, "quota", NOW + DAY)],
     ids=["failed", "released", "released until tomorrow"],
 )
 def test_the_time_to_live_matters_only_before_the_first_start(back: t.Trigger) -> None:

@@ -73,7 +73,7 @@ def test_a_value_that_makes_no_sense_is_refused(trigger: t.Trigger) -> None:
     ("trigger", "limit"),
     [
         (t.Report(1, "x"), SUMMARY_CHARS_MAX),
-        (t.Fail(1, "x"), SUMMARY_CHARS_MAX),
+        (t.FailAttempt(1, "x"), SUMMARY_CHARS_MAX),
         (t.Answer("boss", "x"), NOTE_CHARS_MAX),
         (t.Verdict("boss", t.Ruling.ACCEPT, "x"), NOTE_CHARS_MAX),
         (t.Progress(1, 5, "x"), PROGRESS_CHARS_MAX),

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from agentq.client.queue import Queue
 from agentq.settings import Settings
-from agentq.wiring import WiredInstallation
 
 
 @pytest.fixture
@@ -26,7 +23,5 @@ def ledger_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def queue(ledger_url: str, tmp_path: Path) -> Iterator[Queue]:
-    settings = Settings(ledger_url, str(tmp_path / "files"), "the test")
-    with Queue(installation=WiredInstallation(settings, create=True)) as opened:
-        yield opened
+def settings(ledger_url: str, tmp_path: Path) -> Settings:
+    return Settings(ledger_url, str(tmp_path / "files"), "the test")

@@ -37,7 +37,9 @@ class ForeignWorker:
         answer = json.loads(message.body)
         self.answers[answer["in_reply_to"]] = answer
 
-    def say(self, status: str, task_id: str, sender: str = "stranger", **fields: Any) -> str:
+    def send_status(
+        self, status: str, task_id: str, sender: str = "stranger", **fields: Any
+    ) -> str:
         """Say it, and the id that its answer will name. `role`: for which it is said."""
         role = fields.pop("role", ROLE)
         said = {"v": 1, "task_id": task_id, "from": sender, "status": status, **fields}
@@ -66,7 +68,7 @@ class ForeignWorker:
 
     def ask(self, status: str, task_id: str, sender: str = "stranger", **fields: Any) -> str:
         """Say it and wait; "accepted", or the code of the refusal."""
-        answer = self.answer(self.say(status, task_id, sender, **fields))
+        answer = self.answer(self.send_status(status, task_id, sender, **fields))
         return str(answer.get("code", answer["status"]))
 
     def waiting(self) -> int:

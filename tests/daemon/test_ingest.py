@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from agentq.delivery.rabbitmq import dead_messages
 from agentq.delivery.rabbitmq.consumer import RabbitConsumer
 from agentq.delivery.rabbitmq.publisher import RabbitPublisher
 from agentq.settings import Settings
-from agentq.wiring import WiredInstallation
 from tests.daemon.ups import several_ups
 from tests.eventually import eventually
 from tests.servers.rabbitmq import RabbitServer
@@ -29,19 +27,21 @@ pytestmark = pytest.mark.parametrize("ledger_url", ["sqlite"], indirect=True)
 
 
 @pytest.fixture
-def queue(ledger_url: str, broker_url: str, tmp_path: Path) -> Iterator[Queue]:
+def settings(ledger_url: str, broker_url: str, tmp_path: Path) -> Settings:
     """An installation with a broker."""
     (tmp_path / "agentq.toml").write_text(
         f'[ledger]\nurl = "{ledger_url}"\n[artifacts]\nroot = "files"\n'
         f'[broker]\nurl = "{broker_url}"\n'
     )
-    settings = Settings(ledger_url, str(tmp_path / "files"), "the test", broker=broker_url)
-    with Queue(installation=WiredInstallation(settings, create=True)) as opened:
-        opened.admin.prepare_broker(["w"])
-        yield opened
+    return Settings(ledger_url, str(tmp_path / "files"), "the test", broker=broker_url)
 
 
-def say(publisher: RabbitPublisher, number: int, **fields: Any) -> None:
+@pytest.fixture(autouse=True)
+def _prepared(queue: Queue) -> None:
+    queue.admin.prepare_broker(["w"])
+
+
+def send_status(publisher: RabbitPublisher, number: int, **fields: Any) -> None:
     said = {"v": 1, "from": "stranger", "message_id": f"m-{number}", **fields}
     message = Message(f"m-{number}", STATUS, "w", json.dumps(said).encode())
     assert publisher.publish([message]) == [""]
@@ -64,14 +64,14 @@ def test_what_is_said_is_taken_in_and_what_nobody_can_read_is_kept(
     task = queue.submit(to="w", instructions="do it")
     publisher, alarm = RabbitPublisher(broker_url), Alarm()
     loop = Ingest(queue._client.installation, SharedPublisher(publisher), alarm)
-    say(publisher, 1, task_id=task.id, status="started")
-    say(publisher, 1, task_id=task.id, status="started")
+    send_status(publisher, 1, task_id=task.id, status="started")
+    send_status(publisher, 1, task_id=task.id, status="started")
     assert publisher.publish([Message("bad", STATUS, "w", b"{")]) == [""]
     eventually(lambda: loop.run_once() == 0 and sum(loop.tally.counts.values()) >= 3)
     assert loop.tally.counts == {"accepted": 1, "duplicate": 1, "unreadable": 1}
     assert queue.task(task.id).holder == "stranger"
-    say(publisher, 2, task_id=task.id, status="completed", summary="well")
-    say(publisher, 3, task_id="task-unknown", status="completed", summary="what?")
+    send_status(publisher, 2, task_id=task.id, status="completed", summary="well")
+    send_status(publisher, 3, task_id="task-unknown", status="completed", summary="what?")
     eventually(lambda: loop.run_once() == 0 and sum(loop.tally.counts.values()) >= 5)
     assert queue.task(task.id).state is State.COMPLETE
     assert loop.tally.counts["refused"] == 1
@@ -91,8 +91,8 @@ def test_the_whole_way_through_up_and_through_a_broker_that_lost_its_disk(
         hints = RabbitConsumer(broker_url, role_queue("w"))
         publisher = RabbitPublisher(broker_url)
         assert next_of(hints)["task_id"] == task.id
-        say(publisher, 1, task_id=task.id, status="started")
-        say(publisher, 2, task_id=task.id, status="completed", summary="well", result="yes")
+        send_status(publisher, 1, task_id=task.id, status="started")
+        send_status(publisher, 2, task_id=task.id, status="completed", summary="well", result="yes")
         assert queue.wait(task.id, timeout=20).state is State.COMPLETE
         results = RabbitConsumer(broker_url, "results.boss")
         assert next_of(results)["status"] == "completed"

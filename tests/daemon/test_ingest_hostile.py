@@ -15,7 +15,6 @@ from agentq.core.errors import Damaged
 from agentq.core.states import State
 from agentq.delivery.rabbitmq import dead_messages
 from agentq.settings import Settings
-from agentq.wiring import WiredInstallation
 from tests.daemon.foreign_worker import ROLE, ForeignWorker, connect_foreign_worker, ingesting
 from tests.eventually import eventually
 
@@ -23,13 +22,15 @@ BAD = "x\ud800"
 
 
 @pytest.fixture
-def queue(broker_url: str, tmp_path: Path) -> Iterator[Queue]:
-    settings = Settings(
+def settings(broker_url: str, tmp_path: Path) -> Settings:
+    return Settings(
         f"sqlite:///{tmp_path}/ledger.db", str(tmp_path / "files"), "the test", broker=broker_url
     )
-    with Queue(installation=WiredInstallation(settings, create=True)) as opened:
-        opened.admin.prepare_broker([ROLE])
-        yield opened
+
+
+@pytest.fixture(autouse=True)
+def _prepared(queue: Queue) -> None:
+    queue.admin.prepare_broker([ROLE])
 
 
 @pytest.fixture
@@ -117,14 +118,15 @@ def test_who_sends_too_much_is_told_and_the_message_is_kept(
 # -- what the ledger cannot bear -------------------------------------------------------------------
 
 
+@pytest.mark.damages
 def test_one_that_the_ledger_cannot_bear_is_set_aside_alone(queue: Queue, broker_url: str) -> None:
     """Here the row of one task is damaged, so that nobody can even load it."""
     bad, good = (queue.submit(to=ROLE, instructions="do it").id for _ in "ab")
     _damage(queue, bad)
     with connect_foreign_worker(broker_url) as foreign_worker:
         for name in ("m-a", "m-b"):
-            foreign_worker.say("started", good, message_id=name)
-            foreign_worker.say("heartbeat", bad, epoch=1, message_id=f"bad-{name}")
+            foreign_worker.send_status("started", good, message_id=name)
+            foreign_worker.send_status("heartbeat", bad, epoch=1, message_id=f"bad-{name}")
         with ingesting(queue, broker_url):
             assert foreign_worker.answer("m-a")["status"] == "accepted"
             assert foreign_worker.answer("m-b")["status"] == "refused"
@@ -149,7 +151,7 @@ def test_a_ledger_that_serves_nobody_sets_no_message_aside(
 
     monkeypatch.setattr(queue._client.installation.store, "write", refuse)
     with connect_foreign_worker(broker_url) as foreign_worker, ingesting(queue, broker_url):
-        started = foreign_worker.say("started", task.id)
+        started = foreign_worker.send_status("started", task.id)
         eventually(lambda: len(tries) > 3)
         broken.clear()
         assert foreign_worker.answer(started)["status"] == "accepted"

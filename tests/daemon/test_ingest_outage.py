@@ -22,6 +22,8 @@ from tests.eventually import eventually
 from tests.servers.rabbitmq import RabbitServer
 from tests.servers.seaweed import SeaweedServer
 
+pytestmark = pytest.mark.long
+
 LEASE = 1
 
 
@@ -96,14 +98,14 @@ def test_an_object_store_that_is_away_costs_nobody_a_lease(
                 s3_server.kill()
             else:
                 os.kill(s3_server.pid, signal.SIGSTOP)
-            report = foreign_worker.say("completed", done, "a", epoch=1, result="# It")
+            report = foreign_worker.send_status("completed", done, "a", epoch=1, result="# It")
             # then another who beats is answered at once, every time,
 
             def beat() -> None:
                 assert (
-                    foreign_worker.answer(foreign_worker.say("heartbeat", busy, "b", epoch=1), 1)[
-                        "epoch"
-                    ]
+                    foreign_worker.answer(
+                        foreign_worker.send_status("heartbeat", busy, "b", epoch=1), 1
+                    )["epoch"]
                     == 1
                 )
                 assert foreign_worker.answers.popitem()[1]["status"] == "accepted"
@@ -130,7 +132,7 @@ def test_nothing_is_acknowledged_before_it_is_in_the_ledger(
 ) -> None:
     with ingesting(queue, broker_url) as loop:
         task_id = begun(queue, foreign_worker, "a", 60)
-        report = foreign_worker.say("completed", task_id, "a", epoch=1, result="# It")
+        report = foreign_worker.send_status("completed", task_id, "a", epoch=1, result="# It")
         eventually(lambda: len(loop._waiting) == 1)
     # When that process ends while the report waits, then it is there for the next.
     eventually(lambda: foreign_worker.waiting() == 1)
@@ -146,9 +148,9 @@ def test_what_one_says_keeps_its_order(
     with ingesting(queue, broker_url) as loop:
         task_id = begun(queue, foreign_worker, "a", 60)
         said = [
-            foreign_worker.say("completed", task_id, "a", epoch=1, result="# It"),
-            foreign_worker.say("failed", task_id, "a", epoch=1, summary="or not"),
-            foreign_worker.say("progress", task_id, "a", epoch=1, percent=99),
+            foreign_worker.send_status("completed", task_id, "a", epoch=1, result="# It"),
+            foreign_worker.send_status("failed", task_id, "a", epoch=1, summary="or not"),
+            foreign_worker.send_status("progress", task_id, "a", epoch=1, percent=99),
         ]
         # A sign of life overtakes them, and nobody else waits behind them.
         assert foreign_worker.ask("heartbeat", task_id, "a", epoch=1) == "accepted"
@@ -171,7 +173,7 @@ def test_a_report_that_is_sent_again_while_it_waits_waits_once(
     with ingesting(queue, broker_url) as loop:
         task_id = begun(queue, foreign_worker, "a", 60)
         for _ in range(3):
-            foreign_worker.say(
+            foreign_worker.send_status(
                 "completed", task_id, "a", epoch=1, result="# It", message_id="report"
             )
         assert foreign_worker.ask("heartbeat", task_id, "a", epoch=1) == "accepted"
@@ -198,10 +200,10 @@ def test_a_copy_of_another_role_is_refused_and_takes_no_place(
     with ingesting(queue, broker_url) as loop:
         task_id = begun(queue, foreign_worker, "a", 60)
         report = {"epoch": 1, "result": "# It", "message_id": "report"}
-        foreign_worker.say("completed", task_id, "a", **report)
+        foreign_worker.send_status("completed", task_id, "a", **report)
         eventually(lambda: len(loop._waiting) == 1)
         # Given a report that waits, when another role's user sends the very same bytes,
-        foreign_worker.say("completed", task_id, "a", role="other", **report)
+        foreign_worker.send_status("completed", task_id, "a", role="other", **report)
         # then that is refused at once, and the report waits on.
         assert "came by 'other'" in foreign_worker.answer("report")["reason"]
         assert len(loop._waiting) == 1
@@ -230,17 +232,23 @@ def test_one_attempt_does_not_take_the_room_of_others(
         loud, calm, done = (begun(queue, foreign_worker, name, 60) for name in ("a", "b", "c"))
 
     def talk() -> list[str]:
-        report = foreign_worker.say("completed", loud, "a", epoch=1, result="# It")
+        report = foreign_worker.send_status("completed", loud, "a", epoch=1, result="# It")
         eventually(lambda: together or len(loop._waiting) == 1)
-        news = [foreign_worker.say("progress", loud, "a", epoch=1, percent=1) for _ in range(60)]
-        return [report, *news, foreign_worker.say("failed", loud, "a", epoch=1, summary="or not")]
+        news = [
+            foreign_worker.send_status("progress", loud, "a", epoch=1, percent=1) for _ in range(60)
+        ]
+        return [
+            report,
+            *news,
+            foreign_worker.send_status("failed", loud, "a", epoch=1, summary="or not"),
+        ]
 
     said = talk() if together else []
     with ingesting(queue, broker_url) as loop:
         said = said or talk()
         # When one says more than may wait, then others are heard, and may wait too.
         assert foreign_worker.ask("heartbeat", calm, "b", epoch=1) == "accepted"
-        report = foreign_worker.say("completed", done, "c", epoch=1, result="# Mine")
+        report = foreign_worker.send_status("completed", done, "c", epoch=1, result="# Mine")
         eventually(lambda: len(loop._waiting) == 6)
         # News of the work is heard out of order, rather than that a worker is told to stop,
         assert {foreign_worker.answer(each)["status"] for each in said[5:-1]} == {"accepted"}
@@ -266,8 +274,8 @@ def test_those_that_wait_keep_their_leases_while_nobody_can_be_answered(
     monkeypatch.setattr("agentq.daemon.loop._BACKOFF_SECONDS", 30.0)  # as after many failures
     with ingesting(queue, broker_url):
         done, busy = begun(queue, foreign_worker, "a"), begun(queue, foreign_worker, "b", 60)
-    report = foreign_worker.say("completed", done, "a", epoch=1, result="# It")
-    beat = foreign_worker.say("heartbeat", busy, "b", epoch=1)
+    report = foreign_worker.send_status("completed", done, "a", epoch=1, result="# It")
+    beat = foreign_worker.send_status("heartbeat", busy, "b", epoch=1)
     # Given a broker that is short of memory, and takes no answers,
     rabbitmq_server.call("rabbit_alarm:set_alarm({{resource_limit, memory, node()}, []})")
     try:
@@ -297,7 +305,9 @@ def test_no_more_is_held_than_there_is_room_for(
     with ingesting(queue, broker_url) as loop:
         tasks = [begun(queue, foreign_worker, f"w{number}") for number in range(5)]
         reports = [
-            foreign_worker.say("completed", task_id, f"w{number}", epoch=1, result=f"# {number}")
+            foreign_worker.send_status(
+                "completed", task_id, f"w{number}", epoch=1, result=f"# {number}"
+            )
             for number, task_id in enumerate(tasks)
         ]
         # Those that cannot wait are told, and whoever beats is heard:
@@ -330,7 +340,7 @@ def test_a_task_that_is_cancelled_while_its_report_waits_leaves_no_file(
 ) -> None:
     with ingesting(queue, broker_url) as loop:
         task_id = begun(queue, foreign_worker, "a", 60)
-        report = foreign_worker.say("completed", task_id, "a", epoch=1, result="# It")
+        report = foreign_worker.send_status("completed", task_id, "a", epoch=1, result="# It")
         eventually(lambda: len(loop._waiting) == 1)
         queue.cancel(task_id, "boss")
         away.return_()

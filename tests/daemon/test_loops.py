@@ -165,8 +165,8 @@ class TestDue:
     ) -> None:
         monkeypatch.setattr("agentq.daemon.loops.due._LOOK_SECONDS", 600.0)
         with Queue.create(fresh_postgres_url) as queue, psycopg.connect(fresh_postgres_url) as conn:
-            loop = Due(queue.installation.service)
-            decided = queue.installation.doorbell.listen((EVENTS_TOPIC,))
+            loop = Due(queue._client.installation.service)
+            decided = queue._client.installation.doorbell.listen((EVENTS_TOPIC,))
             with running(queue, loop):
                 queue.submit(to="w", instructions="mine", connection=conn)
                 conn.commit()
@@ -195,6 +195,7 @@ class TestResults:
         ledger.report(key, Report(claim.epoch, "ok", "result.md", stored.sha256))
         return task.id
 
+    @pytest.mark.damages
     def test_what_was_left_is_published(self, queue: Queue) -> None:
         broken = self.complete_and_die(queue, damaged=True)
         task_id = self.complete_and_die(queue)

@@ -18,7 +18,6 @@ from agentq.contracts.service_values import LeaderLease
 from agentq.core.states import State
 from agentq.ledger.leader_leases import LeaderLeases
 from agentq.settings import Settings
-from agentq.wiring import open_installation
 from tests.daemon.ups import Ups, runs, several_ups
 from tests.eventually import eventually
 from tests.servers.postgres import PostgresServer
@@ -32,13 +31,11 @@ ONE_STORE = pytest.mark.parametrize("ledger_url", ["sqlite"], indirect=True)
 
 
 @pytest.fixture
-def queue(ledger_url: str, tmp_path: Path) -> Iterator[Queue]:
+def settings(ledger_url: str, tmp_path: Path) -> Settings:
     (tmp_path / "agentq.toml").write_text(
         f'[ledger]\nurl = "{ledger_url}"\n[artifacts]\nroot = "files"\n'
     )
-    settings = Settings(ledger_url, str(tmp_path / "files"), "the test")
-    with Queue(installation=open_installation(settings, create=True)) as opened:
-        yield opened
+    return Settings(ledger_url, str(tmp_path / "files"), "the test")
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from agentq import Queue
 from agentq.cli.main import cli
+from agentq.settings import Settings, load_settings
 
 PROGRAM = [sys.executable, "-m", "agentq"]
 
@@ -139,7 +139,7 @@ def on_postgres(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh_postgres_
     return fresh_postgres_url
 
 
-def told(status: int = 0) -> dict[str, Any]:
+def doctor_checks(status: int = 0) -> dict[str, Any]:
     """What `agentq doctor` says, by the name of the check."""
     answer = run_here("doctor", "--json")
     assert answer.status == status, answer.out + answer.err
@@ -161,10 +161,9 @@ def submit(home: Path) -> Submit:
 
 
 @pytest.fixture
-def queue(home: Path) -> Iterator[Queue]:
-    """The same installation through the SDK."""
-    with Queue() as opened:
-        yield opened
+def settings(home: Path) -> Settings:
+    """Of the same installation, for the SDK."""
+    return load_settings(start=home)
 
 
 def count_tasks() -> int:

@@ -113,11 +113,11 @@ def test_events_in_order_of_commits(submit: Submit, queue: Queue) -> None:
 def test_stats_and_explain(submit: Submit) -> None:
     submit(to="a")
     run_here("claim", submit(to="b")).ok()
-    told = run_here("stats", "--json").ok().json()
-    assert told["roles"]["a"]["states"] == {"ready": 1}
-    assert told["roles"]["a"]["oldest_ready_seconds"] >= 0
-    assert (told["totals"]["ready"], told["totals"]["in_progress"]) == (1, 1)
-    assert told["last_position"] == 3
+    output = run_here("stats", "--json").ok().json()
+    assert output["roles"]["a"]["states"] == {"ready": 1}
+    assert output["roles"]["a"]["oldest_ready_seconds"] >= 0
+    assert (output["totals"]["ready"], output["totals"]["in_progress"]) == (1, 1)
+    assert output["last_position"] == 3
     table = run_here("stats").ok().out.splitlines()
     assert table[0].split() == ["ROLE", "READY", "IN_PROGRESS", "OLDEST", "READY"]
 
@@ -125,8 +125,8 @@ def test_stats_and_explain(submit: Submit) -> None:
 def test_what_has_run_out_is_shown_as_over(submit: Submit) -> None:
     """Looking acts on time that has passed, so that nobody is told yesterday's state."""
     task = submit("--ttl", "1s")
-    told = run_here("claim", "--as", "nobody", "--wait", "2s").refused(6)
-    assert "nothing to claim" in told.err
+    output = run_here("claim", "--as", "nobody", "--wait", "2s").refused(6)
+    assert "nothing to claim" in output.err
     assert run_here("status", task, "--json").ok().json()["state"] == "expired"
     assert task in run_here("dlq").ok().out
 
@@ -137,9 +137,9 @@ def test_what_has_run_out_is_shown_as_over(submit: Submit) -> None:
 def test_replay_proves_a_life(submit: Submit) -> None:
     task = submit()
     run_here("complete", task, "--from", "worker", "--summary", "ok").ok()
-    told = run_here("replay", task, "--json").ok().json()
-    assert told["proved"] and told["problems"] == []
-    states = [step["replayed"]["state"] for step in told["steps"]]
+    output = run_here("replay", task, "--json").ok().json()
+    assert output["proved"] and output["problems"] == []
+    states = [step["replayed"]["state"] for step in output["steps"]]
     assert states == ["ready", "in_progress", "complete"]
     assert "proved: replaying 3 events" in run_here("replay", task).ok().out
 
@@ -151,8 +151,8 @@ def test_verify_finds_what_was_altered(home: Path, submit: Submit) -> None:
     [evidence] = home.glob(".agentq/artifacts/*/1/result.md")
     evidence.chmod(0o644)
     evidence.write_text("forgery!")
-    told = run_here("verify", "--json").refused(8).json()
-    assert [problem["task_id"] for problem in told["problems"]] == [task]
+    output = run_here("verify", "--json").refused(8).json()
+    assert [problem["task_id"] for problem in output["problems"]] == [task]
     run_here("verify").refused(8, "cannot be proved", "result.md")
     run_here("artifacts", "get", task, "result.md").refused(8, "altered")
 
@@ -165,8 +165,8 @@ def test_replay_of_a_log_that_was_altered(home: Path, submit: Submit) -> None:
     connection = apsw.Connection(str(home / ".agentq/ledger.db"))
     connection.execute("update events set epoch = 9 where epoch = 1")
     connection.close()
-    told = run_here("replay", task, "--json").refused(8).json()
-    assert not told["proved"] and told["problems"]
+    output = run_here("replay", task, "--json").refused(8).json()
+    assert not output["proved"] and output["problems"]
     run_here("replay", task).refused(8, "does not give what is stored")
 
 
@@ -194,9 +194,9 @@ def test_prune_asks_or_is_told(submit: Submit) -> None:
 
 
 def test_doctor_says_what_is_well(home: Path) -> None:
-    told = run_here("doctor", "--json").ok().json()
-    assert told["ok"]
-    assert {check["name"]: check["status"] for check in told["checks"]} == dict.fromkeys(
+    output = run_here("doctor", "--json").ok().json()
+    assert output["ok"]
+    assert {check["name"]: check["status"] for check in output["checks"]} == dict.fromkeys(
         ("settings", "engine", "journal mode", "synchronous", "ledger", "clock", "schema", "limits",
          "artifacts", "doorbell", "disk", "writable", "workspaces"), "ok",
     )  # fmt: skip
@@ -205,8 +205,8 @@ def test_doctor_says_what_is_well(home: Path) -> None:
 
 def test_db_status_migrate_and_backup(home: Path, submit: Submit) -> None:
     task = submit()
-    told = run_here("db", "status", "--json").ok().json()
-    assert told["state"] == "current" and told["facts"]["journal_mode"] == "wal"
+    output = run_here("db", "status", "--json").ok().json()
+    assert output["state"] == "current" and output["facts"]["journal_mode"] == "wal"
     assert "current" in run_here("db", "status").ok().out
     assert run_here("db", "migrate", "--json").ok().json()["applied"] == []
     assert "is current" in run_here("db", "migrate").ok().out

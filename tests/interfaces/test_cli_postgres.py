@@ -28,7 +28,7 @@ def test_the_same_commands_on_postgres(
     (tmp_path / "log.txt").write_text("built\n")
     run_here("artifacts", "put", "task-1", "log.txt").ok()
     run_here("complete", "task-1", "--result-file", "log.txt", "--summary", "built").ok()
-    # then every door shows it, and the proof holds.
+    # then every interface shows it, and the proof holds.
     assert run_here("result", "task-1").ok().out == "built\n"
     assert run_here("list", "--json").ok().json()["tasks"][0]["state"] == "complete"
     assert run_here("stats", "--json").ok().json()["totals"]["complete"] == 1

@@ -234,7 +234,7 @@ def test_something_unexpected_is_one_line_and_says_how_to_see_more(
     def break_down(self: object) -> None:
         raise KeyError("an accident")
 
-    monkeypatch.setattr(agentq.client.reader.Reader, "stats", break_down)
+    monkeypatch.setattr(agentq.client.reader.QueueReader, "stats", break_down)
     answer = run_here("stats").refused(1, "KeyError: 'an accident'", "AGENTQ_DEBUG=1")
     assert answer.err.count("\n") == 2
     assert run_here("stats", "--json").refused(1).json()["error"]["code"] == "unexpected"

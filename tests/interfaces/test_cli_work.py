@@ -84,33 +84,33 @@ def test_submit_takes_every_field(home: Path, submit: Submit, queue: Queue) -> N
         " --review --expect summary,patch --budget-usd 2.5 --reply-to results.boss"
         " --label team=web --label tier=1 --json"
     )
-    told = run_here("submit", "--to", "worker", "--instructions", "all of it", *words).ok().json()
-    assert told == queue._client.as_json(queue.task("big"))
-    assert told["after"] == [first]
-    assert told["expected_output"]["artifacts"] == ["summary", "patch"]
-    assert told["labels"] == {"team": "web", "tier": "1"}
-    assert told["resources"] == ["db", "repo"]
-    assert (told["ttl_seconds"], told["timeout_seconds"], told["lease_seconds"]) == (
+    output = run_here("submit", "--to", "worker", "--instructions", "all of it", *words).ok().json()
+    assert output == queue._client.as_json(queue.task("big"))
+    assert output["after"] == [first]
+    assert output["expected_output"]["artifacts"] == ["summary", "patch"]
+    assert output["labels"] == {"team": "web", "tier": "1"}
+    assert output["resources"] == ["db", "repo"]
+    assert (output["ttl_seconds"], output["timeout_seconds"], output["lease_seconds"]) == (
         3600,
         1800,
         120,
     )
-    assert (told["from"], told["priority"], told["max_attempts"]) == ("boss", "urgent", 5)
-    assert told["next"] == ["big.1"]
-    assert told["irreversible"] and told["review"] and told["awaits_approval"]
-    assert told["budget"] == {"usd": 2.5}
-    assert told["waiting_for"] == ["dependency first-one", "approval", "time"]
+    assert (output["from"], output["priority"], output["max_attempts"]) == ("boss", "urgent", 5)
+    assert output["next"] == ["big.1"]
+    assert output["irreversible"] and output["review"] and output["awaits_approval"]
+    assert output["budget"] == {"usd": 2.5}
+    assert output["waiting_for"] == ["dependency first-one", "approval", "time"]
 
 
 def test_options_override_the_task_file(home: Path) -> None:
     (home / "task-7.md").write_text("---\nto: worker\npriority: low\ntitle: Old\n---\nText.\n")
-    told = run_here("submit", "--file", "task-7.md", "--title", "New", "--json").ok().json()
-    assert (told["task_id"], told["title"], told["priority"]) == ("task-7", "New", "low")
+    output = run_here("submit", "--file", "task-7.md", "--title", "New", "--json").ok().json()
+    assert (output["task_id"], output["title"], output["priority"]) == ("task-7", "New", "low")
 
 
 def test_instructions_from_standard_input(home: Path) -> None:
-    told = run_here("submit", "--to", "w", "--instructions", "-", "--json", stdin="a\nb\n").ok()
-    assert told.json()["instructions"] == "a\nb\n"
+    output = run_here("submit", "--to", "w", "--instructions", "-", "--json", stdin="a\nb\n").ok()
+    assert output.json()["instructions"] == "a\nb\n"
 
 
 def test_submitting_again_gives_the_same_task(submit: Submit) -> None:
@@ -120,8 +120,8 @@ def test_submitting_again_gives_the_same_task(submit: Submit) -> None:
 
 def test_an_unknown_role_is_a_queue_that_nobody_serves_yet(submit: Submit) -> None:
     task = submit(to="nobody-yet")
-    told = run_here("explain", task, "--json").ok().json()
-    assert any("no worker has ever asked" in each["cause"] for each in told["causes"])
+    output = run_here("explain", task, "--json").ok().json()
+    assert any("no worker has ever asked" in each["cause"] for each in output["causes"])
     assert "no worker has ever asked" in run_here("explain", task).ok().out
 
 
@@ -135,13 +135,13 @@ def test_bulk_submits_in_any_order(home: Path) -> None:
         '{"id": "early", "to": "w", "instructions": "1", "ttl": "2h", "priority": "high"}\n'
         '{"to": "w", "instructions": "3"}\n'
     )
-    told = run_here("submit", "--bulk", "tasks.jsonl", "--json").ok().json()
-    assert told["submitted"] == 3
-    assert told["ids"][:2] == ["late", "early"]
+    output = run_here("submit", "--bulk", "tasks.jsonl", "--json").ok().json()
+    assert output["submitted"] == 3
+    assert output["ids"][:2] == ["late", "early"]
     assert run_here("status", "late", "--json").ok().json()["waiting_for"] == ["dependency early"]
     # The same file again: the tasks with an id are those that are there.
     again = run_here("submit", "--bulk", "tasks.jsonl", "--json").ok().json()
-    assert again["ids"][:2] == ["late", "early"] and again["ids"][2] != told["ids"][2]
+    assert again["ids"][:2] == ["late", "early"] and again["ids"][2] != output["ids"][2]
 
 
 def test_bulk_from_standard_input_in_batches(home: Path) -> None:
@@ -177,8 +177,8 @@ def test_claim_by_name_checks_the_role(submit: Submit) -> None:
     submit()
     task = submit("--id", "this-one")
     run_here("claim", "this", "--as", "reviewer").refused(4, "is for worker")
-    told = run_here("claim", "this", "--as", "worker", "--holder", "ada", "--json").ok().json()
-    assert (told["task_id"], told["holder"], told["epoch"]) == (task, "ada", 1)
+    output = run_here("claim", "this", "--as", "worker", "--holder", "ada", "--json").ok().json()
+    assert (output["task_id"], output["holder"], output["epoch"]) == (task, "ada", 1)
     run_here("claim", "this").refused(4)
 
 
@@ -188,23 +188,23 @@ def test_claim_by_name_waits_until_it_can(submit: Submit, queue: Queue) -> None:
     assert held.epoch == 1
     release = threading.Timer(0.3, lambda: queue.release(task, epoch=1))
     release.start()
-    told = run_here("claim", "--json", "--wait", task).ok().json()
+    output = run_here("claim", "--json", "--wait", task).ok().json()
     release.join()
-    assert (told["task_id"], told["epoch"]) == (task, 2)
+    assert (output["task_id"], output["epoch"]) == (task, 2)
 
 
 def test_claim_waits_for_work(home: Path, queue: Queue) -> None:
     later = threading.Timer(0.3, lambda: queue.submit(to="worker", instructions="late"))
     later.start()
-    told = run_here("claim", "--as", "worker", "--wait", "30s", "--json").ok().json()
+    output = run_here("claim", "--as", "worker", "--wait", "30s", "--json").ok().json()
     later.join()
-    assert told["instructions"] == "late"
+    assert output["instructions"] == "late"
 
 
 def test_nothing_to_claim_is_said_and_has_its_status(home: Path) -> None:
     run_here("claim", "--as", "worker").refused(6, "nothing to claim for worker")
-    told = run_here("claim", "--as", "worker", "--wait", "1s", "--json").refused(6).json()
-    assert told["error"]["code"] == "nothing_to_claim"
+    output = run_here("claim", "--as", "worker", "--wait", "1s", "--json").refused(6).json()
+    assert output["error"]["code"] == "nothing_to_claim"
     run_here("claim").refused(2, "--as ROLE")
 
 
@@ -212,8 +212,8 @@ def test_heartbeat_progress_and_release(submit: Submit) -> None:
     task = submit()
     run_here("claim", "--as", "worker").ok()
     assert "lease ends in" in run_here("heartbeat", task, "--lease", "1h").ok().out
-    told = run_here("progress", task, "40%", "reading", "--json").ok().json()
-    assert told["progress"] == {"percent": 40, "note": "reading"}
+    output = run_here("progress", task, "40%", "reading", "--json").ok().json()
+    assert output["progress"] == {"percent": 40, "note": "reading"}
     assert "40 % reading" in run_here("status", task).ok().out
     run_here("progress", task, "40", "a", "b").refused(2, "Expected [ID] PERCENT [NOTE]")
     run_here("progress", task, "fast").refused(2)
@@ -271,8 +271,8 @@ def test_a_completion_without_a_file_gives_its_summary(submit: Submit) -> None:
     task = submit()
     run_here("complete", task, "--from", "worker", "--summary", "all good").ok()
     assert run_here("result", task).ok().out == "all good\n"
-    told = run_here("result", task, "--json").ok().json()
-    assert told == {"task_id": task, "text": "all good", "sha256": None, "result_ref": None,
+    output = run_here("result", task, "--json").ok().json()
+    assert output == {"task_id": task, "text": "all good", "sha256": None, "result_ref": None,
                     "summary": "all good"}  # fmt: skip
 
 
@@ -313,8 +313,10 @@ def test_failures_back_off_and_end_as_dead_letters(submit: Submit) -> None:
     assert letters["tasks"][0]["reason"] == "no luck"
     assert run_here("requeue", task, "--json").ok().json()["state"] == "ready"
     again = submit()
-    told = run_here("fail", again, "--from", "worker", "--reason", "-", "--json", stdin="why").ok()
-    assert (told.json()["state"], told.json()["failures"]) == ("pending", 1)
+    output = run_here(
+        "fail", again, "--from", "worker", "--reason", "-", "--json", stdin="why"
+    ).ok()
+    assert (output.json()["state"], output.json()["failures"]) == ("pending", 1)
     assert "backing off" in run_here("explain", again).ok().out
 
 
@@ -322,8 +324,8 @@ def test_approval_and_its_refusal(submit: Submit) -> None:
     risky, other = submit("--irreversible"), submit("--requires-approval")
     run_here("claim", "--as", "worker").refused(6)
     run_here("approve", risky, "--by", "coordinator").refused(4, "cannot approve it")
-    told = run_here("approve", risky, "--json").ok().json()
-    assert (told["approved_by"], told["state"]) == ("alice", "ready")
+    output = run_here("approve", risky, "--json").ok().json()
+    assert (output["approved_by"], output["state"]) == ("alice", "ready")
     run_here("reject", other, "--changes").refused(4, "no report")
     assert run_here("reject", other, "--reason", "no", "--json").ok().json()["state"] == "failed"
 
@@ -332,8 +334,8 @@ def test_review_and_changes(submit: Submit) -> None:
     task = submit("--review")
     run_here("complete", task, "--from", "worker", "--summary", "first").ok()
     run_here("approve", task, "--by", "worker").refused(4, "cannot judge it")
-    told = run_here("reject", task, "--changes", "--reason", "tests?", "--json").ok().json()
-    assert (told["state"], told["rounds"]) == ("ready", 1)
+    output = run_here("reject", task, "--changes", "--reason", "tests?", "--json").ok().json()
+    assert (output["state"], output["rounds"]) == ("ready", 1)
     assert "tests?" in run_here("claim", task).ok().out
     run_here("complete", task, "--epoch", "2", "--summary", "second").ok()
     assert "is complete" in run_here("approve", task, "--by", "bob").ok().out
@@ -346,8 +348,8 @@ def test_a_report_that_is_refused_leaves_the_task_as_it_was(submit: Submit) -> N
     run_here(*words, "--cost-usd", "1e15").refused(2, "cost")
     run_here(*words, "--result-file", "gone.md").refused(3, "gone.md")
     run_here(*words, "--summary", "done").refused(4, "expects the artifacts patch", "agentq claim")
-    told = run_here("status", task, "--json").ok().json()
-    assert (told["state"], told["epoch"]) == ("ready", 0)
+    output = run_here("status", task, "--json").ok().json()
+    assert (output["state"], output["epoch"]) == ("ready", 0)
     run_here("fail", task, "--from", "worker", "--reason", "no luck").ok()
 
 
@@ -403,9 +405,9 @@ def test_answers(submit: Submit) -> None:
         run_here("claim", task).ok()
         run_here("block", task, "--reason", "which way?").ok()
         run_here("answer", task, "--done", "--give-up").refused(2, "contradict")
-        told = run_here("answer", task, *words, "--by", "bob", "--json").ok().json()
-        assert told["state"] == state
-        assert told["notes"][-1]["text"] == words[0]
+        output = run_here("answer", task, *words, "--by", "bob", "--json").ok().json()
+        assert output["state"] == state
+        assert output["notes"][-1]["text"] == words[0]
 
 
 def test_cancel_and_comment(submit: Submit) -> None:

@@ -15,7 +15,7 @@ from agentq.contracts.copying import Fence
 from agentq.settings import load_settings
 from agentq.stores.transfer.base import all_tables
 from agentq.wiring import open_copy
-from tests.interfaces.conftest import run_here, told
+from tests.interfaces.conftest import doctor_checks, run_here
 from tests.servers.machine import NOBODY, as_nobody
 
 
@@ -26,22 +26,22 @@ def alter(url: str, sql: str) -> None:
 
 def nobody_told(status: int = 0) -> dict[str, Any]:
     with as_nobody():
-        return told(status)
+        return doctor_checks(status)
 
 
 def test_a_clock_that_differs_from_that_of_the_others(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert told()["clock"]["status"] == "ok"
+    assert doctor_checks()["clock"]["status"] == "ok"
     real = time.time_ns
     monkeypatch.setattr(time, "time_ns", lambda: real() + 7200 * 10**9)
-    found = told()["clock"]
+    found = doctor_checks()["clock"]
     assert found["status"] == "warning" and "7200 s ahead" in found["detail"]
 
 
 class TestWritable:
     def test_a_ledger_that_was_moved(self, home: Path) -> None:
-        assert told()["writable"]["status"] == "ok"
+        assert doctor_checks()["writable"]["status"] == "ok"
         elsewhere = home / "elsewhere" / "ledger.db"
         elsewhere.parent.mkdir()
         run_here("move", "--to", f"sqlite:///{elsewhere}").ok()
@@ -51,20 +51,20 @@ class TestWritable:
         (found,) = [each for each in run.json()["checks"] if each["name"] == "writable"]
         assert run.status == 7 and found["status"] == "failed"
         assert str(elsewhere) in found["detail"] and "--undo" in found["remedy"]
-        assert told()["writable"]["status"] == "ok", "the new one"
+        assert doctor_checks()["writable"]["status"] == "ok", "the new one"
 
     def test_a_ledger_that_a_killed_move_left_is_open(self, home: Path) -> None:
         copy = open_copy(load_settings())
         copy.begin(Fence("begun", "postgresql://somewhere/else"))
         copy.close()
-        assert told()["writable"]["status"] == "ok"
+        assert doctor_checks()["writable"]["status"] == "ok"
         run_here("submit", "--to", "w", "--instructions", "x").ok()
         run_here("move", "--undo").ok()
 
     def test_a_database_that_is_set_read_only(self, on_postgres: str) -> None:
         name = on_postgres.split("@/")[1].split("?", maxsplit=1)[0]
         alter(on_postgres, f"ALTER DATABASE {name} SET default_transaction_read_only = on")
-        found = told(status=7)["writable"]
+        found = doctor_checks(status=7)["writable"]
         assert found["status"] == "failed"
         assert "default_transaction_read_only is on (set by: database" in found["detail"]
         assert "RESET default_transaction_read_only" in found["remedy"]
@@ -80,7 +80,7 @@ class TestWritable:
             alter(on_postgres, f"GRANT USAGE ON SCHEMA agentq TO {role}")
             alter(on_postgres, f"GRANT SELECT ON {owned}, schema_migrations TO {role}")
             monkeypatch.setenv("AGENTQ_URL", on_postgres.replace("postgres@", f"{role}@"))
-            found = told(status=7)["writable"]
+            found = doctor_checks(status=7)["writable"]
             assert found["status"] == "failed" and "GRANT SELECT, INSERT" in found["remedy"]
             for lacking in ("INSERT ON tasks", "UPDATE ON trees", "DELETE ON outbox",
                             "USAGE ON task_keys", "UPDATE ON terms"):  # fmt: skip
@@ -88,12 +88,12 @@ class TestWritable:
             assert "theirs" not in found["detail"] and "SELECT" not in found["detail"]
             # One that is missing is enough,
             alter(on_postgres, f"GRANT INSERT, UPDATE, DELETE ON {owned} TO {role}")
-            found = told(status=7)["writable"]
+            found = doctor_checks(status=7)["writable"]
             assert found["detail"] == "this user lacks rights: USAGE ON task_keys"
             run_here("submit", "--to", "w", "--instructions", "x").refused(7, "task_keys")
             # and what is said to be needed is enough.
             alter(on_postgres, f"GRANT USAGE ON SEQUENCE task_keys TO {role}")
-            assert told()["writable"]["status"] == "ok"
+            assert doctor_checks()["writable"]["status"] == "ok"
             run_here("submit", "--to", "w", "--instructions", "x").ok()
             run_here("claim", "--as", "w").ok()
         finally:
@@ -110,13 +110,13 @@ class TestIndexes:
             "DROP INDEX tasks_due",
         ):
             alter(on_postgres, drop)
-        found = told(status=7)["indexes"]
+        found = doctor_checks(status=7)["indexes"]
         assert found["status"] == "failed"
         assert found["detail"].endswith("artifacts_pkey, dedup_pkey, specs_id_key, tasks_due")
         # What is said to be done about it is enough.
         for statement in found["remedy"].split("; "):
             alter(on_postgres, statement)
-        assert told()["indexes"]["status"] == "ok"
+        assert doctor_checks()["indexes"]["status"] == "ok"
 
 
 class TestSessionsOfOthers:
@@ -132,11 +132,11 @@ class TestSessionsOfOthers:
                 alter(on_postgres, f"GRANT USAGE ON SEQUENCE task_keys TO {role}")
                 other.execute("SELECT 1")  # and stays in this transaction
                 monkeypatch.setenv("AGENTQ_URL", on_postgres.replace("postgres@", f"{role}@"))
-                found = told()["transactions"]
+                found = doctor_checks()["transactions"]
                 assert found["status"] == "warning" and "GRANT pg_read_all_stats" in found["remedy"]
                 assert "1 session of other users cannot be seen" in found["detail"]
                 alter(on_postgres, f"GRANT pg_read_all_stats TO {role}")
-                found = told()["transactions"]
+                found = doctor_checks()["transactions"]
                 assert found["status"] == "ok" and "the oldest is open for" in found["detail"]
             finally:
                 alter(on_postgres, f"DROP OWNED BY {role}")
@@ -145,9 +145,9 @@ class TestSessionsOfOthers:
 
 class TestWorkspaces:
     def test_they_can_be_made_and_written(self, home: Path) -> None:
-        assert told()["workspaces"]["detail"].endswith("can be made")
+        assert doctor_checks()["workspaces"]["detail"].endswith("can be made")
         (home / ".agentq" / "workspaces").mkdir()
-        assert told()["workspaces"]["detail"].endswith("can be written")
+        assert doctor_checks()["workspaces"]["detail"].endswith("can be written")
         assert list((home / ".agentq" / "workspaces").iterdir()) == []
 
     def test_a_folder_of_another_user(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +155,7 @@ class TestWorkspaces:
             base = Path(folder)
             monkeypatch.chdir(base)
             run_here("init").ok()
-            assert told()["workspaces"]["status"] == "ok"
+            assert doctor_checks()["workspaces"]["status"] == "ok"
             for path in (base, *base.rglob("*")):
                 os.chown(path, NOBODY, -1)
             # Given workspaces that root has made, and a worker that is somebody else:
@@ -186,7 +186,7 @@ def test_a_folder_that_may_not_be_entered(monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.chdir(base)
         base.chmod(0o755)
         run_here("init").ok()
-        told()
+        doctor_checks()
         (base / ".agentq").chmod(0o700)
         found = nobody_told(status=7)["ledger"]
         assert "permission denied" in found["detail"] and f"User {NOBODY}" in found["detail"]
@@ -196,7 +196,7 @@ def test_a_folder_that_may_not_be_entered(monkeypatch: pytest.MonkeyPatch) -> No
         base.chmod(0o700)
         with as_nobody():
             run_here("list").refused(7, "permission denied", f"the folder {base}")
-            assert "permission denied" in told(status=7)["settings"]["detail"]
+            assert "permission denied" in doctor_checks(status=7)["settings"]["detail"]
         monkeypatch.chdir("/")
 
 
@@ -206,4 +206,4 @@ def test_settings_that_are_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.delenv("AGENTQ_URL", raising=False)
     (tmp_path / "agentq.toml").mkdir()
     run_here("list").refused(2, "agentq.toml is a folder")
-    assert "is a folder" in told(status=7)["settings"]["detail"]
+    assert "is a folder" in doctor_checks(status=7)["settings"]["detail"]

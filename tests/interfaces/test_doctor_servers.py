@@ -9,14 +9,14 @@ import pytest
 
 from agentq.cli.doctor import postgres as doctor_postgres
 from agentq.cli.doctor.postgres import postgres_checks
-from tests.interfaces.conftest import told
+from tests.interfaces.conftest import doctor_checks
 from tests.servers.rabbitmq import RabbitServer, answers, free_ports
 from tests.servers.seaweed import SeaweedServer
 
 
 class TestPostgres:
     def test_all_is_well(self, on_postgres: str) -> None:
-        checks = told()
+        checks = doctor_checks()
         names = ("ledger", "durability", "server", "timeouts", "connections", "dead rows",
                  "transactions", "indexes", "clock", "artifacts", "doorbell")  # fmt: skip
         assert {name: checks[name]["status"] for name in names} == dict.fromkeys(names, "ok")
@@ -27,7 +27,7 @@ class TestPostgres:
     def test_an_index_that_was_dropped(self, on_postgres: str) -> None:
         with psycopg.connect(on_postgres) as connection:
             connection.execute("DROP INDEX agentq.tasks_due")
-        found = told(status=7)["indexes"]
+        found = doctor_checks(status=7)["indexes"]
         assert found["status"] == "failed" and "tasks_due" in found["detail"]
 
     def test_a_transaction_that_stays_open(
@@ -36,7 +36,7 @@ class TestPostgres:
         monkeypatch.setattr(doctor_postgres, "TRANSACTION_SECONDS_LONG", -1)
         with psycopg.connect(on_postgres, application_name="somebody's shell") as connection:
             connection.execute("SELECT 1")
-            found = told()["transactions"]
+            found = doctor_checks()["transactions"]
         assert found["status"] == "warning"
         assert "somebody's shell, idle in transaction, pid" in found["detail"]
         assert "pg_terminate_backend" in found["remedy"]
@@ -53,7 +53,7 @@ class TestPostgres:
             )
             connection.execute("DELETE FROM agentq.outbox")
             connection.execute("SELECT pg_stat_force_next_flush()")
-        found = told()["dead rows"]
+        found = doctor_checks()["dead rows"]
         assert found["status"] == "warning" and "outbox 100 of 100" in found["detail"]
 
     @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ class TestObjectStore:
         monkeypatch.setenv("AGENTQ_ARTIFACTS_ROOT", shared_s3.fresh_root())
         for name, value in shared_s3.options.items():
             monkeypatch.setenv(f"AGENTQ_ARTIFACTS_{name.upper()}", value)
-        checks = told()
+        checks = doctor_checks()
         assert "round trip" in checks["artifacts"]["detail"]
         assert str(home) in checks["disk"]["detail"], "the disk is that of this machine"
 
@@ -103,7 +103,7 @@ class TestObjectStore:
         monkeypatch.setenv("AGENTQ_ARTIFACTS_ENDPOINT", "http://127.0.0.1:9")
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "somebody")
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2hunter2")
-        found = told(status=7)["artifacts"]
+        found = doctor_checks(status=7)["artifacts"]
         assert found["status"] == "failed" and "hunter2" not in str(found)
 
 
@@ -114,7 +114,7 @@ class TestBroker:
         with rabbitmq_server.fresh_host() as url:
             monkeypatch.setenv("AGENTQ_BROKER", url)
             # Before anything is declared: it answers, and what it lacks is named.
-            checks = told()
+            checks = doctor_checks()
             assert checks["broker"]["status"] == "ok"
             assert "RabbitMQ" in checks["broker"]["detail"]
             assert "guest:guest" not in str(checks)
@@ -124,7 +124,7 @@ class TestBroker:
             alarm = "{{resource_limit, memory, node()}, []}"
             rabbitmq_server.call(f"rabbit_alarm:set_alarm({alarm})")
             try:
-                found = told(status=7)["broker"]
+                found = doctor_checks(status=7)["broker"]
             finally:
                 rabbitmq_server.call("rabbit_alarm:clear_alarm({resource_limit, memory, node()})")
             assert found["status"] == "failed" and "memory or disk" in found["detail"]
@@ -135,27 +135,27 @@ class TestBroker:
     ) -> None:
         monkeypatch.setenv("AGENTQ_BROKER", rabbitmq_server.url)
         monkeypatch.setenv("PATH", str(home))
-        found = told()["ack timeout"]
+        found = doctor_checks()["ack timeout"]
         assert found["status"] == "ok" and "no rabbitmqctl here" in found["detail"]
         assert "rabbitmqctl eval" in found["detail"]
         # The command line that may ask this broker: its own programs, with its cookie.
         for name, value in rabbitmq_server.operator().items():
             monkeypatch.setenv(name, value)
-        found = told()["ack timeout"]
+        found = doctor_checks()["ack timeout"]
         assert found["status"] == "ok" and "consumer_timeout is 30m" in found["detail"]
         before = "application:set_env(rabbit, consumer_timeout, 1800000)"
         try:
             rabbitmq_server.call("application:set_env(rabbit, consumer_timeout, 20000)")
-            found = told()["ack timeout"]
+            found = doctor_checks()["ack timeout"]
             assert found["status"] == "warning" and "consumer_timeout is 20s" in found["detail"]
             rabbitmq_server.call("application:unset_env(rabbit, consumer_timeout)")
-            assert "no consumer_timeout" in told()["ack timeout"]["detail"]
+            assert "no consumer_timeout" in doctor_checks()["ack timeout"]["detail"]
         finally:
             rabbitmq_server.call(before)
         # Two brokers on one machine: what one says is not taken for the other's.
         with RabbitServer() as other:
             monkeypatch.setenv("AGENTQ_BROKER", other.url)
-            assert "another broker" in told()["ack timeout"]["detail"]
+            assert "another broker" in doctor_checks()["ack timeout"]["detail"]
 
     def test_asking_leaves_no_process_behind(
         self, home: Path, monkeypatch: pytest.MonkeyPatch, rabbitmq_server: RabbitServer
@@ -166,10 +166,10 @@ class TestBroker:
             monkeypatch.setenv(name, value)
         monkeypatch.setenv("ERL_EPMD_PORT", str(port))
         monkeypatch.setenv("AGENTQ_BROKER", rabbitmq_server.url)
-        assert "rabbitmqctl gave no answer" in told()["ack timeout"]["detail"]
+        assert "rabbitmqctl gave no answer" in doctor_checks()["ack timeout"]["detail"]
         assert not answers(port), "an epmd was left running"
 
     def test_one_that_is_not_there(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("AGENTQ_BROKER", "amqp://guest:hunter2@127.0.0.1:9/")
-        found = told(status=7)["broker"]
+        found = doctor_checks(status=7)["broker"]
         assert found["status"] == "failed" and "hunter2" not in str(found)

@@ -24,7 +24,7 @@ from agentq.settings.editing import with_values
 from agentq.stores.transfer.sqlite import SqliteCopy
 from agentq.wiring import open_copy, open_installation
 from tests.daemon.ups import Ups, several_ups
-from tests.daemon.watching import until
+from tests.eventually import eventually
 from tests.interfaces.conftest import run_here
 from tests.servers.pgbouncer import pooler_or_skip
 from tests.servers.postgres import PostgresServer
@@ -66,7 +66,7 @@ def worked(home: Path) -> Path:
 
 
 def picture(url: str | None = None) -> dict[str, Any]:
-    """All that doors show of a ledger."""
+    """All that the commands show of a ledger."""
     with Queue(url) as queue:
         tasks = list(queue.tasks())
         shown = [queue._client.as_json(task) for task in tasks]
@@ -181,6 +181,16 @@ class TestMoving:
             queue.claim_task("task-first").complete(summary="done")
             assert queue.context(queue.task("task-second")) == "Its own context.\n"
 
+    def test_run_again_when_work_went_on(self, worked: Path, fresh_postgres_url: str) -> None:
+        """The run that moved it was killed before it could change agentq.toml."""
+        text = (worked / "agentq.toml").read_text()
+        run_here("move", "--to", fresh_postgres_url).ok()
+        run_here("submit", "--to", "b", "--instructions", "x", "--id", "since").ok()
+        (worked / "agentq.toml").write_text(text)
+        answer = run_here("move", "--to", fresh_postgres_url).ok()
+        assert "by an earlier run" in answer.out
+        assert run_here("status", "since", "--json").ok().json()["state"] == "ready"
+
     def test_through_a_pooler(
         self, worked: Path, fresh_postgres_url: str, shared_postgres: PostgresServer
     ) -> None:
@@ -214,17 +224,17 @@ class TestRefusals:
             answer = run_here("move", "--to", fresh_postgres_url)
             answer.refused(4, "task-first (ada, ", "task-keyed (bob, ", "--wait", "agentq release")
             claim.progress(50, "still mine")
-            queue.service.stopped(SYSTEM, "task-keyed", stopping.epoch)
+            queue._client.service.stopped(SYSTEM, "task-keyed", stopping.epoch)
             run_here("release", "task-first", "--epoch", "1").ok()
         with Queue(fresh_postgres_url) as target:
-            assert target.stats().by_role == {}
+            assert target._client.stats().by_role == {}
         run_here("move", "--to", fresh_postgres_url).ok()
 
     def test_while_the_loops_run(self, worked: Path, fresh_postgres_url: str) -> None:
         with Queue() as queue:
-            queue.service.hold_leader_leases(SYSTEM, ["prune", "due"], "up-1", 60_000)
+            queue._client.service.hold_leader_leases(SYSTEM, ["prune", "due"], "up-1", 60_000)
             run_here("move", "--to", fresh_postgres_url).refused(4, "agentq up (up-1, 60 s left)")
-            queue.service.give_up_leader_leases(SYSTEM, ["prune", "due"], "up-1")
+            queue._client.service.give_up_leader_leases(SYSTEM, ["prune", "due"], "up-1")
         run_here("move", "--to", fresh_postgres_url).ok()
 
     def test_somebody_writes_while_it_is_copied(
@@ -234,11 +244,11 @@ class TestRefusals:
             if done == "proved":
                 run_here("submit", "--to", "b", "--instructions", "x", "--id", "late").ok()
 
-        with pytest.raises(Refused, match="while it was copied"):
+        with pytest.raises(Refused, match="somebody wrote"):
             move_here(fresh_postgres_url, write)
         assert run_here("status", "late", "--json").ok().json()["state"] == "ready"
         with Queue(fresh_postgres_url) as target:
-            assert target.stats().by_role == {}
+            assert target._client.stats().by_role == {}
         run_here("move", "--to", fresh_postgres_url).ok()
         assert run_here("status", "late", "--json").ok().json()["state"] == "ready"
 
@@ -317,7 +327,7 @@ class TestRefusals:
                 "CREATE TRIGGER meddle BEFORE INSERT ON agentq.roles FOR EACH ROW"
                 " EXECUTE FUNCTION meddle()"
             )
-        run_here("move", "--to", fresh_postgres_url).refused(8, "not what was sent: roles")
+        run_here("move", "--to", fresh_postgres_url).refused(4, "differ (roles)", "triggers")
         run_here("submit", "--to", "b", "--instructions", "still open").ok()
 
 
@@ -347,7 +357,7 @@ class TestWaiting:
                 if words.startswith("waiting for task-first (ada, "):
                     claim.complete(summary="done")
 
-            move_here(fresh_postgres_url, lambda done: None, wait=True, tell=tell)
+            move_here(fresh_postgres_url, lambda done: None, wait=True, report_progress=tell)
         assert said[0].startswith("waiting for") and said[1] == "copying tasks and events"
         with Queue(fresh_postgres_url) as target:
             assert target.task("task-first").state is State.COMPLETE
@@ -360,7 +370,7 @@ class TestWaiting:
         assert "waiting for task-first (ada, " in answer.err
         assert run_here("verify", "--json").ok().json()["ok"]
         with Queue() as queue:
-            queue.service.tick(SYSTEM)
+            queue._client.service.tick(SYSTEM)
             ended = queue.task("task-first")
             assert (ended.holder, ended.epoch) == ("", 1)
 
@@ -409,7 +419,7 @@ class TestWhoeverStillUsesTheOldOne:
         first = run_here("submit", *words).ok().out.strip()
         worker = ups.start("w", "--", "cat", command="worker")
         with Queue() as queue:
-            until(lambda: queue.task(first).state is State.COMPLETE, 30, "the first task")
+            eventually(lambda: queue.task(first).state is State.COMPLETE, what="the first task")
         run_here("submit", *words, "--delay", "5s").ok()
         run_here("move", "--to", f"sqlite:///{home}/new.db").ok()
         assert worker.process.wait(30) == 7

@@ -40,12 +40,6 @@ def home(tmp_path: Path, rabbitmq_url: str) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def queue(home: Path) -> Iterator[Queue]:
-    with as_user(home) as opened:
-        yield opened
-
-
 @contextmanager
 def as_user(home: Path, broker: str = "") -> Iterator[Queue]:
     """The installation, as somebody who speaks to its broker by this address."""

@@ -61,7 +61,6 @@ MEMBERS = [
 NAMES = [
     "Admin",
     "AgentqError",
-    "Amounts",
     "Artifact",
     "AsyncArtifact",
     "AsyncClaim",
@@ -78,7 +77,8 @@ NAMES = [
     "NotFound",
     "Note",
     "OnDependencyFailure",
-    "Outcome",
+    "TaskOutcome",
+    "Usage",
     "Priority",
     "Queue",
     "Refusal",

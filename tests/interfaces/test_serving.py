@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from agentq import Block, Claim, Fail, Invalid, Queue, Retry, Stale, State, Task
-from agentq.core.triggers import Entry
+from agentq.core.triggers import LogEntry
 from tests.architecture.files import ROOT
 
 PATIENCE = 20.0
@@ -55,7 +55,7 @@ def serving(
             thread.join(0.05)
 
 
-def first_end(queue: Queue, task: Task) -> Entry:
+def first_end(queue: Queue, task: Task) -> LogEntry:
     """How the first attempt ended."""
     claimed = [entry.event.kind for entry in queue.history(task)].index("claimed")
     later = queue.history(task)[claimed:]
@@ -256,11 +256,17 @@ def test_idle_means_that_no_role_has_anything_left(queue: Queue) -> None:
     assert queue.task(last).state is State.COMPLETE
 
 
+async def coroutine(claim: Claim) -> None:
+    """What only an AsyncQueue can run."""
+
+
 def test_what_cannot_be_served_is_refused_at_once(queue: Queue) -> None:
     with pytest.raises(Invalid, match="nothing to serve"):
         queue.run()
     with pytest.raises(Invalid, match="slots"):
         queue.serve("w", lambda claim: None, slots=0)
+    with pytest.raises(Invalid, match="is a coroutine"):
+        queue.serve("w", coroutine)  # type: ignore[arg-type]
     with pytest.raises(Invalid, match="a function"):
         queue.serve("w", "not a function")  # type: ignore[arg-type]
     with pytest.raises(Invalid, match="role"):
@@ -280,6 +286,35 @@ with Queue(sys.argv[1]) as queue:
     queue.serve("w", work, grace=float(sys.argv[2]))
     print("ended well", flush=True)
 """
+
+
+#: Says when it was told to stop.
+TELLING = """
+from agentq.client.serving import Server
+
+def stop(self, before=Server.stop):
+    before(self)
+    print("told", flush=True)
+
+Server.stop = stop
+"""
+
+
+def test_a_second_signal_ends_it_quickly(queue: Queue, url: str) -> None:
+    task = queue.submit("w", "long")
+    program = subprocess.Popen(
+        [sys.executable, "-c", TELLING + PROGRAM, url, "60"],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+    assert program.stdout is not None
+    assert program.stdout.readline() == "began\n"
+    program.send_signal(signal.SIGTERM)
+    assert program.stdout.readline() == "told\n"
+    program.send_signal(signal.SIGTERM)
+    assert program.communicate(timeout=PATIENCE)[0].endswith("ended well\n")
+    assert queue.task(task).state is State.READY
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -210,9 +210,9 @@ def test_it_warns_once_when_most_is_spent(env: LedgerEnv) -> None:
         env.start(name)
     for name in ("root", "child", "root", "child", "root"):
         env.spend(name, 0.9)
-    said = env.effects("notify")
-    assert [each["kind"] for each in said] == ["budget_low"]
-    assert "4.5 of 5 usd are spent by root" in said[0]["text"]
+    incoming = env.effects("notify")
+    assert [each["kind"] for each in incoming] == ["budget_low"]
+    assert "4.5 of 5 usd are spent by root" in incoming[0]["text"]
 
 
 def test_children_of_an_attempt_and_next_tasks_belong_to_the_tree(env: LedgerEnv) -> None:

@@ -391,7 +391,11 @@ def test_a_cost_the_ledger_could_not_read_back_is_refused(env: LedgerEnv, cost: 
     env.start()
     before = env.snapshot()
     outcomes = env.ledger.apply_many(
-        [(key, t.Spend(1, cost)), (key, t.Fail(1, "x", cost=cost)), (key, t.Report(1, cost=cost))]
+        [
+            (key, t.Spend(1, cost)),
+            (key, t.FailAttempt(1, "x", cost=cost)),
+            (key, t.Report(1, cost=cost)),
+        ]
     )
     assert [type(each) for each in outcomes] == [Invalid] * 3
     assert env.snapshot() == before

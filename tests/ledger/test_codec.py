@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agentq.core.task import ExpectedOutput, Reported, Spec, TaskDetails, Usage
-from agentq.core.triggers import ClaimTask, Fail, FailureKind, Report, Trigger, trigger_name
+from agentq.core.triggers import ClaimTask, FailAttempt, FailureKind, Report, Trigger, trigger_name
 from agentq.ledger.codec import decode_details, decode_spec, encode_details, encode_spec
 from agentq.ledger.log_codec import decode_trigger, encode_trigger
 
@@ -22,7 +22,7 @@ def zero() -> float:
         (Report(1, "built", cost=Usage(zero())), '{"epoch":1,"summary":"built"}'),
         (Report(1, "built", cost=Usage(0.5)), None),
         (ClaimTask("me", 1000), '{"holder":"me","lease_ms":1000}'),
-        (Fail(2, reason="slow", kind=FailureKind.TIMEOUT, jitter=zero()), None),
+        (FailAttempt(2, reason="slow", kind=FailureKind.TIMEOUT, jitter=zero()), None),
     ],
 )
 def test_triggers_keep_what_they_say_and_no_defaults(trigger: Trigger, stored: str | None) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from agentq import TaskFields, TaskOptions
 from agentq.client.queue import Queue
-from agentq.contracts.service_values import Wanted
 from agentq.contracts.store import Changes, EffectRow, Store, T, Tx
 from agentq.core.access import Principal, PrincipalKind
 from agentq.core.errors import Conflict, Invalid, NotFound, Stale, Unavailable
@@ -51,7 +51,7 @@ def q(tmp_path: Path) -> Iterator[Queue]:
     settings = Settings("sqlite://:memory:", str(tmp_path / "files"), "the test")
     with Queue(installation=Sharing(settings, create=True)) as made:
         yield made
-        assert [problems for _, problems in made.verify() if problems] == []
+        assert [problems for _, problems in made.admin.verify() if problems] == []
 
 
 def defer(q: Queue, **fields: Any) -> str:
@@ -62,7 +62,7 @@ def defer(q: Queue, **fields: Any) -> str:
 
 def attempt_at(q: Queue, task_id: str, epoch: int) -> Queue:
     who = Principal(PrincipalKind.ATTEMPT, "the attempt", task_id=task_id, epoch=epoch)
-    return Queue(installation=q.installation, who=who)
+    return Queue(installation=q._client.installation, who=who)
 
 
 def kinds(q: Queue, task_id: str) -> list[str]:
@@ -90,12 +90,12 @@ def test_claims_take_it_at_once(q: Queue) -> None:
     [
         lambda q, name: q.task(name).id,
         lambda q, name: q.cancel(name, by="ada").id,
-        lambda q, name: q.service.tasks_by_id(q.who, [name])[name].id,
-        lambda q, name: q.tasks(Wanted(role="packer")).tasks[0].id,
+        lambda q, name: q._client.service.tasks_by_id(q.who, [name])[name].id,
+        lambda q, name: next(iter(q.tasks(role="packer"))).id,
         lambda q, name: q.submit("packer", "Next.", after=[name]).spec.after[0],
-        lambda q, name: name if q.stats().by_role["packer"] == {"ready": 1} else "",
-        lambda q, name: name if q.tick() == 1 else "",
-        lambda q, name: name if q.prune(0) == 0 and q.tasks().tasks else "",
+        lambda q, name: name if q.admin.stats().by_role["packer"] == {"ready": 1} else "",
+        lambda q, name: name if q.admin.tick() == 1 else "",
+        lambda q, name: name if q.admin.prune(0) == 0 and any(q.tasks()) else "",
     ],
 )
 def test_readers_find_it_where_nobody_works(q: Queue, look: Callable[[Queue, str], str]) -> None:
@@ -106,7 +106,7 @@ def test_readers_find_it_where_nobody_works(q: Queue, look: Callable[[Queue, str
 def test_what_is_not_there_is_not_there(q: Queue) -> None:
     with pytest.raises(NotFound):
         q.task("task-nobody")
-    assert q.service.tasks_by_id(q.who, ["task-nobody"]) == {}
+    assert q._client.service.tasks_by_id(q.who, ["task-nobody"]) == {}
     for connection in (None, THEIRS):
         with pytest.raises(Invalid, match="do not exist"):
             q.submit("packer", "Pack.", after=["task-nobody"], connection=connection)
@@ -115,15 +115,15 @@ def test_what_is_not_there_is_not_there(q: Queue) -> None:
             [{"to": "packer", "instructions": "Pack."}] * (BATCH_MAX + 1), connection=THEIRS
         )
     assert q.submit_many([], connection=THEIRS) == []
-    assert q.tasks().tasks == ()
+    assert q._client.tasks().tasks == ()
 
 
 def test_the_next_moment_of_the_ledger_is_now(q: Queue) -> None:
-    assert q.next_wake() == 0
+    assert q._client.next_wake() == 0
     defer(q)
-    assert 0 < q.next_wake() < q.now()
-    assert q.tick() == 1
-    assert q.next_wake() == 0
+    assert 0 < q._client.next_wake() < q._client.now()
+    assert q._client.tick() == 1
+    assert q._client.next_wake() == 0
 
 
 def test_a_ledger_that_cannot_be_written_keeps_nobody_from_looking(
@@ -135,27 +135,27 @@ def test_a_ledger_that_cannot_be_written_keeps_nobody_from_looking(
         raise Unavailable("The disk is full.")
 
     with monkeypatch.context() as patched:
-        patched.setattr(q.installation.ledger, "decide_deferred", away)
-        assert q.tasks().tasks == ()
+        patched.setattr(q._client.installation.ledger, "decide_deferred", away)
+        assert q._client.tasks().tasks == ()
     assert "The disk is full." in caplog.text
-    assert len(q.tasks().tasks) == 1
+    assert len(q._client.tasks().tasks) == 1
 
 
 def test_pages_of_them(q: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deferred_submit, "_PAGE", 3)
     names = [defer(q) for _ in range(7)]
-    assert q.tick() == 7
+    assert q._client.tick() == 7
     assert [claim.id for claim in q.claim_many("packer", 10)] == names
 
 
 def test_one_that_somebody_else_has_decided_is_not_decided_again(q: Queue) -> None:
     name = defer(q)
-    deferred = q.installation.ledger._deferred
-    submissions = deferred._read(q.installation.store.read(deferred_submit._waiting))
-    assert q.tick() == 1
+    deferred = q._client.installation.ledger._deferred
+    submissions = deferred._read(q._client.installation.store.read(deferred_submit._waiting))
+    assert q._client.tick() == 1
     assert deferred._decide_all(submissions) == []
     refuse = lambda tx: deferred._refuse(tx, submissions[0], {}, "late")  # noqa: E731
-    assert q.installation.store.write(refuse) == []
+    assert q._client.installation.store.write(refuse) == []
     assert kinds(q, name) == ["submitted"]
 
 
@@ -174,18 +174,19 @@ def test_a_long_context_is_published_by_whoever_decides(q: Queue) -> None:
 
 
 def test_the_same_again_is_the_same_task(q: Queue) -> None:
-    fields = {"to": "packer", "instructions": "Pack.", "idempotency_key": "order-1"}
+    fields: TaskFields = {"to": "packer", "instructions": "Pack.", "idempotency_key": "order-1"}
     first, twin = q.submit_many([fields, fields], connection=THEIRS)
     between = q.submit(**fields)  # nobody has decided it yet
-    q.tick()
+    q._client.tick()
     after = q.submit(**fields, connection=THEIRS)
     assert {each.id for each in (first, twin, between, after)} == {first.id}
-    assert len(q.tasks().tasks) == 1
+    assert len(q._client.tasks().tasks) == 1
 
 
 def test_another_body_is_a_conflict_at_once(q: Queue) -> None:
     defer(q, id="task-1", idempotency_key="order-1")
-    for fields in ({"id": "task-1"}, {"idempotency_key": "order-1"}):
+    others: list[TaskOptions] = [{"id": "task-1"}, {"idempotency_key": "order-1"}]
+    for fields in others:
         for connection in (None, THEIRS):
             with pytest.raises(Conflict):
                 q.submit("packer", "Throw away.", **fields, connection=connection)
@@ -193,11 +194,11 @@ def test_another_body_is_a_conflict_at_once(q: Queue) -> None:
 
 def test_an_id_that_was_taken_meanwhile_is_said_there(q: Queue) -> None:
     # What a task names as next is born without a record of its id.
-    following = {"id": "task-next", "to": "packer", "instructions": "A."}
+    following: TaskFields = {"id": "task-next", "to": "packer", "instructions": "A."}
     q.submit("builder", "Build.", next=[following])
     claim = q.claim("builder")
     assert claim is not None
-    store = q.installation.store
+    store = q._client.installation.store
     specs = [
         {"to": "packer", "instructions": "B.", "id": "task-next"},
         {"to": "packer", "instructions": "C.", "id": "task-beside"},
@@ -207,10 +208,10 @@ def test_an_id_that_was_taken_meanwhile_is_said_there(q: Queue) -> None:
     found = store.write(lambda tx: tx.dedup_records(["id:task-next"]))["id:task-next"]
     store.write(lambda tx: tx.save(Changes(dedup=(found._replace(expires_at=1),))))
     claim.complete()
-    assert q.tick() == 1
+    assert q._client.tick() == 1
     assert q.task("task-next").spec.instructions == "A."
-    said = str(q.service.event_data(q.history("task-next")[-1]))
-    assert "a submission under this id was refused" in said
+    incoming = str(q._client.service.event_data(q.history("task-next")[-1]))
+    assert "a submission under this id was refused" in incoming
     beside = q.task("task-beside")
     assert (beside.state, beside.details.reason_kind) == (State.FAILED, "refused")
 
@@ -229,7 +230,7 @@ def test_dependencies_stand_as_they_do_when_it_is_decided(q: Queue) -> None:
     claim = q.claim("builder")
     assert claim is not None
     claim.complete()
-    q.tick()
+    q._client.tick()
     states = [q.task(each).state for each in (ready, waits, failed)]
     assert states == [State.READY, State.PENDING, State.FAILED]
 
@@ -243,10 +244,10 @@ def test_a_dependency_that_was_pruned_meanwhile_counts_as_it_ended(q: Queue, end
         claim.complete()
     else:
         q.cancel(parent.id, by="ada")
-        assert q.service.stopped(q.who, claim.id, claim.epoch) is not None
+        assert q._client.service.stopped(q.who, claim.id, claim.epoch) is not None
     other = q.submit("mason", "Build.")
     child = defer(q, after=[parent.id, other.id])
-    assert q.installation.ledger.prune(q.now() + 1, lambda task_id: None) == 1
+    assert q._client.installation.ledger.prune(q._client.now() + 1, lambda task_id: None) == 1
     found = q.task(child)
     assert found.state is (State.PENDING if ended is State.COMPLETE else State.FAILED)
     assert found.spec.after == (other.id,)
@@ -259,7 +260,7 @@ def test_an_attempt_that_was_fenced_out_meanwhile_leaves_a_dead_letter(q: Queue)
     attempt = attempt_at(q, claim.id, claim.epoch)
     accepted = attempt.submit("packer", "Pack.", connection=THEIRS)
     assert q.task(accepted.id).spec.parent == claim.id
-    late = attempt.submit("packer", "Pack.", resource=["crane"], connection=THEIRS)
+    late = attempt.submit("packer", "Pack.", resources=["crane"], connection=THEIRS)
     beside = defer(q)
     claim.complete()
     found = q.task(late.id)
@@ -267,8 +268,8 @@ def test_an_attempt_that_was_fenced_out_meanwhile_leaves_a_dead_letter(q: Queue)
     assert "when its transaction had committed" in found.details.reason
     assert "does not hold" in found.details.reason
     assert q.task(beside).state is State.READY
-    assert late.id in [task.id for task in q.dead_letters().tasks]
-    assert q.replay(late.id).problems == ()
+    assert late.id in [task.id for task in q._client.dead_letters().tasks]
+    assert q._client.replay(late.id).problems == ()
     # A person may let it run after all.
     assert q.requeue(late.id, by="ada").state is State.READY
     # One that is fenced out already is told so at once.
@@ -281,7 +282,7 @@ def test_an_attempt_at_a_task_that_was_pruned(q: Queue) -> None:
     claim = q.claim("builder")
     assert claim is not None
     claim.complete()
-    assert q.installation.ledger.prune(q.now() + 1, lambda task_id: None) == 1
+    assert q._client.installation.ledger.prune(q._client.now() + 1, lambda task_id: None) == 1
     with pytest.raises(NotFound):
         attempt_at(q, claim.id, claim.epoch).submit("packer", "Pack.", connection=THEIRS)
 
@@ -290,12 +291,12 @@ def test_what_cannot_be_read_is_put_off_and_keeps_nobody(
     q: Queue, caplog: pytest.LogCaptureFixture
 ) -> None:
     odd = EffectRow(0, 0, 0, "submissions", "{}")
-    q.installation.store.write(lambda tx: tx.save(Changes(effects=(odd,))))
+    q._client.installation.store.write(lambda tx: tx.save(Changes(effects=(odd,))))
     name = defer(q)
-    assert q.tick() == 1
+    assert q._client.tick() == 1
     assert q.task(name).state is State.READY
     assert "cannot be read here" in caplog.text
-    assert q.next_wake() == 0
-    assert q.stats().outbox["submissions"] == 1
-    q.installation.store.write(lambda tx: tx.save(Changes(effects=(odd,))))
-    assert q.tick() == 0
+    assert q._client.next_wake() == 0
+    assert q._client.stats().outbox["submissions"] == 1
+    q._client.installation.store.write(lambda tx: tx.save(Changes(effects=(odd,))))
+    assert q._client.tick() == 0

@@ -127,7 +127,7 @@ def test_parents_that_end_together_resolve_their_child_once(env: LedgerEnv) -> N
     keys = [env.submit("a"), env.submit("b")]
     env.submit("child", after=("a", "b"))
     env.claim(2)
-    env.ledger.apply_many([(key, t.Fail(1, "no", t.FailureKind.INVALID)) for key in keys])
+    env.ledger.apply_many([(key, t.FailAttempt(1, "no", t.FailureKind.INVALID)) for key in keys])
     # then it fails once.
     assert env.kinds("child") == ["submitted", "failed"]
 

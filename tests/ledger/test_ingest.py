@@ -21,9 +21,9 @@ from tests.ledger.worker_messages import (
     ANSWERS,
     UNREADABLE,
     answer_of,
+    incoming,
     lose,
     refusal,
-    said,
     start,
     take,
 )
@@ -34,7 +34,7 @@ from tests.ledger.worker_messages import (
 def test_an_attempt_from_its_start_to_its_end(env: LedgerEnv) -> None:
     # Given a ready task, when a program says that it started,
     env.submit()
-    (verdict,) = ingest(env.ledger, [said("started", message_id="m-first", lease_seconds=30)])
+    (verdict,) = ingest(env.ledger, [incoming("started", message_id="m-first", lease_seconds=30)])
     # then it holds the task, and is told its epoch and for how long,
     answer = answer_of(verdict)
     assert answer == {
@@ -48,8 +48,8 @@ def test_an_attempt_from_its_start_to_its_end(env: LedgerEnv) -> None:
     # and what it says from then on is recorded.
     assert take(
         env,
-        said("progress", epoch=1, percent=40, note="reading"),
-        said("completed", epoch=1, summary="done", cost={"usd": 0.5, "tokens": 10}),
+        incoming("progress", epoch=1, percent=40, note="reading"),
+        incoming("completed", epoch=1, summary="done", cost={"usd": 0.5, "tokens": 10}),
     ) == [IntakeStatus.ACCEPTED, IntakeStatus.ACCEPTED]
     task = env.task()
     assert (task.state, task.summary, task.details.spent) == (
@@ -73,16 +73,16 @@ def test_other_ends(
 ) -> None:
     env.submit()
     start(env)
-    assert take(env, said(status, epoch=1, **fields)) == [IntakeStatus.ACCEPTED]
+    assert take(env, incoming(status, epoch=1, **fields)) == [IntakeStatus.ACCEPTED]
     assert (env.state(), env.task().reason) == (state, reason)
 
 
 def test_the_next_attempt_hears_what_was_left_for_it(env: LedgerEnv) -> None:
     env.submit(review=True)
     start(env)
-    take(env, said("completed", epoch=1, summary="done"))
+    take(env, incoming("completed", epoch=1, summary="done"))
     env.ledger.verdict(env.key("task-1"), "boss", Ruling.CHANGES, "add tests")
-    (verdict,) = ingest(env.ledger, [said("started")])
+    (verdict,) = ingest(env.ledger, [incoming("started")])
     answer = answer_of(verdict)
     assert answer["epoch"] == 2
     assert [(note["by"], note["text"]) for note in answer["notes"]] == [("boss", "add tests")]
@@ -92,9 +92,9 @@ def test_a_task_that_waits_or_is_taken_cannot_be_started(env: LedgerEnv) -> None
     env.submit("waits", requires_approval=True)
     env.submit("taken")
     env.start("taken", "ann")
-    assert refusal(env, said("started", "waits"))[0] == "wrong_state"
-    assert refusal(env, said("started", "taken"))[0] == "wrong_state"
-    assert refusal(env, said("started", "nowhere"))[0] == "not_found"
+    assert refusal(env, incoming("started", "waits"))[0] == "wrong_state"
+    assert refusal(env, incoming("started", "taken"))[0] == "wrong_state"
+    assert refusal(env, incoming("started", "nowhere"))[0] == "not_found"
     assert env.task("taken").holder == "ann"
 
 
@@ -122,13 +122,13 @@ def test_a_fenced_out_attempt_changes_nothing(
     assert start(env, sender="quick") == 2
     before = env.task()
     # when the first speaks again, then it is refused, under its own epoch and under the other's,
-    assert refusal(env, said(status, sender="slow", epoch=1, **fields))[0] == "stale"
-    assert refusal(env, said(status, sender="slow", epoch=2, **fields))[0] == "stale"
+    assert refusal(env, incoming(status, sender="slow", epoch=1, **fields))[0] == "stale"
+    assert refusal(env, incoming(status, sender="slow", epoch=2, **fields))[0] == "stale"
     # (no answer tells it the epoch of the other)
-    (verdict,) = ingest(env.ledger, [said(status, sender="slow", epoch=1, **fields)])
+    (verdict,) = ingest(env.ledger, [incoming(status, sender="slow", epoch=1, **fields)])
     assert answer_of(verdict)["epoch"] == 1
     # and when it leaves its epoch out, it is asked for it.
-    assert refusal(env, said(status, sender="slow", **fields))[0] == "epoch_needed"
+    assert refusal(env, incoming(status, sender="slow", **fields))[0] == "epoch_needed"
     after = env.task()
     assert (after.state, after.holder, after.epoch, after.wake_at, after.summary) == (
         before.state, before.holder, before.epoch, before.wake_at, ""
@@ -141,7 +141,7 @@ def test_a_fenced_out_attempt_changes_nothing(
 def test_the_epoch_may_be_left_out_while_there_was_one_attempt(env: LedgerEnv) -> None:
     env.submit()
     start(env)
-    assert take(env, said("heartbeat"), said("completed", summary="done")) == [
+    assert take(env, incoming("heartbeat"), incoming("completed", summary="done")) == [
         IntakeStatus.ACCEPTED, IntakeStatus.ACCEPTED
     ]  # fmt: skip
     assert env.state() is State.COMPLETE
@@ -153,9 +153,9 @@ def test_nobody_speaks_for_somebody_else(env: LedgerEnv) -> None:
     env.start(holder="ann")
     # when a program guesses its epoch, then it is not listened to.
     for message in (
-        said("heartbeat", sender="eve", epoch=1),
-        said("completed", sender="eve", epoch=1, summary="mine"),
-        said("completed", sender="eve", summary="mine"),
+        incoming("heartbeat", sender="eve", epoch=1),
+        incoming("completed", sender="eve", epoch=1, summary="mine"),
+        incoming("completed", sender="eve", summary="mine"),
     ):
         assert refusal(env, message)[0] == "stale"
     assert env.kinds() == ["submitted", "claimed"]
@@ -165,7 +165,7 @@ def test_nobody_speaks_for_another_role(env: LedgerEnv) -> None:
     # The broker checks who may publish under which routing key; the ledger holds them to it.
     env.submit(to="deployer")
     for role in ("worker", ""):
-        assert refusal(env, said("started", role=role))[0] == "refused"
+        assert refusal(env, incoming("started", role=role))[0] == "refused"
     assert env.state() is State.READY
 
 
@@ -173,7 +173,7 @@ def test_a_cancelled_attempt_is_told_so_by_its_heartbeat(env: LedgerEnv) -> None
     env.submit()
     start(env)
     env.ledger.cancel(env.key("task-1"), "boss")
-    code, reason = refusal(env, said("heartbeat", epoch=1))
+    code, reason = refusal(env, incoming("heartbeat", epoch=1))
     assert code == "stale"
     assert "cancelled" in reason
 
@@ -187,10 +187,10 @@ def test_who_speaks_keeps_the_lease(env: LedgerEnv, status: str) -> None:
     start(env)
     for _ in range(5):
         env.clock.forward(50)
-        assert take(env, said(status, epoch=1, percent=1)) == [IntakeStatus.ACCEPTED]
+        assert take(env, incoming(status, epoch=1, percent=1)) == [IntakeStatus.ACCEPTED]
         env.ledger.tick()
         assert env.state() is State.IN_PROGRESS
-    assert take(env, said(status, epoch=1, percent=1, lease_seconds=3600)) == [
+    assert take(env, incoming(status, epoch=1, percent=1, lease_seconds=3600)) == [
         IntakeStatus.ACCEPTED
     ]
     assert env.task().wake_at == env.clock.now + 3_600_000
@@ -204,13 +204,13 @@ def test_a_lease_renewed_and_progress_in_one_batch(env: LedgerEnv) -> None:
     env.clock.forward(50)
     take(
         env,
-        said("heartbeat", epoch=1),
-        said("progress", epoch=1, percent=1, lease_seconds=5),
-        said("heartbeat", epoch=1, lease_seconds=10),
+        incoming("heartbeat", epoch=1),
+        incoming("progress", epoch=1, percent=1, lease_seconds=5),
+        incoming("heartbeat", epoch=1, lease_seconds=10),
     )
     assert env.task().wake_at == env.clock.now + 60_000
     # A last sign of life and the end may come together.
-    assert take(env, said("heartbeat", epoch=1), said("completed", epoch=1)) == [
+    assert take(env, incoming("heartbeat", epoch=1), incoming("completed", epoch=1)) == [
         IntakeStatus.ACCEPTED, IntakeStatus.ACCEPTED
     ]  # fmt: skip
     assert env.state() is State.COMPLETE
@@ -222,7 +222,7 @@ def test_a_lease_renewed_and_progress_in_one_batch(env: LedgerEnv) -> None:
 def test_a_message_that_comes_again_gets_the_same_answer(env: LedgerEnv) -> None:
     # Given a start whose answer was lost, when it is sent again,
     env.submit()
-    started = said("started")
+    started = incoming("started")
     (first,) = ingest(env.ledger, [started])
     before = env.snapshot()
     (again,) = ingest(env.ledger, [started])
@@ -231,13 +231,13 @@ def test_a_message_that_comes_again_gets_the_same_answer(env: LedgerEnv) -> None
     assert again.answer == first.answer
     assert env.snapshot() == before
     # The same goes for what was refused,
-    early = said("completed", epoch=2)
+    early = incoming("completed", epoch=2)
     assert take(env, early) == [IntakeStatus.REFUSED]
     (again,) = ingest(env.ledger, [early])
     assert again.outcome is IntakeStatus.DUPLICATE
     assert answer_of(again)["status"] == "refused"
     # and for every copy within one batch.
-    done = said("completed", epoch=1, summary="done")
+    done = incoming("completed", epoch=1, summary="done")
     assert take(env, done, done, done) == [
         IntakeStatus.ACCEPTED, IntakeStatus.DUPLICATE, IntakeStatus.DUPLICATE
     ]  # fmt: skip
@@ -251,20 +251,20 @@ def test_a_start_that_was_refused_leaves_nothing_behind(env: LedgerEnv) -> None:
     env.ledger.set_limits("worker", RoleLimits(max_running=1))
     env.submit("later")
     before = env.snapshot()
-    early = said("started", "later")
-    assert take(env, early, said("started", "later"), said("started", "nowhere")) == [
+    early = incoming("started", "later")
+    assert take(env, early, incoming("started", "later"), incoming("started", "nowhere")) == [
         IntakeStatus.REFUSED, IntakeStatus.REFUSED, IntakeStatus.REFUSED
     ]  # fmt: skip
     # then the ledger does not grow,
     assert env.snapshot() == before
     # and who asks again, in whatever words, is heard again.
-    take(env, said("completed", "running", epoch=1))
+    take(env, incoming("completed", "running", epoch=1))
     assert take(env, early) == [IntakeStatus.ACCEPTED]
 
 
 def test_a_late_copy_of_a_start_gives_nobody_an_attempt_that_is_lost(env: LedgerEnv) -> None:
     env.submit()
-    started = said("started")
+    started = incoming("started")
     take(env, started)
     lose(env)
     (again,) = ingest(env.ledger, [started])
@@ -278,8 +278,8 @@ def test_a_late_copy_of_a_start_gives_nobody_an_attempt_that_is_lost(env: Ledger
 
 def test_an_id_stands_for_one_message(env: LedgerEnv) -> None:
     env.submit()
-    take(env, said("started", message_id="1"))
-    assert refusal(env, said("completed", message_id="1", epoch=1))[0] == "conflict"
+    take(env, incoming("started", message_id="1"))
+    assert refusal(env, incoming("completed", message_id="1", epoch=1))[0] == "conflict"
     assert env.state() is State.IN_PROGRESS
     # Another sender may count from 1 as well.
     env.submit("task-2")
@@ -298,7 +298,7 @@ def test_messages_are_forgotten_after_a_while_and_tasks_are_not_needed_for_it(
     env: LedgerEnv,
 ) -> None:
     env.submit()
-    take(env, said("started", message_id="m"), said("completed", message_id="n", epoch=1))
+    take(env, incoming("started", message_id="m"), incoming("completed", message_id="n", epoch=1))
     (names,) = env.sql("SELECT count(*) FROM dedup WHERE name LIKE 'message:%'")
     assert names == (2,)
     env.clock.forward(REMEMBERED_MS / 1000 + 1)
@@ -311,8 +311,8 @@ def test_heartbeats_leave_nothing_behind(env: LedgerEnv) -> None:
     env.submit()
     start(env)
     before = env.snapshot()
-    beat = said("heartbeat", epoch=1)
-    assert take(env, beat, beat, said("heartbeat", epoch=1)) == [IntakeStatus.ACCEPTED] * 3
+    beat = incoming("heartbeat", epoch=1)
+    assert take(env, beat, beat, incoming("heartbeat", epoch=1)) == [IntakeStatus.ACCEPTED] * 3
     assert env.snapshot() == before
 
 
@@ -333,14 +333,14 @@ def test_limits_hold_within_one_batch(env: LedgerEnv) -> None:
     for name in "abcd":
         env.submit(name)
     env.ledger.set_limits("worker", RoleLimits(max_running=2))
-    verdicts = ingest(env.ledger, [said("started", name) for name in "abc"])
+    verdicts = ingest(env.ledger, [incoming("started", name) for name in "abc"])
     # then the third must wait,
     assert [verdict.outcome for verdict in verdicts] == [
         IntakeStatus.ACCEPTED, IntakeStatus.ACCEPTED, IntakeStatus.REFUSED
     ]  # fmt: skip
     assert answer_of(verdicts[2])["code"] == "limit"
     # and room that is made counts at once.
-    assert take(env, said("completed", "a", epoch=1), said("started", "d")) == [
+    assert take(env, incoming("completed", "a", epoch=1), incoming("started", "d")) == [
         IntakeStatus.ACCEPTED, IntakeStatus.ACCEPTED
     ]  # fmt: skip
     assert env.states("a", "b", "c", "d") == [
@@ -351,13 +351,13 @@ def test_limits_hold_within_one_batch(env: LedgerEnv) -> None:
 def test_exclusive_resources_hold_within_one_batch(env: LedgerEnv) -> None:
     for name in "abc":
         env.submit(name, resources=("db",))
-    verdicts = ingest(env.ledger, [said("started", "a"), said("started", "b")])
+    verdicts = ingest(env.ledger, [incoming("started", "a"), incoming("started", "b")])
     assert [verdict.outcome for verdict in verdicts] == [
         IntakeStatus.ACCEPTED,
         IntakeStatus.REFUSED,
     ]
     assert answer_of(verdicts[1])["code"] == "resource_held"
-    assert take(env, said("completed", "a", epoch=1), said("started", "c")) == [
+    assert take(env, incoming("completed", "a", epoch=1), incoming("started", "c")) == [
         IntakeStatus.ACCEPTED, IntakeStatus.ACCEPTED
     ]  # fmt: skip
 
@@ -368,7 +368,7 @@ def test_a_start_that_is_refused_holds_nothing(env: LedgerEnv) -> None:
     env.submit("other", resources=("db",))
     env.clock.forward(11)
     # when both are started, then the first does not keep its resource from the second.
-    assert take(env, said("started", "late"), said("started", "other")) == [
+    assert take(env, incoming("started", "late"), incoming("started", "other")) == [
         IntakeStatus.REFUSED, IntakeStatus.ACCEPTED
     ]  # fmt: skip
 
@@ -376,9 +376,9 @@ def test_a_start_that_is_refused_holds_nothing(env: LedgerEnv) -> None:
 def test_a_budget_that_is_used_up_blocks(env: LedgerEnv) -> None:
     env.submit(budget=Usage(usd=1))
     start(env)
-    take(env, said("progress", epoch=1, percent=50, cost={"usd": 2}))
+    take(env, incoming("progress", epoch=1, percent=50, cost={"usd": 2}))
     assert env.state() is State.BLOCKED
-    assert refusal(env, said("heartbeat", epoch=1))[0] == "stale"
+    assert refusal(env, incoming("heartbeat", epoch=1))[0] == "stale"
 
 
 # -- words -------------------------------------------------------------------------------------
@@ -399,7 +399,7 @@ def test_who_sends_too_much_hears_so(env: LedgerEnv) -> None:
     # The message is as good as lost, but its sender need not wait for an answer, nor guess.
     env.submit()
     start(env)
-    long = said("completed", epoch=1, message_id="m-long", summary="x" * ENVELOPE_BYTES_MAX)
+    long = incoming("completed", epoch=1, message_id="m-long", summary="x" * ENVELOPE_BYTES_MAX)
     (verdict,) = ingest(env.ledger, [long])
     assert verdict.outcome is IntakeStatus.UNREADABLE
     answer = answer_of(verdict)
@@ -427,7 +427,7 @@ def test_what_is_unknown_is_passed_over_and_null_is_nothing(env: LedgerEnv) -> N
 def test_an_unreadable_message_does_not_keep_others_waiting(env: LedgerEnv) -> None:
     env.submit()
     bad = Incoming("", b"?", "", "worker")
-    assert take(env, bad, said("started"), bad, said("completed", epoch=1)) == [
+    assert take(env, bad, incoming("started"), bad, incoming("completed", epoch=1)) == [
         IntakeStatus.UNREADABLE,
         IntakeStatus.ACCEPTED,
         IntakeStatus.UNREADABLE,
@@ -442,8 +442,8 @@ def test_secrets_and_long_words_are_not_kept(env: LedgerEnv) -> None:
     key = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" * 2
     take(
         env,
-        said("progress", epoch=1, percent=1, note=f"with {key}"),
-        said("completed", epoch=1, summary=f"{'x' * 9000} {key}"),
+        incoming("progress", epoch=1, percent=1, note=f"with {key}"),
+        incoming("completed", epoch=1, summary=f"{'x' * 9000} {key}"),
     )
     assert key not in json.dumps(env.snapshot())
     assert len(env.task().summary) <= 4000
@@ -455,7 +455,7 @@ def test_secrets_and_long_words_are_not_kept(env: LedgerEnv) -> None:
 def test_some_are_not_answered(env: LedgerEnv, to: str) -> None:
     # Nobody makes agentq write into its own queues.
     env.submit()
-    (verdict,) = ingest(env.ledger, [said("started", reply_to=to)])
+    (verdict,) = ingest(env.ledger, [incoming("started", reply_to=to)])
     assert (verdict.outcome, verdict.answer) == (IntakeStatus.ACCEPTED, b"")
 
 
@@ -467,7 +467,7 @@ def test_when_the_ledger_cannot_serve_nothing_is_answered_and_all_may_come_again
 ) -> None:
     # Given a batch whose transaction does not commit,
     env.submit()
-    batch = [said("started"), said("completed", epoch=1, summary="done")]
+    batch = [incoming("started"), incoming("completed", epoch=1, summary="done")]
     write = env.store.write
 
     def cut_off(change: Callable[[Tx], object]) -> object:

@@ -19,7 +19,7 @@ from agentq.core.triggers import AddArtifact
 from agentq.ledger.ingest import ingest
 from agentq.ledger.message_intake import discard_unrecorded, store_files
 from tests.ledger.conftest import LedgerEnv
-from tests.ledger.worker_messages import answer_of, lose, said, start, take
+from tests.ledger.worker_messages import answer_of, incoming, lose, start, take
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_files_that_come_with_a_message_are_evidence(env: LedgerEnv, files: File
     start(env)
     # when one file comes as text, and another is in the store already,
     log = files.put("task-1", 1, "log.txt", b"all green")
-    done = said(
+    done = incoming(
         "completed", epoch=1, summary="done", result="# Done\n",
         artifacts=[
             {"name": "risks.md", "content": "none — ñ"},
@@ -63,7 +63,11 @@ def test_files_of_an_attempt_that_starts_and_ends_in_one_batch(
     env: LedgerEnv, files: FileArtifacts
 ) -> None:
     env.submit()
-    batch = [said("started"), said("heartbeat"), said("completed", summary="done", result="# It")]
+    batch = [
+        incoming("started"),
+        incoming("heartbeat"),
+        incoming("completed", summary="done", result="# It"),
+    ]
     outcomes = [verdict.outcome for verdict in ingest(env.ledger, batch, files)]
     assert outcomes == [IntakeStatus.ACCEPTED] * 3
     (row,) = env.ledger.queries.artifacts(env.key("task-1"))
@@ -76,7 +80,7 @@ def test_one_of_the_files_may_be_the_result(env: LedgerEnv, files: FileArtifacts
     env.submit()
     start(env)
     listed = [{"name": "patch.diff", "content": "+1"}]
-    done = said("completed", epoch=1, artifacts=listed, result_ref="patch.diff")
+    done = incoming("completed", epoch=1, artifacts=listed, result_ref="patch.diff")
     (verdict,) = ingest(env.ledger, [done], files)
     assert verdict.outcome is IntakeStatus.ACCEPTED
     report = env.task().details.report
@@ -98,7 +102,7 @@ def test_files_that_cannot_be_taken_refuse_the_report(
     env.submit()
     start(env)
     files.put("task-1", 1, "a.md", b"other")
-    done = said("completed", epoch=1, artifacts=[{"name": "ok.md", "content": "ok"}, *listed])
+    done = incoming("completed", epoch=1, artifacts=[{"name": "ok.md", "content": "ok"}, *listed])
     (verdict,) = ingest(env.ledger, [done], files)
     assert verdict.outcome is IntakeStatus.REFUSED
     assert env.state() is State.IN_PROGRESS
@@ -113,7 +117,7 @@ def test_a_report_without_its_evidence_is_refused_and_the_attempt_goes_on(
 ) -> None:
     env.submit(expected_output=ExpectedOutput(artifacts=("patch",)))
     start(env)
-    (verdict,) = ingest(env.ledger, [said("completed", epoch=1, result="done")], files)
+    (verdict,) = ingest(env.ledger, [incoming("completed", epoch=1, result="done")], files)
     assert answer_of(verdict)["code"] == "evidence_missing"
     assert env.state() is State.IN_PROGRESS
 
@@ -122,7 +126,7 @@ def test_a_fenced_out_attempt_leaves_no_file(env: LedgerEnv, files: FileArtifact
     env.submit()
     start(env)
     lose(env)
-    late = said("completed", epoch=1, summary="late", result="late", message_id="late")
+    late = incoming("completed", epoch=1, summary="late", result="late", message_id="late")
     (verdict,) = ingest(env.ledger, [late], files)
     assert answer_of(verdict)["code"] == "stale"
     assert files.put("task-1", 1, "result.md", b"free").size == 4
@@ -132,7 +136,7 @@ def test_a_fenced_out_attempt_leaves_no_file(env: LedgerEnv, files: FileArtifact
 def test_without_a_store_files_are_refused(env: LedgerEnv) -> None:
     env.submit()
     start(env)
-    assert take(env, said("completed", epoch=1, result="text")) == [IntakeStatus.REFUSED]
+    assert take(env, incoming("completed", epoch=1, result="text")) == [IntakeStatus.REFUSED]
 
 
 # -- the same report again -------------------------------------------------------------------------
@@ -156,8 +160,10 @@ def test_a_report_with_other_files_is_another_report(
     env.submit()
     start(env)
     listed = [{"name": "log.txt", "content": "green"}]
-    ingest(env.ledger, [said("completed", epoch=1, summary="done", artifacts=listed)], files)
-    (verdict,) = ingest(env.ledger, [said("completed", epoch=1, summary="done", **fields)], files)
+    ingest(env.ledger, [incoming("completed", epoch=1, summary="done", artifacts=listed)], files)
+    (verdict,) = ingest(
+        env.ledger, [incoming("completed", epoch=1, summary="done", **fields)], files
+    )
     # then it is accepted as the same only if it brings nothing else: what goes nowhere is refused.
     if is_the_same:
         assert verdict.outcome is IntakeStatus.ACCEPTED
@@ -172,7 +178,9 @@ def test_only_how_an_attempt_ends_brings_files(env: LedgerEnv, files: FileArtifa
     env.submit()
     start(env)
     listed = [{"name": "log.txt", "content": "green"}]
-    (verdict,) = ingest(env.ledger, [said("progress", epoch=1, percent=1, artifacts=listed)], files)
+    (verdict,) = ingest(
+        env.ledger, [incoming("progress", epoch=1, percent=1, artifacts=listed)], files
+    )
     assert verdict.outcome is IntakeStatus.ACCEPTED
     assert files.put("task-1", 1, "log.txt", b"free").size == 4
 
@@ -202,11 +210,11 @@ def test_who_brings_files_waits_and_nobody_else(
     start(env, "task-2", sender="b")
     env.clock.forward(50)
     batch = [
-        said("completed", sender="a", epoch=1, result="# It"),
-        said("failed", sender="a", epoch=1, summary="no, it is not done"),
-        said("heartbeat", "task-2", sender="b", epoch=1),
-        said("heartbeat", sender="a", epoch=1),
-        said("progress", "task-2", sender="b", epoch=1, percent=5),
+        incoming("completed", sender="a", epoch=1, result="# It"),
+        incoming("failed", sender="a", epoch=1, summary="no, it is not done"),
+        incoming("heartbeat", "task-2", sender="b", epoch=1),
+        incoming("heartbeat", sender="a", epoch=1),
+        incoming("progress", "task-2", sender="b", epoch=1, percent=5),
     ]
     verdicts = ingest(env.ledger, batch, away)
     # then that waits, in its order, and everybody else is heard;
@@ -227,7 +235,7 @@ def test_nobody_waits_in_the_turn_of_another_role(env: LedgerEnv, away: ObjectAr
     """Who speaks for whom is what the broker has checked, not what a body claims."""
     env.submit()
     start(env)
-    report = said("completed", epoch=1, result="# It")
+    report = incoming("completed", epoch=1, result="# It")
     copy = replace(report, routing_key="other")
     honest, foreign = opened(report), opened(copy)
     assert isinstance(honest, InboundMessage) and isinstance(foreign, InboundMessage)
@@ -242,7 +250,7 @@ def test_a_report_of_stored_files_waits_too(env: LedgerEnv, away: ObjectArtifact
     env.submit()
     start(env)
     listed = [{"name": "log.txt", "size": 5, "sha256": "f" * 64}]
-    (verdict,) = ingest(env.ledger, [said("completed", epoch=1, artifacts=listed)], away)
+    (verdict,) = ingest(env.ledger, [incoming("completed", epoch=1, artifacts=listed)], away)
     assert verdict.outcome is IntakeStatus.WAITING
     assert env.state() is State.IN_PROGRESS
 
@@ -255,7 +263,7 @@ def test_a_file_that_is_recorded_already_counts_once(env: LedgerEnv, files: File
     env.ledger.record_artifacts(key, [AddArtifact(1, "log.txt", log.size, log.sha256)])
     listed = [{"name": "log.txt", "size": log.size, "sha256": log.sha256}]
     (verdict,) = ingest(
-        env.ledger, [said("completed", epoch=1, summary="done", artifacts=listed)], files
+        env.ledger, [incoming("completed", epoch=1, summary="done", artifacts=listed)], files
     )
     assert verdict.outcome is IntakeStatus.ACCEPTED, verdict.reason
     assert [row.name for row in env.ledger.queries.artifacts(key)] == ["log.txt"]
@@ -271,7 +279,7 @@ def test_evidence_that_stands_for_other_content_is_not_overwritten(
     key = env.key("task-1")
     env.ledger.record_artifacts(key, [AddArtifact(1, "log.txt", 3, "a" * 64)])
     # when a report brings its own, then it is refused, and the record is as it was.
-    report = said("completed", epoch=1, artifacts=[{"name": "log.txt", "content": "mine"}])
+    report = incoming("completed", epoch=1, artifacts=[{"name": "log.txt", "content": "mine"}])
     (verdict,) = ingest(env.ledger, [report], files)
     assert verdict.outcome is IntakeStatus.REFUSED
     assert answer_of(verdict)["code"] == "conflict"
@@ -298,7 +306,7 @@ class Flaky:
 
 
 def a_letter(**fields: Any) -> InboundMessage:
-    inbound = opened(said("completed", epoch=1, **fields))
+    inbound = opened(incoming("completed", epoch=1, **fields))
     assert isinstance(inbound, InboundMessage)
     return inbound
 

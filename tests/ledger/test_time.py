@@ -52,7 +52,7 @@ def test_chance_is_written_down_so_that_replay_decides_alike(env: LedgerEnv) -> 
     env.start()
     env.ledger.fail(key, 1, "network down")
     (*_, last) = env.ledger.queries.history(key)
-    assert isinstance(last.event.trigger, t.Fail)
+    assert isinstance(last.event.trigger, t.FailAttempt)
     assert last.event.trigger.jitter == 0.5
 
 

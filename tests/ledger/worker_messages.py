@@ -15,7 +15,7 @@ ANSWERS = "amq.gen-answers"
 _numbers = count(1)
 
 
-def said(status: str, task_id: str = "task-1", sender: str = "js-1", **fields: Any) -> Incoming:
+def incoming(status: str, task_id: str = "task-1", sender: str = "js-1", **fields: Any) -> Incoming:
     """A message with an id of its own that wants an answer."""
     to, role = fields.pop("reply_to", ANSWERS), fields.pop("role", "worker")
     plain = {"v": 1, "task_id": task_id, "from": sender, "status": status, **fields}
@@ -45,7 +45,7 @@ def refusal(env: LedgerEnv, message: Incoming) -> tuple[str, str]:
 
 def start(env: LedgerEnv, task_id: str = "task-1", **fields: Any) -> int:
     """Start it; the epoch that the answer gives."""
-    (verdict,) = ingest(env.ledger, [said("started", task_id, **fields)])
+    (verdict,) = ingest(env.ledger, [incoming("started", task_id, **fields)])
     assert verdict.outcome is IntakeStatus.ACCEPTED, verdict.reason
     return int(answer_of(verdict)["epoch"])
 

@@ -28,7 +28,7 @@ class Forkserver:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._errors = (folder / "nursery.errors").open("wb")
+        self._errors = (folder / "forkserver.errors").open("wb")
         self._born = 0
         self.alive: dict[int, str] = {}
         self._process = subprocess.Popen(
@@ -66,7 +66,7 @@ class Forkserver:
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(json.dumps(request) + "\n")
         reply = self._process.stdout.readline()
-        assert reply, f"the nursery died: {self.errors()}"
+        assert reply, f"the forkserver died: {self.errors()}"
         return int(reply)
 
     def lines(self, program: str) -> list[list[str]]:
@@ -78,7 +78,7 @@ class Forkserver:
 
     def errors(self) -> str:
         self._errors.flush()
-        return (self._folder / "nursery.errors").read_text()
+        return (self._folder / "forkserver.errors").read_text()
 
     def __enter__(self) -> Self:
         return self

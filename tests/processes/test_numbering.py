@@ -28,8 +28,6 @@ from tests.processes.stepping import NUMBERING, Gate
 
 pytestmark = pytest.mark.long
 
-pytestmark = pytest.mark.postgres
-
 #: Before each statement, and when all is committed but nobody was told.
 STEPS = [*(f"before {name}" for name in NUMBERING), "after commit"]
 

@@ -64,7 +64,7 @@ def test_a_caller_that_is_killed(url: str, ending: str) -> None:
                 "packer", "Something else.", id="task-0"
             )  # waits for the server's rollback
         assert orders(url) == (1 if ending == "commit" else 0)
-        assert [problems for _, problems in queue.verify() if problems] == []
+        assert [problems for _, problems in queue._client.verify() if problems] == []
 
 
 def test_nobody_waits_for_transactions_that_stay_open(url: str) -> None:
@@ -78,10 +78,10 @@ def test_nobody_waits_for_transactions_that_stay_open(url: str) -> None:
             assert claim is not None
             claim.heartbeat()
             claim.complete(summary="built")
-            queue.service.open_lanes(queue.who, ["webhook"])
-            queue.service.close_lanes(queue.who, ["webhook"])
-            assert queue.last_position() > 0
-            assert queue.prune("1h") == 0
+            queue._client.service.open_lanes(queue.who, ["webhook"])
+            queue._client.service.close_lanes(queue.who, ["webhook"])
+            assert queue._client.last_position() > 0
+            assert queue._client.prune("1h") == 0
             # Then they all come to an end, though not one of the fifty has
             assert len(seconds) == WORKERS
             assert orders(url) == 0
@@ -93,7 +93,7 @@ def test_nobody_waits_for_transactions_that_stay_open(url: str) -> None:
         assert queue.complete_many([(claim, "packed") for claim in claims]) == []
         assert orders(url) == OPEN
         assert queue.task("task-0").state is State.COMPLETE
-        assert [problems for _, problems in queue.verify() if problems] == []
+        assert [problems for _, problems in queue._client.verify() if problems] == []
 
 
 def work_beside(url: str) -> list[float]:

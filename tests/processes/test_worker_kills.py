@@ -15,17 +15,11 @@ from tests.processes.noisy_agent import PEAK_MEGABYTES_MAX, run_noisy_agent
 from tests.processes.worker_fleet import WorkerFleet, run_worker_kills
 
 
-@pytest.fixture
-def queue(tmp_path: Path) -> Queue:
-    return Queue.create(f"sqlite:///{tmp_path}/.agentq/ledger.db")
-
-
 @pytest.mark.parametrize(("kills", "tasks"), [(5, 9), pytest.param(50, 90, marks=pytest.mark.long)])
 def test_every_task_ends_once_under_kills(
     tmp_path: Path, queue: Queue, session_seed: int, kills: int, tasks: int
 ) -> None:
     run_worker_kills(tmp_path, queue, kills=kills, tasks=tasks, seed=session_seed)
-    queue.close()
 
 
 @pytest.mark.long
@@ -46,7 +40,6 @@ def test_no_agent_outlives_its_worker(tmp_path: Path, queue: Queue) -> None:
     worker.kill()
     worker.wait()
     eventually(lambda: not fleet.alive(), 5)
-    queue.close()
 
 
 def test_a_stopped_worker_wakes_up_to_nothing(tmp_path: Path, queue: Queue) -> None:
@@ -77,4 +70,3 @@ def test_a_stopped_worker_wakes_up_to_nothing(tmp_path: Path, queue: Queue) -> N
                 worker.send_signal(signal.SIGTERM)
                 worker.wait(30)
     eventually(lambda: not fleet.alive(), 5)
-    queue.close()

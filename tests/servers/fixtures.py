@@ -53,17 +53,19 @@ def servers_of(item: pytest.Item) -> dict[str, bool]:
     """The servers a test uses, by kind, and whether it must be alone with them.
 
     A fixture that asks for a server for some of its parameters only says so by the parameter itself
-    ("postgres") or by its mark.
+    ("postgres", "on_postgres") or by its mark.
     """
     asked = set(getattr(item, "fixturenames", ()))
-    parameters = (
-        item.callspec.params.values()
-        if isinstance(item, pytest.Function) and hasattr(item, "callspec")
-        else ()
+    callspec = getattr(item, "callspec", None)
+    hints = [mark.name for mark in item.iter_markers()]
+    hints += (
+        [each for each in callspec.params.values() if isinstance(each, str)] if callspec else []
     )
-    asked.update(f"shared_{each}" for each in parameters if isinstance(each, str))
-    asked.update(f"shared_{mark.name}" for mark in item.iter_markers())
-    return {kind: f"{kind}_server" in asked for kind in KINDS if f"shared_{kind}" in asked}
+    return {
+        kind: f"{kind}_server" in asked
+        for kind in KINDS
+        if f"shared_{kind}" in asked or any(kind in hint for hint in hints)
+    }
 
 
 @pytest.fixture(scope="session")

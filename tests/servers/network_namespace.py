@@ -35,7 +35,7 @@ class NetworkNamespace:
         self._ours, self._theirs = f"aqh{mark}", f"aqn{mark}"
         number = secrets.randbelow(250) + 1
         self.host, self._guest = f"10.213.{number}.1", f"10.213.{number}.2"
-        self._doors: list[socket.socket] = []
+        self._listeners: list[socket.socket] = []
         self._lines: list[socket.socket] = []
 
     def __enter__(self) -> Self:
@@ -57,7 +57,7 @@ class NetworkNamespace:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for each in (*self._doors, *self._lines):
+        for each in (*self._listeners, *self._lines):
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
             each.close()
@@ -65,7 +65,7 @@ class NetworkNamespace:
             subprocess.run(["ip", *words], capture_output=True, check=False)
 
     def words(self, argv: Sequence[str]) -> list[str]:
-        """The command that runs this one on the island."""
+        """The command that runs this one in the namespace."""
         return ["ip", "netns", "exec", self.name, *argv]
 
     def cut(self) -> None:
@@ -75,18 +75,18 @@ class NetworkNamespace:
         _ip("link", "set", self._ours, "up")
 
     def forward(self, target: Address) -> int:
-        """Let the island reach this address of ours; the port it finds it at."""
-        door = socket.create_server((self.host, 0))
-        self._doors.append(door)
-        threading.Thread(target=self._serve, args=(door, target), daemon=True).start()
-        return int(door.getsockname()[1])
+        """Let the namespace reach this address of ours; the port it finds it at."""
+        listener = socket.create_server((self.host, 0))
+        self._listeners.append(listener)
+        threading.Thread(target=self._serve, args=(listener, target), daemon=True).start()
+        return int(listener.getsockname()[1])
 
-    def _serve(self, door: socket.socket, target: Address) -> None:
+    def _serve(self, listener: socket.socket, target: Address) -> None:
         while True:
             try:
-                guest, _ = door.accept()
+                guest, _ = listener.accept()
             except OSError:
-                return  # the island is gone
+                return  # the namespace is gone
             try:
                 host = _connect(target)
             except OSError:

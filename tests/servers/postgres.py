@@ -6,7 +6,8 @@ the permissions of every parent folder. Here the server runs as `nobody` when th
 collide with another server or another test run.
 
 Durability settings are PostgreSQL's own defaults (fsync on): what the tests prove here is what
-holds in production.
+holds in production. Its disk is in memory where there is room: most tests make a ledger of their
+own and would wait for a real disk more than for anything else.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Literal, Self
 
 from tests.servers.guard import Guard
 from tests.servers.missing import go_without
-from tests.servers.run import TestRun, server_folder
+from tests.servers.run import TestRun, memory_folder
 
 MAX_CONNECTIONS = 200
 START_SECONDS_MAX = 60
@@ -71,7 +72,7 @@ class PostgresServer:
     def __init__(self, run: TestRun | None = None) -> None:
         self._account = _unprivileged_account()
         self._emptied: list[str] = []
-        self.folder = server_folder("pg", run)
+        self.folder = memory_folder("pg", run)
         self._guard: Guard | None = Guard(CLEAN_UP, self.folder, run)
         try:
             self.folder.chmod(0o755)

@@ -43,14 +43,15 @@ class ServerProcess:
 
     @property
     def running(self) -> bool:
-        """Whether it is there, and not merely waiting for its parent to notice its end."""
+        """Whether a thread of it is there that has not ended. The first may have ended before the
+        others, and until the last has, the process goes on answering at its port."""
         if not (pid := self.pid):
             return False
         try:
-            status = Path(f"/proc/{pid}/stat").read_text()
+            threads = [each / "stat" for each in Path(f"/proc/{pid}/task").iterdir()]
         except (FileNotFoundError, ProcessLookupError):
             return False
-        return status.rsplit(")", 1)[1].split()[0] not in {"Z", "X"}
+        return any(map(_lives, threads))
 
     def kill(self) -> None:
         """As a crash does: at once, with all its children."""
@@ -61,6 +62,13 @@ class ServerProcess:
             if pid in _ours:
                 _ours.pop(pid).wait()
             self.file.unlink(missing_ok=True)
+
+
+def _lives(status: Path) -> bool:
+    try:
+        return status.read_text().rsplit(")", 1)[1].split()[0] not in {"Z", "X"}
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 #: Those that this process started, for it alone can take note of their end.

@@ -29,6 +29,9 @@ VARIABLE = "SERVERS_OF_THE_RUN"
 #: so that no two ever wait for each other.
 KINDS = ("postgres", "rabbitmq", "s3")
 STOP_SECONDS_MAX = 30
+#: A disk in memory, and how much must be free there.
+MEMORY = Path("/dev/shm")
+MEMORY_BYTES_MIN = 4 * 10**9
 
 Server = TypeVar("Server")
 
@@ -104,11 +107,15 @@ class TestRun:
             os.close(self._alive)
             self._alive = None
             eventually(
-                lambda: not any(self.folder.glob("agentq-*")),
+                lambda: not any(self._server_folders()),
                 STOP_SECONDS_MAX,
                 f"the end of the test servers in {self.folder}",
             )
             shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _server_folders(self) -> Iterator[Path]:
+        yield from self.folder.glob("agentq-*")
+        yield from MEMORY.glob(f"{self.folder.name}-*")
 
     @contextmanager
     def _locked(self, name: str, mode: int) -> Iterator[None]:
@@ -132,3 +139,18 @@ def server_folder(prefix: str, run: TestRun | None) -> Path:
     """An empty folder for a server: in that of the run, or by itself."""
     parent = short_temporary_folder() if run is None else str(run.folder)
     return Path(tempfile.mkdtemp(prefix=f"agentq-{prefix}-", dir=parent))
+
+
+def memory_folder(prefix: str, run: TestRun | None) -> Path:
+    """The same, on a disk in memory if there is one with enough room.
+
+    A server that syncs what it writes does so there too, and waits for nobody's disk.
+    """
+    try:
+        disk = os.statvfs(MEMORY)
+    except OSError:
+        return server_folder(prefix, run)
+    if disk.f_bavail * disk.f_frsize < MEMORY_BYTES_MIN or disk.f_flag & os.ST_NOEXEC:
+        return server_folder(prefix, run)
+    name = "agentq" if run is None else run.folder.name
+    return Path(tempfile.mkdtemp(prefix=f"{name}-{prefix}-", dir=MEMORY))

@@ -180,7 +180,7 @@ def _endings(world: RecordedWorld, held: list[Held]) -> list[tuple[int, t.Trigge
         epoch = each.task.epoch
         if not world.healed and rng.random() < 0.1:
             kind = rng.choice(tuple(t.FailureKind))
-            items.append((each.key, t.Fail(epoch, "it broke", kind, jitter=rng.random())))
+            items.append((each.key, t.FailAttempt(epoch, "it broke", kind, jitter=rng.random())))
         elif alike:
             items.append((each.key, said.setdefault(epoch, t.Report(epoch, "done"))))
         else:

@@ -108,10 +108,10 @@ _VERBS: dict[type, Callable[[Ledger, int, Any], Task]] = {
     t.Progress: lambda ledger, key, said: ledger.progress(key, said.epoch, said.percent, said.note),
     t.Spend: lambda ledger, key, said: ledger.spend(key, said.epoch, said.cost),
     t.Report: lambda ledger, key, said: ledger.report(key, said),
-    t.Fail: lambda ledger, key, said: ledger.fail(
+    t.FailAttempt: lambda ledger, key, said: ledger.fail(
         key, said.epoch, said.reason, said.kind, said.cost
     ),
-    t.Block: lambda ledger, key, said: ledger.block(key, said.epoch, said.reason),
+    t.BlockTask: lambda ledger, key, said: ledger.block(key, said.epoch, said.reason),
     t.Release: lambda ledger, key, said: ledger.release(
         key, said.epoch, said.reason, said.not_before
     ),

@@ -25,7 +25,7 @@ from agentq.core.triggers import (
     Comment,
     DependencyEnded,
     Event,
-    Fail,
+    FailAttempt,
     RefuseReport,
     Report,
     Submit,
@@ -259,7 +259,7 @@ class Checker:
             explained = trigger.epoch in [
                 told.epoch
                 for key, told in call.items
-                if key == shadow.key and isinstance(told, Report | Fail)
+                if key == shadow.key and isinstance(told, Report | FailAttempt)
             ]
         elif isinstance(trigger, Comment) and trigger.by == "agentq":
             explained = shadow.id in facts.ended and bool(shadow.spec.next)

@@ -63,7 +63,7 @@ class Shadow(Standing):
         return effects
 
     def _blame(self, trigger: t.Trigger, before: State) -> str:
-        uncertain = isinstance(trigger, t.Tick | t.Fail | t.Release) and before is RUNNING
+        uncertain = isinstance(trigger, t.Tick | t.FailAttempt | t.Release) and before is RUNNING
         if self.spec.irreversible and (uncertain or self.awaits_approval):
             return IRREVERSIBLE
         if isinstance(trigger, t.Submit | t.DependencyEnded | t.Requeue):
@@ -186,7 +186,7 @@ class Shadow(Standing):
         state, effects = self._complete()
         return state, effects + warning
 
-    def _fail(self, trigger: t.Fail, at: int) -> tuple[State, list[Expected]]:
+    def _fail(self, trigger: t.FailAttempt, at: int) -> tuple[State, list[Expected]]:
         gone, warning = self._charge(trigger.cost)
         if trigger.kind is t.FailureKind.CRASHED:
             self.crashes += 1
@@ -204,7 +204,7 @@ class Shadow(Standing):
         self.not_before = at + max(int(window * trigger.jitter), 1)
         return PENDING, warning
 
-    def _block(self, trigger: t.Block, at: int) -> tuple[State, list[Expected]]:
+    def _block(self, trigger: t.BlockTask, at: int) -> tuple[State, list[Expected]]:
         return self._block_for("asked", at)
 
     def _release(self, trigger: t.Release, at: int) -> tuple[State, list[Expected]]:
@@ -308,8 +308,8 @@ _MOVES: dict[type, Callable[[Shadow, Any, int], tuple[State, list[Expected]]]] =
     t.AddArtifact: Shadow._artifact,
     t.Spend: Shadow._spend,
     t.Report: Shadow._report,
-    t.Fail: Shadow._fail,
-    t.Block: Shadow._block,
+    t.FailAttempt: Shadow._fail,
+    t.BlockTask: Shadow._block,
     t.Release: Shadow._release,
     t.Answer: Shadow._answer,
     t.Verdict: Shadow._verdict,

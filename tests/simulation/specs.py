@@ -34,27 +34,27 @@ class SpecMaker:
         rng = self.rng
         self.made += 1
         task_id = f"task-{self.made:03d}"
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "sender": sender,
             "lease_seconds": rng.choice(LEASES_S),
             "instructions": f"do {task_id}",
         }
         if there and self._has("after", 0.6):
-            told["after"] = tuple(rng.sample(there, min(len(there), rng.randrange(1, 4))))
-            told["on_dependency_failure"] = rng.choice(list(OnDependencyFailure))
+            fields["after"] = tuple(rng.sample(there, min(len(there), rng.randrange(1, 4))))
+            fields["on_dependency_failure"] = rng.choice(list(OnDependencyFailure))
         if self._has("key", 0.5) and not nested:
-            told["idempotency_key"] = f"key-{task_id}"
+            fields["idempotency_key"] = f"key-{task_id}"
         if self._has("resources", 0.6):
-            told["resources"] = tuple(rng.sample(RESOURCES, rng.randrange(1, 3)))
-        self._add_gates(told)
-        self._add_times(told)
+            fields["resources"] = tuple(rng.sample(RESOURCES, rng.randrange(1, 3)))
+        self._add_gates(fields)
+        self._add_times(fields)
         if self._has("reply", 0.7):
-            told["reply_to"] = f"results.{sender}"
+            fields["reply_to"] = f"results.{sender}"
         if self._has("priority", 0.7):
-            told["priority"] = rng.choice(list(Priority))
+            fields["priority"] = rng.choice(list(Priority))
         if self._has("next", 0.5) and not nested:
-            told["next"] = self._following(sender, task_id, there)
-        return Spec(id=task_id, to=rng.choice(ROLES), **told)
+            fields["next"] = self._following(sender, task_id, there)
+        return Spec(id=task_id, to=rng.choice(ROLES), **fields)
 
     def _following(self, sender: str, task_id: str, there: list[str]) -> tuple[Spec, ...]:
         """What is to follow a task: after it, after each other, after anything that is there."""
@@ -66,26 +66,26 @@ class SpecMaker:
             known.insert(0, name)
         return tuple(children)
 
-    def _add_gates(self, told: dict[str, Any]) -> None:
+    def _add_gates(self, fields: dict[str, Any]) -> None:
         rng = self.rng
         if self._has("irreversible", 0.5):
-            told["irreversible"] = True
+            fields["irreversible"] = True
         if self._has("approval", 0.4):
-            told["requires_approval"] = True
-        if ("irreversible" in told or "requires_approval" in told) and rng.random() < 0.4:
-            told["approval_timeout_seconds"] = rng.choice((600, 7200))
+            fields["requires_approval"] = True
+        if ("irreversible" in fields or "requires_approval" in fields) and rng.random() < 0.4:
+            fields["approval_timeout_seconds"] = rng.choice((600, 7200))
         if self._has("review", 0.6):
-            told["review"] = True
+            fields["review"] = True
         if self._has("expect", 0.6):
             names = rng.choice((("summary",), ("patch",), ("patch", "risks"), ("result",)))
-            told["expected_output"] = ExpectedOutput(artifacts=names)
+            fields["expected_output"] = ExpectedOutput(artifacts=names)
         if self._has("budget", 0.6):
-            told["budget"] = Usage(tokens=rng.choice((10, 100)))
+            fields["budget"] = Usage(tokens=rng.choice((10, 100)))
         if self._has("attempts", 0.7):
-            told["max_attempts"] = rng.randrange(1, 5)
+            fields["max_attempts"] = rng.randrange(1, 5)
 
-    def _add_times(self, told: dict[str, Any]) -> None:
+    def _add_times(self, fields: dict[str, Any]) -> None:
         if self._has("ttl", 0.5):
-            told["ttl_seconds"] = self.rng.choice((5, 300, 7200, 40_000))
+            fields["ttl_seconds"] = self.rng.choice((5, 300, 7200, 40_000))
         if self._has("delay", 0.4):
-            told["delay_seconds"] = self.rng.choice((1, 60, 5000))
+            fields["delay_seconds"] = self.rng.choice((1, 60, 5000))

@@ -42,7 +42,7 @@ OVER = frozenset({COMPLETE, FAILED, CANCELLED, EXPIRED})
 Objection = tuple[str, str] | None
 
 HOLDER_SAYS = (
-    t.Progress, t.AddArtifact, t.Spend, t.Report, t.Fail, t.Block, t.Release,
+    t.Progress, t.AddArtifact, t.Spend, t.Report, t.FailAttempt, t.BlockTask, t.Release,
 )  # fmt: skip
 
 

@@ -250,14 +250,14 @@ class Shift:
         if verb == "comment":
             return t.Comment(self.name, f"remark {number}", epoch)
         if verb == "block":
-            return t.Block(epoch, "a question")
+            return t.BlockTask(epoch, "a question")
         if verb == "release":
             by_own_clock = self.world.store_ms + self.skew_ms + 60_000
             return t.Release(epoch, "shutdown", rng.choice((0, by_own_clock)))
         if verb == "fail":
             kind = rng.choice((t.FailureKind.TRANSIENT,) * 4 + tuple(t.FailureKind))
             cost = Usage(tokens=rng.choice((0, 0, 9)))
-            return t.Fail(epoch, f"failure {number}", kind, cost, rng.random())
+            return t.FailAttempt(epoch, f"failure {number}", kind, cost, rng.random())
         assert verb == "report"
         result = "result.md" if rng.random() < 0.6 else ""
         if "result" in attempt.spec.expected_output.artifacts and not self.world.fault(0.3):

@@ -13,14 +13,14 @@ from agentq.core.errors import Invalid
 from agentq.worker.loop_detection import LoopDetector
 
 
-def heard(detector: LoopDetector, lines: list[bytes]) -> int:
+def lines_until_found(detector: LoopDetector, lines: list[bytes]) -> int:
     """The line (from 1) at which the loop was noticed; 0 if it was not."""
     return next((number for number, line in enumerate(lines, 1) if detector.line(line)), 0)
 
 
 def test_one_line_over_and_over() -> None:
     detector = LoopDetector(5)
-    assert heard(detector, [b"begin", *[b"waiting"] * 9]) == 1 + 5
+    assert lines_until_found(detector, [b"begin", *[b"waiting"] * 9]) == 1 + 5
     assert detector.block_lines == 1
     assert detector.line(b"something else")  # it has looped; that stays true
 
@@ -29,20 +29,20 @@ def test_one_line_over_and_over() -> None:
 def test_a_block_over_and_over(size: int) -> None:
     block = [b"step %d" % number for number in range(size)]
     detector = LoopDetector(3, 20)
-    assert heard(detector, [b"hello", *block * 2, *block]) == 1 + 3 * size
+    assert lines_until_found(detector, [b"hello", *block * 2, *block]) == 1 + 3 * size
     assert detector.block_lines == size
-    assert heard(LoopDetector(3, 20), [*block * 2, b"done", *block * 2]) == 0
+    assert lines_until_found(LoopDetector(3, 20), [*block * 2, b"done", *block * 2]) == 0
 
 
 def test_a_block_that_is_too_long_is_not_looked_for() -> None:
     block = [b"step %d" % number for number in range(21)]
-    assert heard(LoopDetector(3, 20), block * 10) == 0
+    assert lines_until_found(LoopDetector(3, 20), block * 10) == 0
 
 
 def test_lines_that_differ_in_numbers() -> None:
     lines = [b"12:00:%02d still at it, try %d" % (number, number) for number in range(20)]
-    assert heard(LoopDetector(4), lines) == 0
-    assert heard(LoopDetector(4, ignore_digits=True), lines) == 4
+    assert lines_until_found(LoopDetector(4), lines) == 0
+    assert lines_until_found(LoopDetector(4, ignore_digits=True), lines) == 4
 
 
 def test_bad_numbers_are_refused() -> None:
@@ -62,7 +62,7 @@ def test_it_hears_what_looking_at_everything_finds(lines: list[bytes], repeats: 
         )
 
     expected = next((n for n in range(1, len(lines) + 1) if loops(lines[:n])), 0)
-    assert heard(LoopDetector(repeats, most), lines) == expected
+    assert lines_until_found(LoopDetector(repeats, most), lines) == expected
 
 
 def test_memory_is_bounded() -> None:

@@ -22,7 +22,7 @@ GITHUB = b"ghp_" + b"aB3dE6gH9jK2mN5pQ8sT1vW4xY7zC0fGhJkL"
 PEM_LINE = b"MIIEpAIBAAKCAQEA7bq3Vn0sPqK1xwZ8uT5yRfE2dC9gH4jL6mN"
 
 
-class Said:
+class RecordedOutput:
     """A recorder, and what its listener has heard."""
 
     def __init__(self, folder: Path, cap: int = CAP, secrets: tuple[str, ...] = ()) -> None:
@@ -30,7 +30,7 @@ class Said:
         self.recorder = Recorder(self.store, TASK, 1, cap_bytes=cap, secrets=secrets)
         self.lines: list[bytes] = []
 
-    def say(self, *pieces: bytes, is_error: bool = False) -> Said:
+    def feed_all(self, *pieces: bytes, is_error: bool = False) -> RecordedOutput:
         for piece in pieces:
             self.lines += self.recorder.feed(piece, is_error=is_error)
         return self
@@ -46,12 +46,12 @@ class Said:
 
 
 def log_of(folder: Path, *pieces: bytes, secrets: tuple[str, ...] = ()) -> bytes:
-    return Said(folder, secrets=secrets).say(*pieces).end()
+    return RecordedOutput(folder, secrets=secrets).feed_all(*pieces).end()
 
 
 @pytest.fixture
-def said(tmp_path: Path) -> Said:
-    return Said(tmp_path)
+def recorded(tmp_path: Path) -> RecordedOutput:
+    return RecordedOutput(tmp_path)
 
 
 @st.composite
@@ -63,45 +63,47 @@ def in_pieces(draw: st.DrawFn, data: bytes) -> list[bytes]:
 # -- lines ---------------------------------------------------------------------------------------
 
 
-def test_lines_are_given_when_they_are_complete(said: Said) -> None:
-    feed = said.recorder.feed
+def test_lines_are_given_when_they_are_complete(recorded: RecordedOutput) -> None:
+    feed = recorded.recorder.feed
     assert feed(b"one\ntw") == [b"one"]
     assert feed(b"o") == []
     assert feed(b"\n\nthree\r\n") == [b"two", b"", b"three"]
-    assert said.store.live_read(TASK, 1, 0, 100).data == b"one\ntwo\n\nthree\r\n"
-    assert feed(b"four") == [] and said.recorder.flush() == [b"four"]
-    assert said.recorder.flush() == []
-    assert said.end() == b"one\ntwo\n\nthree\r\nfour\n"
-    assert said.recorder.bytes_seen == 20
+    assert recorded.store.live_read(TASK, 1, 0, 100).data == b"one\ntwo\n\nthree\r\n"
+    assert feed(b"four") == [] and recorded.recorder.flush() == [b"four"]
+    assert recorded.recorder.flush() == []
+    assert recorded.end() == b"one\ntwo\n\nthree\r\nfour\n"
+    assert recorded.recorder.bytes_seen == 20
 
 
-def test_streams_do_not_mix_within_a_line(said: Said) -> None:
-    said.say(b"out ").say(b"err ", is_error=True).say(b"put\n").say(b"or\n", is_error=True)
-    said.say(b"last").say(b"words", is_error=True)
-    assert said.recorder.flush(is_error=True) == [b"words"]
-    assert said.recorder.flush(is_error=False) == [b"last"]
-    assert said.end() == b"out put\nerr or\nwords\nlast\n"
+def test_streams_do_not_mix_within_a_line(recorded: RecordedOutput) -> None:
+    recorded.feed_all(b"out ").feed_all(b"err ", is_error=True).feed_all(b"put\n").feed_all(
+        b"or\n", is_error=True
+    )
+    recorded.feed_all(b"last").feed_all(b"words", is_error=True)
+    assert recorded.recorder.flush(is_error=True) == [b"words"]
+    assert recorded.recorder.flush(is_error=False) == [b"last"]
+    assert recorded.end() == b"out put\nerr or\nwords\nlast\n"
 
 
-def test_nothing_said_is_no_log(said: Said) -> None:
-    assert said.end() == b"" and said.recorder.finished() is None
-    said.recorder.close(stored=True)
+def test_nothing_said_is_no_log(recorded: RecordedOutput) -> None:
+    assert recorded.end() == b"" and recorded.recorder.finished() is None
+    recorded.recorder.close(stored=True)
 
 
-def test_bytes_that_are_no_text_and_escapes_stay_as_they_are(said: Said) -> None:
+def test_bytes_that_are_no_text_and_escapes_stay_as_they_are(recorded: RecordedOutput) -> None:
     odd = b"\xff\xfe\x00 caf\xc3\xa9 \xc3\n\x1b[31mred\x1b[0m\x07\n"
-    assert said.say(odd, b"key " + GITHUB + b" \xff\n").end() == (
+    assert recorded.feed_all(odd, b"key " + GITHUB + b" \xff\n").end() == (
         odd + b"key [redacted: GitHub token] \xff\n"
     )
 
 
-def test_a_line_without_end_is_cut(said: Said) -> None:
+def test_a_line_without_end_is_cut(recorded: RecordedOutput) -> None:
     for _ in range(200):
-        said.say(b"x" * 10_000)
-    said.say(b"\nnext\n")
-    assert said.lines == [b"x" * LINE_MAX, b"next"]
+        recorded.feed_all(b"x" * 10_000)
+    recorded.feed_all(b"\nnext\n")
+    assert recorded.lines == [b"x" * LINE_MAX, b"next"]
     note = b" [agentq: %d bytes of this line left out]\n" % (2_000_000 - LINE_MAX)
-    assert said.end().endswith(b"x" + note + b"next\n")
+    assert recorded.end().endswith(b"x" + note + b"next\n")
 
 
 LINES = st.lists(
@@ -124,8 +126,8 @@ def test_any_pieces_give_the_same_lines_and_log(
 ) -> None:
     folder = tmp_path_factory.mktemp("said")
     pieces = data.draw(in_pieces(text)) if data else [text[:12], text[12:]]
-    whole = Said(folder / "whole", 4096, ("canary",)).say(text)
-    parts = Said(folder / "parts", 4096, ("canary",)).say(*pieces)
+    whole = RecordedOutput(folder / "whole", 4096, ("canary",)).feed_all(text)
+    parts = RecordedOutput(folder / "parts", 4096, ("canary",)).feed_all(*pieces)
     assert whole.end() == parts.end()
     ended = text.split(b"\n") if not text.endswith(b"\n") else text[:-1].split(b"\n")
     expected = [line[:LINE_MAX].removesuffix(b"\r") for line in ended] if text else []
@@ -197,8 +199,8 @@ def test_no_part_of_a_secret_survives_the_cut_of_a_line(tmp_path: Path, before: 
 
 
 def test_texts_made_of_output_can_be_redacted(tmp_path: Path) -> None:
-    said = Said(tmp_path, secrets=("canary-1234",))
-    assert said.recorder.redacted("x canary-1234\ny") == "x [redacted: known secret]\ny"
+    recorded = RecordedOutput(tmp_path, secrets=("canary-1234",))
+    assert recorded.recorder.redacted("x canary-1234\ny") == "x [redacted: known secret]\ny"
     assert redacted_text("clean é \ud800", ()) == "clean é \ud800"
 
 
@@ -206,11 +208,11 @@ def test_texts_made_of_output_can_be_redacted(tmp_path: Path) -> None:
 
 
 def test_head_and_tail_are_kept_with_a_line_between(tmp_path: Path) -> None:
-    said = Said(tmp_path, cap=8192)
+    recorded = RecordedOutput(tmp_path, cap=8192)
     lines = [b"line %06d\n" % number for number in range(10_000)]
     for start in range(0, len(lines), 77):
-        said.say(b"".join(lines[start : start + 77]))
-    kept = said.end().splitlines(keepends=True)
+        recorded.feed_all(b"".join(lines[start : start + 77]))
+    kept = recorded.end().splitlines(keepends=True)
     (cut,) = [number for number, line in enumerate(kept) if line.startswith(b"[agentq: ")]
     assert kept[:cut] == lines[:cut] and cut == 4096 // 12
     tail = kept[cut + 1 :]
@@ -220,34 +222,34 @@ def test_head_and_tail_are_kept_with_a_line_between(tmp_path: Path) -> None:
     assert sum(map(len, kept)) <= 8192 + len(kept[cut])
 
 
-def test_the_log_becomes_an_artifact(said: Said) -> None:
-    said.say(b"hello\n", b"x" * 50 + b"\n")
-    said.recorder.flush()
-    file = said.recorder.finished()
+def test_the_log_becomes_an_artifact(recorded: RecordedOutput) -> None:
+    recorded.feed_all(b"hello\n", b"x" * 50 + b"\n")
+    recorded.recorder.flush()
+    file = recorded.recorder.finished()
     assert file is not None
     with file:
-        stored = said.store.put(TASK, 1, "output.log", file)
+        stored = recorded.store.put(TASK, 1, "output.log", file)
     assert (stored.size, stored.media_type) == (57, "text/plain")
-    said.recorder.close()
-    assert said.store.live_read(TASK, 1, 0, 6).data == b"hello\n"
-    said.recorder.close(stored=True)
+    recorded.recorder.close()
+    assert recorded.store.live_read(TASK, 1, 0, 6).data == b"hello\n"
+    recorded.recorder.close(stored=True)
     with pytest.raises(NotFound):
-        said.store.live_read(TASK, 1, 0, 6)
+        recorded.store.live_read(TASK, 1, 0, 6)
 
 
 def test_programs_of_one_attempt_share_its_live_log(tmp_path: Path) -> None:
-    agent = Said(tmp_path).say(b"agent\n" * 3)
+    agent = RecordedOutput(tmp_path).feed_all(b"agent\n" * 3)
     assert agent.end() == b"agent\n" * 3
     agent.recorder.close()
-    check = Said(tmp_path).say(b"check\n")
+    check = RecordedOutput(tmp_path).feed_all(b"check\n")
     assert check.store.live_read(TASK, 1, 0, 100).data == b"agent\n" * 3 + b"check\n"
     assert check.end() == b"check\n"
-    assert Said(tmp_path).recorder.finished() is None
+    assert RecordedOutput(tmp_path).recorder.finished() is None
     check.recorder.close(stored=True)
     assert not [each for each in tmp_path.rglob("*") if each.is_file()]
 
 
-TALKER = """
+NOISY_AGENT = """
 import sys
 from agentq.artifacts.files.store import FileArtifacts
 from agentq.worker.output import Recorder
@@ -267,7 +269,7 @@ print(recorder.bytes_seen, peak.split()[1])
 def test_memory_and_disk_stay_flat(tmp_path: Path) -> None:
     """More than two gigabytes said: nothing grows."""
     done = subprocess.run(
-        [sys.executable, "-c", TALKER, str(tmp_path / "shared")],
+        [sys.executable, "-c", NOISY_AGENT, str(tmp_path / "shared")],
         capture_output=True, text=True, check=True, timeout=60,
     )  # fmt: skip
     seen, rss_kb = map(int, done.stdout.split())
@@ -287,7 +289,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 lines = recorder.feed(b"kept\\n")
 for number in range(100):
     lines += recorder.feed(b"%04d " % number + b"x" * 94 + b"\\n")
-print(recorder.bytes_seen, len(lines), recorder.trouble)
+print(recorder.bytes_seen, len(lines), recorder.error)
 sys.stdout.flush()
 sys.stdout.buffer.write(recorder.finished().read())
 """
@@ -308,15 +310,15 @@ def test_a_full_disk_does_not_end_the_attempt(tmp_path: Path) -> None:
     assert last.startswith(b"[agentq: 6000 bytes of output could not be stored: Cannot write")
 
 
-def test_output_after_a_hole_says_so(said: Said, tmp_path: Path) -> None:
-    said.say(b"one\n")
+def test_output_after_a_hole_says_so(recorded: RecordedOutput, tmp_path: Path) -> None:
+    recorded.feed_all(b"one\n")
     folder = tmp_path / "live" / TASK / "1"
     folder.rename(tmp_path / "aside")
     folder.symlink_to(tmp_path / "aside")  # in the way
-    said.say(b"two\n", b"three\n")
+    recorded.feed_all(b"two\n", b"three\n")
     folder.unlink()
     (tmp_path / "aside").rename(folder)
-    said.say(b"four\n")
-    log = said.end().splitlines()
+    recorded.feed_all(b"four\n")
+    log = recorded.end().splitlines()
     assert log[:3] == [b"one", b"[agentq: 10 bytes of output could not be stored]", b"four"]
-    assert said.recorder.error in log[3].decode()
+    assert recorded.recorder.error in log[3].decode()

@@ -13,6 +13,8 @@ from agentq.core.states import State
 from tests.tiers import long_but
 from tests.worker.fleet import ROLE, Fleet
 
+pytestmark = pytest.mark.long
+
 DIALECTS = ("command", "claude", "codex", "gemini", "opencode", "warm", "acp")
 #: Those that stand for all where an attempt takes seconds.
 QUICK = {"command", "claude"}

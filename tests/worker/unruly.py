@@ -15,7 +15,7 @@ from pathlib import Path
 PROGRAM = str(Path(__file__).resolve())
 
 
-def say(pid: int) -> None:
+def print_pid(pid: int) -> None:
     os.write(1, f"{pid}\n".encode())
 
 
@@ -47,12 +47,12 @@ def orphan() -> None:
 
 def resident() -> None:
     os.setsid()
-    say(os.getpid())
+    print_pid(os.getpid())
     stay()
 
 
 def sibling() -> None:
-    say(os.getpid())
+    print_pid(os.getpid())
     stay()
 
 
@@ -70,7 +70,7 @@ def leave_orphans() -> None:
 def stay_with_orphans() -> None:
     orphan()
     orphan()
-    say(os.getpid())
+    print_pid(os.getpid())
     stay()
 
 
@@ -80,7 +80,7 @@ def stubborn() -> None:
         signal.signal(number, signal.SIG_IGN)
     bear(resident)
     orphan()
-    say(os.getpid())
+    print_pid(os.getpid())
     stay()
 
 
@@ -102,19 +102,19 @@ def polite() -> None:
     bear(child)
     signal.signal(signal.SIGTERM, after_the_child)
     signal.signal(signal.SIGINT, lambda *_: clean_up("interrupted"))
-    say(os.getpid())
+    print_pid(os.getpid())
     stay()
 
 
 def own_reaper_stopped() -> None:
-    say(os.getpid())
+    print_pid(os.getpid())
     while True:  # also after it was told to end
         os.kill(os.getppid(), signal.SIGSTOP)
         signal.sigtimedwait([], 0.001)
 
 
 def worker() -> None:
-    """Owns a supervisor and three agents; says their pids, the keepers' and the nanny's."""
+    """Owns a supervisor and three agents; prints their pids, the reapers' and the supervisor's."""
     from agentq.worker.processes import Supervisor
 
     here = Path(PROGRAM).parent
@@ -127,10 +127,10 @@ def worker() -> None:
         os.set_blocking(agent.stdout, True)
         with os.fdopen(os.dup(agent.stdout), "rb", buffering=0) as output:
             for _ in range(2 if agent is agents[2] else 3):
-                say(int(output.readline()))
-        say(agent._reaper)
+                print_pid(int(output.readline()))
+        print_pid(agent._reaper)
     assert supervisor._process is not None
-    say(supervisor._process.pid)
+    print_pid(supervisor._process.pid)
     stay()
 
 

@@ -70,7 +70,7 @@ _NAMED = {"invalid": AttemptOutcome.INVALID, "bad_output": AttemptOutcome.BAD_OU
 
 
 class Acp:
-    """Keeps `agentq.contracts.agent.Agent`."""
+    """Implements `agentq.contracts.agent.Agent` for tools that speak ACP."""
 
     name = "acp"
     provider = ""
@@ -117,7 +117,7 @@ def _line(**fields: Any) -> bytes:
 
 
 class AcpListener(JsonListener):
-    """Listens to the bridge."""
+    """Interprets the output of the ACP bridge."""
 
     tool = "The ACP agent"
 

@@ -33,7 +33,7 @@ MISSING_SDK_REMEDY = "Install it: pip install 'agentq-orchestrator[acp]'."
 
 
 def emit(type: str, **fields: Any) -> None:
-    """One line for the worker. It blocks while the worker does not read: nothing piles up here."""
+    """Write one line for the worker. It blocks while the worker does not read."""
     line = json.dumps({"type": type, **fields}, default=str).encode("ascii") + b"\n"
     while line:
         line = line[os.write(1, line) :]
@@ -106,7 +106,7 @@ class Conversation:
         return True
 
     def updated(self, params: dict[str, Any]) -> None:
-        """What the agent says of itself while it works."""
+        """Handle an update that the agent sends while it works."""
         if params.get("sessionId", self._session) != self._session:
             return
         update = dict_or_empty(params.get("update"))
@@ -195,7 +195,7 @@ class Conversation:
 
 @contextmanager
 def _file_errors(verb: str, path: str) -> Iterator[None]:
-    """What went wrong with a file, as an answer that the agent understands."""
+    """Turn errors of files into protocol errors that the agent understands."""
     from acp import RequestError
 
     try:

@@ -42,7 +42,7 @@ from agentq.contracts.agent import (
 )
 from agentq.core.task import NO_USAGE, Task, Usage
 
-#: So many messages in flight are told apart; sub-agents speak at the same time.
+#: How many messages in flight are remembered by id; sub-agents write at the same time.
 MESSAGES_KEPT = 64
 
 
@@ -105,7 +105,7 @@ class Claude:
 
 
 def _caps(task: Task, *, resumed: bool) -> list[tuple[str, str]]:
-    """The task's budget in the tool's own words: it names its cost only at the end of a run, so
+    """The task's budget as options of the tool: it names its cost only at the end of a run, so
     that nobody else could stop it in time."""
     budget, extra, spent = task.spec.budget, task.details.extra_budget, task.details.spent
     caps = []
@@ -126,7 +126,7 @@ class _ClaudeListener(JsonListener):
         self._result: dict[str, Any] | None = None
         self._limited: Limited | None = None
         self._costs = Totals(NO_USAGE)
-        #: Tokens heard as they were used, since the last result, which brings the exact amounts.
+        #: Tokens reported while they were used, since the last result, which brings exact figures.
         self._live = NO_USAGE
         #: Messages since then: all that is known of its turns if no result comes any more.
         self._turns = 0
@@ -215,7 +215,7 @@ class _ClaudeListener(JsonListener):
         return [*events, Done()]
 
     def _cost(self, event: dict[str, Any]) -> Usage:
-        """What this result adds to what was heard before."""
+        """Return what this result adds to the costs reported before."""
         total = number(event.get("total_cost_usd"))
         grown = self._costs.grown_to(Usage(usd=total))
         turns = whole(event.get("num_turns"))
@@ -252,7 +252,7 @@ class _ClaudeListener(JsonListener):
         message = result["errors"] or result["result"] or f"claude failed ({exit})"
         match result["subtype"]:
             case "error_max_turns" | "error_max_budget_usd":
-                # Turns and money are amounts of a budget, and this one is used up. Trying again
+                # Turns and money are parts of a budget, and this one is used up. Trying again
                 # would spend as much and end here again: somebody decides whether it may have more.
                 turns = f" after {whole(result['num_turns'])} turns"
                 return self.because(KnownError(AttemptOutcome.BUDGET), message + turns)

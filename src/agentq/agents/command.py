@@ -107,7 +107,7 @@ class Command:
 
 
 class ProgramListener:
-    """Listens to a program that prints text, and perhaps a word to the worker."""
+    """Interprets a program that prints text, and perhaps JSON lines for the worker."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

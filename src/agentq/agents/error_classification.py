@@ -39,7 +39,7 @@ _UNKNOWN_SESSION = re.compile(
     r"|no (?:saved |previous )?sessions? found",
     re.IGNORECASE,
 )
-#: Going on from this conversation fails the same way each time; a new one has room again.
+#: Resuming this conversation fails the same way each time; a new one starts with an empty context.
 _OVERFULL = re.compile(
     r"prompt is too long|context.length.exceeded|context window|maximum context length"
     r"|input token count.{1,40}exceeds",
@@ -118,7 +118,7 @@ def signal_of(exit: Exit) -> int:
 
 
 def unexplained(exit: Exit) -> KnownError:
-    """What an end means about which the tool said nothing that we know."""
+    """Classify an exit that no known output of the tool explains."""
     if signal_of(exit):
         return KnownError(AttemptOutcome.CRASHED)
     if exit.code in (126, 127):

@@ -149,7 +149,7 @@ class _GeminiListener(JsonListener):
         return [*([AgentMessage(message)] if message else []), *self._turn()]
 
     def _turn(self) -> list[AgentEvent]:
-        """Its turn starts with the first that it says or does after being told something."""
+        """A turn starts with the first output or tool call after an input."""
         if self._its_turn:
             return []
         self._its_turn = True

@@ -93,7 +93,7 @@ class JsonListener:
         return None  # standard input is closed once the prompt is in: signals only
 
     def in_session(self, id: object) -> list[AgentEvent]:
-        """Every event may carry the conversation's id; it is news once."""
+        """Report the id of the conversation, once, from whichever event carries it."""
         known = session_id(id)
         if not known or known == self.session:
             return []
@@ -101,7 +101,7 @@ class JsonListener:
         return [AgentSession(known)]
 
     def denied(self, key: str, what: str) -> list[AgentEvent]:
-        """A denial may be told as it happens and again at the end: what has one key is one."""
+        """Report a denial once, though tools report it as it happens and again at the end."""
         if not what or key in self.denials or len(self.denials) >= DENIALS_MAX:
             return []
         self.denials[key] = what
@@ -123,12 +123,12 @@ class JsonListener:
         )
 
     def failed(self, exit: Exit, message: str, status: int = 0) -> AttemptResult:
-        """It said what went wrong."""
+        """Return the result of a run whose tool reported an error."""
         known = known_error(message, self.clock(), status, resumed=self.resumed)
         return self.because(known or unexplained(exit), message)
 
     def vanished(self, exit: Exit) -> AttemptResult:
-        """It ended and said neither that it is done nor what went wrong: the noise may tell."""
+        """Return the result of a run that reported neither success nor an error."""
         noise = self._noise.last(6)
         known = known_error(self._noise.last(12), self.clock(), resumed=self.resumed)
         ending = f"{self.tool} ended without a result ({exit})"

@@ -1,4 +1,4 @@
-"""Reading tools that speak JSON lines: by meaning, tolerantly, and with bounds on what is kept.
+"""Reads JSON lines of tools: by meaning, tolerantly, and with bounds on what is kept.
 
 Nothing here raises on anything a tool may print. What has an unexpected type counts as absent.
 """
@@ -90,7 +90,7 @@ def session_id(value: object) -> str:
 
 
 def one_line(value: str, limit: int = SAID_CHARS_MAX) -> str:
-    """For a place with room for one line."""
+    """Return a text on one line, shortened."""
     return " ".join(value[: 4 * limit].split())[:limit]
 
 
@@ -101,7 +101,7 @@ def summary_of(answer: str) -> str:
 
 
 class Tail:
-    """The last of what was said, in so many bytes."""
+    """Keeps the end of an output, up to so many bytes."""
 
     def __init__(self, bytes_max: int) -> None:
         self._max = bytes_max
@@ -129,7 +129,7 @@ class Tail:
 
 
 class Totals:
-    """Turns a running total into what came on top since it was last heard; never less than 0."""
+    """Turns running totals into differences since the last total; never less than 0."""
 
     def __init__(self, before: Usage) -> None:
         self._before = before

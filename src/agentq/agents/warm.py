@@ -69,14 +69,14 @@ from agentq.contracts.agent import (
 from agentq.core.errors import Invalid
 from agentq.core.task import NO_USAGE, Usage
 
-#: Lines for other tasks: before the process has said a word about this one, and after.
+#: Lines about other tasks that are tolerated: before the first line about this task, and after.
 LATE_MAX = 100
 MIXED_UP_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """When a process has served long enough; 0 is no limit."""
+    """Limits after which a warm process is replaced; 0 is no limit."""
 
     tasks: int = 10
     tokens: int = 0
@@ -122,7 +122,7 @@ class Warm:
         return WarmListener(job, self._clock, self._totals)
 
     def opening(self, job: Job) -> bytes:
-        """Every task comes this way, the first one too."""
+        """Return the line that gives the process its next task, the first one included."""
         return _line(
             type="task",
             id=attempt_id(job),
@@ -147,7 +147,7 @@ def _line(**fields: Any) -> bytes:
 
 
 class WarmListener(JsonListener):
-    """Listens to a warm process for as long as one task takes."""
+    """Interprets the output of a warm process during one task."""
 
     tool = "The warm process"
 

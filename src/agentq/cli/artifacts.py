@@ -22,7 +22,7 @@ from agentq.cli.streams import show_stream, standard_input, write_file
 from agentq.core.errors import NotFound
 
 if TYPE_CHECKING:
-    from agentq.client.reader import Reader
+    from agentq.client.reader import QueueReader
     from agentq.contracts.service_values import ArtifactInfo
 
 
@@ -163,7 +163,7 @@ def link_artifact(session: Session, ref: str, name: str, epoch: int | None, dura
         say(url)
 
 
-def _as_json(queue: Reader, task_id: str, row: ArtifactInfo) -> dict[str, object]:
+def _as_json(queue: QueueReader, task_id: str, row: ArtifactInfo) -> dict[str, object]:
     from agentq.protocol.envelope import iso
 
     return {

@@ -1,4 +1,4 @@
-"""What the holder of an attempt says along the way: still here, this far, not me."""
+"""Commands of an attempt's holder: heartbeat, progress, release."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from agentq.cli.status import catch_up
 from agentq.core.errors import AgentqError, Invalid, NotFound, Refused
 
 if TYPE_CHECKING:
-    from agentq.client.reader import Reader
+    from agentq.client.reader import QueueReader
     from agentq.contracts.delivery import DeadMessage
     from agentq.core.task import Task
 
@@ -153,7 +153,7 @@ for _each in (show, requeue, purge):
     dlq.add_command(_each)
 
 
-def _messages(queue: Reader, limit: int) -> list[DeadMessage]:
+def _messages(queue: QueueReader, limit: int) -> list[DeadMessage]:
     """Those of the broker; without them the tasks are still worth seeing."""
     try:
         return queue.dead_messages(limit)
@@ -162,7 +162,7 @@ def _messages(queue: Reader, limit: int) -> list[DeadMessage]:
         return []
 
 
-def _message(queue: Reader, ref: str) -> DeadMessage | None:
+def _message(queue: QueueReader, ref: str) -> DeadMessage | None:
     """The message of this name, or of the one that begins so; None if it must be a task."""
     if not queue.has_broker or not _KEY.match(ref):
         return None
@@ -182,7 +182,7 @@ def _message(queue: Reader, ref: str) -> DeadMessage | None:
     return next(iter(found.values()), None)
 
 
-def _task(queue: Reader, ref: str) -> Task | None:
+def _task(queue: QueueReader, ref: str) -> Task | None:
     try:
         return queue.task(ref)
     except NotFound:

@@ -22,7 +22,7 @@ from agentq.cli.screen import (
 from agentq.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
-    from agentq.client.reader import Reader
+    from agentq.client.reader import QueueReader
     from agentq.core.triggers import LogEntry, Trigger
 
 _COLUMNS = (">position", "at", "task", "event", "state", ">attempt", "details")
@@ -73,7 +73,7 @@ def events(
         show_table(_COLUMNS, [_row(entry) for entry in entries], "no events")
 
 
-def _past(queue: Reader, ref: str | None, after: int | None, limit: int) -> list[LogEntry]:
+def _past(queue: QueueReader, ref: str | None, after: int | None, limit: int) -> list[LogEntry]:
     if ref is not None:
         found = [entry for entry in queue.history(ref) if entry.position > (after or 0)]
         return found[:limit] if after is not None else found[-limit:]
@@ -82,7 +82,7 @@ def _past(queue: Reader, ref: str | None, after: int | None, limit: int) -> list
     return queue.events(after, limit)
 
 
-def _followed(queue: Reader, ref: str | None, after: int | None) -> Iterator[LogEntry]:
+def _followed(queue: QueueReader, ref: str | None, after: int | None) -> Iterator[LogEntry]:
     task_id = queue.task(ref).id if ref is not None else None
     for entry in queue.follow(after):
         if task_id is None or entry.task_id == task_id:
@@ -115,7 +115,7 @@ def _line(entry: LogEntry) -> str:
 
 
 def details(entry: LogEntry) -> str:
-    """The words somebody gave with it."""
+    """The text that came with an event."""
     trigger = entry.event.trigger
     parts = []
     for name in ("holder", "by", "reason", "summary", "feedback", "text", "note", "name"):

@@ -1,4 +1,4 @@
-"""How a command ends when it cannot do what was asked: in words, with a status, never a traceback.
+"""Turns every failure of a command into a message and an exit status, never a traceback.
 
 People read two lines on standard error; programs that asked for JSON read one object on standard
 output. Either way the exit status says whose turn it is (see the end of `agentq --help`).

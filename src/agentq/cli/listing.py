@@ -13,7 +13,7 @@ from agentq.cli.status import catch_up, headline_of
 from agentq.core.errors import Invalid
 
 if TYPE_CHECKING:
-    from agentq.client.reader import Reader
+    from agentq.client.reader import QueueReader
     from agentq.contracts.service_values import Page
 
 limit_option = click.option(
@@ -84,7 +84,7 @@ def list_tasks(
     say_more(page)
 
 
-def emit_page(queue: Reader, page: Page, **more: object) -> None:
+def emit_page(queue: QueueReader, page: Page, **more: object) -> None:
     plain = [queue.as_json(task) for task in page.tasks]
     emit_json({"tasks": plain, "cursor": page.cursor, **more})
 

@@ -105,7 +105,7 @@ def _workspaces_left(settings: Settings, wanted: Settings, *, rewritten: bool) -
 def _report(
     session: Session, before: Settings, wanted: Settings, moved: Moved, settings: str, left: str
 ) -> None:
-    """Tell what was done. `settings` is the file that names the new places now, if any."""
+    """Print what was done. `settings` is the file that names the new places now, if any."""
     if session.json:
         emit_json(
             {

@@ -1,4 +1,4 @@
-"""The words that many commands share: options, kinds of values, and how a command is made."""
+"""Options, value types and decorators that many commands share."""
 
 from __future__ import annotations
 

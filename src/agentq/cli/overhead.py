@@ -11,7 +11,7 @@ from agentq.cli.screen import emit_json, note, show_fields
 from agentq.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
-    from agentq.client.reader import Reader
+    from agentq.client.reader import QueueReader
     from agentq.contracts.service_values import Overhead
     from agentq.core.task import Task
 
@@ -48,7 +48,7 @@ def overhead(
 
 
 def _chosen(
-    queue: Reader, refs: tuple[str, ...], labels: tuple[str, ...], role: str, since: int | None
+    queue: QueueReader, refs: tuple[str, ...], labels: tuple[str, ...], role: str, since: int | None
 ) -> list[Task]:
     """The tasks that were named; else those that the options describe."""
     from agentq.cli.listing import labels_of

@@ -1,4 +1,4 @@
-"""How answers look: tables and colour on a terminal, plain aligned text in a pipe, JSON on request.
+"""Prints answers: tables and colour on a terminal, aligned text in a pipe, JSON on request.
 
 Titles, summaries and names were written by somebody else, perhaps by a model that was told to. On
 their way to a screen every control character in them is made visible, so that none is obeyed.

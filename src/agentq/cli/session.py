@@ -1,4 +1,4 @@
-"""What all commands of one run share: the words said before them, and one open queue."""
+"""The state that the commands of one run share: global options, and one open queue."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import click
 
 if TYPE_CHECKING:
     from agentq.client.client import Client
-    from agentq.client.reader import Reader
-    from agentq.client.writer import Writer
+    from agentq.client.reader import QueueReader
+    from agentq.client.writer import QueueWriter
     from agentq.core.access import Action
     from agentq.settings import AttemptEnvironment, Settings
     from agentq.wiring import WiredInstallation
@@ -45,17 +45,17 @@ class Session:
             click.get_current_context().find_root().call_on_close(self._installation.close)
         return self._installation
 
-    def reader(self) -> Reader:
+    def reader(self) -> QueueReader:
         """For commands that only look."""
-        from agentq.client.reader import Reader
+        from agentq.client.reader import QueueReader
 
-        return Reader(self.installation())
+        return QueueReader(self.installation())
 
-    def writer(self) -> Writer:
+    def writer(self) -> QueueWriter:
         """For commands that say something about one task."""
-        from agentq.client.writer import Writer
+        from agentq.client.writer import QueueWriter
 
-        return Writer(self.installation())
+        return QueueWriter(self.installation())
 
     def client(self) -> Client:
         """For commands that submit and claim."""

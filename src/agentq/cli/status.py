@@ -20,7 +20,7 @@ from agentq.cli.screen import (
 from agentq.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
-    from agentq.client.reader import Reader
+    from agentq.client.reader import QueueReader
     from agentq.core.task import Task
 
 
@@ -40,7 +40,7 @@ def status(session: Session, ref: str | None) -> None:
         show_task(queue, task)
 
 
-def catch_up(queue: Reader) -> None:
+def catch_up(queue: QueueReader) -> None:
     """Apply timers that are due, so that what is shown is what is true now."""
     from agentq.core.errors import Unavailable
 
@@ -52,7 +52,7 @@ def catch_up(queue: Reader) -> None:
         return  # looking must work where writing does not
 
 
-def answer_with_task(session: Session, queue: Reader, task: Task, sentence: str) -> None:
+def answer_with_task(session: Session, queue: QueueReader, task: Task, sentence: str) -> None:
     """What a command that changed one task says."""
     if session.json:
         emit_json(queue.as_json(task))
@@ -66,7 +66,7 @@ def headline_of(task: Task) -> str:
     return one_line(task.spec.title or task.spec.instructions.split("\n", 1)[0], 200)
 
 
-def show_task(queue: Reader, task: Task) -> None:
+def show_task(queue: QueueReader, task: Task) -> None:
     plain = queue.as_json(task)
     now = queue.now()
     state = str(task.state)

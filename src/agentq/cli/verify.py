@@ -13,7 +13,7 @@ from agentq.cli.session import Session, pass_session
 from agentq.core.errors import Damaged
 
 if TYPE_CHECKING:
-    from agentq.client.reader import Reader
+    from agentq.client.reader import QueueReader
     from agentq.contracts.service_values import Problem
 
 
@@ -46,7 +46,7 @@ def verify(session: Session) -> None:
     say(f"{good} {looked_at} tasks: every state proved from the log, every file as recorded")
 
 
-def _with_progress(queue: Reader) -> Iterator[tuple[int, list[Problem]]]:
+def _with_progress(queue: QueueReader) -> Iterator[tuple[int, list[Problem]]]:
     if not (is_terminal() and is_terminal(err=True)):
         yield from queue.verify()
         return

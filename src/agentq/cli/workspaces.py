@@ -13,7 +13,7 @@ from agentq.cli.session import Session, pass_session
 from agentq.core.errors import Invalid, NotFound, Refused
 
 if TYPE_CHECKING:
-    from agentq.client.reader import Reader
+    from agentq.client.reader import QueueReader
     from agentq.core.states import State
     from agentq.worker.workspaces import Kept, Workspaces
 
@@ -116,7 +116,7 @@ def _workspaces(session: Session) -> Workspaces:
     return Workspaces(Path(session.settings().workspaces_root))
 
 
-def _standing(known: Workspaces, reader: Reader, kept: Kept) -> tuple[State | None, bool, str]:
+def _standing(known: Workspaces, reader: QueueReader, kept: Kept) -> tuple[State | None, bool, str]:
     """The state of its task, whether its attempt still holds that, and why it stays."""
     task = reader.queries.tasks_by_id(reader.who, [kept.task_id]).get(kept.task_id)
     if task is None:

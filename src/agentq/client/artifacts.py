@@ -9,7 +9,7 @@ from agentq.contracts.artifacts import Stored
 from agentq.core.task import Task
 
 if TYPE_CHECKING:
-    from agentq.client.reader import Reader
+    from agentq.client.reader import QueueReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Artifact(Stored):
 
     task_id: str
     epoch: int
-    _reader: Reader = field(repr=False, compare=False)
+    _reader: QueueReader = field(repr=False, compare=False)
 
     def open(self) -> BinaryIO:
         """Open the file for reading a piece at a time; the caller closes it."""

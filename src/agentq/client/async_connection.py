@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -23,5 +24,7 @@ async def on_loop(connection: object, submit: Callable[[LoopConnection], T]) -> 
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
-        await asyncio.wait([running])
+        while not running.done():
+            with contextlib.suppress(asyncio.CancelledError):  # once is enough
+                await asyncio.wait([running])
         raise

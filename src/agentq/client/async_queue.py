@@ -21,7 +21,7 @@ from agentq.client.task_fields import TaskRef
 from agentq.core.errors import TimedOut
 from agentq.core.states import TERMINAL, State
 from agentq.core.task import Task
-from agentq.core.triggers import Entry
+from agentq.core.triggers import LogEntry
 
 if TYPE_CHECKING:
     from agentq.client.broker_results import TaskOutcome
@@ -36,8 +36,9 @@ R = TypeVar("R")
 AsyncHandler = Callable[[Any], "Coroutine[Any, Any, str | None] | str | None"]
 F = TypeVar("F", bound=AsyncHandler)
 
-#: Calls to the store at once; each takes a thread while it runs.
-_THREADS = 32
+#: Calls to the store at once; each takes a thread while it runs. Those that wait have threads of
+#: their own, so that a report never queues behind them.
+_THREADS, _WAITERS = 16, 64
 
 
 def _awaited(
@@ -91,6 +92,7 @@ class AsyncQueue:
         )
         self._opened: Queue | None = None
         self._threads = ThreadPoolExecutor(_THREADS, "agentq-async")
+        self._waiters = ThreadPoolExecutor(_WAITERS, "agentq-async-wait")
         self._handlers: list[ServedRole] = []
         self._servers: list[Server] = []
 
@@ -119,6 +121,7 @@ class AsyncQueue:
         if self._opened is not None:
             await in_thread(self._threads, self._opened.close)
         self._threads.shutdown(wait=False)
+        self._waiters.shutdown(wait=False)
 
     @property
     def _queue(self) -> Queue:
@@ -208,7 +211,8 @@ class AsyncQueue:
         while True:
             left = max(deadline - time.monotonic(), 0)
             patience = min(left, POLL_SECONDS)
-            claims = await self._in_thread(functools.partial(attempt, patience))
+            threads = self._waiters if patience else self._threads
+            claims = await in_thread(threads, attempt, patience)
             if claims or patience == left:
                 return claims
 
@@ -282,7 +286,7 @@ class AsyncQueue:
             left = POLL_SECONDS if deadline is None else max(deadline - time.monotonic(), 0)
             patience = min(left, POLL_SECONDS)
             try:
-                found = await in_thread(self._threads, self._wait_all, refs, patience, until)
+                found = await in_thread(self._waiters, self._wait_all, refs, patience, until)
             except TimedOut:
                 if deadline is None or patience < left:
                     continue
@@ -305,15 +309,16 @@ class AsyncQueue:
 
     async def follow(
         self, after: int | None = None, timeout: Duration | None = None
-    ) -> AsyncIterator[Entry]:
+    ) -> AsyncIterator[LogEntry]:
         """Iterate over events as they are committed; ends by timeout."""
         client = self._queue._client  # noqa: SLF001 (one package)
         position = await self._in_thread(client.last_position) if after is None else after
         deadline = None if timeout is None else time.monotonic() + seconds_of(timeout, "timeout")
         while True:
             left = POLL_SECONDS if deadline is None else deadline - time.monotonic()
-            batch = functools.partial(_first_batch, self._queue, position, min(left, POLL_SECONDS))
-            for entry in await self._in_thread(batch):
+            pause = min(left, POLL_SECONDS)
+            batch = await in_thread(self._waiters, _first_batch, self._queue, position, pause)
+            for entry in batch:
                 position = entry.position
                 yield entry
             if deadline is not None and time.monotonic() >= deadline:
@@ -345,7 +350,7 @@ class AsyncQueue:
 
     async def _iterate(self, iterator: Iterator[R]) -> AsyncIterator[R]:
         over = object()
-        while (item := await self._in_thread(lambda: next(iterator, over))) is not over:
+        while (item := await in_thread(self._waiters, next, iterator, over)) is not over:
             yield item  # type: ignore[misc]
 
     # -- functions as workers --------------------------------------------------------------------
@@ -403,7 +408,7 @@ class AsyncQueue:
             with contextlib.suppress(ValueError, RuntimeError):
                 loop.add_signal_handler(signal.SIGTERM, server.stop)
                 stack.callback(loop.remove_signal_handler, signal.SIGTERM)
-            running = loop.run_in_executor(self._threads, lambda: server.run(signals=False))
+            running = loop.run_in_executor(self._waiters, lambda: server.run(signals=False))
             try:
                 await asyncio.shield(running)
             except asyncio.CancelledError:
@@ -412,7 +417,7 @@ class AsyncQueue:
                 raise
 
 
-def _first_batch(queue: Queue, after: int, timeout: float) -> list[Entry]:
+def _first_batch(queue: Queue, after: int, timeout: float) -> list[LogEntry]:
     """Wait for the next event, and return it with those that are there already."""
     first = next(queue.follow(after, max(timeout, 0)), None)
     return [] if first is None else [first, *queue.events(first.position)]

@@ -72,7 +72,7 @@ def read_outcome(body: bytes) -> TaskOutcome:
 
 
 class _Receiving:
-    """What one caller has had, and what it was told."""
+    """The state of one caller that receives outcomes from the broker."""
 
     def __init__(
         self,

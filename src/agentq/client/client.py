@@ -17,7 +17,7 @@ from agentq.client.durations import Duration, milliseconds_of, seconds_of, whole
 from agentq.client.heartbeats import Heartbeats
 from agentq.client.reader import POLL_SECONDS
 from agentq.client.task_input.specs import Draft, check_reply_to, draft, draft_many, with_reply_to
-from agentq.client.writer import Writer
+from agentq.client.writer import QueueWriter
 from agentq.contracts.delivery import Hint, Inbox
 from agentq.contracts.doorbell import role_topic
 from agentq.contracts.service_values import Completion
@@ -41,7 +41,7 @@ class Refusal:
     error: AgentqError
 
 
-class Client(Writer):
+class Client(QueueWriter):
     """Submits, claims and reports, on top of looking and deciding. Any thread may use it."""
 
     def __init__(self, installation: WiredInstallation, who: Principal | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What agents said: the live log of an attempt that runs, or the artifacts it has become.
+"""The output of agents: the live log of a running attempt, or its log artifacts.
 
 >>> from agentq import Queue
 >>> from agentq.client.logs import read_log
@@ -23,14 +23,14 @@ from agentq.core.errors import NotFound
 from agentq.core.states import State
 
 if TYPE_CHECKING:
-    from agentq.client.reader import Reader
+    from agentq.client.reader import QueueReader
     from agentq.core.task import Task
 
 #: What a worker makes of an attempt's output: of the agent (again, if it was started again), and of
 #: the check that came after it. One after the other they are what the live log was.
 _LOG_NAME = re.compile(r"output(?:-([0-9]{1,9}))?\.log|(verify)\.log")
 
-#: How often a log that grows is looked at: output rings no bell.
+#: How often a growing log is polled: output rings no doorbell.
 _LOOK_SECONDS = 0.2
 _WAIT_SECONDS = 5.0
 _PART_BYTES = 1 << 18
@@ -43,13 +43,13 @@ _CUT_BYTES = len(left_out(0)) - len(b"[agentq: 0")
 
 @dataclass(frozen=True, slots=True)
 class LogPart:
-    """Some of what an attempt said, in order. It may end in the middle of a line."""
+    """A part of an attempt's output. It may end in the middle of a line."""
 
     epoch: int
     data: bytes
 
 
-def read_log(queue: Reader, ref: str, epoch: int = 0) -> Iterator[LogPart]:
+def read_log(queue: QueueReader, ref: str, epoch: int = 0) -> Iterator[LogPart]:
     """All that is kept of what an attempt said (default: the newest attempt that said anything).
 
     Raises `NotFound` before the first part if there is nothing.
@@ -67,7 +67,7 @@ def read_log(queue: Reader, ref: str, epoch: int = 0) -> Iterator[LogPart]:
 
 
 def follow_log(
-    queue: Reader, ref: str, epoch: int = 0, timeout: float | None = None
+    queue: QueueReader, ref: str, epoch: int = 0, timeout: float | None = None
 ) -> Iterator[LogPart]:
     """What an attempt said and says, as it comes, and then what the attempts after it say.
 
@@ -106,7 +106,7 @@ def _is_over(task: Task, epoch: int) -> bool:
 class _LogReader:
     """Reads the log of one attempt to where it is now, again and again."""
 
-    def __init__(self, queue: Reader, task_id: str, epoch: int) -> None:
+    def __init__(self, queue: QueueReader, task_id: str, epoch: int) -> None:
         self._queue = queue
         self._task_id = task_id
         self.epoch = epoch

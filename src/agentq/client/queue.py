@@ -77,6 +77,7 @@ class Queue:
 
     def close(self) -> None:
         """Stop renewing leases and let go of the database. Closing twice is fine."""
+        self.stop()
         self._client.close()
 
     @property

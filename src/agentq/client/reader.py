@@ -1,4 +1,4 @@
-"""`Reader`: what only looks at a ledger: tasks, the log, evidence, waiting for what will happen.
+"""`QueueReader`: everything a client may ask; nothing here changes a task.
 
 Commands that only look import this and nothing else of the client, because they start often.
 """
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from agentq.core.access import Action, Principal
     from agentq.core.limits import RoleLimits
     from agentq.core.task import Usage
-    from agentq.core.triggers import Entry
+    from agentq.core.triggers import LogEntry
     from agentq.wiring import WiredInstallation
 
 #: The safety net under the doorbell: how long a waiter sleeps at most before it looks again.
@@ -48,7 +48,7 @@ POLL_SECONDS = 5.0
 _TICK_EVERY = 1.0
 
 
-class Reader:
+class QueueReader:
     """Looks at a ledger and its artifacts. `Writer` and `Client` add what changes something.
 
     `who` is on whose behalf everything is asked; by default what the environment says: the attempt
@@ -213,14 +213,14 @@ class Reader:
 
     # -- the log ---------------------------------------------------------------------------------
 
-    def history(self, ref: str) -> list[Entry]:
+    def history(self, ref: str) -> list[LogEntry]:
         return self.queries.history(self.who, ref)
 
-    def events(self, after: int = 0, limit: int = 500) -> list[Entry]:
+    def events(self, after: int = 0, limit: int = 500) -> list[LogEntry]:
         """Committed events after a position, in the order of commits."""
         return self.queries.events_after(self.who, after, limit)
 
-    def event_json(self, entry: Entry) -> dict[str, object]:
+    def event_json(self, entry: LogEntry) -> dict[str, object]:
         """The one JSON shape of an event; `data` is what its trigger carried."""
         from agentq.core.triggers import trigger_name
 
@@ -245,7 +245,7 @@ class Reader:
         """The position of the newest event; 0 in an empty log."""
         return self.queries.last_position(self.who)
 
-    def follow(self, after: int | None = None, timeout: float | None = None) -> Iterator[Entry]:
+    def follow(self, after: int | None = None, timeout: float | None = None) -> Iterator[LogEntry]:
         """Events as they are committed, from `after` on (default: from now). Ends by timeout."""
         position = self.last_position() if after is None else after
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -281,7 +281,8 @@ class Reader:
     ) -> list[Task]:
         """Sleep until each of these tasks has been seen in one of these states; the tasks, in the
         order of `refs`."""
-        ids = [self.task(ref).id for ref in refs]
+        there = self.queries.tasks_by_id(self.who, refs) if len(refs) > 1 else {}
+        ids = [ref if ref in there else self.task(ref).id for ref in refs]
         reached: dict[str, Task] = {}
         deadline = None if timeout is None else time.monotonic() + timeout
         waiter = self.installation.doorbell.listen((EVENTS_TOPIC,))

@@ -19,7 +19,7 @@ from agentq.protocol.messages import result_envelope
 from agentq.protocol.spec_validation import check_role
 
 if TYPE_CHECKING:
-    from agentq.client.reader import Reader
+    from agentq.client.reader import QueueReader
     from agentq.core.task import Task
     from agentq.core.triggers import LogEntry
 
@@ -31,7 +31,7 @@ QUEUE_PREFIX = "results."
 
 
 def results(
-    queue: Reader,
+    queue: QueueReader,
     coordinator: str = "coordinator",
     *,
     wait: float | None = None,
@@ -69,7 +69,9 @@ def results_queue(coordinator: str) -> str:
 # -- without a broker ------------------------------------------------------------------------------
 
 
-def _logged(queue: Reader, name: str, position: int, wait: float | None) -> Iterator[TaskOutcome]:
+def _logged(
+    queue: QueueReader, name: str, position: int, wait: float | None
+) -> Iterator[TaskOutcome]:
     while True:
         found = None
         for entry in queue.follow(position, wait):
@@ -82,7 +84,7 @@ def _logged(queue: Reader, name: str, position: int, wait: float | None) -> Iter
         yield found
 
 
-def _outcome_of(queue: Reader, name: str, entry: LogEntry) -> TaskOutcome | None:
+def _outcome_of(queue: QueueReader, name: str, entry: LogEntry) -> TaskOutcome | None:
     """What this event means to that coordinator: mostly nothing."""
     event = entry.event
     if event.state not in TERMINAL and event.state is not State.BLOCKED:
@@ -99,7 +101,7 @@ def _outcome_of(queue: Reader, name: str, entry: LogEntry) -> TaskOutcome | None
     )
 
 
-def _envelope(queue: Reader, task: Task, state: State) -> dict[str, Any]:
+def _envelope(queue: QueueReader, task: Task, state: State) -> dict[str, Any]:
     done = state is State.COMPLETE
     report = task.details.report
     epoch = report.epoch if report is not None else task.epoch

@@ -81,13 +81,19 @@ class Server:
     ) -> None:
         if not roles:
             raise Invalid("There is nothing to serve.", "Register a function with handler(role).")
+        for each in roles:
+            if loop is None and inspect.iscoroutinefunction(each.function):
+                raise Invalid(
+                    f"The handler of {each.role} is a coroutine, and a Queue has no event loop.",
+                    "Serve it with AsyncQueue.",
+                )
         self._client = client
         self._roles = roles
         self._grace = grace
         self._idle = idle
         self._wrap = wrap
         self._loop = loop
-        self._stopping = False
+        self._stopping = self._hurry = False
         self._error: AgentqError | None = None
         self._busy_at = time.monotonic()
         #: Guards `running` of every role; notified when an attempt ends.
@@ -132,11 +138,12 @@ class Server:
             raise self._error
 
     def _heed_signals(self) -> Callable[[], None]:
-        """The first signal asks for a good end, the second interrupts; returns how to undo it."""
+        """The first signal asks for a good end, the second for a quick one; returns how to undo
+        it."""
 
         def heard(number: int, frame: object) -> None:
             if self._stopping:
-                raise KeyboardInterrupt
+                self._hurry = True
             self.stop()
 
         before = {each: signal.signal(each, heard) for each in (signal.SIGTERM, signal.SIGINT)}
@@ -271,8 +278,7 @@ class Server:
                 f"The handler returned {type(returned).__name__}; expected text or None.",
                 FailureKind.BAD_OUTPUT,
             )
-        if self._loop is None:
-            raise Fail("A coroutine needs an event loop.", FailureKind.INVALID)
+        assert self._loop is not None, "checked when the server was made"
         from asyncio import run_coroutine_threadsafe
 
         given = claim if self._wrap is None else self._wrap(claim)
@@ -302,6 +308,7 @@ class Server:
                 future.cancel()
             claim.lose()
         # Whoever heeds the token is about to end; a thread that does not cannot be ended.
+        self._hurry = False
         self._wait_ended(LEAVE_SECONDS)
 
     def _wait_ended(self, seconds: float) -> None:
@@ -310,9 +317,10 @@ class Server:
         with self._ended:
             while any(role.running for role in self._roles):
                 left = deadline - time.monotonic()
-                if left <= 0:
+                if left <= 0 or self._hurry:
                     return
-                self._ended.wait(left)
+                # A signal that another thread was given is handled only when this one wakes.
+                self._ended.wait(min(left, 0.5))
 
 
 def _complete(claim: Claim, text: str | None) -> None:

@@ -1,16 +1,16 @@
-"""Waiting until a cancelled task's agent is really gone, not merely told to go."""
+"""Waits until the agent of a cancelled task is gone, not merely asked to stop."""
 
 from __future__ import annotations
 
 import time
 
-from agentq.client.reader import POLL_SECONDS, Reader
+from agentq.client.reader import POLL_SECONDS, QueueReader
 from agentq.contracts.doorbell import EVENTS_TOPIC
 from agentq.core.errors import TimedOut
 from agentq.core.task import Task
 
 
-def wait_gone(reader: Reader, ref: str, timeout: float | None = None) -> Task:
+def wait_gone(reader: QueueReader, ref: str, timeout: float | None = None) -> Task:
     """Sleep until nobody holds the task: its holder said that it stopped, or its lease ended."""
     task_id = reader.task(ref).id
     deadline = None if timeout is None else time.monotonic() + timeout

@@ -1,4 +1,4 @@
-"""`Writer`: reports of attempts and decisions of people by a task's id, without a `Claim`.
+"""`QueueWriter`: reports of attempts and decisions of people by a task's id, without a `Claim`.
 
 This is what commands use: each call is complete in itself. An attempt is named by its epoch; where
 that may be left out, and why, is said in `_attempt`.
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from agentq.client.durations import Duration, milliseconds_of
-from agentq.client.reader import Reader
+from agentq.client.reader import QueueReader
 from agentq.contracts.service_values import AttemptLease
 from agentq.core import access
 from agentq.core.access import Action, PrincipalKind
@@ -36,7 +36,7 @@ RESULT_NAME = "result.md"
 COMMAND_LEASE_MS = 15 * 60 * 1000
 
 
-class Writer(Reader):
+class QueueWriter(QueueReader):
     """Says what happened to a task, or what was decided about it."""
 
     def heartbeat(

@@ -1,4 +1,4 @@
-"""What an agent adapter promises: how to start its tool, and what the tool's output means.
+"""The contract of agent adapters: how to start a tool, and what its output means.
 
 An adapter knows one tool and nothing else: not the ledger, not processes, not files. The worker
 starts what `launch` describes, feeds every line of its output to a `Listener` made for this attempt
@@ -43,13 +43,13 @@ class Job:
 
     task: Task
     epoch: int
-    #: Everything the agent is told: instructions, context, and what earlier attempts left behind.
+    #: The whole prompt: instructions, context, and what earlier attempts left behind.
     prompt: str
     workspace: Path  # where it works
     context: Path  # a file with `prompt` in it
     result: Path  # where a tool that can write files leaves its result (AGENTQ_RESULT)
     artifacts: Path  # a folder for other evidence (AGENTQ_ARTIFACTS)
-    #: The role's own words for the tool: the program and arguments that replace or extend the
+    #: The role's own command for the tool: the program and arguments that replace or extend the
     #: adapter's defaults.
     command: tuple[str, ...] = ()
     #: The tool's own id of an earlier conversation about this task, to go on from; "" for none.
@@ -92,10 +92,10 @@ class Exit:
 
 @dataclass(frozen=True, slots=True)
 class AgentMessage:
-    """Something for people who watch; also a sign of life."""
+    """A line of output for people who watch; it also counts as activity."""
 
     text: str
-    #: How far it says it is; -1 if it does not.
+    #: Progress in percent; -1 if the agent did not report any.
     percent: int = -1
 
 
@@ -145,7 +145,7 @@ AgentEvent = AgentMessage | Spent | AgentSession | Limited | Denied | Send | Don
 
 @dataclass(frozen=True, slots=True)
 class AttemptResult:
-    """What an attempt came to, by the tool's own account and its exit."""
+    """The result of an attempt, from the tool's output and its exit."""
 
     outcome: AttemptOutcome
     #: One or two sentences for people: what was done, or what went wrong.
@@ -157,12 +157,12 @@ class AttemptResult:
     #: The session to go on from was not known any more: forget it, and try once from the start.
     session_unknown: bool = False
     denials: tuple[str, ...] = ()
-    #: All that was spent, for tools that say so only at the end; `Spent` was not heard then.
+    #: All that was spent, for tools that report it only at the end, without `Spent` events.
     cost: Usage = NO_USAGE
 
 
 class Listener(Protocol):
-    """Listens to one attempt."""
+    """Interprets the output of one attempt."""
 
     def line(self, line: bytes, *, is_error: bool = False) -> Iterable[AgentEvent]:
         """One line of output (`is_error`: of standard error), without its end. Never raises.
@@ -181,7 +181,7 @@ class Listener(Protocol):
 
 
 class Agent(Protocol):
-    """One tool."""
+    """The adapter of one agent tool."""
 
     #: As `agent = "…"` in the settings names it.
     name: str

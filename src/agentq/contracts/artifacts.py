@@ -1,4 +1,4 @@
-"""What an artifact store promises: files that are complete, match their hash and never change.
+"""The contract of artifact stores: files are complete, match their hash and never change.
 
 Four kinds of files, in the layout of `tasks/`, `artifacts/`, `results/` and `live/`:
 

@@ -49,7 +49,7 @@ class Fence(NamedTuple):
 
     @property
     def words(self) -> str:
-        """What a writer is told."""
+        """The error message that a writer gets."""
         if self.state == "moved":
             return f"{_MOVED} {self.peer}: point agentq there"
         if self.state == "begun":
@@ -120,6 +120,9 @@ class LedgerCopy(Protocol):
     def held(self, now: int) -> list[Holding]:
         """The leases that are alive, those that end last first."""
 
+    def last_used(self) -> Head:
+        """What was handed out last, while work may go on."""
+
     def begin(self, fence: Fence) -> None:
         """Note down that a move begins; the ledger stays open.
 
@@ -127,7 +130,7 @@ class LedgerCopy(Protocol):
         """
 
     def close_as_moved(self, begun: Fence, copied: dict[str, Fingerprint]) -> list[str]:
-        """Answer every write with the new address from now on, if nothing changed since the copy.
+        """Answer every write with the new address from now on, if the copy is what is here.
 
         Else nothing is done, and the tables that differ are the answer. `Conflict` if another mark
         stands than `begun`.
@@ -143,10 +146,10 @@ class LedgerCopy(Protocol):
         """Of all that is copied, by table."""
 
     def snapshot(self) -> AbstractContextManager[Snapshot]: ...
-    def fill(self, source: Snapshot, fence: Fence) -> dict[str, Fingerprint]:
+    def fill(self, source: Snapshot, fence: Fence) -> None:
         """Copy everything in one transaction, all or none, and leave the ledger closed.
 
-        Checks first that it may be filled. Returns what was written, as it came from the source.
+        Checks first that it may be filled.
         """
 
     def clear(self, fence: Fence) -> bool:

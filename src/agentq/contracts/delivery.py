@@ -1,4 +1,4 @@
-"""How the word that a task is ready reaches workers on other machines.
+"""The delivery contract: how workers on other machines learn that a task is ready.
 
 A message is a hint: it says "look", and the ledger says who holds the task. So a lost message costs
 delay and never work, a message that comes twice is refused by the ledger, and nothing here has to
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from agentq.core.errors import AgentqError
 
-#: Exchanges. The routing key of a task is its role, of a word to a holder `stop_key`, of an outcome
+#: Exchanges. The routing key of a task is its role, of a control message `stop_key`, of an outcome
 #: its `reply_to`, of what foreign workers report their role.
 TASKS, CONTROL = "agentq.tasks", "agentq.control"
 RESULTS, STATUS = "agentq.results", "agentq.status"
@@ -45,7 +45,7 @@ def role_queue(role: str) -> str:
 
 
 def stop_key(holder: str) -> str:
-    """Where a word for this holder is sent to."""
+    """The routing key of control messages for this holder."""
     return fitting_key(f"stop.{holder}")
 
 
@@ -65,7 +65,7 @@ def is_results_queue(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What leaves. `id` is stable: the same effect said twice has the same id both times."""
+    """A message to publish. `id` is stable: an effect published twice has the same id."""
 
     id: str
     exchange: str
@@ -78,7 +78,7 @@ class Message:
     #: An unroutable message is an error and not silence.
     mandatory: bool = True
     #: Whether the broker has it after a restart. A hint need not outlive one: the ledger knows what
-    #: is ready, and the broker's disk is left to what nobody can say again.
+    #: is ready, and the broker's disk is left to what cannot be published again.
     durable: bool = True
     headers: Mapping[str, str | int] = field(default_factory=dict)
     #: Where its sender waits for an answer.
@@ -131,7 +131,7 @@ class Inbox(Protocol):
 
     @property
     def control_received(self) -> bool:
-        """Whether somebody wants this holder to look at what it holds; False again once read."""
+        """Whether a control message asked this holder to check its claims; reading it resets it."""
 
     @property
     def error(self) -> str:
@@ -204,10 +204,10 @@ class Mailbox(Protocol):
         """The next as soon as there is one; None after `timeout` seconds at most."""
 
     def away(self) -> AbstractContextManager[None]:
-        """Around work that takes long: the broker keeps hearing from us meanwhile."""
+        """A context for long work, during which heartbeats are sent to the broker."""
 
     def settle(self, tag: int) -> bool:
-        """This has been seen to. False if the broker may not have heard it: it comes again then."""
+        """Acknowledge a message; False if the broker may not know it: it comes again then."""
 
     def put_aside(self, message: ReceivedMessage, reason: str) -> None:
         """Nobody can read this: to the dead letters with it. It stays where that cannot be, and
@@ -233,7 +233,7 @@ class Consumer(Protocol):
         `wake_fd` can be read."""
 
     def ack(self, tags: Iterable[int]) -> None:
-        """These have been seen to."""
+        """Acknowledge these messages: they are done with."""
 
     def reject(self, tag: int, reason: str) -> None:
         """Nobody can read this: to the dead letters with it."""

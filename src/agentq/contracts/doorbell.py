@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Waiter(Protocol):
-    """One waiting process's ear. Opened before looking, so that no ring falls between."""
+    """One process that waits. Opened before it looks, so that no ring falls between."""
 
     def wait(self, timeout: float, wake_fd: int = -1) -> bool:
         """Sleep until a ring, the timeout (seconds), or until the file `wake_fd` can be read.
@@ -42,7 +42,7 @@ EVENTS_TOPIC = "events"
 #: Somebody spoke of a role that nobody had spoken of before: it has a topic of its own now.
 ROLES_TOPIC = "roles"
 
-#: Tasks that were ready and had to wait (for room in their role, for a resource, for a budget) may
+#: Tasks that were ready and had to wait (for capacity, for a resource, for a budget) may
 #: be claimable now. Their role's topic is rung as well; this is for whoever minds all roles.
 ROOM_TOPIC = "room"
 

@@ -1,4 +1,4 @@
-"""Messages of programs that speak nothing else, on their way into the ledger; their verdicts."""
+"""Inbound messages of foreign workers, and what becomes of each."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class IntakeResult:
     lease: AttemptLease | None = None
 
 
-#: Who speaks about which task, and for which role. What one says is heard in its order. The role is
+#: Task, sender and role of a message. Messages of one key are applied in order. The role is
 #: the one thing of these that the broker has checked: others may claim to be anybody.
 AttemptKey: TypeAlias = tuple[str, str, str]
 
@@ -98,7 +98,7 @@ class InboundMessage:
     refusal: Refusal | None = None
     #: Names of files that were stored for this message, be it in vain.
     stored: tuple[str, ...] = ()
-    #: Whether its files were taken, or found to be trouble.
+    #: Whether its files were taken or refused.
     brought: bool = False
 
     @property
@@ -135,7 +135,7 @@ class InboundMessage:
 
     @property
     def digests(self) -> dict[str, str]:
-        """What the files are that it brings, stored or not."""
+        """Name and digest of every file of the message, stored or not."""
         return {
             file.name: (
                 file.sha256
@@ -153,7 +153,7 @@ class InboundMessage:
 
 
 def opened(incoming: Incoming) -> InboundMessage | IntakeResult:
-    """What a message says, or the verdict on one that nobody can read."""
+    """Return the message in these bytes, or the result of one that cannot be read."""
     try:
         message = read_message(incoming.body, incoming.id)
     except Invalid as error:
@@ -170,7 +170,7 @@ def opened(incoming: Incoming) -> InboundMessage | IntakeResult:
 
 
 def unread(incoming: Incoming, refusal: Invalid) -> IntakeResult:
-    """The verdict on a message that is not read, for a reason that its sender should hear."""
+    """The result of a message that cannot be read, with the reason for its sender."""
     answer = unread_envelope(incoming.body, incoming.id, refusal)
     return IntakeResult(IntakeStatus.UNREADABLE, str(refusal), _addressed(incoming, answer))
 
@@ -206,7 +206,7 @@ def refused(inbound: InboundMessage, refusal: AgentqError) -> IntakeResult:
 
 
 def crowded(inbound: InboundMessage) -> IntakeResult:
-    """The verdict on one that would have to wait where there is no room to."""
+    """The result of a message that would have to wait while too many wait already."""
     refusal = Unavailable(
         "Files cannot be stored at the moment, and too many messages wait for that already."
         " Nothing was recorded.",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Installation(Protocol):
-    """Each part is opened when it is first asked for."""
+    """The parts of an installation, each opened on first use."""
 
     @property
     def service(self) -> Service: ...

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class Queries(Protocol):
-    """Looking. Nothing here changes anything."""
+    """Queries. None of them changes anything."""
 
     def now(self) -> int:
         """Return the ledger's clock: the only one that leases are measured by."""
@@ -110,7 +110,7 @@ class Queries(Protocol):
 
 
 class Submission(Protocol):
-    """Asking for work."""
+    """Submitting tasks."""
 
     def submit(
         self,
@@ -134,7 +134,7 @@ class Submission(Protocol):
 
 
 class Custody(Protocol):
-    """Taking work, and what the holder of an attempt says about it."""
+    """Claiming tasks, and the reports of the attempts that hold them."""
 
     def claim(
         self,
@@ -361,4 +361,4 @@ class Operations(Protocol):
 
 
 class Service(Queries, Submission, Custody, Decisions, Administration, Operations, Protocol):
-    """All of it."""
+    """The whole service interface."""

@@ -1,4 +1,4 @@
-"""What the ledger needs from a database, and nothing more.
+"""The store contract: what the ledger needs from a database, and nothing more.
 
 A store picks, locks, loads and saves; it knows no rules. Every change happens inside `write`, one
 durable transaction around a function that may be run again (after a deadlock, a lost connection, a
@@ -45,7 +45,7 @@ class HotRow(NamedTuple):
 
 
 class SpecRow(NamedTuple):
-    """The part that never changes."""
+    """The part of a task that never changes."""
 
     key: int
     submitted_at: int
@@ -53,7 +53,7 @@ class SpecRow(NamedTuple):
 
 
 class TaskRow(NamedTuple):
-    """Both parts."""
+    """A task's row: the part that changes and the part that does not."""
 
     hot: HotRow
     spec: SpecRow
@@ -183,7 +183,7 @@ class SpendingRow(NamedTuple):
 
 
 class TreeRow(NamedTuple):
-    """The budget that a task shares with all that descend from it; amounts are JSON.
+    """The budget that a task shares with all that descend from it; usage is JSON.
 
     `root` is 0 for a tree whose root is saved together with it: then `name`, the root's id, says
     which task that is.

@@ -27,7 +27,7 @@ COORDINATOR = "coordinator"
 
 
 class PrincipalKind(StrEnum):
-    """What kind of somebody asks."""
+    """The kinds of principals."""
 
     __hash__ = str.__hash__  # asked for in every call: that of an Enum is ten times as slow
 
@@ -165,7 +165,7 @@ class Principal:
 
     @property
     def how(self) -> str:
-        """How the log says who spoke: `token` or `stated` of a person, else what it is."""
+        """How the log names the proof of a principal: `token`, `stated`, or its kind."""
         if self.kind is PrincipalKind.PERSON:
             return self.proof
         if self.kind is PrincipalKind.ATTEMPT:

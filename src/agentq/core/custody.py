@@ -1,4 +1,4 @@
-"""Decisions about a task and its holder: the claim, what an attempt may say, and how it ends."""
+"""Decisions about a task and its holder: the claim, an attempt's triggers, and how it ends."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def add_artifact(task: Task, trigger: t.AddArtifact, now: int) -> Step:
 
 
 def _charge(
-    task: Task, details: TaskDetails, trigger: t.Spend | t.Report | t.Fail
+    task: Task, details: TaskDetails, trigger: t.Spend | t.Report | t.FailAttempt
 ) -> tuple[TaskDetails, str, tuple[Effect, ...]]:
     """Add a cost; say which budget that uses up, and warn once when one runs low."""
     cost = trigger.cost
@@ -138,7 +138,7 @@ def report(task: Task, trigger: t.Report, now: int) -> Step:
     return step
 
 
-def fail(task: Task, trigger: t.Fail, now: int) -> Step:
+def fail(task: Task, trigger: t.FailAttempt, now: int) -> Step:
     holder_only(task, trigger.epoch)
     kind, reason = trigger.kind, trigger.reason
     details, gone, effects = _charge(task, task.details, trigger)
@@ -165,7 +165,7 @@ def fail(task: Task, trigger: t.Fail, now: int) -> Step:
     return Step(State.PENDING, "retrying", effects, details)
 
 
-def block(task: Task, trigger: t.Block, now: int) -> Step:
+def block(task: Task, trigger: t.BlockTask, now: int) -> Step:
     holder_only(task, trigger.epoch)
     return blocked(task, task.details, now, trigger.reason, "asked")
 

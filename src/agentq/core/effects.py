@@ -1,4 +1,4 @@
-"""What a decision asks the world to do. Effects leave through outbox lanes, one per domain.
+"""Effects: what a decision causes outside its task. They leave through outbox lanes.
 
 An effect with a lane is stored in the same transaction as the change that caused it and carried out
 at least once under a stable id. The two without a lane concern other tasks; the ledger carries them
@@ -15,7 +15,7 @@ from agentq.core.states import State
 
 @dataclass(frozen=True, slots=True)
 class ResolveDependents:
-    """This task is over: tell the tasks that come after it."""
+    """This task is over: resolve the tasks that depend on it."""
 
     lane: ClassVar[str] = ""
     outcome: State

@@ -1,4 +1,4 @@
-"""What agentq says when it will not do what was asked.
+"""The errors that agentq raises on purpose, each with cause and remedy.
 
 Every error a user can meet is one of these. `cause` says what was expected, what came and what
 follows; `remedy` says what to do next; `code` is a stable word for programs. The class decides
@@ -31,7 +31,7 @@ def _rebuild(kind: type[AgentqError], cause: str, remedy: str, code: str) -> Age
 
 
 class Invalid(AgentqError):
-    """The words of the request are wrong. Nothing was changed."""
+    """The request is malformed or out of bounds. Nothing was changed."""
 
     code = "invalid"
     exit_status = 2

@@ -1,4 +1,4 @@
-"""The bounds of everything: sizes, counts and budgets, and the pure checks that keep them."""
+"""Limits of sizes, counts and budgets, and the pure checks that enforce them."""
 
 from __future__ import annotations
 

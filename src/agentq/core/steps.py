@@ -1,4 +1,4 @@
-"""What every decision is made of: the step it takes, the ways to say no, and the common endings."""
+"""The parts of every decision: the step it takes, its refusals, and the common endings."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def stale(task: Task, epoch: int) -> Stale:
 
 
 def holder_only(task: Task, epoch: int) -> None:
-    """The fence. Only the attempt that holds the task now may go on."""
+    """Raise `Stale` unless the trigger comes from the attempt that holds the task now."""
     if epoch != task.epoch:
         raise stale(task, epoch)
 
@@ -115,7 +115,7 @@ def annotated(
 
 
 def over(spec: Spec, state: State, kind: str, details: TaskDetails, summary: str = "") -> Step:
-    """A terminal step: it waits for nothing more, dependents are told, and so is whoever asked."""
+    """A terminal step: dependents are resolved, and the outcome is sent to whoever asked for it."""
     if details.waiting_on or details.not_before or details.remind_at:
         details = replace(details, waiting_on=(), not_before=0, remind_at=0)
     effects: list[Effect] = [ResolveDependents(state)]

@@ -1,4 +1,4 @@
-"""The nouns: what was asked for (`Spec`), how it stands (`Task`), and what is rare (`TaskDetails`).
+"""The data model: what was asked for (`Spec`), its state (`Task`), and the rest (`TaskDetails`).
 
 A `Spec` never changes after submit, so approvals and idempotency can bind to it and every process
 may keep it. A `Task` is the spec plus a handful of fields that change on each step; what only some
@@ -117,7 +117,7 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """What a worker said it did. Not the truth until the gates accept it."""
+    """A worker's report of its work. It counts only once the gates have accepted it."""
 
     epoch: int
     by: str
@@ -128,7 +128,7 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something said to the next attempt: an answer, a reviewer's feedback, an earlier failure."""
+    """A note for the next attempt: an answer, a reviewer's feedback, an earlier failure."""
 
     at: int
     by: str

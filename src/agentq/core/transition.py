@@ -45,7 +45,7 @@ class Decision:
 
 
 def transition(task: Task | None, trigger: t.Trigger, now: int) -> Decision:
-    """Decide. Raises `Refused` (or `Stale`) when the trigger is not allowed."""
+    """Apply a trigger to a task. Raises `Refused` (or `Stale`) when it is not allowed."""
     if task is None:
         if type(trigger) is not t.Submit:
             raise not_allowed(task, trigger)
@@ -94,8 +94,8 @@ _STEPS: dict[type, Callable[[Task, Any, int], Step]] = {
     t.AddArtifact: custody.add_artifact,
     t.Spend: custody.spend,
     t.Report: custody.report,
-    t.Fail: custody.fail,
-    t.Block: custody.block,
+    t.FailAttempt: custody.fail,
+    t.BlockTask: custody.block,
     t.Release: custody.release,
     t.Answer: external_decisions.answer,
     t.Verdict: external_decisions.verdict,

@@ -1,4 +1,4 @@
-"""Whether what was said to a task can be kept: texts bounded and readable, the speaker named."""
+"""Validates triggers before they are logged: texts bounded and readable, the author named."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ _shape = cache(_Shape)
 
 
 def check_trigger(trigger: Trigger) -> None:
-    """Raise `Invalid`, naming the field, unless the log can keep everything that was said."""
+    """Raise `Invalid`, naming the field, unless the log can keep every field of the trigger."""
     kind: Any = type(trigger)
     shape = _shape(kind)
     values = shape.values(trigger)
@@ -108,7 +108,7 @@ def check_trigger(trigger: Trigger) -> None:
 
 
 def check_comment(text: str) -> None:
-    """Raise `Invalid` for a comment that says nothing."""
+    """Raise `Invalid` for an empty comment."""
     if not text.strip():
         raise Invalid("A comment needs some text, got none. Nothing was recorded.", "Write one.")
 

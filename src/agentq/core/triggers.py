@@ -1,4 +1,4 @@
-"""Everything that can be said to a task. Each is a frozen value that the log keeps.
+"""Triggers: everything that can be applied to a task, as frozen values that the log keeps.
 
 Triggers of a holder carry the `epoch` of its attempt: the fencing token. Whatever chance or clock a
 decision needs (`jitter`) comes inside the trigger, so that replaying the log decides alike.
@@ -31,7 +31,7 @@ class FailureKind(StrEnum):
 
 
 class Ruling(StrEnum):
-    """A reviewer's word on a report."""
+    """How a reviewer rules on a report."""
 
     ACCEPT = "accept"
     CHANGES = "changes"
@@ -102,7 +102,7 @@ class ClaimTask:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The holder says how far it is."""
+    """The holder reports its progress."""
 
     epoch: int
     percent: int
@@ -122,7 +122,7 @@ class AddArtifact:
 
 @dataclass(frozen=True, slots=True)
 class Spend:
-    """The holder says what it has spent since it last said so.
+    """The holder reports what it has spent since its last report of costs.
 
     A task may share a budget with the tree it belongs to, which other tasks spend as well. In words
     that the ledger adds: which of it this cost uses up (`used_up`), or is about to (`running_low`).
@@ -152,7 +152,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Fail:
+class FailAttempt:
     """`jitter` in [0, 1) picks the point within the backoff."""
 
     epoch: int
@@ -165,7 +165,7 @@ class Fail:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class BlockTask:
     """The holder stops and asks somebody up the chain."""
 
     epoch: int
@@ -269,8 +269,8 @@ Trigger: TypeAlias = (
     | AddArtifact
     | Spend
     | Report
-    | Fail
-    | Block
+    | FailAttempt
+    | BlockTask
     | Release
     | Answer
     | Verdict
@@ -294,8 +294,8 @@ TRIGGERS: dict[str, type] = {
     "AddArtifact": AddArtifact,
     "Spend": Spend,
     "Report": Report,
-    "Fail": Fail,
-    "Block": Block,
+    "Fail": FailAttempt,
+    "Block": BlockTask,
     "Release": Release,
     "Answer": Answer,
     "Verdict": Verdict,

@@ -29,20 +29,20 @@ if TYPE_CHECKING:
 #: What waits is held in memory, so there is an end to it. A report is at most 64 KiB long.
 MESSAGES_MAX = 1_000
 BYTES_MAX = 32 << 20
-#: What one attempt may have waiting: it has said how it ended, so there is little to add.
+#: Messages that one attempt may have waiting; after its report there is little to add.
 TURN_MAX = 20
 #: How many are stored at once: a slow line, or one large file to check, does not keep all waiting.
 _LANES = 4
 _NAP_SECONDS, _NAP_SECONDS_MAX = 0.2, 5.0
 #: A lease is renewed when a third of it is over.
 _RENEWALS_PER_LEASE = 3
-#: And again so much sooner if that failed.
+#: After a failed renewal the next try comes so many times sooner.
 _HURRY = 4
 
 
 @dataclass(slots=True)
 class PendingMessage:
-    """A message as it came, and what could be read of it: a letter, or the verdict that it has."""
+    """A received message, and what was read of it: an inbound message, or its result already."""
 
     received: ReceivedMessage
     read: InboundMessage | IntakeResult
@@ -52,7 +52,7 @@ class PendingMessage:
 
 
 class ArtifactUploads:
-    """Stores and discards the files of letters. Its owner is one thread; `done` rings for it."""
+    """Stores and discards the files of messages. Used by one thread; `done` wakes it."""
 
     def __init__(self, service: Service, done: Callable[[], None]) -> None:
         self._service = service
@@ -103,7 +103,7 @@ class ArtifactUploads:
             log.exception("ingest: files of message %r stay", inbound.message.id)
 
     def collected(self) -> Iterator[tuple[InboundMessage, str]]:
-        """Letters whose files are stored or refused; and for some, why nobody can store them."""
+        """Return messages whose files are stored or refused, some with the reason why not."""
         while self.has_news:
             yield self._stored.get()
 
@@ -145,7 +145,7 @@ class ArtifactUploads:
 
 @dataclass(slots=True)
 class _Turn:
-    """What an attempt said, in its order; the first is being stored."""
+    """The messages of one attempt, in order; the files of the first are being stored."""
 
     lease: AttemptLease
     renew_at: float
@@ -153,7 +153,7 @@ class _Turn:
 
 
 class Waiting:
-    """Reports that wait for their files, and what was said after them. Used by one thread."""
+    """Reports that wait for their files, and later messages of their attempts."""
 
     def __init__(self) -> None:
         self._turns: dict[AttemptKey, _Turn] = {}
@@ -178,7 +178,7 @@ class Waiting:
         return not self.full and (turn is None or len(turn.entries) < TURN_MAX)
 
     def begin(self, inbound: InboundMessage, lease: AttemptLease) -> None:
-        """An attempt has said something that must wait."""
+        """Start a queue for an attempt whose report must wait for its files."""
         self._turns[inbound.attempt] = _Turn(lease, _renewal_of(lease))
 
     def add(self, inbound: InboundMessage, entry: PendingMessage) -> ReceivedMessage | None:
@@ -198,7 +198,7 @@ class Waiting:
         return None
 
     def end(self, inbound: InboundMessage) -> list[PendingMessage]:
-        """Its files are stored: it and all that was said after it, in order."""
+        """Return a message whose files are stored and all that followed it, in order."""
         turn = self._turns.pop(inbound.attempt)
         entries = list(turn.entries.values())
         self._inbound -= len(entries)

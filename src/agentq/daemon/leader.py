@@ -27,7 +27,7 @@ _DRIFT = 0.05
 #: After the end of somebody else's term, by which its row is surely out of date.
 _AFTER_SECONDS = 0.01
 
-#: Unlike the other it goes on while the machine sleeps.
+#: CLOCK_BOOTTIME goes on while the machine sleeps.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 

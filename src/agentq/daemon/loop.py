@@ -33,7 +33,7 @@ _BACKOFF_SECONDS_MAX = 30.0
 #: How long one that died stays dead: doubled each time, unless it had lived for a while.
 _REVIVE_SECONDS, _REVIVE_SECONDS_MAX = 0.5, 30.0
 _STEADY_SECONDS = 60.0
-#: What was done is said at once, then not again for so long.
+#: Seconds between two lines of the log on what a loop has done.
 _LOG_SECONDS = 10.0
 
 
@@ -49,7 +49,7 @@ class Alarm:
                 os.write(self._ringer, b"!")
 
     def ringer(self) -> int:
-        """A file of the caller's own: whatever is written to it rings."""
+        """Return a file of the caller's own: writing to it wakes the thread."""
         return os.dup(self._ringer)
 
     def clear(self) -> None:
@@ -68,7 +68,7 @@ class Alarm:
 
 
 class Tally:
-    """Counts what a loop did, and says it: at once, then in sums."""
+    """Counts what a loop did, and logs it: at once, then in sums."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -105,7 +105,7 @@ class Loop(ABC):
 
     @abstractmethod
     def run_once(self) -> float:
-        """Do what there is to do now; in how many seconds to look again if nobody rings."""
+        """Do one round; return in how many seconds to do the next if nothing wakes it."""
 
     def topics(self) -> frozenset[str]:
         """What it listens for on the doorbell."""
@@ -143,7 +143,7 @@ class Runner:
         self._holds = holds
         self._ended = ended
         self._stopping = False
-        #: Not what the thread says of itself: that one lives on while it tells of its end.
+        #: Not `Thread.is_alive`: the thread still lives while it reports its end.
         self._alive = False
         self._deaths = 0
         self._started_at = self._revive_at = 0.0
@@ -191,7 +191,7 @@ class Runner:
         return max(left, 0.0)
 
     def _put_off(self) -> float:
-        """In how many seconds it may be started again."""
+        """Return in how many seconds the loop may be started again."""
         now = time.monotonic()
         if now - self._started_at >= _STEADY_SECONDS:
             self._deaths = 0
@@ -278,7 +278,7 @@ class Runner:
         return pause
 
     def _back_off(self, level: int, error: AgentqError) -> float:
-        """Say it once, not every time; and wait longer each time, apart from others."""
+        """Log a repeated error once, and wait longer after each failure, with jitter."""
         self.error = error
         if str(error) != self._error:
             self._error = str(error)

@@ -51,7 +51,7 @@ def announcement(task: Task, id: str, now: int, artifacts: ArtifactStore) -> Mes
 
 
 def stop_word(effect: OutboundEffect) -> Message:
-    """The word to a holder that it should look at what it holds. Nobody there: nothing lost."""
+    """Return the control message for a holder; not mandatory, as a lost one costs only delay."""
     holder, epoch = str(effect.data["holder"]), int(effect.data["epoch"])
     envelope = {"v": 1, "task_id": effect.task.id, "epoch": epoch, "to": holder, "stop": True}
     return Message(

@@ -1,4 +1,4 @@
-"""What a child of `agentq up` runs first: it ties its life to its parent's and becomes the worker.
+"""Runs first in a child of `agentq up`: makes it end with its parent, then becomes the worker.
 
 However the parent ends, also by kill -9, the kernel tells the worker to stop; it then finishes or
 gives its tasks back, and no second set of workers is left beside the one of the next `agentq up`.

@@ -1,4 +1,4 @@
-"""Saying once more that a task is ready. To say it twice costs a refused claim."""
+"""Publishes again that a task is ready. A duplicate costs one refused claim."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AT_ONCE = 200
 def announce_again(
     installation: Installation, publisher: SharedPublisher, tasks: Sequence[Task]
 ) -> tuple[list[Mark], str]:
-    """Those that the broker took; and why it did not take the others, if so."""
+    """Publish hints again; return those that the broker took, and why it refused others."""
     now = installation.service.now()
     outgoing: list[tuple[Mark, Message]] = []
     for task in tasks:

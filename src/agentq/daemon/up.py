@@ -43,7 +43,7 @@ _LOOP_SECONDS = 5.0
 _WORKER_SECONDS = 30.0
 _KILL_SECONDS = 5.0
 _HEALTH_SECONDS = 2.0
-#: Loops say when they die; the net under that.
+#: How often loops are checked, in case one died without reporting it.
 _MIND_SECONDS = 5.0
 #: A round that takes longer than this hangs.
 _ROUND_SECONDS = 600.0
@@ -51,7 +51,7 @@ _ROUND_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What `agentq up` was told. Durations are seconds."""
+    """The options of `agentq up`. Durations are seconds."""
 
     term: float = TERM_SECONDS
     #: Delete tasks that ended longer ago; 0: never.

@@ -15,7 +15,7 @@ from agentq.daemon.loop import log
 
 _PARENT_DEATH = Path(__file__).with_name("parent_death.py")
 _RESTART_SECONDS, _RESTART_SECONDS_MAX = 0.5, 60.0
-#: Whoever ran for so long is not in trouble: its next end is its first again.
+#: A worker that ran for so long counts as healthy: its next failure is its first again.
 _STEADY_SECONDS = 60.0
 
 
@@ -27,7 +27,7 @@ def worker_command(role: str, grace: int, *, as_json: bool = False) -> list[str]
 
 @dataclass
 class WorkerProcess:
-    """A worker, or the place of one that ended."""
+    """A worker process of a role, or the slot of one that ended."""
 
     role: str
     process: subprocess.Popen[bytes] | None = None
@@ -93,7 +93,7 @@ class Workers:
 
     @staticmethod
     def _abandon(child: WorkerProcess) -> None:
-        """Without a file for its end nobody would hear of it."""
+        """Kill a worker whose end could not be watched."""
         if child.process is not None:
             child.process.kill()
             child.process.wait()

@@ -17,7 +17,7 @@ from agentq.core.triggers import (
     AddArtifact,
     Answer,
     ClaimTask,
-    Fail,
+    FailAttempt,
     RefuseReport,
     Report,
     Spend,
@@ -65,7 +65,7 @@ def claim_ready(
 
 
 def _note_asked(tx: Tx, work: UnitOfWork, row: RoleRow, provider: str) -> None:
-    """That somebody asked for the role's work, and whose quota it would use."""
+    """Note that a worker asked for tasks of the role, and which provider's quota it would use."""
     if work.now - row.seen_at > SEEN_EVERY_MS or (provider and not row.provider):
         # Read again under its lock: what is written back must not undo limits set meanwhile.
         work.roles.append(tx.lock_role(row.id)._replace(seen_at=work.now, provider=provider))
@@ -116,7 +116,7 @@ def complete_and_claim(
 
 
 def _pick_limited(tx: Tx, work: UnitOfWork, row: RoleRow, count: int) -> list[TaskRow]:
-    """As many as the role's limits have room for."""
+    """Pick as many ready tasks as the limits of the role still allow."""
     limits = limits_of(row)
     room, _ = limits.room(*tx.occupancy(row.id)[:2])
     count = count if room < 0 else min(count, room)
@@ -150,7 +150,7 @@ def _pick_for_today(
 
 
 def claim_one(tx: Tx, work: UnitOfWork, key: int, claim: ClaimTask, provider: str = "") -> Held:
-    """Take this very task, under the same limits; says why not."""
+    """Take one named task under the same limits; raise `Refused` with the reason if impossible."""
     work.load([key])
     task = work.task(key)
     claim = replace(claim, lease_ms=claim.lease_ms or task.spec.lease_seconds * 1000)
@@ -298,13 +298,13 @@ def apply_all(work: UnitOfWork, items: Sequence[tuple[int, Trigger]]) -> list[Ta
                 outcomes.append(work.apply(key, said))
         except AgentqError as refusal:
             outcomes.append(refusal)
-            if isinstance(refusal, Stale) and isinstance(trigger, (Report, Fail)):
+            if isinstance(refusal, Stale) and isinstance(trigger, (Report, FailAttempt)):
                 _keep_as_evidence(work, key, trigger)
     return outcomes
 
 
 #: What may spend from a tree's budget, or raise it.
-_CONCERNING = (Spend, Report, Fail, Answer)
+_CONCERNING = (Spend, Report, FailAttempt, Answer)
 
 
 def _with_evidence(work: UnitOfWork, key: int, report: Report) -> Report:
@@ -316,7 +316,9 @@ def _with_evidence(work: UnitOfWork, key: int, report: Report) -> Report:
     return replace(report, artifacts=names)
 
 
-def _apply_in_tree(work: UnitOfWork, key: int, trigger: Spend | Report | Fail | Answer) -> Task:
+def _apply_in_tree(
+    work: UnitOfWork, key: int, trigger: Spend | Report | FailAttempt | Answer
+) -> Task:
     """The same where a tree's budget is touched: it changes only if the trigger is accepted."""
     if isinstance(trigger, Answer):
         trigger, after = shared_budgets.answered(work, key, trigger)
@@ -327,7 +329,7 @@ def _apply_in_tree(work: UnitOfWork, key: int, trigger: Spend | Report | Fail | 
     return task
 
 
-def _keep_as_evidence(work: UnitOfWork, key: int, trigger: Report | Fail) -> None:
+def _keep_as_evidence(work: UnitOfWork, key: int, trigger: Report | FailAttempt) -> None:
     text = trigger.summary if isinstance(trigger, Report) else trigger.reason
     word = "completed" if isinstance(trigger, Report) else "failed"
     by = f"attempt {trigger.epoch}"

@@ -1,4 +1,4 @@
-"""Between the ledger's values and the stores' rows. JSON is sparse: defaults are left out."""
+"""Encodes the ledger's values as rows of a store, and back. JSON leaves defaults out."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ _learning = threading.Lock()
 
 @cache
 def decoder(kind: type) -> msgspec.json.Decoder[Any]:
-    """How to get one: made here, two threads cannot harm each other."""
+    """Return the decoder of a class, made under a lock: msgspec is not safe while it learns one."""
     with _learning:
         return msgspec.json.Decoder(kind)
 
@@ -154,7 +154,7 @@ def to_task(hot: HotRow, spec: Spec, submitted_at: int) -> Task:
 
 
 def to_hot(key: int, task: Task, details: str, flags: int) -> HotRow:
-    """The row of a task whose memo was encoded as `memo`."""
+    """Return the row of a task whose details were encoded as `details`."""
     return HotRow(
         key,
         CODES[task.state],

@@ -54,7 +54,7 @@ _PAGE = 100
 _UNREADABLE_MS = 10 * 60 * 1000
 
 
-class Submission(NamedTuple):
+class DeferredSubmission(NamedTuple):
     """A committed submission that is not decided yet."""
 
     sequence: int
@@ -144,9 +144,9 @@ class DeferredSubmitter(Submitter):
                 break
         return born
 
-    def _read(self, rows: Sequence[OutboxRow]) -> list[Submission]:
+    def _read(self, rows: Sequence[OutboxRow]) -> list[DeferredSubmission]:
         """What these say; those that cannot be read are put off, not dropped."""
-        found: list[Submission] = []
+        found: list[DeferredSubmission] = []
         for row in rows:
             try:
                 note = msgspec.json.decode(row.payload, type=_Note)
@@ -155,7 +155,7 @@ class DeferredSubmitter(Submitter):
                 log.warning("submission %d cannot be read here: %s", row.sequence, error)
                 self._put_off(row.sequence)
             else:
-                found.append(Submission(row.sequence, specs, note.fence))
+                found.append(DeferredSubmission(row.sequence, specs, note.fence))
         return found
 
     def _put_off(self, sequence: int) -> None:
@@ -163,7 +163,7 @@ class DeferredSubmitter(Submitter):
             lambda tx: tx.postpone_effects([sequence], tx.now() + _UNREADABLE_MS)
         )  # fmt: skip
 
-    def _decide_all(self, submissions: Sequence[Submission]) -> list[Task]:
+    def _decide_all(self, submissions: Sequence[DeferredSubmission]) -> list[Task]:
         """All in one transaction; if one of them must be refused, each in its own."""
         if not submissions:
             return []
@@ -177,7 +177,7 @@ class DeferredSubmitter(Submitter):
             return self._store.write(lambda tx: self._refuse(tx, submissions[0], roles, reason))
 
     def _decide(
-        self, tx: Tx, submissions: Sequence[Submission], roles: dict[str, int]
+        self, tx: Tx, submissions: Sequence[DeferredSubmission], roles: dict[str, int]
     ) -> list[Task]:
         mine = _take(tx, submissions)
         work = UnitOfWork(tx, self._specs, self._role_ids, self.spawn)
@@ -199,7 +199,7 @@ class DeferredSubmitter(Submitter):
         return list(born.values())
 
     def _refuse(
-        self, tx: Tx, submission: Submission, roles: Mapping[str, int], reason: str
+        self, tx: Tx, submission: DeferredSubmission, roles: Mapping[str, int], reason: str
     ) -> list[Task]:
         """Give birth to dead letters that say why; where an id is another task's, that one does."""
         born: list[Task] = []
@@ -224,7 +224,7 @@ def _waiting(reader: Reader) -> list[OutboxRow]:
     return reader.effects(SUBMISSIONS_LANE, _PAGE, due_only=True)
 
 
-def _take(tx: Tx, submissions: Iterable[Submission]) -> list[Submission]:
+def _take(tx: Tx, submissions: Iterable[DeferredSubmission]) -> list[DeferredSubmission]:
     """Those of these that nobody has decided, locked, and gone when this transaction commits."""
     by_sequence = {each.sequence: each for each in submissions}
     sequences = sorted(by_sequence)

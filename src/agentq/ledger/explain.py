@@ -1,4 +1,4 @@
-"""Why is this task not running? The answer in words, from facts that the views gather."""
+"""Explains why a task is not running, from facts that `LedgerQueries` gathers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agentq.protocol.envelope import iso
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What surrounds a task at one moment."""
+    """What `explain` knows of a task's surroundings at one moment."""
 
     now: int
     dependencies: dict[str, str]

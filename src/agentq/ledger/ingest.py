@@ -1,4 +1,4 @@
-"""What programs that speak only messages say about their attempts, taken into the ledger.
+"""Applies messages of foreign workers to the ledger: what they report about their attempts.
 
 A batch of messages becomes triggers in one transaction. Each message is taken once, by its id, and
 under the same fence as everything else: only the attempt that holds a task is listened to. What it
@@ -61,7 +61,7 @@ REMEMBERED_MS = 7 * 24 * 3600 * 1000
 def ingest(
     ledger: Ledger, messages: Sequence[Incoming], artifacts: ArtifactStore | None = None
 ) -> list[IntakeResult]:
-    """Take messages in, in their order; the verdict on each.
+    """Apply messages in their order; return the result of each.
 
     `artifacts` is where files go that come with a message. While that store cannot serve, messages
     that bring files wait, and those that follow them; all others are decided. Raises `Unavailable`
@@ -103,8 +103,8 @@ def _stored(artifacts: ArtifactStore | None, inbound: InboundMessage, epoch: int
 def judge(ledger: Ledger, inbound_messages: Sequence[InboundMessage]) -> list[IntakeResult]:
     """The verdict on each, in their order; each is committed.
 
-    A letter waits if its attempt holds the task and its files are not stored (see `store_files`),
-    and so does what that attempt says after it. Its lease is renewed.
+    A message waits if its attempt holds the task and its files are not stored (see `store_files`),
+    and so do later messages of that attempt. Its lease is renewed.
     """
     verdicts: list[IntakeResult] = []
     waiting: set[AttemptKey] = set()
@@ -138,17 +138,17 @@ def _take_round(
 
 
 class _Batch(UnitOfWork):
-    """Work that is finished once, for all the messages of a transaction."""
+    """A unit of work that is finished once, for all the messages of a transaction."""
 
     @classmethod
     def of(cls, ledger: Ledger, tx: Tx) -> _Batch:
-        plain = ledger._work(tx)  # noqa: SLF001 - this module is a part of the ledger's room
+        plain = ledger._work(tx)  # noqa: SLF001 - this module is a part of the ledger
         batch = cls.__new__(cls)
         batch.__dict__.update(plain.__dict__)
         return batch
 
     def finish(self) -> None:
-        """Not yet: more may come."""
+        """Do nothing yet: the work is finished once, after the last message."""
 
     def save(self) -> None:
         super().finish()
@@ -337,9 +337,9 @@ def _ending(epoch: int, inbound: InboundMessage) -> t.Trigger:
     if message.status is Status.FAILED:
         # Chance that anybody can repeat: the digest of a message is as good as a dice.
         jitter = int(inbound.digest[:8], 16) / 2**32
-        return t.Fail(epoch, text, message.kind, message.cost, jitter)
+        return t.FailAttempt(epoch, text, message.kind, message.cost, jitter)
     if message.status is Status.BLOCKED:
-        return t.Block(epoch, text)
+        return t.BlockTask(epoch, text)
     return t.Release(epoch, text)
 
 

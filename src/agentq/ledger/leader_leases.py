@@ -1,4 +1,4 @@
-"""Terms: which process alone may run a loop, for how long. Issued by the store, by its clock.
+"""Leader leases (terms): which process alone may run a loop, and until when by the store's clock.
 
 A term ends by itself unless it is renewed, so a process that was killed is followed by another
 within the length of a term. Its number grows whenever it changes hands. Nothing that is done under
@@ -27,7 +27,7 @@ class LeaderLeases:
         self._store = store
 
     def hold(self, names: Sequence[str], holder: str, length_ms: int) -> dict[str, LeaderLease]:
-        """Renew those that are the holder's, take those that are nobody's; how all of them stand.
+        """Renew the holder's leases and take free ones; return how all of them stand.
 
         One transaction, whatever their number.
         """

@@ -26,17 +26,17 @@ from agentq.core.limits import (
 from agentq.core.spec_types import check_usage
 from agentq.core.states import TERMINAL
 from agentq.core.steps import fenced_out
-from agentq.core.task import Spec, Task, Usage
+from agentq.core.task import NO_USAGE, Spec, Task, Usage
 from agentq.core.trigger_validation import check_comment, check_trigger
 from agentq.core.triggers import (
     AddArtifact,
     Answer,
     Approve,
-    Block,
+    BlockTask,
     Cancel,
     ClaimTask,
     Comment,
-    Fail,
+    FailAttempt,
     FailureKind,
     Progress,
     Reject,
@@ -63,7 +63,6 @@ from agentq.protocol.spec_validation import check_role
 if TYPE_CHECKING:
     from agentq.ledger.deferred_submit import DeferredSubmitter
 
-NO_USAGE = Usage()
 LEASE_MS_MAX = 366 * 24 * 3600 * 1000
 
 
@@ -252,10 +251,10 @@ class Ledger:
         kind: FailureKind = FailureKind.TRANSIENT,
         cost: Usage = NO_USAGE,
     ) -> Task:
-        return self.apply(key, Fail(epoch, reason, kind, cost, self._chance()))
+        return self.apply(key, FailAttempt(epoch, reason, kind, cost, self._chance()))
 
     def block(self, key: int, epoch: int, reason: str) -> Task:
-        return self.apply(key, Block(epoch, reason))
+        return self.apply(key, BlockTask(epoch, reason))
 
     def release(self, key: int, epoch: int, reason: str = "", not_before: int = 0) -> Task:
         return self.apply(key, Release(epoch, reason, not_before))

@@ -1,4 +1,4 @@
-"""Between what happened and the rows of the log and the outbox."""
+"""Encodes events and effects as rows of the log and the outbox, and back."""
 
 from __future__ import annotations
 

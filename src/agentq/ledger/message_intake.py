@@ -1,4 +1,4 @@
-"""What the ledger does around a message: the answer to one that comes again, and its files."""
+"""Handles repeated messages, and the files that come with a message."""
 
 from __future__ import annotations
 

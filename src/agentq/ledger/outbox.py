@@ -1,4 +1,4 @@
-"""Effects on their way out: looked at without hiding them, acked once somebody else has them.
+"""The outbox: effects are read without hiding them, and acked once they were carried out.
 
 Two that do it at once carry some effects out twice, under the same id, which everybody must bear
 anyway. In return nothing has to be committed before an effect leaves, and only the ack is written.

@@ -30,7 +30,7 @@ _PAGE = 500
 
 @dataclass(slots=True)
 class _Life:
-    """What of a task's history matters here."""
+    """The times of one task's history that `overhead` needs."""
 
     submitted_at: int = 0
     attempts: int = 0

@@ -1,4 +1,4 @@
-"""Letting go of what ended long ago: first the rows of a task, then its files.
+"""Prunes what ended long ago: first the rows of a task, then its files.
 
 The transaction that deletes a task writes down, in the outbox, that its files are to be removed.
 Whoever prunes next carries that out, as often as it takes: a process may die and a file store be
@@ -66,7 +66,7 @@ class Named:
         self._last_key = 0
 
     def look(self, reader: Reader) -> None:
-        """Take in what was submitted since the last look."""
+        """Read the tasks that were submitted since the last call."""
         after_key = max(self._last_key - _OVERLAP, 0)
         # How far this looks, also where nobody names anybody: what comes later has a higher key.
         newest = reader.list_tasks(Filter(limit=1))
@@ -191,7 +191,7 @@ class Pruner:
         self._store.write(settle, durable=False)  # lost with a machine, it is done again
 
     def _begin(self, tx: Tx, row: OutboxRow, ids: Sequence[str]) -> list[str] | None:
-        """Say that the files of these are about to be removed; of which, None if it is done."""
+        """Begin to remove the files of these tasks; return their ids, None if it is done."""
         still = tx.effects(LANE, 1, after=row.sequence - 1)
         if not still or still[0].sequence != row.sequence:
             return None
@@ -246,7 +246,7 @@ def _outbox_after(reader: Reader, sequence: int) -> list[OutboxRow]:
 
 
 def touch(tx: Tx) -> None:
-    """Write, and change nothing: refused by a ledger that was moved."""
+    """Write without a change, so that a ledger that was moved refuses."""
     tx.save(Changes(lanes=tx.lanes()))
 
 

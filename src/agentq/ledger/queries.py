@@ -1,4 +1,4 @@
-"""Looking at the ledger. Views decide nothing and change nothing."""
+"""Queries of the ledger. They decide nothing and change nothing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class LedgerQueries:
-    """Every question the doors ask."""
+    """Every query that the service interface answers."""
 
     def __init__(self, store: Store, specs: SpecCache) -> None:
         self._store = store

@@ -180,7 +180,7 @@ def _listed(reader: Reader, wanted: Filter) -> list[TaskRow]:
 
 
 def _capacity(reader: Reader, row: RoleRow) -> Capacity:
-    """How much room the limits of a role leave at this moment."""
+    """How many more tasks the limits of a role allow at this moment."""
     from agentq.contracts.service_values import Capacity
     from agentq.core.task import NO_USAGE
     from agentq.ledger.codec import limits_of

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from agentq.ledger.ledger import Ledger
     from agentq.ledger.queries import LedgerQueries
 
-#: Keys of claimed tasks that are remembered, so that their holders' words need no look-up.
+#: Keys of claimed tasks that are remembered, so that their holders' calls need no look-up.
 _KEYS_MAX = 20_000
 
 
@@ -67,7 +67,7 @@ class ServiceAccess:
     def _check(
         self, who: Principal, action: Action, about: str = "", role: str | None = None
     ) -> None:
-        """For what concerns no task, or a whole role."""
+        """Check a request that concerns no single task."""
         may = allowed(who, action)
         if may is ALL:
             return
@@ -86,7 +86,7 @@ class ServiceAccess:
             raise refusal(who, action, task_id)
 
     def _check_task(self, who: Principal, action: Action, task: Task) -> None:
-        """For everything else about one task."""
+        """Check a request about one task that is not its holder's."""
         may = allowed(who, action)
         if may is not ALL and (not may or self._relation(who, task) not in may):
             raise refusal(who, action, task.id)

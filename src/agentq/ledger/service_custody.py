@@ -29,7 +29,7 @@ from agentq.core.states import State
 from agentq.core.task import NO_USAGE, Spec, Task, Usage
 from agentq.core.triggers import (
     AddArtifact,
-    Block,
+    BlockTask,
     FailureKind,
     Progress,
     Release,
@@ -58,7 +58,7 @@ def brief(text: str) -> str:
 
 
 class CustodyService(QueryService):
-    """Submits, hands out, takes in."""
+    """Submits tasks, hands them out to workers and takes their reports in."""
 
     # -- asking for work -------------------------------------------------------------------------
 
@@ -247,7 +247,7 @@ class CustodyService(QueryService):
 
     def block(self, who: Principal, task_id: str, epoch: int, reason: str) -> Task:
         self._check_attempt(who, Action.BLOCK, task_id, epoch)
-        return self._apply(task_id, Block(epoch, brief(reason)))
+        return self._apply(task_id, BlockTask(epoch, brief(reason)))
 
     def release(
         self, who: Principal, task_id: str, epoch: int, reason: str = "", not_before: int = 0

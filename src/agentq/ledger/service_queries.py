@@ -1,4 +1,4 @@
-"""The questions of the service interface, answered from the ledger's views."""
+"""The queries of the service interface, answered by `LedgerQueries`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class QueryService(ServiceAccess):
-    """Looks, and changes nothing."""
+    """Answers queries and changes nothing."""
 
     def now(self) -> int:
         return self._store.now()

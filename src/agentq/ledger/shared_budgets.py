@@ -14,11 +14,11 @@ from agentq.contracts.doorbell import ROOM_TOPIC, role_topic
 from agentq.contracts.store import IN_TREE, TreeRow
 from agentq.core.limits import WARN_SHARE, overspent
 from agentq.core.task import NO_USAGE, Spec, Usage
-from agentq.core.triggers import Answer, Fail, Report, Spend
+from agentq.core.triggers import Answer, FailAttempt, Report, Spend
 from agentq.ledger.codec import decode_usage, encode_usage
 from agentq.ledger.unit_of_work import UnitOfWork
 
-Costly: TypeAlias = Spend | Report | Fail
+Costly: TypeAlias = Spend | Report | FailAttempt
 
 
 def load_trees(work: UnitOfWork, keys: Iterable[int]) -> None:

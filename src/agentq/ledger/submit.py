@@ -1,4 +1,4 @@
-"""Accepting work: one task, many, or a graph, in one transaction; same words, same task.
+"""Submits one task, many, or a graph in one transaction; the same submission gives the same task.
 
 Every task is born by `core.transition`, under lock of what it comes after. What has to be looked up
 first depends on what a task says: one with a fresh id that comes after nothing needs no look at

@@ -29,7 +29,7 @@ from agentq.core.errors import NotFound
 from agentq.core.states import State
 from agentq.core.task import Spec, Task, Usage
 from agentq.core.transition import transition
-from agentq.core.triggers import AddArtifact, DependencyEnded, Fail, Report, Spend, Trigger
+from agentq.core.triggers import AddArtifact, DependencyEnded, FailAttempt, Report, Spend, Trigger
 from agentq.ledger.codec import SpecCache, encode_details, to_hot, to_task
 from agentq.ledger.costs import bookings
 from agentq.ledger.log_codec import encode_effect, encode_trigger, to_event_row
@@ -60,7 +60,7 @@ class UnitOfWork:
         self.artifacts: list[ArtifactRow] = []
         self.dedup: list[DedupRow] = []
         self.roles: list[RoleRow] = []
-        #: The trees that tasks belong to, where somebody asked (see `trees`).
+        #: The trees that tasks belong to, where they were loaded (see `shared_budgets`).
         self.roots: dict[int, list[int]] = {}
         self.trees: dict[int, TreeRow] = {}
         self.changed_trees: dict[int, None] = {}
@@ -69,7 +69,7 @@ class UnitOfWork:
         self._specs = specs
         self._role_ids = role_ids
         self._spawn = spawn
-        #: Roles that this process knows to have limits; those who wait for room must be woken.
+        #: Roles that this process knows to have limits; whoever waits for capacity must be woken.
         self._limited: set[str] = set() if limited is None else limited
         self._changed: dict[int, None] = {}
         self._ended: list[tuple[int, State]] = []
@@ -140,7 +140,7 @@ class UnitOfWork:
         if decision.effects:
             self.note_effects(key, after, decision.effects)
         if after.details.spent is not before.details.spent:
-            assert isinstance(trigger, (Spend, Report, Fail))
+            assert isinstance(trigger, (Spend, Report, FailAttempt))
             self._costs.append((after.spec, trigger.cost))
         return after
 

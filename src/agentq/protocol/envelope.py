@@ -1,4 +1,4 @@
-"""A spec and a task as plain data: the envelope's field names, one definition for every door.
+"""A spec and a task as plain data: the envelope's field names, one definition for every interface.
 
 `spec_to_dict` is sparse (a field at its default is left out), so what is stored and digested does
 not change when a later version adds a field. `task_to_dict` is the one JSON shape users see.
@@ -33,7 +33,7 @@ ENVELOPE_VERSION = 1
 
 
 def usage_from_dict(word: str, plain: Any) -> Usage:
-    """The amounts behind `usage_to_dict`; `word` names the field if they are none."""
+    """Read what `usage_to_dict` wrote; `word` names the field in errors."""
     table = _mapping(word, plain)
     if not set(table) <= {unit for unit, _, _ in AMOUNT_FIELDS}:
         raise wrong_kind(word, Usage, plain)

@@ -41,7 +41,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 
 
 class Status(StrEnum):
-    """What a program may say about the attempt it makes."""
+    """The statuses that a foreign worker may send about its attempt."""
 
     STARTED = "started"
     HEARTBEAT = "heartbeat"
@@ -72,7 +72,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class WorkerMessage:
-    """A status or a result, as a program said it. `epoch` 0: it did not say which attempt."""
+    """A status or a result sent by a foreign worker. `epoch` 0: it did not name its attempt."""
 
     id: str
     task_id: str
@@ -394,7 +394,7 @@ def _refused(refusal: AgentqError) -> dict[str, Any]:
 
 
 def encode(envelope: Mapping[str, Any]) -> bytes:
-    """An envelope as it travels."""
+    """Return an envelope as the bytes of a message."""
     return json.dumps(envelope, ensure_ascii=False, separators=(",", ":")).encode()
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from agentq.client.durations import Duration, seconds_of
 from agentq.client.queue import Queue
 from agentq.settings import Settings
-from agentq.wiring import Installation
+from agentq.wiring import WiredInstallation
 
 if TYPE_CHECKING:
     from agentq.core.access import Principal
@@ -53,7 +53,7 @@ class MemoryQueue(Queue):
         self._folder = TemporaryDirectory(prefix="agentq-test-", ignore_cleanup_errors=True)
         settings = Settings("sqlite://:memory:", f"{self._folder.name}/files", "agentq.testing")
         chance = random.Random(0).random
-        installation = Installation(settings, chance, create=True, clock=self.clock)
+        installation = WiredInstallation(settings, chance, create=True, clock=self.clock)
         super().__init__(installation=installation, who=who)
 
     def close(self) -> None:

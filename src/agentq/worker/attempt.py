@@ -89,7 +89,7 @@ class WorkerContext:
 
     @property
     def who(self) -> Principal:
-        """On whose behalf the ledger is asked: this worker's."""
+        """The principal of this worker's requests."""
         return self.queue.who
 
     @property
@@ -139,7 +139,7 @@ class Attempt:
         return self.shared.service.tasks_by_id(self.shared.who, [self.task.id]).get(self.task.id)
 
     def _lost(self) -> None:
-        """The ledger says so. If it was cancelled it may clean up; if others have it, at once."""
+        """Stop, as the claim is lost: a cancelled attempt may clean up, a replaced one may not."""
         try:
             task = self.stored()
         except AgentqError:
@@ -151,10 +151,10 @@ class Attempt:
     def _over_budget(self, words: str) -> None:
         self.stop(Stop(AttemptOutcome.BUDGET, words))
 
-    # -- the walk ----------------------------------------------------------------------------------
+    # -- the steps ---------------------------------------------------------------------------------
 
     def run(self) -> AttemptResult:
-        """Run it; returns what it came to. Raises nothing that concerns the task alone."""
+        """Run the attempt and return its result. Raises nothing that concerns the task alone."""
         self.claim.on_lost = self._lost
         try:
             with self.claim:
@@ -289,7 +289,7 @@ class Attempt:
         return self._judged(ran, listener.verdict(ran.exit))
 
     def _process(self, job: Job) -> tuple[AgentProcess, bytes]:
-        """A process for this job, and what it must be told first."""
+        """Return a process for this job, and the input to send first."""
         if self._warm is not None:
             return self._warm.child_for(self, job), self.agent.opening(job)
         return self.start(self.agent.launch(job), job), b""
@@ -342,7 +342,7 @@ class Attempt:
         return self._version > before
 
     def _note_progress(self, record: AgentMessage) -> None:
-        """What it says of how far it is, in the ledger; not more often than people can read."""
+        """Record the agent's progress in the ledger, not more often than people can read."""
         now = time.monotonic()
         if record.percent < 0 or now - self._progress_at < PROGRESS_SECONDS or self.claim.lost:
             return
@@ -351,7 +351,7 @@ class Attempt:
         self.claim.progress(min(record.percent, 100), note)
 
     def _judged(self, ran: Ran, verdict: AttemptResult) -> AttemptResult:
-        """Why it was ended counts for more than how it then ended."""
+        """Return the result of a run; the reason for stopping it outweighs how it then exited."""
         self.budget.add(verdict.cost)
         self.budget.add(Usage(seconds=round(ran.seconds, 3)))
         summary = redacted_text(verdict.summary, self.shared.secrets)
@@ -474,7 +474,7 @@ class _Stopped(Exception):
 
 
 class _Tail:
-    """Listens to a check: keeps the end of what it said."""
+    """Listens to a verification command and keeps the end of its output."""
 
     def __init__(self, secrets: tuple[str, ...]) -> None:
         self._kept = b""

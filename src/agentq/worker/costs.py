@@ -17,12 +17,12 @@ from agentq.core.task import NO_USAGE, Usage
 if TYPE_CHECKING:
     from agentq.client.claim import Claim
 
-#: Costs are told to the ledger this often, not with every token.
+#: Seconds between two reports of costs to the ledger.
 EVERY_SECONDS = 10.0
 
 
 class BudgetTracker:
-    """Adds up costs and says when there is nothing left."""
+    """Adds up the costs of one attempt and reports when its budget is used up."""
 
     def __init__(self, claim: Claim, default: Usage, over: Callable[[str], None]) -> None:
         self._claim = claim
@@ -30,7 +30,7 @@ class BudgetTracker:
         self._over = over
         self._reported_at = time.monotonic()
         self.spent = NO_USAGE
-        #: What the ledger has not been told yet; a report carries it.
+        #: Costs that were not reported to the ledger yet; the final report carries them.
         self.unreported = NO_USAGE
         self._blocked = False
 
@@ -39,7 +39,7 @@ class BudgetTracker:
         return self._blocked
 
     def add(self, cost: Usage) -> None:
-        """Take a cost in. Only from the attempt's own thread."""
+        """Add a cost. Only from the attempt's own thread."""
         if cost == NO_USAGE:
             return
         self.spent = self.spent.plus(cost)

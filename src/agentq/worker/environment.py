@@ -1,4 +1,4 @@
-"""The environment of an agent: an allow-list and what agentq itself tells it, nothing else."""
+"""The environment of an agent: an allow-list and agentq's own variables, nothing else."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ REDACT_BYTES_MAX = 16 * 1024 * 1024
 
 
 class AttemptEvidence:
-    """What is stored of one attempt. `warn` is told of each file that could not be."""
+    """Stores the evidence of one attempt; `warn` is called for each file that it cannot store."""
 
     def __init__(self, queue: Client, claim: Claim, warn: Callable[[str, str], None]) -> None:
         self._queue = queue
@@ -37,7 +37,7 @@ class AttemptEvidence:
         self._warn = warn
         #: Logs that are to be stored with what comes next.
         self._logs: list[tuple[str, Recorder]] = []
-        #: Whether all logs have been stored. What a lost claim said stays in the live log.
+        #: Whether all logs have been stored. The output of a lost claim stays in the live log.
         self.complete = True
         #: What the report hands in.
         self.result: Stored | bytes | None = None
@@ -91,7 +91,7 @@ class AttemptEvidence:
                 self._note_result(self._by_the_agent())
 
     def _note_result(self, stored: Sequence[Stored]) -> None:
-        """What the report refers to is what was stored."""
+        """Remember the stored result file, which the report refers to."""
         self.result = next((each for each in stored if each.name == RESULT), self.result)
 
     def _by_the_agent(self) -> list[Stored]:

@@ -76,7 +76,7 @@ _CREDENTIALS = re.compile(r"(?<=://)[^/@\s']+@")
 
 @dataclass(frozen=True, slots=True)
 class GitOutput:
-    """How a call ended and what it said; `is_cut` when it had more to say than it may."""
+    """Exit code and output of a git call; `is_cut` if the output exceeded its limit."""
 
     code: int
     out: bytes
@@ -98,7 +98,7 @@ class GitOutput:
 
 @dataclass(frozen=True, slots=True)
 class GitLocation:
-    """Where a call looks. Without a git folder, git finds the repository of `folder` itself.
+    """The folder of a git call. Without `git_dir`, git finds the repository of `folder` itself.
 
     Naming the git folder keeps an agent from pointing us elsewhere through the tree's `.git` file.
     """
@@ -184,7 +184,7 @@ def failed(words: Sequence[str], place: GitLocation, answer: GitOutput) -> Agent
 
 
 def in_words(data: bytes) -> str:
-    """What git said, short enough to repeat and without passwords from addresses."""
+    """Return git's error output, shortened and without passwords from addresses."""
     text = " ".join(data.decode("utf-8", "replace").split())
     text = _CREDENTIALS.sub("", text)
     return text if len(text) <= _WORDS_MAX else f"{text[:_WORDS_MAX]}…"

@@ -1,4 +1,4 @@
-"""Noticing an agent that says the same thing over and over.
+"""Detects an agent that prints the same block of lines over and over.
 
 A loop is a block of lines that comes again and again with nothing in between: one line, or a dozen
 (try, fail, explain, try). It is a policy and off by default: some tools print dots while they wait.
@@ -15,7 +15,7 @@ _BLOCK_LINES_MAX = 1000
 
 
 class LoopDetector:
-    """Hears every line; remembers a fingerprint of the last `block_lines` of them, nothing else.
+    """Takes every line of output; remembers fingerprints of the recent ones, nothing else.
 
     The output repeats with period k while each line equals the one k lines before. Once that has
     gone on for `repeats - 1` blocks of k lines, the same block was said `repeats` times in a row.
@@ -47,7 +47,7 @@ class LoopDetector:
         return self._found
 
     def line(self, line: bytes) -> bool:
-        """True once the same block was said `repeats` times in a row, and from then on."""
+        """Return True once the same block was printed `repeats` times in a row, and after."""
         if self._found:
             return True
         if self._deleted:

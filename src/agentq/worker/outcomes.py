@@ -1,4 +1,4 @@
-"""From a verdict to one word in the ledger. Each class of outcome has its own answer."""
+"""Reports the result of an attempt to the ledger. Each kind of outcome has its own trigger."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 #: A provider that does not say when its quota returns is asked again after this.
 QUOTA_PAUSE_MS = 5 * 60 * 1000
-#: Nobody is believed who says that it takes longer.
+#: Longest time for which a provider's circuit is opened, whatever the provider says.
 QUOTA_PAUSE_MAX_MS = 8 * 24 * 3600 * 1000
 
 _FAILURES = {
@@ -32,7 +32,7 @@ _FAILURES = {
 
 
 def report(attempt: Attempt, verdict: AttemptResult) -> AttemptResult:
-    """Say it, once. Returns the verdict as the ledger took it."""
+    """Report the result once; return it as the ledger accepted it."""
     claim = attempt.claim
     step = attempt.failed_at or attempt.step
     attempt.begin("report")

@@ -1,4 +1,4 @@
-"""What an agent says: split into lines for those who listen, recorded without secrets, bounded.
+"""Records the output of an agent: split into lines, without secrets, bounded.
 
 Nothing here trusts the agent. A line without end, ten gigabytes of output, bytes that are no text,
 a disk that fills up: memory stays flat, the log stays small, and the attempt goes on.
@@ -57,12 +57,12 @@ class Recorder:
 
     @property
     def bytes_seen(self) -> int:
-        """All that was said, kept or not."""
+        """How many bytes of output there were, kept or not."""
         return self._bytes_seen
 
     @property
     def error(self) -> str:
-        """Why some of the output could not be stored, as it was first said; "" if all was."""
+        """The first reason why some of the output could not be stored; "" if all was."""
         return self._error
 
     def feed(self, data: bytes, *, is_error: bool = False) -> list[bytes]:
@@ -101,7 +101,7 @@ class Recorder:
         return None
 
     def close(self, *, stored: bool = False) -> None:
-        """Let go. `stored`: all that the attempt said is in artifacts now, so the live log ends."""
+        """Close the log. `stored`: all output is in artifacts now, so the live log ends."""
         self._streams = (_Stream(()), _Stream(()))
         if stored:
             self._artifacts.live_end(self._task_id, self._epoch)
@@ -127,7 +127,7 @@ class Recorder:
             self._unstored_here = 0
 
     def _end_of_log(self) -> int:
-        """Where we begin: at 0, unless another program spoke before in this attempt."""
+        """Return where this log begins: 0, unless another program of the attempt wrote before."""
         position = 0
         try:
             while (part := self._read(position)).data:

@@ -110,7 +110,7 @@ class AgentProcess:
         waiting.poll(None if seconds is None else seconds * 1000)
 
     def _read_status(self) -> None:
-        """Take in what the reaper has said since we last asked."""
+        """Read the status messages of the reaper that came since the last call."""
         with self._status_lock:
             while not self._gone and not self._lost:
                 try:
@@ -152,7 +152,7 @@ class AgentProcess:
             self._control.send(word, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 
     def close(self) -> None:
-        """Let go: close its files, and leave what is left of the tree to the reaper to end."""
+        """Close its files; the reaper ends what is left of its tree."""
         for name in ("stdin", "stdout", "stderr"):
             self._close_file(name)
         self._control.close()
@@ -245,7 +245,7 @@ class Supervisor:
         return self._process is not None and self._process.poll() is None
 
     def close(self) -> None:
-        """Let go of all children, and wait (some seconds at most) until their trees are gone."""
+        """Close all agent processes, and wait some seconds at most until their trees are gone."""
         if self._requests is None or self._process is None or self._last_words is None:
             return
         for child in list(self._children):
@@ -386,7 +386,7 @@ def _file_with(data: bytes, owner: contextlib.ExitStack) -> int:
 
 
 def _answer(control: socket.socket) -> list[str]:
-    """What became of a request; nothing if there is nobody to say so."""
+    """Read the answer to a request; empty if the supervisor is gone."""
     control.settimeout(_START_SECONDS)
     try:
         answer = control.recv(_MESSAGE_MAX_BYTES)

@@ -1,4 +1,4 @@
-"""What an agent is told: the task, what earlier attempts left, and how to hand in its work."""
+"""The prompt of an agent: the task, notes of earlier attempts, how to hand in its work."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def remember_session(claim: Claim, session: str) -> None:
 
 
 def written(verdict: AttemptResult, secrets: Collection[str] = ()) -> bytes:
-    """What it came to, as it is kept before it is reported."""
+    """Encode a result as it is stored before it is reported."""
     record: dict[str, Any] = {
         "outcome": verdict.outcome,
         "summary": shorten(redacted_text(verdict.summary, secrets), SUMMARY_CHARS_MAX),

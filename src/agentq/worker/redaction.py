@@ -1,4 +1,4 @@
-"""Secrets out of what an agent says, before anybody stores it.
+"""Removes secrets from the output of an agent before it is stored.
 
 Two kinds are found: the values that the worker itself gave to the agent, and whatever has the shape
 of a secret (`agentq.protocol.secret_detection`). The unit is the line: a line is redacted as a

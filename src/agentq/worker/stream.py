@@ -1,4 +1,4 @@
-"""From a running agent to an exit: listen, watch the clocks, and end it when it must end.
+"""Runs an agent process: reads its output, watches its time limits, ends it when it must.
 
 One loop in one thread per attempt, asleep in the kernel while the agent is quiet. What it watches
 for: output (for the listener and the log), the end of the process, a word from outside (cancelled,

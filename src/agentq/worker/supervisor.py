@@ -14,7 +14,7 @@ one packet each: the open files `CONTROL, REQUEST, STDIN, STDOUT, STDERR`. REQUE
 by NUL: how many wrappers stand between the reaper and the agent, the folder, the number of
 arguments, the arguments, and the environment as `NAME=value`.
 
-Said on CONTROL, to the worker: `started KEEPER AGENT` or `failed STEP ERRNO`, then `exit CODE
+Sent on CONTROL, to the worker: `started REAPER AGENT` or `failed STEP ERRNO`, then `exit CODE
 SIGNAL` for the agent itself, then `gone` when nothing of its tree is left. From the worker: `I`
 (SIGINT to the agent), `T` (SIGTERM to the tree), `K` (SIGKILL to the tree).
 """
@@ -37,7 +37,7 @@ GRACE_SECONDS = 1.0
 #: After the worker's end, reapers have this long; then the supervisor ends them and their trees.
 KEEPERS_GRACE_SECONDS = 2.5
 FILES_PER_REQUEST = 5
-#: A tree that grows faster than it is walked must not hold the walk for ever.
+#: A tree that grows faster than it is listed must not keep the listing busy for ever.
 _WALK_MAX = 20_000
 _PAUSE_MAX_SECONDS = 0.05
 
@@ -110,7 +110,7 @@ def _signal(pid: int, number: signal.Signals) -> None:
 
 
 class _Poller:
-    """Sleeps until a file has something to say, a child ends, or a time is up."""
+    """Sleeps until a file is readable, a child ends, or a time is up."""
 
     def __init__(self, file: int) -> None:
         self._poll = select.poll()
@@ -122,7 +122,7 @@ class _Poller:
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
 
     def listen(self, seconds: float | None) -> bool:
-        """Whether the file has something to say."""
+        """Sleep for up to `seconds`; return whether the file is readable."""
         ready = self._poll.poll(None if seconds is None else max(seconds, 0) * 1000)
         is_readable = False
         for number, _ in ready:
@@ -155,7 +155,7 @@ def _send(control: int, message: str) -> None:
 
 
 class _CannotStart(Exception):
-    """`step` and `number` say what did not work."""
+    """The agent could not be started: `step` and `number` are the failed call and its errno."""
 
     def __init__(self, step: str, number: int) -> None:
         self.step, self.number = step, number
@@ -230,7 +230,7 @@ class _Reaper:
         return self._pause
 
     def _reap(self) -> bool:
-        """Take leave of those who ended; False once there is no child at all."""
+        """Reap children that ended; False once there is no child at all."""
         lived = self._agent_lives
         while True:
             try:
@@ -288,8 +288,8 @@ class _Reaper:
 
 
 def _keep(control: int, request: int, stdio: list[int], prctl: Prctl) -> None:
-    """The life of a reaper; runs in a process of its own."""
-    # The nanny's ear: its number may next belong to a pipe, which must not hear of dead children.
+    """Run a reaper, in a process of its own."""
+    # The supervisor's wakeup pipe: its number may next belong to a file of the agent.
     signal.set_wakeup_fd(-1)
     _close_all_but({0, 1, 2, control, request, *stdio})
     os.setsid()

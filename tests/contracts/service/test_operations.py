@@ -13,7 +13,7 @@ from agentq.core.task import NO_USAGE, Usage
 from tests.contracts.service.people import ANN, WORKER, claimed, submit
 
 
-def said(number: int, **fields: object) -> InboundMessage:
+def inbound_message(number: int, **fields: object) -> InboundMessage:
     plain = {"task_id": "task-1", "from": "js-1", **fields}
     inbound = opened(Incoming(f"m-{number}", json.dumps(plain).encode(), "answers", "builder"))
     assert isinstance(inbound, InboundMessage)
@@ -98,10 +98,10 @@ class TestMessages:
     def test_an_attempt_by_messages_alone(self, service: Service) -> None:
         submit(service)
         started, again = service.judge_messages(
-            SYSTEM, [said(1, status="started"), said(1, status="started")]
+            SYSTEM, [inbound_message(1, status="started"), inbound_message(1, status="started")]
         )
         assert (started.outcome, again.outcome) == (IntakeStatus.ACCEPTED, IntakeStatus.DUPLICATE)
-        inbound = said(2, status="completed", epoch=1, summary="done", result="# Result")
+        inbound = inbound_message(2, status="completed", epoch=1, summary="done", result="# Result")
         (waiting,) = service.judge_messages(SYSTEM, [inbound])
         assert waiting.outcome is IntakeStatus.WAITING
         assert waiting.lease is not None
@@ -114,8 +114,8 @@ class TestMessages:
 
     def test_files_of_a_refused_message_are_removed(self, service: Service) -> None:
         submit(service)
-        inbound = said(2, status="completed", epoch=1, result="# Result")
-        service.judge_messages(SYSTEM, [said(1, status="started")])
+        inbound = inbound_message(2, status="completed", epoch=1, result="# Result")
+        service.judge_messages(SYSTEM, [inbound_message(1, status="started")])
         service.store_message_files(SYSTEM, inbound, 1)
         service.cancel(ANN, "task-1")
         (verdict,) = service.judge_messages(SYSTEM, [inbound])

@@ -3,7 +3,7 @@
     live/<task>/<epoch>/head       from the first byte on, up to half of what is kept
     live/<task>/<epoch>/<start>    what comes after it, each file named by the position it starts at
 
-Of the numbered files the last two are kept. Each holds at most a quarter, so a talker of ten
+Of the numbered files the last two are kept. Each holds a quarter at most: an agent that prints ten
 gigabytes needs no more disk than one of ten megabytes, and what was said last is always there. The
 names and sizes of the files are all there is to know: nothing is remembered between two calls.
 """

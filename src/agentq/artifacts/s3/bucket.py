@@ -77,7 +77,7 @@ class ListedObject(NamedTuple):
 
 
 class Found(NamedTuple):
-    """An object that is there; `tag` changes when its content does."""
+    """An object found in the bucket; `tag` changes when its content does."""
 
     key: str
     size: int

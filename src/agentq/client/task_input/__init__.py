@@ -1,1 +1,1 @@
-"""From a caller's words to a checked spec: keywords, task files and JSON lines."""
+"""Reads keywords, task files and JSON lines into validated specs."""

@@ -1,4 +1,4 @@
-"""From the words of a caller to a checked `Spec`: keywords, task files and JSON lines alike."""
+"""Builds a validated `Spec` from keywords, task files and JSON lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Room: tasks that had to wait although they were ready are announced when they may start.
+"""Capacity: ready tasks that had to wait are announced when they may start.
 
 A role may run so many at once, a task may need what another holds. Whoever follows a hint then is
 refused, and the hint is gone. So when there is room again, as many of the most urgent that could
@@ -38,13 +38,13 @@ _REFUSED_SECONDS = 60.0
 _FEW = 10
 #: How many ready tasks are looked through for some that could start.
 _LOOKED_THROUGH = 100
-#: What was said and has not started is passed over for so long: others may have more luck.
+#: A task that was announced and has not started is passed over for so long.
 _AGAIN_SECONDS = 10.0
 
 
 @dataclass(slots=True)
 class _Visit:
-    """When a role is looked at again, how long it was left alone before, and when what was said."""
+    """When a role is looked at again, after which pause, and what was announced when."""
 
     due: float = 0.0
     pause: float = 0.0
@@ -52,7 +52,7 @@ class _Visit:
 
 
 class CapacityLoop(Loop):
-    """Minds roles with limits, and tasks with resources."""
+    """Announces tasks of limited roles, and tasks with resources, when they may start."""
 
     name = "room"
     #: With the relay, in one process: that wakes it.

@@ -1,4 +1,4 @@
-"""Ingest: what foreign workers say about their attempts is taken from the broker into the ledger.
+"""Ingest: messages of foreign workers go from the broker into the ledger.
 
 Any number of processes may do it at once: the ledger takes each message once, by its id. A message
 is let go of only when what it said is committed and its sender was answered. No message keeps
@@ -109,7 +109,7 @@ class Ingest(Loop):
     def _keep_waiting(
         self, consumer: Consumer, inbound: InboundMessage, entry: PendingMessage
     ) -> bool:
-        """Let it wait in its turn. False if there is no room: it is heard at once, or refused."""
+        """Queue a message behind its attempt; False if the queue is full."""
         if not self._waiting.has_room(inbound):
             if not inbound.may_overtake:
                 entry.read = crowded(inbound)
@@ -120,7 +120,7 @@ class Ingest(Loop):
         return True
 
     def _stored(self) -> list[PendingMessage]:
-        """Those whose files are stored by now, and what was said after them."""
+        """Return reports whose files are stored by now, and later messages of their attempts."""
         entries = []
         for inbound, problem in islice(self._uploads.collected(), BATCH):
             first, *others = self._waiting.end(inbound)

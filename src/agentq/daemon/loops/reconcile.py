@@ -1,4 +1,4 @@
-"""Reconciliation: what is ready in the ledger and unheard of at the broker is announced again.
+"""Reconciliation: tasks that are ready and unknown to the broker are announced again.
 
 Hints get lost: a queue is purged, a broker is restarted, a worker drops a hint that it could not
 follow. So each role is counted now and then: fewer hints than ready tasks, and the
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 EVERY_SECONDS = 30.0
 #: What became ready within so long is the relay's to announce.
 YOUNG_MS = 5_000
-#: A hint is not said again before so long, or before its role's queue is empty.
+#: A hint is not published again before so long, or before its role's queue is empty.
 AGAIN_SECONDS = 120.0
 #: Hints per role and round. If more are missing, the next round follows at once.
 ROUND_MAX = 2_000
@@ -53,7 +53,7 @@ class Reconcile(Loop):
         self._publisher = publisher
         self._every = every
         self._young_ms = young_ms
-        #: By role: when each task, in its version, was last said again.
+        #: By role: when each task, in its version, was last published again.
         self._published: dict[str, dict[Mark, float]] = {}
         self._connection = 0
         self._let = 0

@@ -1,4 +1,4 @@
-"""The relay: tasks that became ready are announced to the broker, holders are told to stop.
+"""The relay: publishes to the broker which tasks became ready, and stop messages to holders.
 
 It stands between a commit and a worker that starts, so it is quick: the doorbell rings as a submit
 commits, one read finds what to say, and nothing is written before it is said. Nothing is forgotten
@@ -50,7 +50,7 @@ class Relay(Loop):
         publisher: SharedPublisher,
         idle: Callable[[], None] = lambda: None,
     ) -> None:
-        """`idle` is called when there is nothing to say; what was rung may be for others."""
+        """`idle` is called when there is nothing to publish; the wake-up may be for others."""
         super().__init__()
         self._idle = idle
         self._installation = installation

@@ -1,6 +1,6 @@
 """The embedded doorbell: a datagram socket that each waiting process owns beside the database.
 
-A waiter binds a socket in the bell folder and puts the topics it listens for into the file's name,
+A waiter binds a socket in the doorbell folder and puts its topics into the name of the file,
 so that ringing is one directory listing and a byte to each that cares. No waiter: no cost. Whatever
 goes wrong here costs delay only; callers poll slowly as a safety net.
 """
@@ -89,7 +89,7 @@ class SocketDoorbell:
                 name = start + _EVERYTHING  # woken too often is better than never
             receiver.bind(self._address(name))
         except OSError:
-            # No folder for bells (read-only disk, exotic system): polling alone still works.
+            # No folder for sockets (read-only disk, exotic system): polling alone still works.
             receiver.close()
             return SilentWaiter()
         return SocketWaiter(receiver, os.path.join(self._folder, name))  # noqa: PTH118
@@ -104,7 +104,7 @@ class SocketDoorbell:
 
 
 class SocketWaiter:
-    """An ear: sleeps in the kernel until somebody rings."""
+    """Waits on a socket: sleeps in the kernel until somebody rings."""
 
     def __init__(self, receiver: socket.socket, path: str) -> None:
         self._receiver = receiver
@@ -133,7 +133,7 @@ class SocketWaiter:
 
 
 class SilentWaiter:
-    """Stands in where no bell can be hung: only the timeout wakes it."""
+    """A waiter where no socket can be opened: only its timeout wakes it."""
 
     def wait(self, timeout: float, wake_fd: int = -1) -> bool:
         select.select([wake_fd] if wake_fd >= 0 else [], [], [], max(timeout, 0))

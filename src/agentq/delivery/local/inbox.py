@@ -9,14 +9,14 @@ from agentq.contracts.doorbell import Doorbell, holder_topic, role_topic
 
 
 class DoorbellInbox:
-    """One ear for both: for the role, and for those who want this holder to look.
+    """One waiter for two topics: that of the role, and that of this holder.
 
     A ring does not say which of the two it was, so it counts as both. To look once too often is
-    cheap; a second ear would be a second connection to the database for each worker.
+    cheap; a second waiter would be a second connection to the database for each worker.
     """
 
     names_tasks = False
-    #: A bell that cannot be heard costs delay: whoever waits here looks by itself anyway.
+    #: A doorbell that fails costs delay only: whoever waits here polls anyway.
     error = ""
 
     def __init__(self, doorbell: Doorbell, role: str, holder: str) -> None:
@@ -35,10 +35,10 @@ class DoorbellInbox:
         return control_received
 
     def settle(self, hints: Sequence[Hint]) -> None:
-        """A ring is over when it was heard."""
+        """Do nothing: a ring needs no receipt."""
 
     def reject(self, hints: Sequence[Hint], reason: str) -> None:
-        """A ring names nothing that could be kept."""
+        """Do nothing: a ring carries no message that could be kept."""
 
     def close(self) -> None:
         self._waiter.close()

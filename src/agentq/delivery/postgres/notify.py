@@ -38,7 +38,7 @@ _PATIENCE: dict[str, str | int | None] = {
 
 
 def _connect(conninfo: str) -> psycopg.Connection | None:
-    """None while the server cannot be reached."""
+    """Open a connection; None while the server cannot be reached."""
     try:
         return psycopg.connect(conninfo, autocommit=True)
     except psycopg.OperationalError:
@@ -46,13 +46,13 @@ def _connect(conninfo: str) -> psycopg.Connection | None:
 
 
 def _notify(connection: psycopg.Connection, command: bytes) -> None:
-    """Say it and wait for the answer, but not for ever: psycopg itself would."""
+    """Send a statement and wait for its answer within a time limit, which psycopg lacks."""
     connection.pgconn.send_query(command)
     _drain(connection)
 
 
 def _drain(connection: psycopg.Connection) -> None:
-    """Read the answers to what was said. Raises OperationalError if they do not come."""
+    """Read the answers to statements sent. Raises OperationalError if they do not come."""
     wire, line = connection.pgconn, select.poll()
     line.register(wire.socket, select.POLLIN)
     failed = ""
@@ -79,7 +79,7 @@ class ListenPool:
         self._closed = False
 
     def take(self) -> psycopg.Connection | None:
-        """One that listens from now on; None while the server cannot be reached."""
+        """Return a connection that listens from now on; None while the server cannot be reached."""
         while (connection := self._pop()) is not None:
             try:
                 _drain(connection)  # of what `give` has said
@@ -103,7 +103,7 @@ class ListenPool:
             return None
 
     def give(self, connection: psycopg.Connection) -> None:
-        """Keep it, deaf: what nobody reads would fill the server's memory."""
+        """Keep a connection for later; it stops listening, so that nothing is queued for it."""
         try:
             if self._kept or self._closed:
                 connection.close()
@@ -125,7 +125,7 @@ class NotifyDoorbell:
     def __init__(self, url: str) -> None:
         self._conninfo = make_conninfo("", **{**_PATIENCE, **conninfo_to_dict(url)})
         self._connection: psycopg.Connection | None = None
-        self._ears = ListenPool(self._conninfo)
+        self._pool = ListenPool(self._conninfo)
 
     def ring(self, topics: Iterable[str]) -> None:
         """The store rings by itself inside its transactions; this is for whoever is outside."""
@@ -145,10 +145,10 @@ class NotifyDoorbell:
             self._hang_up()
 
     def listen(self, topics: Iterable[str]) -> NotifyWaiter:
-        return NotifyWaiter(self._ears, topics)
+        return NotifyWaiter(self._pool, topics)
 
     def close(self) -> None:
-        self._ears.close()
+        self._pool.close()
         self._hang_up()
 
     def _hang_up(self) -> None:
@@ -158,10 +158,10 @@ class NotifyDoorbell:
 
 
 class NotifyWaiter:
-    """An ear on a connection of its own: sleeps in the kernel until the server has something."""
+    """Waits on a connection of its own: sleeps in the kernel until a notification comes."""
 
-    def __init__(self, ears: ListenPool, topics: Iterable[str]) -> None:
-        self._ears = ears
+    def __init__(self, pool: ListenPool, topics: Iterable[str]) -> None:
+        self._pool = pool
         self._topics = frozenset(topics)
         self._connection: psycopg.Connection | None = None
         self._closed = False
@@ -169,7 +169,7 @@ class NotifyWaiter:
         self._open()
 
     def _open(self) -> bool:
-        self._connection = self._ears.take()
+        self._connection = self._pool.take()
         if self._connection is None:
             return False
         self._pause_seconds = 0.1
@@ -229,5 +229,5 @@ class NotifyWaiter:
     def close(self) -> None:
         self._closed = True
         if self._connection is not None:
-            self._ears.give(self._connection)
+            self._pool.give(self._connection)
             self._connection = None

@@ -1,4 +1,4 @@
-"""RabbitMQ: hints, words to holders, results and reports between machines."""
+"""RabbitMQ: hints, stop messages, results and reports between machines."""
 
 from agentq.delivery.rabbitmq.consumer import RabbitConsumer, RabbitMessage
 from agentq.delivery.rabbitmq.dead_letters import dead_messages, purge, requeue

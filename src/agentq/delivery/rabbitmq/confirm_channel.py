@@ -1,4 +1,4 @@
-"""Sending messages on a link: many in flight, and an answer for each."""
+"""Publishes messages with confirms: many in flight, and an answer for each."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class ConfirmChannel:
         self._link.write(b"".join(frames))
 
     def _await(self, left: int) -> None:
-        """Until no more than `left` wait for their confirm."""
+        """Wait until no more than `left` messages are unconfirmed."""
         deadline = time.monotonic() + ANSWER_SECONDS
         before = len(self._waiting)
         while len(self._waiting) > left:
@@ -95,7 +95,7 @@ class ConfirmChannel:
                 self._reasons[place] = self._reasons[place] or "the broker could not keep it"
 
     def _returned(self, why: str, content: Any) -> None:
-        """Nobody is there for it. This comes before its confirm, which says "seen to"."""
+        """Note that no queue takes this message; the broker still confirms it afterwards."""
         identity = content.properties.get("message_id", "")
         for place in self._waiting.values():
             message = self._batch[place]
@@ -111,7 +111,7 @@ class ConfirmChannel:
 
 
 def _unfit(message: Message) -> str:
-    """Why it cannot be sent at all; empty if it can."""
+    """Return why a message cannot be sent at all; empty if it can."""
     if len(message.body) > BODY_BYTES_MAX:
         return f"it has {len(message.body)} bytes; {ENVELOPE_BYTES_MAX} are allowed"
     for what, text in (

@@ -91,7 +91,7 @@ def read_url(url: str) -> Address:
 
 
 def _check_text(url: str, host: str) -> None:
-    """The resolver, and whoever writes the name of a user to the wire, would fail without words."""
+    """Refuse text that the resolver or the protocol could not encode, with a clear error."""
     try:
         url.encode()
     except UnicodeError:
@@ -123,7 +123,7 @@ class QueueFacts:
 
 
 class _Connection(amqp.Connection):  # type: ignore[misc]
-    """py-amqp's, reading in gulps and handing deliveries on as they are."""
+    """py-amqp's connection, with buffered reads and raw deliveries."""
 
     def __init__(self, address: Address, heartbeat: int, purpose: str) -> None:
         host = f"[{address.host}]" if ":" in address.host else address.host
@@ -210,7 +210,7 @@ class Link:
 
     @property
     def server(self) -> dict[str, Any]:
-        """What the broker told of itself at the start."""
+        """The properties that the broker sent when the connection was opened."""
         properties: dict[str, Any] = self._connection.server_properties
         return properties
 
@@ -329,7 +329,7 @@ class Link:
                 channel.close()
 
     def close(self, *, polite: bool = True) -> None:
-        """Say good-bye if the broker is there. Never raises for a broker that is not."""
+        """Close the connection. Never raises for a broker that is gone."""
         if polite and self._connection.connected and not self.alarmed:  # else it does not hear us
             with suppress(exceptions.AMQPError, OSError, struct.error):
                 self._stream.sock.settimeout(CLOSE_SECONDS)
@@ -385,7 +385,7 @@ class Channel:
         self._channel.queue_bind(queue, exchange, key, arguments=dict(arguments or {}))
 
     def look(self, name: str) -> QueueFacts:
-        """How a queue stands."""
+        """Return the depth and the consumers of a queue."""
         return QueueFacts(*self._channel.queue_declare(name, passive=True))
 
     def purge(self, name: str) -> int:

@@ -58,7 +58,7 @@ class RabbitConsumer:
         return taken
 
     def ack(self, tags: Iterable[int]) -> None:
-        """These have been seen to and may be forgotten; one word to the broker if that can be."""
+        """Acknowledge messages that are done with, in one frame if possible."""
         self._pull_consumer.ack(tags)
 
     def reject(self, tag: int, reason: str) -> None:
@@ -75,7 +75,7 @@ class RabbitConsumer:
 
 
 def as_received(delivery: Delivery, body: bytes) -> RabbitMessage:
-    """A delivery in the words of the contract."""
+    """Return a delivery as the contract's message."""
     properties = delivery.properties()
     headers = properties.get("application_headers")
     return RabbitMessage(

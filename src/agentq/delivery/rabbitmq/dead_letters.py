@@ -85,7 +85,7 @@ def requeue(url: str, keys: Collection[str]) -> list[DeadMessage]:
 
 
 def purge(url: str, keys: Collection[str] | None = None) -> int:
-    """Throw these away, or all; how many it were."""
+    """Delete these dead letters, or all; return how many."""
     gone = []
     with closing(_pull_consumer(url)) as pull_consumer:
         if keys is None:
@@ -103,7 +103,7 @@ def _pull_consumer(url: str) -> PullConsumer:
 
 
 def _through(pull_consumer: PullConsumer, url: str) -> Iterator[_DeadLetter]:
-    """All that wait now. What is not acknowledged is back in its place when the tap is closed."""
+    """Yield all dead letters; those not acknowledged are requeued when the consumer is closed."""
     ours = (read_url(url).user, UP_USER)
     left = min(pull_consumer.waiting(), DEAD_MAX)
     while left > 0:

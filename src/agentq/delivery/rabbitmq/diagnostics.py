@@ -1,4 +1,4 @@
-"""What a broker tells of itself, for `agentq doctor`."""
+"""Diagnostics of a broker, for `agentq doctor`."""
 
 from __future__ import annotations
 

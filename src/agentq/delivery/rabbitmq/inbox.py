@@ -51,7 +51,7 @@ class RabbitInbox:
         return self._pull_consumer.error
 
     def _listen(self, link: Link) -> None:
-        """Hear who wants this holder to look, on a channel and a queue of its own."""
+        """Consume control messages for this holder, on a channel and a queue of its own."""
         channel = link.channel()
         queue = channel.private_queue()
         channel.bind(queue, CONTROL, stop_key(self._holder))

@@ -54,7 +54,7 @@ def read_properties(header: bytes) -> dict[str, Any]:
 
 
 class _PropertyReader:
-    """Goes through bytes from the left."""
+    """Reads AMQP values from a byte string, in order."""
 
     def __init__(self, data: bytes, at: int = 0) -> None:
         self._data = data
@@ -65,12 +65,12 @@ class _PropertyReader:
         return self._at < len(self._data)
 
     def number(self, format: str) -> Any:
-        """A number; of several, the last."""
+        """Read numbers of this format; return the last."""
         size = struct.calcsize(f">{format}")
         return struct.unpack(f">{format}", self._next(size))[-1]
 
     def part(self, length: str) -> bytes:
-        """Bytes, after how many they are."""
+        """Read bytes that are preceded by their length."""
         return self._next(self.number(length))
 
     def text(self, length: str) -> str:

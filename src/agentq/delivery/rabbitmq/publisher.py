@@ -1,4 +1,4 @@
-"""What leaves for the broker: confirmed, mandatory, many in flight, by a line that mends itself."""
+"""Publishes to the broker: confirmed, mandatory, many in flight, reconnecting by itself."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class RabbitPublisher:
             raise
 
     def _declare_queues(self, messages: Sequence[Message]) -> dict[Place, str]:
-        """Have there what these are sent to; where that cannot be, why."""
+        """Declare the queues that these messages go to; return why, for those that cannot be."""
         problems: dict[Place, str] = {}
         for place in dict.fromkeys(_place(each) for each in messages):
             if place[0] in (TASKS, RESULTS) and place not in self._declared:
@@ -149,7 +149,7 @@ class RabbitPublisher:
     # -- the connection ----------------------------------------------------------------------------
 
     def _linked(self) -> tuple[Link, ConfirmChannel]:
-        """The connection, if it still is one; else a new one."""
+        """Return the open connection, or open a new one."""
         if self._link is not None and self._sender is not None:
             try:
                 with self._link.speaking("looking whether it is still there"):

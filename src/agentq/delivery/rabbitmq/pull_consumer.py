@@ -1,4 +1,4 @@
-"""A tap on one queue: opened for as many messages as are wanted, and shut as soon as they came.
+"""A consumer of one queue that is open for as many messages as are wanted, and no longer.
 
 The broker hands out messages ahead of time to whoever consumes. Here it never may: a message in the
 socket of a worker that is busy for an hour is a task that nobody does for an hour. So the tap is
@@ -98,7 +98,7 @@ class PullConsumer:
             return []
         if self._wanted:
             # A full measure: the broker gives no more until these are acknowledged, by when it
-            # has read that the tap is shut. Otherwise some may be under way: wait for them.
+            # has read that consuming ended. Otherwise some may be under way: wait for them.
             self._channel.cancel(wait=len(self._fresh) < self._wanted)
             self._wanted = 0
         taken, self._fresh = self._fresh, []
@@ -109,7 +109,7 @@ class PullConsumer:
         return taken
 
     def _turn(self, count: int) -> None:
-        """Open the tap for exactly so many. What came unasked goes back, so that others get it."""
+        """Consume exactly so many messages. What came beyond them is requeued for others."""
         if self._wanted == count:
             return
         if self._wanted:
@@ -185,7 +185,7 @@ class PullConsumer:
             beating.join()
 
     def give_back(self, tags: Iterable[int]) -> None:
-        """These are for others, at once."""
+        """Requeue these messages at once, for other consumers."""
         for tag in tags:
             self._settle_one(tag, requeue=True)
 
@@ -257,7 +257,7 @@ class PullConsumer:
             return channel.look(self.queue).messages
 
     def purge(self) -> int:
-        """Throw all away that wait; how many it were."""
+        """Delete all messages of the queue; return how many."""
         with self._certainly_linked().asking(f"emptying {self.queue}") as channel:
             return channel.purge(self.queue)
 

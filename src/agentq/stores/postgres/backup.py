@@ -1,4 +1,4 @@
-"""Dumps of a PostgreSQL ledger, by pg_dump; one that gets nowhere ends, in words."""
+"""Dumps a PostgreSQL ledger with pg_dump; a dump that makes no progress ends with an error."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def backup(conninfo: str, where: str, target: str) -> None:
 
 
 def _run(words: list[str], file: Path, stderr: Path) -> tuple[int | None, str]:
-    """How it ended and what it said; None for one that had to be stopped."""
+    """Run pg_dump; return its exit status (None if it was stopped) and its error output."""
     with (
         stderr.open("wb") as err,
         subprocess.Popen(

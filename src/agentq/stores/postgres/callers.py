@@ -276,7 +276,7 @@ def _wire(connection: object) -> _Wire:
     if isinstance(connection, psycopg.AsyncConnection):
         raise Invalid(
             f"An AsyncConnection is waited for with `await`, and this call is not. {_NOTHING}",
-            "Submit with AsyncQueue, or with agentq.client.async_connection.on_loop.",
+            "Submit with an AsyncQueue.",
         )
     kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
     raise Invalid(

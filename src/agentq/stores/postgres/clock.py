@@ -19,20 +19,20 @@ class ServerClock:
         self._offset = 0
         self._noted = -_FRESH_MS
 
-    #: Where there is CLOCK_BOOTTIME: unlike the other it goes on while the machine sleeps.
+    #: CLOCK_BOOTTIME, where there is one: it goes on while the machine sleeps.
     _clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
     def _local_ms(self) -> int:
         return time.clock_gettime_ns(self._clock) // 1_000_000
 
     def note(self, moment: int) -> None:
-        """The server said this just now."""
+        """Take the time that the server has just reported."""
         local = self._local_ms()
         offset = moment - local
         if offset > self._offset or local - self._noted >= _FRESH_MS:
             self._offset, self._noted = offset, local
 
     def estimate(self) -> int | None:
-        """The server's time now, or None if it was last heard too long ago."""
+        """Return the server's time now, or None if it last reported its clock too long ago."""
         local = self._local_ms()
         return None if local - self._noted >= _FRESH_MS else local + self._offset

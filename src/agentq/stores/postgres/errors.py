@@ -1,4 +1,4 @@
-"""What PostgreSQL and libpq say, turned into what agentq says. Passwords are never repeated."""
+"""Turns errors of PostgreSQL and libpq into errors of agentq. Passwords are never repeated."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _is_torn(url: str, parts: Mapping[str, Any]) -> bool:
 
 
 def cannot_connect(error: psycopg.Error, where: str) -> AgentqError:
-    """A connection that did not come about."""
+    """Return the error for a connection that could not be opened."""
     message = str(error)
     hint = _CONNECTING[-1][1]
     for words, cause in _CONNECTING:
@@ -128,7 +128,7 @@ def asks_to_run_again(error: psycopg.Error) -> bool:
 
 
 def in_words(error: psycopg.Error, where: str) -> AgentqError:
-    """A statement that failed."""
+    """Return the error for a statement that failed."""
     message = " ".join((error.diag.message_primary or str(error)).split())
     if isinstance(error, errors.FeatureNotSupported) and "recovery" in message:
         error = errors.ReadOnlySqlTransaction(message)

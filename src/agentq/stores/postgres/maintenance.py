@@ -1,4 +1,4 @@
-"""Looking after a PostgreSQL ledger: its schema, and what `agentq doctor` asks."""
+"""Maintains a PostgreSQL ledger: its schema, and what `agentq doctor` asks."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def wanted_rights() -> set[str]:
 
 
 def _mending(found: Mapping[str, bool]) -> dict[str, str]:
-    """What is wrong with the indexes, by name, and the statement that mends it."""
+    """Return broken indexes by name, each with the problem and the statement that repairs it."""
     wanted = {
         name: f"REINDEX INDEX CONCURRENTLY {name}" if name in found else statement
         for name, statement in sorted(wanted_indexes().items())

@@ -1,4 +1,4 @@
-"""One connection to PostgreSQL, spoken to in exchanges: several statements, one round trip.
+"""One connection to PostgreSQL that sends several statements in one round trip.
 
 This stands on `psycopg.pq`, psycopg's own layer over libpq, because a cursor costs more than the
 round trip it makes: measured on a local socket, `select 1` takes 40 to 65 µs here and 150 to 180 µs
@@ -50,7 +50,7 @@ class Lost(Exception):
 
 
 class Statement:
-    """Named SQL as the wire wants it: numbered parameters, and their names in that order."""
+    """Named SQL with numbered parameters, and their names in that order."""
 
     __slots__ = ("begins", "names", "sql", "title")
 
@@ -136,7 +136,7 @@ class PipelineConnection:
         self.planned_at = time.monotonic()
         #: Seconds after which a server that says nothing at all is given up.
         self.silence = silence
-        #: What every transaction begins with, where the session itself could not be told.
+        #: Settings that every transaction begins with, where the session cannot take them.
         self.preface: Call | None = None
         #: What was sent after the last exchange, of which nothing was read yet; None for nothing.
         self._unread: list[Call | Statement] | None = None
@@ -147,7 +147,7 @@ class PipelineConnection:
 
     @property
     def usable(self) -> bool:
-        """Alive and outside any transaction."""
+        """Whether the connection is alive and outside any transaction."""
         if self._connection.closed or self._pq.status != pq.ConnStatus.OK:
             return False
         return self._unread is not None or self._pq.transaction_status == pq.TransactionStatus.IDLE
@@ -270,7 +270,7 @@ class PipelineConnection:
             continue
 
     def _wait(self) -> int:
-        """Sleep until the server says something, or can be told more. It answers a statement that
+        """Sleep until the server sends something, or takes more input. It answers a statement that
         takes too long by itself: one that is silent for longer than that is not there any more."""
         ready = self._poll.poll(self.silence * 1000)
         if not ready:

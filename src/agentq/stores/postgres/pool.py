@@ -1,21 +1,23 @@
 """Connections that are free to use. Threads take one and give it back; it is alone meanwhile.
 
-Our own few lines instead of psycopg_pool, which was measured behind the same store (3.3.3, on two
-cores, best of three runs):
+Our own few lines instead of psycopg_pool, which was tried behind the same store (3.3.3, at most 64
+connections, `timeout=10`, `reconnect_timeout=1`; two cores under other load). Rates are medians of
+three runs, which lay up to a factor of two apart; the rest was tried once:
 
                                             here          psycopg_pool
-    submit/s, 1 and 8 threads               313, 1183     337, 1244
-    claim and complete/s, 1 and 8 threads   96, 410       112, 464
+    submit/s, 1 and 8 threads               243, 844      181, 1242
+    claim and complete/s, 1 and 8 threads   76, 346       106, 412
     a database that is not there            10 ms, why    10 s (its time limit), not why
     the server is away: what is said        why           "couldn't get a connection"
     first answer after it is back           0.2 s         6.3 s
     session of a forked child               its own       its parent's
 
-Speed is equal. But it connects in background threads, which turns the reason of a failure into a
-log line and the failure into a wait; it hands a forked child the connections of its parent; it
-closes a connection on which an answer is still to be read, as a submission leaves it; and its upper
-bound can lock a process up, because a transaction may need a second connection (to name a new role)
-while it holds the first.
+Speed does not decide: no difference stands out of the noise, and if there is one, it is not ours to
+claim. What decides is that it connects in background threads, which turns the reason of a failure
+into a log line and the failure into a wait, and that it hands a forked child the connections of its
+parent. It also closes a connection that comes back with an answer still to be read, as a submission
+leaves it; and its upper bound can lock a process up, because a transaction may need a second
+connection (to name a new role) while it holds the first.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ NO_VALUES: Values = {}
 
 
 class PostgresReader:
-    """Looks through one connection, inside one transaction that its first question opens."""
+    """Reads on one connection, inside one transaction that its first query opens."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class PostgresReader:
         begin: str = "begin_reading",
     ) -> None:
         self.begun = False
-        #: The server's clock as this transaction last heard it; 0 if it did not.
+        #: The server's clock as this transaction last read it; 0 if it has not.
         self.moment = 0
         self._wire = wire
         self._sql = sql
@@ -62,7 +62,7 @@ class PostgresReader:
         return self._wire.exchange([*self._opening(), *asked])[-len(asked) :]
 
     def end(self) -> None:
-        """Let go of the snapshot."""
+        """End the transaction, and with it the snapshot that it reads."""
         if self.begun:
             self._wire.exchange([Call(self._sql["commit"], NO_VALUES)])
 

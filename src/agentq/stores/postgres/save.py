@@ -1,4 +1,4 @@
-"""From what a transaction writes to the statements that write it, in the order of locks."""
+"""Turns the changes of a transaction into statements, in the order of locks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LEASES = ("names", "holders", "numbers", "expiries")
 
 
 def notification(topics: Iterable[str]) -> str:
-    """Topics as one notification says them; empty if there is nothing to say."""
+    """Return the payload of one notification for these topics; empty if there are none."""
     text = "\n".join(sorted(set(topics)))
     return text if len(text.encode()) <= NOTIFY_BYTES_MAX else "*"
 
@@ -74,7 +74,7 @@ def _surroundings(changes: Changes, lanes: str) -> Iterator[Named]:
 
 
 def _births(changes: Changes, lanes: str) -> Iterator[Named]:
-    """New tasks, and what they have to do with others, who are known by id."""
+    """Statements that insert new tasks and their relations to tasks known by id."""
     rows = changes.new
     if not rows:
         return

@@ -98,7 +98,7 @@ class PostgresStore:
             raise
 
     def _greet(self, wire: PipelineConnection) -> None:
-        """What a new connection must show before it is used."""
+        """Check the settings of a new connection before it is used."""
         asked = [Call(self._sql["settings"], NO_VALUES)]
         durable, read_only, isolation, path, moment, statement_ms, lock_ms, *_ = wire.exchange(
             asked
@@ -122,7 +122,7 @@ class PostgresStore:
     # -- running and running again ---------------------------------------------------------------
 
     def _insist(self, attempt: Callable[[], T]) -> T:
-        """Try until it works, is refused, or patience ends."""
+        """Retry until it works, is refused, or the time limit is reached."""
         started, pause_seconds = time.monotonic(), 0.02
         while True:
             try:

@@ -1,4 +1,4 @@
-"""How long a PostgreSQL ledger is waited for: every call ends, in an answer or in words.
+"""Time limits of a PostgreSQL ledger: every call ends with an answer or an error.
 
 Three watches look after each call. The server stops a statement that runs too long, and one that
 waits too long for a lock; these are told to it in the packet that opens a session, which costs
@@ -22,13 +22,13 @@ from dataclasses import dataclass
 import psycopg
 from psycopg import pq
 
-#: What poolers answer to a packet that says more than they pass on.
+#: What poolers answer to an opening packet with options that they do not pass on.
 _UNWANTED = ("startup parameter", "command-line options", "unrecognized configuration parameter")
 
 
 #: The schema of a ledger. Other tables may live in the same database, also under the same names.
 SCHEMA = "agentq"
-#: Where tables are looked for in a session that nobody told.
+#: The search path of a session that could not be given one.
 ANY_PATH = '"$user", public'
 
 

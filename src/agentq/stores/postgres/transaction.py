@@ -48,7 +48,7 @@ class Assumed:
         self._rows: dict[int, HotRow] = {}
 
     def rows(self, keys: Sequence[int]) -> list[HotRow] | None:
-        """All of these by ascending key, or None."""
+        """Return the remembered rows of all these keys, ascending; None if one is missing."""
         try:
             return [self._rows[key] for key in sorted(keys)]
         except KeyError:
@@ -167,7 +167,7 @@ class PostgresTx(PostgresReader):
             self._wire.exchange([Call(self._sql["notify"], {"topics": topics})])
 
     def _writing(self) -> list[Call]:
-        """What is still to be written."""
+        """Statements for the changes that are not sent yet."""
         calls: list[Call] = []
         for changes in self._unsent:
             calls += calls_of(

@@ -6,7 +6,7 @@ import apsw
 
 from agentq.stores.backups import new_file, not_written
 
-#: Pages that are copied before somebody who interrupts is heard.
+#: Pages that are copied between two checks for an interrupt.
 _PAGES = 1000
 #: What SQLite says of the file that is written; the ledger itself was open already.
 _OF_THE_COPY = (

@@ -33,7 +33,7 @@ def as_json(values: Sequence[Any]) -> str:
 
 
 class SqliteReader:
-    """Looks through one connection. Whoever owns it begins and ends."""
+    """Reads on one connection; its owner begins and ends the transaction."""
 
     def __init__(
         self, connection: apsw.Connection, sql: Mapping[str, str], clock: Callable[[], int]

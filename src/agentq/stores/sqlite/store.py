@@ -2,7 +2,7 @@
 
 Writers take turns: every transaction is BEGIN IMMEDIATE under WAL with synchronous=FULL, so what is
 acknowledged is on disk, and positions in the log are handed out in commit order without gaps.
-"database is locked" never reaches a user: a busy handler with short random naps waits its turn, and
+"database is locked" never reaches a user: a busy handler with random pauses waits its turn, and
 only gives up, in plain words, after `BUSY_SECONDS`.
 """
 
@@ -25,7 +25,7 @@ from agentq.stores.sqlite.transaction import SqliteTx
 from agentq.stores.statements import statements
 
 BUSY_SECONDS = 60.0
-#: Whoever waits longer than this for a lock is told so.
+#: Seconds of waiting for a lock after which a warning is logged.
 SILENT_SECONDS = 2.0
 _RUNS = 20
 
@@ -104,7 +104,7 @@ class SqliteStore:
         connection.execute("PRAGMA cache_size = -16000")
 
     def _thaw(self) -> None:
-        """Open it again: the disk may take something by now."""
+        """Reopen a ledger that was opened read-only: its disk may be writable by now."""
         fresh = self._open()
         if fresh.readonly("main"):
             self._opened.remove(fresh)
@@ -297,7 +297,7 @@ def _blank() -> bytes:
 
 
 def _patient(seconds: float, path: str) -> Callable[[int], bool]:
-    """A busy handler: short random naps, so that waiters neither spin nor march in step."""
+    """Return a busy handler that sleeps for short random times until the lock is free."""
     started, warned = 0.0, False
 
     def wait_for_lock(tries: int) -> bool:
@@ -341,7 +341,7 @@ def _switch_to_wal(connection: apsw.Connection, path: str) -> None:
 
 
 class _Translated:
-    """Turns what SQLite says into what agentq says."""
+    """Turns errors of SQLite into errors of agentq."""
 
     __slots__ = ("_path",)
 

@@ -25,7 +25,7 @@ from agentq.stores.sqlite.reader import SqliteReader, as_json
 
 
 class SqliteTx(SqliteReader):
-    """Speaks SQL on one connection. Whoever owns it begins and commits."""
+    """Writes on one connection; its owner begins and commits the transaction."""
 
     def __init__(
         self, connection: apsw.Connection, sql: Mapping[str, str], clock: Callable[[], int]
@@ -53,7 +53,7 @@ class SqliteTx(SqliteReader):
         self._counted = False
 
     def _count(self) -> None:
-        """Know where keys and positions go on, and which lanes are open."""
+        """Load the last key, the last position and the open lanes, unless they are known."""
         if not self._counted:
             self._key, self._position, lanes = self._all("head")[0]
             self._lanes = frozenset(lanes.split())
@@ -196,7 +196,7 @@ class SqliteTx(SqliteReader):
             self._tie(rows, first, trees)
 
     def _tie(self, rows: Sequence[NewRow], first: int, trees: Sequence[TreeRow]) -> None:
-        """Record what new tasks have to do with others."""
+        """Insert dependencies, tree memberships and wanted resources of new tasks."""
         effects = [
             (key, 1, *effect) for key, row in enumerate(rows, first) for effect in row.effects
         ]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from hashlib import blake2b
 from typing import Any
@@ -72,43 +72,6 @@ def quoted(names: Iterable[str]) -> str:
     return ", ".join(f'"{name}"' for name in names)
 
 
-class Passing:
-    """Takes the fingerprint of rows as they pass."""
-
-    def __init__(self) -> None:
-        self._rows = 0
-        self._digest = 0
-
-    def through(self, batches: Iterable[list[tuple[Any, ...]]]) -> Batches:
-        for batch in batches:
-            self._rows += len(batch)
-            # A sum does not ask for an order, and the two databases have none in common.
-            for row in batch:
-                digest = blake2b(repr(tuple(row)).encode("utf-8", "surrogatepass"), digest_size=16)
-                self._digest += int.from_bytes(digest.digest())
-            self._digest %= _MODULO
-            yield batch
-
-    @property
-    def fingerprint(self) -> Fingerprint:
-        return Fingerprint(self._rows, self._digest)
-
-
-def read_through(
-    source: Snapshot, take: Callable[[str, list[str], Batches], object]
-) -> dict[str, Fingerprint]:
-    """Give every table's name, columns and rows to `take`; the fingerprints of what passed."""
-    head, passing = source.head(), Passing()
-    for _ in passing.through([[(*head[:3], *sorted(head.lanes))]]):
-        continue
-    found = {"head": passing.fingerprint}
-    for table, columns in source.tables().items():
-        passing, names = Passing(), sorted(columns)
-        take(table, names, passing.through(source.rows(table, names)))
-        found[table] = passing.fingerprint
-    return found
-
-
 class DatabaseCopy(ABC):
     """Keeps `contracts.copying.LedgerCopy`: all that does not depend on the kind of database.
 
@@ -169,6 +132,10 @@ class DatabaseCopy(ABC):
         with self._transaction(writes=False):
             return [Holding(*row) for row in self._ask(_HELD, now, now)]
 
+    def last_used(self) -> Head:
+        with self._transaction(writes=False):
+            return self.head()
+
     def begin(self, fence: Fence) -> None:
         with self._transaction(writes=True):
             _check_movable(self.where, self._fence())
@@ -180,7 +147,7 @@ class DatabaseCopy(ABC):
         with self._transaction(writes=True):
             _check_begun(self.where, self._fence(), begun)
             self._lock()
-            here = read_through(self, _read_only)
+            here = self._fingerprints()
             differ = sorted(name for name in here if here[name] != copied.get(name))
             if not differ:
                 self._raise_fence(begun._replace(state="moved"))
@@ -215,7 +182,14 @@ class DatabaseCopy(ABC):
 
     def fingerprints(self) -> dict[str, Fingerprint]:
         with self._transaction(writes=False):
-            return read_through(self, _read_only)
+            return self._fingerprints()
+
+    def _fingerprints(self) -> dict[str, Fingerprint]:
+        head = self.head()
+        found = {"head": _fingerprint([[(*head[:3], *sorted(head.lanes))]])}
+        for table, columns in self.tables().items():
+            found[table] = _fingerprint(self.rows(table, sorted(columns)))
+        return found
 
     def check_fillable(self, fence: Fence) -> None:
         with self._transaction(writes=False):
@@ -230,16 +204,16 @@ class DatabaseCopy(ABC):
     def _count(self, table: str) -> int:
         return int(self._ask(f"SELECT count(*) FROM {table}")[0][0])  # noqa: S608 - one of ours
 
-    def fill(self, source: Snapshot, fence: Fence) -> dict[str, Fingerprint]:
+    def fill(self, source: Snapshot, fence: Fence) -> None:
         with self._transaction(writes=True):
             self._lock()
             self._check_fillable(fence)
-            _check_same_tables(source.tables(), self.tables(), self.where)
             self._empty()
-            written = read_through(source, self._pour)
+            for table, columns in source.tables().items():
+                names = sorted(columns)
+                self._pour(table, names, source.rows(table, names))
             self._after_filling(source.head())
             self._raise_fence(fence)
-        return written
 
     def clear(self, fence: Fence) -> bool:
         with self._transaction(writes=True):
@@ -255,24 +229,15 @@ class DatabaseCopy(ABC):
         self._after_filling(Head(0, 0, 0, self.head().lanes))
 
 
-def _read_only(_table: str, _names: list[str], batches: Batches) -> None:
-    for _ in batches:
-        continue
-
-
-def _check_same_tables(
-    source: Mapping[str, tuple[str, ...]], target: Mapping[str, tuple[str, ...]], where: str
-) -> None:
-    """Both sides must be of the same schema: a column that one does not have would be lost."""
-    wanted = {table: sorted(columns) for table, columns in source.items()}
-    found = {table: sorted(columns) for table, columns in target.items()}
-    if wanted != found:
-        names = sorted({name for name in {*wanted, *found} if wanted.get(name) != found.get(name)})
-        raise Unavailable(
-            f"The ledger {where} does not have the same tables as the one that moves"
-            f" ({', '.join(names)} differ). Nothing was copied.",
-            "Run `agentq db migrate` on both, with the same version of agentq.",
-        )
+def _fingerprint(batches: Iterable[list[tuple[Any, ...]]]) -> Fingerprint:
+    rows = digest = 0
+    for batch in batches:
+        rows += len(batch)
+        # A sum does not ask for an order, and the two databases have none in common.
+        for row in batch:
+            message = repr(tuple(row)).encode("utf-8", "surrogatepass")
+            digest += int.from_bytes(blake2b(message, digest_size=16).digest())
+    return Fingerprint(rows, digest % _MODULO)
 
 
 def _check_movable(where: str, found: Fence | None) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import chain, islice
 from typing import Any
 
 import psycopg
@@ -24,8 +23,6 @@ from agentq.stores.transfer.base import (
     quoted,
 )
 
-#: Batches per COPY: a statement must end within the time that statements have.
-_BATCHES_PER_COPY = 20
 #: A server that does not carry out one step of a move in this time will not carry out the next.
 _STEP_SECONDS = 300.0
 #: More events than there can be.
@@ -43,23 +40,8 @@ SELECT position, coalesce(pg_sequence_last_value('task_keys'::regclass), 0),
 FROM head
 """
 #: Events with their places in the log, which all have once nobody writes any more.
+_PLACE = ["position", "key", "version"]
 _EVENTS = "(SELECT l.position, e.* FROM events e JOIN log l USING (key, version)) AS placed"
-_INCOMING = """
-CREATE TEMPORARY TABLE incoming ON COMMIT DROP AS
-SELECT 0::bigint AS position, * FROM events WHERE false
-"""
-_PLACED = """
-WITH e AS (
-    INSERT INTO events (key, version, at, kind, trigger, state, epoch, data)
-    SELECT key, version, at, kind, trigger, state, epoch, data FROM incoming
-)
-INSERT INTO log (position, key, version) SELECT position, key, version FROM incoming
-"""
-_IDENTITIES = """
-SELECT a.attrelid::regclass::text, a.attname::text FROM pg_attribute a
-WHERE a.attrelid = ANY (%s::regclass[]) AND a.attidentity <> ''
-"""
-
 #: Those who change a mark take turns, though no table of it may be there yet.
 _TURN = 0x61676E7471666E63
 _READING = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
@@ -222,29 +204,25 @@ class PostgresCopy(DatabaseCopy):
                 cursor.close()
 
     def _pour(self, table: str, names: list[str], batches: Batches) -> None:
+        into = {table: names}
         if table == "events":
-            self._ask(_INCOMING)
-        into = "incoming" if table == "events" else table
-        for first in batches:
-            with (
-                self._within_limit(),
-                self._connection.cursor() as cursor,
-                cursor.copy(f"COPY {into} ({quoted(names)}) FROM STDIN".encode()) as copy,
-            ):
-                for batch in chain([first], islice(batches, _BATCHES_PER_COPY - 1)):
-                    for row in batch:
-                        copy.write_row(row)
-        if table == "events":
-            self._ask(_PLACED)
+            into = {table: [name for name in names if name != "position"], "log": _PLACE}
+        for batch in batches:
+            for name, columns in into.items():
+                places, marks = [names.index(each) for each in columns], ["%s"] * len(columns)
+                insert = f"INSERT INTO {name} ({quoted(columns)}) VALUES ({', '.join(marks)})"  # noqa: S608
+                with self._within_limit(), self._connection.cursor() as cursor:
+                    cursor.executemany(
+                        insert.encode(), [[row[place] for place in places] for row in batch]
+                    )
 
     def _after_filling(self, head: Head) -> None:
         lanes = " ".join(sorted(head.lanes))
         self._ask("UPDATE head SET position = %s, lanes = %s", head.position, lanes)
+        ((last_role,),) = self._ask("SELECT coalesce(max(id), 0) FROM roles")
         self._set_sequence("task_keys", head.key)
-        for table, column in self._ask(_IDENTITIES, self._tables):
-            ((last,),) = self._ask(f"SELECT coalesce(max({column}), 0) FROM {table}")  # noqa: S608
-            ((name,),) = self._ask("SELECT pg_get_serial_sequence(%s, %s)", table, column)
-            self._set_sequence(name, head.sequence if table == "outbox" else last)
+        self._set_sequence("roles_id_seq", last_role)
+        self._set_sequence("outbox_sequence_seq", head.sequence)
         for table in self._tables:  # the plans of the first hour shall know what is there
             self._ask(f"ANALYZE {table}")
 

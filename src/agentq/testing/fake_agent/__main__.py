@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 
 from agentq.core.errors import AgentqError
-from agentq.testing.fake_agent.acts import STDERR, write_all
+from agentq.testing.fake_agent.actions import STDERR, write_all
 from agentq.testing.fake_agent.program import run
 
 

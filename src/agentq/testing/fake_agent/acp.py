@@ -8,10 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from agentq.core.task import NO_USAGE, Usage
-from agentq.testing.fake_agent.acts import STDERR, STDOUT, Stage, TaskPaths, write_all
+from agentq.testing.fake_agent.actions import STDERR, STDOUT, Stage, TaskPaths, write_all
+from agentq.testing.fake_agent.dialect import (
+    Clock,
+    Dialect,
+    Ending,
+    Names,
+    line,
+    span,
+    split_tokens,
+)
 from agentq.testing.fake_agent.incoming import Cancelled, IncomingMessages
 from agentq.testing.fake_agent.script import Script
-from agentq.testing.fake_agent.speech import Clock, Dialect, Ending, Names, line, span, split_tokens
 
 PROTOCOL = 1
 CONTEXT_TOKENS = 1_000_000
@@ -133,7 +141,7 @@ class _Session:
     workspace: Path
 
 
-class Server:
+class FakeAcpServer:
     """One connection: many sessions, one prompt at a time."""
 
     def __init__(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from agentq.core.task import Usage
-from agentq.testing.fake_agent.speech import MODEL, Dialect, Ending, line, span, split_tokens
+from agentq.testing.fake_agent.dialect import MODEL, Dialect, Ending, line, span, split_tokens
 
 _NO_TOOLS = {"web_search_requests": 0, "web_fetch_requests": 0}
 _NO_CACHE = {"ephemeral_1h_input_tokens": 0, "ephemeral_5m_input_tokens": 0}

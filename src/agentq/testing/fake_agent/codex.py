@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentq.testing.fake_agent.speech import Dialect, Ending, line, span, split_tokens
+from agentq.testing.fake_agent.dialect import Dialect, Ending, line, span, split_tokens
 
 
 class FakeCodex(Dialect):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentq.testing.fake_agent.speech import MODEL, Dialect, Ending, line, split_tokens
+from agentq.testing.fake_agent.dialect import MODEL, Dialect, Ending, line, split_tokens
 
 
 class FakeGemini(Dialect):

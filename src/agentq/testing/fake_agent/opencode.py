@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from agentq.core.task import NO_USAGE, Usage
-from agentq.testing.fake_agent.speech import Dialect, Ending, line, span, split_tokens
+from agentq.testing.fake_agent.dialect import Dialect, Ending, line, span, split_tokens
 
 
 class FakeOpencode(Dialect):

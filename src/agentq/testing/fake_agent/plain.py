@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from agentq.core.task import Usage
-from agentq.testing.fake_agent.speech import Dialect, Ending, line, span
+from agentq.testing.fake_agent.dialect import Dialect, Ending, line, span
 
 EX_TEMPFAIL = 75
 EX_NOPERM = 77

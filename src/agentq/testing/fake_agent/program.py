@@ -13,10 +13,10 @@ from types import FrameType
 from typing import Any
 
 from agentq.core.errors import Invalid
-from agentq.testing.fake_agent.acts import STDERR, STDOUT, Stage, TaskPaths, write_all
+from agentq.testing.fake_agent.actions import STDERR, STDOUT, Stage, TaskPaths, write_all
 from agentq.testing.fake_agent.arguments import Arguments, read_words
+from agentq.testing.fake_agent.dialect import Clock, Dialect, Names
 from agentq.testing.fake_agent.script import FIRST_MOMENT, Script, read_script
-from agentq.testing.fake_agent.speech import Clock, Dialect, Names
 
 #: Dialect -> where it is spoken. `warm` and `acp` hold a conversation; the others say their piece.
 DIALECTS = {
@@ -94,9 +94,9 @@ def _converse(dialect: str, script: Script, place: TaskPaths) -> int:
         from agentq.testing.fake_agent.warm import Process
 
         return Process(names, clock, script, place, reset_base).serve()
-    from agentq.testing.fake_agent.acp import Server
+    from agentq.testing.fake_agent.acp import FakeAcpServer
 
-    return Server(names, clock, script, place, reset_base).serve()
+    return FakeAcpServer(names, clock, script, place, reset_base).serve()
 
 
 def _speech(dialect: str, script: Script, words: Arguments, prompt: str) -> Dialect:

@@ -1,4 +1,4 @@
-"""The steps that a script may hold, and what each of them needs; `acts.py` plays them."""
+"""The steps that a script may hold, and what each of them needs; `actions.py` plays them."""
 
 from __future__ import annotations
 

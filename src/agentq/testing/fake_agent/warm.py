@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from agentq.core.task import Usage
-from agentq.testing.fake_agent.acts import STDERR, STDOUT, Stage, TaskPaths, write_all
+from agentq.testing.fake_agent.actions import STDERR, STDOUT, Stage, TaskPaths, write_all
+from agentq.testing.fake_agent.dialect import Clock, Dialect, Ending, Names, line, span
 from agentq.testing.fake_agent.incoming import Cancelled, IncomingMessages
 from agentq.testing.fake_agent.script import Script
-from agentq.testing.fake_agent.speech import Clock, Dialect, Ending, Names, line, span
 
 
 class FakeWarm(Dialect):

@@ -18,9 +18,9 @@ from typing import Any, NoReturn
 
 from agentq.core.errors import Invalid
 from agentq.core.task import Usage
+from agentq.testing.fake_agent.dialect import Dialect, Ending
 from agentq.testing.fake_agent.orphans import fork_orphans
 from agentq.testing.fake_agent.script import Section
-from agentq.testing.fake_agent.speech import Dialect, Ending
 
 STDOUT, STDERR = 1, 2
 _FLOOD_LINE_CHARS = 1000
