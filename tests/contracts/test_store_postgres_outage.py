@@ -217,7 +217,7 @@ class TestAnUnansweredCommit:
         def breaking(
             wire: PipelineConnection, calls: Sequence[Call], ahead: Sequence[Call] = ()
         ) -> list[list[Any]]:
-            ends = calls[-1].statement.sql == b"COMMIT" and len(calls) > 1
+            ends = len(calls) > 1 and calls[-1].statement.sql == b"COMMIT"
             if not ends or len(broken) >= times:
                 return exchange(wire, calls, ahead)
             broken.append(len(calls))

@@ -316,7 +316,9 @@ class Reader(Protocol):
     ) -> list[OutboxRow]:
         """The oldest effects of a lane after this sequence. Hides nothing from others."""
 
-    def artifacts_of(self, key: int) -> list[ArtifactRow]: ...
+    def artifacts_of(self, *keys: int) -> list[ArtifactRow]:
+        """What is recorded of these tasks' artifacts, by task, attempt and name."""
+
     def roles(self) -> list[RoleRow]: ...
     def occupancy(self, role: int, priority: int = 0, key: int = 0) -> tuple[int, int, int]:
         """How many tasks of a role run, wait for review, and are ready and would be picked before

@@ -14,6 +14,7 @@ import msgspec
 from agentq.contracts.service_values import ArtifactInfo, OutboundEffect
 from agentq.contracts.store import ArtifactRow, OutboxRow, Reader, Store, TaskRow, Tx
 from agentq.ledger.codec import decode_spec, to_task
+from agentq.ledger.queries import artifacts_by_task
 
 #: How long what could not be carried out waits for its next try: doubled each time, to this.
 _POSTPONE_MS, _POSTPONE_MS_MAX = 1000, 5 * 60 * 1000
@@ -31,9 +32,11 @@ class Outbox:
 
         def look(reader: Reader) -> list[OutboundEffect]:
             rows = reader.effects(lane, count, due_only=True)
-            tasks = {row.hot.key: row for row in reader.tasks(sorted({row.key for row in rows}))}
+            keys = sorted({row.key for row in rows})
+            tasks = {row.hot.key: row for row in reader.tasks(keys)}
+            artifacts = artifacts_by_task(reader, keys) if evidence else {}
             return [
-                _effect(row, tasks[row.key], reader.artifacts_of(row.key) if evidence else ())
+                _effect(row, tasks[row.key], artifacts.get(row.key, ()))
                 for row in rows
                 if row.key in tasks
             ]

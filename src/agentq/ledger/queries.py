@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from agentq.contracts.store import (
@@ -121,7 +121,8 @@ class LedgerQueries:
 
         def look(reader: Reader) -> list[tuple[TaskRow, list[ArtifactRow]]]:
             rows = reader.list_tasks(Filter(order=Order.OLDEST, key=after, limit=limit))
-            return [(row, reader.artifacts_of(row.hot.key)) for row in rows]
+            artifacts = artifacts_by_task(reader, [row.hot.key for row in rows])
+            return [(row, artifacts.get(row.hot.key, [])) for row in rows]
 
         found = self._store.read(look)
         return sorted(
@@ -274,3 +275,11 @@ def _empty_trees(reader: Reader, row: HotRow) -> tuple[tuple[str, str], ...]:
 
     trees = reader.trees_of([row.key])
     return tuple((tree.name, used_up(tree)) for _, tree in trees if tree.used_up)
+
+
+def artifacts_by_task(reader: Reader, keys: Sequence[int]) -> dict[int, list[ArtifactRow]]:
+    """What is recorded of these tasks' artifacts, by the key of their task."""
+    found: dict[int, list[ArtifactRow]] = {}
+    for row in reader.artifacts_of(*keys):
+        found.setdefault(row.key, []).append(row)
+    return found

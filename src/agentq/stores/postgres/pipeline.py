@@ -172,7 +172,8 @@ class PipelineConnection:
             expected: list[Call | Statement] = []
             for call in calls:
                 self._send(call, expected)
-            self._pq.pipeline_sync()
+            if calls:
+                self._pq.pipeline_sync()
             later: list[Call | Statement] = []
             if after:
                 for call in after:
@@ -181,7 +182,7 @@ class PipelineConnection:
             self._flush()
             self._unread = later if after else None
             try:
-                rows = self._receive(expected)
+                rows = self._receive(expected) if calls else []
             except psycopg.Error:
                 if self._pq.status == pq.ConnStatus.OK:
                     self._read_unread()  # whoever asks now must see how this one was left

@@ -64,7 +64,8 @@ class PostgresReader:
     def end(self) -> None:
         """End the transaction, and with it the snapshot that it reads."""
         if self.begun:
-            self._wire.exchange([Call(self._sql["commit"], NO_VALUES)])
+            # What was read stays true whatever becomes of this: nobody waits for its answer.
+            self._wire.exchange([], [Call(self._sql["commit"], NO_VALUES)])
 
     def _given_now(self) -> int | None:
         """The time where it is not the server's to say, as in tests."""
@@ -121,8 +122,8 @@ class PostgresReader:
         values = {"lane": lane, "after": after, "count": limit, "now": self._given_now()}
         return self._ask("due_effects" if due_only else "effects", values, OutboxRow._make)
 
-    def artifacts_of(self, key: int) -> list[ArtifactRow]:
-        return self._ask("artifacts_of", {"key": key}, ArtifactRow._make)
+    def artifacts_of(self, *keys: int) -> list[ArtifactRow]:
+        return self._ask("artifacts_of", {"keys": keys}, ArtifactRow._make) if keys else []
 
     def roles(self) -> list[RoleRow]:
         return self._ask("roles", make_row=RoleRow._make)

@@ -11,10 +11,6 @@ GROUP BY r.name, t.state ORDER BY r.name, t.state;
 SELECT r.name, t.state, count(*), min(t.updated_at) FROM tasks t JOIN roles r ON r.id = t.role
 WHERE t.state < 5 GROUP BY r.name, t.state ORDER BY r.name, t.state;
 
--- name: artifacts_of
-SELECT key, epoch, name, size, sha256, media_type, at FROM artifacts
-WHERE key = :key ORDER BY epoch, name;
-
 -- name: roles
 SELECT id, name, max_running, max_review, paused, seen_at, provider, daily FROM roles ORDER BY name;
 

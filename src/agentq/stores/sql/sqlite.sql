@@ -268,6 +268,10 @@ INSERT INTO terms (name, holder, term, expires_at) VALUES (?, '', 0, 0) ON CONFL
 -- name: set_leader_lease
 UPDATE terms SET holder = :holder, term = :term, expires_at = :expires_at WHERE name = :name;
 
+-- name: artifacts_of
+SELECT key, epoch, name, size, sha256, media_type, at FROM artifacts
+WHERE key IN (SELECT value FROM json_each(:keys)) ORDER BY key, epoch, name;
+
 -- name: due_effects
 SELECT o.sequence, o.key, o.key || '.' || o.version || '.' || o.number, o.lane, o.payload, o.tries
 FROM outbox o

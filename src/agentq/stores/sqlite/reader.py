@@ -99,8 +99,9 @@ class SqliteReader:
         rows = self._all("due_effects" if due_only else "effects", bindings)
         return [OutboxRow(*row) for row in rows]
 
-    def artifacts_of(self, key: int) -> list[ArtifactRow]:
-        return [ArtifactRow(*row) for row in self._all("artifacts_of", {"key": key})]
+    def artifacts_of(self, *keys: int) -> list[ArtifactRow]:
+        rows = self._all("artifacts_of", {"keys": as_json(keys)})
+        return [ArtifactRow(*row) for row in rows]
 
     def roles(self) -> list[RoleRow]:
         return [RoleRow(*row) for row in self._all("roles")]
