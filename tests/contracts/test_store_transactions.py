@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from agentq.contracts.doorbell import ROLES_TOPIC
 from agentq.contracts.store import (
     COMPLETE,
     HAS_RESOURCES,
@@ -298,10 +297,6 @@ class TestRinging:
             store.write(change)
 
         assert self.heard(backend, action) == {"events"}
-
-    def test_a_role_nobody_had_spoken_of(self, backend: Backend) -> None:
-        assert self.heard(backend, lambda store: role_id(store, "new")) == {ROLES_TOPIC}
-        assert self.heard(backend, role_id) == set(), "known already"
 
     @pytest.mark.parametrize("ids", ["a", "ab"])
     def test_with_a_submission(self, backend: Backend, ids: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from agentq.contracts.doorbell import EVENTS_TOPIC, ROLES_TOPIC, role_topic
+from agentq.contracts.doorbell import EVENTS_TOPIC, lane_topic, role_topic
 from agentq.core.digests import body_digest, spec_digest
 from agentq.core.errors import AgentqError, Conflict, Invalid, Stale
 from agentq.core.limits import BATCH_MAX
@@ -40,10 +40,11 @@ def test_a_task_is_accepted_and_claimable(env: LedgerEnv, generated: tuple[str, 
 @pytest.mark.parametrize("generated", [(), ("task-1",)], ids=["named", "generated"])
 def test_whoever_waits_is_woken(env: LedgerEnv, generated: tuple[str, ...]) -> None:
     env.ledger.submit([Spec("task-1", "worker")], generated)
-    assert set(env.rung) == {ROLES_TOPIC, role_topic("worker"), EVENTS_TOPIC}
+    assert set(env.rung) == {role_topic("worker"), EVENTS_TOPIC}
     env.rung.clear()
-    env.ledger.submit([Spec("task-2", "worker")], generated)
-    assert set(env.rung) == {role_topic("worker"), EVENTS_TOPIC}, "the role is known"
+    env.ledger.open_lanes("delivery")
+    env.ledger.submit([Spec("task-2", "worker")], {"task-2"})
+    assert set(env.rung) == {role_topic("worker"), lane_topic("delivery"), EVENTS_TOPIC}
 
 
 def test_a_task_that_waits_wakes_no_worker(env: LedgerEnv) -> None:

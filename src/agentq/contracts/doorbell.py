@@ -36,11 +36,13 @@ def holder_topic(holder: str) -> str:
     return f"holder:{holder}"
 
 
+def lane_topic(lane: str) -> str:
+    """Effects were stored in this lane of the outbox."""
+    return f"lane:{lane}"
+
+
 #: Something was appended to the log.
 EVENTS_TOPIC = "events"
-
-#: Somebody spoke of a role that nobody had spoken of before: it has a topic of its own now.
-ROLES_TOPIC = "roles"
 
 #: Tasks that were ready and had to wait (for capacity, for a resource, for a budget) may
 #: be claimable now. Their role's topic is rung as well; this is for whoever minds all roles.

@@ -119,7 +119,7 @@ class Daemon:
         return [
             *loops,
             (Relay(installation, publisher, lambda: self.nudge("room")), None),
-            (Replies(installation, publisher, lambda: self.nudge("relay")), None),
+            (Replies(installation, publisher), None),
             (Reconcile(installation, publisher, every=self.options.reconcile), None),
             (CapacityLoop(installation, publisher), None),
             (Ingest(installation, publisher, alarm), alarm),

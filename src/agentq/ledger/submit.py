@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from agentq.contracts.doorbell import role_topic
+from agentq.contracts.doorbell import lane_topic, role_topic
 from agentq.contracts.store import (
     HAS_DEPENDENTS,
     HAS_RESOURCES,
@@ -330,6 +330,7 @@ def new_row(
         if type(effect) is Announce:
             work.topics.add(role_topic(spec.to))
         if effect.lane and effect.lane in work.lanes():
+            work.topics.add(lane_topic(effect.lane))
             leaving.append((number, effect.lane, encode_effect(effect, task)))
     return NewRow(
         spec.id,

@@ -9,7 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from agentq.contracts.doorbell import EVENTS_TOPIC, ROOM_TOPIC, holder_topic, role_topic
+from agentq.contracts.doorbell import (
+    EVENTS_TOPIC,
+    ROOM_TOPIC,
+    holder_topic,
+    lane_topic,
+    role_topic,
+)
 from agentq.contracts.store import (
     HAS_DEPENDENTS,
     HAS_RESOURCES,
@@ -157,6 +163,7 @@ class UnitOfWork:
             elif kind is SpawnNext:
                 self._spawning.append(key)
             elif effect.lane in self.lanes():
+                self.topics.add(lane_topic(effect.lane))
                 payload = encode_effect(effect, task)
                 self.effects.append(EffectRow(key, task.version, number, effect.lane, payload))
 

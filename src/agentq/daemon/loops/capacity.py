@@ -4,11 +4,10 @@ A role may run so many at once, a task may need what another holds. Whoever foll
 refused, and the hint is gone. So when there is room again, as many of the most urgent that could
 start are announced as fit, and no more: the others would only be refused again.
 
-The relay, which listens for all roles, wakes this loop: each process that listens costs every
-submission a little. A ring does not say which role it was about. Roles where what was announced has
-started are looked at again with the next ring; the others less and less often. So a hundred roles
-that wait cost little while one is busy, and so do tasks that are held up by what cannot be told
-from here.
+The relay wakes this loop: each connection that listens costs every submission a little. A ring does
+not say which role it was about. Roles where what was announced has started are looked at again with
+the next ring; the others less and less often. So a hundred roles that wait cost little while one is
+busy, and so do tasks that are held up by what cannot be told from here.
 """
 
 from __future__ import annotations

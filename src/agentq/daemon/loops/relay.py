@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from agentq.contracts.delivery import Message
-from agentq.contracts.doorbell import ROLES_TOPIC, ROOM_TOPIC, role_topic
+from agentq.contracts.doorbell import ROOM_TOPIC, lane_topic
 from agentq.core.access import SYSTEM
 from agentq.core.effects import Announce, StopHolder
 from agentq.daemon.loop import Loop, log
@@ -29,9 +29,6 @@ LANE = Announce.lane
 BATCH = 200
 #: The net under a doorbell that did not ring.
 _POLL_SECONDS = 5.0
-#: Roles are created now and then, and their topics must be listened for.
-_ROLES_SECONDS = 30.0
-_FOR_ALL = frozenset({ROLES_TOPIC, ROOM_TOPIC})
 #: The same complaint is not made again for so long.
 _COMPLAIN_SECONDS = 60.0
 
@@ -56,21 +53,16 @@ class Relay(Loop):
         self._installation = installation
         self._service = installation.service
         self._publisher = publisher
-        self._topics = _FOR_ALL
-        self._roles_at = -_ROLES_SECONDS
         self._complained: dict[str, float] = {}
 
     def topics(self) -> frozenset[str]:
-        return self._topics
+        return frozenset((lane_topic(LANE), ROOM_TOPIC))
 
     def run_once(self) -> float:
         effects = self._service.outbox_batch(SYSTEM, LANE, BATCH)
-        # Woken for nothing to say: a new role, it may be, whose first task is on its way.
-        self._learn_roles(at_once=not effects)
         if not effects:
             self._idle()
             return _POLL_SECONDS
-        self._topics |= {role_topic(effect.task.to) for effect in effects}
         now = self._service.now()
         outgoing: list[tuple[OutboundEffect, Message]] = []
         over: list[OutboundEffect] = []
@@ -117,11 +109,3 @@ class Relay(Loop):
             "relay: the broker did not take messages for %s: %s. They are tried again; `agentq init"
             " --broker` declares queues that are missing.", where, reason,
         )  # fmt: skip
-
-    def _learn_roles(self, *, at_once: bool) -> None:
-        now = time.monotonic()
-        if now - self._roles_at < _ROLES_SECONDS and not at_once:
-            return
-        roles = self._service.roles(SYSTEM)
-        self._roles_at = now
-        self._topics = _FOR_ALL | {role_topic(role.name) for role in roles}

@@ -1,16 +1,11 @@
-"""Replies: the outcome of a task goes to the queue of the coordinator that asked for it.
-
-It hears of everything that is committed, so it also looks after what the relay does not hear: words
-to holders, and the first task of a role that is new.
-"""
+"""Replies: the outcome of a task goes to the queue of the coordinator that asked for it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from agentq.contracts.delivery import RESULTS_PREFIX
-from agentq.contracts.doorbell import EVENTS_TOPIC
+from agentq.contracts.doorbell import lane_topic
 from agentq.core.access import SYSTEM
 from agentq.core.effects import Reply as ReplyEffect
 from agentq.daemon.loop import Loop, log
@@ -35,23 +30,16 @@ class Replies(Loop):
     term = "relay"
     spacing = 0.1
 
-    def __init__(
-        self,
-        installation: Installation,
-        publisher: SharedPublisher,
-        nudge_relay: Callable[[], None],
-    ) -> None:
+    def __init__(self, installation: Installation, publisher: SharedPublisher) -> None:
         super().__init__()
         self._installation = installation
         self._service = installation.service
         self._publisher = publisher
-        self._nudge_relay = nudge_relay
 
     def topics(self) -> frozenset[str]:
-        return frozenset((EVENTS_TOPIC,))
+        return frozenset((lane_topic(LANE),))
 
     def run_once(self) -> float:
-        self._nudge_relay()
         effects = self._service.outbox_batch(SYSTEM, LANE, BATCH, evidence=True)
         if not effects:
             return _POLL_SECONDS

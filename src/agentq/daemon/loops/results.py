@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agentq.contracts.doorbell import EVENTS_TOPIC
+from agentq.contracts.doorbell import lane_topic
 from agentq.core.access import SYSTEM
+from agentq.core.effects import PublishResult
 from agentq.daemon.loop import Loop, log
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ class Results(Loop):
         self._service = service
 
     def topics(self) -> frozenset[str]:
-        return frozenset((EVENTS_TOPIC,))
+        return frozenset((lane_topic(PublishResult.lane),))
 
     def run_once(self) -> float:
         results = self._service.publish_results(SYSTEM)

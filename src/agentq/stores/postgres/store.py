@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import errors
 
-from agentq.contracts.doorbell import ROLES_TOPIC
 from agentq.contracts.store import EventRow, Reader, RunAgain, T, Tx
 from agentq.core.errors import AgentqError, Invalid, Unavailable
 from agentq.stores.migrate import check_version, no_ledger
@@ -330,7 +329,7 @@ class PostgresStore:
             known = self.read(lambda reader: {row.name: row.id for row in reader.roles()})
             missing = sorted(wanted - known.keys())
             if missing:
-                self._ask("insert_roles", {"names": missing, "topics": ROLES_TOPIC})
+                self._ask("insert_roles", {"names": missing})
                 known = self.read(lambda reader: {row.name: row.id for row in reader.roles()})
             self._roles = known
         return {name: self._roles[name] for name in wanted}

@@ -62,11 +62,7 @@ UPDATE tasks t SET wake_at = greatest(t.wake_at, held.lease_ms
 FROM held WHERE t.key = held.key RETURNING t.key;
 
 -- name: insert_roles
-WITH new AS (
-    INSERT INTO roles (name) SELECT * FROM unnest(:names::text[]) ON CONFLICT (name) DO NOTHING
-    RETURNING name
-)
-SELECT pg_notify('agentq', :topics::text) FROM new LIMIT 1;
+INSERT INTO roles (name) SELECT * FROM unnest(:names::text[]) ON CONFLICT (name) DO NOTHING;
 
 -- name: open_circuit
 SELECT open_until FROM circuits WHERE provider = :provider::text AND open_until >

@@ -16,8 +16,7 @@ from pathlib import Path
 
 import apsw
 
-from agentq.contracts.doorbell import ROLES_TOPIC
-from agentq.contracts.store import Changes, Reader, RunAgain, T, Tx
+from agentq.contracts.store import Reader, RunAgain, T, Tx
 from agentq.core.errors import AgentqError, Damaged, Invalid, Refused, Unavailable
 from agentq.stores.migrate import check_version, migrations, no_ledger
 from agentq.stores.sqlite.reader import SqliteReader, last_position
@@ -238,12 +237,9 @@ class SqliteStore:
             found = self.read(lambda reader: {row.name: row.id for row in reader.roles()})
             missing = sorted(wanted - found.keys())
             if missing:
-
-                def create(tx: Tx) -> dict[str, int]:
-                    tx.save(Changes(topics=(ROLES_TOPIC,)))
-                    return {name: _sqlite(tx).create_role(name) for name in missing}
-
-                found |= self.write(create)
+                found |= self.write(
+                    lambda tx: {name: _sqlite(tx).create_role(name) for name in missing}
+                )
             self._roles |= found
         return {name: self._roles[name] for name in wanted}
 
