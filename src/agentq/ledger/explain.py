@@ -90,13 +90,12 @@ def _ready(task: Task, facts: Facts) -> list[tuple[str, str]]:
     causes += _budgets(task, facts)
     for resource, holder in sorted(facts.held_resources.items()):
         causes.append((f"resource {resource} is held by {holder}", "it is free when that ends"))
+    remedy = f"`agentq worker {task.to}` starts one"
     if not facts.seen_at:
-        causes.append((f"no worker has ever asked for role {task.to}", f"start one for {task.to}"))
+        causes.append((f"no worker has ever asked for role {task.to}", remedy))
     elif facts.now - facts.seen_at > 120_000:
         ago = format_duration((facts.now - facts.seen_at) // 1000)
-        causes.append(
-            (f"no worker has asked for role {task.to} in the last {ago}", "start a worker")
-        )
+        causes.append((f"no worker has asked for role {task.to} in the last {ago}", remedy))
     return causes
 
 
