@@ -16,6 +16,7 @@ from agentq.stores.postgres import maintenance
 from agentq.stores.postgres.store import PostgresStore
 from agentq.stores.sqlite import store as sqlite
 from agentq.stores.sqlite.store import SqliteStore
+from agentq.stores.statements import statements
 from tests.contracts.conftest import Backend
 from tests.contracts.rows import add, ids_of, log
 
@@ -264,3 +265,15 @@ class TestBackup:
         with pytest.raises(Conflict, match="never overwrites"):
             shared.open().backup(str(target))
         assert target.read_text() == "precious"
+
+
+def test_the_history_of_a_task_costs_no_more_in_a_long_log(tmp_path: Path) -> None:
+    """`agentq verify` asks for the history of every task, and must not walk the log for each."""
+    path = str(tmp_path / "a.db")
+    SqliteStore(path, create=True).close()
+    connection = apsw.Connection(path)
+    asked = "EXPLAIN QUERY PLAN " + statements("sqlite")["history"]
+    plan = [str(row[3]) for row in connection.execute(asked, {"key": 1})]
+    connection.close()
+    assert any(step.startswith("SEARCH e ") for step in plan)
+    assert [step for step in plan if step.startswith("SCAN e")] == []

@@ -290,6 +290,9 @@ WHERE t.key IN (SELECT value FROM json_each(:keys))
                   WHERE m.root = t.key AND (c.state < 5 OR c.holder <> '') LIMIT 1 OFFSET 0)
 ORDER BY t.key LIMIT :count;
 
+-- CROSS JOIN keeps the order of the tables: left to itself, SQLite walks all events of the ledger in
+-- the order that is asked for, and looks each up in the chain.
+
 -- name: history
 WITH RECURSIVE chain (position, previous) AS (
     SELECT e.position, e.previous FROM tasks t JOIN events e ON e.position = t.last_event
@@ -298,7 +301,7 @@ WITH RECURSIVE chain (position, previous) AS (
     SELECT e.position, e.previous FROM chain JOIN events e ON e.position = chain.previous
 )
 SELECT e.position, s.id, e.key, e.version, e.at, e.kind, e.trigger, e.state, e.epoch, e.data
-FROM chain JOIN events e ON e.position = chain.position JOIN specs s ON s.key = e.key
+FROM chain CROSS JOIN events e ON e.position = chain.position CROSS JOIN specs s ON s.key = e.key
 ORDER BY e.position;
 
 -- name: events_after
