@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @group()
 @click.pass_context
 def artifacts(ctx: click.Context) -> None:
-    """List, read and leave files of evidence."""
+    """List, read and store the files of attempts."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 

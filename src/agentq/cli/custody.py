@@ -17,7 +17,7 @@ _PERCENT = re.compile(r"([0-9]{1,3}) ?%?")
 @command()
 @task_argument
 @epoch_option
-@click.option("--lease", type=Duration(), default="15m", show_default=True, help="From now on.")
+@click.option("--lease", type=Duration(), default="15m", show_default=True, help="Its new length.")
 @pass_session
 def heartbeat(session: Session, ref: str | None, epoch: int | None, lease: int) -> None:
     """Renew the lease of an attempt.
@@ -37,7 +37,7 @@ def heartbeat(session: Session, ref: str | None, epoch: int | None, lease: int) 
 @click.option("--note", metavar="TEXT", help="What is being done.")
 @pass_session
 def progress(session: Session, words: tuple[str, ...], epoch: int | None, note: str | None) -> None:
-    """Say how far an attempt has come.
+    """Record how far an attempt has come.
 
     PERCENT is 0 to 100. Inside an attempt the ID may be left out.
     """

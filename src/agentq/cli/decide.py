@@ -25,8 +25,9 @@ from agentq.cli.status import answer_with_task
 def approve(session: Session, ref: str, by: str) -> None:
     """Let a task start, or accept its report.
 
-    An approval binds to exactly what the task asks for, and must not come from who submitted it;
-    a report is judged by somebody other than who did the work.
+    An approval binds to exactly what the task asks for. With four_eyes in the settings it must come
+    from somebody other than the submitter. A report is judged by somebody other than who did the
+    work.
     """
     queue = session.writer()
     answer_with_task(session, queue, queue.approve(ref, by), f"approved by {by}")
@@ -83,7 +84,7 @@ def answer(
 def cancel(
     session: Session, ref: str, by: str, reason: str, wait: bool, timeout: int | None
 ) -> None:
-    """Cancel a task; a running attempt is told to stop."""
+    """Cancel a task; a running attempt is stopped."""
     queue = session.writer()
     task = queue.cancel(ref, by, reason)
     if wait:

@@ -38,7 +38,7 @@ class _Passing(click.Command):
 )
 @click.argument("words", nargs=-1, type=click.UNPROCESSED)
 def fake_agent(script: str | None, dialect: str, words: tuple[str, ...]) -> int:
-    """Stand in for an agent, by a script, at no cost.
+    """Play an agent tool from a script, at no cost.
 
     WORDS are the arguments of the real tool: it takes the prompt and the session from them (the
     prompt also from standard input) and skips the others; --json and --url, too, are left to that

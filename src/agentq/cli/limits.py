@@ -23,7 +23,7 @@ _WHOLE = click.IntRange(0, 10**15)
 @click.argument("role", type=Role(), required=False)
 @click.option("--running", type=_COUNT, metavar="N", help="Tasks in progress at once; 0: any.")
 @click.option("--review", type=_COUNT, metavar="N", help="Stop claiming while N wait for review.")
-@click.option("--pause/--resume", "paused", default=None, help="Hand out no tasks / again.")
+@click.option("--pause/--resume", "paused", default=None, help="Stop claims / allow them.")
 @click.option("--daily-usd", "usd", type=Amount(), help="Money a day (UTC); 0: any.")
 @click.option("--daily-tokens", "tokens", type=_WHOLE, metavar="N", help="Tokens a day; 0: any.")
 @click.option("--daily-turns", "turns", type=_WHOLE, metavar="N", help="Turns a day; 0: any.")
@@ -34,7 +34,7 @@ _WHOLE = click.IntRange(0, 10**15)
 @by_option
 @pass_session
 def limits(session: Session, /, role: str | None, tree: str | None, by: str, **words: Any) -> None:
-    """Show or set what a role may have at once.
+    """Show or set the limits and daily budget of a role.
 
     Limits hold at every claim from the moment they are set. Those in agentq.toml ([roles.NAME])
     are applied by `agentq init`. A role that has spent its budget of a day (UTC) starts nothing

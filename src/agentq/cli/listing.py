@@ -20,7 +20,11 @@ limit_option = click.option(
     "--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many."
 )
 cursor_option = click.option(
-    "--cursor", type=Whole(), default=0, metavar="N", help="Go on from that page's."
+    "--cursor",
+    type=Whole(),
+    default=0,
+    metavar="N",
+    help="Go on after the last page, by its number.",
 )
 role_option = click.option("--role", type=Role(), default="", help="Only of this role.")
 
@@ -30,7 +34,7 @@ role_option = click.option("--role", type=Role(), default="", help="Only of this
 @role_option
 @click.option("--from", "sender", default="", metavar="NAME", help="Only from this sender.")
 @click.option("--type", "kind", default="", metavar="TYPE", help="Only of this type.")
-@click.option("--label", "labels", multiple=True, metavar="K=V", help="Only with; repeatable.")
+@click.option("--label", "labels", multiple=True, metavar="K=V", help="Of this label; repeatable.")
 @limit_option
 @cursor_option
 @pass_session

@@ -36,13 +36,11 @@ _HELD_MAX = 1 << 20
     metavar="N",
     help="Of this attempt.  [default: the newest that said something]",
 )
-@click.option(
-    "--follow", "-f", is_flag=True, help="Go on with what it says, until the task is over."
-)
+@click.option("--follow", "-f", is_flag=True, help="Go on with new output, until the task is over.")
 @click.option("--ansi", is_flag=True, help="Leave colours and other escape sequences as they are.")
 @pass_session
 def logs(session: Session, ref: str | None, epoch: int | None, follow: bool, ansi: bool) -> None:
-    """Show what the agent of a task says, or said.
+    """Show the output of a task's agent.
 
     Live while an attempt runs, else the artifact `output.log` that it left. With --follow also the
     attempts that come after it. With --json one object, or with --follow one line per line of the

@@ -246,7 +246,7 @@ def named_task_argument(function: F) -> F:
 def epoch_option(function: F) -> F:
     return click.option(
         "--epoch", type=Whole(1), metavar="N",
-        help="The attempt that speaks, as its claim printed it.  [default: AGENTQ_EPOCH, if"
+        help="The attempt's number, as its claim printed it.  [default: AGENTQ_EPOCH, if"
         " AGENTQ_TASK_ID names the same task]",
     )(function)  # fmt: skip
 
@@ -254,7 +254,7 @@ def epoch_option(function: F) -> F:
 def by_option(function: F) -> F:
     return click.option(
         "--by", metavar="NAME", callback=_actor,
-        help="Who decides.  [default: AGENTQ_ACTOR, else the user]",
+        help="Your name, for the log.  [default: AGENTQ_ACTOR, else the user]",
     )(function)  # fmt: skip
 
 

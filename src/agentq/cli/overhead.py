@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @command()
 @click.argument("refs", nargs=-1, type=TaskRef(), metavar="[ID]...")
-@click.option("--label", "labels", multiple=True, metavar="K=V", help="Only with; repeatable.")
+@click.option("--label", "labels", multiple=True, metavar="K=V", help="Of this label; repeatable.")
 @click.option("--role", type=Role(), default="", help="Only of this role.")
 @click.option("--since", type=Duration(), help="Only submitted no longer ago than this.")
 @pass_session

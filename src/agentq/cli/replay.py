@@ -13,7 +13,7 @@ from agentq.core.errors import Damaged
 @task_argument
 @pass_session
 def replay(session: Session, ref: str | None) -> None:
-    """Decide a task's life anew from its log, step by step.
+    """Replay a task's log and compare with its stored state.
 
     Shows each event with the state that today's rules give for it, and whether the last one is the
     stored one (else exit status 8).

@@ -109,7 +109,7 @@ def fail(
 @reason_option(required=True)
 @pass_session
 def block(session: Session, ref: str | None, epoch: int | None, reason: str) -> None:
-    """Stop and ask somebody up the chain.
+    """Stop and ask a person.
 
     The task waits, without a holder, until `agentq answer`.
     """

@@ -12,7 +12,7 @@ from agentq.cli.streams import show_stream
 @task_argument
 @pass_session
 def result(session: Session, ref: str | None) -> None:
-    """Print what a completed task gave.
+    """Print the result of a completed task.
 
     The result's text goes to standard output as it is, checked against its digest. A task that
     completed without a result file gives its summary.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def results(
     session: Session, coordinator: str, follow: bool, limit: int | None, after: int | None
 ) -> None:
-    """Take the outcomes that were sent to a coordinator.
+    """Read the outcomes that were sent to a coordinator.
 
     They are those of tasks with `--reply-to results.COORDINATOR`. With a broker each is taken from
     its queue once it was printed; without one they are read from the log, and can be read again.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @task_argument
 @pass_session
 def status(session: Session, ref: str | None) -> None:
-    """Show how a task stands."""
+    """Show the state of a task."""
     queue = session.reader()
     task = queue.task(session.task_id(ref))
     if not task.is_terminal and task.wake_at and task.wake_at <= queue.now():

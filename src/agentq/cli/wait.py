@@ -18,7 +18,7 @@ from agentq.cli.status import answer_with_task
 def wait(
     session: Session, ref: str | None, timeout: int | None, until: tuple[str, ...], check: bool
 ) -> None:
-    """Sleep until a task is over.
+    """Wait until a task is over.
 
     Exits with 0 once it is, however it ended; --check makes any end but complete an error (4).
     With --until it waits for those states instead, and says so (4) if they can no longer come.

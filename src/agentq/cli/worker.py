@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 @click.option(
     "--health",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Touch this file each time the claim loop goes round.",
+    help="Touch this file at each round of the claim loop.",
 )
 @click.option("--log-json", is_flag=True, help="Log lines as JSON.")
 @click.argument("words", nargs=-1, metavar="[-- COMMAND…]")
@@ -57,8 +57,9 @@ def worker(
 ) -> None:  # fmt: skip
     """Run agents for a role.
 
-    How is in [roles.ROLE] of agentq.toml; what is said here comes first. A COMMAND after `--` gets
-    the task on its standard input and its result is what it prints, or the file $AGENTQ_RESULT.
+    [roles.ROLE] of agentq.toml says which agent, and how; options override it. Or give a COMMAND
+    after `--`: it gets the task on its standard input, and what it prints is the result, unless it
+    writes the file $AGENTQ_RESULT.
     """
     from agentq.protocol.spec_validation import check_role
     from agentq.settings.roles import RoleSettings, checked

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @group()
 @click.pass_context
 def workspaces(ctx: click.Context) -> None:
-    """List, open and clean up where attempts worked.
+    """List, open and remove the folders of attempts.
 
     Alone it lists them. A workspace goes only when its task is over, no process uses it and
     everything in it is elsewhere too; nothing is removed by force.
