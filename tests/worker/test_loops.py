@@ -21,8 +21,6 @@ def lines_until_found(detector: LoopDetector, lines: list[bytes]) -> int:
 def test_one_line_over_and_over() -> None:
     detector = LoopDetector(5)
     assert lines_until_found(detector, [b"begin", *[b"waiting"] * 9]) == 1 + 5
-    assert detector.block_lines == 1
-    assert detector.line(b"something else")  # it has looped; that stays true
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 20])
@@ -30,7 +28,6 @@ def test_a_block_over_and_over(size: int) -> None:
     block = [b"step %d" % number for number in range(size)]
     detector = LoopDetector(3, 20)
     assert lines_until_found(detector, [b"hello", *block * 2, *block]) == 1 + 3 * size
-    assert detector.block_lines == size
     assert lines_until_found(LoopDetector(3, 20), [*block * 2, b"done", *block * 2]) == 0
 
 
@@ -42,7 +39,6 @@ def test_a_block_that_is_too_long_is_not_looked_for() -> None:
 def test_lines_that_differ_in_numbers() -> None:
     lines = [b"12:00:%02d still at it, try %d" % (number, number) for number in range(20)]
     assert lines_until_found(LoopDetector(4), lines) == 0
-    assert lines_until_found(LoopDetector(4, ignore_digits=True), lines) == 4
 
 
 def test_bad_numbers_are_refused() -> None:
@@ -71,6 +67,6 @@ def test_memory_is_bounded() -> None:
         detector.line(b"%d" % number)
     for line in islice(cycle([b"a", b"b"]), 500):
         detector.line(line)
-    held = (detector._recent, detector._counts, detector._runs)
-    assert [len(each) <= 50 for each in held] == [True] * 3
+    held = (detector._recent, detector._runs)
+    assert [len(each) <= 50 for each in held] == [True] * 2
     assert sum(map(sys.getsizeof, held)) < 20_000

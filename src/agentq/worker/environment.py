@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from agentq.client.tokens import token_for
@@ -25,23 +25,21 @@ def environment_for(
     shared: WorkerContext, claim: Claim, job: Job, launch: Launch
 ) -> dict[str, str]:
     """Everything the agent's process gets to see."""
-    passed = _passed(shared.environment, (*ALWAYS, *launch.passes, *shared.settings.environment))
-    passed.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
+    names = (*ALWAYS, *launch.passes, *shared.settings.environment)
     settings = shared.queue.installation.settings
     common = {
-        **passed,
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        **{name: shared.environment[name] for name in names if name in shared.environment},
         **launch.environment,
         "AGENTQ_ROLE": shared.role,
         "AGENTQ_URL": settings.url,
         "AGENTQ_ARTIFACTS_ROOT": settings.artifacts_root,
         "AGENTQ_HOME": settings.home,
-        **{
-            f"AGENTQ_ARTIFACTS_{name.upper()}": value
-            for name, value in settings.artifacts_options.items()
-        },
     }
+    for name, value in settings.artifacts_options.items():
+        common[f"AGENTQ_ARTIFACTS_{name.upper()}"] = value
     if shared.agent.warm:
-        return common  # it serves many tasks: each is told in words which one it is
+        return common  # it serves many tasks, and learns from each request which one it is
     return {
         **common,
         "AGENTQ_TASK_ID": claim.id,
@@ -55,15 +53,10 @@ def environment_for(
     }
 
 
-def _passed(environment: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
-    return {name: environment[name] for name in names if name in environment}
-
-
 def secrets_in(environment: Mapping[str, str]) -> tuple[str, ...]:
     """Values that must never be stored: whatever a variable with a telling name holds."""
-    found = {
+    return tuple(
         value
         for name, value in environment.items()
         if len(value) >= _SECRET_CHARS_MIN and any(word in name.upper() for word in _SECRET_WORDS)
-    }
-    return tuple(sorted(found, key=len, reverse=True))
+    )

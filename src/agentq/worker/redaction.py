@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection
 
 from agentq.protocol.secret_detection import find_secret, redact
 
@@ -34,21 +34,20 @@ class Redactor:
     """Redacts one stream, line after line: it remembers when it is in the middle of a key file."""
 
     def __init__(self, secrets: Collection[str]) -> None:
-        self._known = tuple(sorted(_as_written(secrets), key=len, reverse=True))
+        self._known = _as_written(secrets)
         self._key_lines_left = 0
         #: Whoever cuts a long line must have this much of it beyond the cut, and drop it after.
         self.margin = max((_SHAPE_BYTES_MAX, *map(len, self._known)))
 
     def is_clean(self, block: bytes) -> bool:
-        """Whether these whole lines can be stored as they are; made to be quick about it."""
+        """Whether these whole lines can be stored as they are; quick, as most can."""
         if self._key_lines_left or any(secret in block for secret in self._known):
             return False
         return find_secret(_decoded(block)) is None
 
     def line(self, line: bytes) -> bytes:
-        """One line, without its end."""
-        if self._known:
-            line = self._without_known(line)
+        """Redact one line, given without its end."""
+        line = self._without_known(line)
         if self._key_lines_left:
             self._key_lines_left -= 1
             if b"-----END" in line:
@@ -59,7 +58,7 @@ class Redactor:
             self._key_lines_left = 0
         text = _decoded(line)
         clean = redact(text)
-        if clean is text or clean == text:
+        if clean == text:
             return line
         redacted = clean.encode("utf-8", "surrogateescape")
         if _KEY_MARK in redacted and b"-----END" not in line:
@@ -67,21 +66,36 @@ class Redactor:
         return redacted
 
     def _without_known(self, line: bytes) -> bytes:
+        known = [secret for secret in self._known if secret in line]
+        if not known:
+            return line
+        # Each byte of a secret is marked, so that secrets that overlap leave nothing behind.
+        hidden = bytearray(len(line))
+        for secret in known:
+            start = line.find(secret)
+            while start >= 0:
+                hidden[start : start + len(secret)] = b"\1" * len(secret)
+                start = line.find(secret, start + 1)
         parts, done = [], 0
-        for start, end in _merged(_found(line, self._known)):
-            parts += [line[done:start], _MARK]
-            done = end
-        return b"".join([*parts, line[done:]]) if parts else line
+        for span in re.finditer(rb"\x01+", hidden):
+            parts += [line[done : span.start()], _MARK]
+            done = span.end()
+        return b"".join([*parts, line[done:]])
+
+
+def without_secrets(data: bytes, secrets: Collection[str]) -> bytes:
+    """A whole file with its secrets taken out; `data` itself if it has none."""
+    redactor = Redactor(secrets)
+    if redactor.is_clean(data):
+        return data
+    return b"\n".join(redactor.line(line) for line in data.split(b"\n"))
 
 
 def redacted_text(text: str, secrets: Collection[str]) -> str:
     """A whole text (a summary, a result, an error) with its secrets taken out."""
-    redactor = Redactor(secrets)
     raw = text.encode("utf-8", "surrogatepass")
-    if redactor.is_clean(raw):
-        return text
-    lines = [redactor.line(line) for line in raw.split(b"\n")]
-    return b"\n".join(lines).decode("utf-8", "replace")
+    clean = without_secrets(raw, secrets)
+    return text if clean is raw else clean.decode("utf-8", "replace")
 
 
 def _decoded(data: bytes) -> str:
@@ -89,7 +103,7 @@ def _decoded(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
-def _as_written(secrets: Iterable[str]) -> set[bytes]:
+def _as_written(secrets: Collection[str]) -> set[bytes]:
     """Each line of each secret, as it is and as JSON and addresses write it."""
     from urllib.parse import quote
 
@@ -99,34 +113,8 @@ def _as_written(secrets: Iterable[str]) -> set[bytes]:
             plain = line.strip()
             if len(plain) < SECRET_CHARS_MIN or "\n" in plain:
                 continue
-            forms = (plain, json.dumps(plain)[1:-1], json.dumps(plain, ensure_ascii=False)[1:-1])
-            raw = plain.encode("utf-8", "surrogateescape")
+            in_json = (json.dumps(plain, ensure_ascii=escaped)[1:-1] for escaped in (True, False))
+            in_address = quote(plain.encode("utf-8", "surrogateescape"), safe="")
+            forms = (plain, *in_json, in_address)
             found |= {form.encode("utf-8", "surrogateescape") for form in forms}
-            found.add(quote(raw, safe="").encode())
     return found
-
-
-def _found(line: bytes, secrets: Iterable[bytes]) -> Iterator[tuple[int, int]]:
-    for secret in secrets:
-        begun = end = -1
-        start = line.find(secret)
-        while start >= 0:
-            if start > end:
-                if end > 0:
-                    yield begun, end
-                begun = start
-            end = start + len(secret)
-            start = line.find(secret, start + 1)
-        if end > 0:
-            yield begun, end
-
-
-def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Overlapping ones as one: two secrets that share their ends leave nothing behind."""
-    merged: list[tuple[int, int]] = []
-    for start, end in sorted(spans):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
-        else:
-            merged.append((start, end))
-    return merged
