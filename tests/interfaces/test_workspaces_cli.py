@@ -8,7 +8,8 @@ import pytest
 
 from agentq.cli import main
 from agentq.settings import load_settings
-from agentq.worker.workspaces import Workspaces, WorkspaceSettings
+from agentq.settings.roles import RoleSettings
+from agentq.worker.workspaces import Workspaces
 from tests.interfaces.conftest import Submit, run_here
 from tests.worker.repositories import Repo, environment, new_repo
 
@@ -30,7 +31,8 @@ def known(repo: Repo) -> Workspaces:
 
 
 def open_git(known: Workspaces, repo: Repo, task_id: str, epoch: int = 1) -> Path:
-    return known.open(task_id, epoch, WorkspaceSettings("git", known.root, repo.path)).path
+    role = RoleSettings(workspace="git", repo=str(repo.path))
+    return known.open(task_id, epoch, role).path
 
 
 def test_nothing_there(home: Path) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agentq.core.errors import Refused
 from agentq.core.states import State
-from agentq.worker.workspaces import EvidenceFile, Kept, Workspace, Workspaces, WorkspaceSettings
+from agentq.settings.roles import RoleSettings
+from agentq.worker.changes import EvidenceFile
+from agentq.worker.workspaces import Kept, Workspace, Workspaces
 from tests.worker.repositories import Repo, environment
 
 DONE = State.COMPLETE
@@ -24,15 +28,15 @@ def new_spaces(repo: Repo, root: Path) -> Workspaces:
 def opener(repo: Repo, known: Workspaces) -> Open:
     """Opens worktrees of this repository."""
 
-    def open_one(task_id: str = "task-1", epoch: int = 1, **more: str) -> Workspace:
-        settings = WorkspaceSettings("git", known.root, repo.path, **more)
-        return known.open(task_id, epoch, settings)
+    def open_one(task_id: str = "task-1", epoch: int = 1, **more: Any) -> Workspace:
+        role = replace(RoleSettings(workspace="git", repo=str(repo.path)), **more)
+        return known.open(task_id, epoch, role)
 
     return open_one
 
 
 def folder(known: Workspaces, task_id: str = "task-1", epoch: int = 1) -> Workspace:
-    return known.open(task_id, epoch, WorkspaceSettings("folder", known.root))
+    return known.open(task_id, epoch, RoleSettings())
 
 
 def only(known: Workspaces) -> Kept:
@@ -69,4 +73,4 @@ def assert_goes(known: Workspaces) -> None:
 
 def content(evidence: list[EvidenceFile], name: str) -> bytes:
     (found,) = [each.content for each in evidence if each.name == name]
-    return found.read_bytes() if isinstance(found, Path) else found
+    return found

@@ -11,7 +11,8 @@ import pytest
 
 from agentq.core.errors import Conflict, Invalid
 from agentq.core.states import TERMINAL, State
-from agentq.worker.workspaces import Kept, Workspaces, WorkspaceSettings
+from agentq.settings.roles import RoleSettings
+from agentq.worker.workspaces import Kept, Workspaces
 from tests.worker.repositories import Repo
 from tests.worker.spaces import DONE, Open, assert_goes, assert_stays, folder, only, why_not
 from tests.worker.workspace_fixtures import git_space, known, repo
@@ -33,7 +34,7 @@ def test_a_plain_folder(known: Workspaces) -> None:
     (space.path / "link").symlink_to("/etc")
     assert_stays(known, "not collected")
     assert space.collect() == []
-    assert space.finish(keep=False, task_state=State.PENDING) != ""
+    assert space.finish(State.PENDING) != ""
     assert only(known).flags == ("collected",)
     assert_goes(known)
     assert Path("/etc").is_dir()
@@ -42,7 +43,7 @@ def test_a_plain_folder(known: Workspaces) -> None:
 def test_finishing_removes_what_may_go(known: Workspaces) -> None:
     space = folder(known)
     space.collect()
-    assert space.finish(keep=False, task_state=DONE) == ""
+    assert space.finish(DONE) == ""
     assert known.all() == []
 
 
@@ -50,9 +51,8 @@ def test_finishing_removes_what_may_go(known: Workspaces) -> None:
 def test_a_task_that_is_not_over_keeps_its_folder(known: Workspaces, state: State) -> None:
     space = folder(known)
     space.collect()
-    assert "stays" in space.finish(keep=False, task_state=state)
-    assert "stays" in space.finish(keep=False)  # unknown is not over
-    assert space.finish(keep=True, task_state=DONE) != ""
+    assert "stays" in space.finish(state)
+    assert "stays" in space.finish()  # unknown is not over
     assert str(state) in why_not(known, state)
     assert "does not know" in why_not(known, None)
     assert "not stopped" in why_not(known, DONE, is_held=True)
@@ -64,7 +64,7 @@ def test_a_folder_deeper_than_any_stack(known: Workspaces) -> None:
     script = "import os\nfor _ in range(1100): os.mkdir('d'); os.chdir('d')"
     subprocess.run([sys.executable, "-c", script], cwd=space.path, check=True)
     space.collect()
-    assert space.finish(keep=False, task_state=DONE) == ""
+    assert space.finish(DONE) == ""
     assert known.all() == []
 
 
@@ -89,13 +89,11 @@ def test_ids_that_cannot_be_names_are_refused(known: Workspaces, task_id: str) -
     assert known.all() == []
 
 
-def test_settings_that_make_no_sense(known: Workspaces, tmp_path: Path) -> None:
+def test_settings_that_make_no_sense(known: Workspaces) -> None:
     with pytest.raises(Invalid, match="needs a repository"):
-        known.open("t", 1, WorkspaceSettings("git", known.root))
-    with pytest.raises(Invalid, match="are made in"):
-        known.open("t", 1, WorkspaceSettings("folder", tmp_path / "elsewhere"))
+        known.open("t", 1, RoleSettings(workspace="git"))
     with pytest.raises(Invalid, match="An epoch"):
-        known.open("t", -1, WorkspaceSettings("folder", known.root))
+        known.open("t", -1, RoleSettings())
     assert known.all() == []
 
 
@@ -164,7 +162,7 @@ def test_what_is_not_ours(known: Workspaces, tmp_path: Path) -> None:
 def test_a_link_in_its_place(known: Workspaces, tmp_path: Path) -> None:
     space = folder(known)
     space.collect()
-    space.finish(keep=True)
+    space.finish()
     space.path.rmdir()
     precious = tmp_path / "precious"
     precious.mkdir()

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from agentq.core.errors import Conflict, Invalid
-from agentq.worker.workspaces import Workspace, Workspaces, WorkspaceSettings
+from agentq.settings.roles import RoleSettings
+from agentq.worker.workspaces import Workspace, Workspaces
 from tests.worker.repositories import Repo, new_repo
 from tests.worker.spaces import DONE, Open, assert_goes, assert_stays, content, only
 from tests.worker.workspace_fixtures import git_space, known, repo
@@ -90,7 +91,7 @@ def test_wrong_words_are_said_before_anything_is_made(
 
 def test_a_folder_that_is_no_repository(known: Workspaces, tmp_path: Path) -> None:
     with pytest.raises(Invalid, match="not a git repository"):
-        known.open("t", 1, WorkspaceSettings("git", known.root, tmp_path))
+        known.open("t", 1, RoleSettings(workspace="git", repo=str(tmp_path)))
     assert known.all() == []
 
 
@@ -112,7 +113,7 @@ def test_hooks_do_not_run(repo: Repo, known: Workspaces, git_space: Open, tmp_pa
     space = git_space()
     repo.at(space.path).commit()
     space.collect()
-    space.finish(keep=True)
+    space.finish()
     assert not log.exists()
     repo.commit("by-hand.txt")  # in the repository itself they are as they were
     assert "pre-commit" in log.read_text()
@@ -121,7 +122,7 @@ def test_hooks_do_not_run(repo: Repo, known: Workspaces, git_space: Open, tmp_pa
 def test_a_bare_repository(repo: Repo, known: Workspaces, tmp_path: Path) -> None:
     bare = tmp_path / "bare.git"
     repo.git("clone", "--quiet", "--bare", str(repo.path), str(bare))
-    space = known.open("t", 1, WorkspaceSettings("git", known.root, bare))
+    space = known.open("t", 1, RoleSettings(workspace="git", repo=str(bare)))
     assert repo.at(space.path).git("status", "--porcelain") == ""
     assert dict(space.environment)["GIT_CONFIG_KEY_0"] == "core.hooksPath"
     assert_goes(known)
@@ -163,11 +164,11 @@ def test_many_at_once(repo: Repo, known: Workspaces, git_space: Open) -> None:
 def test_processes_at_once(repo: Repo, known: Workspaces) -> None:
     script = (
         "import sys, pathlib\n"
-        "from agentq.worker.workspaces import Workspaces, WorkspaceSettings\n"
+        "from agentq.settings.roles import RoleSettings\n"
+        "from agentq.worker.workspaces import Workspaces\n"
         "root, repo, task = sys.argv[1:]\n"
-        "root = pathlib.Path(root)\n"
-        "settings = WorkspaceSettings('git', root, pathlib.Path(repo))\n"
-        "Workspaces(root).open(task, 1, settings)\n"
+        "role = RoleSettings(workspace='git', repo=repo)\n"
+        "Workspaces(pathlib.Path(root)).open(task, 1, role)\n"
     )
     children = [
         subprocess.Popen([sys.executable, "-c", script, str(known.root), str(repo.path), f"t{n}"])
@@ -315,7 +316,7 @@ def test_too_much_for_a_patch(
     repo.at(space.path).write("large.bin", os.urandom(2500))
     (evidence,) = space.collect()
     assert evidence.name == "changes.txt"
-    assert isinstance(evidence.content, bytes) and str(limit).encode() in evidence.content
+    assert str(limit).encode() in evidence.content
 
 
 def test_a_tree_whose_git_file_points_elsewhere(
@@ -337,7 +338,7 @@ def test_a_tree_that_git_cannot_read(repo: Repo, known: Workspaces, git_space: O
     (git_dir / "HEAD").unlink()
     (evidence,) = space.collect()
     assert evidence.name == "changes.txt"
-    assert isinstance(evidence.content, bytes) and b"could not be collected" in evidence.content
+    assert b"could not be collected" in evidence.content
     assert_stays(known, "git")
 
 

@@ -137,7 +137,7 @@ def test_a_process_inside_keeps_it(repo: Repo, known: Workspaces, git_space: Ope
 def test_an_open_file_inside_keeps_it(known: Workspaces, tmp_path: Path) -> None:
     space = folder(known)
     space.collect()
-    assert space.finish(keep=True) != ""
+    assert space.finish() != ""
     with (space.path / "out").open("wb") as out, process(cwd=tmp_path, stdout=out) as child:
         out.close()
         assert_stays(known, f"process {child.pid}")

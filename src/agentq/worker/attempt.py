@@ -3,8 +3,8 @@
     claim → workspace → context → spawn → stream and watch → collect → verify → report → clean up
 
 The claim was made by the worker's loop. Each step below is a method of that name; the step at which
-something went wrong stands in the outcome. Whatever happens, exactly one honest word reaches the
-ledger, and nothing of the agent is left running.
+something went wrong stands in the outcome. Whatever happens, exactly one report reaches the ledger,
+and nothing of the agent is left running.
 """
 
 from __future__ import annotations
@@ -29,31 +29,26 @@ from agentq.contracts.agent import (
     Job,
     Launch,
     Limited,
+    Listener,
     Spent,
 )
 from agentq.core.errors import AgentqError, Invalid, Stale
 from agentq.core.limits import PROGRESS_CHARS_MAX
-from agentq.core.states import State
-from agentq.core.task import NO_USAGE, Task, Usage
+from agentq.core.states import TERMINAL, State
+from agentq.core.task import Task, Usage
 from agentq.settings.roles import RoleSettings
 from agentq.worker import recovery
 from agentq.worker.costs import BudgetTracker
 from agentq.worker.environment import environment_for
-from agentq.worker.evidence import (
-    RESULT,
-    AttemptEvidence,
-    left_in,
-    read_result,
-    storable,
-    without_secrets,
-)
+from agentq.worker.evidence import RESULT, AttemptEvidence, left_in, read_result, storable
+from agentq.worker.outcomes import report
 from agentq.worker.output import Recorder
 from agentq.worker.processes import AgentProcess, Supervisor
 from agentq.worker.prompt import prompt_for
-from agentq.worker.redaction import redacted_text
+from agentq.worker.redaction import redacted_text, without_secrets
 from agentq.worker.sandbox import Sandbox
 from agentq.worker.stream import Clocks, Ran, Stop, Stream
-from agentq.worker.workspaces import Workspace, Workspaces, WorkspaceSettings
+from agentq.worker.workspaces import Workspace, Workspaces
 
 if TYPE_CHECKING:
     from agentq.client.claim import Claim
@@ -89,7 +84,6 @@ class WorkerContext:
 
     @property
     def who(self) -> Principal:
-        """The principal of this worker's requests."""
         return self.queue.who
 
     @property
@@ -109,7 +103,11 @@ class Attempt:
         self.failed_at = ""
         self.started = time.monotonic()
         self.last_words = ""
-        self.budget = BudgetTracker(claim, shared.settings.budget, self._over_budget)
+        self.budget = BudgetTracker(
+            claim,
+            shared.settings.budget,
+            lambda reason: self.stop(Stop(AttemptOutcome.BUDGET, reason)),
+        )
         self._warm = warm
         self.agent = shared.agent if warm is None else warm.agent
         self._stream: Stream | None = None
@@ -148,9 +146,6 @@ class Attempt:
         why = "it was cancelled" if cancelled else "another attempt holds the task"
         self.stop(Stop(AttemptOutcome.CANCELLED, why, at_once=not cancelled))
 
-    def _over_budget(self, words: str) -> None:
-        self.stop(Stop(AttemptOutcome.BUDGET, words))
-
     # -- the steps ---------------------------------------------------------------------------------
 
     def run(self) -> AttemptResult:
@@ -166,8 +161,6 @@ class Attempt:
             self._clean_up()
 
     def _run_steps(self) -> AttemptResult:
-        from agentq.worker.outcomes import report
-
         try:
             verdict = self._work()
         except Stale:
@@ -175,22 +168,20 @@ class Attempt:
         except _Stopped as stopped:
             verdict = AttemptResult(stopped.stop.outcome, stopped.stop.reason)
         except AgentqError as error:
-            kind = (
-                AttemptOutcome.INVALID if isinstance(error, Invalid) else AttemptOutcome.TRANSIENT
-            )
+            invalid = isinstance(error, Invalid)
+            kind = AttemptOutcome.INVALID if invalid else AttemptOutcome.TRANSIENT
             verdict = AttemptResult(kind, str(error))
         except OSError as error:
             verdict = AttemptResult(AttemptOutcome.TRANSIENT, f"{type(error).__name__}: {error}")
         self.evidence.store()
-        if self.budget.is_blocked():
+        if self.budget.blocked:
             self.claim.settled()  # the ledger has blocked it already, with the numbers
             return replace(verdict, outcome=AttemptOutcome.BUDGET)
         if self._settled:
             return verdict
         if self.claim.lost:
-            return AttemptResult(
-                AttemptOutcome.CANCELLED, f"{verdict.summary} (the claim was lost)"
-            )
+            summary = f"{verdict.summary} (the claim was lost)"
+            return AttemptResult(AttemptOutcome.CANCELLED, summary)
         reported = report(self, verdict)
         if self.evidence.complete:
             self.shared.queue.artifacts.live_end(self.task.id, self.claim.epoch)
@@ -210,7 +201,7 @@ class Attempt:
             verdict = self._run_agent(replace(job, session=""))
         if verdict.outcome is not AttemptOutcome.COMPLETED:
             self.failed_at = self.step
-        if self.budget.is_blocked() or self._reported_itself() or self.claim.lost:
+        if self.budget.blocked or self._reported_itself() or self.claim.lost:
             return verdict
         result = self._collect(job, verdict)
         if verdict.outcome is AttemptOutcome.COMPLETED:
@@ -234,12 +225,8 @@ class Attempt:
 
     def _open_workspace(self) -> None:
         self._at("workspace")
-        role = self.shared.settings
-        wanted = WorkspaceSettings(
-            role.workspace, self.shared.workspaces.root, Path(role.repo) if role.repo else None,
-            role.base, role.push,
-        )  # fmt: skip
-        self._workspace = self.shared.workspaces.open(self.task.id, self.claim.epoch, wanted)
+        shared = self.shared
+        self._workspace = shared.workspaces.open(self.task.id, self.claim.epoch, shared.settings)
 
     def _write_context(self, session: str) -> Job:
         self._at("context")
@@ -261,38 +248,50 @@ class Attempt:
         self.evidence.store()
         self._at("spawn")
         listener = self.agent.listen(job)
-        child, opening = self._process(job)
-        self.begin("stream")  # it runs: whatever must end it now is told to it below
-        recorder = self._recorder()
+        if self._warm is not None:
+            child, opening = self._warm.child_for(self, job), self.agent.opening(job)
+        else:
+            child, opening = self.start(self.agent.launch(job), job), b""
+        self.begin("stream")
         role = self.shared.settings
         limit = self.task.spec.timeout_seconds or role.timeout
         left = self.budget.seconds_left()
         clocks = Clocks(limit, role.silence, role.grace, role.repeats, left)
+        self._runs += 1
+        log = "output.log" if self._runs == 1 else f"output-{self._runs}.log"
+        ran = self._watch(child, listener, clocks, log, opening, self._warm)
+        return self._judged(ran, listener.verdict(ran.exit))
+
+    def _watch(
+        self,
+        child: AgentProcess,
+        listener: Listener,
+        clocks: Clocks,
+        log: str,
+        opening: bytes = b"",
+        warm: WarmSlot | None = None,
+    ) -> Ran:
+        """Stream the output of a process until it ends, or a warm one is done; then let it go."""
+        recorder = Recorder(
+            self.shared.queue.artifacts, self.task.id, self.claim.epoch,
+            cap_bytes=self.shared.settings.output_bytes, secrets=self.shared.secrets,
+        )  # fmt: skip
         stream = Stream(
-            child, listener, recorder, clocks, self._on_event, stays=self._warm is not None,
+            child, listener, recorder, clocks, self._on_event, stays=warm is not None,
             shows_life=self._shows_life,
         )  # fmt: skip
         stream.send(opening)
         self._stream = stream
-        if self._stopping is not None:
+        if self._stopping is not None:  # since the step began
             stream.stop(self._stopping)
         ran = None
         try:
             ran = stream.run()
         finally:
             self._stream = None
-            self._runs += 1
-            self.evidence.log(
-                recorder, "output.log" if self._runs == 1 else f"output-{self._runs}.log"
-            )
-            self._let_go(child, ran)
-        return self._judged(ran, listener.verdict(ran.exit))
-
-    def _process(self, job: Job) -> tuple[AgentProcess, bytes]:
-        """Return a process for this job, and the input to send first."""
-        if self._warm is not None:
-            return self._warm.child_for(self, job), self.agent.opening(job)
-        return self.start(self.agent.launch(job), job), b""
+            self.evidence.log(recorder, log)
+            self._let_go(child, ran, warm)
+        return ran
 
     def start(self, launch: Launch, job: Job) -> AgentProcess:
         role = self.shared.settings
@@ -308,12 +307,16 @@ class Attempt:
             sandbox=Sandbox(role.sandbox, role.network, writable),
         )
 
-    def _let_go(self, child: AgentProcess, ran: Ran | None) -> None:
-        if self._warm is None:
-            _end(child)
+    def _let_go(self, child: AgentProcess, ran: Ran | None, warm: WarmSlot | None) -> None:
+        if warm is None:
+            if child.poll() is not None:  # what is left of its tree may clean up first
+                child.wait_gone(TREE_GRACE_SECONDS)
+            child.kill()
+            child.wait_gone(TREE_SECONDS)
+            child.close()
             return
         in_order = ran is not None and ran.done and ran.stopped is None
-        why = self._warm.ended(in_order=in_order, tokens=self.budget.spent.tokens)
+        why = warm.ended(in_order=in_order, tokens=self.budget.spent.tokens)
         if why:
             self.shared.show_step(self.task.id, "spawn", f"the warm agent is replaced: {why}")
 
@@ -332,8 +335,7 @@ class Attempt:
             self.last_words = f"not allowed: {event.what}"[:200]
 
     def _shows_life(self) -> bool:
-        """Whether something was recorded of the task since we last asked: an agent that prints
-        nothing may still say how far it is with `agentq progress`."""
+        """Whether the task changed since the last call, as it does by `agentq progress`."""
         try:
             task = self.stored()
         except AgentqError:
@@ -367,7 +369,7 @@ class Attempt:
     # -- collect, verify ---------------------------------------------------------------------------
 
     def _collect(self, job: Job, verdict: AttemptResult) -> bytes:
-        """Take in what the agent left; returns its result."""
+        """Store the files that the agent left; return its result."""
         self._at("collect")
         assert self._workspace is not None
         for left in left_in(job.artifacts):
@@ -381,15 +383,18 @@ class Attempt:
                 why_not = "it holds a secret that the agent was given"
             self.shared.show_step(self.task.id, "collect", f"{left.name} was not taken: {why_not}")
         for each in self._workspace.collect():
-            content = each.content if isinstance(each.content, bytes) else each.content.read_bytes()
-            self.evidence.keep(each.name, without_secrets(content, self.shared.secrets))
+            self.evidence.keep(each.name, without_secrets(each.content, self.shared.secrets))
         result = read_result(job.result) or verdict.result.encode("utf-8", "replace")
         return without_secrets(result, self.shared.secrets)
 
     def _reported_itself(self) -> bool:
-        from agentq.worker.outcomes import reported_itself
-
-        self._settled = reported_itself(self)
+        """Whether the agent has reported this attempt, with `agentq complete` or the SDK."""
+        task = self.stored()
+        self._settled = (
+            task is not None
+            and task.epoch == self.claim.epoch
+            and task.state in TERMINAL | {State.REVIEW, State.BLOCKED, State.PENDING}
+        )
         if self._settled:
             self.begin("collect", "the agent has reported by itself")
             self.claim.settled()
@@ -403,36 +408,17 @@ class Attempt:
         self._at("verify", line)
         self.evidence.store()  # the check's own output goes on where the agent's ended
         child = self.start(Launch(("/bin/sh", "-c", line)), job)
-        recorder = self._recorder()
-        event = _Tail(self.shared.secrets)
+        tail = _Tail()
         clocks = Clocks(self.shared.settings.verify_timeout, 0, self.shared.settings.grace)
-        stream = Stream(child, event, recorder, clocks, self._on_event)
-        self._stream = stream
-        try:
-            ran = stream.run()
-        finally:
-            self._stream = None
-            self.evidence.log(recorder, "verify.log")
-            _end(child)
+        ran = self._watch(child, tail, clocks, "verify.log")
         if ran.exit.clean and ran.stopped is None:
             return verdict
         if ran.stopped is not None and ran.stopped.outcome is not AttemptOutcome.TIMEOUT:
             return replace(verdict, outcome=ran.stopped.outcome, summary=ran.stopped.reason)
         why = f"`{line}` ended with {ran.exit}" + (" at its time limit" if ran.stopped else "")
-        return replace(
-            verdict,
-            outcome=AttemptOutcome.BAD_OUTPUT,
-            summary=f"{why}; the end of its output:\n{event}",
-        )
-
-    def _recorder(self) -> Recorder:
-        return Recorder(
-            self.shared.queue.artifacts,
-            self.task.id,
-            self.claim.epoch,
-            cap_bytes=self.shared.settings.output_bytes,
-            secrets=self.shared.secrets,
-        )
+        output = redacted_text(tail.kept.decode("utf-8", "replace"), self.shared.secrets)
+        summary = f"{why}; the end of its output:\n{output}"
+        return replace(verdict, outcome=AttemptOutcome.BAD_OUTPUT, summary=summary)
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -449,20 +435,11 @@ class Attempt:
             return
         try:
             task = self.stored()
-            why = self._workspace.finish(keep=False, task_state=task.state if task else None)
+            why = self._workspace.finish(task.state if task else None)
         except (AgentqError, OSError) as error:
             why = str(error)
         if why:
             self.shared.show_step(self.task.id, "clean up", f"the workspace stays: {why}")
-
-
-def _end(child: AgentProcess) -> None:
-    """Let go of a process when nothing of its tree is left; what is left may clean up first."""
-    if child.poll() is not None:
-        child.wait_gone(TREE_GRACE_SECONDS)
-    child.kill()
-    child.wait_gone(TREE_SECONDS)
-    child.close()
 
 
 class _Stopped(Exception):
@@ -476,23 +453,15 @@ class _Stopped(Exception):
 class _Tail:
     """Listens to a verification command and keeps the end of its output."""
 
-    def __init__(self, secrets: tuple[str, ...]) -> None:
-        self._kept = b""
-        self._secrets = secrets
+    def __init__(self) -> None:
+        self.kept = b""
 
     def line(self, line: bytes, *, is_error: bool = False) -> list[AgentEvent]:
-        self._kept = (self._kept + line + b"\n")[-VERIFY_TAIL:]
+        self.kept = (self.kept + line + b"\n")[-VERIFY_TAIL:]
         return []
 
     def interrupt(self) -> None:
         return None
 
     def verdict(self, exit: Exit) -> AttemptResult:
-        return AttemptResult(
-            AttemptOutcome.COMPLETED if exit.clean else AttemptOutcome.BAD_OUTPUT,
-            str(exit),
-            cost=NO_USAGE,
-        )
-
-    def __str__(self) -> str:
-        return redacted_text(self._kept.decode("utf-8", "replace"), self._secrets)
+        raise NotImplementedError  # the exit code alone decides, in `Attempt._verify`

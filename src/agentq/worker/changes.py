@@ -31,10 +31,10 @@ _COMMIT_LINE = "--format=%H%x09%aI%x09%an <%ae>%x09%s"
 
 @dataclass(frozen=True, slots=True)
 class EvidenceFile:
-    """A file for the artifact store: its name, and its bytes or where they are."""
+    """A file for the artifact store."""
 
     name: str
-    content: bytes | Path
+    content: bytes
 
 
 def collect(
@@ -48,8 +48,7 @@ def collect(
     try:
         return [*_patch(git, place, common, base, folder), *_commits(git, place, base)]
     except AgentqError as error:
-        words = f"The changes in {place.folder} could not be collected.\n{error}\n"
-        return [_note(words)]
+        return [_note(f"The changes in {place.folder} could not be collected.\n{error}\n")]
 
 
 def hidden(git: Git, place: GitLocation) -> dict[str, list[bytes]]:
@@ -93,7 +92,7 @@ def _patch(
     elif not answer.ok:
         raise failed(_DIFF, place, answer)
     elif patch.stat().st_size:
-        yield EvidenceFile("changes.patch", patch)
+        yield EvidenceFile("changes.patch", patch.read_bytes())
 
 
 def _commits(git: Git, place: GitLocation, base: str) -> Iterator[EvidenceFile]:

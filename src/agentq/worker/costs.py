@@ -32,11 +32,8 @@ class BudgetTracker:
         self.spent = NO_USAGE
         #: Costs that were not reported to the ledger yet; the final report carries them.
         self.unreported = NO_USAGE
-        self._blocked = False
-
-    def is_blocked(self) -> bool:
-        """Whether the ledger has blocked the task: there is nothing left to report then."""
-        return self._blocked
+        #: Whether the ledger has blocked the task: there is nothing left to report then.
+        self.blocked = False
 
     def add(self, cost: Usage) -> None:
         """Add a cost. Only from the attempt's own thread."""
@@ -44,14 +41,15 @@ class BudgetTracker:
             return
         self.spent = self.spent.plus(cost)
         self.unreported = self.unreported.plus(cost)
-        words = overspent(self._default, NO_USAGE, self._before().plus(self.spent))
+        task = self._claim.task
+        total = task.details.spent.plus(self.spent)
+        words = overspent(self._default, NO_USAGE, total)
         if words:
             self._over(f"the role's budget is used up: {words}")
-        elif self._is_due():
+        elif time.monotonic() - self._reported_at >= EVERY_SECONDS or overspent(
+            task.spec.budget, task.details.extra_budget, total, share=0.8
+        ):
             self.report()
-
-    def _before(self) -> Usage:
-        return self._claim.task.details.spent
 
     def seconds_left(self) -> float:
         """What is left of a budget of time; 0 if there is none."""
@@ -61,24 +59,17 @@ class BudgetTracker:
             allowed += task.details.extra_budget.seconds
         else:
             allowed = self._default.seconds
-        return max(allowed - self._before().seconds, 1.0) if allowed else 0.0
-
-    def _is_due(self) -> bool:
-        if time.monotonic() - self._reported_at >= EVERY_SECONDS:
-            return True
-        task = self._claim.task
-        total = self._before().plus(self.spent)
-        return bool(overspent(task.spec.budget, task.details.extra_budget, total, share=0.8))
+        return max(allowed - task.details.spent.seconds, 1.0) if allowed else 0.0
 
     def report(self) -> None:
         """Record what was spent since the last time."""
         cost, self.unreported = self.unreported, NO_USAGE
         self._reported_at = time.monotonic()
-        if cost == NO_USAGE or self._claim.lost or self._blocked:
+        if cost == NO_USAGE or self._claim.lost or self.blocked:
             return
         task = self._claim.spend(
             usd=cost.usd, tokens=cost.tokens, turns=cost.turns, seconds=cost.seconds
         )
         if task.state is State.BLOCKED:
-            self._blocked = True
+            self.blocked = True
             self._over(task.reason)

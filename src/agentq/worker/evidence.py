@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from agentq.contracts.artifacts import Stored
 from agentq.core.errors import Conflict, Invalid, Stale, Unavailable
 from agentq.worker.output import Recorder
-from agentq.worker.redaction import Redactor
+from agentq.worker.redaction import without_secrets
 
 if TYPE_CHECKING:
     from agentq.client.claim import Claim
@@ -109,14 +109,6 @@ class Left:
     name: str
     file: BinaryIO | None
     why_not: str = ""
-
-
-def without_secrets(data: bytes, secrets: Collection[str]) -> bytes:
-    """The same without the values the agent was given and whatever has the shape of a secret."""
-    redactor = Redactor(secrets)
-    if redactor.is_clean(data):
-        return data
-    return b"\n".join(redactor.line(line) for line in data.split(b"\n"))
 
 
 def storable(file: BinaryIO, secrets: Collection[str]) -> bytes | BinaryIO | None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from agentq.contracts.agent import AttemptOutcome, AttemptResult
 from agentq.core.errors import Refused, Stale
-from agentq.core.states import TERMINAL, State
 from agentq.core.triggers import FailureKind
 
 if TYPE_CHECKING:
@@ -19,28 +18,20 @@ QUOTA_PAUSE_MS = 5 * 60 * 1000
 #: Longest time for which a provider's circuit is opened, whatever the provider says.
 QUOTA_PAUSE_MAX_MS = 8 * 24 * 3600 * 1000
 
-_FAILURES = {
-    AttemptOutcome.TRANSIENT: FailureKind.TRANSIENT,
-    AttemptOutcome.TIMEOUT: FailureKind.TIMEOUT,
-    AttemptOutcome.STALLED: FailureKind.STALLED,
-    AttemptOutcome.CRASHED: FailureKind.CRASHED,
-    AttemptOutcome.BAD_OUTPUT: FailureKind.BAD_OUTPUT,
-    AttemptOutcome.REFUSED: FailureKind.REFUSED,
-    AttemptOutcome.INVALID: FailureKind.INVALID,
-    AttemptOutcome.BUDGET: FailureKind.BUDGET,
-}
+#: Outcomes that the ledger knows as failures, by the same name.
+_FAILURES = {AttemptOutcome(kind): kind for kind in FailureKind}
 
 
 def report(attempt: Attempt, verdict: AttemptResult) -> AttemptResult:
     """Report the result once; return it as the ledger accepted it."""
-    claim = attempt.claim
+    claim, budget = attempt.claim, attempt.budget
     step = attempt.failed_at or attempt.step
     attempt.begin("report")
     if verdict.outcome is AttemptOutcome.COMPLETED:
         try:
             # Whatever ends completed has passed the role's check, if it has one.
             claim.complete(
-                verdict.summary, attempt.evidence.result, attempt.budget.unreported, verified=True
+                verdict.summary, attempt.evidence.result, budget.unreported, verified=True
             )
             attempt.push()
             return verdict
@@ -51,10 +42,10 @@ def report(attempt: Attempt, verdict: AttemptResult) -> AttemptResult:
             step = "report"
     reason = f"{step}: {verdict.summary}"
     if verdict.outcome in _FAILURES:
-        claim.fail(reason, _FAILURES[verdict.outcome], attempt.budget.unreported)
+        claim.fail(reason, _FAILURES[verdict.outcome], budget.unreported)
         return verdict
-    attempt.budget.report()
-    if attempt.budget.is_blocked():
+    budget.report()
+    if budget.blocked:
         claim.settled()
         return replace(verdict, outcome=AttemptOutcome.BUDGET)
     if verdict.outcome is AttemptOutcome.QUOTA:
@@ -64,15 +55,6 @@ def report(attempt: Attempt, verdict: AttemptResult) -> AttemptResult:
     else:
         claim.release(reason)
     return verdict
-
-
-def reported_itself(attempt: Attempt) -> bool:
-    """Whether the agent has reported this attempt, with `agentq complete` or the SDK."""
-    claim = attempt.claim
-    task = attempt.stored()
-    if task is None or task.epoch != claim.epoch:
-        return False
-    return task.state in TERMINAL or task.state in (State.REVIEW, State.BLOCKED, State.PENDING)
 
 
 def _wait_for_quota(attempt: Attempt, verdict: AttemptResult, reason: str) -> None:

@@ -13,12 +13,12 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Literal
 
 import msgspec
@@ -26,29 +26,15 @@ import msgspec
 from agentq.core.errors import AgentqError, Conflict, Invalid, Refused
 from agentq.core.states import TERMINAL, State
 from agentq.protocol.spec_validation import check_id
+from agentq.settings.roles import RoleSettings
 from agentq.worker.changes import EvidenceFile
 from agentq.worker.folder_removal import remove_tree, user_of
 from agentq.worker.git import AGENT_ENVIRONMENT, Git
 from agentq.worker.worktrees import Origin, Worktree, Worktrees
 
-__all__ = ["EvidenceFile", "Kept", "Workspace", "WorkspaceSettings", "Workspaces"]
-
-Kind = Literal["folder", "git"]
-
 _NAME = re.compile(r"(?P<task>.+)-(?P<epoch>0|[1-9][0-9]{0,18})")
 _RECORD_BYTES_MAX = 64 * 1024
 _EPOCH_MAX = 2**63 - 1
-
-
-@dataclass(frozen=True)
-class WorkspaceSettings:
-    """What kind of workspace a role wants; `push` names a remote to leave the branch at."""
-
-    kind: Kind
-    root: Path
-    repo: Path | None = None
-    base: str = "HEAD"
-    push: str = ""
 
 
 @dataclass(frozen=True)
@@ -57,7 +43,7 @@ class Record:
 
     task_id: str
     epoch: int
-    kind: Kind
+    kind: Literal["folder", "git"]
     created_at: int
     repo: str = ""
     common: str = ""
@@ -116,37 +102,31 @@ class Workspaces:
 
     # -- opening ---------------------------------------------------------------------------------
 
-    def open(self, task_id: str, epoch: int, settings: WorkspaceSettings) -> Workspace:
+    def open(self, task_id: str, epoch: int, role: RoleSettings) -> Workspace:
         """Make the workspace of one attempt; an attempt that is tried again has another epoch."""
-        name = _name(task_id, epoch)
-        if settings.kind == "git" and settings.repo is None:
+        path = self.root / _name(task_id, epoch)
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if role.workspace == "git":
+            return self._open_git(path, task_id, epoch, role)
+        record = Record(task_id, epoch, "folder", self._clock())
+        self._claim(path, record)
+        path.mkdir(mode=0o700)
+        record = replace(record, is_made=True)
+        self.write(record)
+        return Workspace(self, path, record)
+
+    def _open_git(self, tree: Path, task_id: str, epoch: int, role: RoleSettings) -> Workspace:
+        if not role.repo:
             raise Invalid(
                 "A git workspace needs a repository.", "Set `repo` in the role's settings."
             )
-        if settings.kind not in ("folder", "git"):
-            raise Invalid(f"A workspace is folder or git; got {settings.kind!r}.")
-        if os.path.realpath(settings.root) != str(self.root):
-            raise Invalid(f"Workspaces are made in {self.root}, not in {settings.root}.")
-        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if settings.repo is not None and settings.kind == "git":
-            return self._open_git(name, task_id, epoch, settings, settings.repo)
-        record = Record(task_id, epoch, "folder", self._clock())
-        self._claim(name, record)
-        (self.root / name).mkdir(mode=0o700)
-        record = replace(record, is_made=True)
-        self.write(record)
-        return Workspace(self, self.root / name, record)
-
-    def _open_git(
-        self, name: str, task_id: str, epoch: int, settings: WorkspaceSettings, repo: Path
-    ) -> Workspace:
-        origin = self.worktrees.origin(repo, settings.base, settings.push)
+        repo = Path(role.repo)
+        origin = self.worktrees.origin(repo, role.base, role.push)
         record = Record(
             task_id, epoch, "git", self._clock(), str(repo), str(origin.common), base=origin.base,
             push=origin.push, push_sha256=origin.push_sha256,
         )  # fmt: skip
-        self._claim(name, record)
-        tree = self.root / name
+        self._claim(tree, record)
 
         def announce(branch: str) -> None:
             nonlocal record
@@ -156,19 +136,18 @@ class Workspaces:
         try:
             made = self.worktrees.make(origin, tree, task_id, epoch, announce)
         except AgentqError:
-            self._undo(name, record)
+            self._undo(tree, record)
             raise
         record = replace(record, git_dir=str(made.git_dir), is_made=True)
         self.write(record)
         return Workspace(self, tree, record)
 
-    def _undo(self, name: str, record: Record) -> None:
+    def _undo(self, tree: Path, record: Record) -> None:
         """Take back what could not be made in full: nobody has worked there, nothing is lost."""
-        tree = self.root / name
         if remove_tree(tree):
             return  # it stays, with its record, and is flagged
         if not record.branch or not self.worktrees.remove(_worktree(record, tree)):
-            self._record_path(name).unlink(missing_ok=True)
+            _record_path(tree).unlink(missing_ok=True)
 
     def scratch(self, task_id: str, epoch: int) -> Path:
         """A folder name beside the workspace for what the worker hands to the agent; not made."""
@@ -193,7 +172,7 @@ class Workspaces:
         if match is None or name.startswith("."):
             return None
         path, task_id, epoch = self.root / name, match["task"], int(match["epoch"])
-        record_path = self._record_path(name)
+        record_path = _record_path(path)
         if not os.path.lexists(record_path):
             return Kept(task_id, epoch, "?", path, flags=("unrecorded",))
         record = _read(record_path)
@@ -257,33 +236,26 @@ class Workspaces:
                 f"The workspace {kept.path} stays: {reason}.",
                 "Nothing is removed by force; `agentq workspaces` shows what is there.",
             )
-        for leftover in self._leftovers(kept.path.name):
-            remove_tree(leftover)
-        self._record_path(kept.path.name).unlink(missing_ok=True)
-
-    def _leftovers(self, name: str) -> Iterator[Path]:
+        name = kept.path.name
         for entry in list(self.root.iterdir()):
             if entry.name == f"{name}.scratch" or entry.name.startswith(f".{name}.evidence-"):
-                yield entry
+                remove_tree(entry)
+        _record_path(kept.path).unlink(missing_ok=True)
 
     # -- records ---------------------------------------------------------------------------------
 
     # No sync: a record lost with the power leaves a tree that is flagged, and is never removed.
 
-    def _record_path(self, name: str) -> Path:
-        return self.root / f"{name}.json"
-
-    def _claim(self, name: str, record: Record) -> None:
+    def _claim(self, path: Path, record: Record) -> None:
         """Write the first record of a workspace that must not be there yet."""
         temporary = self._temporary(record)
         try:
-            if os.path.lexists(self.root / name):
+            if os.path.lexists(path):
                 raise FileExistsError
-            os.link(temporary, self._record_path(name))
+            os.link(temporary, _record_path(path))
         except FileExistsError:
             raise Conflict(
-                f"Attempt {record.epoch} of {record.task_id} has a workspace already:"
-                f" {self.root / name}.",
+                f"Attempt {record.epoch} of {record.task_id} has a workspace already: {path}.",
                 "`agentq workspaces` shows it. Each attempt gets its own.",
             ) from None
         finally:
@@ -291,7 +263,8 @@ class Workspaces:
 
     def write(self, record: Record) -> None:
         """Replace the record of a workspace in one step."""
-        self._temporary(record).replace(self._record_path(_name(record.task_id, record.epoch)))
+        path = self.root / _name(record.task_id, record.epoch)
+        self._temporary(record).replace(_record_path(path))
 
     def _temporary(self, record: Record) -> Path:
         temporary = self.root / f".tmp-{secrets.token_hex(8)}"
@@ -306,7 +279,6 @@ class Workspace:
         self.path = path
         self._workspaces = workspaces
         self._record = record
-        self._evidence: Path | None = None
         self._is_collected = False
 
     @property
@@ -319,7 +291,7 @@ class Workspace:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """For the agent's own calls of git: no hooks, no questions."""
+        """Variables for the agent's own calls of git: no hooks, no prompts."""
         return AGENT_ENVIRONMENT if self._record.kind == "git" else {}
 
     @property
@@ -329,14 +301,13 @@ class Workspace:
         return (self.path, Path(self._record.common)) if is_git else (self.path,)
 
     def collect(self) -> list[EvidenceFile]:
-        """The evidence that only the workspace has; its files last until `finish`."""
+        """The evidence that only the workspace has."""
         evidence: list[EvidenceFile] = []
         if self._record.kind == "git":
-            self._discard()
-            root = self._workspaces.root
-            self._evidence = Path(tempfile.mkdtemp("", f".{self.path.name}.evidence-", root))
             made = _worktree(self._record, self.path)
-            evidence = self._workspaces.worktrees.collect(made, self._evidence)
+            prefix, root = f".{self.path.name}.evidence-", self._workspaces.root
+            with TemporaryDirectory(prefix=prefix, dir=root, ignore_cleanup_errors=True) as folder:
+                evidence = self._workspaces.worktrees.collect(made, Path(folder))
         self._is_collected = True
         return evidence
 
@@ -351,15 +322,11 @@ class Workspace:
             self._workspaces.write(self._record)
         return problem
 
-    def finish(self, keep: bool, task_state: State | None = None) -> str:
-        """The attempt is over. Removes the workspace if it need not be kept and the rules allow it;
-        the task's state must be known for that. Returns why it is still there, or ""."""
-        self._discard()
+    def finish(self, task_state: State | None = None) -> str:
+        """The attempt is over: remove the workspace if it may go. Why it is still there, or ""."""
         if self._is_collected and not self._record.is_collected:
             self._record = replace(self._record, is_collected=True)
             self._workspaces.write(self._record)
-        if keep:
-            return "it is to be kept"
         kept = self._workspaces.kept(self.path.name)
         if kept is None:
             return ""
@@ -369,16 +336,15 @@ class Workspace:
             return refused.cause
         return ""
 
-    def _discard(self) -> None:
-        if self._evidence is not None:
-            remove_tree(self._evidence)
-            self._evidence = None
-
 
 def _name(task_id: str, epoch: int) -> str:
     if type(epoch) is not int or not 0 <= epoch <= _EPOCH_MAX:
         raise Invalid(f"An epoch is a whole number from 0; got {epoch!r}.")
     return f"{check_id(task_id)}-{epoch}"
+
+
+def _record_path(workspace: Path) -> Path:
+    return workspace.with_name(f"{workspace.name}.json")
 
 
 def _read(path: Path) -> Record | None:
