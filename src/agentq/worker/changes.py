@@ -66,11 +66,6 @@ def hidden(git: Git, place: GitLocation) -> dict[str, list[bytes]]:
     return found
 
 
-def tip_of(git: Git, place: GitLocation, ref: str) -> str:
-    """The commit that a name stands for; "" if there is none."""
-    return git.ask(place, "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}").text
-
-
 def _patch(
     git: Git, place: GitLocation, common: Path, base: str, folder: Path
 ) -> Iterator[EvidenceFile]:
@@ -96,7 +91,7 @@ def _patch(
 
 
 def _commits(git: Git, place: GitLocation, base: str) -> Iterator[EvidenceFile]:
-    head = tip_of(git, place, "HEAD")
+    head = git.tip(place, "HEAD")
     if not head:
         return
     words = ("rev-list", "--no-commit-header", f"--max-count={COMMITS_MAX}", _COMMIT_LINE)
@@ -134,7 +129,7 @@ def _aside(git: Git, place: GitLocation, common: Path, folder: Path) -> GitLocat
         shutil.copyfile(theirs, index)
     if git.ask(aside, "diff-index", "--cached", "--quiet", "HEAD", "--").code > 1:
         index.unlink(missing_ok=True)
-        git.do(aside, "read-tree", tip_of(git, place, "HEAD") or "--empty")
+        git.do(aside, "read-tree", git.tip(place, "HEAD") or "--empty")
     for option, names in hidden(git, aside).items():
         with TemporaryFile() as listing:
             listing.write(b"".join(name + b"\0" for name in names))

@@ -16,7 +16,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -28,9 +28,6 @@ LONG_TIMEOUT_SECONDS = 600.0
 OUTPUT_BYTES_MAX = 8 * 1024 * 1024
 _WORDS_MAX = 600
 _CHUNK = 1 << 16
-
-#: What a caller gets who has no better idea of the environment.
-PLAIN_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 _SAFE = (
     "core.hooksPath=/dev/null",
@@ -116,7 +113,7 @@ class Git:
     """Calls git with an environment that the caller chose, cleaned of everything git obeys."""
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
-        given = environment or {"PATH": PLAIN_PATH, "HOME": str(Path.home())}
+        given = environment or {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(Path.home())}
         self._environment = {
             name: value
             for name, value in given.items()
@@ -142,18 +139,16 @@ class Git:
         call = _Call(timeout, limit, into)
         return call.run([*command, *words], self._surroundings(place), place.folder, stdin)
 
-    def do(
-        self,
-        place: GitLocation,
-        *words: str,
-        timeout: float = TIMEOUT_SECONDS,
-        limit: int = OUTPUT_BYTES_MAX,
-    ) -> GitOutput:
+    def do(self, place: GitLocation, *words: str, timeout: float = TIMEOUT_SECONDS) -> GitOutput:
         """Call git; anything but success is an error in words."""
-        answer = self.ask(place, *words, timeout=timeout, limit=limit)
+        answer = self.ask(place, *words, timeout=timeout)
         if not answer.ok:
             raise failed(words, place, answer)
         return answer
+
+    def tip(self, place: GitLocation, ref: str) -> str:
+        """The commit that a name stands for; "" if there is none."""
+        return self.ask(place, "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}").text
 
     def _surroundings(self, place: GitLocation) -> dict[str, str]:
         settings = [
@@ -191,7 +186,7 @@ def in_words(data: bytes) -> str:
 
 
 class _Call:
-    """One process: read to its end, to its limit, or to its time."""
+    """One git process: read to its end, to its output limit, or to its time limit."""
 
     def __init__(self, timeout: float, limit: int, into: IO[bytes] | None) -> None:
         self._timeout = timeout
@@ -211,7 +206,11 @@ class _Call:
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
             )  # fmt: skip
         except FileNotFoundError as error:
-            raise _not_started(error, cwd) from error
+            if cwd.is_dir():
+                remedy = "Install git, or add it to PATH."
+                raise Unavailable(f"git could not be started: {error}.", remedy) from error
+            remedy = "Name the folder of a git repository."
+            raise Invalid(f"There is no folder {cwd}.", remedy) from error
         except OSError as error:
             raise Unavailable(f"git could not be started in {cwd}: {error}.") from error
         with child:
@@ -234,33 +233,31 @@ class _Call:
         """Whether it ended, or was cut off, in time."""
         deadline = time.monotonic() + self._timeout
         assert child.stdout is not None and child.stderr is not None
-        ended = os.pidfd_open(child.pid)
-        try:
-            with selectors.DefaultSelector() as ready:
-                ready.register(child.stdout, selectors.EVENT_READ, self._keep)
-                ready.register(child.stderr, selectors.EVENT_READ, self._keep_error)
-                ready.register(ended, selectors.EVENT_READ)
-                return self._read_all(ready, deadline)
-        finally:
-            os.close(ended)
-
-    def _read_all(self, ready: selectors.BaseSelector, deadline: float) -> bool:
-        # Once git has ended only what is there already counts: a connection that ssh keeps open
-        # for later holds our pipe, and would hold us.
         has_ended = False
-        while events := ready.select(0 if has_ended else max(0.0, deadline - time.monotonic())):
-            for key, _ in events:
-                if key.data is None:
-                    has_ended = True
-                    ready.unregister(key.fileobj)
-                elif data := os.read(key.fd, _CHUNK):
-                    if not key.data(data):
+        with ExitStack() as stack:
+            end = os.pidfd_open(child.pid)
+            stack.callback(os.close, end)
+            ready = stack.enter_context(selectors.DefaultSelector())
+            for file in (child.stdout, child.stderr, end):
+                ready.register(file, selectors.EVENT_READ)
+            # Once git has ended only what is there already counts: a connection that ssh keeps open
+            # for later holds our pipe, and would hold us.
+            while events := ready.select(0 if has_ended else max(0.0, deadline - time.monotonic())):
+                for key, _ in events:
+                    data = os.read(key.fd, _CHUNK) if key.fd != end else b""
+                    if not data:
+                        ready.unregister(key.fileobj)
+                        has_ended = has_ended or key.fd == end
+                    elif key.fileobj is child.stderr:
+                        # Its last words say why it failed.
+                        self._errors += data
+                        del self._errors[: -4 * _WORDS_MAX]
+                    elif not self._keep(data):
                         return True
-                else:
-                    ready.unregister(key.fileobj)
         return has_ended
 
     def _keep(self, data: bytes) -> bool:
+        """Keep a piece of the output; False if the limit is exceeded."""
         self._seen += len(data)
         if self._seen > self._limit:
             return False
@@ -269,15 +266,3 @@ class _Call:
         else:
             self._kept += data
         return True
-
-    def _keep_error(self, data: bytes) -> bool:
-        # The end of what it said is where it says why.
-        self._errors += data
-        del self._errors[: -4 * _WORDS_MAX]
-        return True
-
-
-def _not_started(error: FileNotFoundError, cwd: Path) -> AgentqError:
-    if not cwd.is_dir():
-        return Invalid(f"There is no folder {cwd}.", "Name the folder of a git repository.")
-    return Unavailable(f"git could not be started: {error}.", "Install git, or add it to PATH.")

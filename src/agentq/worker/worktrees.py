@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agentq.core.errors import AgentqError, Conflict, Invalid, Unavailable
-from agentq.worker.changes import EvidenceFile, collect, hidden, tip_of
+from agentq.worker.changes import EvidenceFile, collect, hidden
 from agentq.worker.git import LONG_TIMEOUT_SECONDS, Git, GitLocation, filters_of
 
 _BRANCHES_TRIED = 100
@@ -68,7 +68,7 @@ class Worktrees:
     # -- making ------------------------------------------------------------------------------------
 
     def origin(self, repo: Path, base: str, push: str = "") -> Origin:
-        """Find the repository and fix the base; says what is wrong before any agent starts."""
+        """Find the repository and fix the base commit, before any agent starts."""
         place = GitLocation(repo)
         found = self._git.ask(place, "rev-parse", "--path-format=absolute", "--git-common-dir")
         if not found.ok or not found.text:
@@ -78,9 +78,7 @@ class Worktrees:
             )
         commit = ""
         if base and not base.startswith("-") and base.isprintable():
-            commit = self._git.ask(
-                place, "rev-parse", "--verify", "--quiet", f"{base}^{{commit}}"
-            ).text
+            commit = self._git.tip(place, base)
         if not commit:
             raise Invalid(
                 f"{repo} has no commit {base[:200]!r} to start from.",
@@ -93,9 +91,9 @@ class Worktrees:
     def make(
         self, origin: Origin, tree: Path, task_id: str, epoch: int, announce: Callable[[str], None]
     ) -> Worktree:
-        """Add a worktree on a branch of its own; `announce` hears its name before anything is made.
+        """Add a worktree on a branch of its own; `announce` is called with its name before.
 
-        Only the adding is done one at a time; checking out, which takes long, is not.
+        Only adding is serialized; checking out, which takes long, is not.
         """
         shared = _shared(origin.common)
         with self._locked(origin.common):
@@ -121,7 +119,7 @@ class Worktrees:
         task = f"{task_id}_" if task_id.endswith(".lock") else task_id
         for number in range(1, _BRANCHES_TRIED):
             branch = f"agentq/{task}/{epoch}" + (f"-{number}" if number > 1 else "")
-            if not tip_of(self._git, shared, f"refs/heads/{branch}"):
+            if not self._git.tip(shared, f"refs/heads/{branch}"):
                 return branch
         raise Conflict(
             f"The branches agentq/{task}/{epoch} to …-{_BRANCHES_TRIED - 1} are all there already.",
@@ -129,11 +127,10 @@ class Worktrees:
         )
 
     def _silence_hooks(self, common: Path, git_dir: Path) -> None:
-        """Turn hooks off for whoever uses git in the tree, as far as the repository lets us.
+        """Turn hooks off for whoever uses git in the tree, as far as the repository allows.
 
-        Settings of one worktree need an extension, and a repository without a tree of its own (or
-        with one elsewhere) would have to be rewritten for it: there the agent's environment alone
-        says so.
+        Settings of one worktree need an extension, for which a repository without a tree of its own
+        (or with one elsewhere) would have to be rewritten: there only the agent's environment does.
         """
         shared, file = _shared(common), ("config", "--file", str(common / "config"))
         wanted = r"^(core\.bare|core\.worktree|extensions\.worktreeconfig)$"
@@ -146,20 +143,18 @@ class Worktrees:
             own = str(git_dir / "config.worktree")
             self._git.ask(shared, "config", "--file", own, "core.hooksPath", "/dev/null")
 
-    # -- what was done -----------------------------------------------------------------------------
+    # -- collecting and pushing --------------------------------------------------------------------
 
     def collect(self, made: Worktree, folder: Path) -> list[EvidenceFile]:
         """The patch from the base to the tree as it is, and the commits; `folder` is for them."""
         origin = made.origin
         return collect(self._git, self._place(made), origin.common, origin.base, folder)
 
-    # -- pushing -----------------------------------------------------------------------------------
-
     def push(self, made: Worktree) -> tuple[str, str]:
         """Push what HEAD has as the attempt's branch: the commit that is there now, or why not."""
         place, origin = self._place(made), made.origin
         try:
-            head = tip_of(self._git, place, "HEAD")
+            head = self._git.tip(place, "HEAD")
             if not head or self._is_ancestor(place, head, origin.base):
                 return "", ""
             if _sha256(self._push_address(place, origin.push)) != origin.push_sha256:
@@ -200,12 +195,9 @@ class Worktrees:
             unknown = "git does not know this worktree any more, so nobody can say what is in it"
             return unknown if is_there else ""
         if (made.git_dir / "locked").exists():
-            reason = self._lock_reason(made)
-            return "the worktree is locked" + (f" ({reason})" if reason else "")
+            return "the worktree is locked" + _lock_reason(made)
         if not is_there:
-            return self._why_not_commits(
-                GitLocation(made.git_dir, made.git_dir, False), made, pushed
-            )
+            return self._why_not_commits(_shared(made.git_dir), made, pushed)
         for name, words in _UNDER_WAY.items():
             if (made.git_dir / name).exists():
                 return f"{words} is under way in it"
@@ -231,13 +223,13 @@ class Worktrees:
         return ""
 
     def _why_not_commits(self, place: GitLocation, made: Worktree, pushed: str) -> str:
-        head = tip_of(self._git, place, "HEAD")
+        head = self._git.tip(place, "HEAD")
         on = self._git.ask(place, "symbolic-ref", "-q", "HEAD").text
         if not head:
             return f"its HEAD ({on.removeprefix('refs/heads/')}) has no commit yet"
         if not on and not self._is_elsewhere(place, head, made, pushed):
             return f"a detached HEAD has commits that no branch and no remote has ({head[:12]})"
-        for tip in {head, tip_of(self._git, place, f"refs/heads/{made.branch}") or head}:
+        for tip in {head, self._git.tip(place, f"refs/heads/{made.branch}") or head}:
             # Without its tree nothing goes but the record: the branch stays where it is.
             if place.is_tree and not self._is_elsewhere(place, tip, made, pushed):
                 return f"{made.branch} has commits that no other branch and no remote has"
@@ -250,13 +242,6 @@ class Worktrees:
         found = self._git.do(place, *words, "refs/heads", "refs/remotes", "refs/tags").text
         return any(ref != f"refs/heads/{made.branch}" for ref in found.splitlines())
 
-    def _lock_reason(self, made: Worktree) -> str:
-        try:
-            with (made.git_dir / "locked").open("rb") as file:
-                return " ".join(file.read(200).decode("utf-8", "replace").split())
-        except OSError:
-            return ""
-
     def remove(self, made: Worktree, pushed: str = "") -> str:
         """Remove tree and branch, checked once more with nobody else removing. Why not, or ""."""
         shared, ref = _shared(made.origin.common), f"refs/heads/{made.branch}"
@@ -264,22 +249,17 @@ class Worktrees:
             reason = self.why_not(made, pushed)
             if reason:
                 return reason
-            words = ("worktree", "remove", str(made.tree))
-            gone = self._git.ask(shared, *words, timeout=LONG_TIMEOUT_SECONDS)
+            removal = ("worktree", "remove", str(made.tree))
+            gone = self._git.ask(shared, *removal, timeout=LONG_TIMEOUT_SECONDS)
             if not gone.ok and (made.git_dir.is_dir() or made.tree.exists()):
                 return f"git does not remove it: {gone.err}"
-            tip = tip_of(self._git, shared, ref)
-            if (
-                tip
-                and self._is_elsewhere(shared, tip, made, pushed)
-                and not self._in_use(ref, shared)
-            ):
-                # Only if it is still where it was when we looked; if not, it stays.
-                self._git.ask(shared, "update-ref", "-d", ref, tip)
+            tip = self._git.tip(shared, ref)
+            if tip and self._is_elsewhere(shared, tip, made, pushed):
+                in_use = self._git.ask(shared, "for-each-ref", "--format=%(worktreepath)", ref)
+                if not in_use.text:
+                    # Only if it is still where it was when we looked; if not, it stays.
+                    self._git.ask(shared, "update-ref", "-d", ref, tip)
         return ""
-
-    def _in_use(self, ref: str, shared: GitLocation) -> bool:
-        return bool(self._git.ask(shared, "for-each-ref", "--format=%(worktreepath)", ref).text)
 
     # -- asking ------------------------------------------------------------------------------------
 
@@ -308,8 +288,8 @@ class Worktrees:
             os.close(file)
 
 
-def _shared(common: Path) -> GitLocation:
-    return GitLocation(common, common, is_tree=False)
+def _shared(git_dir: Path) -> GitLocation:
+    return GitLocation(git_dir, git_dir, is_tree=False)
 
 
 def _pointed_to(tree: Path) -> Path:
@@ -320,6 +300,15 @@ def _pointed_to(tree: Path) -> Path:
             return Path(os.fsdecode(stream.read(8192).strip().removeprefix(b"gitdir: ")))
     except OSError:
         return Path()
+
+
+def _lock_reason(made: Worktree) -> str:
+    try:
+        with (made.git_dir / "locked").open("rb") as file:
+            reason = " ".join(file.read(200).decode("utf-8", "replace").split())
+    except OSError:
+        return ""
+    return f" ({reason})" if reason else ""
 
 
 def _sha256(address: str) -> str:
