@@ -30,6 +30,7 @@ from tests.worker.watching import (
     SURVIVAL_SECONDS,
     Watched,
     everything,
+    exit_of,
     lines,
     some,
 )
@@ -72,7 +73,7 @@ def unruly(supervisor: Supervisor, mode: str, here: Path) -> Iterator[AgentProce
 )  # fmt: skip
 def test_how_it_ended(supervisor: Supervisor, here: Path, script: str, expected: Exit) -> None:
     with shell(supervisor, script, here) as child:
-        assert child.wait(PATIENCE) == expected
+        assert exit_of(child) == expected
         assert child.wait_gone(PATIENCE)
         assert child.poll() == expected and child.gone, "asking again gives the same answer"
         assert not Path(f"/proc/{child.pid}").exists()
@@ -80,14 +81,14 @@ def test_how_it_ended(supervisor: Supervisor, here: Path, script: str, expected:
 
 def test_while_it_runs_there_is_no_exit(supervisor: Supervisor, here: Path) -> None:
     with shell(supervisor, "read line", here) as quick:
-        assert quick.wait(PATIENCE) == Exit(1), "no input means the end of it, not a wait"
+        assert exit_of(quick) == Exit(1), "no input means the end of it, not a wait"
     with unruly(supervisor, "stay_with_orphans", here) as child:
         assert lines(child.stdout, 3)
-        assert child.poll() is None and child.wait(0) is None and not child.gone
+        assert child.poll() is None and exit_of(child, 0) is None and not child.gone
         assert not select.select([child.status_fd], [], [], 0)[0]
         child.kill()
         assert select.select([child.status_fd], [], [], PATIENCE)[0]
-        assert child.wait(PATIENCE) == Exit(signal=9)
+        assert exit_of(child) == Exit(signal=9)
 
 
 def test_output_is_complete_and_apart(supervisor: Supervisor, here: Path) -> None:
@@ -97,7 +98,7 @@ def test_output_is_complete_and_apart(supervisor: Supervisor, here: Path) -> Non
             hashlib.sha256(b"x" * 3_000_000).digest()
         )
         assert everything(child.stderr) == b"bad\n"
-        assert child.wait(PATIENCE) == Exit()
+        assert exit_of(child) == Exit()
 
 
 def test_environment_and_folder_are_exactly_what_was_given(
@@ -154,7 +155,7 @@ def test_kept_input_takes_what_is_sent_later(supervisor: Supervisor, here: Path)
         heard += some(child.stdout)
         assert heard == first + b"more\n" and child.unsent == 0
         child.close_stdin()
-        assert child.wait(PATIENCE) == Exit()
+        assert exit_of(child) == Exit()
         child.send(b"nobody reads this")
 
 
@@ -201,7 +202,7 @@ def test_what_cannot_be_started_is_named(supervisor: Supervisor, here: Path) -> 
     with pytest.raises(Invalid, match="has no `=`"):
         supervisor.start(["true"], env={"A=B": "c"}, cwd=here)
     with shell(supervisor, "exit 0", here) as child:
-        assert child.wait(PATIENCE) == Exit(), "and the supervisor goes on"
+        assert exit_of(child) == Exit(), "and the supervisor goes on"
 
 
 def test_no_file_is_left_open(here: Path) -> None:
@@ -228,13 +229,13 @@ def test_a_supervisor_short_of_files_says_so_and_goes_on(
 ) -> None:
     assert supervisor._process is not None
     with shell(supervisor, "exit 0", here) as child:
-        assert child.wait(PATIENCE) == Exit()
+        assert exit_of(child) == Exit()
     resource.prlimit(supervisor._process.pid, resource.RLIMIT_NOFILE, (9, 20))
     with pytest.raises(Unavailable, match=r"short of processes, files|did not answer"):
         supervisor.start(["true"], env=PLAIN, cwd=here)
     resource.prlimit(supervisor._process.pid, resource.RLIMIT_NOFILE, (20, 20))
     with shell(supervisor, "exit 0", here) as child:
-        assert child.wait(PATIENCE) == Exit()
+        assert exit_of(child) == Exit()
 
 
 # -- ending a tree ---------------------------------------------------------------------------------
@@ -246,7 +247,7 @@ def test_orphans_do_not_survive_a_normal_exit(supervisor: Supervisor, here: Path
         Watched(map(int, lines(child.stdout, 4))) as watched,
     ):
         child.send(b"go on\n")
-        assert child.wait(PATIENCE) == Exit(3), "told at once, before the orphans are gone"
+        assert exit_of(child) == Exit(3), "told at once, before the orphans are gone"
         assert watched.all_end()
         assert child.wait_gone(SURVIVAL_SECONDS)
         assert watched.none_is_left()
@@ -269,16 +270,7 @@ def test_terminate_lets_the_whole_tree_clean_up(supervisor: Supervisor, here: Pa
         lines(child.stdout, 2)
         child.terminate()
         assert everything(child.stdout).decode().splitlines() == ["child cleaned up", "cleaned up"]
-        assert child.wait(PATIENCE) == Exit(7) and child.wait_gone(PATIENCE)
-
-
-def test_interrupt_reaches_the_agent(supervisor: Supervisor, here: Path) -> None:
-    with unruly(supervisor, "polite", here) as child:
-        lines(child.stdout, 2)
-        child.interrupt()
-        assert child.wait(PATIENCE) == Exit(7)
-        # Its child was told to end by the reaper, as every leftover is.
-        assert everything(child.stdout) == b"interrupted\nchild cleaned up\n"
+        assert exit_of(child) == Exit(7) and child.wait_gone(PATIENCE)
 
 
 def test_a_tree_that_ignores_sigterm_is_killed_when_let_go(
@@ -355,7 +347,6 @@ def test_a_dead_supervisor_is_not_replaced_in_silence(here: Path) -> None:
         assert supervisor._process is not None
         supervisor._process.kill()
         supervisor._process.wait()
-        assert not supervisor.alive
         with pytest.raises(Unavailable, match="was killed"):
             supervisor.start(["true"], env=PLAIN, cwd=here)
         with Watched(pids) as watched:
@@ -371,7 +362,7 @@ def test_terminal_signals_do_not_reach_reapers(supervisor: Supervisor, here: Pat
             os.kill(child._reaper, number)
             os.kill(supervisor._process.pid, number)
         with shell(supervisor, "exit 5", here) as another:
-            assert another.wait(PATIENCE) == Exit(5)
+            assert exit_of(another) == Exit(5)
         assert child.poll() is None
         assert os.getsid(supervisor._process.pid) != os.getsid(0)
 
@@ -394,7 +385,7 @@ def test_fifty_at_once_from_fifty_threads(supervisor: Supervisor, here: Path) ->
     def run(number: int) -> tuple[bytes, Exit | None, bool]:
         with shell(supervisor, f"echo {number}; exit {number}", here) as child:
             said = everything(child.stdout)
-            return said, child.wait(PATIENCE), child.wait_gone(PATIENCE)
+            return said, exit_of(child), child.wait_gone(PATIENCE)
 
     with ThreadPoolExecutor(50) as pool:
         for number, ended in enumerate(pool.map(run, range(50))):

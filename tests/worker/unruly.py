@@ -101,7 +101,6 @@ def polite() -> None:
 
     bear(child)
     signal.signal(signal.SIGTERM, after_the_child)
-    signal.signal(signal.SIGINT, lambda *_: clean_up("interrupted"))
     print_pid(os.getpid())
     stay()
 
@@ -118,7 +117,7 @@ def worker() -> None:
     from agentq.worker.processes import Supervisor
 
     here = Path(PROGRAM).parent
-    supervisor = Supervisor().__enter__()
+    supervisor = Supervisor()
     agents = [
         supervisor.start([sys.executable, "-S", PROGRAM, mode], env={}, cwd=here)
         for mode in ("stay_with_orphans", "stubborn", "polite")

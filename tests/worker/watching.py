@@ -11,6 +11,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
 
+from agentq.contracts.agent import Exit
+from agentq.worker.processes import AgentProcess
+
 PATIENCE = 10.0
 #: No process survives its attempt or its worker by more than this.
 SURVIVAL_SECONDS = 5.0
@@ -36,6 +39,14 @@ def lines(file: int, count: int) -> list[str]:
         assert more, f"the output ended early: {text!r}"
         text += more
     return text.decode().splitlines()
+
+
+def exit_of(child: AgentProcess, seconds: float = PATIENCE) -> Exit | None:
+    """How the agent itself ended; None if it has not after so many seconds."""
+    deadline = time.monotonic() + seconds
+    while child.poll() is None and (left := deadline - time.monotonic()) > 0:
+        select.select([child.status_fd], [], [], left)
+    return child.poll()
 
 
 class Watched:

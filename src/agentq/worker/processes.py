@@ -19,9 +19,9 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, Self
+from typing import Self
 
 from agentq.contracts.agent import Exit
 from agentq.core.errors import AgentqError, Invalid, Unavailable
@@ -43,8 +43,8 @@ _LAST_WORDS_MAX_BYTES = 2000
 class AgentProcess:
     """One agent and all that it started.
 
-    Reading, writing and `close` belong to one thread; `interrupt`, `terminate` and `kill` may come
-    from any. Letting go (`close`, or the end of the worker) ends what is left of the tree.
+    Reading, writing and `close` belong to one thread; `terminate` and `kill` may come from any.
+    Closing it, also by the end of the worker, ends what is left of the tree.
     """
 
     def __init__(self, control: socket.socket, stdin: int, stdout: int, stderr: int) -> None:
@@ -73,11 +73,6 @@ class AgentProcess:
         self._read_status()
         return self._exit
 
-    def wait(self, timeout: float | None) -> Exit | None:
-        """Wait until the agent itself has ended; None if it has not after so many seconds."""
-        self._wait_until(lambda: self.poll() is not None, timeout)
-        return self._exit
-
     @property
     def gone(self) -> bool:
         """Whether no process of its tree is left."""
@@ -88,26 +83,20 @@ class AgentProcess:
             self._gone = not os.access(f"/proc/{self.pid}", os.F_OK)
         return self._gone
 
-    def wait_gone(self, timeout: float | None) -> bool:
+    def wait_gone(self, timeout: float) -> bool:
         """Wait until no process of its tree is left; False if some are after so many seconds."""
-        return self._wait_until(lambda: self.gone, timeout)
-
-    def _wait_until(self, done: Callable[[], bool], timeout: float | None) -> bool:
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while not done():
-            left = None if deadline is None else deadline - time.monotonic()
-            if (left is not None and left <= 0) or self.status_fd < 0:
+        deadline = time.monotonic() + timeout
+        while not self.gone:
+            left = deadline - time.monotonic()
+            if left <= 0 or self.status_fd < 0:
                 return False
-            self._listen(left)
+            if self._lost:
+                time.sleep(0.01)  # no message will come any more: look again
+                continue
+            waiting = select.poll()
+            waiting.register(self.status_fd, select.POLLIN)
+            waiting.poll(left * 1000)
         return True
-
-    def _listen(self, seconds: float | None) -> None:
-        if self._lost:
-            time.sleep(0.01)  # no news will come any more; what is left is to look
-            return
-        waiting = select.poll()
-        waiting.register(self.status_fd, select.POLLIN)
-        waiting.poll(None if seconds is None else seconds * 1000)
 
     def _read_status(self) -> None:
         """Read the status messages of the reaper that came since the last call."""
@@ -119,23 +108,16 @@ class AgentProcess:
                     return
                 except OSError:
                     message = b""  # closed by us, or reset
-                self._understand(message.decode().split())
-
-    def _understand(self, words: list[str]) -> None:
-        match words:
-            case ["exit", code, number] if self._exit is None:
-                self._exit = Exit(int(code), int(number))
-            case ["gone"]:
-                self._gone = True
-            case []:
-                self._lost = True
-                self._exit = self._exit or Exit(signal=int(signal.SIGKILL))
+                match message.decode().split():
+                    case ["exit", code, number] if self._exit is None:
+                        self._exit = Exit(int(code), int(number))
+                    case ["gone"]:
+                        self._gone = True
+                    case []:
+                        self._lost = True
+                        self._exit = self._exit or Exit(signal=int(signal.SIGKILL))
 
     # -- ending it ---------------------------------------------------------------------------------
-
-    def interrupt(self) -> None:
-        """SIGINT to the agent itself."""
-        self._send(b"I")
 
     def terminate(self) -> None:
         """SIGTERM to the whole tree."""
@@ -173,7 +155,7 @@ class AgentProcess:
     def send(self, data: bytes) -> None:
         """Write to its standard input: at once what fits, the rest by `flush`."""
         if self.stdin < 0:
-            return  # it is not listening; how it ended is told elsewhere
+            return  # it has closed its standard input
         if len(self._unsent) + len(data) > UNSENT_MAX_BYTES:
             raise Unavailable(
                 f"The agent does not read its standard input: {len(self._unsent)} bytes wait.",
@@ -190,7 +172,7 @@ class AgentProcess:
             except BlockingIOError:
                 return False
             except OSError:
-                self.close_stdin()  # it has closed its end
+                self.close_stdin()
                 return True
             self._unsent = self._unsent[written:]
         return True
@@ -204,17 +186,11 @@ class Supervisor:
     """Starts agents so that none outlives the worker. One per worker process; use it as `with`."""
 
     def __init__(self) -> None:
-        self._requests: socket.socket | None = None
-        self._process: subprocess.Popen[bytes] | None = None
-        self._last_words: BinaryIO | None = None
         self._starts = threading.BoundedSemaphore(_STARTS_AT_ONCE)
         self._children: weakref.WeakSet[AgentProcess] = weakref.WeakSet()
-
-    def __enter__(self) -> Self:
-        requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._last_words = os.fdopen(
-            os.memfd_create("agentq-supervisor-errors"), "w+b", buffering=0
-        )
+        self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        #: What the supervisor writes to its standard error.
+        self._errors = os.fdopen(os.memfd_create("agentq-supervisor-errors"), "w+b", buffering=0)
         words = [sys.executable, "-I", "-S", str(_PROGRAM), str(theirs.fileno())]
         with theirs:
             try:
@@ -222,43 +198,34 @@ class Supervisor:
                     words,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
-                    stderr=self._last_words,
+                    stderr=self._errors,
                     pass_fds=(theirs.fileno(),),
                     start_new_session=True,
                     cwd="/",
                 )
             except OSError as error:
-                requests.close()
-                self._last_words.close()
+                self._requests.close()
+                self._errors.close()
                 raise Unavailable(
                     f"The worker could not start {sys.executable}: {error.strerror}.",
                     "Free some memory or processes, and start the worker again.",
                 ) from error
-        self._requests = requests
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    @property
-    def alive(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
-    def close(self) -> None:
         """Close all agent processes, and wait some seconds at most until their trees are gone."""
-        if self._requests is None or self._process is None or self._last_words is None:
-            return
         for child in list(self._children):
             child.close()
         self._requests.close()
-        self._requests = None
         try:
             self._process.wait(_CLOSE_SECONDS)
         except subprocess.TimeoutExpired:
             # Something will not die (a hung disk, another user's process). Reapers stay with it.
             self._process.kill()
             self._process.wait()
-        self._last_words.close()
+        self._errors.close()
 
     def start(
         self,
@@ -290,12 +257,18 @@ class Supervisor:
             os.set_blocking(out_read, False)
             os.set_blocking(error_read, False)
             child = AgentProcess(near, in_write, out_read, error_read)
-            asked = [far.fileno(), _file_with(request, theirs), in_read, out_write, error_write]
+            files = [far.fileno(), _file_with(request, theirs), in_read, out_write, error_write]
             with self._starts:
-                self._ask(asked)
-                theirs.close()  # the supervisor has its own: without it, we see the end
+                self._send_request(files)
+                theirs.close()  # the supervisor has its own; while ours are open we see no end
                 answer = _answer(near)
-            self._settle(child, answer, argv, cwd)
+            match answer:
+                case ["started", reaper, agent]:
+                    child._reaper, child.pid = int(reaper), int(agent)  # noqa: SLF001
+                case ["failed", step, number]:
+                    raise _failure(step, int(number), argv, cwd)
+                case _:
+                    raise self._dead()
             ours.pop_all()
         if keep_stdin:
             child._unsent = stdin  # noqa: SLF001 - larger than a pipe, perhaps: written as it reads
@@ -303,8 +276,8 @@ class Supervisor:
         self._children.add(child)
         return child
 
-    def _ask(self, files: list[int]) -> None:
-        if self._requests is None:
+    def _send_request(self, files: list[int]) -> None:
+        if self._requests.fileno() < 0:
             raise Unavailable("The supervisor is closed: no process can be started any more.")
         try:
             socket.send_fds(self._requests, [b"+"], files)
@@ -313,27 +286,17 @@ class Supervisor:
 
     def _dead(self) -> Unavailable:
         words = b""
-        if self._last_words is not None and not self._last_words.closed:
-            size = os.fstat(self._last_words.fileno()).st_size
-            start = max(0, size - _LAST_WORDS_MAX_BYTES)
-            words = os.pread(self._last_words.fileno(), _LAST_WORDS_MAX_BYTES, start)
+        if not self._errors.closed:
+            file = self._errors.fileno()
+            start = max(0, os.fstat(file).st_size - _LAST_WORDS_MAX_BYTES)
+            # Not by seeking: that would move the position at which the supervisor writes.
+            words = os.pread(file, _LAST_WORDS_MAX_BYTES, start)
         quoted = f" Its last words: {words.decode(errors='replace').strip()}" if words else ""
         return Unavailable(
             "The process that starts agents for this worker did not answer, or was killed."
             f"{quoted}",
             "Start the worker again; its tasks are taken up again by themselves.",
         )
-
-    def _settle(
-        self, child: AgentProcess, answer: list[str], argv: Sequence[str], cwd: Path
-    ) -> None:
-        match answer:
-            case ["started", reaper, agent]:
-                child._reaper, child.pid = int(reaper), int(agent)  # noqa: SLF001
-            case ["failed", step, number]:
-                raise _failure(step, int(number), argv, cwd)
-            case _:
-                raise self._dead()
 
 
 # -- what goes to the supervisor, and what comes back ------------------------------------------
@@ -347,7 +310,8 @@ def _request(
     wrappers = 0
     if sandbox is not None and sandbox.kind != "none":
         # Inside, a missing program would be one more exit code; here it has a name.
-        if shutil.which(cwd / argv[0] if "/" in argv[0] else argv[0], path=_path(env)) is None:
+        program = cwd / argv[0] if "/" in argv[0] else argv[0]
+        if shutil.which(program, path=env.get("PATH", os.defpath)) is None:
             raise _failure("program", errno.ENOENT, argv, cwd)
         argv, wrappers = wrap(argv, cwd, sandbox), BWRAP_PROCESSES
     for name in env:
@@ -358,10 +322,6 @@ def _request(
     if any("\0" in word for word in words):
         raise Invalid("Words of a command, its folder and its environment cannot hold a NUL byte.")
     return b"\0".join(map(os.fsencode, words))
-
-
-def _path(env: Mapping[str, str]) -> str:
-    return env.get("PATH", os.defpath)
 
 
 def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[int, int]:

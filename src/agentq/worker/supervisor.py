@@ -15,8 +15,8 @@ by NUL: how many wrappers stand between the reaper and the agent, the folder, th
 arguments, the arguments, and the environment as `NAME=value`.
 
 Sent on CONTROL, to the worker: `started REAPER AGENT` or `failed STEP ERRNO`, then `exit CODE
-SIGNAL` for the agent itself, then `gone` when nothing of its tree is left. From the worker: `I`
-(SIGINT to the agent), `T` (SIGTERM to the tree), `K` (SIGKILL to the tree).
+SIGNAL` for the agent itself, then `gone` when nothing of its tree is left. From the worker: `T`
+(SIGTERM to the tree), `K` (SIGKILL to the tree).
 """
 
 from __future__ import annotations
@@ -252,9 +252,7 @@ class _Reaper:
             word = os.read(self._control, 16)
         except OSError:
             word = b""
-        if word == b"I":
-            self._interrupt()
-        elif word == b"T":
+        if word == b"T":
             self._terminate()
         elif word == b"K":
             self._kill_at = time.monotonic()
@@ -278,13 +276,6 @@ class _Reaper:
         for pid in _tree(self._top()):
             _signal(pid, signal.SIGTERM)
             _signal(pid, signal.SIGCONT)  # a stopped process hears nothing until it goes on
-
-    def _interrupt(self) -> None:
-        if self._wrappers:
-            for pid in self._top()[:1]:
-                _signal(pid, signal.SIGINT)
-        elif self._agent_lives:
-            _signal(self._agent, signal.SIGINT)
 
 
 def _keep(control: int, request: int, stdio: list[int], prctl: Prctl) -> None:
