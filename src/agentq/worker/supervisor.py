@@ -35,7 +35,7 @@ from collections.abc import Callable, Iterable, Iterator
 #: How long a tree may take to clean up after SIGTERM once nobody waits for it any more.
 GRACE_SECONDS = 1.0
 #: After the worker's end, reapers have this long; then the supervisor ends them and their trees.
-KEEPERS_GRACE_SECONDS = 2.5
+REAPERS_GRACE_SECONDS = 2.5
 FILES_PER_REQUEST = 5
 #: A tree that grows faster than it is listed must not keep the listing busy for ever.
 _WALK_MAX = 20_000
@@ -47,7 +47,7 @@ _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 
 _OURS_TO_IGNORE = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE)
-#: Whoever started the worker may have ignored any of them; an agent shall not notice.
+#: Whoever started the worker may have ignored any of them; an agent gets the defaults.
 _BACK_TO_NORMAL = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 
 Prctl = Callable[[int, object], int]
@@ -127,21 +127,13 @@ class _Poller:
         is_readable = False
         for number, _ in ready:
             if number == self._children:
-                _drain(number)
+                os.read(number, 4096)
             else:
                 is_readable = True
         return is_readable
 
     def forget(self) -> None:
         self._poll.unregister(self._file)
-
-
-def _drain(pipe: int) -> None:
-    try:
-        while len(os.read(pipe, 4096)) == 4096:
-            continue
-    except BlockingIOError:
-        return
 
 
 def _send(control: int, message: str) -> None:
@@ -154,16 +146,8 @@ def _send(control: int, message: str) -> None:
 # -- one attempt -----------------------------------------------------------------------------------
 
 
-class _CannotStart(Exception):
-    """The agent could not be started: `step` and `number` are the failed call and its errno."""
-
-    def __init__(self, step: str, number: int) -> None:
-        self.step, self.number = step, number
-        super().__init__(step, number)
-
-
-def _launch(fields: list[bytes], stdio: list[int], prctl: Prctl) -> int:
-    """Start the agent as a child of this process, in a session of its own."""
+def _launch(fields: list[bytes], stdio: list[int], prctl: Prctl) -> tuple[int, str]:
+    """Start the agent in a session of its own; its pid, and else the failed step and its errno."""
     folder, count = fields[1], int(fields[2])
     argv = fields[3 : 3 + count]
     env = dict(item.split(b"=", 1) for item in fields[3 + count :])
@@ -171,7 +155,7 @@ def _launch(fields: list[bytes], stdio: list[int], prctl: Prctl) -> int:
     try:
         agent = os.fork()
     except OSError as error:
-        raise _CannotStart("fork", error.errno or errno.EAGAIN) from error
+        return 0, f"fork {error.errno}"
     if agent == 0:
         step = "folder"
         try:
@@ -189,12 +173,11 @@ def _launch(fields: list[bytes], stdio: list[int], prctl: Prctl) -> int:
         finally:
             os._exit(127)
     os.close(write_end)
-    failure = os.read(read_end, 100).decode().split()  # empty when it has become the program
+    failure = os.read(read_end, 100).decode()  # empty when it has become the program
     os.close(read_end)
     if failure:
         os.waitpid(agent, 0)
-        raise _CannotStart(failure[0], int(failure[1]))
-    return agent
+    return agent, failure
 
 
 class _Reaper:
@@ -203,7 +186,6 @@ class _Reaper:
     def __init__(self, control: int, agent: int, wrappers: int) -> None:
         self._control = control
         self._agent = agent
-        self._agent_lives = True
         self._wrappers = wrappers
         self._kill_at: float | None = None
         self._pause = 0.001
@@ -231,19 +213,20 @@ class _Reaper:
 
     def _reap(self) -> bool:
         """Reap children that ended; False once there is no child at all."""
-        lived = self._agent_lives
+        has_agent_ended = False
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
                 return False
-            if pid == self._agent:
-                self._agent_lives = False
-                code = os.waitstatus_to_exitcode(status)
-                _send(self._control, f"exit {max(code, 0)} {max(-code, 0)}")
             if pid == 0:
                 break
-        if lived and not self._agent_lives:
+            if pid == self._agent:
+                has_agent_ended = True
+                self._agent = -1  # the kernel may give its number to another child
+                code = os.waitstatus_to_exitcode(status)
+                _send(self._control, f"exit {max(code, 0)} {max(-code, 0)}")
+        if has_agent_ended:
             self._end()
         return True
 
@@ -256,7 +239,7 @@ class _Reaper:
             self._terminate()
         elif word == b"K":
             self._kill_at = time.monotonic()
-        elif not word:  # the worker has let go, or is dead
+        elif not word:  # the worker has closed it, or is dead
             self._poller.forget()
             self._end()
 
@@ -278,20 +261,23 @@ class _Reaper:
             _signal(pid, signal.SIGCONT)  # a stopped process hears nothing until it goes on
 
 
-def _keep(control: int, request: int, stdio: list[int], prctl: Prctl) -> None:
-    """Run a reaper, in a process of its own."""
+def _run_reaper(control: int, request: int, stdio: list[int], prctl: Prctl) -> None:
+    """Start an agent and own it, in a process of its own."""
     # The supervisor's wakeup pipe: its number may next belong to a file of the agent.
     signal.set_wakeup_fd(-1)
-    _close_all_but({0, 1, 2, control, request, *stdio})
+    kept = {0, 1, 2, control, request, *stdio}
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        if int(name) not in kept:
+            with contextlib.suppress(OSError):  # the one that the listing itself had open
+                os.close(int(name))
     os.setsid()
     prctl(_PR_SET_CHILD_SUBREAPER, 1)
     prctl(_PR_SET_NAME, b"agentq-reaper")
     with open(request, "rb") as file:
         fields = file.read().split(b"\0")
-    try:
-        agent = _launch(fields, stdio, prctl)
-    except _CannotStart as failure:
-        _send(control, f"failed {failure.step} {failure.number}")
+    agent, failure = _launch(fields, stdio, prctl)
+    if failure:
+        _send(control, f"failed {failure}")
         return
     for file_number in stdio:
         os.close(file_number)  # or the worker would never see the end of the output
@@ -299,13 +285,6 @@ def _keep(control: int, request: int, stdio: list[int], prctl: Prctl) -> None:
     _send(control, f"started {os.getpid()} {agent}")
     del fields
     reaper.watch()
-
-
-def _close_all_but(kept: set[int]) -> None:
-    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
-        if int(name) not in kept:
-            with contextlib.suppress(OSError):  # the one that the listing itself had open
-                os.close(int(name))
 
 
 # -- the supervisor ----------------------------------------------------------------------------
@@ -317,9 +296,10 @@ class _SupervisorProcess:
     def __init__(self, requests: socket.socket, prctl: Prctl) -> None:
         self._requests = requests
         self._prctl = prctl
-        #: By pid, a second hold on each CONTROL: if a reaper cannot say it, we say `gone`.
+        #: CONTROL by the pid of its reaper: for a reaper that was killed, we send `gone`.
         self._reapers: dict[int, int] = {}
-        self._bereaved: list[int] = []
+        #: CONTROL of reapers that were killed and left orphans.
+        self._unfinished: list[int] = []
         self._ends_at: float | None = None
         self._pause = 0.001
         self._poller = _Poller(requests.fileno())
@@ -327,10 +307,10 @@ class _SupervisorProcess:
     def watch(self) -> None:
         while True:
             self._reap()
-            if self._bereaved:
+            if self._unfinished:
                 self._end_orphans()
             if self._ends_at is not None:
-                if not self._reapers and not self._bereaved:
+                if not self._reapers and not self._unfinished:
                     return
                 if time.monotonic() >= self._ends_at:
                     for pid in self._reapers:
@@ -339,7 +319,7 @@ class _SupervisorProcess:
                 self._serve()
 
     def _patience(self) -> float | None:
-        if self._bereaved:
+        if self._unfinished:
             self._pause = min(self._pause * 2, _PAUSE_MAX_SECONDS)
             return self._pause
         self._pause = 0.001
@@ -362,7 +342,7 @@ class _SupervisorProcess:
             if control >= 0 and status == 0:
                 os.close(control)
             elif control >= 0:
-                self._bereaved.append(control)
+                self._unfinished.append(control)
 
     def _orphans(self) -> list[int]:
         return [pid for pid in children_of(os.getpid()) if pid not in self._reapers]
@@ -371,13 +351,13 @@ class _SupervisorProcess:
         orphans = self._orphans()
         for pid in orphans:
             _signal(pid, signal.SIGKILL)
-        # The kernel's list may skip one while others leave it: we look twice before we say so.
+        # The kernel's list may skip one while others leave it: we look twice.
         if not orphans and not self._orphans():
-            for control in self._bereaved:
+            for control in self._unfinished:
                 _send(control, f"exit 0 {int(signal.SIGKILL)}")
                 _send(control, "gone")
                 os.close(control)
-            self._bereaved.clear()
+            self._unfinished.clear()
 
     def _serve(self) -> None:
         try:
@@ -388,17 +368,17 @@ class _SupervisorProcess:
             os.set_inheritable(file, False)  # what came through a socket would pass to the agent
         if not data:  # the worker is gone
             self._poller.forget()
-            self._ends_at = time.monotonic() + KEEPERS_GRACE_SECONDS
+            self._ends_at = time.monotonic() + REAPERS_GRACE_SECONDS
             return
         if len(files) == FILES_PER_REQUEST:
-            self._bear(files)
+            self._start_reaper(files)
         for file in files[1:]:
             os.close(file)
         if len(files) != FILES_PER_REQUEST and files:
             _send(files[0], f"failed fork {int(errno.EMFILE)}")
             os.close(files[0])
 
-    def _bear(self, files: list[int]) -> None:
+    def _start_reaper(self, files: list[int]) -> None:
         control, request, *stdio = files
         try:
             pid = os.fork()
@@ -409,9 +389,9 @@ class _SupervisorProcess:
         if pid == 0:
             status = 1
             try:
-                _keep(control, request, stdio, self._prctl)
+                _run_reaper(control, request, stdio, self._prctl)
                 status = 0
-            except BaseException:  # noqa: BLE001 - a process of its own: its last words go to the worker
+            except BaseException:  # noqa: BLE001 - a process of its own: the worker reads stderr
                 sys.excepthook(*sys.exc_info())
             finally:
                 os._exit(status)
