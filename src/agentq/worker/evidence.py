@@ -65,9 +65,6 @@ class AttemptEvidence:
             if not self._claim.lost:
                 names = ", ".join(name for name, _ in (*logs, *more))
                 self._warn("collect", f"{names} could not be kept: {error}")
-        finally:
-            for _, recorder in logs:
-                recorder.close()
 
     def _store_each(
         self, logs: Sequence[tuple[str, Recorder]], more: Sequence[tuple[str, bytes]]

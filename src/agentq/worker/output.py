@@ -7,12 +7,11 @@ a disk that fills up: memory stays flat, the log stays small, and the attempt go
 from __future__ import annotations
 
 import io
-import itertools
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
 from agentq.core.errors import Conflict, NotFound, Unavailable
-from agentq.worker.redaction import Redactor, redacted_text
+from agentq.worker.redaction import Redactor
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
 
 #: A longer line is cut, for the listener and for the log.
 LINE_MAX = 1 << 20
-#: More is worked on in steps.
-_STEP_BYTES = 1 << 20
 _READ_BYTES = 1 << 20
 
 
@@ -30,8 +27,8 @@ class Recorder:
     """Records the output of one program in the live log of its attempt, and gives back its lines.
 
     `cap_bytes` is how much of the log is kept, half of it from the beginning. Programs that run one
-    after the other for an attempt each have a recorder; they share the live log, which is ended
-    with the attempt. One thread feeds it.
+    after the other for an attempt each have a recorder; they share the live log of the attempt. One
+    thread feeds it.
     """
 
     def __init__(
@@ -47,70 +44,37 @@ class Recorder:
         self._task_id = task_id
         self._epoch = epoch
         self._cap_bytes = cap_bytes
-        self._secrets = tuple(secrets)
-        self._streams = (_Stream(self._secrets), _Stream(self._secrets))
-        self._bytes_seen = 0
+        self._streams = (_Stream(secrets), _Stream(secrets))
         self._unstored = 0
         self._unstored_here = 0
-        self._error = ""
+        #: The first reason why some of the output could not be stored; "" if all was.
+        self.error = ""
         self._start = self._end_of_log()
-
-    @property
-    def bytes_seen(self) -> int:
-        """How many bytes of output there were, kept or not."""
-        return self._bytes_seen
-
-    @property
-    def error(self) -> str:
-        """The first reason why some of the output could not be stored; "" if all was."""
-        return self._error
 
     def feed(self, data: bytes, *, is_error: bool = False) -> list[bytes]:
         """Record more output; returns the lines that are complete now, without their ends.
 
-        The lines are as they were said: whoever stores something of them redacts it (`redacted`).
+        The lines are not redacted: whoever stores something of them does that.
         """
-        self._bytes_seen += len(data)
-        stream = self._streams[is_error]
-        if len(data) <= _STEP_BYTES:
-            return self._taken(stream, data)
-        lines: list[bytes] = []
-        for start in range(0, len(data), _STEP_BYTES):
-            lines += self._taken(stream, data[start : start + _STEP_BYTES])
+        lines, log = self._streams[is_error].take(data)
+        if log:
+            self._store(log)
         return lines
 
-    def flush(self, *, is_error: bool | None = None) -> list[bytes]:
-        """The last lines, which nothing ended: of both streams, or of one that has ended."""
-        which = self._streams if is_error is None else (self._streams[is_error],)
-        return [line for stream in which if stream.is_open for line in self._taken(stream, b"\n")]
-
-    def redacted(self, text: str) -> str:
-        """A text that was made of the output, without its secrets."""
-        return redacted_text(text, self._secrets)
+    def flush(self, *, is_error: bool) -> list[bytes]:
+        """The last line of a stream that has ended, if nothing ended the line."""
+        return self.feed(b"\n", is_error=is_error) if self._streams[is_error].is_open else []
 
     def finished(self) -> BinaryIO | None:
         """What is kept of it as one file to read, with a line where some is missing; None if empty.
 
         It reads the live log: store it before that is ended, or goes on.
         """
-        kept = _Kept(itertools.chain(self._parts(), [self._epilogue()]))
-        file = io.BufferedReader(kept, _READ_BYTES)
+        file = io.BufferedReader(_Kept(self._parts()), _READ_BYTES)
         if file.peek(1):
             return file
         file.close()
         return None
-
-    def close(self, *, stored: bool = False) -> None:
-        """Close the log. `stored`: all output is in artifacts now, so the live log ends."""
-        self._streams = (_Stream(()), _Stream(()))
-        if stored:
-            self._artifacts.live_end(self._task_id, self._epoch)
-
-    def _taken(self, stream: _Stream, data: bytes) -> list[bytes]:
-        lines, log = stream.take(data)
-        if log:
-            self._store(log)
-        return lines
 
     def _store(self, log: bytes) -> None:
         """Append to the live log. A full disk costs us the log, never the attempt."""
@@ -120,7 +84,7 @@ class Recorder:
                 self._task_id, self._epoch, note + log, keep_bytes=self._cap_bytes
             )
         except (Unavailable, Conflict) as error:
-            self._error = self._error or error.cause
+            self.error = self.error or error.cause
             self._unstored += len(log)
             self._unstored_here += len(log)
         else:
@@ -135,7 +99,7 @@ class Recorder:
         except NotFound:
             return 0
         except (Unavailable, Conflict) as error:
-            self._error = error.cause
+            self.error = error.cause
         return position
 
     def _read(self, position: int) -> LivePart:
@@ -147,15 +111,14 @@ class Recorder:
             try:
                 part = self._read(position)
             except NotFound:
-                return
+                break
             if not part.data:
-                return
+                break
             position = part.position
             yield part.text if ends_line or not part.dropped else b"\n" + part.text
             ends_line = part.data.endswith(b"\n")
-
-    def _epilogue(self) -> bytes:
-        return _not_stored(self._unstored, self._error) if self._unstored else b""
+        if self._unstored:
+            yield _not_stored(self._unstored, self.error)
 
 
 class _Stream:
@@ -191,9 +154,9 @@ class _Stream:
         return lines, log
 
     def _hold(self, data: bytes) -> None:
-        room = self._held_max - len(self._line)
-        self._line += data[:room]
-        self._skipped += max(len(data) - room, 0)
+        left = self._held_max - len(self._line)
+        self._line += data[:left]
+        self._skipped += max(len(data) - left, 0)
 
     def _ended(self) -> tuple[list[bytes], bytes]:
         line, skipped = bytes(self._line), self._skipped
@@ -239,7 +202,7 @@ def _not_stored(count: int, why: str) -> bytes:
 
 
 class _Kept(io.RawIOBase):
-    """Parts of a log, none of them empty but perhaps the last, as a file."""
+    """Parts of a log, none of them empty, as a file."""
 
     def __init__(self, parts: Iterator[bytes]) -> None:
         super().__init__()
