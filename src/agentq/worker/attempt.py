@@ -277,10 +277,10 @@ class Attempt:
             cap_bytes=self.shared.settings.output_bytes, secrets=self.shared.secrets,
         )  # fmt: skip
         stream = Stream(
-            child, listener, recorder, clocks, self._on_event, stays=warm is not None,
-            shows_life=self._shows_life,
+            child, listener, recorder, clocks, self._on_event, self._shows_life,
+            stays=warm is not None,
         )  # fmt: skip
-        stream.send(opening)
+        child.send(opening)
         self._stream = stream
         if self._stopping is not None:  # since the step began
             stream.stop(self._stopping)

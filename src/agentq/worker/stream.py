@@ -1,8 +1,8 @@
 """Runs an agent process: reads its output, watches its time limits, ends it when it must.
 
-One loop in one thread per attempt, asleep in the kernel while the agent is quiet. What it watches
-for: output (for the listener and the log), the end of the process, a word from outside (cancelled,
-fenced out, the worker shuts down), and the clocks: the time limit, silence, the agent's own "done".
+One loop in one thread per attempt, asleep in the kernel while the agent is quiet. It waits for
+output (for the listener and the log), the end of the process, `stop` (cancelled, fenced out, the
+worker shuts down), and the clocks: the time limit, silence, the agent's own "done".
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from agentq.contracts.agent import AgentEvent, AttemptOutcome, Done, Exit, Listener, Send
@@ -68,19 +68,19 @@ class Stream:
         recorder: Recorder,
         clocks: Clocks,
         on_event: Callable[[AgentEvent], None],
+        shows_life: Callable[[], bool],
         *,
-        stays: bool = False,
-        shows_life: Callable[[], bool] | None = None,
+        stays: bool,
     ) -> None:
         self._child = child
         self._listener = listener
         self._recorder = recorder
         self._clocks = clocks
         self._on_event = on_event
-        #: A warm process outlives the conversation: its "done" ends it.
-        self._stays = stays
-        #: Asked before silence is taken for a stall: there are other signs of life than output.
+        #: Called before silence is taken for a stall: there are other signs of life than output.
         self._shows_life = shows_life
+        #: A warm process outlives the conversation, which ends with its "done".
+        self._stays = stays
         self._loops = LoopDetector(clocks.repeats) if clocks.repeats else None
         self._wake, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._lock = threading.Lock()
@@ -100,11 +100,6 @@ class Stream:
             if self._waker >= 0:
                 with contextlib.suppress(BlockingIOError):  # full: it is awake already
                     os.write(self._waker, b"!")
-
-    def send(self, data: bytes) -> None:
-        """Write to the agent's standard input as it takes it; only from the loop's own thread."""
-        if self._child.stdin >= 0:
-            self._child.send(data)
 
     def run(self) -> Ran:
         started = time.monotonic()
@@ -129,7 +124,7 @@ class Stream:
         give_up = 0.0
         while True:
             now = time.monotonic()
-            self._look_at_clocks(started, now, ended)
+            self._check_clocks(started, now, ended)
             if self._stays and self._done_at and not self._stop:
                 return Exit()
             if ended is not None and (not streams or now >= give_up):
@@ -144,13 +139,13 @@ class Stream:
                         del streams[fd]
                 elif fd == self._wake:
                     os.read(self._wake, 64)
-                elif fd == child.status_fd and ended is None:
+                elif fd == child.status_fd:
                     ended = child.poll()
                     if ended is not None:
                         poll.unregister(child.status_fd)
                         give_up = time.monotonic() + DRAIN_SECONDS
                 elif fd == self._pushing:
-                    child.flush()  # closes it if the agent does not listen any more
+                    child.flush()
 
     def _read(self, fd: int, *, is_error: bool) -> bool:
         """False at the end of the stream."""
@@ -169,15 +164,13 @@ class Stream:
     def _take(self, lines: Iterable[bytes], *, is_error: bool = False) -> None:
         for line in lines:
             if self._loops is not None and self._loops.line(line):
-                reason = (
-                    "it goes round in circles: the same output again and again,"
-                    f" {self._clocks.repeats} times"
-                )
-                self.stop(Stop(AttemptOutcome.STALLED, reason))
+                times = f"{self._clocks.repeats} times"
+                why = f"it goes round in circles: the same output again and again, {times}"
+                self.stop(Stop(AttemptOutcome.STALLED, why))
                 self._loops = None
             for event in self._listener.line(line, is_error=is_error):
                 if isinstance(event, Send):
-                    self.send(event.data)
+                    self._child.send(event.data)
                 elif isinstance(event, Done) and not self._done_at:
                     self._done_at = time.monotonic()
                 self._on_event(event)
@@ -195,35 +188,35 @@ class Stream:
 
     # -- the clocks --------------------------------------------------------------------------------
 
-    def _look_at_clocks(self, started: float, now: float, ended: Exit | None) -> None:
+    def _limits(self, started: float) -> Iterator[tuple[float, Stop]]:
+        """When each time limit is reached, and the reason to stop the agent then."""
+        clocks = self._clocks
+        if clocks.timeout:
+            why = f"it ran for {clocks.timeout:g} s, the time limit"
+            yield started + clocks.timeout, Stop(AttemptOutcome.TIMEOUT, why)
+        if clocks.budget:
+            why = f"its budget of time, {clocks.budget:g} s, is used up"
+            yield started + clocks.budget, Stop(AttemptOutcome.BUDGET, why)
+        if clocks.silence and not self._done_at:
+            why = f"no output and no progress for {clocks.silence:g} s"
+            yield self._alive_at + clocks.silence, Stop(AttemptOutcome.STALLED, why)
+
+    def _check_clocks(self, started: float, now: float, ended: Exit | None) -> None:
         if ended is not None:
             return
-        clocks = self._clocks
         if self._stop is None:
-            if clocks.timeout and now - started >= clocks.timeout:
-                self.stop(
-                    Stop(AttemptOutcome.TIMEOUT, f"it ran for {clocks.timeout:g} s, the time limit")
-                )
-            elif clocks.budget and now - started >= clocks.budget:
-                self.stop(
-                    Stop(
-                        AttemptOutcome.BUDGET,
-                        f"its budget of time, {clocks.budget:g} s, is used up",
-                    )
-                )
-            elif clocks.silence and now - self._alive_at >= clocks.silence and not self._done_at:
-                if self._shows_life is not None and self._shows_life():
-                    self._alive_at = now
-                else:
-                    why = f"no output and no progress for {clocks.silence:g} s"
-                    self.stop(Stop(AttemptOutcome.STALLED, why))
+            due = next((stop for at, stop in self._limits(started) if now >= at), None)
+            if due is not None and due.outcome is AttemptOutcome.STALLED and self._shows_life():
+                self._alive_at = now
+            elif due is not None:
+                self.stop(due)
         if self._stop is not None:
-            self._climb(now)
-        elif self._done_at and not self._stays and now - self._done_at >= clocks.grace:
-            # Its work is done and said; only the process hangs on.
+            self._escalate(now)
+        elif self._done_at and not self._stays and now - self._done_at >= self._clocks.grace:
+            # Its work is done; only the process hangs on.
             self._child.kill()
 
-    def _climb(self, now: float) -> None:
+    def _escalate(self, now: float) -> None:
         """Ask, then SIGTERM, then SIGKILL; from SIGTERM on the whole tree."""
         stop = self._stop
         assert stop is not None
@@ -233,10 +226,10 @@ class Stream:
                 self._child.kill()
             return
         if not self._stages:
-            words = self._listener.interrupt()
+            request = self._listener.interrupt()
             asked = now
-            if words is not None and self._child.stdin >= 0:
-                self.send(words)
+            if request is not None and self._child.stdin >= 0:
+                self._child.send(request)
                 asked += ASK_SECONDS
             self._stages = [(asked, self._child.terminate),
                             (asked + self._clocks.grace, self._child.kill)]  # fmt: skip
@@ -246,21 +239,15 @@ class Stream:
                 del self._stages[0]
 
     def _pause(self, started: float, now: float, ended: Exit | None, give_up: float) -> float:
-        """Milliseconds until a clock wants to be looked at; -1 if none does."""
-        clocks, moments = self._clocks, []
+        """Milliseconds until a clock must be checked; -1 if none must."""
         if ended is not None:
-            moments.append(give_up)
+            moments = [give_up]
         elif self._stop is not None:
-            moments.append(max(self._stages[0][0], now + 0.5) if self._stages else now)
+            moments = [max(self._stages[0][0], now + 0.5) if self._stages else now]
         else:
-            if clocks.timeout:
-                moments.append(started + clocks.timeout)
-            if clocks.budget:
-                moments.append(started + clocks.budget)
-            if clocks.silence and not self._done_at:
-                moments.append(self._alive_at + clocks.silence)
+            moments = [at for at, _ in self._limits(started)]
             if self._done_at:
-                moments.append(self._done_at + clocks.grace)
+                moments.append(self._done_at + self._clocks.grace)
         if not moments:
             return -1
         return max(0.0, (min(moments) - now) * 1000) + 1

@@ -1,11 +1,11 @@
 """The worker: claims while a slot is free, runs each claim in a thread, and ends in good order.
 
 One loop, one place where it sleeps: until a hint comes, a timer of the ledger is due, a slot is
-free again or somebody wants the worker to end. It needs no daemon: whoever claims also ticks.
+free again or the worker must end. It needs no daemon: whoever claims also ticks.
 
-Without a broker a hint is a ring, and the worker looks for whatever its role has. With one, each
-hint names a task: it takes as many as it has free slots, claims them, and only then lets go of the
-messages. A thousand idle workers ask the database for nothing, but for a look now and then.
+Without a broker a hint only wakes the worker, which claims whatever its role has. With one, each
+hint names a task: the worker takes as many as it has free slots, claims them, and only then settles
+the messages. A thousand idle workers ask the database for nothing, but for a look now and then.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,16 +33,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("agentq.worker")
 
-#: How long the loop sleeps at most: the net under a doorbell that did not ring.
+#: How long the loop sleeps at most, should a wake-up be lost.
 POLL_SECONDS = 5.0
-#: The same where a broker says which tasks are there, and `agentq up` says it again if need be;
+#: The same where a broker publishes ready tasks, and `agentq up` publishes them again if need be;
 #: and where the broker is away. Then a worker that finds work goes on until it finds none: a
 #: thousand idle ones must not ask the database more often than it can bear.
 LOOK_SECONDS = 60.0
 _AWAY_SECONDS = 30.0
-_BEAT_EVERY = 1.0
-#: After so long hints are tried again that the ledger was not there for.
-_AGAIN_SECONDS = 1.0
+_BEAT_SECONDS = 1.0
+#: After so long hints are followed again for which the ledger was not available.
+_RETRY_SECONDS = 1.0
 _NO_SUCH_TASK = (
     "the ledger has no task of this id; a message on agentq.tasks only says that a task is ready,"
     " and `agentq submit` makes one"
@@ -81,8 +82,6 @@ class Worker:
         self.failed = 0
         #: Hints that came too late: their tasks were over, or somebody else's, by then.
         self.refused_hints = 0
-        #: When the claim loop last went round: that is what health means.
-        self.moved_at = time.monotonic()
         self._hurry = False
         self._grace = grace
         self._health = health
@@ -104,22 +103,20 @@ class Worker:
     def drain(self) -> None:
         """Claim no more; what runs has its grace, then it is given back."""
         self.draining = True
-        self._note_control()
+        self._wake_up()
 
     def hurry(self) -> None:
         """End at once."""
         self.draining = self._hurry = True
-        self._note_control()
+        self._wake_up()
 
     def ringer(self) -> int:
         """A file that wakes the claim loop when it is written to; the caller closes it."""
         return os.dup(self._waker)
 
-    def _note_control(self) -> None:
-        try:
+    def _wake_up(self) -> None:
+        with suppress(OSError):  # it is awake already, or over
             os.write(self._waker, b"!")
-        except OSError:
-            return  # it is awake already, or over
 
     @property
     def running(self) -> list[Attempt]:
@@ -128,11 +125,11 @@ class Worker:
     # -- the loop ----------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Work until told to end (or until `limit` tasks are done and nothing runs)."""
+        """Work until `drain` or `hurry`, or until `limit` tasks are done and nothing runs."""
         inbox = self.shared.queue.inbox(self.shared.role)
         try:
             while not self.draining and (self._left or self.running):
-                self._move()
+                self._write_health()
                 if not (self._may_look(inbox) and self._fill(self._claim)):
                     self._wait(inbox)
             self._drain(inbox)
@@ -144,38 +141,36 @@ class Worker:
                 if slot.warm is not None:
                     slot.warm.close()
             os.close(self._wake)
-            os.close(self._waker)
+            waker, self._waker = self._waker, -1  # `hurry` may still come
+            os.close(waker)
 
-    def _move(self) -> None:
-        self.moved_at = time.monotonic()
+    def _write_health(self) -> None:
         if self._health is not None:
             counts = {"running": len(self.running), "completed": self.completed,
                       "failed": self.failed, "refused_hints": self.refused_hints}  # fmt: skip
             self._health.write_text(json.dumps(counts) + "\n", "utf-8")
 
     def _may_look(self, inbox: Inbox) -> bool:
-        """Whether to ask the ledger for any task of the role, unasked."""
+        """Whether to ask the ledger for any task of the role, without a hint."""
         now = time.monotonic()
         if not inbox.names_tasks:
             return True
-        self._mind_broker(inbox, now)
+        self._note_broker_error(inbox, now)
         if now < self._look_at:
             return False
-        # A hint that was refused may have been about a task that only has to wait: for room, for
-        # a provider. Nobody may hint at it again for a while, so we look more often for a while.
+        # A hint that was refused may have been about a task that only has to wait, for a limit or
+        # a provider. No hint may come for it for a while, so we look more often for a while.
         eager = POLL_SECONDS if now < self._eager_until else LOOK_SECONDS
-        self._look_at = now + min(eager, self._away_seconds()) * _spread()
+        most = _AWAY_SECONDS if self._broker_error else LOOK_SECONDS
+        self._look_at = now + min(eager, most) * _spread()
         return True
 
-    def _away_seconds(self) -> float:
-        return _AWAY_SECONDS if self._broker_error else LOOK_SECONDS
-
-    def _mind_broker(self, inbox: Inbox, now: float) -> None:
-        """Say once that there are no hints, and look by ourselves meanwhile."""
+    def _note_broker_error(self, inbox: Inbox, now: float) -> None:
+        """Log once that there are no hints; meanwhile the worker looks by itself."""
         if inbox.error == self._broker_error:
             return
         if not self._broker_error:
-            # Where there was work lately there may be more, and nobody tells us of it now.
+            # Where there was work lately there may be more, and no hint comes for it now.
             busy = now - self._worked_at < LOOK_SECONDS
             self._look_at = 0.0 if busy else min(self._look_at, now + _AWAY_SECONDS * _spread())
             log.warning(
@@ -226,7 +221,7 @@ class Worker:
                 gated=bool(shared.settings.verify),
             )  # fmt: skip
         except Invalid as error:
-            # Anybody may write to a broker. What is real among them is said again.
+            # Anybody may write to a broker. What is real among them is published again.
             log.warning("%d hints are dropped, one is none of ours: %s", len(hints), error)
             claims = []
         claimed = {claim.id for claim in claims}
@@ -239,22 +234,18 @@ class Worker:
         return claims
 
     def _log_error(self, text: str) -> None:
-        """Once, not every five seconds."""
-        if text != self._error:
+        if text != self._error:  # once, not every five seconds
             self._error = text
             log.warning("nothing can be claimed at the moment: %s", text)
 
     def _begin(self, slot: Slot, claim: Claim) -> None:
         self._worked_at = time.monotonic()
         slot.attempt = Attempt(self.shared, claim, slot.warm)
-        slot.thread = threading.Thread(
-            target=self._run_one, args=(slot,), name=f"slot-{slot.number}"
-        )
+        args, name = (slot, slot.attempt), f"slot-{slot.number}"
+        slot.thread = threading.Thread(target=self._run_one, args=args, name=name)
         slot.thread.start()
 
-    def _run_one(self, slot: Slot) -> None:
-        attempt = slot.attempt
-        assert attempt is not None
+    def _run_one(self, slot: Slot, attempt: Attempt) -> None:
         try:
             verdict = attempt.run()
         except AgentqError as error:
@@ -269,39 +260,40 @@ class Worker:
             self._ended(slot, attempt, verdict)
         slot.attempt = None
         if self._broker_error or time.monotonic() < self._eager_until:
-            self._look_at = 0.0  # nobody may tell us of the next
-        self._note_control()
+            self._look_at = 0.0  # no hint may come for the next
+        self._wake_up()
 
     def _wait(self, inbox: Inbox) -> None:
-        held, self._hints = self._hints, []
-        pause = min(self._pause(inbox), _AGAIN_SECONDS) if held else self._pause(inbox)
-        hints = held or inbox.take(self._wanted(), pause, self._wake)
-        if held:
-            inbox.take(0, pause, self._wake)
+        hints, self._hints = self._hints, []
+        pause = self._pause(inbox)
+        if hints:
+            inbox.take(0, min(pause, _RETRY_SECONDS), self._wake)
+        else:
+            hints = inbox.take(self._wanted(), pause, self._wake)
         self._drain_pipe()
         now = time.monotonic()
-        if inbox.control_received and self.running and now - self._beat_at >= _BEAT_EVERY:
+        if inbox.control_received and self.running and now - self._beat_at >= _BEAT_SECONDS:
             self._beat_at = now
             self.shared.queue.heartbeats.beat_now()
         if hints and inbox.names_tasks:
             self._follow(inbox, hints)
 
     def _follow(self, inbox: Inbox, hints: list[Hint]) -> None:
-        """Claim what these hint at, and let go of them. Those that must wait, for the ledger or for
-        a slot, are others' if we die before."""
+        """Claim what these hint at, and settle them. Those that must wait, for the ledger or for a
+        slot, go to others if we die before."""
         wanted = self._wanted()
         now, later = hints[:wanted], hints[wanted:]
         if now:
             self._fill(lambda _: self._claim_hinted(now))
-            if self._error or not self._let_go(inbox, now):
+            if self._error or not self._settle(inbox, now):
                 later = hints
         self._hints = later
 
-    def _let_go(self, inbox: Inbox, hints: Sequence[Hint]) -> bool:
-        """Let go of hints that were followed; False if the ledger could not be asked about them.
+    def _settle(self, inbox: Inbox, hints: Sequence[Hint]) -> bool:
+        """Settle hints that were followed; False if the ledger could not be asked about them.
 
         Whoever may write to the task exchange may name a task that nobody submitted. Only `agentq
-        submit` makes one, so that message will never be work: it is kept where people look.
+        submit` makes one, so that message will never be work: it becomes a dead letter.
         """
         shared, refused = self.shared, [hint.task_id for hint in self._refused]
         try:
@@ -335,10 +327,8 @@ class Worker:
         return pause
 
     def _drain_pipe(self) -> None:
-        try:
+        with suppress(BlockingIOError):
             os.read(self._wake, 4096)
-        except BlockingIOError:
-            return
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -365,5 +355,5 @@ class Worker:
 
 
 def _spread() -> float:
-    """Around 1, by chance: a thousand workers must not march in step."""
+    """A random factor around 1: a thousand workers must not ask at the same moment."""
     return 0.8 + time.perf_counter_ns() % 400 / 1000
