@@ -1,4 +1,4 @@
-"""Who uses a folder, and how a folder goes: without following links or leaving its disk."""
+"""Which process uses a folder, and removing one without following links or leaving its disk."""
 
 from __future__ import annotations
 

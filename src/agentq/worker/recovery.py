@@ -1,7 +1,7 @@
 """What earlier attempts at a task left for this one: a finished result, or a conversation.
 
 A worker may die between the agent's end and its report. The evidence is in the artifact store by
-then, so the next attempt finds it and reports it instead of doing (and paying for) the work again.
+then: the next attempt reports it instead of doing (and paying for) the work again.
 """
 
 from __future__ import annotations
@@ -32,14 +32,12 @@ _SESSION_BYTES_MAX, _VERDICT_BYTES_MAX = 64 * 1024, 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What there is to go on from.
-
-    `verdict` is set if the work is done and only has to be reported; `files` are what attempt
-    `epoch` handed in with it.
-    """
+    """What there is to go on from."""
 
     session: str = ""
+    #: Set if the work is done and only has to be reported.
     verdict: AttemptResult | None = None
+    #: The attempt that did it, and what it handed in.
     epoch: int = 0
     files: tuple[Stored, ...] = ()
 
@@ -67,10 +65,9 @@ def look(queue: Client, claim: Claim) -> Before:
             return b""  # damaged: as if it were not there
 
     verdict = _verdict(read(VERDICT, _VERDICT_BYTES_MAX))
-    # An attempt that ended in words (a failure, a question, changes) was heard; only one that
-    # vanished silently may have finished unheard.
-    last = claim.notes[-1] if claim.notes else None
-    unreported = last is not None and last.kind == "crash"
+    # An attempt that left another note (a failure, a question, changes) has reported; only one
+    # that vanished may have finished without.
+    unreported = bool(claim.notes) and claim.notes[-1].kind == "crash"
     if verdict is not None and verdict.outcome is AttemptOutcome.COMPLETED and unreported:
         evidence = tuple(each for name, each in files.items() if not name.startswith(_OUR_FOLDER))
         # Without all that was handed in it is not done: the work is done again.
@@ -95,10 +92,9 @@ def _opened(queue: Client, task_id: str, epoch: int, name: str) -> BinaryIO:
 
 
 def take_over(queue: Client, claim: Claim, before: Before) -> Stored | None:
-    """Hand in the evidence of the attempt that was not heard; returns the result among it.
+    """Hand in the evidence of an attempt that did not report; returns the result among it.
 
-    A report is judged by the evidence of its own attempt, so each file is stored anew under it: a
-    piece at a time, however long it is.
+    A report is judged by the evidence of its own attempt, so each file is stored again under it.
     """
     result = None
     for each in before.files:

@@ -30,7 +30,7 @@ from agentq.settings.roles import RoleSettings
 from agentq.worker.changes import EvidenceFile
 from agentq.worker.folder_removal import remove_tree, user_of
 from agentq.worker.git import AGENT_ENVIRONMENT, Git
-from agentq.worker.worktrees import Origin, Worktree, Worktrees
+from agentq.worker.worktrees import Worktree, Worktrees
 
 _NAME = re.compile(r"(?P<task>.+)-(?P<epoch>0|[1-9][0-9]{0,18})")
 _RECORD_BYTES_MAX = 64 * 1024
@@ -121,10 +121,10 @@ class Workspaces:
                 "A git workspace needs a repository.", "Set `repo` in the role's settings."
             )
         repo = Path(role.repo)
-        origin = self.worktrees.origin(repo, role.base, role.push)
+        plan = self.worktrees.plan(tree, repo, role.base, role.push)
         record = Record(
-            task_id, epoch, "git", self._clock(), str(repo), str(origin.common), base=origin.base,
-            push=origin.push, push_sha256=origin.push_sha256,
+            task_id, epoch, "git", self._clock(), str(repo), str(plan.common), base=plan.base,
+            push=plan.push, push_sha256=plan.push_sha256,
         )  # fmt: skip
         self._claim(tree, record)
 
@@ -134,7 +134,7 @@ class Workspaces:
             self.write(record)
 
         try:
-            made = self.worktrees.make(origin, tree, task_id, epoch, announce)
+            made = self.worktrees.make(plan, task_id, epoch, announce)
         except AgentqError:
             self._undo(tree, record)
             raise
@@ -356,7 +356,9 @@ def _read(path: Path) -> Record | None:
 
 
 def _worktree(record: Record, tree: Path) -> Worktree:
-    origin = Origin(Path(record.common), record.base, record.push, record.push_sha256)
     # Before its own git folder is known there is none to look at.
     git_dir = Path(record.git_dir) if record.git_dir else tree / ".no-git-folder"
-    return Worktree(origin, tree, record.branch, git_dir)
+    return Worktree(
+        tree, Path(record.common), record.base, record.push, record.push_sha256, record.branch,
+        git_dir,
+    )  # fmt: skip

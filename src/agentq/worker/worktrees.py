@@ -40,23 +40,19 @@ _RUNS_PROGRAMS = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
-    """A repository to branch off from: its shared git folder, the fixed base, the push address."""
+class Worktree:
+    """A tree with a branch of its own that starts at the commit `base`.
 
+    `common` is the git folder of the repository, `git_dir` the part of it that is the tree's own.
+    """
+
+    tree: Path
     common: Path
     base: str
     push: str = ""
     push_sha256: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Worktree:
-    """A tree that was made: `git_dir` is its own part of the repository's git folder."""
-
-    origin: Origin
-    tree: Path
-    branch: str
-    git_dir: Path
+    branch: str = ""
+    git_dir: Path = Path()
 
 
 class Worktrees:
@@ -67,8 +63,8 @@ class Worktrees:
 
     # -- making ------------------------------------------------------------------------------------
 
-    def origin(self, repo: Path, base: str, push: str = "") -> Origin:
-        """Find the repository and fix the base commit, before any agent starts."""
+    def plan(self, tree: Path, repo: Path, base: str, push: str) -> Worktree:
+        """Find the repository and fix the base commit, before anything is made."""
         place = GitLocation(repo)
         found = self._git.ask(place, "rev-parse", "--path-format=absolute", "--git-common-dir")
         if not found.ok or not found.text:
@@ -86,29 +82,28 @@ class Worktrees:
             )
         common = Path(found.text)
         address = self._push_address(_shared(common), push) if push else ""
-        return Origin(common, commit, push, _sha256(address))
+        return Worktree(tree, common, commit, push, _sha256(address))
 
     def make(
-        self, origin: Origin, tree: Path, task_id: str, epoch: int, announce: Callable[[str], None]
+        self, plan: Worktree, task_id: str, epoch: int, announce: Callable[[str], None]
     ) -> Worktree:
         """Add a worktree on a branch of its own; `announce` is called with its name before.
 
         Only adding is serialized; checking out, which takes long, is not.
         """
-        shared = _shared(origin.common)
-        with self._locked(origin.common):
+        shared = _shared(plan.common)
+        with self._locked(plan.common):
             branch = self._free_branch(shared, task_id, epoch)
             announce(branch)
             words = ("worktree", "add", "--quiet", "--no-track", "--no-checkout", "-b", branch)
-            added = self._git.ask(shared, *words, str(tree), origin.base)
+            added = self._git.ask(shared, *words, str(plan.tree), plan.base)
             if not added.ok:
                 raise Conflict(
                     f"No worktree on the branch {branch} could be added: {added.err}",
                     "Rename the branch that is in the way, or mend what git says.",
                 )
-            git_dir = _pointed_to(tree)
-            self._silence_hooks(origin.common, git_dir)
-        made = Worktree(origin, tree, branch, git_dir)
+            made = replace(plan, branch=branch, git_dir=_pointed_to(plan.tree))
+            self._silence_hooks(made)
         checkout = ("reset", "--quiet", "--hard", "--no-recurse-submodules", "HEAD")
         self._git.do(self._place(made), *checkout, timeout=LONG_TIMEOUT_SECONDS)
         return made
@@ -126,13 +121,13 @@ class Worktrees:
             "Delete those that are not needed any more.",
         )
 
-    def _silence_hooks(self, common: Path, git_dir: Path) -> None:
+    def _silence_hooks(self, made: Worktree) -> None:
         """Turn hooks off for whoever uses git in the tree, as far as the repository allows.
 
         Settings of one worktree need an extension, for which a repository without a tree of its own
         (or with one elsewhere) would have to be rewritten: there only the agent's environment does.
         """
-        shared, file = _shared(common), ("config", "--file", str(common / "config"))
+        shared, file = _shared(made.common), ("config", "--file", str(made.common / "config"))
         wanted = r"^(core\.bare|core\.worktree|extensions\.worktreeconfig)$"
         found = self._git.ask(shared, *file, "-z", "--get-regexp", wanted).names()
         settings = dict(each.partition("\n")[::2] for each in found)
@@ -140,25 +135,24 @@ class Worktrees:
             return
         is_known = settings.get("extensions.worktreeconfig") == "true"
         if is_known or self._git.ask(shared, *file, "extensions.worktreeConfig", "true").ok:
-            own = str(git_dir / "config.worktree")
+            own = str(made.git_dir / "config.worktree")
             self._git.ask(shared, "config", "--file", own, "core.hooksPath", "/dev/null")
 
     # -- collecting and pushing --------------------------------------------------------------------
 
     def collect(self, made: Worktree, folder: Path) -> list[EvidenceFile]:
         """The patch from the base to the tree as it is, and the commits; `folder` is for them."""
-        origin = made.origin
-        return collect(self._git, self._place(made), origin.common, origin.base, folder)
+        return collect(self._git, self._place(made), made.common, made.base, folder)
 
     def push(self, made: Worktree) -> tuple[str, str]:
         """Push what HEAD has as the attempt's branch: the commit that is there now, or why not."""
-        place, origin = self._place(made), made.origin
+        place = self._place(made)
         try:
             head = self._git.tip(place, "HEAD")
-            if not head or self._is_ancestor(place, head, origin.base):
+            if not head or self._is_ancestor(place, head, made.base):
                 return "", ""
-            if _sha256(self._push_address(place, origin.push)) != origin.push_sha256:
-                return "", f"Not pushed: the address of {origin.push} changed during the attempt."
+            if _sha256(self._push_address(place, made.push)) != made.push_sha256:
+                return "", f"Not pushed: the address of {made.push} changed during the attempt."
             words = ("config", "-z", "--list", "--show-scope", "--name-only")
             listed = iter(self._git.do(place, *words).names())
             for scope, name in zip(listed, listed, strict=False):
@@ -168,7 +162,7 @@ class Worktrees:
                         " write; set it in your own git settings (git config --global) instead."
                     )
             self._git.do(
-                place, "push", "--quiet", "--no-verify", "--no-signed", origin.push,
+                place, "push", "--quiet", "--no-verify", "--no-signed", made.push,
                 f"{head}:refs/heads/{made.branch}", timeout=LONG_TIMEOUT_SECONDS,
             )  # fmt: skip
         except AgentqError as error:
@@ -236,7 +230,7 @@ class Worktrees:
         return ""
 
     def _is_elsewhere(self, place: GitLocation, tip: str, made: Worktree, pushed: str) -> bool:
-        if tip == pushed or self._is_ancestor(place, tip, made.origin.base):
+        if tip == pushed or self._is_ancestor(place, tip, made.base):
             return True
         words = ("for-each-ref", "--count=2", "--format=%(refname)", f"--contains={tip}")
         found = self._git.do(place, *words, "refs/heads", "refs/remotes", "refs/tags").text
@@ -244,8 +238,8 @@ class Worktrees:
 
     def remove(self, made: Worktree, pushed: str = "") -> str:
         """Remove tree and branch, checked once more with nobody else removing. Why not, or ""."""
-        shared, ref = _shared(made.origin.common), f"refs/heads/{made.branch}"
-        with self._locked(made.origin.common):
+        shared, ref = _shared(made.common), f"refs/heads/{made.branch}"
+        with self._locked(made.common):
             reason = self.why_not(made, pushed)
             if reason:
                 return reason
