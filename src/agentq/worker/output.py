@@ -140,41 +140,25 @@ class _Stream:
         if not end:
             self._hold(data)
             return [], b""
-        lines: list[bytes] = []
-        log = b""
-        start = 0
-        if self._line:
-            start = data.find(b"\n") + 1
-            self._hold(data[: start - 1])
-            lines, log = self._ended()
-        if start < end:
-            more, more_log = self._whole(data[start:end])
-            lines, log = (lines + more, log + more_log) if lines else (more, more_log)
+        block, skipped = bytes(self._line) + data[:end], self._skipped
+        self._line.clear()
+        self._skipped = 0
         self._hold(data[end:])
+        lines = block.split(b"\n")
+        lines.pop()  # what follows the last end: nothing
+        fits = not skipped and (len(block) <= LINE_MAX or max(map(len, lines)) <= LINE_MAX)
+        if fits and self._redactor.is_clean(block):
+            log = block
+        else:
+            log = self._for_log(lines[0], skipped) + b"".join(map(self._for_log, lines[1:]))
+        if not fits or b"\r" in block:
+            lines = [line[:LINE_MAX].removesuffix(b"\r") for line in lines]
         return lines, log
 
     def _hold(self, data: bytes) -> None:
         left = self._held_max - len(self._line)
         self._line += data[:left]
         self._skipped += max(len(data) - left, 0)
-
-    def _ended(self) -> tuple[list[bytes], bytes]:
-        line, skipped = bytes(self._line), self._skipped
-        self._line.clear()
-        self._skipped = 0
-        return [_for_listener(line)], self._for_log(line, skipped)
-
-    def _whole(self, block: bytes) -> tuple[list[bytes], bytes]:
-        lines = block.split(b"\n")
-        lines.pop()  # what follows the last end: nothing
-        fits = len(block) <= LINE_MAX or max(map(len, lines)) <= LINE_MAX
-        if fits and self._redactor.is_clean(block):
-            log = block
-        else:
-            log = b"".join([self._for_log(line) for line in lines])
-        if not fits or b"\r" in block:
-            lines = [_for_listener(line) for line in lines]
-        return lines, log
 
     def _for_log(self, line: bytes, skipped: int = 0) -> bytes:
         """The line as it is stored, with its end.
@@ -190,10 +174,6 @@ class _Stream:
         if size <= LINE_MAX:
             return kept + b"\n"
         return b"%b [agentq: %d bytes of this line left out]\n" % (kept[:LINE_MAX], size - LINE_MAX)
-
-
-def _for_listener(line: bytes) -> bytes:
-    return line[:LINE_MAX].removesuffix(b"\r")
 
 
 def _not_stored(count: int, why: str) -> bytes:
