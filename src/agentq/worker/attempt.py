@@ -191,7 +191,7 @@ class Attempt:
         before = recovery.look(self.shared.queue, self.claim)
         if before.verdict is not None:
             self._at("collect", "the result of an earlier attempt is there already")
-            self.evidence.result = recovery.take_over(self.shared.queue, self.claim, before)
+            self.evidence.result = recovery.take_over(self.claim, before)
             return before.verdict
         self._open_workspace()
         job = self._write_context(before.session if self.agent.resumes else "")

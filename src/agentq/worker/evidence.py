@@ -59,23 +59,17 @@ class AttemptEvidence:
                 self._note_result(self._claim.put_many(files))
         except (Invalid, Conflict):
             # The agent itself has used one of these names (`agentq artifacts put`).
-            self._store_each(logs, more)
+            for name, recorder in logs:
+                if (log := recorder.finished()) is not None:
+                    with log:
+                        self.keep(name, log)
+            for name, content in more:
+                self.keep(name, content)
         except (Unavailable, Stale, OSError) as error:
             self.complete = self.complete and not logs
             if not self._claim.lost:
                 names = ", ".join(name for name, _ in (*logs, *more))
                 self._warn("collect", f"{names} could not be kept: {error}")
-
-    def _store_each(
-        self, logs: Sequence[tuple[str, Recorder]], more: Sequence[tuple[str, bytes]]
-    ) -> None:
-        for name, recorder in logs:
-            log = recorder.finished()
-            if log is not None:
-                with log:
-                    self.keep(name, log)
-        for name, content in more:
-            self.keep(name, content)
 
     def keep(self, name: str, content: bytes | BinaryIO) -> None:
         """Store one file, if it can be."""
@@ -85,18 +79,12 @@ class AttemptEvidence:
             # A name that cannot be, or that the agent has used already by `agentq artifacts put`.
             self._warn("collect", f"{name} was not taken: {error}")
             if name == RESULT:
-                self._note_result(self._by_the_agent())
+                stored = self._queue.artifacts_of(self._claim.id)
+                self._note_result([each for each in stored if each.epoch == self._claim.epoch])
 
     def _note_result(self, stored: Sequence[Stored]) -> None:
         """Remember the stored result file, which the report refers to."""
         self.result = next((each for each in stored if each.name == RESULT), self.result)
-
-    def _by_the_agent(self) -> list[Stored]:
-        return [
-            Stored(row.name, row.size, row.sha256, row.media_type)
-            for row in self._queue.service.artifacts(self._queue.who, self._claim.id)
-            if row.epoch == self._claim.epoch
-        ]
 
 
 @dataclass(frozen=True, slots=True)
