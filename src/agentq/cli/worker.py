@@ -124,8 +124,7 @@ def _serve(
         made = Worker(shared, slots, grace=grace, health=health, limit=tasks, ended=view.ended)
         heed_signals(made.drain, made.hurry, made.ringer())
         if isinstance(view, Table):
-            view.show(made)
-            stack.callback(view.close)
+            stack.enter_context(view.live(made))
         elif not log_json and not session.json:
             note(f"{role}: {settings.agent_name}, {settings.slots} slots. Ctrl-C ends it.")
         made.run()

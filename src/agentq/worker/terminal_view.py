@@ -13,10 +13,13 @@ from agentq.contracts.agent import AttemptOutcome, AttemptResult
 from agentq.protocol.secret_detection import redact
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.live import Live
+
     from agentq.worker.attempt import Attempt
     from agentq.worker.worker import Slot, Worker
 
-REFRESH_SECONDS = 0.5
+REFRESHES_PER_SECOND = 2
 _STYLES = {
     AttemptOutcome.COMPLETED: "green",
     AttemptOutcome.CANCELLED: "yellow",
@@ -76,16 +79,11 @@ class Table:
 
     def __init__(self) -> None:
         from rich.console import Console
-        from rich.live import Live
 
         self._console = Console(file=sys.stdout)
-        self._live = Live(console=self._console, auto_refresh=False, transient=True)
-        self._worker: Worker | None = None
-        self._over = threading.Event()
-        self._thread: threading.Thread | None = None
 
     def show_step(self, task_id: str, step: str, note: str) -> None:
-        """Steps show in the table; it is drawn anew by itself."""
+        """Steps show in the table, which refreshes itself."""
 
     def ended(self, slot: Slot, attempt: Attempt, verdict: AttemptResult) -> None:
         from rich.markup import escape
@@ -98,28 +96,21 @@ class Table:
             highlight=False,
         )
 
-    def show(self, worker: Worker) -> None:
-        self._worker = worker
-        self._live.start()
-        self._thread = threading.Thread(target=self._draw, name="agentq-view", daemon=True)
-        self._thread.start()
+    def live(self, worker: Worker) -> Live:
+        """The table of this worker, shown while the context manager is open."""
+        from rich.live import Live
 
-    def close(self) -> None:
-        self._over.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._live.stop()
+        return Live(
+            console=self._console,
+            transient=True,
+            refresh_per_second=REFRESHES_PER_SECOND,
+            get_renderable=lambda: self._table(worker),
+        )
 
-    def _draw(self) -> None:
-        while not self._over.wait(REFRESH_SECONDS):
-            self._live.update(self._table(), refresh=True)
-
-    def _table(self) -> Any:
+    def _table(self, worker: Worker) -> RenderableType:
         from rich.table import Table as RichTable
         from rich.text import Text
 
-        worker = self._worker
-        assert worker is not None
         what = "ends when its agents have" if worker.draining else "claims"
         title = (
             f"{worker.shared.role} {what} · {len(worker.running)} of {len(worker.slots)} slots busy"
