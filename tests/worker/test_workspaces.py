@@ -110,7 +110,7 @@ def test_a_crash_before_the_tree(repo: Repo, known: Workspaces, git_space: Open)
     assert only(known).flags == ("unfinished", "missing")
     assert "ready" in why_not(known, State.READY)
     assert_goes(known)
-    assert git_space(epoch=2).branch == space.branch.removesuffix("1") + "2"
+    assert git_space(epoch=2).record.branch == space.record.branch.removesuffix("1") + "2"
 
 
 def test_a_crash_between_tree_and_record(repo: Repo, known: Workspaces, git_space: Open) -> None:
@@ -132,7 +132,7 @@ def test_a_tree_removed_by_hand(repo: Repo, known: Workspaces, git_space: Open) 
     repo.git("worktree", "remove", str(space.path))
     assert only(known).flags == ("missing",)
     assert_goes(known)
-    assert repo.branches() == {"main", space.branch}
+    assert repo.branches() == {"main", space.record.branch}
 
 
 def test_a_repository_that_is_gone(repo: Repo, known: Workspaces, git_space: Open) -> None:

@@ -26,12 +26,17 @@ __all__ = ["git_space", "known", "repo"]
 def test_a_worktree_on_its_own_branch(repo: Repo, known: Workspaces, git_space: Open) -> None:
     space = git_space()
     tree = repo.at(space.path)
-    assert tree.git("branch", "--show-current") == space.branch == "agentq/task-1/1"
-    assert tree.git("rev-parse", "HEAD") == space.base == repo.git("rev-parse", "main")
+    assert tree.git("branch", "--show-current") == space.record.branch == "agentq/task-1/1"
+    assert tree.git("rev-parse", "HEAD") == space.record.base == repo.git("rev-parse", "main")
     assert tree.git("status", "--porcelain") == ""
     assert (space.path / "code" / "main.py").read_text() == "print('hello')\n"
     kept = only(known)
-    assert (kept.kind, kept.branch, kept.base, kept.flags) == ("git", space.branch, space.base, ())
+    assert (kept.kind, kept.branch, kept.base, kept.flags) == (
+        "git",
+        space.record.branch,
+        space.record.base,
+        (),
+    )
     assert space.writable == (space.path, repo.path / ".git")
     assert_goes(known)
     assert repo.branches() == {"main"}
@@ -43,7 +48,7 @@ def test_odd_task_ids_make_good_branches(
     repo: Repo, known: Workspaces, git_space: Open, task_id: str
 ) -> None:
     space = git_space(task_id, 7)
-    assert space.branch in repo.branches()
+    assert space.record.branch in repo.branches()
     assert only(known).task_id == task_id
     assert only(known).epoch == 7
     assert_goes(known)
@@ -55,7 +60,7 @@ def test_a_branch_that_is_there_is_never_reused(repo: Repo, git_space: Open) -> 
     repo.git("branch", "agentq/task-1/1")
     before = repo.git("rev-parse", "agentq/task-1/1")
     space = git_space()
-    assert space.branch == "agentq/task-1/1-2"
+    assert space.record.branch == "agentq/task-1/1-2"
     repo.at(space.path).commit()
     assert repo.git("rev-parse", "agentq/task-1/1") == before
 
@@ -133,7 +138,7 @@ def test_two_attempts_have_two_trees(repo: Repo, known: Workspaces, git_space: O
     repo.at(first.path).commit("first.txt")
     assert not (second.path / "first.txt").exists()
     assert not (other.path / "first.txt").exists()
-    assert len({first.branch, second.branch, other.branch}) == 3
+    assert len({first.record.branch, second.record.branch, other.record.branch}) == 3
     assert len(known.all()) == 3
 
 
@@ -154,7 +159,7 @@ def test_many_at_once(repo: Repo, known: Workspaces, git_space: Open) -> None:
     for thread in threads:
         thread.join()
     assert failures == []
-    assert len({space.branch for space in made}) == 8
+    assert len({space.record.branch for space in made}) == 8
     for kept in known.all():
         assert repo.at(kept.path).git("status", "--porcelain") == ""
         known.remove(kept, DONE, False)
@@ -210,7 +215,7 @@ def test_the_patch_applies_to_the_base(repo: Repo, git_space: Open, tmp_path: Pa
     assert b"rename from readme.txt" in patch.read_bytes()
     clone = repo.at(tmp_path / "clone")
     repo.git("clone", "--quiet", str(repo.path), str(clone.path))
-    clone.git("checkout", "--quiet", space.base)
+    clone.git("checkout", "--quiet", space.record.base)
     clone.git("apply", "--index", str(patch))
     (space.path / "ignored.log").unlink()
     assert files_of(clone.path) == files_of(space.path)
@@ -359,7 +364,7 @@ def test_a_pushed_branch_is_elsewhere(
     space = git_space(push="origin")
     commit = repo.at(space.path).commit()
     assert space.push() == ""
-    assert remote.git("rev-parse", space.branch) == commit
+    assert remote.git("rev-parse", space.record.branch) == commit
     assert only(known).flags == ("pushed",)
     assert_goes(known)
     assert repo.branches() == {"main"}
@@ -371,7 +376,7 @@ def test_pushing_to_an_address(
     space = git_space(push=str(remote.path))
     repo.at(space.path).commit()
     assert space.push() == ""
-    assert space.branch in remote.branches()
+    assert space.record.branch in remote.branches()
     repo.at(space.path).commit("after.txt")
     assert_stays(known, "no other branch")
 
@@ -398,10 +403,10 @@ def test_a_branch_at_the_remote_is_not_overwritten(
 ) -> None:
     space = git_space(push="origin")
     other = repo.commit("other.txt")
-    repo.git("push", "--quiet", "origin", f"main:refs/heads/{space.branch}")
+    repo.git("push", "--quiet", "origin", f"main:refs/heads/{space.record.branch}")
     repo.at(space.path).commit()
     assert "rejected" in space.push()
-    assert remote.git("rev-parse", space.branch) == other
+    assert remote.git("rev-parse", space.record.branch) == other
 
 
 def test_an_agent_cannot_turn_the_push_elsewhere(

@@ -43,7 +43,7 @@ def test_a_merged_branch_goes(repo: Repo, known: Workspaces, git_space: Open) ->
     space = git_space()
     repo.at(space.path).commit()
     repo.commit("meanwhile.txt")
-    repo.git("merge", "--quiet", "--no-edit", space.branch)
+    repo.git("merge", "--quiet", "--no-edit", space.record.branch)
     assert_goes(known)
     assert repo.branches() == {"main"}
 

@@ -416,7 +416,7 @@ class Attempt:
         if ran.stopped is not None and ran.stopped.outcome is not AttemptOutcome.TIMEOUT:
             return replace(verdict, outcome=ran.stopped.outcome, summary=ran.stopped.reason)
         why = f"`{line}` ended with {ran.exit}" + (" at its time limit" if ran.stopped else "")
-        output = redacted_text(tail.kept.decode("utf-8", "replace"), self.shared.secrets)
+        output = redacted_text(tail.verdict(ran.exit).summary, self.shared.secrets)
         summary = f"{why}; the end of its output:\n{output}"
         return replace(verdict, outcome=AttemptOutcome.BAD_OUTPUT, summary=summary)
 
@@ -454,14 +454,15 @@ class _Tail:
     """Listens to a verification command and keeps the end of its output."""
 
     def __init__(self) -> None:
-        self.kept = b""
+        self._kept = b""
 
     def line(self, line: bytes, *, is_error: bool = False) -> list[AgentEvent]:
-        self.kept = (self.kept + line + b"\n")[-VERIFY_TAIL:]
+        self._kept = (self._kept + line + b"\n")[-VERIFY_TAIL:]
         return []
 
     def interrupt(self) -> None:
         return None
 
     def verdict(self, exit: Exit) -> AttemptResult:
-        raise NotImplementedError  # the exit code alone decides, in `Attempt._verify`
+        outcome = AttemptOutcome.COMPLETED if exit.clean else AttemptOutcome.BAD_OUTPUT
+        return AttemptResult(outcome, self._kept.decode("utf-8", "replace"))

@@ -278,33 +278,25 @@ class Workspace:
     def __init__(self, workspaces: Workspaces, path: Path, record: Record) -> None:
         self.path = path
         self._workspaces = workspaces
-        self._record = record
+        self.record = record
         self._is_collected = False
-
-    @property
-    def branch(self) -> str:
-        return self._record.branch
-
-    @property
-    def base(self) -> str:
-        return self._record.base
 
     @property
     def environment(self) -> Mapping[str, str]:
         """Variables for the agent's own calls of git: no hooks, no prompts."""
-        return AGENT_ENVIRONMENT if self._record.kind == "git" else {}
+        return AGENT_ENVIRONMENT if self.record.kind == "git" else {}
 
     @property
     def writable(self) -> tuple[Path, ...]:
         """What a sandboxed agent must be able to write: to commit, the repository's git folder."""
-        is_git = self._record.kind == "git"
-        return (self.path, Path(self._record.common)) if is_git else (self.path,)
+        is_git = self.record.kind == "git"
+        return (self.path, Path(self.record.common)) if is_git else (self.path,)
 
     def collect(self) -> list[EvidenceFile]:
         """The evidence that only the workspace has."""
         evidence: list[EvidenceFile] = []
-        if self._record.kind == "git":
-            made = _worktree(self._record, self.path)
+        if self.record.kind == "git":
+            made = _worktree(self.record, self.path)
             prefix, root = f".{self.path.name}.evidence-", self._workspaces.root
             with TemporaryDirectory(prefix=prefix, dir=root, ignore_cleanup_errors=True) as folder:
                 evidence = self._workspaces.worktrees.collect(made, Path(folder))
@@ -313,20 +305,20 @@ class Workspace:
 
     def push(self) -> str:
         """Push the branch if the role wants it; what went wrong, or "". Never fails the task."""
-        if self._record.kind != "git" or not self._record.push:
+        if self.record.kind != "git" or not self.record.push:
             return ""
-        made = _worktree(self._record, self.path)
+        made = _worktree(self.record, self.path)
         commit, problem = self._workspaces.worktrees.push(made)
         if commit:
-            self._record = replace(self._record, pushed=commit)
-            self._workspaces.write(self._record)
+            self.record = replace(self.record, pushed=commit)
+            self._workspaces.write(self.record)
         return problem
 
     def finish(self, task_state: State | None = None) -> str:
         """The attempt is over: remove the workspace if it may go. Why it is still there, or ""."""
-        if self._is_collected and not self._record.is_collected:
-            self._record = replace(self._record, is_collected=True)
-            self._workspaces.write(self._record)
+        if self._is_collected and not self.record.is_collected:
+            self.record = replace(self.record, is_collected=True)
+            self._workspaces.write(self.record)
         kept = self._workspaces.kept(self.path.name)
         if kept is None:
             return ""
