@@ -28,6 +28,7 @@ from bench.startup import clean_environment
 from bench.tasks import TaskToDo, number_in
 
 if TYPE_CHECKING:
+    from agentq.worker.processes import Supervisor
     from agentq.worker.worker import Worker
 
 WAIT_SECONDS = 30.0
@@ -251,29 +252,31 @@ class IdleWorkers(AgentqRabbitSide):
         self.connect()
 
     def serve(self) -> None:
-        threads = [
-            threading.Thread(target=self._idle_worker(number).run, daemon=True)
-            for number in range(IDLE_PER_PROCESS)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        from agentq.worker.processes import Supervisor
 
-    def _idle_worker(self, number: int) -> Worker:
+        with Supervisor() as supervisor:
+            threads = [
+                threading.Thread(target=self._idle_worker(number, supervisor).run, daemon=True)
+                for number in range(IDLE_PER_PROCESS)
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+
+    def _idle_worker(self, number: int, supervisor: Supervisor) -> Worker:
         from agentq.settings.roles import RoleSettings
         from agentq.worker.attempt import WorkerContext
-        from agentq.worker.processes import Supervisor
         from agentq.worker.worker import LOOK_SECONDS, Worker
         from agentq.worker.workspaces import Workspaces
 
         queue = Client(self._queue.installation)
         queue.holder = f"{queue.holder}:{number}"
         shared = WorkerContext(
-            queue, Supervisor(), Workspaces(self.place.folder / "workspaces"), ROLE, RoleSettings(),
+            queue, supervisor, Workspaces(self.place.folder / "workspaces"), ROLE, RoleSettings(),
             queue.installation.agent("command"), {}, lambda *_: None,
         )  # fmt: skip
-        worker = Worker(shared)
+        worker = Worker(shared, None, lambda *_: None, grace=0)
         # A fleet that has run for hours looks at the ledger at all times, not all at one.
         worker._look_at = time.monotonic() + random.uniform(0, LOOK_SECONDS)  # noqa: SLF001
         return worker

@@ -23,7 +23,7 @@ from agentq.worker.attempt import Attempt, WorkerContext
 from agentq.worker.environment import secrets_in
 from agentq.worker.processes import Supervisor
 from agentq.worker.terminal_view import Lines
-from agentq.worker.worker import Slot, Worker
+from agentq.worker.worker import Worker
 from agentq.worker.workspaces import Workspaces
 
 ROLE = "worker"
@@ -55,9 +55,9 @@ class Fleet:
         """A worker in a thread of its own; ended on the way out."""
         lines = Lines(self.output)
 
-        def ended(slot: Slot, attempt: Attempt, verdict: AttemptResult) -> None:
+        def ended(attempt: Attempt, verdict: AttemptResult) -> None:
             self.verdicts.append(verdict)
-            lines.ended(slot, attempt, verdict)
+            lines.ended(attempt, verdict)
 
         who = access.worker(self.queue._client.holder, ROLE)
         with Supervisor() as supervisor:
@@ -74,7 +74,7 @@ class Fleet:
 
                 rotation = Rotation(settings.rotate_tasks)
                 warm = lambda: WarmSlot(rotation, client.installation.agent("warm"))  # noqa: E731
-            worker = Worker(shared, warm, grace=grace, limit=tasks, ended=ended)
+            worker = Worker(shared, warm, ended, grace=grace, limit=tasks)
             thread = threading.Thread(target=worker.run, name="the worker")
             thread.start()
             try:

@@ -121,7 +121,7 @@ def _serve(
             view.show_step, secrets_in(surroundings),
         )  # fmt: skip
         slots = _warm_slots(queue, settings, warm=agent.warm)
-        made = Worker(shared, slots, grace=grace, health=health, limit=tasks, ended=view.ended)
+        made = Worker(shared, slots, view.ended, grace=grace, health=health, limit=tasks)
         heed_signals(made.drain, made.hurry, made.ringer())
         if isinstance(view, Table):
             stack.enter_context(view.live(made))

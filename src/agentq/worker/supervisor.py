@@ -22,6 +22,7 @@ SIGNAL` for the agent itself, then `gone` when nothing of its tree is left. From
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import gc
 import os
@@ -30,7 +31,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 #: How long a tree may take to clean up after SIGTERM once nobody waits for it any more.
 GRACE_SECONDS = 1.0
@@ -50,7 +51,7 @@ _OURS_TO_IGNORE = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT,
 #: Whoever started the worker may have ignored any of them; an agent gets the defaults.
 _BACK_TO_NORMAL = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 
-Prctl = Callable[[int, object], int]
+_prctl = ctypes.CDLL(None).prctl
 
 
 # -- looking at processes --------------------------------------------------------------------------
@@ -146,7 +147,7 @@ def _send(control: int, message: str) -> None:
 # -- one attempt -----------------------------------------------------------------------------------
 
 
-def _launch(fields: list[bytes], stdio: list[int], prctl: Prctl) -> tuple[int, str]:
+def _launch(fields: list[bytes], stdio: list[int]) -> tuple[int, str]:
     """Start the agent in a session of its own; its pid, and else the failed step and its errno."""
     folder, count = fields[1], int(fields[2])
     argv = fields[3 : 3 + count]
@@ -159,7 +160,7 @@ def _launch(fields: list[bytes], stdio: list[int], prctl: Prctl) -> tuple[int, s
     if agent == 0:
         step = "folder"
         try:
-            prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+            _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
             os.setsid()
             for number in _BACK_TO_NORMAL:
                 signal.signal(number, signal.SIG_DFL)
@@ -261,7 +262,7 @@ class _Reaper:
             _signal(pid, signal.SIGCONT)  # a stopped process hears nothing until it goes on
 
 
-def _run_reaper(control: int, request: int, stdio: list[int], prctl: Prctl) -> None:
+def _run_reaper(control: int, request: int, stdio: list[int]) -> None:
     """Start an agent and own it, in a process of its own."""
     # The supervisor's wakeup pipe: its number may next belong to a file of the agent.
     signal.set_wakeup_fd(-1)
@@ -271,11 +272,11 @@ def _run_reaper(control: int, request: int, stdio: list[int], prctl: Prctl) -> N
             with contextlib.suppress(OSError):  # the one that the listing itself had open
                 os.close(int(name))
     os.setsid()
-    prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    prctl(_PR_SET_NAME, b"agentq-reaper")
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    _prctl(_PR_SET_NAME, b"agentq-reaper")
     with open(request, "rb") as file:
         fields = file.read().split(b"\0")
-    agent, failure = _launch(fields, stdio, prctl)
+    agent, failure = _launch(fields, stdio)
     if failure:
         _send(control, f"failed {failure}")
         return
@@ -293,9 +294,8 @@ def _run_reaper(control: int, request: int, stdio: list[int], prctl: Prctl) -> N
 class _SupervisorProcess:
     """Starts reapers, and ends what a killed reaper leaves behind."""
 
-    def __init__(self, requests: socket.socket, prctl: Prctl) -> None:
+    def __init__(self, requests: socket.socket) -> None:
         self._requests = requests
-        self._prctl = prctl
         #: CONTROL by the pid of its reaper: for a reaper that was killed, we send `gone`.
         self._reapers: dict[int, int] = {}
         #: CONTROL of reapers that were killed and left orphans.
@@ -389,7 +389,7 @@ class _SupervisorProcess:
         if pid == 0:
             status = 1
             try:
-                _run_reaper(control, request, stdio, self._prctl)
+                _run_reaper(control, request, stdio)
                 status = 0
             except BaseException:  # noqa: BLE001 - a process of its own: the worker reads stderr
                 sys.excepthook(*sys.exc_info())
@@ -399,20 +399,17 @@ class _SupervisorProcess:
 
 
 def main(requests: int) -> None:
-    import ctypes
-
-    prctl = ctypes.CDLL(None).prctl
-    prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    prctl(_PR_SET_NAME, b"agentq-superv")
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    _prctl(_PR_SET_NAME, b"agentq-superv")
     # Agents run as the same user: this closes our memory and environment to them.
-    prctl(_PR_SET_DUMPABLE, 0)
+    _prctl(_PR_SET_DUMPABLE, 0)
     for number in _OURS_TO_IGNORE:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     # Every reaper is a copy of this process: what is never touched is never copied.
     gc.disable()
     gc.freeze()
-    _SupervisorProcess(socket.socket(fileno=requests), prctl).watch()
+    _SupervisorProcess(socket.socket(fileno=requests)).watch()
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
     from agentq.worker.attempt import Attempt
-    from agentq.worker.worker import Slot, Worker
+    from agentq.worker.worker import Worker
 
 REFRESHES_PER_SECOND = 2
 _STYLES = {
@@ -43,7 +43,7 @@ class Lines:
     def show_step(self, task_id: str, step: str, note: str) -> None:
         self._write({"task_id": task_id, "step": step, "note": note})
 
-    def ended(self, slot: Slot, attempt: Attempt, verdict: AttemptResult) -> None:
+    def ended(self, attempt: Attempt, verdict: AttemptResult) -> None:
         self._write(
             {
                 "task_id": attempt.task.id,
@@ -85,7 +85,7 @@ class Table:
     def show_step(self, task_id: str, step: str, note: str) -> None:
         """Steps show in the table, which refreshes itself."""
 
-    def ended(self, slot: Slot, attempt: Attempt, verdict: AttemptResult) -> None:
+    def ended(self, attempt: Attempt, verdict: AttemptResult) -> None:
         from rich.markup import escape
 
         style = _STYLES.get(verdict.outcome, "red")

@@ -65,12 +65,12 @@ class Worker:
     def __init__(
         self,
         shared: WorkerContext,
-        make_warm: Callable[[], WarmSlot] | None = None,
+        make_warm: Callable[[], WarmSlot] | None,
+        ended: Callable[[Attempt, AttemptResult], None],
         *,
-        grace: float = 30.0,
+        grace: float,
         health: Path | None = None,
         limit: int = 0,
-        ended: Callable[[Slot, Attempt, AttemptResult], None] | None = None,
     ) -> None:
         self.shared = shared
         self.slots = [
@@ -256,8 +256,7 @@ class Worker:
             self.completed += 1
         else:
             self.failed += 1
-        if self._ended is not None:
-            self._ended(slot, attempt, verdict)
+        self._ended(attempt, verdict)
         slot.attempt = None
         if self._broker_error or time.monotonic() < self._eager_until:
             self._look_at = 0.0  # no hint may come for the next
