@@ -65,7 +65,7 @@ class AgentProcess:
 
     @property
     def status_fd(self) -> int:
-        """Readable when there is news for `poll` and `gone`, and for ever after; -1 once closed."""
+        """Readable when `poll` or `gone` changes, and for ever after; -1 once closed."""
         return self._control.fileno()
 
     def poll(self) -> Exit | None:
@@ -164,18 +164,16 @@ class AgentProcess:
         self._unsent += data
         self.flush()
 
-    def flush(self) -> bool:
-        """Write what the pipe takes now; True when nothing waits any more."""
-        while self._unsent and self.stdin >= 0:
-            try:
+    def flush(self) -> None:
+        """Write what the pipe takes now."""
+        try:
+            while self._unsent and self.stdin >= 0:
                 written = os.write(self.stdin, self._unsent)
-            except BlockingIOError:
-                return False
-            except OSError:
-                self.close_stdin()
-                return True
-            self._unsent = self._unsent[written:]
-        return True
+                self._unsent = self._unsent[written:]
+        except BlockingIOError:
+            return
+        except OSError:
+            self.close_stdin()  # the agent has closed its end
 
     def close_stdin(self) -> None:
         self._unsent = b""
@@ -332,12 +330,10 @@ def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[i
 
 
 def _file_with(data: bytes, owner: contextlib.ExitStack) -> int:
-    """A file to read `data` from: nobody waits for anybody, as they would with a pipe."""
+    """A file to read `data` from: neither side blocks, as it would on a pipe."""
     if data:
-        with os.fdopen(os.memfd_create("agentq-input"), "w+b", buffering=0) as memory:
-            view = memoryview(data)
-            while view:
-                view = view[memory.write(view) :]
+        with os.fdopen(os.memfd_create("agentq-input"), "wb") as memory:
+            memory.write(data)
             number = os.open(f"/proc/self/fd/{memory.fileno()}", os.O_RDONLY | os.O_CLOEXEC)
     else:
         number = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
