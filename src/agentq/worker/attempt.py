@@ -271,7 +271,7 @@ class Attempt:
         opening: bytes = b"",
         warm: WarmSlot | None = None,
     ) -> Ran:
-        """Stream the output of a process until it ends, or a warm one is done; then let it go."""
+        """Stream the output of a process until it ends, or a warm one is done."""
         recorder = Recorder(
             self.shared.queue.artifacts, self.task.id, self.claim.epoch,
             cap_bytes=self.shared.settings.output_bytes, secrets=self.shared.secrets,
@@ -290,7 +290,7 @@ class Attempt:
         finally:
             self._stream = None
             self.evidence.log(recorder, log)
-            self._let_go(child, ran, warm)
+            self._end_process(child, ran, warm)
         return ran
 
     def start(self, launch: Launch, job: Job) -> AgentProcess:
@@ -307,7 +307,7 @@ class Attempt:
             sandbox=Sandbox(role.sandbox, role.network, writable),
         )
 
-    def _let_go(self, child: AgentProcess, ran: Ran | None, warm: WarmSlot | None) -> None:
+    def _end_process(self, child: AgentProcess, ran: Ran | None, warm: WarmSlot | None) -> None:
         if warm is None:
             if child.poll() is not None:  # what is left of its tree may clean up first
                 child.wait_gone(TREE_GRACE_SECONDS)

@@ -31,11 +31,11 @@ def prompt_for(task: Task, context: str, notes: tuple[Note, ...]) -> str:
 
 def _earlier(notes: tuple[Note, ...]) -> str:
     lines: list[str] = []
-    room = NOTES_BYTES_MAX
+    bytes_left = NOTES_BYTES_MAX
     for note in reversed(notes):
         text = f"- {_KINDS.get(note.kind, note.kind)} ({note.by}): {note.text}"
-        room -= len(text.encode("utf-8", "replace"))
-        if room < 0:
+        bytes_left -= len(text.encode("utf-8", "replace"))
+        if bytes_left < 0:
             break
         lines.append(text)
     return "## What came before\n\n" + "\n".join(reversed(lines))

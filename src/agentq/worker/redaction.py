@@ -69,17 +69,18 @@ class Redactor:
         known = [secret for secret in self._known if secret in line]
         if not known:
             return line
-        # Each byte of a secret is marked, so that secrets that overlap leave nothing behind.
-        hidden = bytearray(len(line))
+        # Each byte of a secret is marked, so that secrets that overlap leave nothing behind. One
+        # more byte than the line has ends the last of them.
+        hidden = bytearray(len(line) + 1)
         for secret in known:
             start = line.find(secret)
             while start >= 0:
                 hidden[start : start + len(secret)] = b"\1" * len(secret)
                 start = line.find(secret, start + 1)
         parts, done = [], 0
-        for span in re.finditer(rb"\x01+", hidden):
-            parts += [line[done : span.start()], _MARK]
-            done = span.end()
+        while (start := hidden.find(1, done)) >= 0:
+            parts += [line[done:start], _MARK]
+            done = hidden.find(0, start)
         return b"".join([*parts, line[done:]])
 
 

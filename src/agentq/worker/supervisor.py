@@ -194,8 +194,8 @@ class _Reaper:
 
     def watch(self) -> None:
         while self._reap():
-            if self._poller.listen(self._patience()):
-                self._obey()
+            if self._poller.listen(self._timeout()):
+                self._read_command()
             if self._kill_at is not None and time.monotonic() >= self._kill_at:
                 # Only our own children, whose numbers nobody else can be given before we reap
                 # them. Their children are ours a moment later, and die in the next round.
@@ -203,7 +203,7 @@ class _Reaper:
                     _signal(pid, signal.SIGKILL)
         _send(self._control, "gone")
 
-    def _patience(self) -> float | None:
+    def _timeout(self) -> float | None:
         if self._kill_at is None:
             return None
         left = self._kill_at - time.monotonic()
@@ -231,16 +231,16 @@ class _Reaper:
             self._end()
         return True
 
-    def _obey(self) -> None:
+    def _read_command(self) -> None:
         try:
-            word = os.read(self._control, 16)
+            command = os.read(self._control, 16)
         except OSError:
-            word = b""
-        if word == b"T":
+            command = b""
+        if command == b"T":
             self._terminate()
-        elif word == b"K":
+        elif command == b"K":
             self._kill_at = time.monotonic()
-        elif not word:  # the worker has closed it, or is dead
+        elif not command:  # the worker has closed it, or is dead
             self._poller.forget()
             self._end()
 
@@ -315,10 +315,10 @@ class _SupervisorProcess:
                 if time.monotonic() >= self._ends_at:
                     for pid in self._reapers:
                         _signal(pid, signal.SIGKILL)
-            if self._poller.listen(self._patience()):
+            if self._poller.listen(self._timeout()):
                 self._serve()
 
-    def _patience(self) -> float | None:
+    def _timeout(self) -> float | None:
         if self._unfinished:
             self._pause = min(self._pause * 2, _PAUSE_MAX_SECONDS)
             return self._pause
