@@ -372,16 +372,17 @@ class Attempt:
         """Store the files that the agent left; return its result."""
         self._at("collect")
         assert self._workspace is not None
-        for left in left_in(job.artifacts):
-            why_not = left.why_not
-            if left.file is not None:
-                with left.file:
-                    content = storable(left.file, self.shared.secrets)
+        for name, file in left_in(job.artifacts):
+            if isinstance(file, str):
+                why_not = file
+            else:
+                with file:
+                    content = storable(file, self.shared.secrets)
                     if content is not None:
-                        self.evidence.keep(left.name, content)
+                        self.evidence.keep(name, content)
                         continue
                 why_not = "it holds a secret that the agent was given"
-            self.shared.show_step(self.task.id, "collect", f"{left.name} was not taken: {why_not}")
+            self.shared.show_step(self.task.id, "collect", f"{name} was not taken: {why_not}")
         for each in self._workspace.collect():
             self.evidence.keep(each.name, without_secrets(each.content, self.shared.secrets))
         result = read_result(job.result) or verdict.result.encode("utf-8", "replace")

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -87,24 +86,15 @@ class AttemptEvidence:
         self.result = next((each for each in stored if each.name == RESULT), self.result)
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
-    """One file that was left, open for reading; `why_not` says why it was not taken instead."""
-
-    name: str
-    file: BinaryIO | None
-    why_not: str = ""
-
-
 def storable(file: BinaryIO, secrets: Collection[str]) -> bytes | BinaryIO | None:
     """A left file as it may be stored; None if it is large and holds a secret we know.
 
-    Larger ones are looked through in pieces that overlap, and go as they are or not at all.
+    Large ones are searched in pieces that overlap, and stored as they are or not at all.
     """
     head = file.read(REDACT_BYTES_MAX + 1)
     if len(head) <= REDACT_BYTES_MAX:
         return without_secrets(head, secrets)
-    known = [secret.encode() for secret in secrets]
+    known = [secret.encode("utf-8", "surrogateescape") for secret in secrets]
     overlap = max(map(len, known), default=1)
     piece = head
     while piece:
@@ -116,8 +106,11 @@ def storable(file: BinaryIO, secrets: Collection[str]) -> bytes | BinaryIO | Non
     return file
 
 
-def left_in(folder: Path) -> Iterator[Left]:
-    """The files below a folder, by name, links never followed; close each before the next."""
+def left_in(folder: Path) -> Iterator[tuple[str, BinaryIO | str]]:
+    """The files below a folder by name, each open for reading, or why it is not taken.
+
+    Links are never followed. Close each file before the next.
+    """
     count = 0
     for parent, folders, files in os.walk(folder, followlinks=False):
         folders.sort()
@@ -126,31 +119,30 @@ def left_in(folder: Path) -> Iterator[Left]:
             name = path.relative_to(folder).as_posix()
             count += 1
             if count > FILES_MAX:
-                yield Left(name, None, f"more than {FILES_MAX} files were left")
+                yield name, f"more than {FILES_MAX} files were left"
                 return
-            yield _opened(path, name, FILE_BYTES_MAX)
+            yield name, _opened(path, FILE_BYTES_MAX)
 
 
-def read_result(path: Path) -> bytes | None:
+def read_result(path: Path) -> bytes:
     """The result file, if the agent wrote one that is a plain, not absurdly large file."""
-    found = _opened(path, path.name, RESULT_BYTES_MAX)
-    if found.file is None:
-        return None
-    with found.file:
-        return found.file.read(RESULT_BYTES_MAX) or None
+    file = _opened(path, RESULT_BYTES_MAX)
+    if isinstance(file, str):
+        return b""
+    with file:
+        return file.read(RESULT_BYTES_MAX)
 
 
-def _opened(path: Path, name: str, limit: int) -> Left:
+def _opened(path: Path, limit: int) -> BinaryIO | str:
     try:
         # Never waits (a pipe), never follows a link that was put in its place.
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        return Left(name, None, f"it cannot be read ({error.strerror})")
+        return f"it cannot be read ({error.strerror})"
     found = os.fstat(handle)
+    if stat.S_ISREG(found.st_mode) and found.st_size <= limit:
+        return os.fdopen(handle, "rb")
+    os.close(handle)
     if not stat.S_ISREG(found.st_mode):
-        os.close(handle)
-        return Left(name, None, "it is not a plain file")
-    if found.st_size > limit:
-        os.close(handle)
-        return Left(name, None, f"it has {found.st_size} bytes, more than {limit}")
-    return Left(name, os.fdopen(handle, "rb"))
+        return "it is not a plain file"
+    return f"it has {found.st_size} bytes, more than {limit}"
