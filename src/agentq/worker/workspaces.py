@@ -220,7 +220,7 @@ class Workspaces:
         if not record.is_made:
             words = "making it was interrupted: look at it, then use `git worktree remove`"
             return words if is_there else ""
-        return self.worktrees.why_not(_worktree(record, kept.path), record.pushed)
+        return self.worktrees.why_not(_worktree(record, kept.path))
 
     def remove(self, kept: Kept, task_state: State | None, is_held: bool) -> None:
         """Remove a workspace that may go, with its record; `Refused` says why it may not."""
@@ -230,7 +230,7 @@ class Workspaces:
             if record.kind == "folder":
                 reason = remove_tree(kept.path)
             elif record.branch and Path(record.common).is_dir():
-                reason = self.worktrees.remove(_worktree(record, kept.path), record.pushed)
+                reason = self.worktrees.remove(_worktree(record, kept.path))
         if reason:
             raise Refused(
                 f"The workspace {kept.path} stays: {reason}.",
@@ -352,5 +352,5 @@ def _worktree(record: Record, tree: Path) -> Worktree:
     git_dir = Path(record.git_dir) if record.git_dir else tree / ".no-git-folder"
     return Worktree(
         tree, Path(record.common), record.base, record.push, record.push_sha256, record.branch,
-        git_dir,
+        git_dir, record.pushed,
     )  # fmt: skip

@@ -53,6 +53,8 @@ class Worktree:
     push_sha256: str = ""
     branch: str = ""
     git_dir: Path = Path()
+    #: The commit that was pushed.
+    pushed: str = ""
 
 
 class Worktrees:
@@ -182,7 +184,7 @@ class Worktrees:
 
     # -- whether it may go -------------------------------------------------------------------------
 
-    def why_not(self, made: Worktree, pushed: str = "") -> str:
+    def why_not(self, made: Worktree) -> str:
         """Why the tree must stay; "" if git has everything in it elsewhere too."""
         is_there = made.tree.exists()
         if not made.git_dir.is_dir():
@@ -191,7 +193,7 @@ class Worktrees:
         if (made.git_dir / "locked").exists():
             return "the worktree is locked" + _lock_reason(made)
         if not is_there:
-            return self._why_not_commits(_shared(made.git_dir), made, pushed)
+            return self._why_not_commits(_shared(made.git_dir), made)
         for name, words in _UNDER_WAY.items():
             if (made.git_dir / name).exists():
                 return f"{words} is under way in it"
@@ -200,7 +202,7 @@ class Worktrees:
         if _pointed_to(made.tree) != made.git_dir:
             return "its .git file was changed, so git would look elsewhere"
         place = self._place(made)
-        return self._why_not_clean(place) or self._why_not_commits(place, made, pushed)
+        return self._why_not_clean(place) or self._why_not_commits(place, made)
 
     def _why_not_clean(self, place: GitLocation) -> str:
         status = self._git.ask(
@@ -216,31 +218,31 @@ class Worktrees:
             return f"it has changes that are not committed: {_some(changed)}"
         return ""
 
-    def _why_not_commits(self, place: GitLocation, made: Worktree, pushed: str) -> str:
+    def _why_not_commits(self, place: GitLocation, made: Worktree) -> str:
         head = self._git.tip(place, "HEAD")
         on = self._git.ask(place, "symbolic-ref", "-q", "HEAD").text
         if not head:
             return f"its HEAD ({on.removeprefix('refs/heads/')}) has no commit yet"
-        if not on and not self._is_elsewhere(place, head, made, pushed):
+        if not on and not self._is_elsewhere(place, head, made):
             return f"a detached HEAD has commits that no branch and no remote has ({head[:12]})"
         for tip in {head, self._git.tip(place, f"refs/heads/{made.branch}") or head}:
             # Without its tree nothing goes but the record: the branch stays where it is.
-            if place.is_tree and not self._is_elsewhere(place, tip, made, pushed):
+            if place.is_tree and not self._is_elsewhere(place, tip, made):
                 return f"{made.branch} has commits that no other branch and no remote has"
         return ""
 
-    def _is_elsewhere(self, place: GitLocation, tip: str, made: Worktree, pushed: str) -> bool:
-        if tip == pushed or self._is_ancestor(place, tip, made.base):
+    def _is_elsewhere(self, place: GitLocation, tip: str, made: Worktree) -> bool:
+        if tip == made.pushed or self._is_ancestor(place, tip, made.base):
             return True
         words = ("for-each-ref", "--count=2", "--format=%(refname)", f"--contains={tip}")
         found = self._git.do(place, *words, "refs/heads", "refs/remotes", "refs/tags").text
         return any(ref != f"refs/heads/{made.branch}" for ref in found.splitlines())
 
-    def remove(self, made: Worktree, pushed: str = "") -> str:
+    def remove(self, made: Worktree) -> str:
         """Remove tree and branch, checked once more with nobody else removing. Why not, or ""."""
         shared, ref = _shared(made.common), f"refs/heads/{made.branch}"
         with self._locked(made.common):
-            reason = self.why_not(made, pushed)
+            reason = self.why_not(made)
             if reason:
                 return reason
             removal = ("worktree", "remove", str(made.tree))
@@ -248,7 +250,7 @@ class Worktrees:
             if not gone.ok and (made.git_dir.is_dir() or made.tree.exists()):
                 return f"git does not remove it: {gone.err}"
             tip = self._git.tip(shared, ref)
-            if tip and self._is_elsewhere(shared, tip, made, pushed):
+            if tip and self._is_elsewhere(shared, tip, made):
                 in_use = self._git.ask(shared, "for-each-ref", "--format=%(worktreepath)", ref)
                 if not in_use.text:
                     # Only if it is still where it was when we looked; if not, it stays.
