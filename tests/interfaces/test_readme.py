@@ -10,7 +10,7 @@ import tomllib
 import pytest
 
 import agentq
-from agentq.agents.registry import names
+from agentq.agents.registry import AGENT_NAMES
 from agentq.cli.main import COMMANDS
 from tests.architecture.files import ROOT
 
@@ -51,7 +51,7 @@ def test_the_tools_it_names_are_those_that_a_role_may_have() -> None:
     (workers,) = [line for line in section("What is there, and what is not").splitlines()
                   if line.startswith("| workers |")]  # fmt: skip
     named = {word.lower() for word in re.findall(r"claude|codex|gemini|opencode|ACP", workers)}
-    assert named == set(names()) - {"command", "python", "warm"}
+    assert named == set(AGENT_NAMES) - {"command", "python", "warm"}
 
 
 @pytest.mark.parametrize(

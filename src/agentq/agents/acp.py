@@ -14,7 +14,6 @@ How the protocol's reasons to stop are read:
 
 from __future__ import annotations
 
-import json
 import sys
 from importlib.util import find_spec
 from io import StringIO
@@ -22,16 +21,18 @@ from typing import Any
 
 from agentq.agents.acp_conversation import MISSING_SDK, MISSING_SDK_REMEDY
 from agentq.agents.error_classification import LOG_IN, KnownError, known_error
-from agentq.agents.jsonl_adapter import Clock, JsonListener, machine_clock
+from agentq.agents.jsonl_adapter import Clock, JsonListener, ToolAdapter, messages
 from agentq.agents.jsonlines import (
     RESULT_CHARS_MAX,
     SAID_CHARS_MAX,
     Totals,
     clean,
+    json_line,
     number,
     one_line,
     table,
     text,
+    total,
     whole,
 )
 from agentq.contracts.agent import (
@@ -69,16 +70,10 @@ _STOPS = {
 _NAMED = {"invalid": AttemptOutcome.INVALID, "bad_output": AttemptOutcome.BAD_OUTPUT}
 
 
-class Acp:
-    """Implements `agentq.contracts.agent.Agent` for tools that speak ACP."""
+class Acp(ToolAdapter):
+    """Any tool that speaks ACP."""
 
     name = "acp"
-    provider = ""
-    resumes = True
-    warm = False
-
-    def __init__(self, clock: Clock = machine_clock) -> None:
-        self._clock = clock
 
     def launch(self, job: Job) -> Launch:
         if not job.command:
@@ -101,19 +96,12 @@ class Acp:
         words = ("--workspace", str(job.workspace), "--permissions", permissions, "--")
         return Launch(
             argv=(*bridge, *words, *job.command),
-            stdin=_line(prompt=job.prompt, session=job.session),
+            stdin=json_line(prompt=job.prompt, session=job.session),
             keep_stdin=True,
         )
 
     def listen(self, job: Job) -> AcpListener:
         return AcpListener(job, self._clock)
-
-    def opening(self, job: Job) -> bytes:
-        return b""
-
-
-def _line(**fields: Any) -> bytes:
-    return json.dumps(fields).encode("ascii") + b"\n"
 
 
 class AcpListener(JsonListener):
@@ -123,7 +111,7 @@ class AcpListener(JsonListener):
 
     def __init__(self, job: Job, clock: Clock) -> None:
         super().__init__(job, clock)
-        self._totals = Totals(NO_USAGE)
+        self._totals = Totals()
         self._answer = StringIO()
         self._message = ""
         self._begins = True  # what comes next is a new message
@@ -133,7 +121,7 @@ class AcpListener(JsonListener):
         self._end: dict[str, Any] = {}
 
     def interrupt(self) -> bytes | None:
-        return _line(type="cancel")
+        return json_line(type="cancel")
 
     # -- what a line means -------------------------------------------------------------------------
 
@@ -150,15 +138,10 @@ class AcpListener(JsonListener):
             case "session":
                 return self.in_session(event.get("session"))
             case "denied":
-                what = text(event.get("what")) or "something"
-                return self.denied(what, what)
+                return self.denied(text(event.get("what")) or "something")
             case "allowed" | "log" as kind:
                 words = text(event.get("what" if kind == "allowed" else "text"))
-                return (
-                    [AgentMessage(f"allowed: {words}" if kind == "allowed" else words)]
-                    if words
-                    else []
-                )
+                return messages(f"allowed: {words}" if words and kind == "allowed" else words)
             case "stop" | "error" | "gone":
                 self._end = event
                 return [*self._spoken(), *self._last_spending(table(event.get("usage"))), Done()]
@@ -183,7 +166,7 @@ class AcpListener(JsonListener):
 
     def _spoken(self) -> list[AgentEvent]:
         line, self._sentence = one_line(self._sentence), ""
-        return [AgentMessage(line)] if line else []
+        return messages(line)
 
     def _tool(self, title: str, status: str) -> list[AgentEvent]:
         self._begins = self._begins or not self._message
@@ -201,9 +184,8 @@ class AcpListener(JsonListener):
         return [] if grown == NO_USAGE or event.get("earlier") is True else [Spent(grown)]
 
     def _last_spending(self, usage: dict[str, Any]) -> list[AgentEvent]:
-        tokens = whole(usage.get("total_tokens")) or (
-            whole(usage.get("input_tokens")) + whole(usage.get("output_tokens"))
-        )
+        tokens = whole(usage.get("total_tokens"))
+        tokens = tokens or total(usage, "input_tokens", "output_tokens")
         turns = 1 if self._end.get("type") == "stop" and not self._turns else 0
         cost = Usage(tokens=tokens, turns=turns)
         return [] if cost == NO_USAGE else [Spent(cost)]
@@ -216,9 +198,8 @@ class AcpListener(JsonListener):
         if kind is None:
             return self.vanished(exit)
         if end.get("asked") is True and end.get("reason") in (None, "cancelled"):
-            return self.because(
-                KnownError(AttemptOutcome.CANCELLED), f"{self.tool} stopped when asked to."
-            )
+            cancelled = KnownError(AttemptOutcome.CANCELLED)
+            return self.because(cancelled, f"{self.tool} stopped when asked to.")
         if kind == "stop":
             return self._stopped(exit, text(end.get("reason"), 40))
         if kind == "gone":
@@ -235,9 +216,8 @@ class AcpListener(JsonListener):
 
     def _gone(self, exit: Exit, broken: str, code: object) -> AttemptResult:
         if broken:
-            return self.because(
-                KnownError(AttemptOutcome.BAD_OUTPUT), f"{self.tool} sent {broken}."
-            )
+            bad_output = KnownError(AttemptOutcome.BAD_OUTPUT)
+            return self.because(bad_output, f"{self.tool} sent {broken}.")
         if type(code) is not int:
             return self.vanished(exit)
         return self.vanished(Exit(signal=-code) if code < 0 else Exit(code=code))
@@ -248,15 +228,12 @@ class AcpListener(JsonListener):
         if named := _NAMED.get(text(end.get("outcome"), 40)):
             return self.because(KnownError(named), message)
         if end.get("code") == AUTH_REQUIRED:
-            return self.because(
-                KnownError(AttemptOutcome.INVALID, LOG_IN), f"{self.tool}: {message}."
-            )
+            log_in = KnownError(AttemptOutcome.INVALID, LOG_IN)
+            return self.because(log_in, f"{self.tool}: {message}.")
         details = f"{message} {text(end.get('data'), 2000)}".strip()
         known = known_error(details, self.clock(), resumed=self.resumed)
-        if end.get("stage") == "load" and (
-            known is None or known.outcome is not AttemptOutcome.QUOTA
-        ):
+        is_quota = known is not None and known.outcome is AttemptOutcome.QUOTA
+        if end.get("stage") == "load" and not is_quota:
             known = KnownError(AttemptOutcome.TRANSIENT, session_unknown=True)
-        if known is not None:
-            return self.because(known, f"{self.tool} answered with an error: {details}")
-        return self.failed(exit, f"{self.tool} answered with an error: {details}")
+        message = f"{self.tool} answered with an error: {details}"
+        return self.failed(exit, message) if known is None else self.because(known, message)

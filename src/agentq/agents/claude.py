@@ -14,16 +14,25 @@ from dataclasses import replace
 from typing import Any
 
 from agentq.agents.error_classification import KnownError
-from agentq.agents.jsonl_adapter import Clock, JsonListener, command_words, machine_clock
+from agentq.agents.jsonl_adapter import (
+    AWS_VARIABLES,
+    PROXY_VARIABLES,
+    Clock,
+    JsonListener,
+    ToolAdapter,
+    command_words,
+    messages,
+    tool_call,
+)
 from agentq.agents.jsonlines import (
     RESULT_CHARS_MAX,
     Totals,
     listed,
     number,
     one_line,
-    session_id,
     table,
     text,
+    total,
     whole,
 )
 from agentq.agents.reset_times import moment
@@ -35,9 +44,7 @@ from agentq.contracts.agent import (
     Done,
     Exit,
     Job,
-    Launch,
     Limited,
-    Listener,
     Spent,
 )
 from agentq.core.task import NO_USAGE, Task, Usage
@@ -45,63 +52,40 @@ from agentq.core.task import NO_USAGE, Task, Usage
 #: How many messages in flight are remembered by id; sub-agents write at the same time.
 MESSAGES_KEPT = 64
 
+#: All that the model read and wrote, cached or not: so all tools count alike.
+_TOKENS = (
+    "input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens",
+)  # fmt: skip
+_MODEL_TOKENS = (
+    "inputTokens", "outputTokens", "cacheCreationInputTokens", "cacheReadInputTokens",
+)  # fmt: skip
 
-class Claude:
+
+class Claude(ToolAdapter):
     """Claude Code, one process per attempt."""
 
     name = "claude"
     provider = "anthropic"
-    resumes = True
-    warm = False
     passes = (
-        "ANTHROPIC_API_KEY",
-        "ANTHROPIC_AUTH_TOKEN",
-        "ANTHROPIC_BASE_URL",
-        "ANTHROPIC_MODEL",
-        "ANTHROPIC_SMALL_FAST_MODEL",
-        "ANTHROPIC_CUSTOM_HEADERS",
-        "ANTHROPIC_VERTEX_PROJECT_ID",
-        "AWS_ACCESS_KEY_ID",
-        "AWS_PROFILE",
-        "AWS_REGION",
-        "AWS_SECRET_ACCESS_KEY",
-        "AWS_SESSION_TOKEN",
-        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
-        "CLAUDE_CODE_MAX_RETRIES",
-        "CLAUDE_CODE_OAUTH_TOKEN",
-        "CLAUDE_CODE_USE_BEDROCK",
-        "CLAUDE_CODE_USE_VERTEX",
-        "CLAUDE_CONFIG_DIR",
-        "CLOUD_ML_REGION",
-        "DISABLE_AUTOUPDATER",
-        "DISABLE_ERROR_REPORTING",
-        "DISABLE_TELEMETRY",
-        "GOOGLE_APPLICATION_CREDENTIALS",
-        "HTTPS_PROXY",
-        "HTTP_PROXY",
-        "NODE_EXTRA_CA_CERTS",
-        "NO_PROXY",
-    )
+        "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "ANTHROPIC_MODEL",
+        "ANTHROPIC_SMALL_FAST_MODEL", "ANTHROPIC_CUSTOM_HEADERS", "ANTHROPIC_VERTEX_PROJECT_ID",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "CLAUDE_CODE_MAX_RETRIES",
+        "CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX",
+        "CLAUDE_CONFIG_DIR", "CLOUD_ML_REGION", "DISABLE_AUTOUPDATER", "DISABLE_ERROR_REPORTING",
+        "DISABLE_TELEMETRY", "GOOGLE_APPLICATION_CREDENTIALS", "NODE_EXTRA_CA_CERTS",
+        *AWS_VARIABLES, *PROXY_VARIABLES,
+    )  # fmt: skip
 
-    def __init__(self, clock: Clock = machine_clock) -> None:
-        self._clock = clock
-
-    def launch(self, job: Job) -> Launch:
+    def argv(self, job: Job, session: str) -> tuple[str, ...]:
         argv = [*command_words(job, "claude")]
-        resumed = session_id(job.session)
-        for option, most in _caps(job.task, resumed=bool(resumed)):
+        for option, most in _caps(job.task, resumed=bool(session)):
             if not any(word == option or word.startswith(f"{option}=") for word in argv):
                 argv += [option, most]
         argv += ["-p", "--output-format", "stream-json", "--verbose"]
-        if resumed:
-            argv += ["--resume", resumed]
-        return Launch(tuple(argv), job.prompt.encode("utf-8", "replace"), passes=self.passes)
+        return (*argv, "--resume", session) if session else tuple(argv)
 
-    def listen(self, job: Job) -> Listener:
+    def listen(self, job: Job) -> _ClaudeListener:
         return _ClaudeListener(job, self._clock)
-
-    def opening(self, job: Job) -> bytes:
-        return b""
 
 
 def _caps(task: Task, *, resumed: bool) -> list[tuple[str, str]]:
@@ -125,7 +109,7 @@ class _ClaudeListener(JsonListener):
         super().__init__(job, clock)
         self._result: dict[str, Any] | None = None
         self._limited: Limited | None = None
-        self._costs = Totals(NO_USAGE)
+        self._costs = Totals()
         #: Tokens reported while they were used, since the last result, which brings exact figures.
         self._live = NO_USAGE
         #: Messages since then: all that is known of its turns if no result comes any more.
@@ -141,29 +125,22 @@ class _ClaudeListener(JsonListener):
                 events += self._ended(event)
             case "rate_limit_event":
                 events += self._rate_limit(table(event.get("rate_limit_info")))
-            case "system":
-                events += self._system(event)
+            case "system" if event.get("subtype") == "api_retry":
+                status, attempt = whole(event.get("error_status")), whole(event.get("attempt"))
+                most = whole(event.get("max_retries"))
+                events += messages(f"the provider answered {status}; try {attempt} of {most}")
+            case "system" if event.get("subtype") == "permission_denied":
+                events += self._denial(event)
             case "permission_denied":
                 events += self._denial(event)
         return events
-
-    def _system(self, event: dict[str, Any]) -> list[AgentEvent]:
-        match event.get("subtype"):
-            case "api_retry":
-                status, attempt = whole(event.get("error_status")), whole(event.get("attempt"))
-                most = whole(event.get("max_retries"))
-                return [AgentMessage(f"the provider answered {status}; try {attempt} of {most}")]
-            case "permission_denied":
-                return self._denial(event)
-            case _:
-                return []
 
     def _assistant(self, event: dict[str, Any]) -> list[AgentEvent]:
         message = table(event.get("message"))
         events: list[AgentEvent] = []
         for block in map(table, listed(message.get("content"))[:100]):
-            if block.get("type") == "text" and (line := one_line(text(block.get("text"), 2000))):
-                events.append(AgentMessage(line))
+            if block.get("type") == "text":
+                events += messages(one_line(text(block.get("text"), 2000)))
             elif block.get("type") == "tool_use":
                 events.append(AgentMessage(_tool(block.get("name"), block.get("input"))))
         return events + self._spent_live(message)
@@ -176,7 +153,7 @@ class _ClaudeListener(JsonListener):
         if len(self._messages) >= MESSAGES_KEPT:
             del self._messages[next(iter(self._messages))]
         self._messages[known_as] = None
-        cost = Usage(tokens=_tokens(table(message.get("usage"))))
+        cost = Usage(tokens=total(table(message.get("usage")), *_TOKENS))
         self._live = self._live.plus(cost)
         self._turns += 1
         return [Spent(cost)] if cost != NO_USAGE else []
@@ -190,8 +167,7 @@ class _ClaudeListener(JsonListener):
         return [self._limited]
 
     def _denial(self, event: dict[str, Any]) -> list[AgentEvent]:
-        what = _tool(event.get("tool_name"), event.get("tool_input"))
-        return self.denied(what, what)
+        return self.denied(_tool(event.get("tool_name"), event.get("tool_input")))
 
     # -- the result --------------------------------------------------------------------------------
 
@@ -216,17 +192,16 @@ class _ClaudeListener(JsonListener):
 
     def _cost(self, event: dict[str, Any]) -> Usage:
         """Return what this result adds to the costs reported before."""
-        total = number(event.get("total_cost_usd"))
-        grown = self._costs.grown_to(Usage(usd=total))
+        grown = self._costs.grown_to(Usage(usd=number(event.get("total_cost_usd"))))
         turns = whole(event.get("num_turns"))
         since = event.get("model_usage_since_last_result")
         if type(since) is dict:
             # The exact difference, where the tool gives it: also right for a resumed conversation.
             models = [table(model) for model in since.values()]
             usd = sum(number(model.get("costUSD")) for model in models)
-            tokens = sum(_model_tokens(model) for model in models)
+            tokens = sum(total(model, *_MODEL_TOKENS) for model in models)
         else:
-            usd, tokens = grown.usd, _tokens(table(event.get("usage")))
+            usd, tokens = grown.usd, total(table(event.get("usage")), *_TOKENS)
         live, self._live, self._turns = self._live, NO_USAGE, 0
         return Totals(live).grown_to(Usage(round(usd, 9), tokens, turns))
 
@@ -237,13 +212,10 @@ class _ClaudeListener(JsonListener):
     def _verdict(self, exit: Exit) -> AttemptResult:
         result = self._result
         if result is None:
-            if self._limited is not None:
-                return self._quota(self._limited.reason)
-            return self.vanished(exit)
+            return self.limited(self._limited) if self._limited else self.vanished(exit)
         if result["stop_reason"] == "refusal":
-            return self.because(
-                KnownError(AttemptOutcome.REFUSED), result["result"] or "claude refused."
-            )
+            refused = KnownError(AttemptOutcome.REFUSED)
+            return self.because(refused, result["result"] or "claude refused.")
         if result["is_error"] is False:
             return self.completed(exit, result["result"], result["structured"])
         return self._error(result, exit)
@@ -260,42 +232,11 @@ class _ClaudeListener(JsonListener):
                 return self.because(KnownError(AttemptOutcome.BAD_OUTPUT), message)
         status = whole(result["api_error_status"])
         if self._limited is not None and status in (0, 429):
-            return self._quota(message)
+            return self.limited(self._limited, message)
         return self.failed(exit, message, status)
-
-    def _quota(self, message: str) -> AttemptResult:
-        resets_at = self._limited.resets_at if self._limited is not None else 0
-        return self.because(KnownError(AttemptOutcome.QUOTA, resets_at=resets_at), message)
-
-
-def _tokens(usage: dict[str, Any]) -> int:
-    """All that the model read and wrote, cached or not: so all tools count alike."""
-    return sum(
-        whole(usage.get(kind))
-        for kind in (
-            "input_tokens",
-            "output_tokens",
-            "cache_creation_input_tokens",
-            "cache_read_input_tokens",
-        )
-    )
-
-
-def _model_tokens(usage: dict[str, Any]) -> int:
-    return sum(
-        whole(usage.get(kind))
-        for kind in (
-            "inputTokens",
-            "outputTokens",
-            "cacheCreationInputTokens",
-            "cacheReadInputTokens",
-        )
-    )
 
 
 def _tool(name: object, given: object) -> str:
     """A tool call in one line: its name, and the first of what it was given."""
     described = next((text(value) for value in table(given).values() if text(value)), "")
-    return one_line(
-        f"{text(name, 80) or 'a tool'}: {described}" if described else text(name, 80) or "a tool"
-    )
+    return tool_call(text(name, 80), described)

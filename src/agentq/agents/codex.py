@@ -14,69 +14,39 @@ from typing import Any
 
 import msgspec
 
-from agentq.agents.jsonl_adapter import Clock, JsonListener, command_words, machine_clock
-from agentq.agents.jsonlines import (
-    RESULT_CHARS_MAX,
-    Totals,
-    listed,
-    one_line,
-    session_id,
-    table,
-    text,
-    whole,
+from agentq.agents.jsonl_adapter import (
+    PROXY_VARIABLES,
+    Clock,
+    JsonListener,
+    ToolAdapter,
+    command_words,
+    messages,
 )
-from agentq.contracts.agent import (
-    AgentEvent,
-    AgentMessage,
-    AttemptResult,
-    Done,
-    Exit,
-    Job,
-    Launch,
-    Listener,
-    Spent,
-)
+from agentq.agents.jsonlines import RESULT_CHARS_MAX, Totals, listed, one_line, table, text, total
+from agentq.contracts.agent import AgentEvent, AgentMessage, AttemptResult, Done, Exit, Job, Spent
 from agentq.core.task import NO_USAGE, Usage
 
 
-class Codex:
+class Codex(ToolAdapter):
     """OpenAI's Codex, one process per attempt."""
 
     name = "codex"
     provider = "openai"
-    resumes = True
-    warm = False
     passes = (
-        "ALL_PROXY",
-        "CODEX_API_KEY",
-        "CODEX_HOME",
-        "HTTPS_PROXY",
-        "HTTP_PROXY",
-        "NO_PROXY",
-        "OPENAI_API_KEY",
-        "OPENAI_BASE_URL",
-        "OPENAI_ORGANIZATION",
-        "OPENAI_PROJECT",
-        "SSL_CERT_FILE",
-    )
+        "ALL_PROXY", "CODEX_API_KEY", "CODEX_HOME", "OPENAI_API_KEY", "OPENAI_BASE_URL",
+        "OPENAI_ORGANIZATION", "OPENAI_PROJECT", "SSL_CERT_FILE", *PROXY_VARIABLES,
+    )  # fmt: skip
 
-    def __init__(self, clock: Clock = machine_clock) -> None:
-        self._clock = clock
-
-    def launch(self, job: Job) -> Launch:
+    def argv(self, job: Job, session: str) -> tuple[str, ...]:
         argv = [*command_words(job, "codex", "exec"), "--json", "-C", str(job.workspace)]
         if "--skip-git-repo-check" not in argv:
             argv.append("--skip-git-repo-check")  # a workspace may be a plain folder
-        resumed = session_id(job.session)
-        if resumed:
-            argv += ["resume", resumed]
-        return Launch((*argv, "-"), job.prompt.encode("utf-8", "replace"), passes=self.passes)
+        if session:
+            argv += ["resume", session]
+        return (*argv, "-")
 
-    def listen(self, job: Job) -> Listener:
+    def listen(self, job: Job) -> _CodexListener:
         return _CodexListener(job, self._clock)
-
-    def opening(self, job: Job) -> bytes:
-        return b""
 
 
 class _CodexListener(JsonListener):
@@ -121,19 +91,17 @@ class _CodexListener(JsonListener):
             answer = text(item.get("text"), RESULT_CHARS_MAX)
             if event == "item.completed" and answer:
                 self._answer = answer
-            return [AgentMessage(one_line(answer))] if answer else []
+            return messages(one_line(answer))
         if kind == "command_execution":
             command = one_line(text(item.get("command")))
             if item.get("status") == "declined":
-                return self.denied(command, command)
-            return [AgentMessage(command)] if event == "item.started" and command else []
+                return self.denied(command)
+            return messages(command) if event == "item.started" else []
         if kind == "file_change" and item.get("status") == "declined":
-            what = _changed(item)
-            return self.denied(what, what)
+            return self.denied(_changed(item))
         if kind in ("reasoning", "error"):
             # An item of kind error is a warning: the turn goes on.
-            message = one_line(text(item.get("text") or item.get("message"), 2000))
-            return [AgentMessage(message)] if message else []
+            return messages(one_line(text(item.get("text") or item.get("message"), 2000)))
         return []
 
     def _spent(self, event: dict[str, Any]) -> list[AgentEvent]:
@@ -141,7 +109,7 @@ class _CodexListener(JsonListener):
         grown = NO_USAGE
         if type(usage) is dict:
             # Cached input is part of the input, reasoning is part of the output.
-            tokens = whole(usage.get("input_tokens")) + whole(usage.get("output_tokens"))
+            tokens = total(usage, "input_tokens", "output_tokens")
             grown = self._totals.grown_to(Usage(tokens=tokens))
         return [Spent(Usage(tokens=grown.tokens, turns=1))]
 

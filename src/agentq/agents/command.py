@@ -29,7 +29,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from agentq.agents.error_classification import known_error, signal_of
-from agentq.agents.jsonl_adapter import Clock, machine_clock
+from agentq.agents.jsonl_adapter import Clock, ToolAdapter
 from agentq.agents.jsonlines import (
     DENIALS_MAX,
     SUMMARY_CHARS_MAX,
@@ -51,9 +51,7 @@ from agentq.contracts.agent import (
     Denied,
     Exit,
     Job,
-    Launch,
     Limited,
-    Listener,
     Spent,
 )
 from agentq.core.errors import Invalid
@@ -78,32 +76,22 @@ EXIT_OUTCOMES = {
 }
 
 
-class Command:
+class Command(ToolAdapter):
     """Any program."""
 
     name = "command"
-    provider = ""
     resumes = False
-    warm = False
-    #: A program brings its own needs; the role names the variables it may see.
-    passes: tuple[str, ...] = ()
 
-    def __init__(self, clock: Clock = machine_clock) -> None:
-        self._clock = clock
-
-    def launch(self, job: Job) -> Launch:
+    def argv(self, job: Job, session: str) -> tuple[str, ...]:
         if not job.command:
             raise Invalid(
                 "The agent `command` needs the words of a command, and there are none.",
                 'Write command = ["./work.sh"] in the role\'s settings, or put it after `--`.',
             )
-        return Launch(job.command, job.prompt.encode("utf-8", "replace"), passes=self.passes)
+        return job.command
 
-    def listen(self, job: Job) -> Listener:
+    def listen(self, job: Job) -> ProgramListener:
         return ProgramListener(self._clock)
-
-    def opening(self, job: Job) -> bytes:
-        return b""
 
 
 class ProgramListener:

@@ -8,19 +8,20 @@ user of the machine. `-p` is still needed, also for `--resume`: its words follow
 
 from __future__ import annotations
 
+from io import StringIO
 from typing import Any
 
 from agentq.agents.error_classification import LOG_IN, KnownError
-from agentq.agents.jsonl_adapter import Clock, JsonListener, command_words, machine_clock
-from agentq.agents.jsonlines import (
-    RESULT_CHARS_MAX,
-    Totals,
-    one_line,
-    session_id,
-    table,
-    text,
-    whole,
+from agentq.agents.jsonl_adapter import (
+    PROXY_VARIABLES,
+    Clock,
+    JsonListener,
+    ToolAdapter,
+    command_words,
+    messages,
+    tool_call,
 )
+from agentq.agents.jsonlines import RESULT_CHARS_MAX, Totals, one_line, table, text, total, whole
 from agentq.contracts.agent import (
     AgentEvent,
     AgentMessage,
@@ -29,8 +30,6 @@ from agentq.contracts.agent import (
     Done,
     Exit,
     Job,
-    Launch,
-    Listener,
     Spent,
 )
 from agentq.core.task import NO_USAGE, Usage
@@ -53,47 +52,25 @@ EXIT_CODES = {
 }
 
 
-class Gemini:
+class Gemini(ToolAdapter):
     """Google's Gemini CLI, one process per attempt."""
 
     name = "gemini"
     provider = "google"
-    resumes = True
-    warm = False
     passes = (
-        "GEMINI_API_KEY",
-        "GEMINI_CLI_HOME",
-        "GEMINI_CLI_TRUST_WORKSPACE",
-        "GEMINI_MODEL",
-        "GOOGLE_API_KEY",
-        "GOOGLE_APPLICATION_CREDENTIALS",
-        "GOOGLE_CLOUD_LOCATION",
-        "GOOGLE_CLOUD_PROJECT",
-        "GOOGLE_GEMINI_BASE_URL",
-        "GOOGLE_GENAI_USE_GCA",
-        "GOOGLE_GENAI_USE_VERTEXAI",
-        "HTTPS_PROXY",
-        "HTTP_PROXY",
-        "NODE_EXTRA_CA_CERTS",
-        "NO_PROXY",
-    )
+        "GEMINI_API_KEY", "GEMINI_CLI_HOME", "GEMINI_CLI_TRUST_WORKSPACE", "GEMINI_MODEL",
+        "GOOGLE_API_KEY", "GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_LOCATION",
+        "GOOGLE_CLOUD_PROJECT", "GOOGLE_GEMINI_BASE_URL", "GOOGLE_GENAI_USE_GCA",
+        "GOOGLE_GENAI_USE_VERTEXAI", "NODE_EXTRA_CA_CERTS", *PROXY_VARIABLES,
+    )  # fmt: skip
 
-    def __init__(self, clock: Clock = machine_clock) -> None:
-        self._clock = clock
+    def argv(self, job: Job, session: str) -> tuple[str, ...]:
+        resume = ("--resume", session) if session else ()
+        words = command_words(job, "gemini")
+        return (*words, "--output-format", "stream-json", *resume, "-p", ASKED)
 
-    def launch(self, job: Job) -> Launch:
-        argv = [*command_words(job, "gemini"), "--output-format", "stream-json"]
-        resumed = session_id(job.session)
-        if resumed:
-            argv += ["--resume", resumed]
-        prompt = job.prompt.encode("utf-8", "replace")
-        return Launch((*argv, "-p", ASKED), prompt, passes=self.passes)
-
-    def listen(self, job: Job) -> Listener:
+    def listen(self, job: Job) -> _GeminiListener:
         return _GeminiListener(job, self._clock)
-
-    def opening(self, job: Job) -> bytes:
-        return b""
 
 
 class _GeminiListener(JsonListener):
@@ -101,10 +78,9 @@ class _GeminiListener(JsonListener):
 
     def __init__(self, job: Job, clock: Clock) -> None:
         super().__init__(job, clock)
-        self._totals = Totals(NO_USAGE)
+        self._totals = Totals()
         #: What it says comes in pieces; a tool call ends one text, and the last text is the answer.
-        self._pieces: list[str] = []
-        self._pieces_chars = 0
+        self._text = StringIO()
         self._answer = ""
         self._error = ""
         self._status = ""
@@ -117,13 +93,10 @@ class _GeminiListener(JsonListener):
             case "message":
                 return self._message(event)
             case "tool_use":
-                name = text(event.get("tool_name"), 80) or "a tool"
                 given = text(table(event.get("parameters")).get("command"))
                 self._end_of_text()
-                return [
-                    AgentMessage(one_line(f"{name}: {given}" if given else name)),
-                    *self._turn(),
-                ]
+                shown = tool_call(text(event.get("tool_name"), 80), given)
+                return [AgentMessage(shown), *self._turn()]
             case "tool_result":
                 return self._tool_result(event)
             case "error":
@@ -140,13 +113,9 @@ class _GeminiListener(JsonListener):
         piece = text(event.get("content"), RESULT_CHARS_MAX)
         if not event.get("delta"):
             self._end_of_text()
-        if piece and self._pieces_chars + len(piece) <= RESULT_CHARS_MAX:
-            self._pieces.append(piece)
-            self._pieces_chars += len(piece)
-            if len(self._pieces) > 1000:
-                self._pieces = ["".join(self._pieces)]
-        message = one_line(piece)
-        return [*([AgentMessage(message)] if message else []), *self._turn()]
+        if self._text.tell() + len(piece) <= RESULT_CHARS_MAX:
+            self._text.write(piece)
+        return messages(one_line(piece)) + self._turn()
 
     def _turn(self) -> list[AgentEvent]:
         """A turn starts with the first output or tool call after an input."""
@@ -162,29 +131,27 @@ class _GeminiListener(JsonListener):
         error = table(event.get("error"))
         message = text(error.get("message")) or text(event.get("output"))
         if "denied" in message.lower() or "not allowed" in message.lower():
-            return self.denied(message, one_line(message))
+            return self.denied(one_line(message))
         return []
 
     def _warning(self, event: dict[str, Any]) -> list[AgentEvent]:
         message = text(event.get("message"), 4000)
         if event.get("severity") != "warning":
             self._error = message or self._error
-        return [AgentMessage(one_line(message))] if message else []
+        return messages(one_line(message))
 
     def _result(self, event: dict[str, Any]) -> list[AgentEvent]:
         self._status = text(event.get("status"), 40)
         self._error = text(table(event.get("error")).get("message"), 4000) or self._error
         stats = table(event.get("stats"))
         tokens = whole(stats.get("total_tokens"))
-        if not tokens:
-            tokens = whole(stats.get("input_tokens")) + whole(stats.get("output_tokens"))
+        tokens = tokens or total(stats, "input_tokens", "output_tokens")
         grown = self._totals.grown_to(Usage(tokens=tokens))
         return [*([Spent(grown)] if grown != NO_USAGE else []), Done()]
 
     def _end_of_text(self) -> None:
-        if self._pieces:
-            self._answer = "".join(self._pieces)
-            self._pieces, self._pieces_chars = [], 0
+        if self._text.tell():
+            self._answer, self._text = self._text.getvalue(), StringIO()
 
     def verdict(self, exit: Exit) -> AttemptResult:
         self._end_of_text()

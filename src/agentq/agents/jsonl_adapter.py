@@ -1,4 +1,4 @@
-"""What the adapters of tools that print JSON lines have in common.
+"""What the adapters of tools have in common, above all of tools that print JSON lines.
 
 A tool's own file says which words start it, what each event means, and what counts as success.
 Here is the rest: telling events from noise, keeping the end of the noise as evidence, and turning
@@ -24,17 +24,26 @@ from agentq.agents.jsonlines import (
 )
 from agentq.contracts.agent import (
     AgentEvent,
+    AgentMessage,
     AgentSession,
     AttemptOutcome,
     AttemptResult,
     Denied,
     Exit,
     Job,
+    Launch,
+    Limited,
 )
 
 #: Unix milliseconds; given by tests, the machine's clock otherwise.
 Clock = Callable[[], int]
 NOISE_BYTES_MAX = 8 * 1024
+
+#: Environment variables that several tools read.
+PROXY_VARIABLES = ("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY")
+AWS_VARIABLES = (
+    "AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_REGION", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",
+)  # fmt: skip
 
 
 def machine_clock() -> int:
@@ -57,6 +66,40 @@ def command_words(job: Job, program: str, verb: str = "") -> tuple[str, ...]:
     return (*words, verb)
 
 
+class ToolAdapter:
+    """An adapter without its tool: one process per attempt, with the prompt on standard input."""
+
+    provider = ""
+    resumes = True
+    warm = False
+    #: The environment variables that the tool may see, where the worker has them.
+    passes: tuple[str, ...] = ()
+
+    def __init__(self, clock: Clock = machine_clock) -> None:
+        self._clock = clock
+
+    def launch(self, job: Job) -> Launch:
+        prompt = job.prompt.encode("utf-8", "replace")
+        return Launch(self.argv(job, session_id(job.session)), prompt, passes=self.passes)
+
+    def argv(self, job: Job, session: str) -> tuple[str, ...]:
+        """The command line; `session` is the conversation to go on from, "" for none."""
+        return job.command
+
+    def opening(self, job: Job) -> bytes:
+        return b""
+
+
+def messages(words: str) -> list[AgentEvent]:
+    return [AgentMessage(words)] if words else []
+
+
+def tool_call(name: str, given: str) -> str:
+    """A tool call in one line."""
+    name = name or "a tool"
+    return one_line(f"{name}: {given}" if given else name)
+
+
 class JsonListener:
     """Listens to one attempt of a tool that prints one JSON object per line."""
 
@@ -67,7 +110,7 @@ class JsonListener:
         self.clock = clock
         self.resumed = bool(session_id(job.session))
         self.session = ""
-        self.denials: dict[str, str] = {}
+        self.denials: list[str] = []
         self._noise = Tail(NOISE_BYTES_MAX)
         self._unreadable = 0
 
@@ -100,47 +143,56 @@ class JsonListener:
         self.session = known
         return [AgentSession(known)]
 
-    def denied(self, key: str, what: str) -> list[AgentEvent]:
+    def denied(self, what: str) -> list[AgentEvent]:
         """Report a denial once, though tools report it as it happens and again at the end."""
-        if not what or key in self.denials or len(self.denials) >= DENIALS_MAX:
+        if not what or what in self.denials or len(self.denials) >= DENIALS_MAX:
             return []
-        self.denials[key] = what
+        self.denials.append(what)
         return [Denied(what)]
 
     # -- verdicts ----------------------------------------------------------------------------------
 
     def completed(self, exit: Exit, answer: str, structured: Any = None) -> AttemptResult:
-        """It said that it is done. A signal after that ended a process that only hung on; an exit
-        code of its own says that something went wrong after all."""
+        """The result of a run whose tool reported success. A signal after that ended a process
+        that only hung on; an exit code of its own says that something went wrong after all."""
         if not exit.clean and not signal_of(exit):
             return self.failed(exit, f"{self.tool} gave its answer and then ended with {exit}")
+        return self.succeeded(summary_of(answer), answer, structured)
+
+    def succeeded(self, summary: str, answer: str, structured: Any) -> AttemptResult:
         return AttemptResult(
             AttemptOutcome.COMPLETED,
-            summary_of(answer) or f"{self.tool} finished without words.",
+            summary or f"{self.tool} finished without words.",
             answer,
             structured,
-            denials=tuple(self.denials.values()),
+            denials=tuple(self.denials),
         )
 
     def failed(self, exit: Exit, message: str, status: int = 0) -> AttemptResult:
-        """Return the result of a run whose tool reported an error."""
+        """The result of a run whose tool reported an error."""
         known = known_error(message, self.clock(), status, resumed=self.resumed)
         return self.because(known or unexplained(exit), message)
 
+    def limited(self, limit: Limited, message: str = "") -> AttemptResult:
+        """The result of a run that the provider's limit ended."""
+        why = KnownError(AttemptOutcome.QUOTA, resets_at=limit.resets_at)
+        return self.because(why, message or limit.reason)
+
     def vanished(self, exit: Exit) -> AttemptResult:
-        """Return the result of a run that reported neither success nor an error."""
-        noise = self._noise.last(6)
+        """The result of a run that reported neither success nor an error."""
         known = known_error(self._noise.last(12), self.clock(), resumed=self.resumed)
         ending = f"{self.tool} ended without a result ({exit})"
         if self._unreadable:
             ending += f"; lines of its output that cannot be read: {self._unreadable}"
         if exit.clean and known is None and self._unreadable:
             known = KnownError(AttemptOutcome.BAD_OUTPUT)
-        return self.because(
-            # The signal counts for more than an error that the tool had got over before it.
-            unexplained(exit) if signal_of(exit) or known is None else known,
-            f"{ending}: {noise}" if noise else f"{ending}.",
-        )
+        # The signal counts for more than an error that the tool had got over before it.
+        why = unexplained(exit) if signal_of(exit) or known is None else known
+        return self.because(why, self.with_noise(ending))
+
+    def with_noise(self, ending: str) -> str:
+        noise = self._noise.last(6)
+        return f"{ending}: {noise}" if noise else f"{ending}."
 
     def because(self, why: KnownError, message: str) -> AttemptResult:
         return AttemptResult(
@@ -148,5 +200,5 @@ class JsonListener:
             f"{one_line(message, SUMMARY_CHARS_MAX)} {why.advice}".strip(),
             resets_at=why.resets_at,
             session_unknown=why.session_unknown,
-            denials=tuple(self.denials.values()),
+            denials=tuple(self.denials),
         )

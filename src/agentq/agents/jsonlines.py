@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from agentq.core.spec_types import AMOUNT_MAX
-from agentq.core.task import Usage
+from agentq.core.task import NO_USAGE, Usage
 
 #: Longer lines are not parsed. The worker cuts lines well before that.
 LINE_BYTES_MAX = 16 * 1024 * 1024
@@ -35,20 +35,19 @@ def parsed(line: bytes) -> dict[str, Any] | None:
     try:
         found = _decode(line)
     except (ValueError, RecursionError):
-        return _parsed_leniently(line)
+        # Tools written in JavaScript cut texts in the middle of a character, and then write half
+        # of it. One such character must not cost us the line with the result.
+        if not line.rstrip().endswith(b"}"):
+            return None
+        try:
+            found = json.loads(line.decode("utf-8", "replace"))
+        except (ValueError, RecursionError):
+            return None
     return found if type(found) is dict else None
 
 
-def _parsed_leniently(line: bytes) -> dict[str, Any] | None:
-    """Tools written in JavaScript cut texts in the middle of a character, and then write half of
-    it. One such character must not cost us the line with the result."""
-    if not line.rstrip().endswith(b"}"):
-        return None
-    try:
-        found = json.loads(line.decode("utf-8", "replace"))
-    except (ValueError, RecursionError):
-        return None
-    return found if type(found) is dict else None
+def json_line(**fields: Any) -> bytes:
+    return json.dumps(fields).encode("ascii") + b"\n"
 
 
 def table(value: object) -> dict[str, Any]:
@@ -84,6 +83,11 @@ def whole(value: object) -> int:
     return int(number(value))
 
 
+def total(counts: dict[str, Any], *names: str) -> int:
+    """The sum of these whole numbers; one that is missing counts as 0."""
+    return sum(whole(counts.get(name)) for name in names)
+
+
 def session_id(value: object) -> str:
     """An id that may later stand on a command line; "" for anything that could be an option."""
     return value if type(value) is str and _SESSION_ID.fullmatch(value) else ""
@@ -116,9 +120,6 @@ class Tail:
         while self._size > self._max:
             self._size -= len(self._lines.popleft()) + 1
 
-    def __bool__(self) -> bool:
-        return bool(self._lines)
-
     def __str__(self) -> str:
         return clean(b"\n".join(self._lines).decode("utf-8", "replace"))
 
@@ -131,7 +132,7 @@ class Tail:
 class Totals:
     """Turns running totals into differences since the last total; never less than 0."""
 
-    def __init__(self, before: Usage) -> None:
+    def __init__(self, before: Usage = NO_USAGE) -> None:
         self._before = before
 
     def grown_to(self, now: Usage) -> Usage:

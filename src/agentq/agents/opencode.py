@@ -13,16 +13,17 @@ from __future__ import annotations
 from typing import Any
 
 from agentq.agents.error_classification import KnownError
-from agentq.agents.jsonl_adapter import Clock, JsonListener, command_words, machine_clock
-from agentq.agents.jsonlines import (
-    RESULT_CHARS_MAX,
-    number,
-    one_line,
-    session_id,
-    table,
-    text,
-    whole,
+from agentq.agents.jsonl_adapter import (
+    AWS_VARIABLES,
+    PROXY_VARIABLES,
+    Clock,
+    JsonListener,
+    ToolAdapter,
+    command_words,
+    messages,
+    tool_call,
 )
+from agentq.agents.jsonlines import RESULT_CHARS_MAX, number, one_line, table, text, total, whole
 from agentq.agents.reset_times import reset_time
 from agentq.contracts.agent import (
     AgentEvent,
@@ -31,66 +32,31 @@ from agentq.contracts.agent import (
     AttemptResult,
     Exit,
     Job,
-    Launch,
-    Listener,
+    Limited,
     Spent,
 )
 from agentq.core.task import Usage
 
 
-class Opencode:
+class Opencode(ToolAdapter):
     """opencode, one process per attempt."""
 
     name = "opencode"
-    provider = ""
-    resumes = True
-    warm = False
     passes = (
-        "ANTHROPIC_API_KEY",
-        "ANTHROPIC_BASE_URL",
-        "AWS_ACCESS_KEY_ID",
-        "AWS_BEARER_TOKEN_BEDROCK",
-        "AWS_PROFILE",
-        "AWS_REGION",
-        "AWS_SECRET_ACCESS_KEY",
-        "AWS_SESSION_TOKEN",
-        "GEMINI_API_KEY",
-        "GOOGLE_APPLICATION_CREDENTIALS",
-        "GOOGLE_CLOUD_PROJECT",
-        "GOOGLE_GENERATIVE_AI_API_KEY",
-        "GROQ_API_KEY",
-        "HTTPS_PROXY",
-        "HTTP_PROXY",
-        "NO_PROXY",
-        "OPENAI_API_KEY",
-        "OPENAI_BASE_URL",
-        "OPENCODE_API_KEY",
-        "OPENCODE_CONFIG",
-        "OPENCODE_CONFIG_CONTENT",
-        "OPENCODE_CONFIG_DIR",
-        "OPENCODE_PERMISSION",
-        "OPENROUTER_API_KEY",
-        "XDG_CACHE_HOME",
-        "XDG_CONFIG_HOME",
-        "XDG_DATA_HOME",
-        "XDG_STATE_HOME",
-    )
+        "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "AWS_BEARER_TOKEN_BEDROCK", "GEMINI_API_KEY",
+        "GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_PROJECT", "GOOGLE_GENERATIVE_AI_API_KEY",
+        "GROQ_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENCODE_API_KEY", "OPENCODE_CONFIG",
+        "OPENCODE_CONFIG_CONTENT", "OPENCODE_CONFIG_DIR", "OPENCODE_PERMISSION",
+        "OPENROUTER_API_KEY", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME",
+        "XDG_STATE_HOME", *AWS_VARIABLES, *PROXY_VARIABLES,
+    )  # fmt: skip
 
-    def __init__(self, clock: Clock = machine_clock) -> None:
-        self._clock = clock
+    def argv(self, job: Job, session: str) -> tuple[str, ...]:
+        resume = ("--session", session) if session else ()
+        return (*command_words(job, "opencode", "run"), "--format", "json", *resume)
 
-    def launch(self, job: Job) -> Launch:
-        argv = [*command_words(job, "opencode", "run"), "--format", "json"]
-        resumed = session_id(job.session)
-        if resumed:
-            argv += ["--session", resumed]
-        return Launch(tuple(argv), job.prompt.encode("utf-8", "replace"), passes=self.passes)
-
-    def listen(self, job: Job) -> Listener:
+    def listen(self, job: Job) -> _OpencodeListener:
         return _OpencodeListener(job, self._clock)
-
-    def opening(self, job: Job) -> bytes:
-        return b""
 
 
 class _OpencodeListener(JsonListener):
@@ -113,8 +79,7 @@ class _OpencodeListener(JsonListener):
             case "text":
                 events += self._text(part)
             case "reasoning":
-                content = one_line(text(part.get("text"), 2000))
-                events += [AgentMessage(content)] if content else []
+                events += messages(one_line(text(part.get("text"), 2000)))
             case "tool_use":
                 events += self._tool_use(part)
             case "step_finish":
@@ -141,21 +106,19 @@ class _OpencodeListener(JsonListener):
 
     def _tool_use(self, part: dict[str, Any]) -> list[AgentEvent]:
         state = table(part.get("state"))
-        name = text(part.get("tool"), 80) or "a tool"
         given = text(table(state.get("input")).get("command")) or text(state.get("title"))
-        what = one_line(f"{name}: {given}" if given else name)
+        what = tool_call(text(part.get("tool"), 80), given)
         error = text(state.get("error")).lower()
         if "reject" in error or "permission" in error:
-            return self.denied(what, what)
+            return self.denied(what)
         return [AgentMessage(what)]
 
     def _failure(self, error: object) -> list[AgentEvent]:
         described = table(error)
         data = table(described.get("data"))
         words = text(data.get("message"), 4000) or text(described.get("message"), 4000)
-        words = (
-            words or text(error, 4000) or text(described.get("name"), 200) or "it did not say why"
-        )
+        words = words or text(error, 4000) or text(described.get("name"), 200)
+        words = words or "it did not say why"
         self._error = (words, whole(data.get("statusCode")))
         retry_after = text(table(data.get("responseHeaders")).get("retry-after"), 40)
         self._resets_at = reset_time(f"retry-after: {retry_after}", self.clock())
@@ -166,36 +129,22 @@ class _OpencodeListener(JsonListener):
             words, status = self._error
             found = self.failed(exit, words, status)
             if found.outcome is AttemptOutcome.QUOTA and not found.resets_at and self._resets_at:
-                why = KnownError(AttemptOutcome.QUOTA, resets_at=self._resets_at)
-                return self.because(why, words)
+                return self.limited(Limited(self._resets_at, words))
             return found
         if self._reason == "content-filter":
-            return self.because(
-                KnownError(AttemptOutcome.REFUSED), self._answer or "opencode refused."
-            )
+            refused = KnownError(AttemptOutcome.REFUSED)
+            return self.because(refused, self._answer or "opencode refused.")
         if exit.clean and self._answer:
             return self.completed(exit, self._answer)
         found = self.vanished(exit)
         if self.resumed and exit.clean and not self._has_output:
-            return self.because(
-                KnownError(AttemptOutcome.TRANSIENT, session_unknown=True), found.summary
-            )
+            lost = KnownError(AttemptOutcome.TRANSIENT, session_unknown=True)
+            return self.because(lost, found.summary)
         return found
 
 
 def _cost(part: dict[str, Any]) -> Usage:
     tokens = table(part.get("tokens"))
-    cache = table(tokens.get("cache"))
-    total = whole(tokens.get("total")) or sum(
-        map(
-            whole,
-            (
-                tokens.get("input"),
-                tokens.get("output"),
-                tokens.get("reasoning"),
-                cache.get("read"),
-                cache.get("write"),
-            ),
-        )
-    )
-    return Usage(number(part.get("cost")), total, turns=1)
+    used = total(tokens, "input", "output", "reasoning")
+    used += total(table(tokens.get("cache")), "read", "write")
+    return Usage(number(part.get("cost")), whole(tokens.get("total")) or used, turns=1)

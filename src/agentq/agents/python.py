@@ -12,25 +12,18 @@ from typing import Any
 
 import msgspec
 
-from agentq.agents.command import ProgramListener
-from agentq.agents.jsonl_adapter import Clock, machine_clock
-from agentq.contracts.agent import Job, Launch, Listener
+from agentq.agents.command import Command
+from agentq.contracts.agent import Job, Launch
 from agentq.core.errors import Invalid
 
 _TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
-class Python:
+class Python(Command):
     """A function of a module that the worker's own Python can import."""
 
     name = "python"
-    provider = ""
-    resumes = False
-    warm = False
     passes = ("PYTHONPATH", "VIRTUAL_ENV")
-
-    def __init__(self, clock: Clock = machine_clock) -> None:
-        self._clock = clock
 
     def launch(self, job: Job) -> Launch:
         if len(job.command) != 1 or not _TARGET.fullmatch(job.command[0]):
@@ -48,12 +41,6 @@ class Python:
             environment={"PYTHONUNBUFFERED": "1"},
             passes=self.passes,
         )
-
-    def listen(self, job: Job) -> Listener:
-        return ProgramListener(self._clock)
-
-    def opening(self, job: Job) -> bytes:
-        return b""
 
 
 def _request(job: Job) -> dict[str, Any]:

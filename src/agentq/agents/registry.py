@@ -8,30 +8,15 @@ from importlib import import_module
 from agentq.contracts.agent import Agent
 from agentq.core.errors import Invalid
 
-_HOMES = {
-    "acp": "agentq.agents.acp:Acp",
-    "claude": "agentq.agents.claude:Claude",
-    "codex": "agentq.agents.codex:Codex",
-    "command": "agentq.agents.command:Command",
-    "gemini": "agentq.agents.gemini:Gemini",
-    "opencode": "agentq.agents.opencode:Opencode",
-    "python": "agentq.agents.python:Python",
-    "warm": "agentq.agents.warm:Warm",
-}
-
-
-def names() -> tuple[str, ...]:
-    """All agents there are, in alphabetical order."""
-    return tuple(_HOMES)
+#: Each is the module of the class with its name: `claude.Claude`.
+AGENT_NAMES = ("acp", "claude", "codex", "command", "gemini", "opencode", "python", "warm")
 
 
 def agent_named(name: str) -> Agent:
     """The adapter of this name; `Invalid` if there is none, naming what may have been meant."""
-    home = _HOMES.get(name)
-    if home is None:
-        near = difflib.get_close_matches(name[:60].lower(), _HOMES, 1)
-        hint = f"Did you mean {near[0]}?" if near else f"Known are: {', '.join(_HOMES)}."
+    if name not in AGENT_NAMES:
+        near = difflib.get_close_matches(name[:60].lower(), AGENT_NAMES, 1)
+        hint = f"Did you mean {near[0]}?" if near else f"Known are: {', '.join(AGENT_NAMES)}."
         raise Invalid(f"There is no agent called {name[:60]!r}.", hint)
-    module, _, kind = home.partition(":")
-    agent: Agent = getattr(import_module(module), kind)()
+    agent: Agent = getattr(import_module(f"agentq.agents.{name}"), name.capitalize())()
     return agent

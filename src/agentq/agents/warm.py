@@ -41,12 +41,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentq.agents.error_classification import KnownError, unexplained
-from agentq.agents.jsonl_adapter import Clock, JsonListener, machine_clock
+from agentq.agents.jsonl_adapter import Clock, JsonListener, ToolAdapter, machine_clock
 from agentq.agents.jsonlines import (
     RESULT_CHARS_MAX,
     SUMMARY_CHARS_MAX,
     Totals,
     clean,
+    json_line,
     number,
     one_line,
     summary_of,
@@ -93,20 +94,18 @@ class Rotation:
         return ""
 
 
-class Warm:
-    """Keeps `agentq.contracts.agent.Agent`. One of these belongs to one process at a time.
+class Warm(ToolAdapter):
+    """A process that takes many tasks. One of these belongs to one process at a time.
 
     It remembers how far the process has counted, across tasks; `launch` forgets it.
     """
 
     name = "warm"
-    provider = ""
-    resumes = True
     warm = True
 
     def __init__(self, clock: Clock = machine_clock) -> None:
-        self._clock = clock
-        self._totals = Totals(NO_USAGE)
+        super().__init__(clock)
+        self._totals = Totals()
 
     def launch(self, job: Job) -> Launch:
         if not job.command:
@@ -123,7 +122,7 @@ class Warm:
 
     def opening(self, job: Job) -> bytes:
         """Return the line that gives the process its next task, the first one included."""
-        return _line(
+        return json_line(
             type="task",
             id=attempt_id(job),
             task=job.task.id,
@@ -142,10 +141,6 @@ def attempt_id(job: Job) -> str:
     return f"{job.task.id}/{job.epoch}"
 
 
-def _line(**fields: Any) -> bytes:
-    return json.dumps(fields).encode("ascii") + b"\n"
-
-
 class WarmListener(JsonListener):
     """Interprets the output of a warm process during one task."""
 
@@ -162,24 +157,18 @@ class WarmListener(JsonListener):
         self._verdict: AttemptResult | None = None
 
     def interrupt(self) -> bytes | None:
-        return _line(type="cancel", id=self._id)
+        return json_line(type="cancel", id=self._id)
 
     def verdict(self, exit: Exit) -> AttemptResult:
         if self._verdict is not None:
             return self._verdict
         if self._limited is not None:
-            return self.because(
-                KnownError(AttemptOutcome.QUOTA, resets_at=self._limited.resets_at),
-                self._limited.reason,
-            )
-        noise = self._noise.last(6)
-        ending = f"{self.tool} ended during the task ({exit})"
+            return self.limited(self._limited)
         why = unexplained(exit)
-        # However it ended, it ended under the task: the next process may do better.
-        return self.because(
-            why if why.outcome is AttemptOutcome.INVALID else KnownError(AttemptOutcome.CRASHED),
-            f"{ending}: {noise}" if noise else f"{ending}.",
-        )
+        if why.outcome is not AttemptOutcome.INVALID:
+            # However it ended, it ended under the task: the next process may do better.
+            why = KnownError(AttemptOutcome.CRASHED)
+        return self.because(why, self.with_noise(f"{self.tool} ended during the task ({exit})"))
 
     # -- what a line means -------------------------------------------------------------------------
 
@@ -200,8 +189,7 @@ class WarmListener(JsonListener):
             case "session":
                 return self.in_session(event.get("session"))
             case "denied":
-                what = text(event.get("what")) or "something"
-                return self.denied(what, what)
+                return self.denied(text(event.get("what")) or "something")
             case "limited":
                 reason = text(event.get("reason")) or "the provider's limit is reached"
                 self._limited = Limited(moment(event.get("resets_at"), self.clock()), reason)
@@ -224,10 +212,10 @@ class WarmListener(JsonListener):
             self._late += 1
         if self._mixed_up <= MIXED_UP_MAX and self._late <= LATE_MAX:
             return []
-        lines = self._mixed_up + self._late
-        return self._end(
-            self._bad(f"it mixes up its tasks: {lines} lines were not about {self._id}")
+        why = (
+            f"it mixes up its tasks: {self._mixed_up + self._late} lines were not about {self._id}"
         )
+        return self._end(self._bad(why))
 
     def _end(self, verdict: AttemptResult) -> list[AgentEvent]:
         self._verdict = verdict
@@ -247,13 +235,7 @@ class WarmListener(JsonListener):
             return self._bad("its result cannot be stored as JSON")
         answer = text(result, RESULT_CHARS_MAX)
         summary = text(event.get("summary"), SUMMARY_CHARS_MAX) or summary_of(answer)
-        return AttemptResult(
-            AttemptOutcome.COMPLETED,
-            summary or f"{self.tool} finished without words.",
-            answer,
-            structured,
-            denials=tuple(self.denials.values()),
-        )
+        return self.succeeded(summary, answer, structured)
 
     def _error(self, event: dict[str, Any]) -> AttemptResult:
         message = text(event.get("message"), SUMMARY_CHARS_MAX)

@@ -129,18 +129,11 @@ class Denied:
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
-    """Write this to the tool's standard input."""
-
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
 class Done:
     """The tool says it is done: it has a bounded time to exit (a warm one: to take the next)."""
 
 
-AgentEvent = AgentMessage | Spent | AgentSession | Limited | Denied | Send | Done
+AgentEvent = AgentMessage | Spent | AgentSession | Limited | Denied | Done
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from agentq.contracts.agent import AgentEvent, AttemptOutcome, Done, Exit, Listener, Send
+from agentq.contracts.agent import AgentEvent, AttemptOutcome, Done, Exit, Listener
 from agentq.worker.loop_detection import LoopDetector
 from agentq.worker.output import Recorder
 from agentq.worker.processes import AgentProcess
@@ -169,9 +169,7 @@ class Stream:
                 self.stop(Stop(AttemptOutcome.STALLED, why))
                 self._loops = None
             for event in self._listener.line(line, is_error=is_error):
-                if isinstance(event, Send):
-                    self._child.send(event.data)
-                elif isinstance(event, Done) and not self._done_at:
+                if isinstance(event, Done) and not self._done_at:
                     self._done_at = time.monotonic()
                 self._on_event(event)
 
