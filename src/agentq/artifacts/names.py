@@ -7,6 +7,7 @@ dot, no `..`, no control or look-alike character can get through, so no path can
 from __future__ import annotations
 
 import codecs
+import os
 import re
 
 from agentq.core.errors import Invalid
@@ -21,34 +22,15 @@ _URI_SAFE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123
 
 #: The system's own table differs from host to host; records must not.
 _MEDIA_TYPES = {
-    "css": "text/css",
-    "csv": "text/csv",
-    "diff": "text/x-diff",
-    "gif": "image/gif",
-    "gz": "application/gzip",
-    "htm": "text/html",
-    "html": "text/html",
-    "jpeg": "image/jpeg",
-    "jpg": "image/jpeg",
-    "js": "text/javascript",
-    "json": "application/json",
-    "jsonl": "application/jsonl",
-    "log": "text/plain",
-    "md": "text/markdown",
-    "patch": "text/x-diff",
-    "pdf": "application/pdf",
-    "png": "image/png",
-    "py": "text/x-python",
-    "svg": "image/svg+xml",
-    "tar": "application/x-tar",
-    "toml": "application/toml",
-    "txt": "text/plain",
-    "webp": "image/webp",
-    "xml": "application/xml",
-    "yaml": "application/yaml",
-    "yml": "application/yaml",
-    "zip": "application/zip",
-}
+    "css": "text/css", "csv": "text/csv", "diff": "text/x-diff", "gif": "image/gif",
+    "gz": "application/gzip", "htm": "text/html", "html": "text/html", "jpeg": "image/jpeg",
+    "jpg": "image/jpeg", "js": "text/javascript", "json": "application/json",
+    "jsonl": "application/jsonl", "log": "text/plain", "md": "text/markdown",
+    "patch": "text/x-diff", "pdf": "application/pdf", "png": "image/png", "py": "text/x-python",
+    "svg": "image/svg+xml", "tar": "application/x-tar", "toml": "application/toml",
+    "txt": "text/plain", "webp": "image/webp", "xml": "application/xml",
+    "yaml": "application/yaml", "yml": "application/yaml", "zip": "application/zip",
+}  # fmt: skip
 
 
 def check_task_id(task_id: object) -> str:
@@ -110,10 +92,20 @@ def media_type(name: str, head: bytes) -> str:
     return "application/octet-stream" if b"\0" in head else "text/plain"
 
 
-def file_uri(path: str) -> str:
-    """Return the file:// address of an absolute path."""
+def uri_quoted(path: str) -> str:
+    """Return a path as it is written in an address (start-up: no urllib for one function)."""
     raw = path.encode("utf-8", "surrogateescape")
-    return "file://" + "".join(chr(b) if b in _URI_SAFE else f"%{b:02X}" for b in raw)
+    return "".join(chr(b) if b in _URI_SAFE else f"%{b:02X}" for b in raw)
+
+
+def temporary_name() -> str:
+    """Return a name that no artifact can have and no two writers share."""
+    return f".tmp-{os.urandom(12).hex()}"
+
+
+def is_temporary(name: str) -> bool:
+    """Whether `temporary_name` made this name."""
+    return name.startswith(".tmp-")
 
 
 def _shown(value: object) -> str:

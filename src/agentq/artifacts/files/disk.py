@@ -12,12 +12,10 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from agentq.artifacts.digests import new_digest, sha256_of
 from agentq.core.errors import Conflict, Unavailable
-
-if TYPE_CHECKING:
-    from hashlib import _Hash
 
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 #: Not blocking, so that a named pipe in the place of a file cannot hold us up.
@@ -64,12 +62,15 @@ def open_folder(root: str, parts: Sequence[str], *, create: bool = False) -> Ite
     opened, grown = [folder], []
     try:
         for part in parts:
-            child = _open_child(folder, part)
-            if child is None and create:
-                child = _make_child(folder, part)
+            try:
+                child = _open_child(folder, part)
+            except FileNotFoundError:
+                if not create:
+                    raise
+                with suppress(FileExistsError):  # somebody else was faster
+                    os.mkdir(part, dir_fd=folder)
+                child = _open_child(folder, part)
                 grown.append(folder)
-            if child is None:
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), part)
             opened.append(child)
             folder = child
         yield folder
@@ -98,23 +99,14 @@ def _open_root(root: str, *, create: bool) -> int:
     return os.open(root, _FOLDER_FLAGS)
 
 
-def _open_child(folder: int, name: str) -> int | None:
-    try:
-        return os.open(name, _FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=folder)
-    except FileNotFoundError:
-        return None
-
-
-def _make_child(folder: int, name: str) -> int:
-    with suppress(FileExistsError):  # somebody else was faster
-        os.mkdir(name, dir_fd=folder)
+def _open_child(folder: int, name: str) -> int:
     return os.open(name, _FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=folder)
 
 
 @contextmanager
 def open_below(parent: int, name: str) -> Iterator[int]:
     """Yield a descriptor of a folder inside an open one."""
-    folder = os.open(name, _FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=parent)
+    folder = _open_child(parent, name)
     try:
         yield folder
     finally:
@@ -139,18 +131,6 @@ def exists(folder: int, name: str) -> bool:
     return True
 
 
-def names_in(folder: int) -> list[str]:
-    """Return what is in an open folder."""
-    return os.listdir(folder)
-
-
-def new_digest() -> _Hash:
-    """Return an empty SHA-256."""
-    from hashlib import sha256
-
-    return sha256()
-
-
 def chunks_of(file: int) -> Iterator[bytes]:
     """Yield the content of an open file from its beginning."""
     os.lseek(file, 0, os.SEEK_SET)
@@ -160,20 +140,16 @@ def chunks_of(file: int) -> Iterator[bytes]:
 
 def digest_of(file: int) -> str:
     """Return the SHA-256 of an open file's content."""
-    digest = new_digest()
-    for chunk in chunks_of(file):
-        digest.update(chunk)
-    return digest.hexdigest()
+    return sha256_of(chunks_of(file))
 
 
-def is_temporary(name: str) -> bool:
-    """Whether `temporary_name` made this name."""
-    return name.startswith(".tmp-")
-
-
-def temporary_name() -> str:
-    """Return a name that no artifact can have and no two writers share."""
-    return f".tmp-{os.urandom(12).hex()}"
+def has_digest(folder: int, name: str, sha256: str) -> bool:
+    """Whether a file in an open folder has this content."""
+    file = open_plain(folder, name)
+    try:
+        return digest_of(file) == sha256
+    finally:
+        os.close(file)
 
 
 def write_new(folder: int, name: str, chunks: Iterable[bytes]) -> Written:
@@ -201,10 +177,14 @@ def _write_all(file: int, chunks: Iterable[bytes]) -> Written:
         head = head or chunk[:_HEAD_BYTES]
         digest.update(chunk)
         size += len(chunk)
-        rest = memoryview(chunk)
-        while rest:
-            rest = rest[os.write(file, rest) :]
+        write_fully(file, chunk)
     return Written(size, digest.hexdigest(), head)
+
+
+def write_fully(file: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(file, rest) :]
 
 
 def link_unless_taken(folder: int, temporary: str, name: str) -> bool:

@@ -18,10 +18,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-from agentq.artifacts.files.disk import disk_errors, names_in, open_folder, open_plain
+from agentq.artifacts.files.disk import disk_errors, open_folder, open_plain, write_fully
 from agentq.artifacts.files.removal import remove_tree
+from agentq.artifacts.store_base import overtaken
 from agentq.contracts.artifacts import LivePart
-from agentq.core.errors import Invalid, NotFound, Unavailable
 
 _LIVE = "live"
 _HEAD = "head"
@@ -29,11 +29,8 @@ _SEGMENT = re.compile(r"[0-9]{20}")
 _APPEND_FLAGS = (
     os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 )
-#: Less could not hold a line at all.
-_KEEP_MIN = 1024
-_LIMIT_MAX = 1 << 24
 #: A reader that is overtaken looks again; a writer so fast that this is not enough is a fault.
-_TRIES = 100
+_LOOKS_MAX = 100
 
 
 class _Piece(NamedTuple):
@@ -45,17 +42,12 @@ class _Piece(NamedTuple):
 
 
 class LiveLogs:
-    """The live logs below one root. Ids and epochs come checked."""
+    """The live logs below one root."""
 
     def __init__(self, root: str) -> None:
         self._root = root
 
     def append(self, task_id: str, epoch: str, data: bytes, keep_bytes: int) -> None:
-        if keep_bytes < _KEEP_MIN:
-            raise Invalid(
-                f"A live log keeps at least {_KEEP_MIN} bytes; got {keep_bytes}.",
-                "Allow for more output.",
-            )
         with (
             disk_errors(f"write the live log of task {task_id} below {self._root}"),
             open_folder(self._root, (_LIVE, task_id, epoch), create=True) as folder,
@@ -63,62 +55,38 @@ class LiveLogs:
             last = max(_pieces(folder), default=_Piece(0, 0, _HEAD))
             placed = list(_placed(last, data, keep_bytes))
             # What would not outlive this call need not be written.
-            for piece, part in [each for each in placed[:-2] if each[0].name == _HEAD] + placed[
-                -2:
-            ]:
+            kept = [each for each in placed[:-2] if each[0].name == _HEAD] + placed[-2:]
+            for piece, part in kept:
                 if piece.name not in (last.name, _HEAD):
                     _make_room(folder)
                 _add(folder, piece.name, part)
 
-    def read(self, task_id: str, epoch: str, position: int, limit: int) -> LivePart:
-        if position < 0 or not 1 <= limit <= _LIMIT_MAX:
-            raise Invalid(
-                f"A live log is read from a position of at least 0, 1 to {_LIMIT_MAX} bytes at a"
-                f" time; got position {position} and limit {limit}.",
-                "Go on from the position that the last read gave.",
-            )
-        try:
-            with (
-                disk_errors(f"read the live log of task {task_id} below {self._root}"),
-                suppress(FileNotFoundError),
-                open_folder(self._root, (_LIVE, task_id, epoch)) as folder,
-            ):
-                return _read(folder, position, limit)
-        except _Overtaken:
-            raise Unavailable(
-                f"The live log of task {task_id} is written faster than it can be read.",
-                "Try again.",
-            ) from None
-        raise NotFound(
-            f"Attempt {epoch} of {task_id} has no live log.",
-            f"`agentq logs {task_id}` shows what it left.",
-        )
+    def read(self, task_id: str, epoch: str, position: int, limit: int) -> LivePart | None:
+        with (
+            disk_errors(f"read the live log of task {task_id} below {self._root}"),
+            suppress(FileNotFoundError),
+            open_folder(self._root, (_LIVE, task_id, epoch)) as folder,
+        ):
+            for _ in range(_LOOKS_MAX):
+                part = _read(folder, position, limit)
+                if part is not None:
+                    return part
+            raise overtaken(task_id)
+        return None
 
     def end(self, task_id: str, epoch: str) -> None:
-        with (
-            disk_errors(f"remove the live log of task {task_id} below {self._root}"),
-            suppress(FileNotFoundError),
-            open_folder(self._root, (_LIVE, task_id)) as attempts,
-        ):
-            remove_tree(attempts, epoch)
+        with disk_errors(f"remove the live log of task {task_id} below {self._root}"):
+            remove_tree(self._root, (_LIVE, task_id), epoch)
 
     def remove(self, task_id: str) -> None:
-        with (
-            disk_errors(f"remove the live logs of task {task_id} below {self._root}"),
-            suppress(FileNotFoundError),
-            open_folder(self._root, (_LIVE,)) as tasks,
-        ):
-            remove_tree(tasks, task_id)
-
-
-class _Overtaken(Exception):
-    """What was about to be read was dropped, again and again."""
+        with disk_errors(f"remove the live logs of task {task_id} below {self._root}"):
+            remove_tree(self._root, (_LIVE,), task_id)
 
 
 def _pieces(folder: int) -> list[_Piece]:
     """The files of a log, in order. Whatever else somebody put there is not looked at."""
     found = []
-    for name in names_in(folder):
+    for name in os.listdir(folder):
         if name != _HEAD and not _SEGMENT.fullmatch(name):
             continue
         with suppress(FileNotFoundError):  # dropped since
@@ -165,29 +133,26 @@ def _add(folder: int, name: str, data: bytes) -> None:
         state = os.fstat(file)
         if not stat.S_ISREG(state.st_mode):
             raise OSError(errno.EISDIR, "not a plain file", name)
-        before = state.st_size
-        rest = memoryview(data)
         try:
-            while rest:
-                rest = rest[os.write(file, rest) :]
+            write_fully(file, data)
         except OSError:
-            os.ftruncate(file, before)  # half a line would be read as a whole one
+            os.ftruncate(file, state.st_size)  # half a line would be read as a whole one
             raise
     finally:
         os.close(file)
 
 
-def _read(folder: int, position: int, limit: int) -> LivePart:
-    for _ in range(_TRIES):
-        piece = next((each for each in _pieces(folder) if each.end > position), None)
-        if piece is None:
-            return LivePart(b"", position)
-        start = max(position, piece.start)
-        with suppress(FileNotFoundError):  # dropped since: look again
-            file = open_plain(folder, piece.name)
-            try:
-                data = os.pread(file, min(limit, piece.end - start), start - piece.start)
-            finally:
-                os.close(file)
-            return LivePart(data, start + len(data), start - position)
-    raise _Overtaken
+def _read(folder: int, position: int, limit: int) -> LivePart | None:
+    """What is there from the position on; None if it was dropped just now."""
+    piece = next((each for each in _pieces(folder) if each.end > position), None)
+    if piece is None:
+        return LivePart(b"", position)
+    start = max(position, piece.start)
+    with suppress(FileNotFoundError):
+        file = open_plain(folder, piece.name)
+        try:
+            data = os.pread(file, min(limit, piece.end - start), start - piece.start)
+        finally:
+            os.close(file)
+        return LivePart(data, start + len(data), start - position)
+    return None

@@ -5,37 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import BinaryIO
 
+from agentq.artifacts.digests import sha256_of
 from agentq.artifacts.files.disk import (
     NOT_WHAT_IT_SHOULD_BE,
     digest_of,
     exists,
-    new_digest,
     open_folder,
     open_plain,
     unavailable,
 )
-from agentq.core.errors import Damaged
-
-_REMEDY = "Restore the file from a backup. `agentq verify` lists everything that is damaged."
-
-
-@dataclass(frozen=True, slots=True)
-class ArtifactLocation:
-    """Where one file of one task belongs."""
-
-    task_id: str
-    root: str
-    folders: tuple[str, ...]
-    name: str
-
-    @property
-    def path(self) -> str:
-        return "/".join((self.root, *self.folders, self.name))
-
-    def damaged(self, what: str, remedy: str = _REMEDY) -> Damaged:
-        return Damaged(f"Task {self.task_id}: the file {self.path} {what}.", remedy)
+from agentq.artifacts.locations import ArtifactLocation
 
 
 def is_there(place: ArtifactLocation) -> bool:
@@ -51,19 +32,27 @@ def is_there(place: ArtifactLocation) -> bool:
         raise unavailable(error, f"look for {place.path}") from error
 
 
-def open_recorded(place: ArtifactLocation, sha256: str, size: int | None = None) -> int:
-    """Return a descriptor at the beginning of the file, after its whole content was checked."""
-    with _reading(place):
-        file = _open(place)
-        try:
-            _check_size(place, file, size)
-            if digest_of(file) != sha256:
-                raise _altered(place, sha256)
-            os.lseek(file, 0, os.SEEK_SET)
-        except BaseException:
-            os.close(file)
-            raise
-        return file
+class RecordedFiles:
+    """Recorded files, wherever they are."""
+
+    def open(self, place: ArtifactLocation, sha256: str, size: int | None = None) -> BinaryIO:
+        """Return the file at its beginning, after its whole content was checked."""
+        with _reading(place):
+            file = _open(place)
+            try:
+                place.check_size(os.fstat(file).st_size, size)
+                place.check_sha256(digest_of(file), sha256)
+                os.lseek(file, 0, os.SEEK_SET)
+            except BaseException:
+                os.close(file)
+                raise
+            return os.fdopen(file, "rb")
+
+    def check(self, place: ArtifactLocation, sha256: str, size: int | None = None) -> None:
+        self.open(place, sha256, size).close()
+
+    def read(self, place: ArtifactLocation, sha256: str, size: int | None = None) -> bytes:
+        return read_recorded(place, sha256, size)
 
 
 def read_recorded(place: ArtifactLocation, sha256: str, size: int | None = None) -> bytes:
@@ -71,17 +60,14 @@ def read_recorded(place: ArtifactLocation, sha256: str, size: int | None = None)
     with _reading(place):
         file = _open(place)
         try:
-            _check_size(place, file, size)
+            found = os.fstat(file).st_size
+            place.check_size(found, size)
             # At most one byte more than expected: a file that grows while it is read cannot
             # fill the memory.
-            limit = (os.fstat(file).st_size if size is None else size) + 1
-            content = _read_up_to(file, limit)
+            content = _read_up_to(file, found + 1)
         finally:
             os.close(file)
-    digest = new_digest()
-    digest.update(content)
-    if digest.hexdigest() != sha256:
-        raise _altered(place, sha256)
+    place.check_sha256(sha256_of([content]), sha256)
     return content
 
 
@@ -96,16 +82,6 @@ def _read_up_to(file: int, limit: int) -> bytes:
         parts.append(part)
         limit -= len(part)
     return b"".join(parts)
-
-
-def _check_size(place: ArtifactLocation, file: int, size: int | None) -> None:
-    found = os.fstat(file).st_size
-    if size is not None and found != size:
-        raise place.damaged(f"was altered: it has {found} bytes, {size} were recorded")
-
-
-def _altered(place: ArtifactLocation, sha256: str) -> Damaged:
-    return place.damaged(f"was altered: its content does not match the recorded SHA-256 {sha256}")
 
 
 @contextmanager

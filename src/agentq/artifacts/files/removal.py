@@ -7,19 +7,19 @@ import stat
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from agentq.artifacts.files.disk import (
-    NOT_WHAT_IT_SHOULD_BE,
-    disk_errors,
-    names_in,
-    open_below,
-    open_folder,
-    temporary_name,
-)
+from agentq.artifacts.files.disk import NOT_WHAT_IT_SHOULD_BE, disk_errors, open_below, open_folder
+from agentq.artifacts.names import temporary_name
 
 
-def remove_tree(parent: int, name: str) -> None:
+def remove_file(root: str, parts: Sequence[str], name: str) -> None:
+    """Remove a file from a folder; nothing there is fine."""
+    with suppress(FileNotFoundError), open_folder(root, parts) as folder:
+        os.unlink(name, dir_fd=folder)
+
+
+def remove_tree(root: str, parts: Sequence[str], name: str) -> None:
     """Remove a folder, however deep, or whatever else has its name; nothing there is fine."""
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError), open_folder(root, parts) as parent:
         if not _is_folder(parent, name):
             os.unlink(name, dir_fd=parent)
             return
@@ -30,7 +30,7 @@ def remove_tree(parent: int, name: str) -> None:
 
 def _empty(folder: int) -> None:
     # One folder at a time, no recursion: an agent may have made them deeper than our stack.
-    while names := names_in(folder):
+    while names := os.listdir(folder):
         for name in names:
             with suppress(FileNotFoundError):  # somebody else removes them too
                 if _is_folder(folder, name):
@@ -104,6 +104,6 @@ def _is_folder(parent: int, name: str) -> bool:
 
 def _lift_out(folder: int, name: str) -> None:
     with open_below(folder, name) as child:
-        for inner in names_in(child):
-            os.rename(inner, temporary_name(), src_dir_fd=child, dst_dir_fd=folder)
+        for inner in _entries(child):
+            os.rename(inner.name, temporary_name(), src_dir_fd=child, dst_dir_fd=folder)
     os.rmdir(name, dir_fd=folder)

@@ -18,7 +18,7 @@ from obstore.exceptions import (
     UnauthenticatedError,
 )
 
-from agentq.core.errors import AgentqError, Conflict, Unavailable
+from agentq.core.errors import Conflict, Unavailable
 
 _CODE = re.compile(r"<Code>([A-Za-z]{1,60})</Code>")
 _STATUS = re.compile(r"\b([45][0-9]{2}) [A-Z][a-z]")
@@ -69,21 +69,15 @@ def store_errors(doing: str) -> Iterator[None]:
         yield
     except (BaseError, OSError, ValueError) as error:
         # Not chained: the cause's text is not ours to show.
-        raise told(error, doing) from None
-
-
-def told(error: Exception, doing: str) -> AgentqError:
-    """Return our error for one of the library's."""
-    said = str(error)
-    code = _CODE.search(said)
-    if code is not None and code[1] in _IN_THE_WAY:
-        return Conflict(
-            f"Cannot {doing}: a file where a folder should be, or a folder where the file should"
-            " be, is in the way. Nothing was changed.",
-            "Use another name.",
-        )
-    reason, remedy = _reason(error, said, code[1] if code else "")
-    return Unavailable(f"Cannot {doing}: {reason}.", remedy)
+        code = _CODE.search(str(error))
+        if code is not None and code[1] in _IN_THE_WAY:
+            raise Conflict(
+                f"Cannot {doing}: a file where a folder should be, or a folder where the file"
+                " should be, is in the way. Nothing was changed.",
+                "Use another name.",
+            ) from None
+        reason, remedy = _reason(error, code[1] if code else "")
+        raise Unavailable(f"Cannot {doing}: {reason}.", remedy) from None
 
 
 def is_missing_bucket(error: Exception) -> bool:
@@ -91,20 +85,20 @@ def is_missing_bucket(error: Exception) -> bool:
     return "NoSuchBucket" in str(error)
 
 
-def _reason(error: Exception, said: str, code: str) -> tuple[str, str]:
-    known = _REASONS.get(code)
-    if known is not None:
-        return known
+def _reason(error: Exception, code: str) -> tuple[str, str]:
+    if code in _REASONS:
+        return _REASONS[code]
     if is_missing_bucket(error):
         return _REASONS["NoSuchBucket"]
     if isinstance(error, PermissionDeniedError | UnauthenticatedError):
         return _KEYS
     if isinstance(error, NotSupportedError):
         return "this object store cannot do that", "Use a store that can, like S3."
+    message = str(error)
     for phrase, reason, remedy in _PHRASES:
-        if phrase in said:
+        if phrase in message:
             return reason, remedy
-    status = _STATUS.search(said)
+    status = _STATUS.search(message)
     if code or status:
         which = " ".join(filter(None, (status[1] if status else "", code)))
         return f"the server answered {which}", _UNKNOWN

@@ -23,13 +23,12 @@ from typing import NamedTuple
 
 from agentq.artifacts.s3.bucket import Bucket
 from agentq.artifacts.s3.errors import store_errors
+from agentq.artifacts.store_base import overtaken
 from agentq.contracts.artifacts import LivePart
-from agentq.core.errors import AgentqError, Invalid, NotFound, Unavailable
+from agentq.core.errors import AgentqError, Unavailable
 
 _LIVE = "live"
 _NAME = re.compile(r"(head|tail)-([0-9]{20})")
-_KEEP_MIN = 1024
-_LIMIT_MAX = 1 << 24
 #: How long what is said may wait for more.
 PAUSE_SECONDS = 0.5
 _WAITING_MAX = 1 << 20
@@ -223,7 +222,7 @@ def _known(bucket: Bucket, folder: str) -> list[_Known]:
 
 
 class LiveObjects:
-    """The live logs below one root. Ids and epochs come checked."""
+    """The live logs below one root."""
 
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
@@ -233,11 +232,6 @@ class LiveObjects:
         self._closing = threading.Event()
 
     def append(self, task_id: str, epoch: str, data: bytes, keep_bytes: int) -> None:
-        if keep_bytes < _KEEP_MIN:
-            raise Invalid(
-                f"A live log keeps at least {_KEEP_MIN} bytes; got {keep_bytes}.",
-                "Allow for more output.",
-            )
         with self._lock:
             log = self._logs.get((task_id, epoch))
             if log is None:
@@ -249,13 +243,7 @@ class LiveObjects:
             if log.is_waiting:
                 self._send_later()
 
-    def read(self, task_id: str, epoch: str, position: int, limit: int) -> LivePart:
-        if position < 0 or not 1 <= limit <= _LIMIT_MAX:
-            raise Invalid(
-                f"A live log is read from a position of at least 0, 1 to {_LIMIT_MAX} bytes at a"
-                f" time; got position {position} and limit {limit}.",
-                "Go on from the position that the last read gave.",
-            )
+    def read(self, task_id: str, epoch: str, position: int, limit: int) -> LivePart | None:
         own = self._logs.get((task_id, epoch))
         failure = own.send() if own is not None else None
         if failure is not None:
@@ -264,19 +252,11 @@ class LiveObjects:
             for _ in range(_LOOKS_MAX):
                 known = _known(self._bucket, _folder(task_id, epoch))
                 if not known:
-                    break
+                    return None
                 part = self._read(known, position, limit)
                 if part is not None:
                     return part
-            else:
-                raise Unavailable(
-                    f"The live log of task {task_id} is written faster than it can be read.",
-                    "Try again.",
-                )
-        raise NotFound(
-            f"Attempt {epoch} of {task_id} has no live log.",
-            f"`agentq logs {task_id}` shows what it left.",
-        )
+        raise overtaken(task_id)
 
     def _read(self, known: list[_Known], position: int, limit: int) -> LivePart | None:
         """What is there from the position on, up to a gap; None if it was just dropped."""

@@ -9,23 +9,19 @@ from typing import BinaryIO, cast
 
 from obstore.exceptions import PreconditionError
 
-from agentq.artifacts.files.disk import disk_errors, new_digest
-from agentq.artifacts.files.recorded import ArtifactLocation
+from agentq.artifacts.digests import new_digest, sha256_of
+from agentq.artifacts.files.disk import disk_errors
+from agentq.artifacts.locations import ArtifactLocation
 from agentq.artifacts.s3.bucket import STEP_BYTES, Bucket, Found
 from agentq.artifacts.s3.errors import store_errors
-from agentq.core.errors import Damaged, Refused
+from agentq.core.errors import Refused
 
 #: The record of a context or a result does not say how large it is. Nobody's is larger, and a
 #: server that has gone mad cannot fill our memory.
 _WHOLE_MAX = 1 << 30
 
 
-def key_of(place: ArtifactLocation) -> str:
-    """The object that is at a place."""
-    return "/".join((*place.folders, place.name))
-
-
-class Records:
+class RecordedObjects:
     """Recorded objects of one bucket."""
 
     def __init__(self, bucket: Bucket) -> None:
@@ -34,19 +30,15 @@ class Records:
     def found(self, place: ArtifactLocation, size: int | None = None) -> Found:
         """Return the object at a place; one that is missing or of another size is `Damaged`."""
         with store_errors(f"read the file {place.path} of task {place.task_id}"):
-            found = self._bucket.find(key_of(place))
+            found = self._bucket.find(place.key)
         if found is None:
             raise place.damaged("is missing, but it was recorded")
-        if size is not None and found.size != size:
-            raise place.damaged(f"was altered: it has {found.size} bytes, {size} were recorded")
+        place.check_size(found.size, size)
         return found
 
     def digest(self, place: ArtifactLocation, found: Found) -> str:
         """Return the SHA-256 of an object's content."""
-        digest = new_digest()
-        for chunk in self.chunks(place, found):
-            digest.update(chunk)
-        return digest.hexdigest()
+        return sha256_of(self.chunks(place, found))
 
     def chunks(self, place: ArtifactLocation, found: Found) -> Iterator[bytes]:
         """Yield the content of an object that stays the same meanwhile."""
@@ -59,8 +51,7 @@ class Records:
     def check(self, place: ArtifactLocation, sha256: str, size: int | None = None) -> Found:
         """Return the object after its whole content was checked."""
         found = self.found(place, size)
-        if self.digest(place, found) != sha256:
-            raise altered(place, sha256)
+        place.check_sha256(self.digest(place, found), sha256)
         return found
 
     def read(self, place: ArtifactLocation, sha256: str, size: int | None = None) -> bytes:
@@ -75,12 +66,8 @@ class Records:
         return self._whole(place, found, sha256)
 
     def _whole(self, place: ArtifactLocation, found: Found, sha256: str) -> bytes:
-        digest, parts = new_digest(), []
-        for chunk in self.chunks(place, found):
-            digest.update(chunk)
-            parts.append(chunk)
-        if digest.hexdigest() != sha256:
-            raise altered(place, sha256)
+        parts = list(self.chunks(place, found))
+        place.check_sha256(sha256_of(parts), sha256)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def open(self, place: ArtifactLocation, sha256: str, size: int | None = None) -> BinaryIO:
@@ -95,15 +82,9 @@ class Records:
                 for chunk in self.chunks(place, found):
                     digest.update(chunk)
                     copy.write(chunk)
-                if digest.hexdigest() != sha256:
-                    raise altered(place, sha256)
+                place.check_sha256(digest.hexdigest(), sha256)
                 copy.seek(0)
             except BaseException:
                 copy.close()
                 raise
             return copy
-
-
-def altered(place: ArtifactLocation, sha256: str) -> Damaged:
-    """The error for content that is not what was recorded."""
-    return place.damaged(f"was altered: its content does not match the recorded SHA-256 {sha256}")

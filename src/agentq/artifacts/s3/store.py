@@ -1,9 +1,9 @@
 """Artifacts as objects of S3, or of a store that behaves alike, for many machines.
 
-    tasks/<id>.md                  the context (see `objects_contexts`)
+    tasks/<id>.md                  the context (see `contexts`)
     artifacts/<id>/<epoch>/<name>  the evidence of one attempt
     results/<id>.md                the accepted result: a copy of the evidence
-    live/<id>/<epoch>/…            what a running attempt says (see `objects_live`)
+    live/<id>/<epoch>/…            what a running attempt says (see `live_logs`)
 
 An object of the first three kinds is created only if nothing has its name (`If-None-Match: *`), and
 appears whole or not at all: what is visible is complete and stays as it is. A large one is first
@@ -13,39 +13,24 @@ store under the same condition, because the parts of an upload cannot be given i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import chain
 from os import urandom
-from typing import BinaryIO
-from urllib.parse import quote
 
-from agentq.artifacts.files.disk import is_temporary, new_digest, temporary_name
-from agentq.artifacts.files.recorded import ArtifactLocation
-from agentq.artifacts.names import (
-    check_epoch,
-    check_name,
-    check_sha256,
-    check_task_id,
-    media_type,
-)
+from agentq.artifacts.digests import new_digest
+from agentq.artifacts.locations import ArtifactLocation
+from agentq.artifacts.names import check_sha256, is_temporary, media_type, temporary_name
 from agentq.artifacts.s3.bucket import STEP_BYTES, Bucket
 from agentq.artifacts.s3.contexts import ContextObjects
 from agentq.artifacts.s3.errors import store_errors
 from agentq.artifacts.s3.live_logs import LiveObjects
-from agentq.artifacts.s3.recorded import Records, key_of
+from agentq.artifacts.s3.recorded import RecordedObjects
 from agentq.artifacts.sources import reading
-from agentq.contracts.artifacts import (
-    LIVE_KEEP_BYTES,
-    SWEEP_EVIDENCE_MS,
-    LivePart,
-    Source,
-    Stored,
-)
+from agentq.artifacts.store_base import ARTIFACTS, ArtifactStoreBase
+from agentq.contracts.artifacts import Source, Stored
 from agentq.core.errors import AgentqError, Conflict, Invalid, Unavailable
 
-_ARTIFACTS = "artifacts"
-_RESULTS = ("results",)
 _PROBES = "probes"
 _HEAD_BYTES = 4096
 #: S3 copies no larger objects.
@@ -58,7 +43,7 @@ _LISTED_MAX = 100_000_000
 _OVERWRITES = "Use a store that honours `If-None-Match` for writing, for copies too, as S3 does."
 
 
-class ObjectArtifacts:
+class ObjectArtifacts(ArtifactStoreBase):
     """Keeps `agentq.contracts.artifacts.ArtifactStore` below `root_url`, like `s3://bucket/prefix`.
 
     `options` may name the `endpoint` and the `region`. Credentials come from the environment, as
@@ -66,30 +51,11 @@ class ObjectArtifacts:
     """
 
     def __init__(self, root_url: str, options: Mapping[str, str] | None = None) -> None:
-        self._bucket = Bucket(root_url, options or {})
-        self._root = self._bucket.url
-        self._records = Records(self._bucket)
-        self._contexts = ContextObjects(self._bucket)
-        self._live = LiveObjects(self._bucket)
-        self._swept_ms = 0
-
-    # ---- the context of a task ------------------------------------------------------------------
-
-    def stage_context(self, task_id: str, data: bytes) -> Stored:
-        digest = new_digest()
-        digest.update(data)
-        sha256 = digest.hexdigest()
-        self._contexts.stage(check_task_id(task_id), data, sha256)
-        return Stored(f"{task_id}.md", len(data), sha256, "text/markdown")
-
-    def publish_context(self, task_id: str, sha256: str) -> None:
-        self._contexts.publish(check_task_id(task_id), check_sha256(sha256))
-
-    def discard_context(self, task_id: str, sha256: str) -> None:
-        self._contexts.discard(check_task_id(task_id), check_sha256(sha256))
-
-    def context(self, task_id: str, sha256: str) -> bytes:
-        return self._contexts.read(check_task_id(task_id), check_sha256(sha256))
+        bucket = Bucket(root_url, options or {})
+        self._bucket = bucket
+        self._objects = RecordedObjects(bucket)
+        url = bucket.url
+        super().__init__(url, url, self._objects, ContextObjects(bucket), LiveObjects(bucket))
 
     # ---- the evidence of an attempt -------------------------------------------------------------
 
@@ -101,7 +67,7 @@ class ObjectArtifacts:
             kind = media_type(name, measured.head)
             if measured.at_end:
                 with store_errors(f"store the file {place.path}"):
-                    is_new = self._bucket.create(key_of(place), begin, kind)
+                    is_new = self._bucket.create(place.key, begin, kind)
             else:
                 is_new = self._put_large(place, kind, begin, measured)
         if not is_new:
@@ -114,7 +80,7 @@ class ObjectArtifacts:
         """Send the file in parts, then give it its name; returns whether it got the name."""
         doing = f"store the file {place.path}"
         with store_errors(doing):
-            if self._bucket.find(key_of(place)) is not None:
+            if self._bucket.find(place.key) is not None:
                 for _ in rest:  # only to know whether it is the same
                     pass
                 return False
@@ -122,7 +88,7 @@ class ObjectArtifacts:
         try:
             with store_errors(doing):
                 self._bucket.upload(temporary, chain([begin], rest), kind)
-                return self._bucket.copy_unless_taken(temporary, key_of(place))
+                return self._bucket.copy_unless_taken(temporary, place.key)
         finally:
             with suppress(AgentqError), store_errors(doing):  # else it is swept away
                 self._bucket.delete([temporary])
@@ -132,7 +98,7 @@ class ObjectArtifacts:
     ) -> None:
         """Accept what has the name already if it is the same."""
         with store_errors(f"read the file {place.path}"):
-            found = self._bucket.find(key_of(place))
+            found = self._bucket.find(place.key)
         if found is None:
             raise Conflict(
                 f"Cannot store the file {place.path}: a folder is in the way, or somebody removes"
@@ -140,27 +106,13 @@ class ObjectArtifacts:
                 "Use another name.",
             )
         same_size = found.size == measured.size
-        if not same_size or self._records.digest(place, found) != measured.sha256:
-            raise _taken(place, remedy)
-
-    def open(self, task_id: str, epoch: int, name: str, expected: Stored) -> BinaryIO:
-        place = self._evidence(task_id, epoch, name)
-        return self._records.open(place, expected.sha256, expected.size)
-
-    def read(self, task_id: str, epoch: int, name: str, sha256: str, size: int) -> bytes:
-        return self._records.read(self._evidence(task_id, epoch, name), sha256, size)
-
-    def check(self, task_id: str, epoch: int, name: str, sha256: str, size: int) -> str | None:
-        try:
-            self._records.check(self._evidence(task_id, epoch, name), sha256, size)
-        except AgentqError as error:
-            return error.cause
-        return None
+        if not same_size or self._objects.digest(place, found) != measured.sha256:
+            raise place.taken(remedy)
 
     def discard(self, task_id: str, epoch: int, name: str) -> None:
         place = self._evidence(task_id, epoch, name)
         with store_errors(f"remove the file {place.path}"):
-            self._bucket.delete([key_of(place)])
+            self._bucket.delete([place.key])
 
     def presign(self, task_id: str, epoch: int, name: str, seconds: int) -> str:
         place = self._evidence(task_id, epoch, name)
@@ -170,7 +122,7 @@ class ObjectArtifacts:
                 "Make a new one when it has run out.",
             )
         with store_errors(f"sign a link to {place.path}"):
-            return self._bucket.signed(key_of(place), seconds)
+            return self._bucket.signed(place.key, seconds)
 
     # ---- the result of a task -------------------------------------------------------------------
 
@@ -178,90 +130,52 @@ class ObjectArtifacts:
         evidence, result = self._evidence(task_id, epoch, name), self._result(task_id)
         check_sha256(sha256)
         with store_errors(f"publish the result {result.path}"):
-            there = self._bucket.find(key_of(result))
+            there = self._bucket.find(result.key)
         if there is None:
             if self._publish(evidence, result, sha256):
                 return
-            there = self._records.found(result)  # somebody else was faster
-        if self._records.digest(result, there) != sha256:
-            raise _taken(result, "A result is published once. `agentq verify` shows what differs.")
+            there = self._objects.found(result)  # somebody else was faster
+        if self._objects.digest(result, there) != sha256:
+            raise result.taken("A result is published once. `agentq verify` shows what differs.")
 
     def _publish(self, evidence: ArtifactLocation, result: ArtifactLocation, sha256: str) -> bool:
-        found = self._records.check(evidence, sha256)
+        found = self._objects.check(evidence, sha256)
         with store_errors(f"publish the result {result.path}"):
             if found.content is not None:
                 kind = media_type(evidence.name, found.content[:_HEAD_BYTES])
-                return self._bucket.create(key_of(result), found.content, kind)
-            if not self._bucket.copy_unless_taken(found.key, key_of(result)):
+                return self._bucket.create(result.key, found.content, kind)
+            if not self._bucket.copy_unless_taken(found.key, result.key):
                 return False
             after = self._bucket.find(found.key)
             if after is None or after.tag != found.tag:  # what was copied was not what was checked
-                self._bucket.delete([key_of(result)])
+                self._bucket.delete([result.key])
                 raise evidence.damaged("was altered while it was copied")
         return True
 
-    def result(self, task_id: str, sha256: str) -> bytes:
-        return self._records.read(self._result(task_id), check_sha256(sha256))
-
-    def open_result(self, task_id: str, sha256: str) -> BinaryIO:
-        return self._records.open(self._result(task_id), check_sha256(sha256))
-
-    # ---- the live log of an attempt -------------------------------------------------------------
-
-    def live_append(
-        self, task_id: str, epoch: int, data: bytes, *, keep_bytes: int = LIVE_KEEP_BYTES
-    ) -> None:
-        self._live.append(check_task_id(task_id), check_epoch(epoch), data, keep_bytes)
-
-    def live_read(self, task_id: str, epoch: int, position: int, limit: int) -> LivePart:
-        return self._live.read(check_task_id(task_id), check_epoch(epoch), position, limit)
-
-    def live_end(self, task_id: str, epoch: int) -> None:
-        self._live.end(check_task_id(task_id), check_epoch(epoch))
-
     # ---- the whole ------------------------------------------------------------------------------
 
-    def remove(self, task_id: str) -> None:
-        self._contexts.remove(check_task_id(task_id))
-        self._live.remove(task_id)
+    def _remove_evidence(self, task_id: str) -> None:
         with store_errors(f"remove the files of task {task_id} below {self._root}"):
-            files = [entry.key for entry in self._bucket.entries(f"{_ARTIFACTS}/{task_id}")]
-            self._bucket.delete([key_of(self._result(task_id)), *files])
+            files = [entry.key for entry in self._bucket.entries(f"{ARTIFACTS}/{task_id}")]
+            self._bucket.delete([self._result(task_id).key, *files])
 
-    def sweep(self, before_ms: int, is_wanted: Callable[[str, str], bool]) -> int:
+    def _sweep_temporary(self, before_ms: int) -> int:
         with store_errors(f"clean up below {self._root}"):
-            probes = [
-                entry.key for entry in self._bucket.entries(_PROBES) if entry.is_older(before_ms)
-            ]
+            entries = self._bucket.entries(_PROBES)
+            probes = [entry.key for entry in entries if entry.is_older(before_ms)]
             self._bucket.delete(probes)
-        swept = self._contexts.sweep(before_ms, is_wanted) + len(probes)
-        return swept + self._sweep_uploads(before_ms)
+        return len(probes)
 
-    def _sweep_uploads(self, before_ms: int) -> int:
+    def _sweep_evidence(self, before_ms: int) -> int:
         """Remove large files that were sent whole and never got their name."""
-        if before_ms - self._swept_ms < SWEEP_EVIDENCE_MS:
-            return 0
         with store_errors(f"clean up below {self._root}"):
             left_over = [
                 entry.key
-                for entry in self._bucket.entries(_ARTIFACTS, _LISTED_MAX)
+                for entry in self._bucket.entries(ARTIFACTS, _LISTED_MAX)
                 if is_temporary(entry.key.rpartition("/")[2]) and entry.is_older(before_ms)
             ]
             self._bucket.delete(left_over)
-        self._swept_ms = before_ms
         return len(left_over)
-
-    def context_ref(self, task_id: str) -> str:
-        return self._ref(self._contexts.place(check_task_id(task_id)))
-
-    def artifact_ref(self, task_id: str, epoch: int, name: str) -> str:
-        return self._ref(self._evidence(task_id, epoch, name))
-
-    def result_ref(self, task_id: str) -> str:
-        return self._ref(self._result(task_id))
-
-    def attempt_dir(self, task_id: str, epoch: int) -> str:
-        return f"{self._root}/{_ARTIFACTS}/{check_task_id(task_id)}/{check_epoch(epoch)}"
 
     def probe(self) -> None:
         """See the contract; also that nothing is overwritten, which not every store keeps to."""
@@ -287,18 +201,6 @@ class ObjectArtifacts:
                 " evidence would not be safe there.",
                 _OVERWRITES,
             )
-
-    def _evidence(self, task_id: str, epoch: int, name: str) -> ArtifactLocation:
-        *folders, last = check_name(name)
-        attempt = (_ARTIFACTS, check_task_id(task_id), check_epoch(epoch), *folders)
-        return ArtifactLocation(task_id, self._root, attempt, last)
-
-    def _result(self, task_id: str) -> ArtifactLocation:
-        return ArtifactLocation(task_id, self._root, _RESULTS, f"{check_task_id(task_id)}.md")
-
-    @staticmethod
-    def _ref(place: ArtifactLocation) -> str:
-        return f"{place.root}/{quote(key_of(place))}"
 
 
 class _Measured:
@@ -339,11 +241,3 @@ class _Measured:
         while self.size <= count and (chunk := next(self, b"")):
             taken.append(chunk)
         return taken[0] if len(taken) == 1 else b"".join(taken)
-
-
-def _taken(place: ArtifactLocation, remedy: str) -> Conflict:
-    return Conflict(
-        f"Task {place.task_id}: the file {place.path} exists with other content. It was left as it"
-        " is.",
-        remedy,
-    )
