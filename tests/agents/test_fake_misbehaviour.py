@@ -99,6 +99,13 @@ def test_a_flood_of_errors_leaves_the_answer_alone(tmp_path: Path) -> None:
     assert len(played.out) < 1000
 
 
+@pytest.mark.parametrize("dialect", ["claude", "gemini"])
+def test_a_tool_that_prints_only_its_result_does_not_flood(tmp_path: Path, dialect: str) -> None:
+    played = play(tmp_path, "steps: [{flood: 1MB}]", dialect, "--output-format", "json")
+    assert played.code == 0
+    assert len(played.events) == 1
+
+
 def test_a_loop_says_the_same_again(tmp_path: Path) -> None:
     played = play(tmp_path, "steps: [{repeat: {text: Once more., times: 50}}]", "command")
     assert played.out.splitlines() == [b"Once more."] * 50

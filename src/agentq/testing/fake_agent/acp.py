@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from agentq.core.task import NO_USAGE, Usage
 from agentq.testing.fake_agent.actions import STDERR, STDOUT, Stage, TaskPaths, write_all
-from agentq.testing.fake_agent.dialect import (
-    Clock,
-    Dialect,
-    Ending,
-    Names,
-    line,
-    span,
-    split_tokens,
-)
+from agentq.testing.fake_agent.dialect import Dialect, Ending, line, span, split_tokens
 from agentq.testing.fake_agent.incoming import Cancelled, IncomingMessages
 from agentq.testing.fake_agent.script import Script
 
@@ -85,7 +77,7 @@ class FakeAcp(Dialect):
         )  # fmt: skip
 
     def finished(self, result: str, structured: object) -> Ending:
-        words = b"" if result == self.last_message else self.say(result)
+        words = self.say_once(result)
         return Ending(words + self.usage() + self.stop("end_turn"))
 
     def refused(self, reason: str) -> Ending:
@@ -115,20 +107,20 @@ class FakeAcp(Dialect):
 
     def _update(self, name: str, /, **more: Any) -> bytes:
         update = {**more, "sessionUpdate": name}
-        return _notice("session/update", {"sessionId": self.session, "update": update})
+        return _rpc(method="session/update", params={"sessionId": self.session, "update": update})
+
+
+def _rpc(**message: Any) -> bytes:
+    return line({"jsonrpc": "2.0", **message})
 
 
 def respond(request_id: object, result: Any) -> bytes:
-    return line({"jsonrpc": "2.0", "id": request_id, "result": result})
+    return _rpc(id=request_id, result=result)
 
 
 def fail(request_id: object, code: int, message: str, data: Any = None) -> bytes:
     error = {"code": code, "message": message} | ({} if data is None else {"data": data})
-    return line({"jsonrpc": "2.0", "id": request_id, "error": error})
-
-
-def _notice(method: str, params: dict[str, Any]) -> bytes:
-    return line({"jsonrpc": "2.0", "method": method, "params": params})
+    return _rpc(id=request_id, error=error)
 
 
 def _text(text: str) -> dict[str, str]:
@@ -144,19 +136,11 @@ class _Session:
 class FakeAcpServer:
     """One connection: many sessions, one prompt at a time."""
 
-    def __init__(
-        self,
-        names: Names,
-        clock: Clock,
-        script: Script,
-        place: TaskPaths,
-        reset_base: Callable[[], int],
-    ) -> None:
-        self._names = names
-        self._clock = clock
+    def __init__(self, script: Script, place: TaskPaths) -> None:
+        self._names = script.names()
+        self._clock = script.clock()
         self._script = script
         self._place = place
-        self._reset_base = reset_base
         #: The prompt is not known yet when a session is asked for: any section may forget it.
         self._forgets = any(
             each.forgets
@@ -231,10 +215,9 @@ class FakeAcpServer:
         blocks = params.get("prompt")
         texts = [each.get("text") for each in blocks or () if isinstance(each, dict)]
         prompt = "\n".join(each for each in texts if isinstance(each, str))
-        place = TaskPaths(session.workspace, self._place.result, self._place.artifacts,
-                      self._place.attempt)  # fmt: skip
+        place = replace(self._place, workspace=session.workspace)
         stage = Stage(
-            speech, place, prompt, reset_base=self._reset_base(), pause=self._wire.pause,
+            speech, place, prompt, self._script, pause=self._wire.pause,
             permit=lambda what: self._permit(speech, what),
         )  # fmt: skip
         try:
@@ -253,8 +236,7 @@ class FakeAcpServer:
         _send(speech.tool_call(what))
         call = {"toolCallId": speech.tool_id, "title": what, "kind": "execute"}
         params = {"sessionId": speech.session, "toolCall": call, "options": _OPTIONS}
-        _send(line({"jsonrpc": "2.0", "id": request_id, "method": "session/request_permission",
-                    "params": params}))  # fmt: skip
+        _send(_rpc(id=request_id, method="session/request_permission", params=params))
         answer = self._wire.answer_to(request_id) or {}
         result = answer.get("result")
         outcome = result.get("outcome") if isinstance(result, dict) else None

@@ -1,6 +1,6 @@
-"""Plays the steps of a script: one function each, told what the step needs.
+"""Plays the steps of a script: one method `do_…` each, with what the step needs as arguments.
 
-A function returns nothing to let the next step follow, or an `Ending` to stop there. Some never
+A method returns nothing to let the next step follow, or an `Ending` to stop there. Some never
 return: that is their purpose.
 """
 
@@ -14,13 +14,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from agentq.core.errors import Invalid
 from agentq.core.task import Usage
 from agentq.testing.fake_agent.dialect import Dialect, Ending
-from agentq.testing.fake_agent.orphans import fork_orphans
-from agentq.testing.fake_agent.script import Section
+from agentq.testing.fake_agent.script import Script, Section
 
 STDOUT, STDERR = 1, 2
 _FLOOD_LINE_CHARS = 1000
@@ -28,6 +27,10 @@ _FLOOD_LINES_AT_ONCE = 64
 #: How much of the prompt `{prompt}` stands for: its first line, shortened.
 _PROMPT_CHARS = 200
 
+_GIT = (
+    "git", "-c", "user.name=fake agent", "-c", "user.email=fake@agentq.invalid",
+    "-c", "commit.gpgsign=no",
+)  # fmt: skip
 _GARBAGE = b"{{{ this is not what you expected ]]\n\x1b[31m%%%\x1b[0m [object Object]\n"
 _BINARY = bytes(range(256)) + b"\xff\xfe\xc3\x28\x00\n"
 
@@ -49,10 +52,6 @@ def write_all(descriptor: int, data: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def sleep_for(seconds: float) -> None:
-    time.sleep(seconds)
-
-
 class Stage:
     """One task being played."""
 
@@ -61,9 +60,9 @@ class Stage:
         speech: Dialect,
         place: TaskPaths,
         prompt: str,
+        script: Script,
         *,
-        reset_base: int,
-        pause: Callable[[float], None] = sleep_for,
+        pause: Callable[[float], None] = time.sleep,
         permit: Callable[[str], bool] | None = None,
     ) -> None:
         self.speech = speech
@@ -71,8 +70,7 @@ class Stage:
         self.pause = pause
         #: Asks whoever can allow something; None: nobody can.
         self.permit = permit
-        #: The Unix second from which a reset time is counted.
-        self.reset_base = reset_base
+        self.script = script
         self.result: str | None = None
         self.structured: object = None
         first_line = prompt.strip().partition("\n")[0].strip()
@@ -81,7 +79,8 @@ class Stage:
     def play(self, section: Section) -> Ending:
         """Play all steps; the last words and the exit code."""
         for step in section.steps:
-            ending: Ending | None = ACTS[step.name](self, **step.needs)
+            play_step = getattr(self, f"do_{step.name.replace('-', '_')}")
+            ending: Ending | None = play_step(**step.needs)
             if ending is not None:
                 return ending
         return self.close()
@@ -103,29 +102,155 @@ class Stage:
             text = text.replace(mark, words)
         return text
 
+    # -- what an agent does ------------------------------------------------------------------------
 
-# -- what an agent does ----------------------------------------------------------------------------
+    def do_say(self, text: str) -> None:
+        self.out(self.speech.say(self.fill(text)))
 
+    def do_think(self, seconds: float) -> None:
+        self.pause(seconds)
+        self.speech.clock.advance(seconds)
 
-def _say(stage: Stage, text: str) -> None:
-    stage.out(stage.speech.say(stage.fill(text)))
+    def do_work(self, seconds: float, busy: bool, every: float) -> None:
+        """Parts are counted, not timed, so that a slow machine prints the same."""
+        parts = max(1, math.ceil(seconds / every))
+        for part in range(1, parts + 1):
+            self.out(self.speech.say(f"Working, part {part} of {parts}."))
+            length = min(every, seconds - (part - 1) * every)
+            if busy:
+                _burn(length)
+            self.pause(0 if busy else length)
+            self.speech.clock.advance(length)
 
+    def do_write(self, path: str, text: str) -> None:
+        _put(self.place.workspace / path, self.fill(text))
+        self.out(self.speech.used_tool(f"write {path}", f"wrote {path}"))
 
-def _think(stage: Stage, seconds: float) -> None:
-    stage.pause(seconds)
-    stage.speech.clock.advance(seconds)
+    def do_artifact(self, name: str, text: str) -> None:
+        if self.place.artifacts is None:
+            raise Invalid(
+                "The step `artifact` needs a folder for artifacts, and AGENTQ_ARTIFACTS names"
+                " none.",
+                "Let a worker start the agent, or set AGENTQ_ARTIFACTS.",
+            )
+        _put(self.place.artifacts / name, self.fill(text))
+        self.out(self.speech.used_tool(f"save {name}", f"saved {name}"))
 
+    def do_commit(self, message: str, file: str, text: str) -> None:
+        """The commit has the same hash every time: its author and date are the stand-in's own."""
+        import subprocess
 
-def _work(stage: Stage, seconds: float, busy: bool, every: float) -> None:
-    """Parts are counted, not timed, so that a slow machine prints the same."""
-    parts = max(1, math.ceil(seconds / every))
-    for part in range(1, parts + 1):
-        stage.out(stage.speech.say(f"Working, part {part} of {parts}."))
-        length = min(every, seconds - (part - 1) * every)
-        if busy:
-            _burn(length)
-        stage.pause(0 if busy else length)
-        stage.speech.clock.advance(length)
+        _put(self.place.workspace / file, self.fill(text))
+        moment = f"{self.speech.clock.now_ms // 1000} +0000"
+        workspace = self.place.workspace
+        dates = ["env", f"GIT_AUTHOR_DATE={moment}", f"GIT_COMMITTER_DATE={moment}"]
+        commit = ["commit", "-q", "-m", self.fill(message), "--", file]
+        for words in ([*_GIT, "add", "--", file], [*dates, *_GIT, *commit]):
+            done = subprocess.run(
+                words, cwd=workspace, capture_output=True, stdin=subprocess.DEVNULL, check=False
+            )
+            if done.returncode:
+                reason = done.stderr.decode(errors="replace").strip()[:500] or "no reason given"
+                raise Invalid(
+                    f"The step `commit` failed in {workspace}: {reason}",
+                    "It needs a git repository as its workspace.",
+                )
+        self.out(self.speech.used_tool(f"git commit -m {message!r}", f"committed {file}"))
+
+    def do_spend(self, usd: float, tokens: int, turns: int) -> None:
+        self.out(self.speech.spend(Usage(usd, tokens, turns)))
+
+    def do_result(self, text: str, structured: object) -> None:
+        self.result, self.structured = self.fill(text), structured
+
+    def do_ask_permission(self, what: str) -> None:
+        if self.permit is not None and self.permit(what):
+            self.out(self.speech.used_tool(what, "allowed"))
+        else:
+            self.out(self.speech.denied(what))
+
+    # -- how it ends, in its own words -------------------------------------------------------------
+
+    def do_exit(self, code: int) -> Ending:
+        ending = self.close()
+        return Ending(ending.out, code, ending.err)
+
+    def do_ask(self, question: str) -> Ending:
+        return self.speech.asked(self.fill(question))
+
+    def do_fail(self, message: str) -> Ending:
+        return self.speech.failed(self.fill(message))
+
+    def do_quota(self, seconds: float) -> Ending:
+        return self.speech.limited(seconds, self.script.reset_base() + math.ceil(seconds))
+
+    def do_refuse(self, reason: str) -> Ending:
+        return self.speech.refused(self.fill(reason))
+
+    def do_unknown_session(self) -> None:
+        """Decided before the first step (`program.py`): a fresh session goes on here."""
+
+    # -- how it misbehaves -------------------------------------------------------------------------
+
+    def do_hang(self) -> NoReturn:
+        """Reacts to nothing but signals."""
+        while True:
+            signal.pause()
+
+    def do_hang_after_done(self) -> NoReturn:
+        ending = self.close()
+        self.out(ending.out)
+        self.out(ending.err, STDERR)
+        self.do_hang()
+
+    def do_crash(self, signal: int | None, exit: int | None) -> NoReturn:
+        """Gone without a word: by a signal (SEGV unless said otherwise), or by an exit code."""
+        if exit is not None:
+            os._exit(exit)
+        die_of(signal)
+
+    def do_flood(self, bytes: int, errors: bool) -> None:
+        """Lines as fast as the pipe takes them, each with its number: a flood is not a loop."""
+        mark = "@" * 12
+        padding = "." * (_FLOOD_LINE_CHARS - len(mark))
+        descriptor = STDERR if errors else STDOUT
+        said = f"{mark}{padding}\n".encode() if errors else self.speech.said(mark + padding)
+        if not said:
+            return  # it prints one object at the end, and nothing before
+        *first, whole = said.splitlines(keepends=True)
+        self.out(b"".join(first), descriptor)
+        head, _, tail = whole.partition(mark.encode())
+        left, count = bytes, 0
+        while left > 0:
+            lines = min(_FLOOD_LINES_AT_ONCE, math.ceil(left / len(whole)))
+            numbers = range(count, count + lines)
+            flood = [b"%b%012d%b" % (head, number, tail) for number in numbers]
+            self.out(b"".join(flood), descriptor)
+            left -= lines * len(whole)
+            count += lines
+
+    def do_repeat(self, text: str, times: int) -> None:
+        words = self.fill(text)
+        for _ in range(times):
+            self.out(self.speech.say(words))
+
+    def do_fork_orphans(self, count: int, seconds: float, pids: str) -> None:
+        born = [_fork_orphan(seconds) for _ in range(count)]
+        if pids:
+            _put(self.place.workspace / pids, "".join(f"{pid}\n" for pid in born))
+
+    def do_ignore_sigterm(self) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+    def do_bad_output(self, kind: str, ends: bool) -> Ending | None:
+        """Nonsense; unless told to go on, it then leaves as if all were well, and says no more."""
+        closing = self.speech.said("This sentence will never be finished").rstrip(b"\n")
+        truncated = closing[: len(closing) // 2] + b"\n"
+        nonsense = {"garbage": _GARBAGE, "binary": _BINARY, "truncated": truncated}
+        for name, data in nonsense.items():
+            if kind in (name, "all"):
+                self.out(data)
+        return Ending() if ends else None
 
 
 def _burn(seconds: float) -> None:
@@ -134,116 +259,9 @@ def _burn(seconds: float) -> None:
         sum(range(1000))
 
 
-def _write(stage: Stage, path: str, text: str) -> None:
-    _put(stage.place.workspace / path, stage.fill(text))
-    stage.out(stage.speech.used_tool(f"write {path}", f"wrote {path}"))
-
-
-def _artifact(stage: Stage, name: str, text: str) -> None:
-    if stage.place.artifacts is None:
-        raise Invalid(
-            "The step `artifact` needs a folder for artifacts, and AGENTQ_ARTIFACTS names none.",
-            "Let a worker start the agent, or set AGENTQ_ARTIFACTS.",
-        )
-    _put(stage.place.artifacts / name, stage.fill(text))
-    stage.out(stage.speech.used_tool(f"save {name}", f"saved {name}"))
-
-
 def _put(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, "utf-8")
-
-
-def _commit(stage: Stage, message: str, file: str, text: str) -> None:
-    """The commit has the same hash every time: its author and date are the stand-in's own."""
-    import subprocess
-
-    _put(stage.place.workspace / file, stage.fill(text))
-    moment = f"{stage.speech.clock.now_ms // 1000} +0000"
-    settings = [f"user.{key}" for key in ("name=fake agent", "email=fake@agentq.invalid")]
-    git = ["git", *(word for each in settings for word in ("-c", each)), "-c", "commit.gpgsign=no"]
-    dates = ["env", f"GIT_AUTHOR_DATE={moment}", f"GIT_COMMITTER_DATE={moment}"]
-    for words in (
-        [*git, "add", "--", file],
-        [*dates, *git, "commit", "-q", "-m", stage.fill(message), "--", file],
-    ):
-        done = subprocess.run(
-            words, cwd=stage.place.workspace, capture_output=True, stdin=subprocess.DEVNULL,
-            check=False,
-        )  # fmt: skip
-        if done.returncode:
-            said = done.stderr.decode(errors="replace").strip()[:500]
-            raise Invalid(
-                f"The step `commit` failed in {stage.place.workspace}: {said or 'no reason given'}",
-                "It needs a git repository as its workspace.",
-            )
-    stage.out(stage.speech.used_tool(f"git commit -m {message!r}", f"committed {file}"))
-
-
-def _spend(stage: Stage, usd: float, tokens: int, turns: int) -> None:
-    stage.out(stage.speech.spend(Usage(usd, tokens, turns)))
-
-
-def _result(stage: Stage, text: str, structured: object) -> None:
-    stage.result, stage.structured = stage.fill(text), structured
-
-
-def _ask_permission(stage: Stage, what: str) -> None:
-    if stage.permit is not None and stage.permit(what):
-        stage.out(stage.speech.used_tool(what, "allowed"))
-    else:
-        stage.out(stage.speech.deny(what))
-
-
-# -- how it ends, in its own words -----------------------------------------------------------------
-
-
-def _exit(stage: Stage, code: int) -> Ending:
-    ending = stage.close()
-    return Ending(ending.out, code, ending.err)
-
-
-def _ask(stage: Stage, question: str) -> Ending:
-    return stage.speech.asked(stage.fill(question))
-
-
-def _fail(stage: Stage, message: str) -> Ending:
-    return stage.speech.failed(stage.fill(message))
-
-
-def _quota(stage: Stage, seconds: float) -> Ending:
-    return stage.speech.limited(seconds, stage.reset_base + math.ceil(seconds))
-
-
-def _refuse(stage: Stage, reason: str) -> Ending:
-    return stage.speech.refused(stage.fill(reason))
-
-
-def _unknown_session(stage: Stage) -> None:
-    """Decided before the first step (`program.py`): a fresh session goes on here."""
-
-
-# -- how it misbehaves -----------------------------------------------------------------------------
-
-
-def _hang(stage: Stage) -> NoReturn:
-    """Reacts to nothing but signals."""
-    while True:
-        signal.pause()
-
-
-def _hang_after_done(stage: Stage) -> NoReturn:
-    ending = stage.close()
-    stage.out(ending.out)
-    stage.out(ending.err, STDERR)
-    _hang(stage)
-
-
-def _crash(stage: Stage, signal: int | None, exit: int | None) -> NoReturn:
-    """Gone without a word: by a signal (SEGV unless said otherwise), or by an exit code."""
-    if exit is not None:
-        os._exit(exit)
-    die_of(signal)
 
 
 def die_of(number: int | None) -> NoReturn:
@@ -255,74 +273,31 @@ def die_of(number: int | None) -> NoReturn:
     os._exit(1)  # the signal was one that kills nobody
 
 
-def _flood(stage: Stage, bytes: int, errors: bool) -> None:
-    """Lines as fast as the pipe takes them, each with its number: a flood is not a loop."""
-    mark = "@" * 12
-    padding = "." * (_FLOOD_LINE_CHARS - len(mark))
-    descriptor = STDERR if errors else STDOUT
-    said = f"{mark}{padding}\n".encode() if errors else stage.speech.said(mark + padding)
-    *first, whole = said.splitlines(keepends=True)
-    stage.out(b"".join(first), descriptor)
-    head, _, tail = whole.partition(mark.encode())
-    left, count = bytes, 0
-    while left > 0:
-        lines = min(_FLOOD_LINES_AT_ONCE, math.ceil(left / len(whole)))
-        numbers = range(count, count + lines)
-        stage.out(b"".join([b"%b%012d%b" % (head, number, tail) for number in numbers]), descriptor)
-        left -= lines * len(whole)
-        count += lines
+def _fork_orphan(seconds: float) -> int:
+    """The process id of a child that escapes: forked twice and in a session of its own, so no group
+    signal finds it. It keeps the agent's output open, as a forgotten development server does, and
+    ends by itself, so that a rehearsal without a worker leaves nothing behind for good."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _escape(reader, writer, seconds)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        orphan = int(pipe.read() or b"0")
+    os.waitpid(child, 0)
+    return orphan
 
 
-def _repeat(stage: Stage, text: str, times: int) -> None:
-    words = stage.fill(text)
-    for _ in range(times):
-        stage.out(stage.speech.say(words))
-
-
-def _fork_orphans(stage: Stage, count: int, seconds: float, pids: str) -> None:
-    born = fork_orphans(count, seconds)
-    if pids:
-        _put(stage.place.workspace / pids, "".join(f"{pid}\n" for pid in born))
-
-
-def _ignore_sigterm(stage: Stage) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-
-
-def _bad_output(stage: Stage, kind: str, ends: bool) -> Ending | None:
-    """Nonsense; unless told to go on, it then leaves as if all were well, but says nothing more."""
-    closing = stage.speech.said("This sentence will never be finished").rstrip(b"\n")
-    nonsense = {
-        "garbage": _GARBAGE, "binary": _BINARY, "truncated": closing[: len(closing) // 2] + b"\n",
-    }  # fmt: skip
-    for name in ("garbage", "binary", "truncated"):
-        if kind in (name, "all"):
-            stage.out(nonsense[name])
-    return Ending() if ends else None
-
-
-ACTS: dict[str, Callable[..., Any]] = {
-    "say": _say,
-    "think": _think,
-    "work": _work,
-    "write": _write,
-    "artifact": _artifact,
-    "commit": _commit,
-    "spend": _spend,
-    "result": _result,
-    "ask-permission": _ask_permission,
-    "exit": _exit,
-    "ask": _ask,
-    "fail": _fail,
-    "quota": _quota,
-    "refuse": _refuse,
-    "unknown-session": _unknown_session,
-    "hang": _hang,
-    "hang-after-done": _hang_after_done,
-    "crash": _crash,
-    "flood": _flood,
-    "repeat": _repeat,
-    "fork-orphans": _fork_orphans,
-    "ignore-sigterm": _ignore_sigterm,
-    "bad-output": _bad_output,
-}
+def _escape(reader: int, writer: int, seconds: float) -> None:
+    """In the child: leave the session, fork again, and let only the grandchild live."""
+    try:
+        os.close(reader)
+        os.setsid()
+        orphan = os.fork()
+        if orphan:
+            os.write(writer, b"%d" % orphan)
+        else:
+            os.close(writer)
+            time.sleep(seconds)
+    finally:
+        os._exit(0)  # never back into the caller's code

@@ -25,22 +25,20 @@ class FakeClaude(Dialect):
 
     def opening(self, prompt: str) -> bytes:
         return self._event(
-            {
-                "type": "system", "subtype": "init", "cwd": "/workspace",
-                "session_id": self.session, "tools": ["Bash", "Edit", "Read", "Write"],
-                "mcp_servers": [], "model": MODEL, "permissionMode": "default",
-                "slash_commands": [], "terminal_slash_commands": [],
-                "apiKeySource": "none", "claude_code_version": "0.0.0-fake",
-                "output_style": "default", "agents": [], "skills": [],
-                "plugins": [], "capabilities": [],
-                "analytics_disabled": True, "product_feedback_disabled": True,
-                "uuid": self.names.uuid(), "memory_paths": {"auto": "/workspace/memory/"},
-                "original_cwd": "/workspace", "additional_directories": [],
-                "messaging_socket_path": "", "fast_mode_state": "off",
-                "fast_mode_disabled_reason": "sdk_opt_in_required",
-                "per_turn_effort_active": False, "ultrathink_available": False,
-                "ultrathink_typed_raises": False, "view_mode": "default",
-            }
+            type="system", subtype="init", cwd="/workspace",
+            session_id=self.session, tools=["Bash", "Edit", "Read", "Write"],
+            mcp_servers=[], model=MODEL, permissionMode="default",
+            slash_commands=[], terminal_slash_commands=[],
+            apiKeySource="none", claude_code_version="0.0.0-fake",
+            output_style="default", agents=[], skills=[],
+            plugins=[], capabilities=[],
+            analytics_disabled=True, product_feedback_disabled=True,
+            uuid=self.names.uuid(), memory_paths={"auto": "/workspace/memory/"},
+            original_cwd="/workspace", additional_directories=[],
+            messaging_socket_path="", fast_mode_state="off",
+            fast_mode_disabled_reason="sdk_opt_in_required",
+            per_turn_effort_active=False, ultrathink_available=False,
+            ultrathink_typed_raises=False, view_mode="default",
         )  # fmt: skip
 
     def said(self, text: str) -> bytes:
@@ -59,16 +57,14 @@ class FakeClaude(Dialect):
     def denied(self, what: str) -> bytes:
         refusal = self._tool(what, f"Permission to use Bash has been denied: {what}", is_error=True)
         return refusal + self._event(
-            {
-                "type": "system", "subtype": "permission_denied", **self._denials[-1],
-                "session_id": self.session, "uuid": self.names.uuid(),
-            }
+            type="system", subtype="permission_denied", **self._denials[-1],
+            session_id=self.session, uuid=self.names.uuid(),
         )  # fmt: skip
 
     # -- how it ends -------------------------------------------------------------------------------
 
     def finished(self, result: str, structured: object) -> Ending:
-        words = b"" if result == self.last_message else self.say(result)
+        words = self.say_once(result)
         more: dict[str, Any] = {"api_error_status": None, "result": result}
         if structured is not None:
             more["structured_output"] = structured
@@ -83,17 +79,13 @@ class FakeClaude(Dialect):
             "utilization": 1.0,
         }  # fmt: skip
         warning = self._event(
-            {
-                "type": "rate_limit_event", "rate_limit_info": info,
-                "uuid": self.names.uuid(), "session_id": self.session,
-            }
+            type="rate_limit_event", rate_limit_info=info,
+            uuid=self.names.uuid(), session_id=self.session,
         )  # fmt: skip
         retry = self._event(
-            {
-                "type": "system", "subtype": "api_retry", "attempt": 1, "max_retries": 1,
-                "retry_delay_ms": 500, "error_status": 429, "error": "rate_limit",
-                "session_id": self.session, "uuid": self.names.uuid(),
-            }
+            type="system", subtype="api_retry", attempt=1, max_retries=1,
+            retry_delay_ms=500, error_status=429, error="rate_limit",
+            session_id=self.session, uuid=self.names.uuid(),
         )  # fmt: skip
         words = f"API Error: Request rejected (429) · try again in {span(seconds)}"
         end = self._api_error(429, "rate_limit", "rate_limit_error", words)
@@ -114,7 +106,7 @@ class FakeClaude(Dialect):
 
     # -- shapes ------------------------------------------------------------------------------------
 
-    def _event(self, event: dict[str, Any]) -> bytes:
+    def _event(self, **event: Any) -> bytes:
         return b"" if self._only_result else line(event)
 
     def _assistant(self, part: dict[str, Any], more: dict[str, Any] | None = None) -> bytes:
@@ -131,11 +123,9 @@ class FakeClaude(Dialect):
             "context_management": None,
         }  # fmt: skip
         return self._event(
-            {
-                "type": "assistant", "message": message, "parent_tool_use_id": None,
-                "session_id": self.session, "uuid": self.names.uuid(),
-                "timestamp": self.clock.iso(), **(more or {}),
-            }
+            type="assistant", message=message, parent_tool_use_id=None,
+            session_id=self.session, uuid=self.names.uuid(),
+            timestamp=self.clock.iso(), **(more or {}),
         )  # fmt: skip
 
     def _tool(self, command: str, output: str, *, is_error: bool) -> bytes:
@@ -151,16 +141,14 @@ class FakeClaude(Dialect):
         decision = {"decision": "reject" if is_error else "accept", "source": "config",
                     "reason_type": "rule"}  # fmt: skip
         return self._assistant(use) + self._event(
-            {
-                "type": "user", "message": {"role": "user", "content": [answer]},
-                "parent_tool_use_id": None, "session_id": self.session,
-                "uuid": self.names.uuid(), "timestamp": self.clock.iso(),
-                "tool_use_result": {
-                    "stdout": "" if is_error else output, "stderr": output if is_error else "",
-                    "interrupted": False, "isImage": False, "noOutputExpected": False,
-                },
-                "tool_result_meta": [{"id": tool_id, "permission_decision": decision}],
-            }
+            type="user", message={"role": "user", "content": [answer]},
+            parent_tool_use_id=None, session_id=self.session,
+            uuid=self.names.uuid(), timestamp=self.clock.iso(),
+            tool_use_result={
+                "stdout": "" if is_error else output, "stderr": output if is_error else "",
+                "interrupted": False, "isImage": False, "noOutputExpected": False,
+            },
+            tool_result_meta=[{"id": tool_id, "permission_decision": decision}],
         )  # fmt: skip
 
     def _api_error(self, status: int, error: str, kind: str, message: str) -> Ending:

@@ -92,7 +92,6 @@ class Dialect(ABC):
         self.before = before if session else NO_USAGE
         self.session = session or self.new_session()
         self.spent_here = NO_USAGE
-        self.denials: list[str] = []
         self.last_message = ""
 
     def new_session(self) -> str:
@@ -108,6 +107,10 @@ class Dialect(ABC):
         self.last_message = text
         return self.said(text)
 
+    def say_once(self, text: str) -> bytes:
+        """The text, unless the last message was the same."""
+        return b"" if text == self.last_message else self.say(text)
+
     @abstractmethod
     def said(self, text: str) -> bytes: ...
 
@@ -122,10 +125,6 @@ class Dialect(ABC):
     def spent(self, cost: Usage) -> bytes:
         """Said at once only by tools that do so; the others say it at the end."""
         return b""
-
-    def deny(self, what: str) -> bytes:
-        self.denials.append(what)
-        return self.denied(what)
 
     def denied(self, what: str) -> bytes:
         return b""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
@@ -15,8 +14,8 @@ from typing import Any
 from agentq.core.errors import Invalid
 from agentq.testing.fake_agent.actions import STDERR, STDOUT, Stage, TaskPaths, write_all
 from agentq.testing.fake_agent.arguments import Arguments, read_words
-from agentq.testing.fake_agent.dialect import Clock, Dialect, Names
-from agentq.testing.fake_agent.script import FIRST_MOMENT, Script, read_script
+from agentq.testing.fake_agent.dialect import Dialect
+from agentq.testing.fake_agent.script import Script, read_script
 
 #: Dialect -> where it is spoken. `warm` and `acp` hold a conversation; the others say their piece.
 DIALECTS = {
@@ -25,8 +24,8 @@ DIALECTS = {
     "codex": "codex:FakeCodex",
     "gemini": "gemini:FakeGemini",
     "opencode": "opencode:FakeOpencode",
-    "acp": "acp:Server",
-    "warm": "warm:Process",
+    "acp": "acp:FakeAcpServer",
+    "warm": "warm:FakeWarmServer",
 }
 PROMPT_BYTES_MAX = 16 << 20
 #: What a shell reports for a program that wrote to a pipe nobody reads any more.
@@ -52,7 +51,8 @@ def run(
     found = _signals_as_usual()
     try:
         if dialect in ("acp", "warm"):
-            return _converse(dialect, played, place)
+            code: int = _class_of(dialect)(played, place).serve()
+            return code
         prompt = words.prompt
         if words.reads_stdin:
             prompt = "\n\n".join(filter(None, (_read_prompt(environment), prompt)))
@@ -73,8 +73,7 @@ def _recite(dialect: str, script: Script, words: Arguments, place: TaskPaths, pr
     else:
         _answer_signals(speech)
         write_all(STDOUT, speech.opening(prompt))
-        stage = Stage(speech, place, prompt, reset_base=_reset_base(script))
-        ending = stage.play(section)
+        ending = Stage(speech, place, prompt, script).play(section)
     write_all(STDERR, ending.err)
     write_all(STDOUT, ending.out)
     last_message = words.flags.get("-o") or words.flags.get("--output-last-message")
@@ -83,46 +82,19 @@ def _recite(dialect: str, script: Script, words: Arguments, place: TaskPaths, pr
     return ending.code
 
 
-def _converse(dialect: str, script: Script, place: TaskPaths) -> int:
-    """Talk over standard input and output until it closes."""
-    names, clock = _names(script, ""), _clock(script)
-
-    def reset_base() -> int:
-        return _reset_base(script)
-
-    if dialect == "warm":
-        from agentq.testing.fake_agent.warm import Process
-
-        return Process(names, clock, script, place, reset_base).serve()
-    from agentq.testing.fake_agent.acp import FakeAcpServer
-
-    return FakeAcpServer(names, clock, script, place, reset_base).serve()
+def _class_of(dialect: str) -> Any:
+    module, _, name = DIALECTS[dialect].partition(":")
+    return getattr(import_module(f"agentq.testing.fake_agent.{module}"), name)
 
 
 def _speech(dialect: str, script: Script, words: Arguments, prompt: str) -> Dialect:
-    module, _, name = DIALECTS[dialect].partition(":")
-    kind = getattr(import_module(f"agentq.testing.fake_agent.{module}"), name)
     more = {"only_result": True} if words.only_result and dialect in ("claude", "gemini") else {}
-    speech: Dialect = kind(
-        _names(script, prompt), _clock(script), session=words.session, before=script.before, **more
+    speech: Dialect = _class_of(dialect)(
+        script.names(prompt), script.clock(), session=words.session, before=script.before, **more
     )
     if words.new_session and not words.session:
         speech.session = words.new_session
     return speech
-
-
-def _names(script: Script, prompt: str) -> Names:
-    return Names(f"{script.seed}\0{script.text}\0{prompt}")
-
-
-def _clock(script: Script) -> Clock:
-    return Clock(FIRST_MOMENT if script.now is None else script.now)
-
-
-def _reset_base(script: Script) -> int:
-    """A reset time that has passed would mean nothing, so only here the machine's clock is asked;
-    `now:` in the script makes this repeatable as well."""
-    return int(time.time()) if script.now is None else script.now
 
 
 def _place(environment: Mapping[str, str]) -> TaskPaths:
@@ -173,16 +145,11 @@ def _signals_as_usual() -> dict[signal.Signals, Any]:
 
 
 def _answer_signals(speech: Dialect) -> None:
-    for number, code in (
-        (signal.SIGTERM, speech.exit_on_term),
-        (signal.SIGINT, speech.exit_on_interrupt),
-    ):
-        if code is not None:
-            signal.signal(number, _leave_with(code))
+    codes = {signal.SIGTERM: speech.exit_on_term, signal.SIGINT: speech.exit_on_interrupt}
 
-
-def _leave_with(code: int) -> Callable[[int, FrameType | None], None]:
     def leave(number: int, frame: FrameType | None) -> None:
-        os._exit(code)
+        os._exit(codes[signal.Signals(number)] or 0)
 
-    return leave
+    for number, code in codes.items():
+        if code is not None:
+            signal.signal(number, leave)

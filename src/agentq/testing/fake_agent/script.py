@@ -22,6 +22,7 @@ the first step is played, so a slip in the last line does not show only after an
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +30,7 @@ from typing import Any
 
 from agentq.core.errors import Invalid, NotFound
 from agentq.core.task import NO_USAGE, Usage
+from agentq.testing.fake_agent.dialect import Clock, Names
 from agentq.testing.fake_agent.steps import ScriptStep, read_step, shown, usage, whole, wrong
 
 SCRIPT_BYTES_MAX = 1 << 20
@@ -84,6 +86,17 @@ class Script:
             if each.fits(prompt, attempt):
                 return each
         return Section(DEFAULT_STEPS)
+
+    def names(self, prompt: str = "") -> Names:
+        return Names(f"{self.seed}\0{self.text}\0{prompt}")
+
+    def clock(self) -> Clock:
+        return Clock(FIRST_MOMENT if self.now is None else self.now)
+
+    def reset_base(self) -> int:
+        """The Unix second from which a reset time is counted. One that has passed would mean
+        nothing, so only here the machine's clock is asked, unless the script has `now:`."""
+        return int(time.time()) if self.now is None else self.now
 
 
 def read_script(path: Path | str | None) -> Script:

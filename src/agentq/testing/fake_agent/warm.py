@@ -9,7 +9,6 @@ What is `spent` came on top since the last time; an `error` names its class, an 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -76,22 +75,14 @@ class FakeWarm(Dialect):
         return line({"type": kind, "id": self.task_id, **more})
 
 
-class Process:
+class FakeWarmServer:
     """Takes tasks until standard input closes."""
 
-    def __init__(
-        self,
-        names: Names,
-        clock: Clock,
-        script: Script,
-        place: TaskPaths,
-        reset_base: Callable[[], int],
-    ) -> None:
-        self._names = names
-        self._clock = clock
+    def __init__(self, script: Script, place: TaskPaths) -> None:
+        self._names = script.names()
+        self._clock = script.clock()
         self._script = script
         self._place = place
-        self._reset_base = reset_base
         self._task_id: object = None
         self._wire = IncomingMessages(self._is_cancel)
 
@@ -120,9 +111,7 @@ class Process:
         if session and section.forgets:
             return speech.session_unknown()
         write_all(STDOUT, speech.opening(prompt))
-        stage = Stage(
-            speech, place, prompt, reset_base=self._reset_base(), pause=self._wire.pause
-        )  # fmt: skip
+        stage = Stage(speech, place, prompt, self._script, pause=self._wire.pause)
         try:
             return stage.play(section)
         except Cancelled:
