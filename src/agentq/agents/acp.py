@@ -21,7 +21,7 @@ from typing import Any
 
 from agentq.agents.acp_conversation import MISSING_SDK, MISSING_SDK_REMEDY
 from agentq.agents.error_classification import LOG_IN, KnownError, known_error
-from agentq.agents.jsonl_adapter import Clock, JsonListener, ToolAdapter, messages
+from agentq.agents.jsonl_adapter import Clock, JsonListener, ToolAdapter, messages, spending
 from agentq.agents.jsonlines import (
     RESULT_CHARS_MAX,
     SAID_CHARS_MAX,
@@ -44,10 +44,9 @@ from agentq.contracts.agent import (
     Exit,
     Job,
     Launch,
-    Spent,
 )
 from agentq.core.errors import Invalid
-from agentq.core.task import NO_USAGE, Usage
+from agentq.core.task import Usage
 
 PERMISSIONS = ("deny", "allow")
 #: The protocol's own error code for "log in first".
@@ -151,7 +150,7 @@ class AcpListener(JsonListener):
         events: list[AgentEvent] = []
         known = message if isinstance(message, str) else ""
         if known != self._message if known else self._begins:
-            events += [*self._spoken(), Spent(Usage(turns=1))]
+            events += [*self._spoken(), *spending(Usage(turns=1))]
             self._message, self._begins = known, True
             self._turns += 1
         if not words:
@@ -181,14 +180,13 @@ class AcpListener(JsonListener):
             return []  # how full the context is, or money that no budget of ours counts
         grown = self._totals.grown_to(Usage(usd=number(amount)))
         # What it names before our prompt was paid in an earlier attempt.
-        return [] if grown == NO_USAGE or event.get("earlier") is True else [Spent(grown)]
+        return [] if event.get("earlier") is True else spending(grown)
 
     def _last_spending(self, usage: dict[str, Any]) -> list[AgentEvent]:
         tokens = whole(usage.get("total_tokens"))
         tokens = tokens or total(usage, "input_tokens", "output_tokens")
         turns = 1 if self._end.get("type") == "stop" and not self._turns else 0
-        cost = Usage(tokens=tokens, turns=turns)
-        return [] if cost == NO_USAGE else [Spent(cost)]
+        return spending(Usage(tokens=tokens, turns=turns))
 
     # -- verdicts ----------------------------------------------------------------------------------
 
@@ -198,8 +196,7 @@ class AcpListener(JsonListener):
         if kind is None:
             return self.vanished(exit)
         if end.get("asked") is True and end.get("reason") in (None, "cancelled"):
-            cancelled = KnownError(AttemptOutcome.CANCELLED)
-            return self.because(cancelled, f"{self.tool} stopped when asked to.")
+            return self.ended(f"{self.tool} stopped when asked to.", AttemptOutcome.CANCELLED)
         if kind == "stop":
             return self._stopped(exit, text(end.get("reason"), 40))
         if kind == "gone":
@@ -212,12 +209,11 @@ class AcpListener(JsonListener):
         if why.outcome is AttemptOutcome.COMPLETED:
             return self.completed(exit, answer)
         ending = f": {answer}" if answer else "."
-        return self.because(why, f"{self.tool} stopped with {reason or 'no reason'}{ending}")
+        return self.ended(f"{self.tool} stopped with {reason or 'no reason'}{ending}", *why)
 
     def _gone(self, exit: Exit, broken: str, code: object) -> AttemptResult:
         if broken:
-            bad_output = KnownError(AttemptOutcome.BAD_OUTPUT)
-            return self.because(bad_output, f"{self.tool} sent {broken}.")
+            return self.ended(f"{self.tool} sent {broken}.", AttemptOutcome.BAD_OUTPUT)
         if type(code) is not int:
             return self.vanished(exit)
         return self.vanished(Exit(signal=-code) if code < 0 else Exit(code=code))
@@ -226,14 +222,13 @@ class AcpListener(JsonListener):
         end = self._end
         message = text(end.get("message"), 2000)
         if named := _NAMED.get(text(end.get("outcome"), 40)):
-            return self.because(KnownError(named), message)
+            return self.ended(message, named)
         if end.get("code") == AUTH_REQUIRED:
-            log_in = KnownError(AttemptOutcome.INVALID, LOG_IN)
-            return self.because(log_in, f"{self.tool}: {message}.")
+            return self.ended(f"{self.tool}: {message}.", AttemptOutcome.INVALID, LOG_IN)
         details = f"{message} {text(end.get('data'), 2000)}".strip()
         known = known_error(details, self.clock(), resumed=self.resumed)
         is_quota = known is not None and known.outcome is AttemptOutcome.QUOTA
         if end.get("stage") == "load" and not is_quota:
             known = KnownError(AttemptOutcome.TRANSIENT, session_unknown=True)
         message = f"{self.tool} answered with an error: {details}"
-        return self.failed(exit, message) if known is None else self.because(known, message)
+        return self.ended(message, *known) if known else self.failed(exit, message)

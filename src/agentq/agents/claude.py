@@ -13,7 +13,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from agentq.agents.error_classification import KnownError
 from agentq.agents.jsonl_adapter import (
     AWS_VARIABLES,
     PROXY_VARIABLES,
@@ -22,6 +21,7 @@ from agentq.agents.jsonl_adapter import (
     ToolAdapter,
     command_words,
     messages,
+    spending,
     tool_call,
 )
 from agentq.agents.jsonlines import (
@@ -38,14 +38,12 @@ from agentq.agents.jsonlines import (
 from agentq.agents.reset_times import moment
 from agentq.contracts.agent import (
     AgentEvent,
-    AgentMessage,
     AttemptOutcome,
     AttemptResult,
     Done,
     Exit,
     Job,
     Limited,
-    Spent,
 )
 from agentq.core.task import NO_USAGE, Task, Usage
 
@@ -142,7 +140,7 @@ class _ClaudeListener(JsonListener):
             if block.get("type") == "text":
                 events += messages(one_line(text(block.get("text"), 2000)))
             elif block.get("type") == "tool_use":
-                events.append(AgentMessage(_tool(block.get("name"), block.get("input"))))
+                events += messages(_tool(block.get("name"), block.get("input")))
         return events + self._spent_live(message)
 
     def _spent_live(self, message: dict[str, Any]) -> list[AgentEvent]:
@@ -156,7 +154,7 @@ class _ClaudeListener(JsonListener):
         cost = Usage(tokens=total(table(message.get("usage")), *_TOKENS))
         self._live = self._live.plus(cost)
         self._turns += 1
-        return [Spent(cost)] if cost != NO_USAGE else []
+        return spending(cost)
 
     def _rate_limit(self, info: dict[str, Any]) -> list[AgentEvent]:
         if info.get("status") != "rejected" or info.get("isUsingOverage") is True:
@@ -175,9 +173,7 @@ class _ClaudeListener(JsonListener):
         events: list[AgentEvent] = []
         for denial in map(table, listed(event.get("permission_denials"))[:200]):
             events += self._denial(denial)
-        cost = self._cost(event)
-        if cost != NO_USAGE:
-            events.append(Spent(cost))
+        events += spending(self._cost(event))
         if table(event.get("origin")).get("kind") == "task-notification":
             return events
         self._result = {
@@ -214,8 +210,7 @@ class _ClaudeListener(JsonListener):
         if result is None:
             return self.limited(self._limited) if self._limited else self.vanished(exit)
         if result["stop_reason"] == "refusal":
-            refused = KnownError(AttemptOutcome.REFUSED)
-            return self.because(refused, result["result"] or "claude refused.")
+            return self.ended(result["result"] or "claude refused.", AttemptOutcome.REFUSED)
         if result["is_error"] is False:
             return self.completed(exit, result["result"], result["structured"])
         return self._error(result, exit)
@@ -227,9 +222,9 @@ class _ClaudeListener(JsonListener):
                 # Turns and money are parts of a budget, and this one is used up. Trying again
                 # would spend as much and end here again: somebody decides whether it may have more.
                 turns = f" after {whole(result['num_turns'])} turns"
-                return self.because(KnownError(AttemptOutcome.BUDGET), message + turns)
+                return self.ended(message + turns, AttemptOutcome.BUDGET)
             case "error_max_structured_output_retries":
-                return self.because(KnownError(AttemptOutcome.BAD_OUTPUT), message)
+                return self.ended(message, AttemptOutcome.BAD_OUTPUT)
         status = whole(result["api_error_status"])
         if self._limited is not None and status in (0, 429):
             return self.limited(self._limited, message)

@@ -21,10 +21,11 @@ from agentq.agents.jsonl_adapter import (
     ToolAdapter,
     command_words,
     messages,
+    spending,
 )
 from agentq.agents.jsonlines import RESULT_CHARS_MAX, Totals, listed, one_line, table, text, total
-from agentq.contracts.agent import AgentEvent, AgentMessage, AttemptResult, Done, Exit, Job, Spent
-from agentq.core.task import NO_USAGE, Usage
+from agentq.contracts.agent import AgentEvent, AttemptResult, Done, Exit, Job
+from agentq.core.task import Usage
 
 
 class Codex(ToolAdapter):
@@ -81,7 +82,7 @@ class _CodexListener(JsonListener):
                 return [*self._spent(event), Done()]
             case "error":
                 self._error = text(event.get("message"), 4000) or self._error
-                return [AgentMessage(one_line(self._error))]
+                return messages(one_line(self._error))
             case _:
                 return []
 
@@ -106,12 +107,12 @@ class _CodexListener(JsonListener):
 
     def _spent(self, event: dict[str, Any]) -> list[AgentEvent]:
         usage = event.get("usage")
-        grown = NO_USAGE
+        tokens = 0
         if type(usage) is dict:
             # Cached input is part of the input, reasoning is part of the output.
             tokens = total(usage, "input_tokens", "output_tokens")
-            grown = self._totals.grown_to(Usage(tokens=tokens))
-        return [Spent(Usage(tokens=grown.tokens, turns=1))]
+            tokens = self._totals.grown_to(Usage(tokens=tokens)).tokens
+        return spending(Usage(tokens=tokens, turns=1))
 
     def verdict(self, exit: Exit) -> AttemptResult:
         if self._ended == "completed":

@@ -29,17 +29,17 @@ from collections.abc import Iterable
 from typing import Any
 
 from agentq.agents.error_classification import known_error, signal_of
-from agentq.agents.jsonl_adapter import Clock, ToolAdapter
+from agentq.agents.jsonl_adapter import Clock, ToolAdapter, spending
 from agentq.agents.jsonlines import (
     DENIALS_MAX,
     SUMMARY_CHARS_MAX,
     Tail,
-    number,
     one_line,
     parsed,
     summary_of,
     table,
     text,
+    usage_of,
     whole,
 )
 from agentq.agents.reset_times import moment
@@ -52,10 +52,8 @@ from agentq.contracts.agent import (
     Exit,
     Job,
     Limited,
-    Spent,
 )
 from agentq.core.errors import Invalid
-from agentq.core.task import NO_USAGE, Usage
 
 #: So much of the end of standard output is the result, if there is no file.
 OUTPUT_BYTES_MAX = 64 * 1024
@@ -120,10 +118,7 @@ class ProgramListener:
         percent = min(whole(words["progress"]), 100) if "progress" in words else -1
         if note or percent >= 0:
             events.append(AgentMessage(note, percent))
-        cost = table(words.get("cost"))
-        spent = Usage(number(cost.get("usd")), whole(cost.get("tokens")), whole(cost.get("turns")))
-        if spent != NO_USAGE:
-            events.append(Spent(spent))
+        events += spending(usage_of(table(words.get("cost"))))
         if quota := table(words.get("quota")):
             reason = one_line(text(quota.get("reason"))) or "its provider's quota is used up"
             self._limited = Limited(moment(quota.get("resets_at"), self._clock()), reason)

@@ -8,7 +8,7 @@ account does not fail a queue of tasks one by one.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from agentq.agents.reset_times import reset_time
 from agentq.contracts.agent import AttemptOutcome, Exit
@@ -17,8 +17,7 @@ MESSAGE_CHARS_MAX = 4000
 LOG_IN = "Somebody must log in or set a valid key; trying again will not help."
 
 
-@dataclass(frozen=True, slots=True)
-class KnownError:
+class KnownError(NamedTuple):
     """What an error means, what to add to its message for people, and when it is over."""
 
     outcome: AttemptOutcome

@@ -19,20 +19,12 @@ from agentq.agents.jsonl_adapter import (
     ToolAdapter,
     command_words,
     messages,
+    spending,
     tool_call,
 )
 from agentq.agents.jsonlines import RESULT_CHARS_MAX, Totals, one_line, table, text, total, whole
-from agentq.contracts.agent import (
-    AgentEvent,
-    AgentMessage,
-    AttemptOutcome,
-    AttemptResult,
-    Done,
-    Exit,
-    Job,
-    Spent,
-)
-from agentq.core.task import NO_USAGE, Usage
+from agentq.contracts.agent import AgentEvent, AttemptOutcome, AttemptResult, Done, Exit, Job
+from agentq.core.task import Usage
 
 ASKED = "Do what the text above asks for."
 
@@ -96,7 +88,7 @@ class _GeminiListener(JsonListener):
                 given = text(table(event.get("parameters")).get("command"))
                 self._end_of_text()
                 shown = tool_call(text(event.get("tool_name"), 80), given)
-                return [AgentMessage(shown), *self._turn()]
+                return messages(shown) + self._turn()
             case "tool_result":
                 return self._tool_result(event)
             case "error":
@@ -122,7 +114,7 @@ class _GeminiListener(JsonListener):
         if self._its_turn:
             return []
         self._its_turn = True
-        return [Spent(Usage(turns=1))]
+        return spending(Usage(turns=1))
 
     def _tool_result(self, event: dict[str, Any]) -> list[AgentEvent]:
         self._its_turn = False
@@ -147,7 +139,7 @@ class _GeminiListener(JsonListener):
         tokens = whole(stats.get("total_tokens"))
         tokens = tokens or total(stats, "input_tokens", "output_tokens")
         grown = self._totals.grown_to(Usage(tokens=tokens))
-        return [*([Spent(grown)] if grown != NO_USAGE else []), Done()]
+        return [*spending(grown), Done()]
 
     def _end_of_text(self) -> None:
         if self._text.tell():
@@ -164,4 +156,4 @@ class _GeminiListener(JsonListener):
         known = EXIT_CODES.get(exit.code)
         if known is None or found.session_unknown or found.outcome is AttemptOutcome.QUOTA:
             return found
-        return self.because(known, found.summary)
+        return self.ended(found.summary, *known)

@@ -33,7 +33,9 @@ from agentq.contracts.agent import (
     Job,
     Launch,
     Limited,
+    Spent,
 )
+from agentq.core.task import NO_USAGE, Usage
 
 #: Unix milliseconds; given by tests, the machine's clock otherwise.
 Clock = Callable[[], int]
@@ -92,6 +94,10 @@ class ToolAdapter:
 
 def messages(words: str) -> list[AgentEvent]:
     return [AgentMessage(words)] if words else []
+
+
+def spending(cost: Usage) -> list[AgentEvent]:
+    return [] if cost == NO_USAGE else [Spent(cost)]
 
 
 def tool_call(name: str, given: str) -> str:
@@ -171,12 +177,12 @@ class JsonListener:
     def failed(self, exit: Exit, message: str, status: int = 0) -> AttemptResult:
         """The result of a run whose tool reported an error."""
         known = known_error(message, self.clock(), status, resumed=self.resumed)
-        return self.because(known or unexplained(exit), message)
+        return self.ended(message, *(known or unexplained(exit)))
 
     def limited(self, limit: Limited, message: str = "") -> AttemptResult:
         """The result of a run that the provider's limit ended."""
-        why = KnownError(AttemptOutcome.QUOTA, resets_at=limit.resets_at)
-        return self.because(why, message or limit.reason)
+        message = message or limit.reason
+        return self.ended(message, AttemptOutcome.QUOTA, resets_at=limit.resets_at)
 
     def vanished(self, exit: Exit) -> AttemptResult:
         """The result of a run that reported neither success nor an error."""
@@ -188,17 +194,25 @@ class JsonListener:
             known = KnownError(AttemptOutcome.BAD_OUTPUT)
         # The signal counts for more than an error that the tool had got over before it.
         why = unexplained(exit) if signal_of(exit) or known is None else known
-        return self.because(why, self.with_noise(ending))
+        return self.ended(self.with_noise(ending), *why)
 
     def with_noise(self, ending: str) -> str:
         noise = self._noise.last(6)
         return f"{ending}: {noise}" if noise else f"{ending}."
 
-    def because(self, why: KnownError, message: str) -> AttemptResult:
+    def ended(
+        self,
+        message: str,
+        outcome: AttemptOutcome,
+        advice: str = "",
+        resets_at: int = 0,
+        session_unknown: bool = False,
+    ) -> AttemptResult:
+        """The result of a run without success; what a `KnownError` has follows its message."""
         return AttemptResult(
-            why.outcome,
-            f"{one_line(message, SUMMARY_CHARS_MAX)} {why.advice}".strip(),
-            resets_at=why.resets_at,
-            session_unknown=why.session_unknown,
+            outcome,
+            f"{one_line(message, SUMMARY_CHARS_MAX)} {advice}".strip(),
+            resets_at=resets_at,
+            session_unknown=session_unknown,
             denials=tuple(self.denials),
         )

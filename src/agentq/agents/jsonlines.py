@@ -88,6 +88,10 @@ def total(counts: dict[str, Any], *names: str) -> int:
     return sum(whole(counts.get(name)) for name in names)
 
 
+def usage_of(fields: dict[str, Any]) -> Usage:
+    return Usage(number(fields.get("usd")), whole(fields.get("tokens")), whole(fields.get("turns")))
+
+
 def session_id(value: object) -> str:
     """An id that may later stand on a command line; "" for anything that could be an option."""
     return value if type(value) is str and _SESSION_ID.fullmatch(value) else ""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentq.agents.error_classification import KnownError
 from agentq.agents.jsonl_adapter import (
     AWS_VARIABLES,
     PROXY_VARIABLES,
@@ -21,20 +20,12 @@ from agentq.agents.jsonl_adapter import (
     ToolAdapter,
     command_words,
     messages,
+    spending,
     tool_call,
 )
 from agentq.agents.jsonlines import RESULT_CHARS_MAX, number, one_line, table, text, total, whole
 from agentq.agents.reset_times import reset_time
-from agentq.contracts.agent import (
-    AgentEvent,
-    AgentMessage,
-    AttemptOutcome,
-    AttemptResult,
-    Exit,
-    Job,
-    Limited,
-    Spent,
-)
+from agentq.contracts.agent import AgentEvent, AttemptOutcome, AttemptResult, Exit, Job, Limited
 from agentq.core.task import Usage
 
 
@@ -85,7 +76,7 @@ class _OpencodeListener(JsonListener):
             case "step_finish":
                 self._error = None  # it got over it
                 self._reason = text(part.get("reason"), 40)
-                events.append(Spent(_cost(part)))
+                events += spending(_cost(part))
             case "error":
                 events += self._failure(event.get("error"))
         return events
@@ -102,7 +93,7 @@ class _OpencodeListener(JsonListener):
             self._answer = content
         self._message = message
         self._error = None
-        return [AgentMessage(one_line(content))]
+        return messages(one_line(content))
 
     def _tool_use(self, part: dict[str, Any]) -> list[AgentEvent]:
         state = table(part.get("state"))
@@ -111,7 +102,7 @@ class _OpencodeListener(JsonListener):
         error = text(state.get("error")).lower()
         if "reject" in error or "permission" in error:
             return self.denied(what)
-        return [AgentMessage(what)]
+        return messages(what)
 
     def _failure(self, error: object) -> list[AgentEvent]:
         described = table(error)
@@ -122,7 +113,7 @@ class _OpencodeListener(JsonListener):
         self._error = (words, whole(data.get("statusCode")))
         retry_after = text(table(data.get("responseHeaders")).get("retry-after"), 40)
         self._resets_at = reset_time(f"retry-after: {retry_after}", self.clock())
-        return [AgentMessage(one_line(words))]
+        return messages(one_line(words))
 
     def verdict(self, exit: Exit) -> AttemptResult:
         if self._error is not None:
@@ -132,14 +123,12 @@ class _OpencodeListener(JsonListener):
                 return self.limited(Limited(self._resets_at, words))
             return found
         if self._reason == "content-filter":
-            refused = KnownError(AttemptOutcome.REFUSED)
-            return self.because(refused, self._answer or "opencode refused.")
+            return self.ended(self._answer or "opencode refused.", AttemptOutcome.REFUSED)
         if exit.clean and self._answer:
             return self.completed(exit, self._answer)
         found = self.vanished(exit)
         if self.resumed and exit.clean and not self._has_output:
-            lost = KnownError(AttemptOutcome.TRANSIENT, session_unknown=True)
-            return self.because(lost, found.summary)
+            return self.ended(found.summary, AttemptOutcome.TRANSIENT, session_unknown=True)
         return found
 
 

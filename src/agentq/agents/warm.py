@@ -48,11 +48,10 @@ from agentq.agents.jsonlines import (
     Totals,
     clean,
     json_line,
-    number,
     one_line,
     summary_of,
     text,
-    whole,
+    usage_of,
 )
 from agentq.agents.reset_times import moment
 from agentq.contracts.agent import (
@@ -68,7 +67,7 @@ from agentq.contracts.agent import (
     Spent,
 )
 from agentq.core.errors import Invalid
-from agentq.core.task import NO_USAGE, Usage
+from agentq.core.task import NO_USAGE
 
 #: Lines about other tasks that are tolerated: before the first line about this task, and after.
 LATE_MAX = 100
@@ -168,7 +167,7 @@ class WarmListener(JsonListener):
         if why.outcome is not AttemptOutcome.INVALID:
             # However it ended, it ended under the task: the next process may do better.
             why = KnownError(AttemptOutcome.CRASHED)
-        return self.because(why, self.with_noise(f"{self.tool} ended during the task ({exit})"))
+        return self.ended(self.with_noise(f"{self.tool} ended during the task ({exit})"), *why)
 
     # -- what a line means -------------------------------------------------------------------------
 
@@ -184,7 +183,7 @@ class WarmListener(JsonListener):
                 percent = -1 if kind == "said" else _percent(event)
                 return [AgentMessage(words, percent)] if words.strip() or percent >= 0 else []
             case "spent":
-                cost = _usage(event)
+                cost = usage_of(event)
                 return [Spent(self._totals.grown_to(cost) if _is_total(event) else cost)]
             case "session":
                 return self.in_session(event.get("session"))
@@ -201,7 +200,7 @@ class WarmListener(JsonListener):
     def _not_for_us(self, event: dict[str, Any]) -> list[AgentEvent]:
         kind = event.get("type")
         if kind == "spent" and _is_total(event):
-            self._totals.grown_to(_usage(event))  # counted by the process, but not for this task
+            self._totals.grown_to(usage_of(event))  # counted by the process, but not for this task
         if event.get("id") is None and kind in ("done", "error"):
             return self._end(
                 self._bad(f'its line of type {kind} has no "id", so it answers nothing')
@@ -222,7 +221,7 @@ class WarmListener(JsonListener):
         return [Done()]
 
     def _bad(self, why: str) -> AttemptResult:
-        return self.because(KnownError(AttemptOutcome.BAD_OUTPUT), f"{self.tool}: {why}")
+        return self.ended(f"{self.tool}: {why}", AttemptOutcome.BAD_OUTPUT)
 
     def _done(self, event: dict[str, Any]) -> AttemptResult:
         result, structured = event.get("result"), event.get("structured")
@@ -250,18 +249,12 @@ class WarmListener(JsonListener):
         if outcome is AttemptOutcome.QUOTA and not resets_at and self._limited is not None:
             resets_at = self._limited.resets_at
         lost = event.get("session_unknown") is True
-        return self.because(
-            KnownError(outcome, resets_at=resets_at, session_unknown=lost),
-            message or f"{self.tool} answered with an error of class {named!r}.",
-        )
+        message = message or f"{self.tool} answered with an error of class {named!r}."
+        return self.ended(message, outcome, resets_at=resets_at, session_unknown=lost)
 
 
 def _is_total(event: dict[str, Any]) -> bool:
     return event.get("total") is True
-
-
-def _usage(event: dict[str, Any]) -> Usage:
-    return Usage(number(event.get("usd")), whole(event.get("tokens")), whole(event.get("turns")))
 
 
 def _percent(event: dict[str, Any]) -> int:
