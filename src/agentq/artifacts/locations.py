@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import BinaryIO, Protocol
 
 from agentq.core.errors import Conflict, Damaged
 
@@ -46,3 +47,13 @@ class ArtifactLocation:
             " it is.",
             remedy,
         )
+
+
+class RecordedContent(Protocol):
+    """Reads what the ledger has a record of; every byte is checked before it is believed."""
+
+    def open(self, place: ArtifactLocation, sha256: str, size: int | None = None) -> BinaryIO: ...
+
+    def read(self, place: ArtifactLocation, sha256: str, size: int | None = None) -> bytes: ...
+
+    def check(self, place: ArtifactLocation, sha256: str, size: int | None = None) -> object: ...

@@ -15,11 +15,12 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 from agentq.artifacts.digests import sha256_of
-from agentq.artifacts.locations import ArtifactLocation
-from agentq.core.errors import AgentqError, Conflict
+from agentq.artifacts.locations import ArtifactLocation, RecordedContent
+from agentq.core.errors import AgentqError, Conflict, Damaged, Unavailable
 
 TASKS = ("tasks",)
 
@@ -35,8 +36,9 @@ class StagedContext(NamedTuple):
 class StagedContexts(ABC):
     """The contexts of one store. Ids and digests were checked by the caller."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, records: RecordedContent) -> None:
         self._root = root
+        self._records = records
         self._lock = threading.Lock()
         #: What this object staged and neither published nor discarded yet.
         self._own: dict[tuple[str, str], list[StagedContext]] = {}
@@ -69,8 +71,31 @@ class StagedContexts(ABC):
                 self._own[(task_id, sha256)] = own
         self._drop(task_id, staged)
 
+    def read(self, task_id: str, sha256: str) -> bytes:
+        place = self._place(task_id)
+        try:
+            return self._records.read(place, sha256)
+        except Damaged:
+            staged = self._staged_content(task_id, sha256)
+            missing = not self._is_there(place)
+            if staged is None and missing:
+                raise
+        if staged is None:  # published while we looked
+            return self._records.read(place, sha256)
+        if missing:
+            with suppress(Unavailable, Conflict):  # a reader that may not write can still read
+                self.publish(task_id, sha256)
+        # Else somebody's own file stands at our place: the very task file that was submitted, when
+        # it was written into the shared folder. Ours could not be published and is good.
+        return staged
+
     @abstractmethod
-    def read(self, task_id: str, sha256: str) -> bytes: ...
+    def _is_there(self, place: ArtifactLocation) -> bool:
+        """Whether anything is at that place, right or wrong."""
+
+    @abstractmethod
+    def _staged_content(self, task_id: str, sha256: str) -> bytes | None:
+        """Return what is staged with this digest, if there is any."""
 
     @abstractmethod
     def remove(self, task_id: str) -> None:

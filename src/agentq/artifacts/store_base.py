@@ -6,14 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import BinaryIO, Protocol
 
-from agentq.artifacts.locations import ArtifactLocation
-from agentq.artifacts.names import (
-    check_epoch,
-    check_name,
-    check_sha256,
-    check_task_id,
-    uri_quoted,
-)
+from agentq.artifacts.locations import ArtifactLocation, RecordedContent
+from agentq.artifacts.names import check_epoch, check_name, check_sha256, check_task_id, uri_quoted
 from agentq.artifacts.staged_contexts import StagedContexts
 from agentq.contracts.artifacts import LIVE_KEEP_BYTES, SWEEP_EVIDENCE_MS, LivePart, Stored
 from agentq.core.errors import AgentqError, Invalid, NotFound, Unavailable
@@ -23,16 +17,6 @@ RESULTS = ("results",)
 #: A live log that keeps less could not hold a line at all.
 _KEEP_MIN = 1024
 _LIMIT_MAX = 1 << 24
-
-
-class RecordedContent(Protocol):
-    """Reads what the ledger has a record of; every byte is checked before it is believed."""
-
-    def open(self, place: ArtifactLocation, sha256: str, size: int | None = None) -> BinaryIO: ...
-
-    def read(self, place: ArtifactLocation, sha256: str, size: int | None = None) -> bytes: ...
-
-    def check(self, place: ArtifactLocation, sha256: str, size: int | None = None) -> object: ...
 
 
 class LiveLogStore(Protocol):

@@ -20,11 +20,11 @@ from agentq.artifacts.files.disk import (
     unavailable,
     write_new,
 )
-from agentq.artifacts.files.recorded import is_there, read_recorded
+from agentq.artifacts.files.recorded import is_there
 from agentq.artifacts.files.removal import remove_file, remove_old
 from agentq.artifacts.locations import ArtifactLocation
 from agentq.artifacts.staged_contexts import TASKS, StagedContext, StagedContexts, occupied
-from agentq.core.errors import Conflict, Damaged, Unavailable
+from agentq.core.errors import Damaged
 
 _STAGED = ("tasks", ".staged")
 
@@ -65,22 +65,8 @@ class ContextFiles(StagedContexts):
         with disk_errors(f"drop the staged context of task {task_id}"):
             remove_file(self._root, _STAGED, staged.name)
 
-    def read(self, task_id: str, sha256: str) -> bytes:
-        place = self._place(task_id)
-        staged = self._staged_content(task_id, sha256) if not is_there(place) else None
-        if staged is not None:
-            with suppress(Unavailable, Conflict):  # a reader that may not write can still read
-                self.publish(task_id, sha256)
-            return staged
-        try:
-            return read_recorded(place, sha256)
-        except Damaged:
-            # Somebody's own file stands at our place: the very task file that was submitted, when
-            # it was written into the shared folder. Ours could not be published and is good.
-            staged = self._staged_content(task_id, sha256)
-            if staged is None:
-                raise
-            return staged
+    def _is_there(self, place: ArtifactLocation) -> bool:
+        return is_there(place)
 
     def _staged_content(self, task_id: str, sha256: str) -> bytes | None:
         try:
@@ -92,7 +78,8 @@ class ContextFiles(StagedContexts):
             raise unavailable(error, f"look for the context of task {task_id}") from error
         for name in names:
             with suppress(Damaged):  # cut short by a crash of its writer, or published just now
-                return read_recorded(ArtifactLocation(task_id, self._root, _STAGED, name), sha256)
+                place = ArtifactLocation(task_id, self._root, _STAGED, name)
+                return self._records.read(place, sha256)
         return None
 
     def remove(self, task_id: str) -> None:

@@ -52,23 +52,19 @@ class RecordedFiles:
         self.open(place, sha256, size).close()
 
     def read(self, place: ArtifactLocation, sha256: str, size: int | None = None) -> bytes:
-        return read_recorded(place, sha256, size)
-
-
-def read_recorded(place: ArtifactLocation, sha256: str, size: int | None = None) -> bytes:
-    """Return the content; what is returned is exactly what was checked."""
-    with _reading(place):
-        file = _open(place)
-        try:
-            found = os.fstat(file).st_size
-            place.check_size(found, size)
-            # At most one byte more than expected: a file that grows while it is read cannot
-            # fill the memory.
-            content = _read_up_to(file, found + 1)
-        finally:
-            os.close(file)
-    place.check_sha256(sha256_of([content]), sha256)
-    return content
+        """Return the content; what is returned is exactly what was checked."""
+        with _reading(place):
+            file = _open(place)
+            try:
+                found = os.fstat(file).st_size
+                place.check_size(found, size)
+                # At most one byte more than expected: a file that grows while it is read cannot
+                # fill the memory.
+                content = _read_up_to(file, found + 1)
+            finally:
+                os.close(file)
+        place.check_sha256(sha256_of([content]), sha256)
+        return content
 
 
 def _open(place: ArtifactLocation) -> int:

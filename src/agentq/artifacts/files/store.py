@@ -54,7 +54,8 @@ class FileArtifacts(ArtifactStoreBase):
     def __init__(self, root: str | os.PathLike[str]) -> None:
         path = os.path.abspath(root)  # noqa: PTH100 (start-up: no pathlib for one call)
         uri = f"file://{uri_quoted(path)}"
-        super().__init__(path, uri, RecordedFiles(), ContextFiles(path), LiveLogs(path))
+        records = RecordedFiles()
+        super().__init__(path, uri, records, ContextFiles(path, records), LiveLogs(path))
 
     # ---- the evidence of an attempt -------------------------------------------------------------
 

@@ -8,7 +8,6 @@ An object cannot be moved. At `tasks/<task id>.md` it is created only if nothing
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 
 from agentq.artifacts.digests import sha256_of
 from agentq.artifacts.locations import ArtifactLocation
@@ -16,7 +15,6 @@ from agentq.artifacts.s3.bucket import Bucket, ListedObject
 from agentq.artifacts.s3.errors import store_errors
 from agentq.artifacts.s3.recorded import RecordedObjects
 from agentq.artifacts.staged_contexts import StagedContext, StagedContexts, occupied
-from agentq.core.errors import Conflict, Damaged, Unavailable
 
 _STAGED = "tasks/.staged"
 _MEDIA_TYPE = "text/markdown"
@@ -26,9 +24,9 @@ class ContextObjects(StagedContexts):
     """What is below `tasks` in a bucket."""
 
     def __init__(self, bucket: Bucket) -> None:
-        super().__init__(bucket.url)
         self._bucket = bucket
         self._objects = RecordedObjects(bucket)
+        super().__init__(bucket.url, self._objects)
 
     def _write(self, task_id: str, sha256: str, token: str, data: bytes) -> StagedContext:
         key = f"{_STAGED}/{task_id}/{sha256}.{token}"
@@ -60,23 +58,14 @@ class ContextObjects(StagedContexts):
         with store_errors(f"drop the staged context of task {task_id}"):
             self._bucket.delete([staged.name])
 
-    def read(self, task_id: str, sha256: str) -> bytes:
-        place = self._place(task_id)
-        try:
-            return self._objects.read(place, sha256)
-        except Damaged:
-            with store_errors(f"look for the context of task {task_id}"):
-                staged = self._staged(task_id, sha256)
-                missing = self._bucket.find(place.key) is None
-            if staged and missing:
-                with suppress(Unavailable, Conflict):  # who may not write can still read
-                    self.publish(task_id, sha256)
-            elif not staged and not missing:
-                # Published while we looked; or somebody's own file stands at our place.
-                return self._objects.read(place, sha256)
-            elif not staged:
-                raise
-            return staged[0].data
+    def _is_there(self, place: ArtifactLocation) -> bool:
+        with store_errors(f"look for the context of task {place.task_id}"):
+            return self._bucket.find(place.key) is not None
+
+    def _staged_content(self, task_id: str, sha256: str) -> bytes | None:
+        with store_errors(f"look for the context of task {task_id}"):
+            staged = self._staged(task_id, sha256)
+        return staged[0].data if staged else None
 
     def _staged(self, task_id: str, sha256: str) -> list[StagedContext]:
         """The first good one that is staged with this digest, if there is any."""
