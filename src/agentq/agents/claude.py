@@ -176,14 +176,7 @@ class _ClaudeListener(JsonListener):
         events += spending(self._cost(event))
         if table(event.get("origin")).get("kind") == "task-notification":
             return events
-        self._result = {
-            key: event.get(key)
-            for key in ("is_error", "subtype", "stop_reason", "api_error_status", "num_turns")
-        }
-        self._result["result"] = text(event.get("result"), RESULT_CHARS_MAX)
-        self._result["structured"] = event.get("structured_output")
-        errors = [text(each) for each in listed(event.get("errors"))[:5]]
-        self._result["errors"] = "; ".join(each for each in errors if each)
+        self._result = event
         return [*events, Done()]
 
     def _cost(self, event: dict[str, Any]) -> Usage:
@@ -209,23 +202,24 @@ class _ClaudeListener(JsonListener):
         result = self._result
         if result is None:
             return self.limited(self._limited) if self._limited else self.vanished(exit)
-        if result["stop_reason"] == "refusal":
-            return self.ended(result["result"] or "claude refused.", AttemptOutcome.REFUSED)
-        if result["is_error"] is False:
-            return self.completed(exit, result["result"], result["structured"])
-        return self._error(result, exit)
+        answer = text(result.get("result"), RESULT_CHARS_MAX)
+        if result.get("stop_reason") == "refusal":
+            return self.ended(answer or "claude refused.", AttemptOutcome.REFUSED)
+        if result.get("is_error") is False:
+            return self.completed(exit, answer, result.get("structured_output"))
+        errors = "; ".join(filter(None, map(text, listed(result.get("errors"))[:5])))
+        return self._error(result, exit, errors or answer or f"claude failed ({exit})")
 
-    def _error(self, result: dict[str, Any], exit: Exit) -> AttemptResult:
-        message = result["errors"] or result["result"] or f"claude failed ({exit})"
-        match result["subtype"]:
+    def _error(self, result: dict[str, Any], exit: Exit, message: str) -> AttemptResult:
+        match result.get("subtype"):
             case "error_max_turns" | "error_max_budget_usd":
                 # Turns and money are parts of a budget, and this one is used up. Trying again
                 # would spend as much and end here again: somebody decides whether it may have more.
-                turns = f" after {whole(result['num_turns'])} turns"
+                turns = f" after {whole(result.get('num_turns'))} turns"
                 return self.ended(message + turns, AttemptOutcome.BUDGET)
             case "error_max_structured_output_retries":
                 return self.ended(message, AttemptOutcome.BAD_OUTPUT)
-        status = whole(result["api_error_status"])
+        status = whole(result.get("api_error_status"))
         if self._limited is not None and status in (0, 429):
             return self.limited(self._limited, message)
         return self.failed(exit, message, status)
