@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from agentq.core.errors import Invalid, NotFound
 from agentq.core.task import Usage
-from agentq.testing.fake_agent.actions import Stage
+from agentq.testing.fake_agent.actions import ScriptRunner
 from agentq.testing.fake_agent.arguments import read_words
 from agentq.testing.fake_agent.script import SCRIPT_BYTES_MAX, parse_script, read_script
 from agentq.testing.fake_agent.steps import FORMS
 
 
 def test_every_step_can_be_written_and_played() -> None:
-    played = {name.removeprefix("do_") for name in dir(Stage) if name.startswith("do_")}
+    played = {name.removeprefix("do_") for name in dir(ScriptRunner) if name.startswith("do_")}
     assert {name.replace("-", "_") for name in FORMS} == played
 
 

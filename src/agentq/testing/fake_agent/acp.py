@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agentq.core.task import NO_USAGE, Usage
-from agentq.testing.fake_agent.actions import STDERR, STDOUT, Stage, TaskPaths, write_all
+from agentq.testing.fake_agent.actions import STDERR, STDOUT, ScriptRunner, TaskPaths, write_all
 from agentq.testing.fake_agent.dialect import Dialect, Ending, line, span, split_tokens
 from agentq.testing.fake_agent.incoming import Cancelled, IncomingMessages
 from agentq.testing.fake_agent.script import Script
@@ -129,27 +129,27 @@ def _text(text: str) -> dict[str, str]:
 
 @dataclass(slots=True)
 class _Session:
-    speech: FakeAcp
+    dialect: FakeAcp
     workspace: Path
 
 
 class FakeAcpServer:
     """One connection: many sessions, one prompt at a time."""
 
-    def __init__(self, script: Script, place: TaskPaths) -> None:
+    def __init__(self, script: Script, paths: TaskPaths) -> None:
         self._names = script.names()
         self._clock = script.clock()
         self._script = script
-        self._place = place
+        self._paths = paths
         #: The prompt is not known yet when a session is asked for: any section may forget it.
         self._forgets = any(
             each.forgets
             for each in script.sections
-            if not each.attempts or place.attempt in each.attempts
+            if not each.attempts or paths.attempt in each.attempts
         )
         self._sessions: dict[str, _Session] = {}
         self._asked = 0
-        self._wire = IncomingMessages(lambda message: message.get("method") == "session/cancel")
+        self._incoming = IncomingMessages(lambda message: message.get("method") == "session/cancel")
         self._methods: dict[str, Callable[[object, dict[str, Any]], int | None]] = {
             "initialize": self._initialize,
             "session/new": self._new,
@@ -159,7 +159,7 @@ class FakeAcpServer:
 
     def serve(self) -> int:
         """Answer until standard input closes; the exit code."""
-        while (message := self._wire.next()) is not None:
+        while (message := self._incoming.next()) is not None:
             request_id, method = message.get("id"), message.get("method")
             params = message.get("params")
             known = self._methods.get(method) if isinstance(method, str) else None
@@ -185,59 +185,59 @@ class FakeAcpServer:
         }))  # fmt: skip
 
     def _new(self, request_id: object, params: dict[str, Any]) -> None:
-        speech = FakeAcp(self._names, self._clock)
-        self._sessions[speech.session] = _Session(speech, self._workspace(params))
-        _send(respond(request_id, {"sessionId": speech.session}))
+        dialect = FakeAcp(self._names, self._clock)
+        self._sessions[dialect.session] = _Session(dialect, self._workspace(params))
+        _send(respond(request_id, {"sessionId": dialect.session}))
 
     def _load(self, request_id: object, params: dict[str, Any]) -> None:
         session_id = str(params.get("sessionId") or "")
         if self._forgets or not session_id:
             _send(fail(request_id, NOT_FOUND, f"Session not found: {session_id}"))
             return
-        speech = FakeAcp(self._names, self._clock, session=session_id, before=self._script.before)
-        self._sessions[session_id] = _Session(speech, self._workspace(params))
+        dialect = FakeAcp(self._names, self._clock, session=session_id, before=self._script.before)
+        self._sessions[session_id] = _Session(dialect, self._workspace(params))
         if self._script.before != NO_USAGE:
-            _send(speech.usage())  # what the session has come to, before anything new
+            _send(dialect.usage())  # what the session has come to, before anything new
         _send(respond(request_id, {}))
 
     def _workspace(self, params: dict[str, Any]) -> Path:
         cwd = params.get("cwd")
-        return Path(cwd) if isinstance(cwd, str) and cwd else self._place.workspace
+        return Path(cwd) if isinstance(cwd, str) and cwd else self._paths.workspace
 
     def _prompt(self, request_id: object, params: dict[str, Any]) -> int | None:
         session = self._sessions.get(str(params.get("sessionId")))
         if session is None:
             _send(fail(request_id, NOT_FOUND, f"Session not found: {params.get('sessionId')}"))
             return None
-        speech = session.speech
-        speech.request_id, speech.last_message = request_id, ""
-        speech.before_prompt = speech.spent_here
+        dialect = session.dialect
+        dialect.request_id, dialect.last_message = request_id, ""
+        dialect.before_prompt = dialect.spent_here
         blocks = params.get("prompt")
         texts = [each.get("text") for each in blocks or () if isinstance(each, dict)]
         prompt = "\n".join(each for each in texts if isinstance(each, str))
-        place = replace(self._place, workspace=session.workspace)
-        stage = Stage(
-            speech, place, prompt, self._script, pause=self._wire.pause,
-            permit=lambda what: self._permit(speech, what),
+        paths = replace(self._paths, workspace=session.workspace)
+        runner = ScriptRunner(
+            dialect, paths, prompt, self._script, pause=self._incoming.pause,
+            permit=lambda what: self._permit(dialect, what),
         )  # fmt: skip
         try:
-            ending = stage.play(self._script.section(prompt, place.attempt))
+            ending = runner.play(self._script.section(prompt, paths.attempt))
         except Cancelled:
-            ending = Ending(speech.stop("cancelled"))
+            ending = Ending(dialect.stop("cancelled"))
         _send(ending.out)
         write_all(STDERR, ending.err)
         # It left without its last words, or was told to exit.
         return ending.code if ending.code or not ending.out else None
 
-    def _permit(self, speech: FakeAcp, what: str) -> bool:
+    def _permit(self, dialect: FakeAcp, what: str) -> bool:
         """Ask the client, and wait for its answer."""
         self._asked += 1
         request_id = f"permission-{self._asked}"
-        _send(speech.tool_call(what))
-        call = {"toolCallId": speech.tool_id, "title": what, "kind": "execute"}
-        params = {"sessionId": speech.session, "toolCall": call, "options": _OPTIONS}
+        _send(dialect.tool_call(what))
+        call = {"toolCallId": dialect.tool_id, "title": what, "kind": "execute"}
+        params = {"sessionId": dialect.session, "toolCall": call, "options": _OPTIONS}
         _send(_rpc(id=request_id, method="session/request_permission", params=params))
-        answer = self._wire.answer_to(request_id) or {}
+        answer = self._incoming.answer_to(request_id) or {}
         result = answer.get("result")
         outcome = result.get("outcome") if isinstance(result, dict) else None
         chosen = outcome.get("optionId") if isinstance(outcome, dict) else None

@@ -52,21 +52,21 @@ def write_all(descriptor: int, data: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-class Stage:
+class ScriptRunner:
     """One task being played."""
 
     def __init__(
         self,
-        speech: Dialect,
-        place: TaskPaths,
+        dialect: Dialect,
+        paths: TaskPaths,
         prompt: str,
         script: Script,
         *,
         pause: Callable[[float], None] = time.sleep,
         permit: Callable[[str], bool] | None = None,
     ) -> None:
-        self.speech = speech
-        self.place = place
+        self.dialect = dialect
+        self.paths = paths
         self.pause = pause
         #: Asks whoever can allow something; None: nobody can.
         self.permit = permit
@@ -74,7 +74,7 @@ class Stage:
         self.result: str | None = None
         self.structured: object = None
         first_line = prompt.strip().partition("\n")[0].strip()
-        self._words = {"{prompt}": first_line[:_PROMPT_CHARS], "{attempt}": str(place.attempt)}
+        self._words = {"{prompt}": first_line[:_PROMPT_CHARS], "{attempt}": str(paths.attempt)}
 
     def play(self, section: Section) -> Ending:
         """Play all steps; the last words and the exit code."""
@@ -87,11 +87,11 @@ class Stage:
 
     def close(self) -> Ending:
         """The closing words of a task that went well."""
-        result = self.result if self.result is not None else self.speech.last_message or "Done."
-        if self.speech.leaves_result and self.place.result is not None:
-            self.place.result.write_text(result, "utf-8")
+        result = self.result if self.result is not None else self.dialect.last_message or "Done."
+        if self.dialect.leaves_result and self.paths.result is not None:
+            self.paths.result.write_text(result, "utf-8")
             result = ""
-        return self.speech.finished(result, self.structured)
+        return self.dialect.finished(result, self.structured)
 
     def out(self, data: bytes, descriptor: int = STDOUT) -> None:
         write_all(descriptor, data)
@@ -105,44 +105,44 @@ class Stage:
     # -- what an agent does ------------------------------------------------------------------------
 
     def do_say(self, text: str) -> None:
-        self.out(self.speech.say(self.fill(text)))
+        self.out(self.dialect.say(self.fill(text)))
 
     def do_think(self, seconds: float) -> None:
         self.pause(seconds)
-        self.speech.clock.advance(seconds)
+        self.dialect.clock.advance(seconds)
 
     def do_work(self, seconds: float, busy: bool, every: float) -> None:
         """Parts are counted, not timed, so that a slow machine prints the same."""
         parts = max(1, math.ceil(seconds / every))
         for part in range(1, parts + 1):
-            self.out(self.speech.say(f"Working, part {part} of {parts}."))
+            self.out(self.dialect.say(f"Working, part {part} of {parts}."))
             length = min(every, seconds - (part - 1) * every)
             if busy:
                 _burn(length)
             self.pause(0 if busy else length)
-            self.speech.clock.advance(length)
+            self.dialect.clock.advance(length)
 
     def do_write(self, path: str, text: str) -> None:
-        _put(self.place.workspace / path, self.fill(text))
-        self.out(self.speech.used_tool(f"write {path}", f"wrote {path}"))
+        _put(self.paths.workspace / path, self.fill(text))
+        self.out(self.dialect.used_tool(f"write {path}", f"wrote {path}"))
 
     def do_artifact(self, name: str, text: str) -> None:
-        if self.place.artifacts is None:
+        if self.paths.artifacts is None:
             raise Invalid(
                 "The step `artifact` needs a folder for artifacts, and AGENTQ_ARTIFACTS names"
                 " none.",
                 "Let a worker start the agent, or set AGENTQ_ARTIFACTS.",
             )
-        _put(self.place.artifacts / name, self.fill(text))
-        self.out(self.speech.used_tool(f"save {name}", f"saved {name}"))
+        _put(self.paths.artifacts / name, self.fill(text))
+        self.out(self.dialect.used_tool(f"save {name}", f"saved {name}"))
 
     def do_commit(self, message: str, file: str, text: str) -> None:
         """The commit has the same hash every time: its author and date are the stand-in's own."""
         import subprocess
 
-        _put(self.place.workspace / file, self.fill(text))
-        moment = f"{self.speech.clock.now_ms // 1000} +0000"
-        workspace = self.place.workspace
+        _put(self.paths.workspace / file, self.fill(text))
+        moment = f"{self.dialect.clock.now_ms // 1000} +0000"
+        workspace = self.paths.workspace
         dates = ["env", f"GIT_AUTHOR_DATE={moment}", f"GIT_COMMITTER_DATE={moment}"]
         commit = ["commit", "-q", "-m", self.fill(message), "--", file]
         for words in ([*_GIT, "add", "--", file], [*dates, *_GIT, *commit]):
@@ -155,19 +155,19 @@ class Stage:
                     f"The step `commit` failed in {workspace}: {reason}",
                     "It needs a git repository as its workspace.",
                 )
-        self.out(self.speech.used_tool(f"git commit -m {message!r}", f"committed {file}"))
+        self.out(self.dialect.used_tool(f"git commit -m {message!r}", f"committed {file}"))
 
     def do_spend(self, usd: float, tokens: int, turns: int) -> None:
-        self.out(self.speech.spend(Usage(usd, tokens, turns)))
+        self.out(self.dialect.spend(Usage(usd, tokens, turns)))
 
     def do_result(self, text: str, structured: object) -> None:
         self.result, self.structured = self.fill(text), structured
 
     def do_ask_permission(self, what: str) -> None:
         if self.permit is not None and self.permit(what):
-            self.out(self.speech.used_tool(what, "allowed"))
+            self.out(self.dialect.used_tool(what, "allowed"))
         else:
-            self.out(self.speech.denied(what))
+            self.out(self.dialect.denied(what))
 
     # -- how it ends, in its own words -------------------------------------------------------------
 
@@ -176,16 +176,16 @@ class Stage:
         return Ending(ending.out, code, ending.err)
 
     def do_ask(self, question: str) -> Ending:
-        return self.speech.asked(self.fill(question))
+        return self.dialect.asked(self.fill(question))
 
     def do_fail(self, message: str) -> Ending:
-        return self.speech.failed(self.fill(message))
+        return self.dialect.failed(self.fill(message))
 
     def do_quota(self, seconds: float) -> Ending:
-        return self.speech.limited(seconds, self.script.reset_base() + math.ceil(seconds))
+        return self.dialect.limited(seconds, self.script.reset_base() + math.ceil(seconds))
 
     def do_refuse(self, reason: str) -> Ending:
-        return self.speech.refused(self.fill(reason))
+        return self.dialect.refused(self.fill(reason))
 
     def do_unknown_session(self) -> None:
         """Decided before the first step (`program.py`): a fresh session goes on here."""
@@ -214,7 +214,7 @@ class Stage:
         mark = "@" * 12
         padding = "." * (_FLOOD_LINE_CHARS - len(mark))
         descriptor = STDERR if errors else STDOUT
-        said = f"{mark}{padding}\n".encode() if errors else self.speech.said(mark + padding)
+        said = f"{mark}{padding}\n".encode() if errors else self.dialect.said(mark + padding)
         if not said:
             return  # it prints one object at the end, and nothing before
         *first, whole = said.splitlines(keepends=True)
@@ -232,19 +232,19 @@ class Stage:
     def do_repeat(self, text: str, times: int) -> None:
         words = self.fill(text)
         for _ in range(times):
-            self.out(self.speech.say(words))
+            self.out(self.dialect.say(words))
 
     def do_fork_orphans(self, count: int, seconds: float, pids: str) -> None:
         born = [_fork_orphan(seconds) for _ in range(count)]
         if pids:
-            _put(self.place.workspace / pids, "".join(f"{pid}\n" for pid in born))
+            _put(self.paths.workspace / pids, "".join(f"{pid}\n" for pid in born))
 
     def do_ignore_sigterm(self) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
     def do_bad_output(self, kind: str, ends: bool) -> Ending | None:
         """Nonsense; unless told to go on, it then leaves as if all were well, and says no more."""
-        closing = self.speech.said("This sentence will never be finished").rstrip(b"\n")
+        closing = self.dialect.said("This sentence will never be finished").rstrip(b"\n")
         truncated = closing[: len(closing) // 2] + b"\n"
         nonsense = {"garbage": _GARBAGE, "binary": _BINARY, "truncated": truncated}
         for name, data in nonsense.items():

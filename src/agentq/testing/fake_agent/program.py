@@ -1,4 +1,4 @@
-"""The whole stand-in: read the script and the words, find the prompt, play it in the dialect."""
+"""The whole program: reads the script and the arguments, finds the prompt, and plays the script."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from types import FrameType
 from typing import Any
 
 from agentq.core.errors import Invalid
-from agentq.testing.fake_agent.actions import STDERR, STDOUT, Stage, TaskPaths, write_all
+from agentq.testing.fake_agent.actions import STDERR, STDOUT, ScriptRunner, TaskPaths, write_all
 from agentq.testing.fake_agent.arguments import Arguments, read_words
 from agentq.testing.fake_agent.dialect import Dialect
 from agentq.testing.fake_agent.script import Script, read_script
 
-#: Dialect -> where it is spoken. `warm` and `acp` hold a conversation; the others say their piece.
+#: Dialect -> its class. `warm` and `acp` are servers; the others play one task.
 DIALECTS = {
     "command": "plain:FakeProgram",
     "claude": "claude:FakeClaude",
@@ -33,10 +33,7 @@ BROKEN_PIPE = 141
 
 
 def run(
-    script: Path | str | None,
-    dialect: str,
-    argv: Sequence[str],
-    environment: Mapping[str, str],
+    script: Path | str | None, dialect: str, argv: Sequence[str], environment: Mapping[str, str]
 ) -> int:
     """Play a script (None: the default) as this tool; the exit code.
 
@@ -47,16 +44,16 @@ def run(
         raise Invalid(f"There is no dialect {dialect!r}.", f"Dialects: {', '.join(DIALECTS)}.")
     played = read_script(script)
     words = read_words(dialect, argv)
-    place = _place(environment)
+    paths = _paths(environment)
     found = _signals_as_usual()
     try:
         if dialect in ("acp", "warm"):
-            code: int = _class_of(dialect)(played, place).serve()
+            code: int = _class_of(dialect)(played, paths).serve()
             return code
         prompt = words.prompt
         if words.reads_stdin:
             prompt = "\n\n".join(filter(None, (_read_prompt(environment), prompt)))
-        return _recite(dialect, played, words, place, prompt)
+        return _run_once(dialect, played, words, paths, prompt)
     except BrokenPipeError:
         return BROKEN_PIPE  # nobody listens any more
     finally:
@@ -64,40 +61,40 @@ def run(
             signal.signal(number, handler)
 
 
-def _recite(dialect: str, script: Script, words: Arguments, place: TaskPaths, prompt: str) -> int:
-    """Say the piece once, and leave."""
-    section = script.section(prompt, place.attempt)
-    speech = _speech(dialect, script, words, prompt)
+def _run_once(name: str, script: Script, words: Arguments, paths: TaskPaths, prompt: str) -> int:
+    """Play one task and leave."""
+    section = script.section(prompt, paths.attempt)
+    dialect = _dialect(name, script, words, prompt)
     if words.session and section.forgets:
-        ending = speech.session_unknown()
+        ending = dialect.session_unknown()
     else:
-        _answer_signals(speech)
-        write_all(STDOUT, speech.opening(prompt))
-        ending = Stage(speech, place, prompt, script).play(section)
+        _answer_signals(dialect)
+        write_all(STDOUT, dialect.opening(prompt))
+        ending = ScriptRunner(dialect, paths, prompt, script).play(section)
     write_all(STDERR, ending.err)
     write_all(STDOUT, ending.out)
     last_message = words.flags.get("-o") or words.flags.get("--output-last-message")
-    if dialect == "codex" and last_message and not ending.code:
-        Path(last_message).write_text(speech.last_message, "utf-8")
+    if name == "codex" and last_message and not ending.code:
+        Path(last_message).write_text(dialect.last_message, "utf-8")
     return ending.code
 
 
-def _class_of(dialect: str) -> Any:
-    module, _, name = DIALECTS[dialect].partition(":")
-    return getattr(import_module(f"agentq.testing.fake_agent.{module}"), name)
+def _class_of(name: str) -> Any:
+    module, _, kind = DIALECTS[name].partition(":")
+    return getattr(import_module(f"agentq.testing.fake_agent.{module}"), kind)
 
 
-def _speech(dialect: str, script: Script, words: Arguments, prompt: str) -> Dialect:
-    more = {"only_result": True} if words.only_result and dialect in ("claude", "gemini") else {}
-    speech: Dialect = _class_of(dialect)(
+def _dialect(name: str, script: Script, words: Arguments, prompt: str) -> Dialect:
+    more = {"only_result": True} if words.only_result and name in ("claude", "gemini") else {}
+    dialect: Dialect = _class_of(name)(
         script.names(prompt), script.clock(), session=words.session, before=script.before, **more
     )
     if words.new_session and not words.session:
-        speech.session = words.new_session
-    return speech
+        dialect.session = words.new_session
+    return dialect
 
 
-def _place(environment: Mapping[str, str]) -> TaskPaths:
+def _paths(environment: Mapping[str, str]) -> TaskPaths:
     def folder(name: str) -> Path | None:
         written = environment.get(name, "")
         return Path(written) if written else None
@@ -144,8 +141,8 @@ def _signals_as_usual() -> dict[signal.Signals, Any]:
     return {number: signal.signal(number, signal.SIG_DFL) or signal.SIG_DFL for number in numbers}
 
 
-def _answer_signals(speech: Dialect) -> None:
-    codes = {signal.SIGTERM: speech.exit_on_term, signal.SIGINT: speech.exit_on_interrupt}
+def _answer_signals(dialect: Dialect) -> None:
+    codes = {signal.SIGTERM: dialect.exit_on_term, signal.SIGINT: dialect.exit_on_interrupt}
 
     def leave(number: int, frame: FrameType | None) -> None:
         os._exit(codes[signal.Signals(number)] or 0)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from agentq.core.task import Usage
-from agentq.testing.fake_agent.actions import STDERR, STDOUT, Stage, TaskPaths, write_all
+from agentq.testing.fake_agent.actions import STDERR, STDOUT, ScriptRunner, TaskPaths, write_all
 from agentq.testing.fake_agent.dialect import Clock, Dialect, Ending, Names, line, span
 from agentq.testing.fake_agent.incoming import Cancelled, IncomingMessages
 from agentq.testing.fake_agent.script import Script
@@ -78,17 +78,17 @@ class FakeWarm(Dialect):
 class FakeWarmServer:
     """Takes tasks until standard input closes."""
 
-    def __init__(self, script: Script, place: TaskPaths) -> None:
+    def __init__(self, script: Script, paths: TaskPaths) -> None:
         self._names = script.names()
         self._clock = script.clock()
         self._script = script
-        self._place = place
+        self._paths = paths
         self._task_id: object = None
-        self._wire = IncomingMessages(self._is_cancel)
+        self._incoming = IncomingMessages(self._is_cancel)
 
     def serve(self) -> int:
         """The exit code."""
-        while (message := self._wire.next()) is not None:
+        while (message := self._incoming.next()) is not None:
             if message.get("type") != "task":
                 continue
             self._task_id = message.get("id")
@@ -104,27 +104,27 @@ class FakeWarmServer:
 
     def _do(self, message: dict[str, Any]) -> Ending:
         prompt = str(message.get("prompt") or "")
-        place = self._place_of(message)
-        section = self._script.section(prompt, place.attempt)
+        paths = self._paths_of(message)
+        section = self._script.section(prompt, paths.attempt)
         session = str(message.get("session") or "")
-        speech = FakeWarm(self._names, self._clock, self._task_id, session)
+        dialect = FakeWarm(self._names, self._clock, self._task_id, session)
         if session and section.forgets:
-            return speech.session_unknown()
-        write_all(STDOUT, speech.opening(prompt))
-        stage = Stage(speech, place, prompt, self._script, pause=self._wire.pause)
+            return dialect.session_unknown()
+        write_all(STDOUT, dialect.opening(prompt))
+        runner = ScriptRunner(dialect, paths, prompt, self._script, pause=self._incoming.pause)
         try:
-            return stage.play(section)
+            return runner.play(section)
         except Cancelled:
-            return speech.cancelled()
+            return dialect.cancelled()
 
-    def _place_of(self, message: dict[str, Any]) -> TaskPaths:
+    def _paths_of(self, message: dict[str, Any]) -> TaskPaths:
         def folder(name: str) -> Path | None:
             written = message.get(name)
             return Path(written) if isinstance(written, str) and written else None
 
         epoch = message.get("epoch")
         return TaskPaths(
-            workspace=folder("workspace") or self._place.workspace,
-            artifacts=folder("artifacts") or self._place.artifacts,
-            attempt=epoch if isinstance(epoch, int) else self._place.attempt,
+            workspace=folder("workspace") or self._paths.workspace,
+            artifacts=folder("artifacts") or self._paths.artifacts,
+            attempt=epoch if isinstance(epoch, int) else self._paths.attempt,
         )
