@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import BinaryIO
+from functools import partial
 
-from agentq.artifacts.files.disk import CHUNK_BYTES, chunks_of
+from agentq.artifacts.files.disk import CHUNK_BYTES
 from agentq.contracts.artifacts import Source
 from agentq.core.errors import Invalid, NotFound
 
@@ -22,11 +22,11 @@ def reading(source: Source) -> Iterator[Iterable[bytes]]:
         path = os.fspath(source)
         file = _open(path)
         try:
-            yield _readable(chunks_of(file), repr(path))
+            yield _chunks(partial(os.read, file), repr(path))
         finally:
             os.close(file)
     elif hasattr(source, "read"):
-        yield _readable(_chunks_of_stream(source), "the open file")
+        yield _chunks(source.read, "the open file")
     else:
         raise Invalid(
             f"Expected bytes, a path or an open binary file, got {type(source).__name__}.",
@@ -51,22 +51,14 @@ def _open(path: str) -> int:
     )
 
 
-def _chunks_of_stream(stream: BinaryIO) -> Iterator[bytes]:
-    while True:
-        chunk: object = stream.read(CHUNK_BYTES)
-        if not chunk:
-            return
-        if not isinstance(chunk, bytes):
-            raise Invalid("Expected a binary file, got a text file.", "Open it in binary mode.")
-        yield chunk
-
-
-def _readable(chunks: Iterator[bytes], what: str) -> Iterator[bytes]:
+def _chunks(read: Callable[[int], object], what: str) -> Iterator[bytes]:
     while True:
         try:
-            chunk = next(chunks, b"")
+            chunk = read(CHUNK_BYTES)
         except (OSError, ValueError) as error:  # ValueError: the file was closed
             raise Invalid(f"Cannot read {what}: {error}.", "Check the source.") from error
         if not chunk:
             return
+        if not isinstance(chunk, bytes):
+            raise Invalid("Expected a binary file, got a text file.", "Open it in binary mode.")
         yield chunk

@@ -53,16 +53,12 @@ class RecordedFiles:
 
     def read(self, place: ArtifactLocation, sha256: str, size: int | None = None) -> bytes:
         """Return the content; what is returned is exactly what was checked."""
-        with _reading(place):
-            file = _open(place)
-            try:
-                found = os.fstat(file).st_size
-                place.check_size(found, size)
-                # At most one byte more than expected: a file that grows while it is read cannot
-                # fill the memory.
-                content = _read_up_to(file, found + 1)
-            finally:
-                os.close(file)
+        with _reading(place), os.fdopen(_open(place), "rb") as file:
+            found = os.fstat(file.fileno()).st_size
+            place.check_size(found, size)
+            # At most one byte more than expected: a file that grows while it is read cannot
+            # fill the memory.
+            content = file.read(found + 1)
         place.check_sha256(sha256_of([content]), sha256)
         return content
 
@@ -70,14 +66,6 @@ class RecordedFiles:
 def _open(place: ArtifactLocation) -> int:
     with open_folder(place.root, place.folders) as folder:
         return open_plain(folder, place.name)
-
-
-def _read_up_to(file: int, limit: int) -> bytes:
-    parts: list[bytes] = []
-    while limit > 0 and (part := os.read(file, limit)):
-        parts.append(part)
-        limit -= len(part)
-    return b"".join(parts)
 
 
 @contextmanager
