@@ -104,8 +104,6 @@ class Acp(ToolAdapter):
 
 
 class AcpListener(JsonListener):
-    """Interprets the output of the ACP bridge."""
-
     tool = "The ACP agent"
 
     def __init__(self, job: Job, clock: Clock) -> None:

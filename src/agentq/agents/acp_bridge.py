@@ -214,7 +214,6 @@ def _short(data: Any) -> str:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run the bridge with these command-line arguments."""
     parser = argparse.ArgumentParser(prog="agentq.agents.acp_bridge", allow_abbrev=False)
     parser.add_argument("--workspace", type=Path, required=True)
     parser.add_argument("--permissions", choices=("deny", "allow"), default="deny")

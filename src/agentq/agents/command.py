@@ -75,8 +75,6 @@ EXIT_OUTCOMES = {
 
 
 class Command(ToolAdapter):
-    """Any program."""
-
     name = "command"
     resumes = False
 

@@ -98,7 +98,6 @@ def session_id(value: object) -> str:
 
 
 def one_line(value: str, limit: int = SAID_CHARS_MAX) -> str:
-    """Return a text on one line, shortened."""
     return " ".join(value[: 4 * limit].split())[:limit]
 
 

@@ -104,7 +104,6 @@ def temporary_name() -> str:
 
 
 def is_temporary(name: str) -> bool:
-    """Whether `temporary_name` made this name."""
     return name.startswith(".tmp-")
 
 

@@ -30,8 +30,6 @@ _STAGED = ("tasks", ".staged")
 
 
 class ContextFiles(StagedContexts):
-    """The folder `tasks`."""
-
     def _write(self, task_id: str, sha256: str, token: str, data: bytes) -> StagedContext:
         name = f"{task_id}.{sha256}.{token}"
         with (

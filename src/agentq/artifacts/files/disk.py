@@ -105,7 +105,6 @@ def _open_child(folder: int, name: str) -> int:
 
 @contextmanager
 def open_below(parent: int, name: str) -> Iterator[int]:
-    """Yield a descriptor of a folder inside an open one."""
     folder = _open_child(parent, name)
     try:
         yield folder
@@ -139,7 +138,6 @@ def chunks_of(file: int) -> Iterator[bytes]:
 
 
 def digest_of(file: int) -> str:
-    """Return the SHA-256 of an open file's content."""
     return sha256_of(chunks_of(file))
 
 
@@ -254,7 +252,6 @@ def disk_errors(doing: str) -> Iterator[None]:
 
 
 def unavailable(error: OSError, doing: str, consequence: str = "") -> Unavailable:
-    """Return the error for a disk that does not serve."""
     unknown = (error.strerror or type(error).__name__, "See that the artifact folder is usable.")
     reason, remedy = _REASONS.get(error.errno or 0, unknown)
     return Unavailable(f"Cannot {doing}: {reason}.{consequence}", remedy)

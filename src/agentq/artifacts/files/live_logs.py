@@ -42,8 +42,6 @@ class _Piece(NamedTuple):
 
 
 class LiveLogs:
-    """The live logs below one root."""
-
     def __init__(self, root: str) -> None:
         self._root = root
 

@@ -33,8 +33,6 @@ def is_there(place: ArtifactLocation) -> bool:
 
 
 class RecordedFiles:
-    """Recorded files, wherever they are."""
-
     def open(self, place: ArtifactLocation, sha256: str, size: int | None = None) -> BinaryIO:
         """Return the file at its beginning, after its whole content was checked."""
         with _reading(place):

@@ -65,8 +65,6 @@ _RETRIES: RetryConfig = {
 
 
 class ListedObject(NamedTuple):
-    """An object in a listing."""
-
     key: str
     size: int
     modified_ms: int

@@ -21,8 +21,6 @@ _MEDIA_TYPE = "text/markdown"
 
 
 class ContextObjects(StagedContexts):
-    """What is below `tasks` in a bucket."""
-
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
         self._objects = RecordedObjects(bucket)

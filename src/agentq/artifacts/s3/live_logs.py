@@ -222,8 +222,6 @@ def _known(bucket: Bucket, folder: str) -> list[_Known]:
 
 
 class LiveObjects:
-    """The live logs below one root."""
-
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
         self._lock = threading.Lock()

@@ -22,8 +22,6 @@ _WHOLE_MAX = 1 << 30
 
 
 class RecordedObjects:
-    """Recorded objects of one bucket."""
-
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
 
@@ -37,7 +35,6 @@ class RecordedObjects:
         return found
 
     def digest(self, place: ArtifactLocation, found: Found) -> str:
-        """Return the SHA-256 of an object's content."""
         return sha256_of(self.chunks(place, found))
 
     def chunks(self, place: ArtifactLocation, found: Found) -> Iterator[bytes]:

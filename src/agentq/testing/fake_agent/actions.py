@@ -53,8 +53,6 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 
 class ScriptRunner:
-    """One task being played."""
-
     def __init__(
         self,
         dialect: Dialect,

@@ -48,8 +48,6 @@ _PLAIN_WITH_VALUE = "--resume --session --prompt"
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """What the words said."""
-
     prompt: str = ""
     session: str = ""
     #: A session id that is asked for a new session.
@@ -64,7 +62,6 @@ class Arguments:
 
 
 def read_words(dialect: str, argv: Sequence[str]) -> Arguments:
-    """Read them as this tool would."""
     flags, rest = _sorted_out(argv, _WITH_VALUE.get(dialect, _PLAIN_WITH_VALUE).split())
     commands = _COMMANDS.get(dialect, ())
     if rest and rest[0] in commands:

@@ -25,20 +25,16 @@ class FakeClaude(Dialect):
 
     def opening(self, prompt: str) -> bytes:
         return self._event(
-            type="system", subtype="init", cwd="/workspace",
-            session_id=self.session, tools=["Bash", "Edit", "Read", "Write"],
-            mcp_servers=[], model=MODEL, permissionMode="default",
-            slash_commands=[], terminal_slash_commands=[],
-            apiKeySource="none", claude_code_version="0.0.0-fake",
-            output_style="default", agents=[], skills=[],
-            plugins=[], capabilities=[],
-            analytics_disabled=True, product_feedback_disabled=True,
-            uuid=self.names.uuid(), memory_paths={"auto": "/workspace/memory/"},
-            original_cwd="/workspace", additional_directories=[],
-            messaging_socket_path="", fast_mode_state="off",
-            fast_mode_disabled_reason="sdk_opt_in_required",
-            per_turn_effort_active=False, ultrathink_available=False,
-            ultrathink_typed_raises=False, view_mode="default",
+            type="system", subtype="init", cwd="/workspace", session_id=self.session,
+            tools=["Bash", "Edit", "Read", "Write"], mcp_servers=[], model=MODEL,
+            permissionMode="default", slash_commands=[], terminal_slash_commands=[],
+            apiKeySource="none", claude_code_version="0.0.0-fake", output_style="default",
+            agents=[], skills=[], plugins=[], capabilities=[], analytics_disabled=True,
+            product_feedback_disabled=True, uuid=self.names.uuid(),
+            memory_paths={"auto": "/workspace/memory/"}, original_cwd="/workspace",
+            additional_directories=[], messaging_socket_path="", fast_mode_state="off",
+            fast_mode_disabled_reason="sdk_opt_in_required", per_turn_effort_active=False,
+            ultrathink_available=False, ultrathink_typed_raises=False, view_mode="default",
         )  # fmt: skip
 
     def said(self, text: str) -> bytes:

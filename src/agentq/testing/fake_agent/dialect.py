@@ -74,8 +74,6 @@ def line(event: dict[str, Any]) -> bytes:
 
 
 class Dialect(ABC):
-    """The base of all dialects."""
-
     name: ClassVar[str]
     #: What SIGTERM and SIGINT make of its exit code; None: the signal ends it as usual.
     exit_on_term: ClassVar[int | None] = None
@@ -115,7 +113,6 @@ class Dialect(ABC):
     def said(self, text: str) -> bytes: ...
 
     def used_tool(self, command: str, output: str) -> bytes:
-        """It did something with a tool, which worked."""
         return b""
 
     def spend(self, cost: Usage) -> bytes:

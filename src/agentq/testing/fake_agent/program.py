@@ -62,7 +62,6 @@ def run(
 
 
 def _run_once(name: str, script: Script, words: Arguments, paths: TaskPaths, prompt: str) -> int:
-    """Play one task and leave."""
     section = script.section(prompt, paths.attempt)
     dialect = _dialect(name, script, words, prompt)
     if words.session and section.forgets:

@@ -69,8 +69,6 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A whole rehearsal."""
-
     sections: tuple[Section, ...] = (Section(DEFAULT_STEPS),)
     #: What ids are made from, beside the prompt.
     seed: str = ""

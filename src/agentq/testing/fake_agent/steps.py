@@ -27,8 +27,6 @@ NONSENSE = ("all", "garbage", "truncated", "binary")
 
 @dataclass(frozen=True, slots=True)
 class ScriptStep:
-    """One thing to do."""
-
     name: str
     needs: Mapping[str, Any]
 

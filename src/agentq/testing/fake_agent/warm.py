@@ -20,8 +20,6 @@ from agentq.testing.fake_agent.script import Script
 
 
 class FakeWarm(Dialect):
-    """What is said about one task."""
-
     name = "warm"
 
     def __init__(self, names: Names, clock: Clock, task_id: object, session: str) -> None:
@@ -87,7 +85,6 @@ class FakeWarmServer:
         self._incoming = IncomingMessages(self._is_cancel)
 
     def serve(self) -> int:
-        """The exit code."""
         while (message := self._incoming.next()) is not None:
             if message.get("type") != "task":
                 continue
