@@ -12,9 +12,8 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
 
-from agentq.artifacts.digests import new_digest, sha256_of
+from agentq.artifacts.digests import sha256_of
 from agentq.core.errors import Conflict, Unavailable
 
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -23,7 +22,6 @@ _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 CHUNK_BYTES = 1 << 20
-_HEAD_BYTES = 4096
 
 #: What opening gives for a link, a folder, a socket or a file in the place of something else.
 NOT_WHAT_IT_SHOULD_BE = {errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO}
@@ -41,14 +39,6 @@ _REASONS = {
     errno.ENOTDIR: ("it is not a folder", "Choose another artifact folder."),
     errno.EIO: ("the disk reports an error", "Check the disk; `agentq verify` shows what is lost."),
 }
-
-
-class Written(NamedTuple):
-    """A file just written, and its first bytes."""
-
-    size: int
-    sha256: str
-    head: bytes
 
 
 @contextmanager
@@ -150,7 +140,7 @@ def has_digest(folder: int, name: str, sha256: str) -> bool:
         os.close(file)
 
 
-def write_new(folder: int, name: str, chunks: Iterable[bytes]) -> Written:
+def write_new(folder: int, name: str, chunks: Iterable[bytes]) -> None:
     """Write a new read-only file that is on disk when this returns, and gone when it fails.
 
     The folder's own entry for it still has to be synced.
@@ -159,24 +149,14 @@ def write_new(folder: int, name: str, chunks: Iterable[bytes]) -> Written:
     file = os.open(name, _WRITE_FLAGS, 0o444, dir_fd=folder)
     try:
         try:
-            written = _write_all(file, chunks)
+            for chunk in chunks:
+                write_fully(file, chunk)
             os.fsync(file)
         finally:
             os.close(file)
     except BaseException:
         os.unlink(name, dir_fd=folder)
         raise
-    return written
-
-
-def _write_all(file: int, chunks: Iterable[bytes]) -> Written:
-    digest, size, head = new_digest(), 0, b""
-    for chunk in chunks:
-        head = head or chunk[:_HEAD_BYTES]
-        digest.update(chunk)
-        size += len(chunk)
-        write_fully(file, chunk)
-    return Written(size, digest.hexdigest(), head)
 
 
 def write_fully(file: int, data: bytes) -> None:

@@ -15,6 +15,7 @@ import os
 import stat
 from contextlib import suppress
 
+from agentq.artifacts.digests import Measured, sha256_of
 from agentq.artifacts.files.contexts import ContextFiles
 from agentq.artifacts.files.disk import (
     chunks_of,
@@ -66,8 +67,8 @@ class FileArtifacts(ArtifactStoreBase):
             disk_errors(f"store the file {place.path}"),
             open_folder(self._root, place.folders, create=True) as folder,
         ):
-            temporary = temporary_name()
-            written = write_new(folder, temporary, chunks)
+            temporary, written = temporary_name(), Measured(chunks)
+            write_new(folder, temporary, written)
             if not link_unless_taken(folder, temporary, place.name):
                 _keep_only_the_same(folder, place, written.sha256)
             os.fsync(folder)
@@ -111,7 +112,8 @@ class FileArtifacts(ArtifactStoreBase):
         ):
             temporary = temporary_name()
             if not copy_by_link(file, source, evidence.name, results, temporary):
-                copied = write_new(results, temporary, chunks_of(file))
+                copied = Measured(chunks_of(file))
+                write_new(results, temporary, copied)
                 if copied.sha256 != sha256:
                     os.unlink(temporary, dir_fd=results)
                     raise evidence.damaged("was altered while it was copied")
@@ -140,9 +142,9 @@ class FileArtifacts(ArtifactStoreBase):
             open_folder(self._root, (), create=True) as root,
         ):
             name = temporary_name()
-            written = write_new(root, name, [sample])
+            write_new(root, name, [sample])
             try:
-                same = has_digest(root, name, written.sha256)
+                same = has_digest(root, name, sha256_of([sample]))
             finally:
                 os.unlink(name, dir_fd=root)
         if not same:

@@ -9,7 +9,7 @@ from typing import BinaryIO, cast
 
 from obstore.exceptions import PreconditionError
 
-from agentq.artifacts.digests import new_digest, sha256_of
+from agentq.artifacts.digests import Measured, sha256_of
 from agentq.artifacts.files.disk import disk_errors
 from agentq.artifacts.locations import ArtifactLocation
 from agentq.artifacts.s3.bucket import STEP_BYTES, Bucket, Found
@@ -75,11 +75,9 @@ class RecordedObjects:
         with disk_errors(f"keep a copy of {place.path} in {tempfile.gettempdir()}"):
             copy = cast("BinaryIO", tempfile.TemporaryFile(prefix="agentq-"))  # noqa: SIM115
             try:
-                digest = new_digest()
-                for chunk in self.chunks(place, found):
-                    digest.update(chunk)
-                    copy.write(chunk)
-                place.check_sha256(digest.hexdigest(), sha256)
+                content = Measured(self.chunks(place, found))
+                copy.writelines(content)
+                place.check_sha256(content.sha256, sha256)
                 copy.seek(0)
             except BaseException:
                 copy.close()

@@ -13,12 +13,12 @@ store under the same condition, because the parts of an upload cannot be given i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain
 from os import urandom
 
-from agentq.artifacts.digests import new_digest
+from agentq.artifacts.digests import HEAD_BYTES, Measured
 from agentq.artifacts.locations import ArtifactLocation
 from agentq.artifacts.names import check_sha256, is_temporary, media_type, temporary_name
 from agentq.artifacts.s3.bucket import STEP_BYTES, Bucket
@@ -32,7 +32,6 @@ from agentq.contracts.artifacts import Source, Stored
 from agentq.core.errors import AgentqError, Conflict, Invalid, Unavailable
 
 _PROBES = "probes"
-_HEAD_BYTES = 4096
 #: S3 copies no larger objects.
 _SIZE_MAX = 5 << 30
 #: S3 signs for no longer.
@@ -62,21 +61,19 @@ class ObjectArtifacts(ArtifactStoreBase):
     def put(self, task_id: str, epoch: int, name: str, source: Source) -> Stored:
         place = self._evidence(task_id, epoch, name)
         with reading(source) as chunks:
-            measured = _Measured(iter(chunks))
-            begin = measured.take(STEP_BYTES)
+            measured = Measured(_limited(chunks))
+            begin, is_all = _taken(measured, STEP_BYTES)
             kind = media_type(name, measured.head)
-            if measured.at_end:
+            if is_all:
                 with store_errors(f"store the file {place.path}"):
                     is_new = self._bucket.create(place.key, begin, kind)
             else:
                 is_new = self._put_large(place, kind, begin, measured)
         if not is_new:
-            self._keep_only_the_same(
-                place, measured, "Evidence is never overwritten: use another name."
-            )
+            self._keep_only_the_same(place, measured)
         return Stored(name, measured.size, measured.sha256, kind)
 
-    def _put_large(self, place: ArtifactLocation, kind: str, begin: bytes, rest: _Measured) -> bool:
+    def _put_large(self, place: ArtifactLocation, kind: str, begin: bytes, rest: Measured) -> bool:
         """Send the file in parts, then give it its name; returns whether it got the name."""
         doing = f"store the file {place.path}"
         with store_errors(doing):
@@ -93,9 +90,7 @@ class ObjectArtifacts(ArtifactStoreBase):
             with suppress(AgentqError), store_errors(doing):  # else it is swept away
                 self._bucket.delete([temporary])
 
-    def _keep_only_the_same(
-        self, place: ArtifactLocation, measured: _Measured, remedy: str
-    ) -> None:
+    def _keep_only_the_same(self, place: ArtifactLocation, measured: Measured) -> None:
         """Accept what has the name already if it is the same."""
         with store_errors(f"read the file {place.path}"):
             found = self._bucket.find(place.key)
@@ -107,7 +102,7 @@ class ObjectArtifacts(ArtifactStoreBase):
             )
         same_size = found.size == measured.size
         if not same_size or self._objects.digest(place, found) != measured.sha256:
-            raise place.taken(remedy)
+            raise place.taken("Evidence is never overwritten: use another name.")
 
     def discard(self, task_id: str, epoch: int, name: str) -> None:
         place = self._evidence(task_id, epoch, name)
@@ -142,7 +137,7 @@ class ObjectArtifacts(ArtifactStoreBase):
         found = self._objects.check(evidence, sha256)
         with store_errors(f"publish the result {result.path}"):
             if found.content is not None:
-                kind = media_type(evidence.name, found.content[:_HEAD_BYTES])
+                kind = media_type(evidence.name, found.content[:HEAD_BYTES])
                 return self._bucket.create(result.key, found.content, kind)
             if not self._bucket.copy_unless_taken(found.key, result.key):
                 return False
@@ -203,41 +198,25 @@ class ObjectArtifacts(ArtifactStoreBase):
             )
 
 
-class _Measured:
-    """Chunks of a source, counted and hashed as they go by."""
-
-    def __init__(self, chunks: Iterator[bytes]) -> None:
-        self._chunks = chunks
-        self._digest = new_digest()
-        self.size = 0
-        self.head = b""
-        self.at_end = False
-
-    @property
-    def sha256(self) -> str:
-        return self._digest.hexdigest()
-
-    def __iter__(self) -> Iterator[bytes]:
-        return self
-
-    def __next__(self) -> bytes:
-        chunk = next(self._chunks, b"")
-        if not chunk:
-            self.at_end = True
-            raise StopIteration
-        self.size += len(chunk)
-        if self.size > _SIZE_MAX:
+def _limited(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    size = 0
+    for chunk in chunks:
+        size += len(chunk)
+        if size > _SIZE_MAX:
             raise Invalid(
                 f"A file in an object store has at most {_SIZE_MAX} bytes; this one has more.",
                 "Store it in several files.",
             )
-        self.head = self.head or chunk[:_HEAD_BYTES]
-        self._digest.update(chunk)
-        return chunk
+        yield chunk
 
-    def take(self, count: int) -> bytes:
-        """Everything, if that is at most `count` bytes; else the beginning of it."""
-        taken: list[bytes] = []
-        while self.size <= count and (chunk := next(self, b"")):
-            taken.append(chunk)
-        return taken[0] if len(taken) == 1 else b"".join(taken)
+
+def _taken(chunks: Measured, count: int) -> tuple[bytes, bool]:
+    """Return everything if that is at most `count` bytes, else the beginning; and whether it is
+    everything."""
+    taken: list[bytes] = []
+    for chunk in chunks:
+        taken.append(chunk)
+        if chunks.size > count:
+            break
+    data = taken[0] if len(taken) == 1 else b"".join(taken)
+    return data, chunks.size <= count
