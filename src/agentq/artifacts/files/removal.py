@@ -67,7 +67,8 @@ def _remove_old(
     for entry in _entries(folder):
         with suppress(FileNotFoundError):
             if entry.is_dir(follow_symlinks=False):
-                removed += _in_child(folder, entry.name, before_ms, is_left_over, depth)
+                if depth:
+                    removed += _in_child(folder, entry.name, before_ms, is_left_over, depth - 1)
                 continue
             # When it got this name: a link keeps the time of writing, which may be long ago.
             old = entry.stat(follow_symlinks=False).st_ctime_ns < before_ms * 1_000_000
@@ -80,11 +81,9 @@ def _remove_old(
 def _in_child(
     parent: int, name: str, before_ms: int, is_left_over: Callable[[str], bool], depth: int
 ) -> int:
-    if not depth:
-        return 0
     try:
         with open_below(parent, name) as folder:
-            return _remove_old(folder, before_ms, is_left_over, depth - 1)
+            return _remove_old(folder, before_ms, is_left_over, depth)
     except OSError as error:
         # An agent may have closed its folder to us, or put something else there meanwhile. That
         # one goes with its task; the others are swept all the same.

@@ -19,6 +19,7 @@ from agentq.core.errors import Invalid
 
 LINE_BYTES_MAX = 16 << 20
 _READ_BYTES = 65_536
+_STDIN = 0
 
 
 class Cancelled(Exception):
@@ -28,9 +29,8 @@ class Cancelled(Exception):
 class IncomingMessages:
     """The other side's messages, in the order they came."""
 
-    def __init__(self, is_cancel: Callable[[dict[str, Any]], bool], descriptor: int = 0) -> None:
+    def __init__(self, is_cancel: Callable[[dict[str, Any]], bool]) -> None:
         self._is_cancel = is_cancel
-        self._descriptor = descriptor
         self._partial = b""
         self._waiting: deque[dict[str, Any]] = deque()
         self._closed = False
@@ -62,7 +62,7 @@ class IncomingMessages:
                 return
             if self._closed:
                 time.sleep(left)
-            elif select.select([self._descriptor], [], [], left)[0]:
+            elif select.select([_STDIN], [], [], left)[0]:
                 self._read()
 
     def _take_cancel(self) -> None:
@@ -72,7 +72,7 @@ class IncomingMessages:
                 raise Cancelled
 
     def _read(self) -> None:
-        data = os.read(self._descriptor, _READ_BYTES)
+        data = os.read(_STDIN, _READ_BYTES)
         self._closed = not data
         *lines, self._partial = (self._partial + data).split(b"\n")
         if len(self._partial) > LINE_BYTES_MAX:

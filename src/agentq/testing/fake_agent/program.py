@@ -124,14 +124,13 @@ def _read_prompt(environment: Mapping[str, str]) -> str:
 
 
 def _read_input() -> bytes:
-    data = bytearray()
     try:
-        while len(data) < PROMPT_BYTES_MAX and (more := os.read(0, 1 << 16)):
-            data += more
+        with os.fdopen(0, "rb", closefd=False) as stdin:
+            return stdin.read(PROMPT_BYTES_MAX)
     except OSError as error:
         if error.errno != errno.EBADF:  # started without a standard input: there is no prompt
             raise
-    return bytes(data)
+        return b""
 
 
 def _signals_as_usual() -> dict[signal.Signals, Any]:
