@@ -24,7 +24,7 @@ from agentq.agents.error_classification import LOG_IN, KnownError, known_error
 from agentq.agents.jsonl_adapter import Clock, JsonListener, ToolAdapter, messages, spending
 from agentq.agents.jsonlines import (
     RESULT_CHARS_MAX,
-    SAID_CHARS_MAX,
+    TEXT_CHARS_MAX,
     Totals,
     clean,
     json_line,
@@ -157,7 +157,7 @@ class AcpListener(JsonListener):
             self._begins, self._answer = False, StringIO()
         self._answer.write(words[: max(RESULT_CHARS_MAX - self._answer.tell(), 0)])
         *lines, self._sentence = (self._sentence + words).split("\n")
-        if len(self._sentence) >= SAID_CHARS_MAX:
+        if len(self._sentence) >= TEXT_CHARS_MAX:
             lines, self._sentence = [*lines, self._sentence], ""
         return events + [AgentMessage(one_line(line)) for line in lines if line.strip()]
 

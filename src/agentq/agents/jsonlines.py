@@ -19,7 +19,7 @@ from agentq.core.task import NO_USAGE, Usage
 LINE_BYTES_MAX = 16 * 1024 * 1024
 #: An answer that is longer belongs into a file.
 RESULT_CHARS_MAX = 1_000_000
-SAID_CHARS_MAX = 500
+TEXT_CHARS_MAX = 500
 SUMMARY_CHARS_MAX = 600
 DENIALS_MAX = 50
 
@@ -58,7 +58,7 @@ def listed(value: object) -> list[Any]:
     return value if type(value) is list else []
 
 
-def text(value: object, limit: int = SAID_CHARS_MAX) -> str:
+def text(value: object, limit: int = TEXT_CHARS_MAX) -> str:
     """The text, as far as it can be written down; "" if it is none."""
     return clean(value[:limit]) if type(value) is str else ""
 
@@ -97,7 +97,7 @@ def session_id(value: object) -> str:
     return value if type(value) is str and _SESSION_ID.fullmatch(value) else ""
 
 
-def one_line(value: str, limit: int = SAID_CHARS_MAX) -> str:
+def one_line(value: str, limit: int = TEXT_CHARS_MAX) -> str:
     return " ".join(value[: 4 * limit].split())[:limit]
 
 

@@ -235,23 +235,23 @@ def _unknown(name: object, where: str) -> Invalid:
 
 def _needs(form: Form, given: object, where: str) -> dict[str, Any]:
     if given is None:
-        said: dict[Any, Any] = {}
+        fields: dict[Any, Any] = {}
     elif isinstance(given, dict):
-        said = given
+        fields = given
     elif form.main:
-        said = {form.main: given}
+        fields = {form.main: given}
     elif form.checks:
         raise wrong(where, f"{{{', '.join(f'{name}: …' for name in form.checks)}}}", given)
     else:
         raise wrong(where, "nothing after it", given)
-    for name in said:
+    for name in fields:
         if name not in form.checks:
             known = ", ".join(form.checks) or "nothing"
             raise Invalid(f"{where}: {shown(name)} means nothing here.", f"It takes: {known}.")
     needs = dict(form.defaults)
     for name, check in form.checks.items():
-        if name in said:
-            needs[name] = check(said[name], f"{where}, {name}")
+        if name in fields:
+            needs[name] = check(fields[name], f"{where}, {name}")
         elif name not in needs:
             raise Invalid(f"{where}: expected `{name}`, got none. Nothing was played.",
                           "Mend the script.")  # fmt: skip
