@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from agentq.contracts.agent import Agent
     from agentq.contracts.artifacts import ArtifactStore
-    from agentq.contracts.copying import LedgerCopy
     from agentq.contracts.delivery import Consumer, DeadMessage, Inbox, Mailbox, Publisher
     from agentq.contracts.doorbell import Doorbell
     from agentq.contracts.service import Queries, Service
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from agentq.delivery.rabbitmq.diagnostics import BrokerFacts
     from agentq.ledger.ledger import Ledger
     from agentq.ledger.queries import LedgerQueries
+    from agentq.stores.transfer.base import LedgerCopy as LedgerCopy  # noqa: PLC0414 - for types
 
 
 class WiredInstallation:
@@ -286,10 +286,13 @@ def open_database(settings: Settings) -> Database:
 
 def open_copy(settings: Settings) -> LedgerCopy:
     """For `agentq move`: the ledger as something to copy whole."""
-    from agentq.stores.transfer import base as copying
+    if settings.url.startswith("sqlite:"):
+        from agentq.stores.transfer.sqlite import SqliteCopy
 
-    path = settings.sqlite_path if settings.url.startswith("sqlite:") else ""
-    return copying.open_copy(settings.url, path)
+        return SqliteCopy(settings.sqlite_path)
+    from agentq.stores.transfer.postgres import PostgresCopy
+
+    return PostgresCopy(settings.url)
 
 
 def refuse_missing(settings: Settings) -> None:

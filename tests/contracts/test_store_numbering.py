@@ -5,12 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from typing import Any
 
 import pytest
 
-from agentq.contracts.copying import Fence
 from agentq.contracts.store import COMPLETE, IN_PROGRESS, Changes, LogRow, Store, Tx
 from agentq.core.task import Spec
 from agentq.ledger.ledger import Ledger
@@ -19,7 +17,6 @@ from agentq.stores.postgres.pipeline import Call, Lost, PipelineConnection
 from agentq.stores.postgres.store import PostgresStore
 from agentq.stores.postgres.timeouts import Limits
 from agentq.stores.postgres.transaction import PostgresTx
-from agentq.stores.transfer.postgres import PostgresCopy
 from tests.contracts.busy import Race, work
 from tests.contracts.conftest import Backend
 from tests.contracts.postgres_only import run_sql, somebody_waits
@@ -282,21 +279,6 @@ class TestMeanwhile:
             numbering.result(30)
         assert ours.read(lambda reader: reader.orphan_rows(10)) == []
         assert [entry.task_id for entry in log(ours)] == ["stays"]
-
-    def test_a_move_begins(self, backend: Backend, taken: threading.Event) -> None:
-        """Whoever moves the ledger gives places too, to what has committed since."""
-        ours, theirs = backend.open(), backend.open()
-        add(ours, "a", "b")
-        with ThreadPoolExecutor(1) as pool, closing(PostgresCopy(backend.address)) as copy:
-            numbering = pool.submit(ours.number_events)
-            assert taken.wait(30)
-            add(theirs, "c")
-            copy.begin(Fence("begun", "elsewhere", "1"))
-            numbering.result(30)
-        assert tables(backend.address) == (3, 3, 3, 0)
-        assert [(entry.position, entry.task_id) for entry in log(ours)] == [
-            (1, "a"), (2, "b"), (3, "c"),
-        ]  # fmt: skip
 
     def test_what_is_numbered_while_it_is_being_deleted(self, backend: Backend) -> None:
         ours, theirs = backend.open(), backend.open()

@@ -40,10 +40,10 @@ def step(done):
         os.kill(os.getpid(), signal.SIGKILL)
 
 for kind in (SqliteCopy, PostgresCopy):
-    def raise_fence(self, fence, original=kind._raise_fence):
+    def close_under(self, fence, original=kind.close_under):
         original(self, fence)
         step(f"before {fence.state} commits")
-    kind._raise_fence = raise_fence
+    kind.close_under = close_under
 
 old = load_settings()
 new = replace(old, url=sys.argv[2], artifacts_root=sys.argv[3])

@@ -162,7 +162,7 @@ def _undo(session: Session, settings: Settings, yes: bool) -> None:
         emit_json({"lifted": {"state": lifted.state, "peer": lifted.peer} if lifted else None})
     elif lifted is None:
         say("nothing to undo: this ledger is open")
-    elif lifted.is_copy:
+    elif lifted.state == "filled":
         say(f"what had been copied from {lifted.peer} was removed: this ledger is empty")
     else:
         say(f"this ledger can be written again; its move to {lifted.peer} is off")

@@ -6,7 +6,6 @@ is fine, so a move that was interrupted begins again from the front and finds mo
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -28,81 +27,85 @@ _LOG_BYTES = 1 << 20
 _LOG_KEEP_BYTES = 1 << 30
 
 
-class Files:
-    """Copies the files of all tasks from one artifact store to another."""
+def copy_files(source: ArtifactStore, target: ArtifactStore, service: Service) -> list[int]:
+    """Copy the files of every task that this ledger knows; the sizes of contexts and artifacts."""
 
-    def __init__(self, source: ArtifactStore, target: ArtifactStore) -> None:
-        self._source = source
-        self._target = target
-        self._guard = threading.Lock()
-        self.count = 0
-        self.size = 0
+    def copy(recorded: tuple[Task, list[ArtifactInfo]]) -> list[int]:
+        return list(_copy_task(source, target, *recorded))
 
-    def copy_all(self, service: Service) -> None:
-        """The files of every task that this ledger knows."""
-        with ThreadPoolExecutor(_THREADS, thread_name_prefix="agentq-move") as pool:
-            page, after = service.task_files(SYSTEM)
-            while page:
-                for _ in pool.map(self._copy, page):
-                    continue
-                page, after = service.task_files(SYSTEM, after)
+    sizes: list[int] = []
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="agentq-move") as pool:
+        page, after = service.task_files(SYSTEM)
+        while page:
+            for copied in pool.map(copy, page):
+                sizes += copied
+            page, after = service.task_files(SYSTEM, after)
+    return sizes
 
-    def _copy(self, recorded: tuple[Task, list[ArtifactInfo]]) -> None:
-        task, rows = recorded
-        if task.spec.context_sha256:
-            self._copy_context(task.id, task.spec.context_sha256, publish=True)
-        if task.state not in TERMINAL:
-            for child in children(task.spec):
-                # Waits for its task: staged there as it is here, and not to be seen yet.
-                self._copy_context(child.id, child.context_sha256, publish=False)
-        for row in rows:
-            self._copy_evidence(task.id, row)
-        report = task.details.report
-        if task.state is State.COMPLETE and report is not None and report.result:
-            self._target.publish_result(task.id, report.epoch, report.result, report.result_sha256)
-        # Of attempts that died before their output became evidence: it is all there is of them.
-        for epoch in range(1, task.epoch + 1):
-            self._copy_log(task.id, epoch)
 
-    def _copy_log(self, task_id: str, epoch: int) -> None:
-        position = 0
-        while True:
-            try:
-                part = self._source.live_read(task_id, epoch, position, _LOG_BYTES)
-            except NotFound:
-                return
-            if not part.data:
-                return
-            if not position:
-                self._target.live_end(task_id, epoch)  # of a move that did not get to its end
-            self._target.live_append(task_id, epoch, part.text, keep_bytes=_LOG_KEEP_BYTES)
-            position = part.position
+def _copy_task(
+    source: ArtifactStore, target: ArtifactStore, task: Task, artifacts: list[ArtifactInfo]
+) -> Iterator[int]:
+    if task.spec.context_sha256:
+        yield _copy_context(source, target, task.spec)
+        target.publish_context(task.id, task.spec.context_sha256)
+        target.context(task.id, task.spec.context_sha256)  # reading it back checks it
+    if task.state not in TERMINAL:
+        for child in _children(task.spec):
+            # Waits for its task: staged there as it is here, and not published yet.
+            yield _copy_context(source, target, child)
+    for artifact in artifacts:
+        _copy_artifact(source, target, task.id, artifact)
+        yield artifact.size
+    report = task.details.report
+    if task.state is State.COMPLETE and report is not None and report.result:
+        target.publish_result(task.id, report.epoch, report.result, report.result_sha256)
+    # Of attempts that died before their output became evidence: it is all there is of them.
+    for epoch in range(1, task.epoch + 1):
+        _copy_log(source, target, task.id, epoch)
 
-    def _count(self, size: int) -> None:
-        with self._guard:
-            self.count += 1
-            self.size += size
 
-    def _copy_context(self, task_id: str, sha256: str, *, publish: bool) -> None:
-        data = self._source.context(task_id, sha256)
-        stored = self._target.stage_context(task_id, data)
-        if stored.sha256 != sha256:
-            raise _altered(task_id, "its context")
-        if publish:
-            self._target.publish_context(task_id, sha256)
-            self._target.context(task_id, sha256)
-        self._count(len(data))
+def _children(spec: Spec) -> Iterator[Spec]:
+    """The tasks that this one will submit when it completes, which have a context of their own."""
+    for child in spec.next:
+        if child.context_sha256:
+            yield child
+        yield from _children(child)
 
-    def _copy_evidence(self, task_id: str, row: ArtifactInfo) -> None:
-        expected = Stored(row.name, row.size, row.sha256, row.media_type)
-        with self._source.open(task_id, row.epoch, row.name, expected) as file:
-            stored = self._target.put(task_id, row.epoch, row.name, file)
-        if (stored.sha256, stored.size) != (row.sha256, row.size):
-            raise _altered(task_id, row.name)
-        wrong = self._target.check(task_id, row.epoch, row.name, row.sha256, row.size)
-        if wrong:
-            raise Damaged(f"A file did not arrive as it was sent. {wrong}", "Move again.")
-        self._count(row.size)
+
+def _copy_context(source: ArtifactStore, target: ArtifactStore, spec: Spec) -> int:
+    data = source.context(spec.id, spec.context_sha256)
+    if target.stage_context(spec.id, data).sha256 != spec.context_sha256:
+        raise _altered(spec.id, "its context")
+    return len(data)
+
+
+def _copy_artifact(
+    source: ArtifactStore, target: ArtifactStore, task_id: str, artifact: ArtifactInfo
+) -> None:
+    epoch, name, size, sha256 = artifact.epoch, artifact.name, artifact.size, artifact.sha256
+    with source.open(task_id, epoch, name, Stored(name, size, sha256, artifact.media_type)) as file:
+        stored = target.put(task_id, epoch, name, file)
+    if (stored.sha256, stored.size) != (sha256, size):
+        raise _altered(task_id, name)
+    wrong = target.check(task_id, epoch, name, sha256, size)
+    if wrong:
+        raise Damaged(f"A file did not arrive as it was sent. {wrong}", "Move again.")
+
+
+def _copy_log(source: ArtifactStore, target: ArtifactStore, task_id: str, epoch: int) -> None:
+    position = 0
+    while True:
+        try:
+            part = source.live_read(task_id, epoch, position, _LOG_BYTES)
+        except NotFound:
+            return
+        if not part.data:
+            return
+        if not position:
+            target.live_end(task_id, epoch)  # of a move that did not get to its end
+        target.live_append(task_id, epoch, part.text, keep_bytes=_LOG_KEEP_BYTES)
+        position = part.position
 
 
 def _altered(task_id: str, what: str) -> Damaged:
@@ -110,11 +113,3 @@ def _altered(task_id: str, what: str) -> Damaged:
         f"Task {task_id}: {what} was altered while it was copied.",
         "See that nobody writes to the files of the old ledger, then move again.",
     )
-
-
-def children(spec: Spec) -> Iterator[Spec]:
-    """The tasks that this one will submit when it completes, which have a context of their own."""
-    for child in spec.next:
-        if child.context_sha256:
-            yield child
-        yield from children(child)

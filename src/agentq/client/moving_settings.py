@@ -13,9 +13,6 @@ from pathlib import Path
 from agentq.core.errors import AgentqError
 from agentq.settings import FILE_NAME, Settings, read_file, without_password
 
-#: The file as it was before.
-KEPT = f"{FILE_NAME}.before-move"
-
 
 def files_place(settings: Settings) -> tuple[str, str]:
     """Where artifacts are: a folder, or a bucket and the server that has it."""
@@ -27,8 +24,7 @@ def files_place(settings: Settings) -> tuple[str, str]:
 
 def place_words(settings: Settings) -> str:
     """The same on one line; alike for the same place."""
-    root, endpoint = files_place(settings)
-    return f"{root} at {endpoint}" if endpoint else root
+    return " at ".join(part for part in files_place(settings) if part)
 
 
 def rewrite(file: Path, wanted: Settings) -> bool:
@@ -47,33 +43,24 @@ def rewrite(file: Path, wanted: Settings) -> bool:
         )
     try:
         return _replace(file, text, wanted)
-    except OSError:
+    except (AgentqError, OSError):
         return False  # a mount of its own, or not ours to change
 
 
 def _replace(file: Path, text: str, wanted: Settings) -> bool:
     handle, name = tempfile.mkstemp(prefix=f".{FILE_NAME}.", dir=file.parent)
-    draft, kept = Path(name), file.with_name(KEPT)
+    draft, kept = Path(name), file.with_name(f"{FILE_NAME}.before-move")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as written:
             written.write(text)
-        if not _says(draft, wanted):
+        found = read_file(draft)
+        if (found.url, files_place(found)) != (wanted.url, files_place(wanted)):
             return False
         kept.unlink(missing_ok=True)
         kept.hardlink_to(file)
-        # A password may be in it now.
-        secret = "@" in wanted.url or without_password(wanted.url) != wanted.url
-        private = secret or file.stat().st_mode & 0o077 == 0
-        draft.chmod(0o600 if private else 0o644)
+        if "@" not in wanted.url and without_password(wanted.url) == wanted.url:
+            draft.chmod(file.stat().st_mode & 0o644 | 0o600)  # no password is in it
         draft.replace(file)
+        return True
     finally:
         draft.unlink(missing_ok=True)
-    return True
-
-
-def _says(file: Path, wanted: Settings) -> bool:
-    try:
-        found = read_file(file)
-    except AgentqError:
-        return False
-    return (found.url, files_place(found)) == (wanted.url, files_place(wanted))

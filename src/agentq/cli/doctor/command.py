@@ -142,7 +142,7 @@ def _writable(settings: Settings, database: Database, facts: Mapping[str, str]) 
     finally:
         copy.close()
     if fence is not None and fence.state != "begun":
-        return Check("writable", "failed", fence.words, _FENCED.get(fence.state, _FILLED))
+        return Check("writable", "failed", fence.message, _FENCED[fence.state])
     return read_only(facts) or lacks_rights(facts) or Check("writable", "ok", "yes")
 
 
@@ -150,13 +150,9 @@ def _writable(settings: Settings, database: Database, facts: Mapping[str, str]) 
 _FENCED = {
     "moved": "Use the ledger that is named there. If nothing has happened in that one yet,"
     " `agentq move --undo --yes` opens this one again.",
-    "moving": "An earlier version began it: run the same `agentq move` again to complete it, or"
-    " `agentq move --undo` to give it up.",
+    "filled": "Wait for the move. If none is running any more, run it again from that ledger, or"
+    " delete what was copied here: `agentq move --undo --yes`.",
 }
-_FILLED = (
-    "Wait for the move. If none is running any more, run it again from that ledger, or delete what"
-    " was copied here: `agentq move --undo --yes`."
-)
 
 
 def _sqlite_version(engine: str) -> Check:

@@ -1,23 +1,22 @@
-"""A PostgreSQL ledger as one end of a move. Rows travel by COPY, all in one transaction."""
+"""A PostgreSQL ledger as one end of a move."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
 from psycopg import errors, sql
 
-from agentq.contracts.copying import Fence, Head, Snapshot
+from agentq.contracts.copying import Fence, Head
 from agentq.core.errors import Invalid, Refused, Unavailable
 from agentq.stores.postgres.errors import cannot_connect, in_words, parse_url
-from agentq.stores.postgres.timeouts import SCHEMA, Limits, hung_up_after, is_unwanted
-from agentq.stores.statements import statements
+from agentq.stores.postgres.timeouts import ANY_PATH, SCHEMA, hung_up_after
 from agentq.stores.transfer.base import (
     BATCH,
     Batches,
-    DatabaseCopy,
+    LedgerCopy,
     all_tables,
     copied_tables,
     quoted,
@@ -25,13 +24,18 @@ from agentq.stores.transfer.base import (
 
 #: A server that does not carry out one step of a move in this time will not carry out the next.
 _STEP_SECONDS = 300.0
-#: More events than there can be.
-_ALL = 1 << 62
-
+#: Where the tables are and how long to wait for a lock, unless the address says so. A setting of
+#: the transaction: behind a pooler the next one may run on another session.
+_SETTINGS = f"""
+SELECT set_config(name, wanted, true)
+FROM (VALUES ('search_path', '{ANY_PATH}', '{SCHEMA}'), ('lock_timeout', '0', '25s'))
+    AS setting (name, unset, wanted)
+WHERE current_setting(name) = unset
+"""  # noqa: S608 - words of ours
 _COLUMNS = """
-SELECT c.relname::text, a.attname::text
+SELECT c.relname::text, array_agg(a.attname::text)
 FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
-WHERE c.oid = ANY (%s::regclass[]) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+WHERE c.oid = ANY (%s::regclass[]) AND a.attnum > 0 AND NOT a.attisdropped GROUP BY 1 ORDER BY 1
 """
 _HEAD = """
 SELECT position, coalesce(pg_sequence_last_value('task_keys'::regclass), 0),
@@ -39,192 +43,144 @@ SELECT position, coalesce(pg_sequence_last_value('task_keys'::regclass), 0),
        lanes
 FROM head
 """
-#: Events with their places in the log, which all have once nobody writes any more.
-_PLACE = ["position", "key", "version"]
+#: Events with their positions in the log, which all have once nobody writes any more.
 _EVENTS = "(SELECT l.position, e.* FROM events e JOIN log l USING (key, version)) AS placed"
+_LOG_COLUMNS = ["position", "key", "version"]
 #: Those who change a mark take turns, though no table of it may be there yet.
-_TURN = 0x61676E7471666E63
-_READING = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+_ADVISORY_LOCK = 0x61676E7471666E63
 
 
-class PostgresCopy(DatabaseCopy):
+class PostgresCopy(LedgerCopy):
     """One PostgreSQL database."""
 
     dialect = "postgres"
 
-    def __init__(
-        self, url: str, limits: Limits | None = None, step_seconds: float = _STEP_SECONDS
-    ) -> None:
-        self._url, self._limits, self._step_seconds = url, limits or Limits(), step_seconds
-        self.where = parse_url(url)[1]
-        self._tables = copied_tables("postgres")
-        #: Where the tables are, if a session cannot be told once and for all.
-        self._path = ""
-        self._connection = self._connected()
-
-    def _connected(self) -> psycopg.Connection:
-        # Nothing is prepared: behind a pooler the next transaction may run on another session.
+    def __init__(self, url: str, step_seconds: float = _STEP_SECONDS) -> None:
+        conninfo, self.where = parse_url(url)
+        self._step_seconds = step_seconds
         try:
-            conninfo = parse_url(self._url, self._limits)[0]
-            return psycopg.connect(conninfo, prepare_threshold=None, autocommit=True)
+            # Nothing is prepared: a pooler may give the next transaction another session.
+            self._connection = psycopg.connect(conninfo, prepare_threshold=None, autocommit=True)
         except psycopg.OperationalError as error:
-            if not is_unwanted(error):
-                raise cannot_connect(error, self.where) from error
-            self._path = SCHEMA  # through a pooler: each transaction says it
-            conninfo = parse_url(self._url)[0]
-            return psycopg.connect(conninfo, prepare_threshold=None, autocommit=True)
+            raise cannot_connect(error, self.where) from error
 
     def close(self) -> None:
         self._connection.close()
 
     @contextmanager
-    def _transaction(self, *, writes: bool) -> Iterator[None]:
+    def transaction(self, *, writes: bool) -> Iterator[None]:
         with self._in_words():
-            if self._connection.closed:  # what has to be put back is put back, once it is there
-                self._connection = self._connected()
-            self._ask("BEGIN ISOLATION LEVEL READ COMMITTED" if writes else _READING)
+            mode = "READ COMMITTED" if writes else "REPEATABLE READ, READ ONLY"
+            self.query(f"BEGIN ISOLATION LEVEL {mode}")
             try:
-                if self._path:
-                    self._ask(f"SET LOCAL search_path = {self._path}")
+                self.query(_SETTINGS)
                 if writes:
-                    self._ask("SELECT pg_advisory_xact_lock(%s)", _TURN)
+                    self.query("SELECT pg_advisory_xact_lock(%s)", _ADVISORY_LOCK)
                 yield
+                self.query("COMMIT")
             except BaseException:
                 with suppress(psycopg.Error):  # what went wrong before is what is raised
-                    self._ask("ROLLBACK")
+                    self.query("ROLLBACK")
                 raise
-            self._ask("COMMIT")
 
     @contextmanager
     def _in_words(self) -> Iterator[None]:
         try:
             yield
-        except (errors.DataError, UnicodeEncodeError) as error:
+        except (psycopg.DataError, UnicodeEncodeError) as error:
             raise Invalid(
                 f"A row does not fit into {self.where}: {' '.join(str(error).split())}."
                 " Nothing was copied.",
                 "PostgreSQL keeps no NUL characters; `agentq verify` names what is odd.",
             ) from error
-        except psycopg.OperationalError as error:
+        except psycopg.Error as error:
             if not self._connection.closed:
                 raise in_words(error, self.where) from error
-            message = " ".join(str(error).split())
             raise Unavailable(
-                f"The connection to {self.where} broke: {message}.",
+                f"The connection to {self.where} broke: {' '.join(str(error).split())}.",
                 "Check that the server runs, then move again.",
             ) from error
-        except psycopg.Error as error:
-            raise in_words(error, self.where) from error
 
-    @contextmanager
-    def _within_limit(self) -> Iterator[None]:
-        """One step that ends in time, if only because the connection does."""
-        if self._connection.closed:
-            yield  # psycopg says so
-            return
+    def query(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         with hung_up_after(self._connection, self._step_seconds):
-            yield
-
-    def _ask(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        with self._within_limit():
             cursor = self._connection.execute(query.encode(), values or None)
             return cursor.fetchall() if cursor.description else []
 
-    def _has_table(self, name: str) -> bool:
-        return self._ask("SELECT to_regclass(%s)", name)[0][0] is not None
+    def has_table(self, name: str) -> bool:
+        return self.query("SELECT to_regclass(%s)", name)[0][0] is not None
 
     def fence(self) -> Fence | None:
         try:
             return super().fence()
         except Unavailable as error:
             if isinstance(error.__cause__, errors.UndefinedTable):
-                return None  # lifted between two looks
+                return None  # removed since `has_table`
             raise
 
-    @contextmanager
-    def snapshot(self) -> Iterator[Snapshot]:
-        with super().snapshot() as snapshot:
-            if self._ask("SELECT 1 FROM unnumbered LIMIT 1"):
-                raise Refused(
-                    f"Somebody writes to {self.where} while it is copied. Nothing was moved.",
-                    "Stop everything that submits, works or runs `agentq up` here, then move"
-                    " again.",
-                    code="not_quiet",
-                )
-            yield snapshot
+    def lock(self) -> None:
+        self.query(f"LOCK TABLE {quoted(all_tables('postgres'))} IN EXCLUSIVE MODE")
 
-    def _number_events(self) -> None:
-        numbering = statements("postgres")
-        self._ask(numbering["lock_head"])
-        with self._within_limit():
-            self._connection.execute(numbering["number_events"], {"count": _ALL})
-
-    def _lock(self) -> None:
-        self._ask(f"LOCK TABLE {quoted(all_tables('postgres'))} IN EXCLUSIVE MODE")
-
-    def _add_triggers(self, words: str) -> None:
+    def add_triggers(self, message: str) -> None:
         refuse = sql.SQL("BEGIN RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = {}; END")
-        body = sql.Literal(refuse.format(sql.Literal(words)).as_string())
+        body = sql.Literal(refuse.format(sql.Literal(message)).as_string())
         function = sql.SQL("CREATE FUNCTION agentq_fence() RETURNS trigger LANGUAGE plpgsql AS {}")
-        self._ask(function.format(body).as_string())
+        self.query(function.format(body).as_string())
         for table in all_tables("postgres"):
-            self._ask(
+            self.query(
                 f"CREATE TRIGGER agentq_fence BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE"
                 f" ON {table} FOR EACH STATEMENT EXECUTE FUNCTION agentq_fence()"
             )
 
-    def _drop_triggers(self) -> None:
-        self._ask("DROP FUNCTION IF EXISTS agentq_fence() CASCADE")
+    def drop_triggers(self) -> None:
+        self.query("DROP FUNCTION IF EXISTS agentq_fence() CASCADE")
 
-    def tables(self) -> dict[str, tuple[str, ...]]:
-        found: dict[str, list[str]] = {table: [] for table in self._tables}
-        for table, column in self._ask(_COLUMNS, self._tables):
-            found[table].append(column)
+    def tables(self) -> dict[str, list[str]]:
+        found = dict(self.query(_COLUMNS, copied_tables("postgres")))
         found["events"].append("position")
-        return {table: tuple(columns) for table, columns in found.items()}
+        return {table: sorted(columns) for table, columns in found.items()}
 
     def head(self) -> Head:
-        ((position, key, sequence, lanes),) = self._ask(_HEAD)
+        ((position, key, sequence, lanes),) = self.query(_HEAD)
         return Head(position, key, sequence, frozenset(lanes.split()))
 
-    def rows(self, table: str, columns: Sequence[str]) -> Batches:
-        placed = _EVENTS if table == "events" else table
-        cursor = self._connection.cursor(name="agentq_copy")
-        try:
-            with self._within_limit():
-                cursor.execute(f"SELECT {quoted(columns)} FROM {placed}".encode())  # noqa: S608
-            while True:
-                with self._within_limit():
-                    batch = cursor.fetchmany(BATCH)
-                if not batch:
-                    return
-                yield batch
-        finally:
-            with self._within_limit():
-                cursor.close()
+    def rows(self, table: str, columns: list[str]) -> Batches:
+        if table == "events" and self.query("SELECT 1 FROM unnumbered LIMIT 1"):
+            raise Refused(
+                f"Somebody writes to {self.where} while it is copied. Nothing was moved.",
+                "Stop everything that submits, works or runs `agentq up` here, then move again.",
+                code="not_quiet",
+            )
+        origin = _EVENTS if table == "events" else table
+        self.query(f"DECLARE copied CURSOR FOR SELECT {quoted(columns)} FROM {origin}")  # noqa: S608
+        while batch := self.query(f"FETCH {BATCH} FROM copied"):
+            yield batch
+        self.query("CLOSE copied")
 
-    def _pour(self, table: str, names: list[str], batches: Batches) -> None:
-        into = {table: names}
+    def insert(self, table: str, columns: list[str], batches: Batches) -> None:
+        into = {table: columns}
         if table == "events":
-            into = {table: [name for name in names if name != "position"], "log": _PLACE}
+            into = {table: [name for name in columns if name != "position"], "log": _LOG_COLUMNS}
         for batch in batches:
-            for name, columns in into.items():
-                places, marks = [names.index(each) for each in columns], ["%s"] * len(columns)
-                insert = f"INSERT INTO {name} ({quoted(columns)}) VALUES ({', '.join(marks)})"  # noqa: S608
-                with self._within_limit(), self._connection.cursor() as cursor:
-                    cursor.executemany(
-                        insert.encode(), [[row[place] for place in places] for row in batch]
-                    )
+            for name, names in into.items():
+                places, marks = [columns.index(each) for each in names], ["%s"] * len(names)
+                insert = f"INSERT INTO {name} ({quoted(names)}) VALUES ({', '.join(marks)})"  # noqa: S608
+                rows = [[row[place] for place in places] for row in batch]
+                with (
+                    hung_up_after(self._connection, self._step_seconds),
+                    self._connection.cursor() as cursor,
+                ):
+                    cursor.executemany(insert.encode(), rows)
 
-    def _after_filling(self, head: Head) -> None:
+    def after_filling(self, head: Head) -> None:
         lanes = " ".join(sorted(head.lanes))
-        self._ask("UPDATE head SET position = %s, lanes = %s", head.position, lanes)
-        ((last_role,),) = self._ask("SELECT coalesce(max(id), 0) FROM roles")
-        self._set_sequence("task_keys", head.key)
-        self._set_sequence("roles_id_seq", last_role)
-        self._set_sequence("outbox_sequence_seq", head.sequence)
-        for table in self._tables:  # the plans of the first hour shall know what is there
-            self._ask(f"ANALYZE {table}")
-
-    def _set_sequence(self, name: str, last: int) -> None:
-        self._ask("SELECT setval(%s, %s, %s)", name, max(last, 1), last > 0)
+        self.query("UPDATE head SET position = %s, lanes = %s", head.position, lanes)
+        ((last_role,),) = self.query("SELECT coalesce(max(id), 0) FROM roles")
+        last_used = {
+            "task_keys": head.key,
+            "roles_id_seq": last_role,
+            "outbox_sequence_seq": head.outbox_sequence,
+        }
+        for sequence, last in last_used.items():
+            self.query("SELECT setval(%s, %s, %s)", sequence, max(last, 1), last > 0)
+        for table in copied_tables("postgres"):  # the plans of the first hour know what is there
+            self.query(f"ANALYZE {table}")

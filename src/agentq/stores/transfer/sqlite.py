@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any
@@ -14,15 +14,13 @@ from agentq.core.errors import Unavailable
 from agentq.stores.sqlite.store import BUSY_SECONDS
 from agentq.stores.transfer.base import (
     BATCH,
-    FENCE_TABLE,
     Batches,
-    DatabaseCopy,
+    LedgerCopy,
     all_tables,
     copied_tables,
     quoted,
 )
 
-_VERBS = ("INSERT", "UPDATE", "DELETE")
 #: Columns that follow from others: a task's history is a chain, by the positions of its events.
 _DERIVED = {"events": "previous", "tasks": "last_event"}
 _CHAIN = (
@@ -46,7 +44,7 @@ FROM head
 """
 
 
-class SqliteCopy(DatabaseCopy):
+class SqliteCopy(LedgerCopy):
     """One SQLite file."""
 
     dialect = "sqlite"
@@ -72,77 +70,75 @@ class SqliteCopy(DatabaseCopy):
             ) from error
 
     @contextmanager
-    def _transaction(self, *, writes: bool) -> Iterator[None]:
+    def transaction(self, *, writes: bool) -> Iterator[None]:
         with self._in_words():
-            self._connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+            self.query("BEGIN IMMEDIATE" if writes else "BEGIN")
             try:
                 yield
-                self._connection.execute("COMMIT")
+                self.query("COMMIT")
             except BaseException:
                 if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
+                    self.query("ROLLBACK")
                 raise
 
-    def _ask(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+    def query(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         return list(self._connection.execute(query.replace("%s", "?"), values))
 
-    def _has_table(self, name: str) -> bool:
-        return bool(self._ask("SELECT 1 FROM sqlite_schema WHERE name = %s", name))
+    def has_table(self, name: str) -> bool:
+        return self._connection.table_exists(None, name)
 
-    def _number_events(self) -> None:
-        """Whoever writes an event here gives it its position."""
-
-    def _lock(self) -> None:
+    def lock(self) -> None:
         """Whoever writes is alone here."""
 
-    def _add_triggers(self, words: str) -> None:
-        message = apsw.format_sql_value(words)
-        for table in all_tables("sqlite"):
-            for verb in _VERBS:
-                self._connection.execute(
-                    f"CREATE TRIGGER {FENCE_TABLE}_{table}_{verb} BEFORE {verb} ON {table}"
-                    f" BEGIN SELECT RAISE(ABORT, {message}); END"
-                )
-
-    def _drop_triggers(self) -> None:
-        for table in all_tables("sqlite"):
-            for verb in _VERBS:
-                self._ask(f"DROP TRIGGER IF EXISTS {FENCE_TABLE}_{table}_{verb}")
-
-    def tables(self) -> dict[str, tuple[str, ...]]:
-        return {
-            table: tuple(
-                str(row[1])
-                for row in self._ask(f"PRAGMA table_info({table})")
-                if row[1] != _DERIVED.get(table)
+    def add_triggers(self, message: str) -> None:
+        text = apsw.format_sql_value(message)
+        for name, verb, table in _triggers():
+            self.query(
+                f"CREATE TRIGGER {name} BEFORE {verb} ON {table}"
+                f" BEGIN SELECT RAISE(ABORT, {text}); END"
             )
-            for table in copied_tables("sqlite")
-        }
+
+    def drop_triggers(self) -> None:
+        for name, _, _ in _triggers():
+            self.query(f"DROP TRIGGER IF EXISTS {name}")
+
+    def tables(self) -> dict[str, list[str]]:
+        found = {}
+        for table in copied_tables("sqlite"):
+            columns = {str(row[1]) for row in self.query(f"PRAGMA table_info({table})")}
+            found[table] = sorted(columns - {_DERIVED.get(table)})
+        return found
 
     def head(self) -> Head:
-        ((position, key, sequence, lanes),) = self._ask(_HEAD)
+        ((position, key, sequence, lanes),) = self.query(_HEAD)
         return Head(position, key, sequence, frozenset(lanes.split()))
 
-    def rows(self, table: str, columns: Sequence[str]) -> Batches:
+    def rows(self, table: str, columns: list[str]) -> Batches:
         cursor = self._connection.execute(f"SELECT {quoted(columns)} FROM {table}")  # noqa: S608
         while batch := list(islice(cursor, BATCH)):
             yield batch
 
-    def _pour(self, table: str, names: list[str], batches: Batches) -> None:
-        into, marks = quoted(names), ", ".join("?" * len(names))
+    def insert(self, table: str, columns: list[str], batches: Batches) -> None:
+        into, marks = quoted(columns), ", ".join("?" * len(columns))
         if table in _DERIVED:
             into, marks = f"{into}, {_DERIVED[table]}", f"{marks}, 0"
         insert = f"INSERT INTO {table} ({into}) VALUES ({marks})"  # noqa: S608 - one of ours
         for batch in batches:
             self._connection.executemany(insert, batch)
 
-    def _after_filling(self, head: Head) -> None:
+    def after_filling(self, head: Head) -> None:
         for derive in _CHAIN:
-            self._ask(derive)
-        lanes = " ".join(sorted(head.lanes))
-        self._ask(
+            self.query(derive)
+        self.query(
             "UPDATE head SET floor = %s, key_floor = %s, lanes = %s",
-            head.position, head.key, lanes,
+            head.position, head.key, " ".join(sorted(head.lanes)),
         )  # fmt: skip
-        self._ask("DELETE FROM sqlite_sequence WHERE name = 'outbox'")
-        self._ask("INSERT INTO sqlite_sequence (name, seq) VALUES ('outbox', %s)", head.sequence)
+        self.query("DELETE FROM sqlite_sequence WHERE name = 'outbox'")
+        self.query("INSERT INTO sqlite_sequence VALUES ('outbox', %s)", head.outbox_sequence)
+
+
+def _triggers() -> Iterator[tuple[str, str, str]]:
+    """The name, verb and table of each trigger of a closed ledger."""
+    for table in all_tables("sqlite"):
+        for verb in ("INSERT", "UPDATE", "DELETE"):
+            yield f"agentq_fence_{table}_{verb}", verb, table
