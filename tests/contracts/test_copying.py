@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agentq.contracts.copying import Fence, Fingerprint
+from agentq.contracts.copying import MovedTo
 from agentq.contracts.store import (
     COMPLETE,
     IN_PROGRESS,
@@ -44,8 +44,7 @@ from tests.contracts.rows import (
 )
 from tests.servers.postgres import PostgresServer
 
-FILLED, BEGUN = Fence("filled", "the old one", "m.1"), Fence("begun", "it's there", "m.1")
-MOVED = BEGUN._replace(state="moved")
+MOVED = MovedTo("it's there", "/files")
 
 
 class End:
@@ -131,22 +130,14 @@ def work(store: Store) -> None:
     store.write(lambda tx: tx.delete([keys["gone"]]))
 
 
-def fill(source: End, target: End, fence: Fence = FILLED) -> dict[str, Fingerprint]:
-    source.store.number_events()
-    target.copy.fill(source.copy, fence)
-    written = source.copy.fingerprints()
-    assert written == target.copy.fingerprints()
-    return written
-
-
 class TestFilling:
     def test_everything_arrives_and_numbers_go_on(self, source: End, target: End) -> None:
         work(source.store)
-        counts = {table: each.rows for table, each in fill(source, target).items()}
-        assert [table for table, count in counts.items() if not count] == []
-        with pytest.raises(Unavailable, match="was filled from the old one"):
-            add(target.store, "early")
-        assert target.copy.lift(FILLED)
+        source.store.number_events()
+        with target.copy.transaction(exclusive=True), source.copy.transaction():
+            target.copy.fill(source.copy)
+            assert target.copy.fingerprints() == source.copy.fingerprints()
+            assert [table for table in source.copy.tables() if not source.copy.count(table)] == []
         assert log(target.store) == log(source.store)
         for store in (source.store, target.store):
             store.role_ids(["another"])
@@ -156,123 +147,91 @@ class TestFilling:
         roles = [end.store.read(lambda reader: reader.roles()) for end in (source, target)]
         assert roles[0] == roles[1]
 
-    def test_only_a_copy_of_the_same_move_is_replaced(self, source: End, target: End) -> None:
-        work(source.store)
-        fill(source, target)
-        add(source.store, "since")
-        later = FILLED._replace(token="m.2")
-        written = fill(source, target, later)
-        with pytest.raises(Conflict, match="was filled"):
-            target.copy.fill(source.copy, FILLED._replace(token="other.1"))
-        assert target.copy.fingerprints() == written
-        assert not target.copy.lift(FILLED), "only the run that filled it opens it"
-        assert target.copy.lift(later)
-        assert log(target.store) == log(source.store)
-
     @pytest.mark.parametrize("emptied", [False, True])
-    def test_never_over_something_else(self, source: End, target: End, emptied: bool) -> None:
-        keys = add(target.store, "theirs")
-        if emptied:
-            target.store.write(lambda tx: tx.delete(list(keys.values())))
-        with pytest.raises(Conflict, match="not empty"):
-            target.copy.fill(source.copy, FILLED)
-        assert not target.copy.lift(FILLED, empty=True)
-        assert [entry.task_id for entry in log(target.store)] == ([] if emptied else ["theirs"])
-
-    def test_it_can_be_taken_back(self, source: End, target: End) -> None:
-        work(source.store)
-        fill(source, target)
-        assert target.copy.lift(FILLED, empty=True)
-        target.copy.check_fillable(FILLED)
-        assert target.copy.fence() is None and log(target.store) == []
-        add(target.store, "mine")
-
-
-class TestClosing:
-    def test_no_write_gets_through(self, source: End) -> None:
-        store = source.store
-        work(store)
-        key = add(store, "x")["x"]
-        store.number_events()
-        source.copy.begin(BEGUN)
-        before = source.copy.fingerprints()
-        assert source.copy.close_as_moved(BEGUN, before) == []
-        assert source.copy.fence() == MOVED
-        writes: list[Callable[[], object]] = [
-            lambda: add(store, "late"),
-            lambda: move(store, [key], COMPLETE),
-            lambda: store.role_ids(["late"]),
-            lambda: store.write(lambda tx: tx.save(Changes(lanes=frozenset()))),
-            lambda: store.write(lambda tx: tx.postpone_effects([1], 2**51)),
-            lambda: store.write(lambda tx: tx.ack_effects([1])),
-            lambda: store.write(lambda tx: tx.forget(2**60, 0)),
-            lambda: store.write(lambda tx: tx.delete([key])),
-            lambda: LeaderLeases(store).hold(["prune"], "ada", 1000),
-        ]
-        for write in writes:
-            with pytest.raises(Unavailable, match="moved to it's there") as refused:
-                write()
-            assert refused.value.code == "moved"
-        assert source.copy.fingerprints() == before
-        assert hot(store, key).version == 1, "looking is fine"
-        with pytest.raises(Conflict, match="was moved"):
-            source.copy.begin(BEGUN._replace(token="m.2"))
-        assert not source.copy.lift(BEGUN)
-        assert source.copy.lift(MOVED)
-        assert add(store, "late")
-
-    def test_not_if_something_changed_since_the_copy(self, source: End) -> None:
-        work(source.store)
+    def test_what_was_used_is_not_empty(self, source: End, emptied: bool) -> None:
+        with source.copy.transaction():
+            source.copy.check_empty()
+        keys = add(source.store, "theirs")
         source.store.number_events()
-        source.copy.begin(BEGUN)
-        before = source.copy.fingerprints()
+        if emptied:
+            source.store.write(lambda tx: tx.delete(list(keys.values())))
+        with source.copy.transaction(), pytest.raises(Conflict, match="not empty"):
+            source.copy.check_empty()
+
+    def test_any_change_is_seen(self, source: End) -> None:
+        work(source.store)
         changes: list[tuple[str, Callable[[], object]]] = [
             ("head", lambda: source.store.write(lambda tx: tx.save(Changes(lanes=frozenset())))),
             ("outbox", lambda: source.store.write(lambda tx: tx.ack_effects([1]))),
             ("tasks", lambda: add(source.store, "late")),
         ]
         for table, change in changes:
+            source.store.number_events()
+            with source.copy.transaction():
+                before = source.copy.fingerprints()
             change()
             source.store.number_events()
-            assert table in source.copy.close_as_moved(BEGUN, before)
-        assert source.copy.fence() == BEGUN
-        assert add(source.store, "goes on")
+            with source.copy.transaction():
+                assert source.copy.fingerprints()[table] != before[table]
 
     @pytest.mark.postgres
-    def test_nor_while_events_have_no_position_yet(self, make_end: MakeEnd) -> None:
+    def test_no_event_without_a_position_is_left_behind(self, make_end: MakeEnd) -> None:
         source = make_end("postgres")
-        source.copy.begin(BEGUN)
-        before = source.copy.fingerprints()
         add(source.store, "late")
-        with pytest.raises(Refused, match="Somebody writes to"):
-            source.copy.close_as_moved(BEGUN, before)
-        assert source.copy.fence() == BEGUN
+        with source.copy.transaction(), pytest.raises(Refused, match="Somebody writes to"):
+            source.copy.fingerprints()
 
-    def test_only_the_run_that_began_last_closes_it(self, source: End) -> None:
-        source.copy.begin(BEGUN)
-        copied = source.copy.fingerprints()
-        source.copy.begin(BEGUN._replace(token="m.2"))
-        with pytest.raises(Conflict, match="given up"):
-            source.copy.close_as_moved(BEGUN, copied)
-        assert source.copy.close_as_moved(BEGUN._replace(token="m.2"), copied) == []
 
-    def test_leases_that_are_alive_are_named(self, source: End) -> None:
-        keys = add(source.store, "a", "b")
-        move(source.store, [keys["b"]], IN_PROGRESS, holder="ada", wake_at=2000)
-        assert [
-            (each.task_id, each.holder, each.until) for each in source.copy.live_leases(1999)
-        ] == [("b", "ada", 2000)]
-        assert source.copy.live_leases(2000) == [], "what has expired may be copied"
-        LeaderLeases(source.store).hold(["prune", "due"], "up-1", 1000)
-        now = source.store.read(lambda reader: reader.now())
-        assert source.copy.live_leases(now)[-1][:2] == ("agentq up", "up-1")
+def test_a_ledger_that_was_moved_takes_no_writes(source: End) -> None:
+    store = source.store
+    work(store)
+    key = add(store, "x")["x"]
+    store.number_events()
+    with source.copy.transaction(exclusive=True):
+        before = source.copy.fingerprints()
+        source.copy.mark(MOVED)
+    writes: list[Callable[[], object]] = [
+        lambda: add(store, "late"),
+        lambda: move(store, [key], COMPLETE),
+        lambda: store.role_ids(["late"]),
+        lambda: store.write(lambda tx: tx.save(Changes(lanes=frozenset()))),
+        lambda: store.write(lambda tx: tx.postpone_effects([1], 2**51)),
+        lambda: store.write(lambda tx: tx.ack_effects([1])),
+        lambda: store.write(lambda tx: tx.forget(2**60, 0)),
+        lambda: store.write(lambda tx: tx.delete([key])),
+        lambda: LeaderLeases(store).hold(["prune"], "ada", 1000),
+    ]
+    for write in writes:
+        with pytest.raises(Unavailable, match="moved to it's there") as refused:
+            write()
+        assert refused.value.code == "moved"
+    assert hot(store, key).version == 1, "looking is fine"
+    with source.copy.transaction(exclusive=True):
+        assert source.copy.fingerprints() == before
+        assert source.copy.moved_to() == MOVED
+        source.copy.unmark()
+        assert source.copy.moved_to() is None
+    assert add(store, "late")
+
+
+def test_leases_that_are_alive_are_named(source: End) -> None:
+    keys = add(source.store, "a", "b")
+    move(source.store, [keys["b"]], IN_PROGRESS, holder="ada", wake_at=2000)
+    LeaderLeases(source.store).hold(["prune", "due"], "up-1", 1000)
+    now = source.store.read(lambda reader: reader.now())
+    with source.copy.transaction():
+        leases = source.copy.live_leases(1999)
+        assert [lease[:2] for lease in leases] == [("agentq up", "up-1"), ("b", "ada")]
+        assert leases[1].until == 2000
+        assert [lease.holder for lease in source.copy.live_leases(2000)] == ["up-1"]
+        assert source.copy.live_leases(now + 1000) == [], "what has expired may be copied"
 
 
 @pytest.mark.postgres
 def test_both_kinds_have_the_same_tables(make_end: MakeEnd) -> None:
     """A table or column that only one has would be lost, or must be left out on purpose."""
     here, there = make_end("sqlite").copy, make_end("postgres").copy
-    with here.transaction(writes=False), there.transaction(writes=False):
+    with here.transaction(), there.transaction():
         assert here.tables() == there.tables()
 
 
@@ -283,9 +242,8 @@ def test_a_session_that_falls_silent_is_hung_up_on(postgres_server: PostgresServ
         pid = copy._connection.info.backend_pid
         os.kill(pid, signal.SIGSTOP)
         try:
-            for _ in range(2):
-                with pytest.raises(Unavailable, match="broke"):
-                    copy.fence()
+            with pytest.raises(Unavailable, match="broke"), copy.transaction():
+                pytest.fail("a transaction began")
         finally:
             os.kill(pid, signal.SIGCONT)
             copy.close()

@@ -11,10 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from agentq.contracts.copying import Fence
-from agentq.settings import load_settings
 from agentq.stores.transfer.base import all_tables
-from agentq.wiring import open_copy
 from tests.interfaces.conftest import doctor_checks, run_here
 from tests.servers.machine import NOBODY, as_nobody
 
@@ -52,14 +49,6 @@ class TestWritable:
         assert run.status == 7 and found["status"] == "failed"
         assert str(elsewhere) in found["detail"] and "--undo" in found["remedy"]
         assert doctor_checks()["writable"]["status"] == "ok", "the new one"
-
-    def test_a_ledger_that_a_killed_move_left_is_open(self, home: Path) -> None:
-        copy = open_copy(load_settings())
-        copy.begin(Fence("begun", "postgresql://somewhere/else"))
-        copy.close()
-        assert doctor_checks()["writable"]["status"] == "ok"
-        run_here("submit", "--to", "w", "--instructions", "x").ok()
-        run_here("move", "--undo").ok()
 
     def test_a_database_that_is_set_read_only(self, on_postgres: str) -> None:
         name = on_postgres.split("@/")[1].split("?", maxsplit=1)[0]

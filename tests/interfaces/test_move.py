@@ -190,7 +190,7 @@ class TestMoving:
         assert f"{kept.parent} stays" in answer.out
         assert f"--url {old_url(worked)} workspaces" in answer.out
         assert "refuses every write" in answer.out
-        assert "proving the copy" in answer.err
+        assert "proving every task" in answer.err
         assert "artifacts  stay in" in run_here("move", "--to", f"{new}2").ok().out
 
     def test_more_than_one_batch(self, home: Path, fresh_postgres_url: str) -> None:
@@ -244,7 +244,7 @@ class TestRefusals:
 
     def test_somebody_writes_while_it_is_copied(self, worked: Path, new: str) -> None:
         def write(done: str) -> None:
-            if done == "proved":
+            if done == "copied":
                 run_here(*SUBMIT, "--id", "late").ok()
 
         with pytest.raises(Refused, match="somebody wrote"):
@@ -257,7 +257,7 @@ class TestRefusals:
 
     def test_somebody_claims_just_before_it_is_copied(self, worked: Path, new: str) -> None:
         def claim(done: str) -> None:
-            if done == "begun":
+            if done == "proved":
                 with Queue() as queue:
                     queue.claim_task("task-first", holder="ada")
 
@@ -353,7 +353,7 @@ class TestWaiting:
                     claim.complete(summary="done")
 
             move_here(new, lambda done: None, wait=True, report_progress=tell)
-        assert said[0].startswith("waiting for") and said[1] == "copying tasks and events"
+        assert said[0].startswith("waiting for") and said[-1] == "copying tasks and events"
         with Queue(new) as target:
             assert target.task("task-first").state is State.COMPLETE
 

@@ -43,8 +43,8 @@ def move(
 
     Stop the workers and `agentq up` first: a move is refused while a lease is alive.
 
-    Copies tasks, events, names that are taken, limits and budgets in one transaction, files if
-    --artifacts names a new place, compares both sides and proves every task from its log there.
+    Proves every task from its log, copies files if --artifacts names a new place, copies tasks,
+    events, names that are taken, limits and budgets in one transaction, and compares both sides.
     Then agentq.toml names the new places, and the old ledger refuses every write with the new
     address. It can be run again after any interruption.
     """
@@ -63,12 +63,13 @@ def move(
         )
     from agentq.client.moving import move as move_all
     from agentq.client.moving_settings import rewrite
+    from agentq.settings import read_file
 
     wanted = _wanted(settings, to, artifacts, {"endpoint": endpoint, "region": region})
     moved = move_all(session.installation(), wanted, wait=wait, report_progress=note)
-    rewritten = rewrite(Path(settings.source), wanted)
-    left = _workspaces_left(settings, wanted, rewritten=rewritten)
-    _report(session, settings, wanted, moved, wanted.source if rewritten else "", left)
+    rewritten = wanted.source if rewrite(Path(settings.source), wanted) else ""
+    left = _workspaces_left(settings, read_file(Path(rewritten)) if rewritten else wanted)
+    _report(session, settings, wanted, moved, rewritten, left)
 
 
 def _wanted(
@@ -91,15 +92,11 @@ def _wanted(
     )
 
 
-def _workspaces_left(settings: Settings, wanted: Settings, *, rewritten: bool) -> str:
+def _workspaces_left(before: Settings, after: Settings) -> str:
     """The folder where attempts worked, if nobody looks there any more."""
-    from agentq.settings import read_file
-
-    here = Path(settings.workspaces_root)
-    there = read_file(Path(wanted.source)) if rewritten else wanted
-    if here == Path(there.workspaces_root) or not here.is_dir():
-        return ""
-    return str(here) if any(here.iterdir()) else ""
+    here = Path(before.workspaces_root)
+    left = here != Path(after.workspaces_root) and here.is_dir() and any(here.iterdir())
+    return str(here) if left else ""
 
 
 def _report(
@@ -159,10 +156,8 @@ def _undo(session: Session, settings: Settings, yes: bool) -> None:
     refuse_missing(settings)
     lifted = open_again(settings, even_if_moved=yes)
     if session.json:
-        emit_json({"lifted": {"state": lifted.state, "peer": lifted.peer} if lifted else None})
+        emit_json({"lifted": {"state": "moved", "peer": lifted.peer} if lifted else None})
     elif lifted is None:
         say("nothing to undo: this ledger is open")
-    elif lifted.state == "filled":
-        say(f"what had been copied from {lifted.peer} was removed: this ledger is empty")
     else:
         say(f"this ledger can be written again; its move to {lifted.peer} is off")

@@ -1,55 +1,29 @@
-"""What a move writes into both databases, so that it can be run again after a kill -9.
+"""What `agentq move` reads of a ledger, and the mark that it leaves in the old one.
 
-No transaction spans two databases, so a mark in each says how far a move came:
+No transaction spans two databases. The copy is made in one transaction of the new ledger. While
+that is open the old one is marked, in a transaction that checks that its rows are still those of
+the copy; from then on it refuses every write. Then the copy is committed.
 
-    old    open ──> begun (open all the same) ───────────────────────> moved (closed)
-    new    empty ────────────────────────────> filled (closed) ─────────────────────> open
-
-The old ledger can be written until it is marked as moved, in one transaction that also checks that
-its rows are still those of the copy. A process that dies before leaves a ledger that works, one
-that dies after leaves a copy that is whole. Running the same move again completes either.
-
-The token of a mark names the move and its run. A copy is replaced by a later run of the same move
-only, and opened only for the run that filled it.
+A process that dies before the mark leaves both ledgers as they were. One that dies between the two
+commits leaves the old one closed and the new one empty: the same move run again copies it again.
+There are never two that can be written.
 """
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
-
-#: How the error of a writer begins once the ledger is elsewhere for good.
-MOVED = "this ledger was moved to"
+from typing import NamedTuple
 
 
-class Fence(NamedTuple):
-    """The mark of a move in a ledger, and which ledger is at the other end."""
+class MovedTo(NamedTuple):
+    """The mark in a ledger that was moved: which one counts now, and where its files are."""
 
-    state: Literal["begun", "moved", "filled"]
     peer: str
-    #: "MOVE.RUN FILES": which run of which move, and where that run puts the files.
-    token: str = ""
-
-    @property
-    def move(self) -> str:
-        """The move that all runs of it have in common."""
-        return self.token.partition(".")[0]
-
-    @property
-    def files(self) -> str:
-        """Where files are once the move is over."""
-        return self.token.partition(" ")[2]
+    files: str
 
     @property
     def message(self) -> str:
         """The error message that a writer gets."""
-        if self.state == "moved":
-            return f"{MOVED} {self.peer}: point agentq there"
-        if self.state == "begun":
-            return f"a move to {self.peer} was begun and not completed"
-        return (
-            f"this ledger was filled from {self.peer} and cannot be changed before that move"
-            " is over"
-        )
+        return f"this ledger was moved to {self.peer}: point agentq there"
 
 
 class LiveLease(NamedTuple):
@@ -67,10 +41,3 @@ class Head(NamedTuple):
     key: int
     outbox_sequence: int
     lanes: frozenset[str]
-
-
-class Fingerprint(NamedTuple):
-    """Equal for the same rows in any order, and practically never for others."""
-
-    rows: int
-    digest: int

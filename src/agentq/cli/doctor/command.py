@@ -9,6 +9,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -136,23 +137,18 @@ def _writable(settings: Settings, database: Database, facts: Mapping[str, str]) 
     from agentq.wiring import open_copy
 
     database.check_writable()
-    copy = open_copy(settings)
-    try:
-        fence = copy.fence()
-    finally:
-        copy.close()
-    if fence is not None and fence.state != "begun":
-        return Check("writable", "failed", fence.message, _FENCED[fence.state])
+    with closing(open_copy(settings)) as copy, copy.transaction():
+        moved_to = copy.moved_to()
+    if moved_to is not None:
+        return Check("writable", "failed", moved_to.message, _MOVED)
     return read_only(facts) or lacks_rights(facts) or Check("writable", "ok", "yes")
 
 
 #: What to do about a ledger that a move has closed.
-_FENCED = {
-    "moved": "Use the ledger that is named there. If nothing has happened in that one yet,"
-    " `agentq move --undo --yes` opens this one again.",
-    "filled": "Wait for the move. If none is running any more, run it again from that ledger, or"
-    " delete what was copied here: `agentq move --undo --yes`.",
-}
+_MOVED = (
+    "Use the ledger that is named there. If nothing has happened in that one yet,"
+    " `agentq move --undo --yes` opens this one again."
+)
 
 
 def _sqlite_version(engine: str) -> Check:

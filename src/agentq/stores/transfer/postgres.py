@@ -7,9 +7,9 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
-from psycopg import errors, sql
+from psycopg import sql
 
-from agentq.contracts.copying import Fence, Head
+from agentq.contracts.copying import Head
 from agentq.core.errors import Invalid, Refused, Unavailable
 from agentq.stores.postgres.errors import cannot_connect, in_words, parse_url
 from agentq.stores.postgres.timeouts import ANY_PATH, SCHEMA, hung_up_after
@@ -24,14 +24,15 @@ from agentq.stores.transfer.base import (
 
 #: A server that does not carry out one step of a move in this time will not carry out the next.
 _STEP_SECONDS = 300.0
-#: Where the tables are and how long to wait for a lock, unless the address says so. A setting of
-#: the transaction: behind a pooler the next one may run on another session.
+#: Where the tables are and how long to wait for a lock, unless the address says so; and that the
+#: transaction may wait for the other database. Behind a pooler the next one may run elsewhere.
 _SETTINGS = f"""
-SELECT set_config(name, wanted, true)
-FROM (VALUES ('search_path', '{ANY_PATH}', '{SCHEMA}'), ('lock_timeout', '0', '25s'))
-    AS setting (name, unset, wanted)
-WHERE current_setting(name) = unset
-"""  # noqa: S608 - words of ours
+SELECT set_config('search_path',
+           coalesce(nullif(current_setting('search_path'), '{ANY_PATH}'), '{SCHEMA}'), true),
+       set_config('lock_timeout',
+           coalesce(nullif(current_setting('lock_timeout'), '0'), '25s'), true),
+       set_config('idle_in_transaction_session_timeout', '0', true)
+"""
 _COLUMNS = """
 SELECT c.relname::text, array_agg(a.attname::text)
 FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
@@ -46,8 +47,6 @@ FROM head
 #: Events with their positions in the log, which all have once nobody writes any more.
 _EVENTS = "(SELECT l.position, e.* FROM events e JOIN log l USING (key, version)) AS placed"
 _LOG_COLUMNS = ["position", "key", "version"]
-#: Those who change a mark take turns, though no table of it may be there yet.
-_ADVISORY_LOCK = 0x61676E7471666E63
 
 
 class PostgresCopy(LedgerCopy):
@@ -68,14 +67,14 @@ class PostgresCopy(LedgerCopy):
         self._connection.close()
 
     @contextmanager
-    def transaction(self, *, writes: bool) -> Iterator[None]:
+    def transaction(self, *, exclusive: bool = False) -> Iterator[None]:
         with self._in_words():
-            mode = "READ COMMITTED" if writes else "REPEATABLE READ, READ ONLY"
+            mode = "READ COMMITTED" if exclusive else "REPEATABLE READ, READ ONLY"
             self.query(f"BEGIN ISOLATION LEVEL {mode}")
             try:
                 self.query(_SETTINGS)
-                if writes:
-                    self.query("SELECT pg_advisory_xact_lock(%s)", _ADVISORY_LOCK)
+                if exclusive:
+                    self.query(f"LOCK TABLE {quoted(all_tables('postgres'))} IN EXCLUSIVE MODE")
                 yield
                 self.query("COMMIT")
             except BaseException:
@@ -108,17 +107,6 @@ class PostgresCopy(LedgerCopy):
 
     def has_table(self, name: str) -> bool:
         return self.query("SELECT to_regclass(%s)", name)[0][0] is not None
-
-    def fence(self) -> Fence | None:
-        try:
-            return super().fence()
-        except Unavailable as error:
-            if isinstance(error.__cause__, errors.UndefinedTable):
-                return None  # removed since `has_table`
-            raise
-
-    def lock(self) -> None:
-        self.query(f"LOCK TABLE {quoted(all_tables('postgres'))} IN EXCLUSIVE MODE")
 
     def add_triggers(self, message: str) -> None:
         refuse = sql.SQL("BEGIN RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = {}; END")

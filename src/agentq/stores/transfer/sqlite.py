@@ -70,9 +70,9 @@ class SqliteCopy(LedgerCopy):
             ) from error
 
     @contextmanager
-    def transaction(self, *, writes: bool) -> Iterator[None]:
+    def transaction(self, *, exclusive: bool = False) -> Iterator[None]:
         with self._in_words():
-            self.query("BEGIN IMMEDIATE" if writes else "BEGIN")
+            self.query("BEGIN IMMEDIATE" if exclusive else "BEGIN")
             try:
                 yield
                 self.query("COMMIT")
@@ -86,9 +86,6 @@ class SqliteCopy(LedgerCopy):
 
     def has_table(self, name: str) -> bool:
         return self._connection.table_exists(None, name)
-
-    def lock(self) -> None:
-        """Whoever writes is alone here."""
 
     def add_triggers(self, message: str) -> None:
         text = apsw.format_sql_value(message)
