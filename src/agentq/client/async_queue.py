@@ -7,17 +7,16 @@ import inspect
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
 from agentq.client.async_claim import AsyncArtifact, AsyncClaim, in_thread
 from agentq.client.async_connection import on_loop
 from agentq.client.content import Content
-from agentq.client.durations import Duration, seconds_of
+from agentq.client.durations import Duration, seconds_of, seconds_or_none
 from agentq.client.queue import Queue
 from agentq.client.reader import POLL_SECONDS
 from agentq.client.serving import GRACE_SECONDS, ServedRole, Server
-from agentq.client.task_fields import TaskRef
+from agentq.client.task_fields import ClaimOptions, TaskRef
 from agentq.core.errors import TimedOut
 from agentq.core.states import TERMINAL, State
 from agentq.core.task import Task
@@ -107,12 +106,7 @@ class AsyncQueue:
         self._opened = await in_thread(self._threads, self._open)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -175,36 +169,19 @@ class AsyncQueue:
     # -- custody ---------------------------------------------------------------------------------
 
     async def claim(
-        self,
-        role: str,
-        wait: Duration = 0,
-        *,
-        holder: str | None = None,
-        lease: Duration | None = None,
-        provider: str = "",
+        self, role: str, wait: Duration = 0, **options: Unpack[ClaimOptions]
     ) -> AsyncClaim | None:
         """Claim the most urgent ready task of a role; waits for one at most as long as `wait`."""
-        claims = await self.claim_many(
-            role, 1, wait=wait, holder=holder, lease=lease, provider=provider
-        )
+        claims = await self.claim_many(role, 1, wait=wait, **options)
         return claims[0] if claims else None
 
     async def claim_many(
-        self,
-        role: str,
-        n: int = 1,
-        *,
-        wait: Duration = 0,
-        holder: str | None = None,
-        lease: Duration | None = None,
-        provider: str = "",
+        self, role: str, n: int = 1, *, wait: Duration = 0, **options: Unpack[ClaimOptions]
     ) -> list[AsyncClaim]:
         """Claim up to `n` ready tasks in one transaction; waits for the first of them."""
 
         def attempt(patience: float) -> list[AsyncClaim]:
-            claims = self._queue.claim_many(
-                role, n, wait=patience, holder=holder, lease=lease, provider=provider
-            )
+            claims = self._queue.claim_many(role, n, wait=patience, **options)
             return [AsyncClaim(each, self._threads) for each in claims]
 
         deadline = time.monotonic() + seconds_of(wait, "wait")
@@ -216,18 +193,9 @@ class AsyncQueue:
             if claims or patience == left:
                 return claims
 
-    async def claim_task(
-        self,
-        task: TaskRef,
-        *,
-        holder: str | None = None,
-        lease: Duration | None = None,
-        provider: str = "",
-    ) -> AsyncClaim:
+    async def claim_task(self, task: TaskRef, **options: Unpack[ClaimOptions]) -> AsyncClaim:
         """Claim this very task; raises `Refused` with the reason if it cannot be claimed now."""
-        claim = await self._in_thread(
-            lambda: self._queue.claim_task(task, holder=holder, lease=lease, provider=provider)
-        )
+        claim = await self._in_thread(lambda: self._queue.claim_task(task, **options))
         return AsyncClaim(claim, self._threads)
 
     async def complete_many(self, done: Iterable[tuple[AsyncClaim, str]]) -> list[Refusal]:
@@ -240,17 +208,12 @@ class AsyncQueue:
         done: Iterable[tuple[AsyncClaim, str]],
         role: str,
         n: int = 1,
-        *,
-        holder: str | None = None,
-        lease: Duration | None = None,
-        provider: str = "",
+        **options: Unpack[ClaimOptions],
     ) -> tuple[list[Refusal], list[AsyncClaim]]:
         """Report these complete and claim the next, in one transaction."""
         pairs = [(each.claim, summary) for each, summary in done]
         refused, claims = await self._in_thread(
-            lambda: self._queue.complete_and_claim(
-                pairs, role, n, holder=holder, lease=lease, provider=provider
-            )
+            lambda: self._queue.complete_and_claim(pairs, role, n, **options)
         )
         return refused, [AsyncClaim(each, self._threads) for each in claims]
 
@@ -280,7 +243,7 @@ class AsyncQueue:
         """Sleep until a task, or each of several, is over or in one of the states `until`."""
         single = isinstance(task, str | Task)
         refs = [task] if isinstance(task, str | Task) else list(task)
-        given = None if timeout is None else seconds_of(timeout, "timeout")
+        given = seconds_or_none(timeout, "timeout")
         deadline = None if given is None else time.monotonic() + given
         while True:
             left = POLL_SECONDS if deadline is None else max(deadline - time.monotonic(), 0)
@@ -333,7 +296,7 @@ class AsyncQueue:
         limit: int | None = None,
     ) -> AsyncIterator[TaskOutcome]:
         """Iterate over the outcomes for a coordinator as they come; see `Queue.results`."""
-        patience = None if wait is None else seconds_of(wait, "wait")
+        patience = seconds_or_none(wait, "wait")
         quiet_since, left = time.monotonic(), limit
         while left is None or left > 0:
             pause = POLL_SECONDS
@@ -398,7 +361,7 @@ class AsyncQueue:
         loop = asyncio.get_running_loop()
         server = Server(
             self._queue._client, roles, grace=seconds_of(grace, "grace"),  # noqa: SLF001
-            idle=None if idle is None else seconds_of(idle, "idle"),
+            idle=seconds_or_none(idle, "idle"),
             wrap=lambda claim: AsyncClaim(claim, self._threads), loop=loop,
         )  # fmt: skip
         self._servers.append(server)

@@ -10,7 +10,7 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
-from agentq.client.durations import Duration, seconds_of
+from agentq.client.durations import Duration, seconds_or_none
 from agentq.contracts.doorbell import holder_topic
 from agentq.core.errors import Stale
 
@@ -42,7 +42,7 @@ class CancelToken:
 
     def wait(self, timeout: Duration | None = None) -> bool:
         """Sleep until it is set, at most for `timeout`; return whether it is."""
-        seconds = None if timeout is None else seconds_of(timeout, "timeout")
+        seconds = seconds_or_none(timeout, "timeout")
         if self._event is None:
             self._event = threading.Event()
         return self._cancelled or self._event.wait(seconds)

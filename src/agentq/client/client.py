@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from agentq.client.claim import Claim
 from agentq.client.durations import Duration, milliseconds_of, seconds_of, whole_seconds
 from agentq.client.heartbeats import Heartbeats
 from agentq.client.reader import POLL_SECONDS
+from agentq.client.task_fields import ClaimOptions
 from agentq.client.task_input.specs import Draft, check_reply_to, draft, draft_many, with_reply_to
 from agentq.client.writer import QueueWriter
 from agentq.contracts.delivery import Hint, Inbox
@@ -52,12 +53,7 @@ class Client(QueueWriter):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -111,20 +107,11 @@ class Client(QueueWriter):
         role: str,
         wait: Duration = 0,
         *,
-        holder: str | None = None,
-        lease: Duration | None = None,
-        provider: str = "",
         gated: bool = False,
+        **options: Unpack[ClaimOptions],
     ) -> Claim | None:
-        """Claim the most urgent ready task of a role; waits up to `wait` seconds for one.
-
-        `provider` is whose quota doing it will use: none is given while its circuit is open. One
-        that is `gated` completes only with `complete(verified=True)`: whoever claims it so checks
-        the work of somebody else, who cannot report past that check.
-        """
-        claims = self.claim_many(
-            role, 1, wait=wait, holder=holder, lease=lease, provider=provider, gated=gated
-        )
+        """Claim the most urgent ready task of a role; see `Queue.claim`."""
+        claims = self.claim_many(role, 1, wait=wait, gated=gated, **options)
         return claims[0] if claims else None
 
     def claim_many(
@@ -133,19 +120,16 @@ class Client(QueueWriter):
         n: int = 1,
         *,
         wait: Duration = 0,
-        holder: str | None = None,
-        lease: Duration | None = None,
-        provider: str = "",
         gated: bool = False,
+        **options: Unpack[ClaimOptions],
     ) -> list[Claim]:
         """Claim up to `n` ready tasks in one transaction; waits for the first of them."""
         check_role(role)
-        name = holder or self.holder
-        lease_ms = milliseconds_of(lease)
+        holder, lease_ms, provider = self._options(**options)
         self.tick_now_and_then()
 
         attempt = partial(
-            self.service.claim, self.who, role, n, name, lease_ms, provider, gated=gated
+            self.service.claim, self.who, role, n, holder, lease_ms, provider, gated=gated
         )
         patience = seconds_of(wait, "wait")
         taken = attempt()
@@ -153,12 +137,17 @@ class Client(QueueWriter):
             taken = self._claim_patiently(attempt, role, provider, patience)
         return [self._claim(task, lease_ms) for task in taken]
 
+    def _options(
+        self, holder: str | None = None, lease: Duration | None = None, provider: str = ""
+    ) -> tuple[str, int, str]:
+        """Who claims, for how many milliseconds, and whose quota that uses."""
+        return holder or self.holder, milliseconds_of(lease), provider
+
     def _claim_patiently(
         self, attempt: Callable[[], list[Task]], role: str, provider: str, wait: float
     ) -> list[Task]:
         deadline = time.monotonic() + wait
-        waiter = self.installation.doorbell.listen((role_topic(role),))
-        try:
+        with closing(self.installation.doorbell.listen((role_topic(role),))) as waiter:
             while True:
                 # Look after listening: a task that came in between has not rung for us.
                 taken = attempt()
@@ -166,8 +155,6 @@ class Client(QueueWriter):
                 if taken or left <= 0:
                     return taken
                 self.wait_for_change(waiter, min(left, self._until_closed(provider)))
-        finally:
-            waiter.close()
 
     def _until_closed(self, provider: str) -> float:
         """Seconds until the provider's circuit closes by itself: nobody rings for that."""
@@ -181,15 +168,14 @@ class Client(QueueWriter):
         role: str,
         hints: Sequence[Hint],
         *,
-        lease: Duration | None = None,
-        provider: str = "",
         gated: bool = False,
+        **options: Unpack[ClaimOptions],
     ) -> list[Claim]:
         """Claim those of the named tasks that can be claimed now, in one transaction."""
-        lease_ms = milliseconds_of(lease)
+        holder, lease_ms, provider = self._options(**options)
         ids = [hint.task_id for hint in hints]
         taken = self.service.claim_named(
-            self.who, ids, role, self.holder, lease_ms, provider, gated=gated
+            self.who, ids, role, holder, lease_ms, provider, gated=gated
         )
         return [self._claim(task, lease_ms) for task in taken]
 
@@ -197,18 +183,10 @@ class Client(QueueWriter):
         """Where hints for this process as a worker of a role come in; close it in the end."""
         return self.installation.inbox(check_role(role), self.holder)
 
-    def claim_task(
-        self,
-        ref: str,
-        *,
-        holder: str | None = None,
-        lease: Duration | None = None,
-        provider: str = "",
-    ) -> Claim:
+    def claim_task(self, ref: str, **options: Unpack[ClaimOptions]) -> Claim:
         """Claim this very task; raises `Refused` with the reason if it cannot be claimed now."""
-        lease_ms = milliseconds_of(lease)
-        name = holder or self.holder
-        task = self.service.claim_task(self.who, ref, name, lease_ms, provider)
+        holder, lease_ms, provider = self._options(**options)
+        task = self.service.claim_task(self.who, ref, holder, lease_ms, provider)
         return self._claim(task, lease_ms)
 
     def _claim(self, task: Task, lease_ms: int) -> Claim:
@@ -225,24 +203,19 @@ class Client(QueueWriter):
         role: str,
         n: int = 1,
         *,
-        holder: str | None = None,
-        lease: Duration | None = None,
-        provider: str = "",
         hints: Sequence[Hint] | None = None,
+        **options: Unpack[ClaimOptions],
     ) -> tuple[list[Refusal], list[Claim]]:
-        """Report these complete and claim the next, in one transaction: half the commits of a
-        worker that never runs out of work. Returns what was refused, and the new claims.
-
-        With `hints` the next are those of the named tasks that can be claimed.
+        """Report these complete and claim the next, in one transaction. Returns what was refused,
+        and the new claims. With `hints` the next are those of the named tasks that can be claimed.
         """
         pairs = list(done)
-        lease_ms = milliseconds_of(lease)
+        holder, lease_ms, provider = self._options(**options)
         self.tick_now_and_then()
         ids = None if hints is None else [hint.task_id for hint in hints[:n]]
         outcomes, taken = self.service.complete_and_claim(
-            self.who, _completions(pairs), role, n, holder or self.holder, lease_ms, provider,
-            ids=ids,
-        )  # fmt: skip
+            self.who, _completions(pairs), role, n, holder, lease_ms, provider, ids=ids
+        )
         return _refusals(pairs, outcomes), [self._claim(task, lease_ms) for task in taken]
 
     # -- care ------------------------------------------------------------------------------------

@@ -31,6 +31,11 @@ def seconds_of(value: object, field: str = "duration") -> float:
     return float(value)
 
 
+def seconds_or_none(value: Duration | None, field: str) -> float | None:
+    """Return a waiting time in seconds; None stays None and means without an end."""
+    return None if value is None else seconds_of(value, field)
+
+
 def whole_seconds(value: object, field: str = "duration", *, allow_zero: bool = False) -> int:
     """Return a span that the ledger keeps in whole seconds, such as a TTL.
 

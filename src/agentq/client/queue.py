@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from agentq.client.admin import Admin
@@ -12,10 +11,10 @@ from agentq.client.artifacts import Artifact, Result
 from agentq.client.claim import Claim
 from agentq.client.client import Client, Refusal
 from agentq.client.content import Content, as_source, result_source
-from agentq.client.durations import Duration, seconds_of
+from agentq.client.durations import Duration, seconds_of, seconds_or_none
 from agentq.client.references import id_of, states_of
 from agentq.client.serving import GRACE_SECONDS, ServedRole, Server
-from agentq.client.task_fields import TaskFields, TaskOptions, TaskRef
+from agentq.client.task_fields import ClaimOptions, TaskFields, TaskOptions, TaskRef
 from agentq.core.states import TERMINAL, State
 from agentq.core.task import NO_USAGE, Spec, Task, Usage
 from agentq.core.triggers import FailureKind, LogEntry, Resolution
@@ -67,12 +66,7 @@ class Queue:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -128,10 +122,8 @@ class Queue:
         role: str,
         wait: Duration = 0,
         *,
-        holder: str | None = None,
-        lease: Duration | None = None,
-        provider: str = "",
         gated: bool = False,
+        **options: Unpack[ClaimOptions],
     ) -> Claim | None:
         """Claim the most urgent ready task of a role; waits for one at most as long as `wait` says.
 
@@ -139,35 +131,17 @@ class Queue:
         that is `gated` completes only with `complete(verified=True)`: whoever claims it so checks
         the work of somebody else, who cannot report past that check.
         """
-        return self._client.claim(
-            role, wait, holder=holder, lease=lease, provider=provider, gated=gated
-        )
+        return self._client.claim(role, wait, gated=gated, **options)
 
     def claim_many(
-        self,
-        role: str,
-        n: int = 1,
-        *,
-        wait: Duration = 0,
-        holder: str | None = None,
-        lease: Duration | None = None,
-        provider: str = "",
+        self, role: str, n: int = 1, *, wait: Duration = 0, **options: Unpack[ClaimOptions]
     ) -> list[Claim]:
         """Claim up to `n` ready tasks in one transaction; waits for the first of them."""
-        return self._client.claim_many(
-            role, n, wait=wait, holder=holder, lease=lease, provider=provider
-        )
+        return self._client.claim_many(role, n, wait=wait, **options)
 
-    def claim_task(
-        self,
-        task: TaskRef,
-        *,
-        holder: str | None = None,
-        lease: Duration | None = None,
-        provider: str = "",
-    ) -> Claim:
+    def claim_task(self, task: TaskRef, **options: Unpack[ClaimOptions]) -> Claim:
         """Claim this very task; raises `Refused` with the reason if it cannot be claimed now."""
-        return self._client.claim_task(id_of(task), holder=holder, lease=lease, provider=provider)
+        return self._client.claim_task(id_of(task), **options)
 
     def complete_many(self, done: Iterable[tuple[Claim, str]]) -> list[Refusal]:
         """Report many attempts complete, each with its summary, in one transaction; returns which
@@ -179,16 +153,11 @@ class Queue:
         done: Iterable[tuple[Claim, str]],
         role: str,
         n: int = 1,
-        *,
-        holder: str | None = None,
-        lease: Duration | None = None,
-        provider: str = "",
+        **options: Unpack[ClaimOptions],
     ) -> tuple[list[Refusal], list[Claim]]:
         """Report these complete and claim the next, in one transaction: half the commits of a
         worker that never runs out of work. Returns what was refused, and the new claims."""
-        return self._client.complete_and_claim(
-            done, role, n, holder=holder, lease=lease, provider=provider
-        )
+        return self._client.complete_and_claim(done, role, n, **options)
 
     # -- functions as workers --------------------------------------------------------------------
 
@@ -233,9 +202,11 @@ class Queue:
 
     def _serve(self, roles: list[ServedRole], grace: Duration, idle: Duration | None) -> None:
         server = Server(
-            self._client, roles, grace=seconds_of(grace, "grace"),
-            idle=None if idle is None else seconds_of(idle, "idle"),
-        )  # fmt: skip
+            self._client,
+            roles,
+            grace=seconds_of(grace, "grace"),
+            idle=seconds_or_none(idle, "idle"),
+        )
         self._servers.append(server)
         try:
             server.run()
@@ -380,7 +351,7 @@ class Queue:
     ) -> Task | list[Task]:
         """Sleep until a task, or each of several, is over or in one of the states `until`; raises
         `TimedOut`. Several come back as a list, in the order they were given."""
-        patience = None if timeout is None else seconds_of(timeout, "timeout")
+        patience = seconds_or_none(timeout, "timeout")
         states = frozenset(states_of(until))
         if isinstance(task, str | Task):
             return self._client.wait(id_of(task), patience, states)
@@ -415,8 +386,7 @@ class Queue:
     ) -> Iterator[LogEntry]:
         """Iterate over events as they are committed, from the position `after` on (default: from
         now); ends by timeout."""
-        patience = None if timeout is None else seconds_of(timeout, "timeout")
-        return self._client.follow(after, patience)
+        return self._client.follow(after, seconds_or_none(timeout, "timeout"))
 
     def results(
         self,
@@ -431,5 +401,5 @@ class Queue:
         read."""
         from agentq.client.results import results
 
-        patience = None if wait is None else seconds_of(wait, "wait")
+        patience = seconds_or_none(wait, "wait")
         return results(self._client, coordinator, wait=patience, after=after, limit=limit)

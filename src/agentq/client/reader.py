@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, BinaryIO
@@ -249,8 +250,7 @@ class QueueReader:
         """Events as they are committed, from `after` on (default: from now). Ends by timeout."""
         position = self.last_position() if after is None else after
         deadline = None if timeout is None else time.monotonic() + timeout
-        waiter = self.installation.doorbell.listen((EVENTS_TOPIC,))
-        try:
+        with closing(self.installation.doorbell.listen((EVENTS_TOPIC,))) as waiter:
             while True:
                 entries = self.events(position)
                 for entry in entries:
@@ -264,8 +264,6 @@ class QueueReader:
                     if pause <= 0:
                         return
                 waiter.wait(pause)
-        finally:
-            waiter.close()
 
     def wait(
         self, ref: str, timeout: float | None = None, until: Collection[State] = TERMINAL
@@ -284,19 +282,13 @@ class QueueReader:
         there = self.queries.tasks_by_id(self.who, refs) if len(refs) > 1 else {}
         ids = [ref if ref in there else self.task(ref).id for ref in refs]
         reached: dict[str, Task] = {}
-        deadline = None if timeout is None else time.monotonic() + timeout
-        waiter = self.installation.doorbell.listen((EVENTS_TOPIC,))
-        try:
-            while True:
+        waiting: list[Task] = []
+        with closing(self.looks(timeout)) as looks:
+            for _ in looks:
                 waiting = self._not_yet(ids, reached, until)
                 if not waiting:
                     return [reached[each] for each in ids]
-                left = POLL_SECONDS if deadline is None else deadline - time.monotonic()
-                if left <= 0:
-                    raise _timed_out(waiting, timeout or 0)
-                self.wait_for_change(waiter, left)
-        finally:
-            waiter.close()
+        raise _timed_out(waiting, timeout or 0)
 
     def _not_yet(
         self, ids: Sequence[str], reached: dict[str, Task], until: Collection[State]
@@ -321,6 +313,17 @@ class QueueReader:
     def tick(self) -> int:
         """Apply due timers: ended leases, backoffs, expiry. Whoever waits does this at times."""
         return self.service.tick(self.who)
+
+    def looks(self, timeout: float | None) -> Generator[None]:
+        """Yield whenever it is time to look: at once, then after each change; ends by timeout."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with closing(self.installation.doorbell.listen((EVENTS_TOPIC,))) as waiter:
+            while True:
+                yield
+                left = POLL_SECONDS if deadline is None else deadline - time.monotonic()
+                if left <= 0:
+                    return
+                self.wait_for_change(waiter, left)
 
     def wait_for_change(self, waiter: Waiter, left: float) -> None:
         """One sleep of a waiting loop: until a ring, the next timer, or the safety poll."""

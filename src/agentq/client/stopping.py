@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import time
+from contextlib import closing
 
-from agentq.client.reader import POLL_SECONDS, QueueReader
-from agentq.contracts.doorbell import EVENTS_TOPIC
+from agentq.client.reader import QueueReader
 from agentq.core.errors import TimedOut
 from agentq.core.task import Task
 
 
 def wait_gone(reader: QueueReader, ref: str, timeout: float | None = None) -> Task:
     """Sleep until nobody holds the task: its holder said that it stopped, or its lease ended."""
-    task_id = reader.task(ref).id
-    deadline = None if timeout is None else time.monotonic() + timeout
-    waiter = reader.installation.doorbell.listen((EVENTS_TOPIC,))
-    try:
-        while True:
-            task = reader.task(task_id)
+    task = reader.task(ref)
+    with closing(reader.looks(timeout)) as looks:
+        for _ in looks:
+            task = reader.task(task.id)
             if not task.holder:
                 return task
-            left = POLL_SECONDS if deadline is None else deadline - time.monotonic()
-            if left <= 0:
-                raise TimedOut(
-                    f"{task.id} is {task.state}, but {task.holder} has not said that its agent is"
-                    f" gone after {timeout:g} s.",
-                    "It is told with every heartbeat; at the end of its lease it counts as gone.",
-                )
-            reader.wait_for_change(waiter, left)
-    finally:
-        waiter.close()
+    raise TimedOut(
+        f"{task.id} is {task.state}, but {task.holder} has not said that its agent is gone after"
+        f" {timeout:g} s.",
+        "It is told with every heartbeat; at the end of its lease it counts as gone.",
+    )

@@ -1,7 +1,8 @@
 """The fields of a task as types, so that editors complete them and type checkers know them.
 
-`TaskOptions` are the keywords of `Queue.submit`; `TaskFields` is one mapping of `submit_many`. What
-each field means is told in docs/guides/writing-tasks.md; `task_input.specs` reads them.
+`TaskOptions` are the keywords of `Queue.submit`; `TaskFields` is one mapping of `submit_many`;
+`ClaimOptions` are keywords of all that claims. What each field of a task means is told in
+docs/guides/writing-tasks.md; `task_input.specs` reads them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Literal, TypedDict
 
+from agentq.client.durations import Duration
 from agentq.core.task import ExpectedOutput, OnDependencyFailure, Priority, Task, Usage
 
 #: A task, or its id; an unambiguous beginning of the id is enough where a task is looked up.
@@ -81,6 +83,16 @@ class TaskFields(TaskOptions, total=False):
 
     to: str
     instructions: str
+
+
+class ClaimOptions(TypedDict, total=False):
+    """How a task is claimed."""
+
+    #: Who claims it; by default this process.
+    holder: str | None
+    lease: Duration | None
+    #: Whose quota doing it will use: none is given while its circuit is open.
+    provider: str
 
 
 #: What comes next: a task, or the path of a task file.
