@@ -19,7 +19,7 @@ import pytest
 from click.testing import CliRunner
 
 from agentq.cli.main import cli
-from agentq.settings import Settings, load_settings
+from agentq.settings import FILE_NAME, Settings, read_file
 
 PROGRAM = [sys.executable, "-m", "agentq"]
 
@@ -163,7 +163,7 @@ def submit(home: Path) -> Submit:
 @pytest.fixture
 def settings(home: Path) -> Settings:
     """Of the same installation, for the SDK."""
-    return load_settings(start=home)
+    return read_file(home / FILE_NAME)
 
 
 def count_tasks() -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,7 +62,7 @@ def move(
             "Where to? --to names an empty database, for example postgresql://user@host/agentq."
         )
     from agentq.client.moving import move as move_all
-    from agentq.client.moving_settings import rewrite
+    from agentq.client.moving import rewrite
     from agentq.settings import read_file
 
     wanted = _wanted(settings, to, artifacts, {"endpoint": endpoint, "region": region})
@@ -75,11 +75,9 @@ def move(
 def _wanted(
     settings: Settings, to: str, artifacts: str | None, options: dict[str, str | None]
 ) -> Settings:
-    from agentq.settings import load_settings
+    from agentq.settings import load_settings, plain_folder
 
-    root = artifacts or settings.artifacts_root
-    if root.startswith("file:///"):
-        root = root.removeprefix("file://")
+    root = plain_folder(artifacts or settings.artifacts_root)
     if "://" not in root:
         root = str(Path(root).absolute())
     given = {name: value for name, value in options.items() if value}
@@ -104,21 +102,9 @@ def _report(
 ) -> None:
     """Print what was done. `settings` is the file that names the new places now, if any."""
     if session.json:
-        emit_json(
-            {
-                "source": moved.source,
-                "target": moved.target,
-                "artifacts_root": wanted.artifacts_root,
-                "tasks": moved.tasks,
-                "events": moved.events,
-                "files": moved.files,
-                "size_bytes": moved.size_bytes,
-                "clock_ms": moved.clock_ms,
-                "settings": settings,
-                "workspaces_left": left,
-                "forgotten": moved.forgotten,
-            }
-        )
+        shown = {**asdict(moved), "artifacts_root": wanted.artifacts_root}
+        del shown["earlier"]
+        emit_json({**shown, "settings": settings, "workspaces_left": left})
         return
     good = paint("✓", "green")
     say(f"{good} ledger     {moved.tasks} tasks with {moved.events} events: {moved.target}")

@@ -7,7 +7,7 @@ frozen value.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,14 @@ if TYPE_CHECKING:
 FILE_NAME = "agentq.toml"
 #: Settings of an object store that stand beside `root`.
 ARTIFACTS_OPTIONS = ("endpoint", "region")
+#: The tables of agentq.toml, besides those of roles, and what may stand in each.
+TABLES = {
+    "ledger": ("url",),
+    "artifacts": ("root", *ARTIFACTS_OPTIONS),
+    "broker": ("url",),
+    "retention": ("keep",),
+    "access": ("four_eyes",),
+}
 MEMORY = ":memory:"
 
 #: What `agentq init` writes.
@@ -57,7 +65,6 @@ class Settings:
     url: str
     artifacts_root: str
     source: str
-    roles: Mapping[str, RoleLimits] = field(default_factory=dict)
     #: How a worker of each role works.
     workers: Mapping[str, RoleSettings] = field(default_factory=dict)
     #: `amqp://…`, where messages go between machines; "" without a broker.
@@ -70,6 +77,11 @@ class Settings:
     keep: int = 0
     #: Whether nobody may approve what they submitted themselves.
     four_eyes: bool = False
+
+    @property
+    def roles(self) -> dict[str, RoleLimits]:
+        """The limits of each role."""
+        return {name: worker.limits for name, worker in self.workers.items()}
 
     @property
     def remote_artifacts(self) -> bool:
@@ -147,14 +159,14 @@ def default_holder() -> str:
     return f"{os.uname().nodename}:{os.getpid()}"
 
 
-def load_settings(url: str | None = None, start: str | os.PathLike[str] | None = None) -> Settings:
+def load_settings(url: str | None = None) -> Settings:
     """Settings for this URL, else AGENTQ_URL, else the nearest agentq.toml upward (as git does)."""
     if url is not None:
         return _for_url(url, "argument")
     variable = os.environ.get("AGENTQ_URL")
     if variable:
         return _for_url(variable, "AGENTQ_URL")
-    folder = Path(start or Path.cwd()).resolve()
+    folder = Path.cwd().resolve()
     for candidate in (folder, *folder.parents):
         file = candidate / FILE_NAME
         try:
@@ -196,43 +208,35 @@ def read_file(file: Path) -> Settings:
         ) from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise Invalid(f"{file} cannot be read as TOML: {error}.", "Mend the file.") from error
-    _only_known(plain, ("ledger", "artifacts", "broker", "retention", "access", "roles"), str(file))
-    ledger, artifacts = plain.get("ledger", {}), plain.get("artifacts", {})
-    _only_known(ledger, ("url",), f"[ledger] in {file}")
-    _only_known(artifacts, ("root", *ARTIFACTS_OPTIONS), f"[artifacts] in {file}")
+    only_known(plain, (*TABLES, "roles"), str(file))
+    tables = {name: plain.get(name, {}) for name in (*TABLES, "roles")}
+    for name, table in tables.items():
+        only_known(table, TABLES.get(name, table), f"[{name}] in {file}")
+    artifacts, broker, retention = tables["artifacts"], tables["broker"], tables["retention"]
     options = {name: _text(artifacts, name, "", file) for name in artifacts if name != "root"}
-    options |= _options()
-    broker = plain.get("broker", {})
-    _only_known(broker, ("url",), f"[broker] in {file}")
     broker_url = _text(broker, "url", "", file) if broker else ""
-    retention = plain.get("retention", {})
-    _only_known(retention, ("keep",), f"[retention] in {file}")
     keep = _text(retention, "keep", "", file) if retention else ""
-    url = _text(ledger, "url", "sqlite:///.agentq/ledger.db", file)
+    url = _text(tables["ledger"], "url", "sqlite:///.agentq/ledger.db", file)
     root = _text(artifacts, "root", ".agentq", file)
-    tables = plain.get("roles", {})
-    _only_known(tables, tuple(tables) if isinstance(tables, dict) else (), f"[roles] in {file}")
-    workers = _workers(tables, file) if tables else {}
-    roles = {name: worker.limits for name, worker in workers.items()}
+    workers = _workers(tables["roles"], file) if tables["roles"] else {}
     if url.startswith("sqlite:"):
         path = sqlite_path(url)
         if path != MEMORY:
             url = f"sqlite:///{file.parent / path}"
     elif not url.startswith(("postgresql://", "postgres://")):
         raise _unknown_url(url)
-    root = _plain_folder(os.environ.get("AGENTQ_ARTIFACTS_ROOT") or root)
+    root = plain_folder(os.environ.get("AGENTQ_ARTIFACTS_ROOT") or root)
     if "://" not in root:
         root = str(file.parent / root)
     return Settings(
-        url, root, str(file), roles, workers, _broker(broker_url), options,
+        url, root, str(file), workers, _broker(broker_url), {**options, **_options()},
         os.environ.get("AGENTQ_HOME") or str(file.parent / ".agentq"),
         parse_duration(keep, field=f"keep in {file}") if keep else 0,
-        _four_eyes(plain.get("access", {}), file),
+        _four_eyes(tables["access"], file),
     )  # fmt: skip
 
 
-def _four_eyes(table: Any, file: Path) -> bool:
-    _only_known(table, ("four_eyes",), f"[access] in {file}")
+def _four_eyes(table: Mapping[str, Any], file: Path) -> bool:
     four_eyes = table.get("four_eyes", False)
     if not isinstance(four_eyes, bool):
         raise Invalid(f"four_eyes in {file} is true or false, got {four_eyes!r}.")
@@ -248,7 +252,7 @@ def _options() -> dict[str, str]:
     return {name: os.environ[each] for name, each in named.items() if os.environ.get(each)}
 
 
-def _plain_folder(root: str) -> str:
+def plain_folder(root: str) -> str:
     """`file:///path` is a folder like any other."""
     return root.removeprefix("file://") if root.startswith("file:///") else root
 
@@ -295,7 +299,7 @@ def _workers(tables: Mapping[str, Any], file: Path) -> dict[str, RoleSettings]:
 
 
 def _for_url(url: str, source: str) -> Settings:
-    root = _plain_folder(os.environ.get("AGENTQ_ARTIFACTS_ROOT", ""))
+    root = plain_folder(os.environ.get("AGENTQ_ARTIFACTS_ROOT", ""))
     if url.startswith("sqlite:"):
         path = sqlite_path(url)
         if path != MEMORY:
@@ -353,7 +357,8 @@ def _unknown_url(url: str) -> Invalid:
     )
 
 
-def _only_known(table: Any, known: tuple[str, ...], where: str) -> None:
+def only_known(table: Any, known: Collection[str], where: str) -> None:
+    """Refuse what is no table, or has other names in it than these."""
     if not isinstance(table, dict):
         raise Invalid(f"{where} must be a table, got {table!r}.")
     for name in table:

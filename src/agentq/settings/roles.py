@@ -12,6 +12,7 @@ from agentq.core.durations import parse_duration
 from agentq.core.errors import Invalid
 from agentq.core.limits import RoleLimits
 from agentq.core.task import NO_USAGE, Usage
+from agentq.settings import only_known
 
 SANDBOXES = ("none", "bwrap")
 WORKSPACES = ("folder", "git")
@@ -78,15 +79,7 @@ NAMES = (*_DURATIONS, *_COUNTS, *_TEXTS, *_LISTS, *_LIMITS, *_BUDGETS, *_DAILY, 
 def read_role(name: str, table: Any, file: Path) -> RoleSettings:
     """Check one table; paths in it are relative to its file."""
     where = f"[roles.{name}] in {file}"
-    if not isinstance(table, dict):
-        raise Invalid(f"{where} must be a table, got {table!r}.")
-    for key in table:
-        if key not in NAMES:
-            import difflib
-
-            near = difflib.get_close_matches(key, NAMES, 1)
-            hint = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(NAMES)}."
-            raise Invalid(f"{where} has an unknown setting {key!r}.", hint)
+    only_known(table, NAMES, where)
     found: dict[str, Any] = {"command": _command(table.get("command", ()), where)}
     found |= {key: _duration(key, table[key], where) for key in _DURATIONS if key in table}
     found |= {key: _count(key, table[key], where) for key in _COUNTS if key in table}

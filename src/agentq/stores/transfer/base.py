@@ -55,6 +55,8 @@ class LedgerCopy(ABC):
     """
 
     dialect: str
+    #: Asks for the columns of a `Head`.
+    head_sql: str
     #: How to call the ledger in messages: without a password.
     where: str
 
@@ -79,14 +81,16 @@ class LedgerCopy(ABC):
         """Every table that is copied, and its columns in alphabetical order."""
 
     @abstractmethod
-    def head(self) -> Head: ...
-    @abstractmethod
     def rows(self, table: str, columns: list[str]) -> Batches: ...
     @abstractmethod
     def insert(self, table: str, columns: list[str], batches: Batches) -> None: ...
     @abstractmethod
     def after_filling(self, head: Head) -> None:
         """Derive what is derived here, and go on with numbers where the source ended."""
+
+    def head(self) -> Head:
+        ((position, key, sequence, lanes),) = self.query(self.head_sql)
+        return Head(position, key, sequence, frozenset(lanes.split()))
 
     def moved_to(self) -> MovedTo | None:
         if not self.has_table("agentq_fence"):

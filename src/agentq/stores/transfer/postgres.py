@@ -53,6 +53,7 @@ class PostgresCopy(LedgerCopy):
     """One PostgreSQL database."""
 
     dialect = "postgres"
+    head_sql = _HEAD
 
     def __init__(self, url: str, step_seconds: float = _STEP_SECONDS) -> None:
         conninfo, self.where = parse_url(url)
@@ -126,10 +127,6 @@ class PostgresCopy(LedgerCopy):
         found = dict(self.query(_COLUMNS, copied_tables("postgres")))
         found["events"].append("position")
         return {table: sorted(columns) for table, columns in found.items()}
-
-    def head(self) -> Head:
-        ((position, key, sequence, lanes),) = self.query(_HEAD)
-        return Head(position, key, sequence, frozenset(lanes.split()))
 
     def rows(self, table: str, columns: list[str]) -> Batches:
         if table == "events" and self.query("SELECT 1 FROM unnumbered LIMIT 1"):

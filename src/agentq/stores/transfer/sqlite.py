@@ -48,6 +48,7 @@ class SqliteCopy(LedgerCopy):
     """One SQLite file."""
 
     dialect = "sqlite"
+    head_sql = _HEAD
 
     def __init__(self, path: str) -> None:
         self.where = f"sqlite:///{path}"
@@ -105,10 +106,6 @@ class SqliteCopy(LedgerCopy):
             columns = {str(row[1]) for row in self.query(f"PRAGMA table_info({table})")}
             found[table] = sorted(columns - {_DERIVED.get(table)})
         return found
-
-    def head(self) -> Head:
-        ((position, key, sequence, lanes),) = self.query(_HEAD)
-        return Head(position, key, sequence, frozenset(lanes.split()))
 
     def rows(self, table: str, columns: list[str]) -> Batches:
         cursor = self._connection.execute(f"SELECT {quoted(columns)} FROM {table}")  # noqa: S608
