@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
-from agentq.client.async_connection import on_loop
+from agentq.client.async_queue import on_loop
 from agentq.client.queue import Queue
 from agentq.core.errors import AgentqError, Invalid, Refused
 from tests.contracts.callers import conn, files, is_waiting, orders, q

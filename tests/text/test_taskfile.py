@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from agentq.client.task_input import front_matter
+from agentq.client.task_input.fields import check_fields
 from agentq.client.task_input.task_file import (
     TaskFile,
-    check_fields,
     parse_task_text,
     read_task_file,
 )

@@ -88,9 +88,7 @@ def cancel(
     queue = session.writer()
     task = queue.cancel(ref, by, reason)
     if wait:
-        from agentq.client.stopping import wait_gone
-
-        task = wait_gone(queue, task.id, timeout)
+        task = queue.wait_gone(task.id, timeout)
     answer_with_task(session, queue, task, task.reason)
 
 

@@ -10,6 +10,7 @@ from agentq.core.task import Task
 
 if TYPE_CHECKING:
     from agentq.client.reader import QueueReader
+    from agentq.contracts.service_values import ArtifactInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,13 @@ class Artifact(Stored):
     task_id: str
     epoch: int
     _reader: QueueReader = field(repr=False, compare=False)
+
+    @classmethod
+    def of(
+        cls, stored: Stored | ArtifactInfo, task_id: str, epoch: int, reader: QueueReader
+    ) -> Artifact:
+        size, sha256, media_type = stored.size, stored.sha256, stored.media_type
+        return cls(stored.name, size, sha256, media_type, task_id, epoch, reader)
 
     def open(self) -> BinaryIO:
         """Open the file for reading a piece at a time; the caller closes it."""

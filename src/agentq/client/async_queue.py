@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import functools
 import inspect
+import signal
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
 from agentq.client.async_claim import AsyncArtifact, AsyncClaim, in_thread
-from agentq.client.async_connection import on_loop
 from agentq.client.content import Content
 from agentq.client.durations import Duration, seconds_of, seconds_or_none
 from agentq.client.queue import Queue
 from agentq.client.reader import POLL_SECONDS
 from agentq.client.serving import GRACE_SECONDS, ServedRole, Server
 from agentq.client.task_fields import ClaimOptions, TaskRef
+from agentq.contracts.service_values import LoopConnection
 from agentq.core.errors import TimedOut
 from agentq.core.states import TERMINAL, State
 from agentq.core.task import Task
@@ -25,7 +28,6 @@ from agentq.core.triggers import LogEntry
 if TYPE_CHECKING:
     from agentq.client.broker_results import TaskOutcome
     from agentq.client.client import Refusal
-    from agentq.contracts.service_values import LoopConnection
     from agentq.core.access import Principal
     from agentq.wiring import WiredInstallation
 
@@ -71,6 +73,24 @@ def _awaited_submit(
 
     call.__name__, call.__doc__ = method.__name__, method.__doc__
     return call
+
+
+async def on_loop(connection: object, submit: Callable[[LoopConnection], R]) -> R:
+    """Run `submit` in a thread, with this async connection as its `connection` argument.
+
+    `await on_loop(conn, lambda c: q.submit("worker", "Look.", connection=c))`. Statements on the
+    connection run on the event loop of the caller, one by one. If the caller is cancelled, what was
+    begun on its connection ends first: a connection is never left to two users.
+    """
+    bound = LoopConnection(connection, asyncio.get_running_loop())
+    running = asyncio.ensure_future(asyncio.to_thread(submit, bound))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        while not running.done():
+            with contextlib.suppress(asyncio.CancelledError):  # once is enough
+                await asyncio.wait([running])
+        raise
 
 
 class AsyncQueue:
@@ -354,10 +374,6 @@ class AsyncQueue:
             server.stop()
 
     async def _serve(self, roles: list[ServedRole], grace: Duration, idle: Duration | None) -> None:
-        import asyncio
-        import contextlib
-        import signal
-
         loop = asyncio.get_running_loop()
         server = Server(
             self._queue._client, roles, grace=seconds_of(grace, "grace"),  # noqa: SLF001

@@ -113,7 +113,7 @@ class CancelListener:
                         if waiter.wait(_LOOK_SECONDS, self._wake):
                             self._look()
                         else:
-                            self._drain()
+                            drain(self._wake)
                 finally:
                     waiter.close()
         finally:
@@ -123,8 +123,10 @@ class CancelListener:
         """Whether to listen no more, or for others."""
         return self._closed or holders is not self._holders
 
-    def _drain(self) -> None:
-        try:
-            os.read(self._wake, 512)
-        except BlockingIOError:
-            return  # it was the time that woke us
+
+def drain(pipe: int) -> None:
+    """Read what woke whoever sleeps on this pipe; it may have been the time."""
+    try:
+        os.read(pipe, 512)
+    except BlockingIOError:
+        return

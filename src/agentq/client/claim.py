@@ -81,9 +81,6 @@ class Claim:
         if self.on_lost is not None:
             self.on_lost()
 
-    def _still_held(self) -> None:
-        self._token.check()
-
     # -- what the work needs ---------------------------------------------------------------------
 
     def context(self) -> str:
@@ -92,14 +89,14 @@ class Claim:
 
     def heartbeat(self) -> None:
         """Renew the lease now; raises `Stale` if it is lost."""
-        self._still_held()
+        self._token.check()
         lease = AttemptLease(self.id, self.epoch, self.lease_ms)
         if not self._client.service.renew(self._client.who, [lease]):
             self.lose()
-            self._still_held()
+            self._token.check()
 
     def progress(self, percent: int, note: str = "") -> None:
-        self._still_held()
+        self._token.check()
         self._client.service.progress(self._client.who, self.id, self.epoch, percent, note)
 
     def put(self, name: str, content: Content) -> Artifact:
@@ -108,26 +105,22 @@ class Claim:
 
     def put_many(self, files: Sequence[tuple[str, Content]]) -> list[Artifact]:
         """Leave several, in one transaction."""
-        self._still_held()
+        self._token.check()
         sources = [(name, as_source(content)) for name, content in files]
         client = self._client
-        return [
-            Artifact(
-                each.name, each.size, each.sha256, each.media_type, self.id, self.epoch, client
-            )
-            for each in client.service.put_artifacts(client.who, self.id, self.epoch, sources)
-        ]
+        stored = client.service.put_artifacts(client.who, self.id, self.epoch, sources)
+        return [Artifact.of(each, self.id, self.epoch, client) for each in stored]
 
     def spend(
         self, *, usd: float = 0.0, tokens: int = 0, turns: int = 0, seconds: float = 0.0
     ) -> Task:
         """Record a cost: usd, tokens, turns, seconds. The task is blocked if that was too much."""
-        self._still_held()
+        self._token.check()
         cost = Usage(usd, tokens, turns, seconds)
         return self._client.service.spend(self._client.who, self.id, self.epoch, cost)
 
     def comment(self, text: str) -> None:
-        self._still_held()
+        self._token.check()
         who = self._client.who.called(self.task.holder)
         self._client.service.comment(who, self.id, text, self.epoch)
 
@@ -138,7 +131,7 @@ class Claim:
         **fields: Unpack[TaskOptions],
     ) -> Task:
         """Submit a task as a child of this one; refused if this attempt is fenced out."""
-        self._still_held()
+        self._token.check()
         given = {"from": self.task.to, "to": to, "instructions": instructions, **fields}
         return self._client.submit_under(self.id, self.epoch, given)
 
@@ -160,7 +153,7 @@ class Claim:
         task = client.service.complete(
             client.who, self.id, self.epoch, summary, source, cost, verified=verified
         )
-        self._end()
+        self.settled()
         return task
 
     def fail(
@@ -168,14 +161,14 @@ class Claim:
     ) -> Task:
         who = self._client.who
         task = self._client.service.fail(who, self.id, self.epoch, reason, FailureKind(kind), cost)
-        self._end()
+        self.settled()
         return task
 
     def block(self, reason: str) -> Task:
         """Stop and ask somebody up the chain."""
-        self._still_held()
+        self._token.check()
         task = self._client.service.block(self._client.who, self.id, self.epoch, reason)
-        self._end()
+        self.settled()
         return task
 
     def release(
@@ -183,19 +176,16 @@ class Claim:
     ) -> Task:
         """Give it back without using an attempt. Nobody claims it before `delay` has passed, or
         before the moment `not_before` of the ledger's clock, in milliseconds."""
-        self._still_held()
+        self._token.check()
         client = self._client
         if delay is not None:
             not_before = client.now() + round(seconds_of(delay, "delay") * 1000)
         task = client.service.release(client.who, self.id, self.epoch, reason, not_before)
-        self._end()
+        self.settled()
         return task
 
     def settled(self) -> None:
-        """Somebody else has reported this attempt (the agent itself): there is nothing to add."""
-        self._end()
-
-    def _end(self) -> None:
+        """Note that this attempt was reported, here or by the agent itself."""
         self._reported = True
         self._client.heartbeats.let_go(self)
 
@@ -217,7 +207,7 @@ class Claim:
         if self._reported or isinstance(error, Stale):
             return
         if error is None:
-            self._still_held()
+            self._token.check()
             self.fail("the work ended without reporting: neither complete() nor fail() was called")
         elif self.lost:
             return

@@ -185,10 +185,7 @@ class QueueReader:
         from agentq.client.artifacts import Artifact
 
         task_id = self.task(ref).id
-        return [
-            Artifact(row.name, row.size, row.sha256, row.media_type, task_id, row.epoch, self)
-            for row in self.artifact_list(task_id)
-        ]
+        return [Artifact.of(row, task_id, row.epoch, self) for row in self.artifact_list(task_id)]
 
     def open_artifact(self, ref: str, name: str, epoch: int = 0) -> tuple[ArtifactInfo, BinaryIO]:
         """A file of an attempt (the newest that has it), checked against its digest."""
@@ -289,6 +286,20 @@ class QueueReader:
                 if not waiting:
                     return [reached[each] for each in ids]
         raise _timed_out(waiting, timeout or 0)
+
+    def wait_gone(self, ref: str, timeout: float | None = None) -> Task:
+        """Sleep until nobody holds a cancelled task: its agent has ended, or its lease."""
+        task = self.task(ref)
+        with closing(self.looks(timeout)) as looks:
+            for _ in looks:
+                task = self.task(task.id)
+                if not task.holder:
+                    return task
+        raise TimedOut(
+            f"{task.id} is {task.state}, but {task.holder} has not said that its agent is gone"
+            f" after {timeout:g} s.",
+            "It is told with every heartbeat; at the end of its lease it counts as gone.",
+        )
 
     def _not_yet(
         self, ids: Sequence[str], reached: dict[str, Task], until: Collection[State]

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from agentq.client.broker_results import TaskOutcome, received
+from agentq.contracts.delivery import RESULTS_PREFIX
 from agentq.core.errors import Invalid
 from agentq.core.states import TERMINAL, State
 from agentq.protocol.messages import result_envelope
@@ -23,11 +24,7 @@ if TYPE_CHECKING:
     from agentq.core.task import Task
     from agentq.core.triggers import LogEntry
 
-__all__ = ["TaskOutcome", "results", "results_queue"]
-
 log = logging.getLogger("agentq.results")
-
-QUEUE_PREFIX = "results."
 
 
 def results(
@@ -62,8 +59,8 @@ def results_queue(coordinator: str) -> str:
     >>> results_queue("coordinator"), results_queue("results.ann")
     ('results.coordinator', 'results.ann')
     """
-    name = coordinator.removeprefix(QUEUE_PREFIX)
-    return QUEUE_PREFIX + check_role(name, "coordinator")
+    name = coordinator.removeprefix(RESULTS_PREFIX)
+    return RESULTS_PREFIX + check_role(name, "coordinator")
 
 
 # -- without a broker ------------------------------------------------------------------------------

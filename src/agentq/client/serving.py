@@ -20,6 +20,7 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from agentq.client.cancellation import drain
 from agentq.client.failures import Block, Fail, Retry
 from agentq.client.reader import POLL_SECONDS
 from agentq.core.errors import AgentqError, Invalid, Refused, Stale, Unavailable
@@ -121,7 +122,7 @@ class Server:
         try:
             while not self._stopping:
                 select.select([self._pipes[0][0]], [], [])
-                _drain(self._pipes[0][0])
+                drain(self._pipes[0][0])
         finally:
             self.stop()
             for thread in threads:
@@ -219,7 +220,7 @@ class Server:
             pause = min(pause, max((wake_at - self._client.now()) / 1000, 0.05))
         # Hints only say that there may be work: what can be claimed is asked of the ledger.
         inbox.settle(inbox.take(self._free(role), pause, wake))
-        _drain(wake)
+        drain(wake)
 
     def _is_idle(self) -> bool:
         """Whether nothing runs, and every role has looked for work in vain since something did:
@@ -334,10 +335,3 @@ def _complete(claim: Claim, text: str | None) -> None:
             raise
         # A gate refused it: evidence that was expected is missing, say.
         claim.fail(str(error), FailureKind.BAD_OUTPUT)
-
-
-def _drain(pipe: int) -> None:
-    try:
-        os.read(pipe, 512)
-    except BlockingIOError:
-        return

@@ -174,9 +174,7 @@ class QueueWriter(QueueReader):
 
         task, epoch = self._attempt(Action.PUT_ARTIFACT, ref, epoch)
         stored = self.service.put_artifacts(self.who, task.id, epoch, [(name, content)])[0]
-        return Artifact(
-            stored.name, stored.size, stored.sha256, stored.media_type, task.id, epoch, self
-        )
+        return Artifact.of(stored, task.id, epoch, self)
 
     # -- messages ---------------------------------------------------------------------------------
 

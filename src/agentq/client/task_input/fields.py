@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from agentq.core.durations import parse_duration
@@ -11,18 +12,6 @@ from agentq.core.errors import Invalid
 
 #: A task after a task after a task: more are a workflow, not a chain written into one file.
 _CHAIN_MAX = 8
-
-
-def check_fields(
-    fields: object, source: str, lines: Mapping[str, int] | None = None
-) -> dict[str, object]:
-    """Return the fields by their full names, each of its proper type; null means not given.
-
-    Durations become `…_seconds`, `expect` joins `expected_output`, `budget_usd` joins `budget`
-    (and `tree_budget_usd` `tree_budget`), and what may be one or many becomes a list. Values are
-    not judged further: `core` does that.
-    """
-    return _check_fields(fields, source, lines or {}, chain=1)
 
 
 def check_text(text: str, where: str) -> None:
@@ -194,9 +183,15 @@ _FIELDS: dict[str, tuple[str, _Reader]] = {
 }  # fmt: skip
 
 
-def _check_fields(
-    fields: object, source: str, lines: Mapping[str, int], chain: int
+def check_fields(
+    fields: object, source: str, lines: Mapping[str, int] = MappingProxyType({}), chain: int = 1
 ) -> dict[str, object]:
+    """Return the fields by their full names, each of its proper type; null means not given.
+
+    Durations become `…_seconds`, `expect` joins `expected_output`, `budget_usd` joins `budget`
+    (and `tree_budget_usd` `tree_budget`), and what may be one or many becomes a list. Values are
+    not judged further: `core` does that.
+    """
     if not isinstance(fields, Mapping):
         raise Invalid(f"{source}: expected fields by name, got {type(fields).__name__}.")
     checked: dict[str, object] = {}
@@ -226,7 +221,7 @@ def _next(where: _Where, value: object, chain: int) -> list[object]:
     if chain > _CHAIN_MAX:
         raise Invalid(f"{where}: nested deeper than {_CHAIN_MAX}.", "Use task files, or --after.")
     return [
-        _check_fields(each, str(where), {}, chain + 1)
+        check_fields(each, str(where), {}, chain + 1)
         if isinstance(each, Mapping)
         else _text(where, each)
         for each in (value if isinstance(value, list) else [value])

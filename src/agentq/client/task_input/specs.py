@@ -73,12 +73,6 @@ _DURATIONS = {
     "lease": "lease_seconds",
     "approval_timeout": "approval_timeout_seconds",
 }
-_OTHERS = (
-    "id", "task_id", "from", "sender", "priority", "after", "on_dependency_failure", "next",
-    "next_tasks", "resource", "resources", "expect", "expected_output", "budget", "budget_usd",
-    "tree_budget", "tree_budget_usd", "labels", "file", "context",
-)  # fmt: skip
-FIELDS = (*_PLAIN, *_DURATIONS, *_DURATIONS.values(), *_OTHERS)
 
 
 def draft(
@@ -393,6 +387,8 @@ _READERS: dict[str, tuple[str, Callable[[str, Any, Any], Any]]] = {
     "tree_budget": ("tree_budget", _budget),
     "tree_budget_usd": ("tree_budget", _budget),
 }
+_OTHERS = ("id", "task_id", "next", "next_tasks", "file", "context")
+FIELDS = (*_PLAIN, *_DURATIONS, *_DURATIONS.values(), *_READERS, *_OTHERS)
 
 
 def _wrong_type(name: str, kind: type, value: Any) -> Invalid:

@@ -12,8 +12,6 @@ from agentq.client.task_input.front_matter import load_front_matter
 from agentq.core.errors import Invalid, NotFound
 from agentq.core.limits import CONTEXT_BYTES_MAX
 
-__all__ = ["TaskFile", "check_fields", "parse_task_text", "read_task_file"]
-
 FRONT_MATTER_CHARS_MAX = 64 << 10
 
 _OPEN_ALREADY = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
