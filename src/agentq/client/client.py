@@ -1,6 +1,7 @@
 """`Client`: all that the SDK, the commands and the worker may do with a ledger.
 
-`Queue` is the public face of it; this class may change with what the commands and the worker need.
+`Queue` is the public face of it and explains what both have; this class may change with what the
+commands and the worker need.
 """
 
 from __future__ import annotations
@@ -71,8 +72,6 @@ class Client(QueueWriter):
     def submit_many(
         self, tasks: Iterable[Mapping[str, Any] | Spec], *, connection: object = None
     ) -> list[Task]:
-        """Submit tasks in one transaction: all are accepted or none. They may depend on each other
-        by id, in any order. `connection` as in `submit`."""
         return self.submit_drafts(draft_many(tasks), connection=connection)
 
     def submit_under(self, task_id: str, epoch: int, fields: Mapping[str, Any]) -> Task:
@@ -110,7 +109,6 @@ class Client(QueueWriter):
         gated: bool = False,
         **options: Unpack[ClaimOptions],
     ) -> Claim | None:
-        """Claim the most urgent ready task of a role; see `Queue.claim`."""
         claims = self.claim_many(role, 1, wait=wait, gated=gated, **options)
         return claims[0] if claims else None
 
@@ -221,8 +219,6 @@ class Client(QueueWriter):
     # -- care ------------------------------------------------------------------------------------
 
     def prepare_broker(self, roles: Sequence[str]) -> list[str]:
-        """Declare what the broker must have for these roles, and let messages leave from now on;
-        what was declared."""
         self.check_may(Action.OPERATE)
         declared = self.installation.declare(roles)
         lanes = ("delivery", "reply")

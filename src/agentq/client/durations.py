@@ -49,11 +49,11 @@ def whole_seconds(value: object, field: str = "duration", *, allow_zero: bool = 
     return parse_duration(value, field=field, allow_zero=allow_zero)
 
 
-def milliseconds_of(value: Duration | None, field: str = "lease") -> int:
+def milliseconds_of(lease: Duration | None) -> int:
     """Return a lease in milliseconds; None means as the task says, which is 0."""
-    if value is None:
+    if lease is None:
         return 0
-    span = seconds_of(value, field)
+    span = seconds_of(lease, "lease")
     if not 0 < span <= DURATION_SECONDS_MAX:
-        raise Invalid(f"{field}: expected more than zero and at most 10 years, got {value!r}.")
+        raise Invalid(f"lease: expected more than zero and at most 10 years, got {lease!r}.")
     return math.ceil(span * 1000)

@@ -1,6 +1,7 @@
 """`QueueReader`: everything a client may ask; nothing here changes a task.
 
-Commands that only look import this and nothing else of the client, because they start often.
+Commands that only look import this and nothing else of the client, because they start often. What
+is also a method of `Queue` or `Admin` is explained there.
 """
 
 from __future__ import annotations
@@ -120,22 +121,18 @@ class QueueReader:
         return self.installation.dead_messages(limit, begins) if self.has_broker else []
 
     def explain(self, ref: str) -> Explanation:
-        """Why this task is not running, or what it is doing."""
         return self.queries.explain(self.who, ref)
 
     def stats(self) -> Stats:
         return self.queries.stats(self.who)
 
     def limits(self) -> dict[str, RoleLimits]:
-        """The limits of every role that the ledger has heard of."""
         return self.queries.limits(self.who)
 
     def circuits(self) -> list[Circuit]:
-        """The providers that are out of quota now, and until when."""
         return self.queries.circuits(self.who)
 
     def costs(self, by: str = "role") -> dict[str, Usage]:
-        """What was spent, summed up by `role`, `label` or `day`."""
         return self.queries.costs(self.who, by)
 
     def every_task(self, wanted: Wanted | None = None, since: int = 0) -> Iterator[Task]:
@@ -154,7 +151,6 @@ class QueueReader:
             wanted = replace(wanted, cursor=page.cursor)
 
     def overhead(self, ids: Sequence[str]) -> Overhead:
-        """What coordinating these tasks has cost: the work they were against the time it took."""
         return self.queries.overhead(self.who, ids)
 
     def ids(self, prefix: str, limit: int = 50) -> list[str]:
@@ -215,7 +211,6 @@ class QueueReader:
         return self.queries.history(self.who, ref)
 
     def events(self, after: int = 0, limit: int = 500) -> list[LogEntry]:
-        """Committed events after a position, in the order of commits."""
         return self.queries.events_after(self.who, after, limit)
 
     def event_json(self, entry: LogEntry) -> dict[str, object]:
@@ -236,7 +231,6 @@ class QueueReader:
         }
 
     def replay(self, ref: str) -> Replayed:
-        """Decide one task's life anew from its log, and say whether that gives what is stored."""
         return self.queries.replay(self.who, ref)
 
     def last_position(self) -> int:
@@ -318,7 +312,6 @@ class QueueReader:
     # -- time ------------------------------------------------------------------------------------
 
     def now(self) -> int:
-        """The ledger's clock, in milliseconds: what leases and timers are measured by."""
         return self.queries.now()
 
     def tick(self) -> int:
@@ -365,7 +358,6 @@ class QueueReader:
     # -- proof -----------------------------------------------------------------------------------
 
     def verify(self) -> Iterator[tuple[int, list[Problem]]]:
-        """Replay every task's log and check every file: (looked at so far, problems found)."""
         return self.queries.verify(self.who)
 
 

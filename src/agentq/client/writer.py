@@ -1,7 +1,8 @@
 """`QueueWriter`: reports of attempts and decisions of people by a task's id, without a `Claim`.
 
 This is what commands use: each call is complete in itself. An attempt is named by its epoch; where
-that may be left out, and why, is said in `_attempt`.
+that may be left out, and why, is said in `_attempt`. What is also a method of `Queue` or `Admin` is
+explained there.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from agentq.core.states import State
 from agentq.core.steps import stale
 from agentq.core.task import NO_USAGE, Task, Usage
 from agentq.core.trigger_validation import check_trigger
-from agentq.core.triggers import FailureKind, Report, Resolution, Ruling
+from agentq.core.triggers import FailureKind, Report, Resolution
 from agentq.protocol.secret_detection import redact
 from agentq.settings import default_holder
 
@@ -179,12 +180,10 @@ class QueueWriter(QueueReader):
     # -- messages ---------------------------------------------------------------------------------
 
     def requeue_messages(self, keys: Sequence[str]) -> None:
-        """Send unreadable messages to where they were read from, once more."""
         self.check_may(Action.REQUEUE, "messages of the broker")
         self.installation.requeue_messages(keys)
 
     def purge_messages(self, keys: Sequence[str] | None = None) -> int:
-        """Throw these unreadable messages away, or all; how many it were."""
         self.check_may(Action.PRUNE)
         return self.installation.purge_messages(keys) if self.has_broker else 0
 
@@ -193,15 +192,10 @@ class QueueWriter(QueueReader):
     # `by` names a person where nobody has shown a token; an attempt speaks as itself.
 
     def approve(self, ref: str, by: str, digest: str = "") -> Task:
-        """Let a task start; or, if it waits for review, accept its report."""
         return self.service.approve(self.who.called(by), ref, digest)
 
     def reject(self, ref: str, by: str, reason: str = "", *, changes: bool = False) -> Task:
-        """Refuse to let a task start; or, of a report, ask for changes or reject it for good."""
         return self.service.reject(self.who.called(by), ref, reason, changes=changes)
-
-    def verdict(self, ref: str, by: str, ruling: Ruling | str, feedback: str = "") -> Task:
-        return self.service.verdict(self.who.called(by), ref, Ruling(ruling), feedback)
 
     def answer(
         self,
@@ -212,7 +206,6 @@ class QueueWriter(QueueReader):
         resolution: Resolution | str = Resolution.RETRY,
         extra_usd: float = 0.0,
     ) -> Task:
-        """Answer a blocked task: try again (default), `done`, or `give_up`."""
         extra = Usage(usd=extra_usd)
         return self.service.answer(self.who.called(by), ref, text, Resolution(resolution), extra)
 
@@ -241,9 +234,7 @@ class QueueWriter(QueueReader):
         return self.service.open_circuit(who, provider, until_ms, reason)
 
     def close_circuit(self, provider: str, by: str = "") -> bool:
-        """The provider serves again: whoever waits is woken. Whether its circuit was open."""
         return self.service.close_circuit(self.who.called(by or default_holder()), provider)
 
     def raise_tree_budget(self, ref: str, by: str, extra: Usage) -> Task:
-        """Let a task and all that descend from it spend more together."""
         return self.service.raise_tree_budget(self.who.called(by), ref, extra)
