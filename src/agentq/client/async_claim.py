@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
 
 from agentq.client.artifacts import Artifact
 from agentq.client.cancellation import CancelToken
@@ -17,6 +17,8 @@ from agentq.core.task import Note, Task
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 async def in_thread(
@@ -29,54 +31,57 @@ async def in_thread(
     return await get_running_loop().run_in_executor(threads, call)
 
 
+class Threaded(Protocol[T_co]):
+    """Something whose methods are called in threads, and awaited."""
+
+    @property
+    def _threads(self) -> Executor: ...
+    @property
+    def _wrapped(self) -> T_co: ...
+
+
+def awaited(
+    method: Callable[Concatenate[T, P], R],
+) -> Callable[Concatenate[Threaded[T], P], Coroutine[Any, Any, R]]:
+    """The same method of what is wrapped, run in a thread."""
+
+    async def call(self: Threaded[T], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await in_thread(self._threads, method, self._wrapped, *args, **kwargs)
+
+    call.__name__, call.__doc__ = method.__name__, method.__doc__
+    return call
+
+
 class AsyncArtifact(Stored):
     """A named file of one attempt; reading is awaited."""
 
-    __slots__ = ("_artifact", "_threads")
+    __slots__ = ("_threads", "_wrapped")
+    _threads: Executor
+    _wrapped: Artifact
 
     def __init__(self, artifact: Artifact, threads: Executor) -> None:
         super().__init__(artifact.name, artifact.size, artifact.sha256, artifact.media_type)
-        object.__setattr__(self, "_artifact", artifact)
+        object.__setattr__(self, "_wrapped", artifact)
         object.__setattr__(self, "_threads", threads)
 
     @property
     def task_id(self) -> str:
-        return self._artifact.task_id
+        return self._wrapped.task_id
 
     @property
     def epoch(self) -> int:
-        return self._artifact.epoch
+        return self._wrapped.epoch
 
-    async def read(self) -> bytes:
-        """Return the whole content, checked against its digest."""
-        return await in_thread(self._threads, self._artifact.read)
-
-    async def text(self) -> str:
-        """Return the whole content as text; what is not UTF-8 is replaced."""
-        return await in_thread(self._threads, self._artifact.text)
-
-    _artifact: Artifact
-    _threads: Executor
-
-
-def _awaited(
-    method: Callable[Concatenate[Claim, P], R],
-) -> Callable[Concatenate[AsyncClaim, P], Coroutine[Any, Any, R]]:
-    """The same method of a claim, run in a thread."""
-
-    async def call(self: AsyncClaim, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return await in_thread(self.threads, method, self.claim, *args, **kwargs)
-
-    call.__name__, call.__doc__ = method.__name__, method.__doc__
-    return call
+    read = awaited(Artifact.read)
+    text = awaited(Artifact.text)
 
 
 class AsyncClaim:
     """Custody of a task; see `Claim`. As an asynchronous context manager it renews its lease."""
 
     def __init__(self, claim: Claim, threads: Executor) -> None:
-        self.claim = claim
-        self.threads = threads
+        self.claim = self._wrapped = claim
+        self._threads = threads
 
     def __repr__(self) -> str:
         return f"<Async{repr(self.claim)[1:]}"
@@ -110,16 +115,16 @@ class AsyncClaim:
         """Set when the task is cancelled. A handler that is a coroutine is cancelled then, too."""
         return self.claim.cancel_token
 
-    context = _awaited(Claim.context)
-    heartbeat = _awaited(Claim.heartbeat)
-    progress = _awaited(Claim.progress)
-    spend = _awaited(Claim.spend)
-    comment = _awaited(Claim.comment)
-    submit = _awaited(Claim.submit)
-    complete = _awaited(Claim.complete)
-    fail = _awaited(Claim.fail)
-    block = _awaited(Claim.block)
-    release = _awaited(Claim.release)
+    context = awaited(Claim.context)
+    heartbeat = awaited(Claim.heartbeat)
+    progress = awaited(Claim.progress)
+    spend = awaited(Claim.spend)
+    comment = awaited(Claim.comment)
+    submit = awaited(Claim.submit)
+    complete = awaited(Claim.complete)
+    fail = awaited(Claim.fail)
+    block = awaited(Claim.block)
+    release = awaited(Claim.release)
 
     async def put(self, name: str, content: Content) -> AsyncArtifact:
         """Leave a file as evidence of this attempt: text, bytes, a `Path`, or an open file."""
@@ -127,11 +132,11 @@ class AsyncClaim:
 
     async def put_many(self, files: Sequence[tuple[str, Content]]) -> list[AsyncArtifact]:
         """Leave several, in one transaction."""
-        stored = await in_thread(self.threads, self.claim.put_many, files)
-        return [AsyncArtifact(each, self.threads) for each in stored]
+        stored = await in_thread(self._threads, self.claim.put_many, files)
+        return [AsyncArtifact(each, self._threads) for each in stored]
 
     async def __aenter__(self) -> Self:
-        await in_thread(self.threads, self.claim.__enter__)
+        await in_thread(self._threads, self.claim.__enter__)
         return self
 
     async def __aexit__(
@@ -140,4 +145,4 @@ class AsyncClaim:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await in_thread(self.threads, self.claim.__exit__, kind, error, trace)
+        await in_thread(self._threads, self.claim.__exit__, kind, error, trace)

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iter
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
-from agentq.client.async_claim import AsyncArtifact, AsyncClaim, in_thread
+from agentq.client.async_claim import AsyncArtifact, AsyncClaim, awaited, in_thread
 from agentq.client.content import Content
 from agentq.client.durations import Duration, seconds_of, seconds_or_none
 from agentq.client.queue import Queue
@@ -42,23 +42,11 @@ F = TypeVar("F", bound=AsyncHandler)
 _THREADS, _WAITERS = 16, 64
 
 
-def _awaited(
-    method: Callable[Concatenate[Queue, P], R],
-) -> Callable[Concatenate[AsyncQueue, P], Coroutine[Any, Any, R]]:
-    """The same method of a queue, run in a thread."""
-
-    async def call(self: AsyncQueue, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return await in_thread(self._threads, method, self._queue, *args, **kwargs)
-
-    call.__name__, call.__doc__ = method.__name__, method.__doc__
-    return call
-
-
 def _awaited_submit(
     method: Callable[Concatenate[Queue, P], R],
 ) -> Callable[Concatenate[AsyncQueue, P], Coroutine[Any, Any, R]]:
-    """The same, where `connection` may be an asynchronous one: it is used on its own loop."""
-    plain = _awaited(method)
+    """As `awaited`, but `connection` may be an asynchronous one: it is used on its own loop."""
+    plain = awaited(method)
 
     async def call(self: AsyncQueue, /, *args: P.args, **kwargs: P.kwargs) -> R:
         connection = kwargs.get("connection")
@@ -67,7 +55,7 @@ def _awaited_submit(
 
         def submit(bound: LoopConnection) -> R:
             kwargs["connection"] = bound
-            return method(self._queue, *args, **kwargs)
+            return method(self._wrapped, *args, **kwargs)
 
         return await on_loop(connection, submit)
 
@@ -138,7 +126,7 @@ class AsyncQueue:
         self._waiters.shutdown(wait=False)
 
     @property
-    def _queue(self) -> Queue:
+    def _wrapped(self) -> Queue:
         if self._opened is None:
             raise RuntimeError("An AsyncQueue is opened first: async with AsyncQueue(...) as queue")
         return self._opened
@@ -149,41 +137,41 @@ class AsyncQueue:
     @property
     def who(self) -> Principal:
         """On whose behalf everything is asked: a person, or the attempt this process works for."""
-        return self._queue.who
+        return self._wrapped.who
 
     # -- as in `Queue`, awaited ------------------------------------------------------------------
 
     submit = _awaited_submit(Queue.submit)
     submit_many = _awaited_submit(Queue.submit_many)
-    heartbeat = _awaited(Queue.heartbeat)
-    progress = _awaited(Queue.progress)
-    complete = _awaited(Queue.complete)
-    fail = _awaited(Queue.fail)
-    block = _awaited(Queue.block)
-    release = _awaited(Queue.release)
-    approve = _awaited(Queue.approve)
-    reject = _awaited(Queue.reject)
-    answer = _awaited(Queue.answer)
-    cancel = _awaited(Queue.cancel)
-    requeue = _awaited(Queue.requeue)
-    comment = _awaited(Queue.comment)
-    task = _awaited(Queue.task)
-    context = _awaited(Queue.context)
-    result = _awaited(Queue.result)
-    explain = _awaited(Queue.explain)
-    history = _awaited(Queue.history)
-    events = _awaited(Queue.events)
+    heartbeat = awaited(Queue.heartbeat)
+    progress = awaited(Queue.progress)
+    complete = awaited(Queue.complete)
+    fail = awaited(Queue.fail)
+    block = awaited(Queue.block)
+    release = awaited(Queue.release)
+    approve = awaited(Queue.approve)
+    reject = awaited(Queue.reject)
+    answer = awaited(Queue.answer)
+    cancel = awaited(Queue.cancel)
+    requeue = awaited(Queue.requeue)
+    comment = awaited(Queue.comment)
+    task = awaited(Queue.task)
+    context = awaited(Queue.context)
+    result = awaited(Queue.result)
+    explain = awaited(Queue.explain)
+    history = awaited(Queue.history)
+    events = awaited(Queue.events)
 
     async def put(
         self, task: TaskRef, name: str, content: Content, *, epoch: int | None = None
     ) -> AsyncArtifact:
         """Leave a file as evidence of an attempt: text, bytes, a `Path`, or an open file."""
-        stored = await self._in_thread(lambda: self._queue.put(task, name, content, epoch=epoch))
+        stored = await self._in_thread(lambda: self._wrapped.put(task, name, content, epoch=epoch))
         return AsyncArtifact(stored, self._threads)
 
     async def artifacts(self, task: TaskRef) -> list[AsyncArtifact]:
         """Return the evidence of all attempts at a task."""
-        found = await self._in_thread(lambda: self._queue.artifacts(task))
+        found = await self._in_thread(lambda: self._wrapped.artifacts(task))
         return [AsyncArtifact(each, self._threads) for each in found]
 
     # -- custody ---------------------------------------------------------------------------------
@@ -201,7 +189,7 @@ class AsyncQueue:
         """Claim up to `n` ready tasks in one transaction; waits for the first of them."""
 
         def attempt(patience: float) -> list[AsyncClaim]:
-            claims = self._queue.claim_many(role, n, wait=patience, **options)
+            claims = self._wrapped.claim_many(role, n, wait=patience, **options)
             return [AsyncClaim(each, self._threads) for each in claims]
 
         deadline = time.monotonic() + seconds_of(wait, "wait")
@@ -215,13 +203,13 @@ class AsyncQueue:
 
     async def claim_task(self, task: TaskRef, **options: Unpack[ClaimOptions]) -> AsyncClaim:
         """Claim this very task; raises `Refused` with the reason if it cannot be claimed now."""
-        claim = await self._in_thread(lambda: self._queue.claim_task(task, **options))
+        claim = await self._in_thread(lambda: self._wrapped.claim_task(task, **options))
         return AsyncClaim(claim, self._threads)
 
     async def complete_many(self, done: Iterable[tuple[AsyncClaim, str]]) -> list[Refusal]:
         """Report many attempts complete in one transaction; which were refused, and why."""
         pairs = [(each.claim, summary) for each, summary in done]
-        return await self._in_thread(lambda: self._queue.complete_many(pairs))
+        return await self._in_thread(lambda: self._wrapped.complete_many(pairs))
 
     async def complete_and_claim(
         self,
@@ -233,7 +221,7 @@ class AsyncQueue:
         """Report these complete and claim the next, in one transaction."""
         pairs = [(each.claim, summary) for each, summary in done]
         refused, claims = await self._in_thread(
-            lambda: self._queue.complete_and_claim(pairs, role, n, **options)
+            lambda: self._wrapped.complete_and_claim(pairs, role, n, **options)
         )
         return refused, [AsyncClaim(each, self._threads) for each in claims]
 
@@ -263,30 +251,26 @@ class AsyncQueue:
         """Sleep until a task, or each of several, is over or in one of the states `until`."""
         single = isinstance(task, str | Task)
         refs = [task] if isinstance(task, str | Task) else list(task)
+
+        def wait_all(patience: float) -> list[Task]:
+            return self._wrapped.wait(refs, patience, until)
+
         given = seconds_or_none(timeout, "timeout")
         deadline = None if given is None else time.monotonic() + given
         while True:
             left = POLL_SECONDS if deadline is None else max(deadline - time.monotonic(), 0)
             patience = min(left, POLL_SECONDS)
             try:
-                found = await in_thread(self._waiters, self._wait_all, refs, patience, until)
+                found = await in_thread(self._waiters, wait_all, patience)
             except TimedOut:
                 if deadline is None or patience < left:
                     continue
                 raise
             return found[0] if single else found
 
-    def _wait_all(
-        self,
-        refs: list[TaskRef],
-        timeout: float,
-        until: Collection[State | str] | State | str,
-    ) -> list[Task]:
-        return self._queue.wait(refs, timeout, until)
-
     async def tasks(self, **wanted: Any) -> AsyncIterator[Task]:
         """Iterate over tasks, newest first; takes what `Queue.tasks` takes."""
-        iterator = self._queue.tasks(**wanted)
+        iterator = self._wrapped.tasks(**wanted)
         async for task in self._iterate(iterator):
             yield task
 
@@ -294,13 +278,13 @@ class AsyncQueue:
         self, after: int | None = None, timeout: Duration | None = None
     ) -> AsyncIterator[LogEntry]:
         """Iterate over events as they are committed; ends by timeout."""
-        client = self._queue._client  # noqa: SLF001 (one package)
+        client = self._wrapped._client  # noqa: SLF001 (one package)
         position = await self._in_thread(client.last_position) if after is None else after
         deadline = None if timeout is None else time.monotonic() + seconds_of(timeout, "timeout")
         while True:
             left = POLL_SECONDS if deadline is None else deadline - time.monotonic()
             pause = min(left, POLL_SECONDS)
-            batch = await in_thread(self._waiters, _first_batch, self._queue, position, pause)
+            batch = await in_thread(self._waiters, _first_batch, self._wrapped, position, pause)
             for entry in batch:
                 position = entry.position
                 yield entry
@@ -322,7 +306,7 @@ class AsyncQueue:
             pause = POLL_SECONDS
             if patience is not None:
                 pause = min(pause, max(quiet_since + patience - time.monotonic(), 0))
-            found = self._queue.results(coordinator, wait=pause, after=after, limit=left)
+            found = self._wrapped.results(coordinator, wait=pause, after=after, limit=left)
             async for outcome in self._iterate(found):
                 yield outcome
                 quiet_since = time.monotonic()
@@ -376,7 +360,7 @@ class AsyncQueue:
     async def _serve(self, roles: list[ServedRole], grace: Duration, idle: Duration | None) -> None:
         loop = asyncio.get_running_loop()
         server = Server(
-            self._queue._client, roles, grace=seconds_of(grace, "grace"),  # noqa: SLF001
+            self._wrapped._client, roles, grace=seconds_of(grace, "grace"),  # noqa: SLF001
             idle=seconds_or_none(idle, "idle"),
             wrap=lambda claim: AsyncClaim(claim, self._threads), loop=loop,
         )  # fmt: skip
