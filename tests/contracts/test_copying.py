@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -30,7 +30,7 @@ from agentq.ledger.leader_leases import LeaderLeases
 from agentq.stores.transfer.base import LedgerCopy
 from agentq.stores.transfer.postgres import PostgresCopy
 from agentq.stores.transfer.sqlite import SqliteCopy
-from tests.contracts.conftest import open_store
+from tests.contracts.conftest import POSTGRES, SQLITE_FILE, Backend, open_store
 from tests.contracts.rows import (
     Clock,
     add,
@@ -47,48 +47,34 @@ from tests.servers.postgres import PostgresServer
 MOVED = MovedTo("it's there", "/files")
 
 
-class End:
+class End(NamedTuple):
     """One database, open as a store and as an end of a move."""
 
-    def __init__(self, address: str) -> None:
-        self.store: Store = open_store(address, Clock())
-        kind = PostgresCopy if address.startswith("postgresql:") else SqliteCopy
-        self.copy: LedgerCopy = kind(address)
+    store: Store
+    copy: LedgerCopy
 
 
-MakeEnd = Callable[[str], End]
+@contextmanager
+def open_end(address: str) -> Iterator[End]:
+    kind = PostgresCopy if address.startswith("postgresql:") else SqliteCopy
+    with closing(open_store(address, Clock())) as store, closing(kind(address)) as copy:
+        yield End(store, copy)
 
 
 @pytest.fixture
-def make_end(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[MakeEnd]:
-    """Makes a new, empty ledger of a kind."""
-    numbers = itertools.count()
+def source(shared: Backend) -> Iterator[End]:
+    with open_end(shared.address) as end:
+        yield end
+
+
+@pytest.fixture(params=[SQLITE_FILE, POSTGRES])
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[End]:
     with ExitStack() as stack:
-
-        def make(kind: str) -> End:
-            address = str(tmp_path / f"{next(numbers)}.db")
-            if kind == "postgres":
-                server: PostgresServer = request.getfixturevalue("shared_postgres")
-                address = stack.enter_context(server.fresh_database())
-            end = End(address)
-            stack.callback(end.store.close)
-            stack.callback(end.copy.close)
-            return end
-
-        yield make
-
-
-KINDS = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
-
-
-@pytest.fixture(params=KINDS)
-def source(request: pytest.FixtureRequest, make_end: MakeEnd) -> End:
-    return make_end(request.param)
-
-
-@pytest.fixture(params=KINDS)
-def target(request: pytest.FixtureRequest, make_end: MakeEnd) -> End:
-    return make_end(request.param)
+        address = str(tmp_path / "new.db")
+        if request.param == "postgres":
+            server: PostgresServer = request.getfixturevalue("shared_postgres")
+            address = stack.enter_context(server.fresh_database())
+        yield stack.enter_context(open_end(address))
 
 
 def work(store: Store) -> None:
@@ -174,12 +160,11 @@ class TestFilling:
             with source.copy.transaction():
                 assert source.copy.fingerprints()[table] != before[table]
 
-    @pytest.mark.postgres
-    def test_no_event_without_a_position_is_left_behind(self, make_end: MakeEnd) -> None:
-        source = make_end("postgres")
-        add(source.store, "late")
-        with source.copy.transaction(), pytest.raises(Refused, match="Somebody writes to"):
-            source.copy.fingerprints()
+    def test_no_event_without_a_position_is_left_behind(self, fresh_postgres_url: str) -> None:
+        with open_end(fresh_postgres_url) as source:
+            add(source.store, "late")
+            with source.copy.transaction(), pytest.raises(Refused, match="Somebody writes to"):
+                source.copy.fingerprints()
 
 
 def test_a_ledger_that_was_moved_takes_no_writes(source: End) -> None:
@@ -227,12 +212,10 @@ def test_leases_that_are_alive_are_named(source: End) -> None:
         assert source.copy.live_leases(now + 1000) == [], "what has expired may be copied"
 
 
-@pytest.mark.postgres
-def test_both_kinds_have_the_same_tables(make_end: MakeEnd) -> None:
+def test_both_kinds_have_the_same_tables(source: End, target: End) -> None:
     """A table or column that only one has would be lost, or must be left out on purpose."""
-    here, there = make_end("sqlite").copy, make_end("postgres").copy
-    with here.transaction(), there.transaction():
-        assert here.tables() == there.tables()
+    with source.copy.transaction(), target.copy.transaction():
+        assert source.copy.tables() == target.copy.tables()
 
 
 def test_a_session_that_falls_silent_is_hung_up_on(postgres_server: PostgresServer) -> None:
