@@ -10,7 +10,7 @@ import psycopg
 from psycopg import sql
 
 from agentq.contracts.copying import Head
-from agentq.core.errors import Invalid, Refused, Unavailable
+from agentq.core.errors import AgentqError, Invalid, Refused, Unavailable
 from agentq.stores.postgres.errors import cannot_connect, in_words, parse_url
 from agentq.stores.postgres.timeouts import ANY_PATH, SCHEMA, hung_up_after
 from agentq.stores.transfer.base import (
@@ -71,25 +71,26 @@ class PostgresCopy(LedgerCopy):
 
     @contextmanager
     def transaction(self, *, exclusive: bool = False) -> Iterator[None]:
-        with self._in_words():
-            mode = "READ COMMITTED" if exclusive else "REPEATABLE READ, READ ONLY"
-            self.query(f"BEGIN ISOLATION LEVEL {mode}")
-            try:
-                self.query(_SETTINGS)
-                if exclusive:
-                    there = [name for (name,) in self.query(_TABLES, all_tables("postgres"))]
-                    self.query(f"LOCK TABLE {quoted(there)} IN EXCLUSIVE MODE")
-                yield
-                self.query("COMMIT")
-            except BaseException:
-                with suppress(psycopg.Error):  # what went wrong before is what is raised
-                    self.query("ROLLBACK")
-                raise
+        mode = "READ COMMITTED" if exclusive else "REPEATABLE READ, READ ONLY"
+        self.query(f"BEGIN ISOLATION LEVEL {mode}")
+        try:
+            self.query(_SETTINGS)
+            if exclusive:
+                there = [name for (name,) in self.query(_TABLES, all_tables("postgres"))]
+                self.query(f"LOCK TABLE {quoted(there)} IN EXCLUSIVE MODE")
+            yield
+            self.query("COMMIT")
+        except BaseException:
+            with suppress(AgentqError):  # what went wrong before is what is raised
+                self.query("ROLLBACK")
+            raise
 
     @contextmanager
-    def _in_words(self) -> Iterator[None]:
+    def _one_step(self) -> Iterator[None]:
+        """Ends in time, if only because the connection does; errors become those of agentq."""
         try:
-            yield
+            with hung_up_after(self._connection, self._step_seconds):
+                yield
         except (psycopg.DataError, UnicodeEncodeError) as error:
             raise Invalid(
                 f"A row does not fit into {self.where}: {' '.join(str(error).split())}."
@@ -105,7 +106,7 @@ class PostgresCopy(LedgerCopy):
             ) from error
 
     def query(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        with hung_up_after(self._connection, self._step_seconds):
+        with self._one_step():
             cursor = self._connection.execute(query.encode(), values or None)
             return cursor.fetchall() if cursor.description else []
 
@@ -153,10 +154,7 @@ class PostgresCopy(LedgerCopy):
                 places, marks = [columns.index(each) for each in names], ["%s"] * len(names)
                 insert = f"INSERT INTO {name} ({quoted(names)}) VALUES ({', '.join(marks)})"  # noqa: S608
                 rows = [[row[place] for place in places] for row in batch]
-                with (
-                    hung_up_after(self._connection, self._step_seconds),
-                    self._connection.cursor() as cursor,
-                ):
+                with self._one_step(), self._connection.cursor() as cursor:
                     cursor.executemany(insert.encode(), rows)
 
     def after_filling(self, head: Head) -> None:

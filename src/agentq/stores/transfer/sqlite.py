@@ -72,18 +72,18 @@ class SqliteCopy(LedgerCopy):
 
     @contextmanager
     def transaction(self, *, exclusive: bool = False) -> Iterator[None]:
-        with self._in_words():
-            self.query("BEGIN IMMEDIATE" if exclusive else "BEGIN")
-            try:
-                yield
-                self.query("COMMIT")
-            except BaseException:
-                if self._connection.in_transaction:
-                    self.query("ROLLBACK")
-                raise
+        self.query("BEGIN IMMEDIATE" if exclusive else "BEGIN")
+        try:
+            yield
+            self.query("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                self.query("ROLLBACK")
+            raise
 
     def query(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        return list(self._connection.execute(query.replace("%s", "?"), values))
+        with self._in_words():
+            return list(self._connection.execute(query.replace("%s", "?"), values))
 
     def has_table(self, name: str) -> bool:
         return self._connection.table_exists(None, name)
@@ -108,17 +108,19 @@ class SqliteCopy(LedgerCopy):
         return found
 
     def rows(self, table: str, columns: list[str]) -> Batches:
-        cursor = self._connection.execute(f"SELECT {quoted(columns)} FROM {table}")  # noqa: S608
-        while batch := list(islice(cursor, BATCH)):
-            yield batch
+        with self._in_words():
+            cursor = self._connection.execute(f"SELECT {quoted(columns)} FROM {table}")  # noqa: S608
+            while batch := list(islice(cursor, BATCH)):
+                yield batch
 
     def insert(self, table: str, columns: list[str], batches: Batches) -> None:
         into, marks = quoted(columns), ", ".join("?" * len(columns))
         if table in _DERIVED:
             into, marks = f"{into}, {_DERIVED[table]}", f"{marks}, 0"
         insert = f"INSERT INTO {table} ({into}) VALUES ({marks})"  # noqa: S608 - one of ours
-        for batch in batches:
-            self._connection.executemany(insert, batch)
+        with self._in_words():
+            for batch in batches:
+                self._connection.executemany(insert, batch)
 
     def after_filling(self, head: Head) -> None:
         for derive in _CHAIN:
