@@ -1,10 +1,9 @@
-"""The fields a task may have in front matter and in JSON lines, each read to its proper type."""
+"""The fields a task may have in front matter, each read to its proper type."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import NamedTuple
 
 from agentq.core.durations import parse_duration
@@ -121,8 +120,6 @@ def _mapping(where: _Where, value: object) -> Mapping[str, object]:
     if not isinstance(value, Mapping):
         raise where.wrong("`key: value` pairs", value)
     for key in value:
-        if not isinstance(key, str):
-            raise where.wrong("words as keys", key)
         _text(where, key)
     return value
 
@@ -184,7 +181,7 @@ _FIELDS: dict[str, tuple[str, _Reader]] = {
 
 
 def check_fields(
-    fields: object, source: str, lines: Mapping[str, int] = MappingProxyType({}), chain: int = 1
+    fields: Mapping[str, object], source: str, lines: Mapping[str, int], chain: int = 1
 ) -> dict[str, object]:
     """Return the fields by their full names, each of its proper type; null means not given.
 
@@ -192,14 +189,11 @@ def check_fields(
     (and `tree_budget_usd` `tree_budget`), and what may be one or many becomes a list. Values are
     not judged further: `core` does that.
     """
-    if not isinstance(fields, Mapping):
-        raise Invalid(f"{source}: expected fields by name, got {type(fields).__name__}.")
     checked: dict[str, object] = {}
     written: dict[str, str] = {}
     for name, value in fields.items():
-        if not isinstance(name, str) or name not in _FIELDS:
-            word = name if isinstance(name, str) else _shown(name)
-            raise _unknown(source, lines.get(word), word, word, _FIELDS)
+        if name not in _FIELDS:
+            raise _unknown(source, lines.get(name), name, name, _FIELDS)
         if value is None:
             continue
         target, reader = _FIELDS[name]
