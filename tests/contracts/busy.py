@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from agentq.contracts.store import Lease
 from agentq.core.task import Spec
-from agentq.core.triggers import Report
+from agentq.core.triggers import Release, Report
 from agentq.ledger.ledger import Ledger
 from tests.contracts.conftest import open_store
 
@@ -87,6 +87,6 @@ def work(address: str, name: str, rounds: int, seed: int) -> int:
         ledger.apply_many([(each.key, Report(each.task.epoch, "done")) for each in done])
         for each in held:
             if each not in done:
-                ledger.release(each.key, each.task.epoch)
+                ledger.apply(each.key, Release(each.task.epoch))
     store.close()
     return submitted

@@ -10,14 +10,14 @@ from agentq.core.states import State
 
 def announced(queue: Queue) -> dict[str, str]:
     """Task -> role, of all that left; each by an effect of its own."""
-    rows = queue._client.installation.ledger.effects("delivery", 1000)
+    store = queue._client.installation.store
+    rows = store.read(lambda reader: reader.effects("delivery", 1000, due_only=True))
     said = [json.loads(row.payload) for row in rows]
     assert {each["effect"] for each in said} <= {"Announce"}
-    store = queue._client.installation.store
     keys = store.read(lambda reader: reader.keys(each["task_id"] for each in said))
     assert [keys[each["task_id"]] for each in said] == [row.key for row in rows]
     assert len({row.effect_id for row in rows}) == len(rows)
-    queue._client.installation.ledger.ack_effects([row.sequence for row in rows])
+    store.write(lambda tx: tx.ack_effects([row.sequence for row in rows]))
     return {each["task_id"]: each["role"] for each in said}
 
 

@@ -22,7 +22,7 @@ from agentq.contracts.inbound_messages import InboundMessage, Incoming, IntakeSt
 from agentq.core.access import Action
 from agentq.core.states import State
 from agentq.core.task import Usage
-from agentq.core.triggers import TRIGGERS, Trigger, trigger_name
+from agentq.core.triggers import TRIGGERS, Release, Trigger, trigger_name
 from agentq.ledger.codec import encode_details
 from agentq.ledger.ingest import judge
 from agentq.ledger.ledger import Ledger
@@ -108,7 +108,7 @@ def test_an_earlier_ledger_is_worked_on(ledger: Ledger) -> None:
     assert held.task.id == "ready-1", "the most urgent one"
     assert ledger.fail(held.key, held.task.epoch, "network down").state is State.PENDING
     key, task = ledger.queries.find("held")
-    assert ledger.release(key, task.epoch, "shutdown").state is State.READY
+    assert ledger.apply(key, Release(task.epoch, "shutdown")).state is State.READY
     assert [problem for _, found in ledger.queries.verify() for problem in found] == []
 
 

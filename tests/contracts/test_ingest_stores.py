@@ -11,10 +11,10 @@ from agentq.contracts.store import Store
 from agentq.core.limits import RoleLimits
 from agentq.core.states import State
 from agentq.core.task import Spec, Usage
-from agentq.ledger.ingest import ingest
 from agentq.ledger.ledger import Ledger
 from tests.contracts.conftest import Backend
 from tests.contracts.rows import Clock
+from tests.ledger_verbs import ingest
 
 
 def incoming(status: str, task_id: str, number: int, **fields: Any) -> Incoming:

@@ -121,7 +121,7 @@ class TestALedgerOfAnEarlierVersion:
         ledger = Ledger(store, lambda: 0.5)
         (held,) = ledger.claim("worker", 1, "ann")
         assert held.task.id == "waits"
-        assert ledger.report(held.key, Report(1, "done")).state is State.COMPLETE
+        assert ledger.apply(held.key, Report(1, "done")).state is State.COMPLETE
         ledger.submit([Spec("later", "worker", after=("waits",))])
         sequences = [row.sequence for row in store.read(lambda r: r.effects("delivery", 9))]
         assert sequences and min(sequences) > 7

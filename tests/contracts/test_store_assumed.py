@@ -20,7 +20,6 @@ from agentq.core.errors import AgentqError, Unavailable
 from agentq.core.states import State
 from agentq.core.task import Spec, Task, Usage
 from agentq.core.triggers import FailureKind, Report
-from agentq.ledger.ledger import Ledger
 from agentq.stores.postgres.pipeline import Call, Lost, PipelineConnection
 from agentq.stores.postgres.store import PostgresStore
 from agentq.stores.postgres.transaction import Assumed, PostgresTx
@@ -28,6 +27,7 @@ from tests.contracts.conftest import Backend
 from tests.contracts.postgres_only import run_sql
 from tests.contracts.rows import add, hot, log, move, moved, stepped
 from tests.eventually import pause
+from tests.ledger_verbs import VerbLedger
 
 LEASE_MS = 60_000
 
@@ -60,8 +60,8 @@ def named(calls: Sequence[Call]) -> list[str]:
     return [title.removeprefix("agentq_").rpartition("_")[0] for title in titles]
 
 
-def ledger_on(backend: Backend) -> Ledger:
-    return Ledger(backend.open(), lambda: 0.5)
+def ledger_on(backend: Backend) -> VerbLedger:
+    return VerbLedger(backend.open(), lambda: 0.5)
 
 
 class Forgetful(Assumed):
@@ -77,12 +77,12 @@ class Scene:
 
     backend: Backend
     name: str
-    ours: Ledger
-    theirs: Ledger
+    ours: VerbLedger
+    theirs: VerbLedger
     key: int
 
     @classmethod
-    def begin(cls, backend: Backend, name: str, ledgers: tuple[Ledger, ...] = ()) -> Scene:
+    def begin(cls, backend: Backend, name: str, ledgers: tuple[VerbLedger, ...] = ()) -> Scene:
         ours, theirs = ledgers or (ledger_on(backend), ledger_on(backend))
         ours.submit([Spec(name, name)])
         (held,) = ours.claim(name, 1, "ann", LEASE_MS)
@@ -150,7 +150,7 @@ MEDDLING: list[Callable[[Scene], None]] = [
     second_dependent, comment, block_and_answer, release, fail_for_good, complete,
 ]  # fmt: skip
 
-SAYING: dict[str, Callable[[Ledger, int], object]] = {
+SAYING: dict[str, Callable[[VerbLedger, int], object]] = {
     "report": lambda ledger, key: ledger.report(key, Report(1, "done")),
     "report twice": lambda ledger, key: ledger.apply_many([(key, Report(1, "done"))] * 2),
     "turn over": lambda ledger, key: ledger.complete_and_claim(
@@ -173,7 +173,7 @@ SAYING: dict[str, Callable[[Ledger, int], object]] = {
 }
 
 
-def outcome(scene: Scene, ledger: Ledger, saying: str) -> list[object]:
+def outcome(scene: Scene, ledger: VerbLedger, saying: str) -> list[object]:
     """What is answered, and what is there afterwards, without the names of this scene."""
     answer: object
     try:
@@ -367,7 +367,7 @@ class TestWithOthersAtTheSameMoment:
             (held,) = ours.claim("parent", 1, "ann")
             meeting = threading.Barrier(3)
 
-            def submit(ledger: Ledger, name: str, parent: str = parent) -> None:
+            def submit(ledger: VerbLedger, name: str, parent: str = parent) -> None:
                 meeting.wait(30)  # noqa: B023
                 ledger.submit([Spec(name, "child", after=(parent,))])
 

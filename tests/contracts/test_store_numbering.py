@@ -11,6 +11,7 @@ import pytest
 
 from agentq.contracts.store import COMPLETE, IN_PROGRESS, Changes, LogRow, Store, Tx
 from agentq.core.task import Spec
+from agentq.core.triggers import Release
 from agentq.ledger.ledger import Ledger
 from agentq.stores.postgres import store as postgres
 from agentq.stores.postgres.pipeline import Call, Lost, PipelineConnection
@@ -187,7 +188,7 @@ class TestTransactionsThatOverlap:
             theirs.submit([Spec("theirs", "worker")], {"theirs"})
             theirs.submit([spec])
             held = theirs.claim("worker", 9, "bob")
-            theirs.release(held[0].key, 1)
+            theirs.apply(held[0].key, Release(1))
             hasty.number_events()
             return [entry.task_id for entry in log(hasty)]
 

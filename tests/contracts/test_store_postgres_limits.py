@@ -15,6 +15,7 @@ import pytest
 from agentq.contracts.store import COMPLETE, Tx
 from agentq.core.errors import Unavailable
 from agentq.core.task import Spec
+from agentq.core.triggers import Release
 from agentq.ledger.ledger import Ledger
 from agentq.stores.postgres.pipeline import Call, Statement
 from agentq.stores.postgres.store import PostgresStore
@@ -222,7 +223,7 @@ class TestBehindAPooler:
         held = ledger.claim("worker", 20, "me")
         assert [each.task.id for each in held] == ids
         for claimed in held:
-            ledger.release(claimed.key, 1)
+            ledger.apply(claimed.key, Release(1))
         assert [entry.position for entry in log(store)] == list(range(1, 61))
         assert [problems for _, problems in ledger.queries.verify()] == [[]]
         store.close()

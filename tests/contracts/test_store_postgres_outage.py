@@ -141,7 +141,7 @@ class TestGoingAway:
         held = ledger.claim("worker", 9, "ann")
         cut_everybody_off(fresh_postgres_url)
         for each in held:
-            ledger.report(each.key, Report(1, "done"))
+            ledger.apply(each.key, Report(1, "done"))
             cut_everybody_off(fresh_postgres_url)
         assert [(entry.task_id, entry.event.version) for entry in log(store)] == [
             (name, version) for versions in ((1,), (2,), (3,)) for name in "abc"

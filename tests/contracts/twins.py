@@ -27,9 +27,9 @@ from agentq.core.triggers import (
     Trigger,
 )
 from agentq.ledger.claims import Held
-from agentq.ledger.ledger import Ledger
 from agentq.ledger.submit import Submitted
 from tests.contracts.rows import Clock
+from tests.ledger_verbs import VerbLedger
 
 Action = Callable[["Side"], object]
 
@@ -39,7 +39,7 @@ class Side:
 
     def __init__(self, store: Store, seed: int) -> None:
         self.store = store
-        self.ledger = Ledger(store, random.Random(seed).random, dedup_ms=3 * 24 * 3600 * 1000)
+        self.ledger = VerbLedger(store, random.Random(seed).random, dedup_ms=3 * 24 * 3600 * 1000)
         self.taken: list[OutboxRow] = []
 
     def key(self, task_id: str) -> int:

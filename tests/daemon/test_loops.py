@@ -192,7 +192,7 @@ class TestResults:
         ledger.record_artifacts(key, [seen])
         if damaged:
             queue._client.artifacts.discard(task.id, claim.epoch, "result.md")
-        ledger.report(key, Report(claim.epoch, "ok", "result.md", stored.sha256))
+        ledger.apply(key, Report(claim.epoch, "ok", "result.md", stored.sha256))
         return task.id
 
     @pytest.mark.damages

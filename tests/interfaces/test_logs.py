@@ -14,6 +14,7 @@ from agentq.cli.logs import logs
 from agentq.cli.session import Session
 from agentq.client.logs import LogPart, follow_log, read_log
 from agentq.core.errors import AgentqError, NotFound
+from agentq.core.triggers import Stopped
 from tests.interfaces.conftest import Answer
 
 LIVE_BYTES = 4096
@@ -160,8 +161,8 @@ def test_following_goes_over_to_the_artifact_and_the_next_attempt(queue: Queue, 
     queue.cancel(task, "bob")
     say(queue, b"stopping\n", epoch=3)
     assert next(parts) == LogPart(3, b"stopping\n")  # cancelled, but its holder has not let go
-    queue._client.installation.ledger.stopped(
-        queue._client.installation.ledger_queries.find(task)[0], 3
+    queue._client.installation.ledger.apply(
+        queue._client.installation.ledger_queries.find(task)[0], Stopped(3)
     )
     assert texts(parts) == []
 

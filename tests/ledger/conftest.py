@@ -14,8 +14,8 @@ from agentq.core.states import State
 from agentq.core.task import Spec, Task, Usage
 from agentq.core.triggers import Report
 from agentq.ledger.claims import Held
-from agentq.ledger.ledger import Ledger
 from agentq.stores.sqlite.store import SqliteStore
+from tests.ledger_verbs import VerbLedger
 
 NOW = 1_700_000_000_000
 
@@ -38,7 +38,7 @@ class Clock:
 class LedgerEnv:
     """A ledger, its clock, and short words for what most tests do with them."""
 
-    ledger: Ledger
+    ledger: VerbLedger
     store: SqliteStore
     clock: Clock
     rung: list[str] = field(default_factory=list)
@@ -135,7 +135,7 @@ def open_env(**settings: Any) -> LedgerEnv:
         rung.extend(topics)
 
     store = SqliteStore(":memory:", create=True, clock=clock, ring=ring)
-    return LedgerEnv(Ledger(store, lambda: 0.5, **settings), store, clock, rung)
+    return LedgerEnv(VerbLedger(store, lambda: 0.5, **settings), store, clock, rung)
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ def victim() -> Iterator[LedgerEnv]:
 
 
 @pytest.fixture
-def ledger(env: LedgerEnv) -> Ledger:
+def ledger(env: LedgerEnv) -> VerbLedger:
     return env.ledger
 
 

@@ -12,8 +12,8 @@ from agentq.core.errors import AgentqError, Conflict, Invalid, NotFound, Refused
 from agentq.core.limits import REFUSED_REPORTS_KEPT
 from agentq.core.states import State
 from agentq.core.task import ExpectedOutput, Task, Usage
-from agentq.ledger.ledger import Ledger
 from tests.ledger.conftest import LedgerEnv
+from tests.ledger_verbs import VerbLedger
 
 
 def fenced_out(env: LedgerEnv, holder: str = "bob") -> int:
@@ -54,7 +54,7 @@ def test_the_lease_is_the_tasks_own_unless_the_claim_says_otherwise(env: LedgerE
 
 
 @pytest.mark.parametrize("count", [0, -1, 10_001])
-def test_a_claim_takes_a_sane_number(ledger: Ledger, count: int) -> None:
+def test_a_claim_takes_a_sane_number(ledger: VerbLedger, count: int) -> None:
     with pytest.raises(Invalid, match=str(count)):
         ledger.claim("worker", count, "ann")
 
@@ -149,7 +149,7 @@ def test_a_cancel_is_learned_with_the_next_heartbeat(env: LedgerEnv) -> None:
 
 # -- fencing -----------------------------------------------------------------------------------
 
-VERBS: dict[str, Callable[[Ledger, int], object]] = {
+VERBS: dict[str, Callable[[VerbLedger, int], object]] = {
     "progress": lambda ledger, key: ledger.progress(key, 1, 50, "half way"),
     "spend": lambda ledger, key: ledger.spend(key, 1, Usage(usd=1)),
     "block": lambda ledger, key: ledger.block(key, 1, "which branch?"),
@@ -159,7 +159,7 @@ VERBS: dict[str, Callable[[Ledger, int], object]] = {
         key, [t.AddArtifact(1, "patch.diff", 10, "0" * 64)]
     ),
 }
-REPORTS: dict[str, Callable[[Ledger, int], object]] = {
+REPORTS: dict[str, Callable[[VerbLedger, int], object]] = {
     "report": lambda ledger, key: ledger.report(key, t.Report(1, "done by ann")),
     "fail": lambda ledger, key: ledger.fail(key, 1, "failed for ann"),
 }
@@ -254,7 +254,7 @@ def test_several_words_to_one_task_are_heard_in_order(env: LedgerEnv) -> None:
     assert env.kinds() == ["submitted", "claimed", "progress", "completed"]
 
 
-def test_an_unknown_task_is_not_found(ledger: Ledger) -> None:
+def test_an_unknown_task_is_not_found(ledger: VerbLedger) -> None:
     for verb in (*VERBS.values(), *REPORTS.values()):
         with pytest.raises(NotFound):
             verb(ledger, 999)
@@ -334,7 +334,7 @@ def test_a_report_is_held_against_what_was_recorded(env: LedgerEnv) -> None:
 # -- words that cannot be kept -----------------------------------------------------------------
 
 LONG, BROKEN = "x" * 1_000_000, "caf\udce9"
-SPOKEN: dict[str, Callable[[Ledger, int, str], object]] = {
+SPOKEN: dict[str, Callable[[VerbLedger, int, str], object]] = {
     "progress": lambda ledger, key, text: ledger.progress(key, 1, 50, text),
     "report": lambda ledger, key, text: ledger.report(key, t.Report(1, text)),
     "fail": lambda ledger, key, text: ledger.fail(key, 1, text),

@@ -15,7 +15,7 @@ from agentq.core.limits import ENVELOPE_BYTES_MAX, RoleLimits
 from agentq.core.states import State
 from agentq.core.task import Usage
 from agentq.core.triggers import Ruling
-from agentq.ledger.ingest import REMEMBERED_MS, ingest
+from agentq.ledger.ingest import REMEMBERED_MS
 from tests.ledger.conftest import LedgerEnv
 from tests.ledger.worker_messages import (
     ANSWERS,
@@ -27,6 +27,7 @@ from tests.ledger.worker_messages import (
     start,
     take,
 )
+from tests.ledger_verbs import ingest
 
 # -- the life of an attempt --------------------------------------------------------------------
 

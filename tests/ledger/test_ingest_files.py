@@ -16,10 +16,10 @@ from agentq.contracts.inbound_messages import InboundMessage, IntakeStatus, open
 from agentq.core.states import State
 from agentq.core.task import ExpectedOutput
 from agentq.core.triggers import AddArtifact
-from agentq.ledger.ingest import ingest
 from agentq.ledger.message_intake import discard_unrecorded, store_files
 from tests.ledger.conftest import LedgerEnv
-from tests.ledger.worker_messages import answer_of, incoming, lose, start, take
+from tests.ledger.worker_messages import answer_of, incoming, lose, start
+from tests.ledger_verbs import ingest
 
 
 @pytest.fixture
@@ -131,12 +131,6 @@ def test_a_fenced_out_attempt_leaves_no_file(env: LedgerEnv, files: FileArtifact
     assert answer_of(verdict)["code"] == "stale"
     assert files.put("task-1", 1, "result.md", b"free").size == 4
     assert env.kinds()[-1] == "report_refused"
-
-
-def test_without_a_store_files_are_refused(env: LedgerEnv) -> None:
-    env.submit()
-    start(env)
-    assert take(env, incoming("completed", epoch=1, result="text")) == [IntakeStatus.REFUSED]
 
 
 # -- the same report again -------------------------------------------------------------------------

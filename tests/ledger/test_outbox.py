@@ -14,12 +14,12 @@ from agentq.core.effects import LANES
 from agentq.core.errors import Invalid, Refused
 from agentq.core.states import State
 from agentq.core.task import Spec, Usage
-from agentq.ledger.ledger import Ledger
 from tests.ledger.conftest import LedgerEnv
+from tests.ledger_verbs import VerbLedger
 
 
 @pytest.fixture
-def open_lanes(ledger: Ledger) -> None:
+def open_lanes(ledger: VerbLedger) -> None:
     ledger.open_lanes(*LANES)
 
 
@@ -92,7 +92,7 @@ def test_a_closed_lane_stores_nothing(env: LedgerEnv) -> None:
     assert [effect["task_id"] for effect in env.effects("delivery")] == ["task-2"]
 
 
-def test_an_unknown_lane_is_refused(ledger: Ledger) -> None:
+def test_an_unknown_lane_is_refused(ledger: VerbLedger) -> None:
     with pytest.raises(Invalid, match="carrier-pigeon"):
         ledger.open_lanes("carrier-pigeon")
 

@@ -11,8 +11,8 @@ from agentq.core.errors import AgentqError, Invalid, NotFound
 from agentq.core.limits import RoleLimits
 from agentq.core.states import State
 from agentq.core.task import Spec
-from agentq.ledger.ledger import Ledger
 from tests.ledger.conftest import LedgerEnv
+from tests.ledger_verbs import VerbLedger
 
 # -- finding -----------------------------------------------------------------------------------
 
@@ -124,7 +124,7 @@ def test_pages_follow_each_other_without_gap_or_repeat(env: LedgerEnv, limit: in
 
 
 @pytest.mark.parametrize("limit", [0, -1, 10_001])
-def test_a_page_has_a_sane_size(ledger: Ledger, limit: int) -> None:
+def test_a_page_has_a_sane_size(ledger: VerbLedger, limit: int) -> None:
     with pytest.raises(Invalid, match=str(limit)):
         ledger.queries.list_tasks(Wanted(limit=limit))
 
@@ -226,12 +226,12 @@ def test_stats_count_by_role_and_state(mixed: LedgerEnv) -> None:
     assert stats.last_position == mixed.ledger.queries.last_position()
 
 
-def test_stats_of_nothing(ledger: Ledger) -> None:
+def test_stats_of_nothing(ledger: VerbLedger) -> None:
     stats = ledger.queries.stats()
     assert (stats.by_role, stats.oldest_ready_ms, stats.outbox) == ({}, {}, {})
 
 
-def test_limits_are_shown(ledger: Ledger) -> None:
+def test_limits_are_shown(ledger: VerbLedger) -> None:
     limits = RoleLimits(max_running=2, max_review=1, paused=True)
     ledger.set_limits("worker", limits)
     assert ledger.queries.limits() == {"worker": limits}

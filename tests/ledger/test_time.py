@@ -9,11 +9,11 @@ from agentq.core.limits import REMINDER_MS
 from agentq.core.retry import BASE_MS
 from agentq.core.states import State
 from agentq.core.task import Spec
-from agentq.ledger.ledger import Ledger
 from tests.ledger.conftest import LedgerEnv
+from tests.ledger_verbs import VerbLedger
 
 
-def test_nothing_is_due_when_nothing_is_there(ledger: Ledger) -> None:
+def test_nothing_is_due_when_nothing_is_there(ledger: VerbLedger) -> None:
     assert ledger.tick() == 0
     assert ledger.queries.next_wake() == 0
 

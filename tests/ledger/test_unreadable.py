@@ -15,10 +15,10 @@ from agentq.core import triggers as t
 from agentq.core.errors import AgentqError, Invalid
 from agentq.core.states import State
 from agentq.core.task import Task
-from agentq.ledger.ledger import Ledger
 from tests.core.building import A_TRIGGER
 from tests.core.drawn import any_json, any_text
 from tests.ledger.conftest import LedgerEnv, open_env
+from tests.ledger_verbs import VerbLedger
 
 #: A caller that is not held to types, such as a script, or an agent's tool call.
 BAD_NUMBERS: dict[str, Callable[[Any, int], object]] = {
@@ -66,7 +66,7 @@ def nonsense(draw: st.DrawFn) -> t.Trigger:
     return changed
 
 
-def in_each_state(ledger: Ledger, env: LedgerEnv) -> list[int]:
+def in_each_state(ledger: VerbLedger, env: LedgerEnv) -> list[int]:
     """Tasks that listen: one held, one in review, one that asks, one that wants an approval."""
     keys = [env.submit(name, review=True) for name in ("held", "reviewed", "asking")]
     ledger.claim("worker", 3, "ann")

@@ -8,8 +8,8 @@ from typing import Any
 
 from agentq.contracts.inbound_messages import Incoming, IntakeResult, IntakeStatus
 from agentq.core.limits import ENVELOPE_BYTES_MAX
-from agentq.ledger.ingest import ingest
 from tests.ledger.conftest import LedgerEnv
+from tests.ledger_verbs import ingest
 
 ANSWERS = "amq.gen-answers"
 _numbers = count(1)

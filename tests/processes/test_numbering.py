@@ -199,7 +199,7 @@ def test_many_write_and_follow_while_numbering_processes_are_killed(
             task_id = f"w{number}-{each}"
             ledger.submit([Spec(task_id, f"r{number}")], {task_id})
             for held in ledger.claim(f"r{number}", 2, "ann"):
-                ledger.report(held.key, Report(held.task.epoch, "done"))
+                ledger.apply(held.key, Report(held.task.epoch, "done"))
 
     def follow(follower: Follower) -> None:
         while going:

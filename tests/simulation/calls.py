@@ -97,32 +97,15 @@ class Outcome:
 
 
 def apply(actor: str, ledger: Ledger, key: int, trigger: Trigger, skew_ms: int = 0) -> Call:
-    """A trigger said through the verb that users would use."""
-    run = _VERBS[type(trigger)]
+    """A trigger applied by the verb that the service would use."""
     return Call(
-        actor, "apply", lambda: run(ledger, key, trigger), ((key, trigger),), skew_ms=skew_ms
+        actor, "apply", lambda: _apply(ledger, key, trigger), ((key, trigger),), skew_ms=skew_ms
     )
 
 
-_VERBS: dict[type, Callable[[Ledger, int, Any], Task]] = {
-    t.Progress: lambda ledger, key, said: ledger.progress(key, said.epoch, said.percent, said.note),
-    t.Spend: lambda ledger, key, said: ledger.spend(key, said.epoch, said.cost),
-    t.Report: lambda ledger, key, said: ledger.report(key, said),
-    t.FailAttempt: lambda ledger, key, said: ledger.fail(
-        key, said.epoch, said.reason, said.kind, said.cost
-    ),
-    t.BlockTask: lambda ledger, key, said: ledger.block(key, said.epoch, said.reason),
-    t.Release: lambda ledger, key, said: ledger.release(
-        key, said.epoch, said.reason, said.not_before
-    ),
-    t.Stopped: lambda ledger, key, said: ledger.stopped(key, said.epoch),
-    t.Comment: lambda ledger, key, said: ledger.comment(key, said.by, said.text, said.epoch),
-    t.Approve: lambda ledger, key, said: ledger.approve(key, said.by, said.digest),
-    t.Reject: lambda ledger, key, said: ledger.reject(key, said.by, said.reason),
-    t.Verdict: lambda ledger, key, said: ledger.verdict(key, said.by, said.ruling, said.feedback),
-    t.Answer: lambda ledger, key, said: ledger.answer(
-        key, said.by, said.text, said.resolution, said.extra_budget
-    ),
-    t.Cancel: lambda ledger, key, said: ledger.cancel(key, said.by, said.reason),
-    t.Requeue: lambda ledger, key, said: ledger.requeue(key, said.by, said.reason),
-}
+def _apply(ledger: Ledger, key: int, trigger: Trigger) -> Task:
+    if isinstance(trigger, t.FailAttempt):
+        return ledger.fail(key, trigger.epoch, trigger.reason, trigger.kind, trigger.cost)
+    if isinstance(trigger, t.Requeue):
+        return ledger.requeue(key, trigger.by, trigger.reason)
+    return ledger.apply(key, trigger)

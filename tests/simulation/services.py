@@ -53,7 +53,11 @@ def carry(world: World, lane: str, count: int) -> Script:
         return
     yield world.rng.randrange(0, 20_000)
     sequences = tuple(row.sequence for row in done)
-    world.do(Call("relay", "ack", lambda: ledger.ack_effects(sequences), sequences=sequences))
+
+    def ack() -> None:
+        ledger.store.write(lambda tx: tx.ack_effects(sequences))
+
+    world.do(Call("relay", "ack", ack, sequences=sequences))
 
 
 def _take(ledger: Ledger, lane: str, count: int) -> list[OutboxRow]:

@@ -14,7 +14,6 @@ takes long, or cannot be now, the message waits and its attempt is kept alive; n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -22,14 +21,11 @@ from agentq.contracts.inbound_messages import (
     REFUSALS,
     AttemptKey,
     InboundMessage,
-    Incoming,
     IntakeResult,
     IntakeStatus,
     Refusal,
     accepted,
     is_under_way,
-    needs_discarding,
-    opened,
     refused,
     taken,
     wrong_role,
@@ -38,66 +34,23 @@ from agentq.contracts.service_values import AttemptLease
 from agentq.contracts.store import DedupRow, Lease, Tx
 from agentq.core import triggers as t
 from agentq.core.custody import already_accepted
-from agentq.core.errors import AgentqError, NotFound, Stale, Unavailable
+from agentq.core.errors import AgentqError, NotFound, Stale
 from agentq.core.limits import PROGRESS_CHARS_MAX, SUMMARY_CHARS_MAX, shorten
 from agentq.core.states import State
 from agentq.core.steps import fenced_out, stale
 from agentq.core.task import NO_USAGE, Task
 from agentq.core.trigger_validation import check_trigger
 from agentq.ledger import claims
-from agentq.ledger.message_intake import again, discard_unrecorded, store_files
+from agentq.ledger.message_intake import again
 from agentq.ledger.unit_of_work import UnitOfWork
 from agentq.protocol.messages import Status, WorkerMessage
 from agentq.protocol.secret_detection import redact
 
 if TYPE_CHECKING:
-    from agentq.contracts.artifacts import ArtifactStore
     from agentq.ledger.ledger import Ledger
 
 #: How long a message is remembered: longer than any broker keeps one that nobody acknowledged.
 REMEMBERED_MS = 7 * 24 * 3600 * 1000
-
-
-def ingest(
-    ledger: Ledger, messages: Sequence[Incoming], artifacts: ArtifactStore | None = None
-) -> list[IntakeResult]:
-    """Apply messages in their order; return the result of each.
-
-    `artifacts` is where files go that come with a message. While that store cannot serve, messages
-    that bring files wait, and those that follow them; all others are decided. Raises `Unavailable`
-    if the ledger cannot serve: some of the messages may have been taken then, and all of them may
-    be given here again.
-    """
-    looked_at = [opened(incoming) for incoming in messages]
-    verdicts = {at: each for at, each in enumerate(looked_at) if isinstance(each, IntakeResult)}
-    inbound_messages = {
-        at: each for at, each in enumerate(looked_at) if isinstance(each, InboundMessage)
-    }
-    left = list(inbound_messages)
-    while left:
-        done = judge(ledger, [inbound_messages[at] for at in left])
-        verdicts.update(zip(left, done, strict=True))
-        brought = False
-        for at in left:
-            verdict, inbound = verdicts[at], inbound_messages[at]
-            if verdict.outcome is not IntakeStatus.WAITING:
-                if artifacts is not None and needs_discarding(inbound, verdict):
-                    with suppress(Unavailable):  # what is left goes with its task
-                        discard_unrecorded(ledger.queries, artifacts, inbound)
-            elif verdict.lease is not None:
-                brought = _stored(artifacts, inbound, verdict.lease.epoch) or brought
-        # Those whose turn it is now have their files, or the store is away.
-        waiting = [at for at in left if verdicts[at].outcome is IntakeStatus.WAITING]
-        left = waiting if brought else []
-    return [verdicts[at] for at in range(len(messages))]
-
-
-def _stored(artifacts: ArtifactStore | None, inbound: InboundMessage, epoch: int) -> bool:
-    try:
-        store_files(artifacts, inbound, epoch)
-    except Unavailable:
-        return False
-    return True
 
 
 def judge(ledger: Ledger, inbound_messages: Sequence[InboundMessage]) -> list[IntakeResult]:

@@ -11,7 +11,6 @@ from agentq.contracts.store import (
     Changes,
     CircuitRow,
     Lease,
-    OutboxRow,
     Store,
     Tx,
 )
@@ -27,29 +26,16 @@ from agentq.core.spec_types import check_usage
 from agentq.core.states import TERMINAL
 from agentq.core.steps import fenced_out
 from agentq.core.task import NO_USAGE, Spec, Task, Usage
-from agentq.core.trigger_validation import check_comment, check_trigger
+from agentq.core.trigger_validation import check_trigger
 from agentq.core.triggers import (
     AddArtifact,
-    Answer,
-    Approve,
-    BlockTask,
-    Cancel,
     ClaimTask,
     Comment,
     FailAttempt,
     FailureKind,
-    Progress,
-    Reject,
-    Release,
-    Report,
     Requeue,
-    Resolution,
-    Ruling,
-    Spend,
-    Stopped,
     Tick,
     Trigger,
-    Verdict,
 )
 from agentq.ledger import claims, shared_budgets
 from agentq.ledger.claims import Held
@@ -234,15 +220,6 @@ class Ledger:
             raise outcome
         return outcome
 
-    def progress(self, key: int, epoch: int, percent: int, note: str = "") -> Task:
-        return self.apply(key, Progress(epoch, percent, note))
-
-    def spend(self, key: int, epoch: int, cost: Usage) -> Task:
-        return self.apply(key, Spend(epoch, cost))
-
-    def report(self, key: int, report: Report) -> Task:
-        return self.apply(key, report)
-
     def fail(
         self,
         key: int,
@@ -252,15 +229,6 @@ class Ledger:
         cost: Usage = NO_USAGE,
     ) -> Task:
         return self.apply(key, FailAttempt(epoch, reason, kind, cost, self._chance()))
-
-    def block(self, key: int, epoch: int, reason: str) -> Task:
-        return self.apply(key, BlockTask(epoch, reason))
-
-    def release(self, key: int, epoch: int, reason: str = "", not_before: int = 0) -> Task:
-        return self.apply(key, Release(epoch, reason, not_before))
-
-    def stopped(self, key: int, epoch: int) -> Task:
-        return self.apply(key, Stopped(epoch))
 
     def record_artifacts(self, key: int, artifacts: Sequence[AddArtifact]) -> Task:
         """Make files of an attempt visible, all or none. Refused if it no longer holds the task."""
@@ -289,32 +257,6 @@ class Ledger:
         return self.store.write(change)
 
     # -- people ----------------------------------------------------------------------------------
-
-    def approve(self, key: int, by: str, digest: str = "") -> Task:
-        return self.apply(key, Approve(by, digest))
-
-    def reject(self, key: int, by: str, reason: str = "") -> Task:
-        return self.apply(key, Reject(by, reason))
-
-    def verdict(self, key: int, by: str, ruling: Ruling, feedback: str = "") -> Task:
-        return self.apply(key, Verdict(by, ruling, feedback))
-
-    def answer(
-        self,
-        key: int,
-        by: str,
-        text: str = "",
-        resolution: Resolution = Resolution.RETRY,
-        extra_budget: Usage = NO_USAGE,
-    ) -> Task:
-        return self.apply(key, Answer(by, text, resolution, extra_budget))
-
-    def cancel(self, key: int, by: str, reason: str = "") -> Task:
-        return self.apply(key, Cancel(by, reason))
-
-    def comment(self, key: int, by: str, text: str, epoch: int = 0) -> Task:
-        check_comment(text)
-        return self.apply(key, Comment(by, text, epoch))
 
     def requeue(
         self,
@@ -378,13 +320,6 @@ class Ledger:
 
     def close_lanes(self, *lanes: str) -> None:
         self.store.write(lambda tx: tx.save(Changes(lanes=tx.lanes() - frozenset(lanes))))
-
-    def effects(self, lane: str, count: int) -> list[OutboxRow]:
-        """The oldest effects of a lane that are due: they come again until somebody acks them."""
-        return self.store.read(lambda reader: reader.effects(lane, count, due_only=True))
-
-    def ack_effects(self, sequences: Sequence[int]) -> None:
-        self.store.write(lambda tx: tx.ack_effects(sequences))
 
     # -- circuits and budgets --------------------------------------------------------------------
 

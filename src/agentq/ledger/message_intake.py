@@ -54,7 +54,7 @@ def again(inbound: InboundMessage, earlier: DedupRow, task: Task) -> IntakeResul
 # -- files that come with a message ----------------------------------------------------------------
 
 
-def store_files(artifacts: ArtifactStore | None, inbound: InboundMessage, epoch: int) -> None:
+def store_files(artifacts: ArtifactStore, inbound: InboundMessage, epoch: int) -> None:
     """Store what came with a message of an attempt that holds its task: outside any transaction,
     and the next one decides again who holds what.
 
@@ -68,9 +68,7 @@ def store_files(artifacts: ArtifactStore | None, inbound: InboundMessage, epoch:
     inbound.brought = True
 
 
-def _store(artifacts: ArtifactStore | None, inbound: InboundMessage) -> None:
-    if artifacts is None:
-        raise Refused("There is no place for files here. Nothing was recorded.", "Send none.")
+def _store(artifacts: ArtifactStore, inbound: InboundMessage) -> None:
     task_id, epoch = inbound.message.task_id, inbound.epoch
     for file in inbound.all_files:
         if file.content is not None:
