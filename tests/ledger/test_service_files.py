@@ -16,7 +16,8 @@ from agentq.core.access import SYSTEM
 from agentq.core.errors import Damaged, Refused, Stale, Unavailable
 from agentq.core.states import State
 from agentq.core.task import Spec, Task
-from agentq.ledger import service_access, service_decisions
+from agentq.ledger import service as service_module
+from agentq.ledger import service_queries
 from agentq.settings import Settings
 from agentq.wiring import WiredInstallation, open_installation
 
@@ -84,7 +85,7 @@ def test_contexts_that_nobody_names_are_swept_and_no_others(
     service.claim_task(ANN, "over", "host:1", LEASE_MS)
     service.complete(WORKER, "over", 1, "done")
     artifacts.stage_context("orphan", b"# Nobody submitted this")
-    monkeypatch.setattr(service_decisions, "_ORPHAN_MS", -1_000)
+    monkeypatch.setattr(service_module, "_ORPHAN_MS", -1_000)
     assert service.prune(ANN, 0) == 0
     # What tasks refer to is there, that of tasks that are over as well; the orphan's is not.
     assert service.context(ANN, "task-1") == "# One"
@@ -151,7 +152,7 @@ def test_a_completion_stands_while_its_result_cannot_be_published(
         raise Unavailable("The disk is away.", "Wait.")
 
     with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
-        patch.setattr(type(service), "_publish", away)
+        patch.setattr(type(place.parts.artifacts), "publish_result", away)
         done = service.complete(WORKER, task.id, 1, "done", b"# Done")
     assert done.state is State.COMPLETE
     assert "results are published later" in caplog.text
@@ -166,7 +167,8 @@ def test_a_result_that_is_damaged_keeps_no_other_from_being_published(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service = place.service
-    publish = type(service)._publish
+    artifacts = type(place.parts.artifacts)
+    publish = artifacts.publish_result
 
     def damaged(self: Any, task_id: str, *words: Any) -> None:
         if task_id == "bad":
@@ -177,7 +179,7 @@ def test_a_result_that_is_damaged_keeps_no_other_from_being_published(
     for name in ("bad", "good"):
         place.claimed(name)
         service.complete(WORKER, name, 1, "done", b"# Done")
-    monkeypatch.setattr(type(service), "_publish", damaged)
+    monkeypatch.setattr(artifacts, "publish_result", damaged)
     found = service.publish_results(SYSTEM)
     assert (found.published, found.failed) == (1, 1)
     assert [task_id for task_id, _ in found.reasons] == ["bad"]
@@ -220,7 +222,7 @@ def test_an_attempt_at_a_task_that_is_gone_is_related_to_nothing(place: Place) -
 def test_keys_of_claimed_tasks_are_not_remembered_without_end(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service_access, "_KEYS_MAX", 10)
+    monkeypatch.setattr(service_queries, "_KEYS_MAX", 10)
     for number in range(25):
         place.claimed(f"task-{number}")
     assert len(place.service._claimed_keys) <= 10

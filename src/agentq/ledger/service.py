@@ -1,8 +1,8 @@
 """The service interface over a ledger in this process (see `contracts.service`).
 
-It is put together by topic: `service_access` decides whether the principal may, `service_queries`
-looks, `service_custody` submits, hands out and takes in, `service_decisions` is for whoever decides
-from outside, and here is what the loops of an installation need.
+It is put together by topic: `service_queries` checks whether the principal may and answers queries,
+`service_custody` submits, hands out and takes in. Here is what is decided from outside about tasks,
+roles, providers and files, and what the loops of an installation need.
 """
 
 from __future__ import annotations
@@ -13,26 +13,190 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from agentq.contracts.store import READY, Filter, Order
-from agentq.core.access import Action, Principal
-from agentq.ledger.service_decisions import DecisionService
+from agentq.core import triggers as t
+from agentq.core.access import Action, Principal, PrincipalKind, approves_own
+from agentq.core.errors import Refused
+from agentq.core.states import State
+from agentq.core.task import NO_USAGE, Task, Usage
+from agentq.core.trigger_validation import check_comment
+from agentq.ledger.service_custody import CustodyService, brief
+from agentq.ledger.service_queries import recorded
+from agentq.protocol.secret_detection import redact
 
 if TYPE_CHECKING:
+    from agentq.contracts import service_values as v
     from agentq.contracts.inbound_messages import InboundMessage, IntakeResult
-    from agentq.contracts.service_values import (
-        Capacity,
-        LeaderLease,
-        OutboundEffect,
-        PublishedResults,
-        RoleStanding,
-    )
-    from agentq.contracts.store import Reader, RoleRow, TaskRow
-    from agentq.core.task import Task
+    from agentq.contracts.store import Reader, TaskRow
+    from agentq.core.limits import RoleLimits
 
 _PAGE = 500
+#: A staged context older than this whose task never came is an orphan.
+_ORPHAN_MS = 24 * 3600 * 1000
 
 
-class EmbeddedService(DecisionService):
-    """Implements `contracts.service.Service` with the ledger and artifact store of this process."""
+class EmbeddedService(CustodyService):
+    """Implements `contracts.service.Service` with the ledger and artifact store of this process.
+
+    Who decided stands in the log, by name and by how it is known.
+    """
+
+    # -- tasks -----------------------------------------------------------------------------------
+
+    def approve(self, who: Principal, ref: str, digest: str = "") -> Task:
+        key, task = self._queries.find(ref)
+        if task.state is State.REVIEW:
+            return self._judge(who, key, task, t.Ruling.ACCEPT, "")
+        self._check_task(who, Action.APPROVE, task)
+        own = who.kind is PrincipalKind.PERSON and who.name == task.spec.sender
+        if own:
+            roles = self._queries.limits()
+            own = approves_own(who.name, task, roles, four_eyes=self._resources.four_eyes)
+        return self._decide(who, key, t.Approve(who.name, digest, who.how, own))
+
+    def reject(self, who: Principal, ref: str, reason: str = "", *, changes: bool = False) -> Task:
+        key, task = self._queries.find(ref)
+        if task.state is State.REVIEW:
+            ruling = t.Ruling.CHANGES if changes else t.Ruling.REJECT
+            return self._judge(who, key, task, ruling, reason)
+        self._check_task(who, Action.REJECT, task)
+        if changes:
+            raise Refused(
+                f"{task.id} is {task.state}: there is no report to ask changes of. Nothing was"
+                " changed.",
+                "Changes can be asked for while a task is in review.",
+            )
+        return self._decide(who, key, t.Reject(who.name, reason, who.how))
+
+    def verdict(self, who: Principal, ref: str, ruling: t.Ruling, feedback: str = "") -> Task:
+        key, task = self._queries.find(ref)
+        return self._judge(who, key, task, t.Ruling(ruling), feedback)
+
+    def _judge(self, who: Principal, key: int, task: Task, ruling: t.Ruling, feedback: str) -> Task:
+        self._check_task(who, Action.VERDICT, task)
+        judged = self._decide(who, key, t.Verdict(who.name, ruling, feedback, who.how))
+        self._after_completion(judged)
+        return judged
+
+    def answer(
+        self,
+        who: Principal,
+        ref: str,
+        text: str = "",
+        resolution: t.Resolution = t.Resolution.RETRY,
+        extra_budget: Usage = NO_USAGE,
+    ) -> Task:
+        key, task = self._find(who, Action.ANSWER, ref)
+        if extra_budget != NO_USAGE:
+            self._check_task(who, Action.RAISE_BUDGET, task)
+        answer = t.Answer(who.name, text, t.Resolution(resolution), extra_budget, how=who.how)
+        answered = self._decide(who, key, answer)
+        self._after_completion(answered)
+        return answered
+
+    def cancel(self, who: Principal, ref: str, reason: str = "") -> Task:
+        key, _ = self._find(who, Action.CANCEL, ref)
+        return self._decide(who, key, t.Cancel(who.name, reason, who.how))
+
+    def requeue(self, who: Principal, ref: str, reason: str = "") -> Task:
+        key, _ = self._find(who, Action.REQUEUE, ref)
+        return self._ledger.requeue(key, who.name, reason, who.how, self._fence(who))
+
+    def comment(self, who: Principal, ref: str, text: str, epoch: int = 0) -> Task:
+        check_comment(text)
+        if epoch:
+            self._check_attempt(who, Action.COMMENT, ref, epoch)
+            key = self._key(ref)
+        else:
+            key, task = self._find(who, Action.COMMENT, ref)
+            if task.id == who.task_id:
+                epoch = who.epoch
+        return self._decide(who, key, t.Comment(who.name, redact(text), epoch, who.how))
+
+    def _decide(self, who: Principal, key: int, trigger: t.Trigger) -> Task:
+        return self._ledger.apply(key, trigger, self._fence(who))
+
+    def _fence(self, who: Principal) -> tuple[int, int] | None:
+        """An attempt that has lost its task decides nothing about any other either."""
+        if who.kind is not PrincipalKind.ATTEMPT:
+            return None
+        return self._key(who.task_id), who.epoch
+
+    # -- roles, providers, budgets -----------------------------------------------------------------
+
+    def set_limits(self, who: Principal, role: str, limits: RoleLimits) -> None:
+        self._check(who, Action.SET_LIMITS, role)
+        self._ledger.set_limits(role, limits)
+
+    def open_circuit(
+        self, who: Principal, provider: str, until_ms: int, reason: str = ""
+    ) -> v.Circuit:
+        from agentq.contracts.service_values import Circuit
+
+        self._check(who, Action.OPEN_CIRCUIT, provider)
+        return Circuit(*self._ledger.open_circuit(provider, until_ms, brief(reason), who.name))
+
+    def close_circuit(self, who: Principal, provider: str) -> bool:
+        self._check(who, Action.CLOSE_CIRCUIT, provider)
+        return self._ledger.close_circuit(provider, who.name)
+
+    def raise_tree_budget(self, who: Principal, ref: str, extra: Usage) -> Task:
+        key, _ = self._find(who, Action.RAISE_BUDGET, ref)
+        return self._ledger.raise_tree(key, who.name, extra, who.how)
+
+    # -- keeping -----------------------------------------------------------------------------------
+
+    def prune(self, who: Principal, before_ms: int) -> int:
+        from agentq.ledger.pruning import touch
+
+        self._check(who, Action.PRUNE)
+        # A ledger that was moved refuses this: contexts it does not know may be of the other one.
+        self._store.write(touch)
+        # What has committed is a task before anything it names, or its context, may go.
+        self._publish_contexts(self._ledger.decide_deferred())
+        # Before tasks, so that none is deleted while the files are out of reach.
+        self._sweep_contexts()
+        return self._ledger.prune(before_ms + 1, self._artifacts.remove)
+
+    def _sweep_contexts(self) -> None:
+        """Drop contexts that submitters staged and never committed; young ones may be under way."""
+        from agentq.ledger.pruning import Named
+
+        named = Named()
+        self._store.read(named.look)
+
+        def is_wanted(task_id: str, sha256: str) -> bool:
+            if (task_id, sha256) in named.contexts:
+                return True
+            task = self._queries.by_id([task_id]).get(task_id)
+            return task is not None and task.spec.context_sha256 == sha256
+
+        self._artifacts.sweep(self._store.now() - _ORPHAN_MS, is_wanted)
+
+    def task_files(
+        self, who: Principal, after: int = 0, limit: int = 500
+    ) -> tuple[list[tuple[Task, list[v.ArtifactInfo]]], int]:
+        self._check(who, Action.READ, "every task")
+        page = self._queries.with_artifacts(after, limit)
+        return [(task, recorded(rows)) for _, task, rows in page], page[-1][0] if page else 0
+
+    def files_to_remove(self, who: Principal) -> int:
+        from agentq.ledger.pruning import files_to_remove
+
+        self._check(who, Action.READ, "every task")
+        return self._store.read(files_to_remove)
+
+    def lanes(self, who: Principal) -> frozenset[str]:
+        self._check(who, Action.READ, "the lanes of the outbox")
+        # Not what this process knows: another one may have opened or closed some.
+        return self._store.write(lambda tx: tx.lanes())
+
+    def open_lanes(self, who: Principal, lanes: Sequence[str]) -> None:
+        self._check(who, Action.OPERATE)
+        self._ledger.open_lanes(*lanes)
+
+    def close_lanes(self, who: Principal, lanes: Sequence[str]) -> None:
+        self._check(who, Action.OPERATE)
+        self._ledger.close_lanes(*lanes)
 
     # -- time ------------------------------------------------------------------------------------
 
@@ -52,7 +216,7 @@ class EmbeddedService(DecisionService):
 
     def hold_leader_leases(
         self, who: Principal, names: Sequence[str], holder: str, length_ms: int
-    ) -> dict[str, LeaderLease]:
+    ) -> dict[str, v.LeaderLease]:
         from agentq.ledger.leader_leases import LeaderLeases
 
         self._check(who, Action.OPERATE)
@@ -64,7 +228,7 @@ class EmbeddedService(DecisionService):
         self._check(who, Action.OPERATE)
         return LeaderLeases(self._store).give_up(names, holder)
 
-    def leader_leases(self, who: Principal) -> dict[str, LeaderLease]:
+    def leader_leases(self, who: Principal) -> dict[str, v.LeaderLease]:
         from agentq.ledger.leader_leases import LeaderLeases
 
         self._check(who, Action.READ, "who runs the loops")
@@ -74,7 +238,7 @@ class EmbeddedService(DecisionService):
 
     def outbox_batch(
         self, who: Principal, lane: str, count: int, *, evidence: bool = False
-    ) -> list[OutboundEffect]:
+    ) -> list[v.OutboundEffect]:
         from agentq.ledger.outbox import Outbox
 
         self._check(who, Action.OPERATE)
@@ -83,21 +247,21 @@ class EmbeddedService(DecisionService):
     def settle_outbox(
         self,
         who: Principal,
-        done: Sequence[OutboundEffect],
-        failed: Sequence[OutboundEffect] = (),
+        done: Sequence[v.OutboundEffect],
+        failed: Sequence[v.OutboundEffect] = (),
     ) -> None:
         from agentq.ledger.outbox import Outbox
 
         self._check(who, Action.OPERATE)
         Outbox(self._store).settle(done, failed)
 
-    def publish_results(self, who: Principal, count: int = 100) -> PublishedResults:
+    def publish_results(self, who: Principal, count: int = 100) -> v.PublishedResults:
         self._check(who, Action.OPERATE)
         return self._publish_waiting(count)
 
     # -- roles -------------------------------------------------------------------------------------
 
-    def roles(self, who: Principal) -> list[RoleStanding]:
+    def roles(self, who: Principal) -> list[v.RoleStanding]:
         from agentq.contracts.service_values import RoleStanding
         from agentq.ledger.codec import limits_of
 
@@ -139,12 +303,23 @@ class EmbeddedService(DecisionService):
                 break
         return found[:count]
 
-    def capacity(self, who: Principal, role: str) -> Capacity:
-        self._check(who, Action.READ, "the limits of roles")
-        self._store.role_ids((role,))
+    def capacity(self, who: Principal, role: str) -> v.Capacity:
+        from agentq.contracts.service_values import Capacity
+        from agentq.ledger.codec import limits_of
+        from agentq.ledger.costs import spent_today
 
-        def look(reader: Reader) -> Capacity:
-            return _capacity(reader, next(row for row in reader.roles() if row.name == role))
+        self._check(who, Action.READ, "the limits of roles")
+        role_id = self._store.role_ids((role,))[role]
+
+        def look(reader: Reader) -> v.Capacity:
+            row = next(row for row in reader.roles() if row.id == role_id)
+            limits, today = limits_of(row), NO_USAGE
+            free = limits.room(*reader.occupancy(role_id)[:2])[0] if row.is_limited else -1
+            if free and limits.daily != NO_USAGE:
+                today = spent_today(reader, role, reader.now())
+                if limits.used_up(today):
+                    free = 0
+            return Capacity(free, today)
 
         return self._store.read(look)
 
@@ -177,19 +352,3 @@ class EmbeddedService(DecisionService):
 
 def _listed(reader: Reader, wanted: Filter) -> list[TaskRow]:
     return reader.list_tasks(wanted)
-
-
-def _capacity(reader: Reader, row: RoleRow) -> Capacity:
-    """How many more tasks the limits of a role allow at this moment."""
-    from agentq.contracts.service_values import Capacity
-    from agentq.core.task import NO_USAGE
-    from agentq.ledger.codec import limits_of
-    from agentq.ledger.costs import spent_today
-
-    limits, today = limits_of(row), NO_USAGE
-    free = limits.room(*reader.occupancy(row.id)[:2])[0] if row.is_limited else -1
-    if free and limits.daily != NO_USAGE:
-        today = spent_today(reader, row.name, reader.now())
-        if limits.used_up(today):
-            free = 0
-    return Capacity(free, today)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from agentq.contracts.artifacts import Stored
 from agentq.contracts.store import Lease
+from agentq.core import triggers as t
 from agentq.core.access import Action, Principal, PrincipalKind
 from agentq.core.errors import (
     AgentqError,
@@ -27,17 +28,6 @@ from agentq.core.errors import (
 from agentq.core.limits import SUMMARY_CHARS_MAX, shorten
 from agentq.core.states import State
 from agentq.core.task import NO_USAGE, Spec, Task, Usage
-from agentq.core.triggers import (
-    AddArtifact,
-    BlockTask,
-    FailureKind,
-    Progress,
-    Release,
-    Report,
-    Spend,
-    Stopped,
-    Trigger,
-)
 from agentq.ledger.service_queries import QueryService
 from agentq.protocol.secret_detection import redact
 
@@ -227,11 +217,11 @@ class CustodyService(QueryService):
         self, who: Principal, task_id: str, epoch: int, percent: int, note: str = ""
     ) -> Task:
         self._check_attempt(who, Action.PROGRESS, task_id, epoch)
-        return self._apply(task_id, Progress(epoch, percent, redact(note)))
+        return self._apply(task_id, t.Progress(epoch, percent, redact(note)))
 
     def spend(self, who: Principal, task_id: str, epoch: int, cost: Usage) -> Task:
         self._check_attempt(who, Action.SPEND, task_id, epoch)
-        return self._apply(task_id, Spend(epoch, cost))
+        return self._apply(task_id, t.Spend(epoch, cost))
 
     def fail(
         self,
@@ -239,21 +229,23 @@ class CustodyService(QueryService):
         task_id: str,
         epoch: int,
         reason: str,
-        kind: FailureKind = FailureKind.TRANSIENT,
+        kind: t.FailureKind = t.FailureKind.TRANSIENT,
         cost: Usage = NO_USAGE,
     ) -> Task:
         self._check_attempt(who, Action.FAIL, task_id, epoch)
-        return self._ledger.fail(self._key(task_id), epoch, brief(reason), FailureKind(kind), cost)
+        return self._ledger.fail(
+            self._key(task_id), epoch, brief(reason), t.FailureKind(kind), cost
+        )
 
     def block(self, who: Principal, task_id: str, epoch: int, reason: str) -> Task:
         self._check_attempt(who, Action.BLOCK, task_id, epoch)
-        return self._apply(task_id, BlockTask(epoch, brief(reason)))
+        return self._apply(task_id, t.BlockTask(epoch, brief(reason)))
 
     def release(
         self, who: Principal, task_id: str, epoch: int, reason: str = "", not_before: int = 0
     ) -> Task:
         self._check_attempt(who, Action.RELEASE, task_id, epoch)
-        return self._apply(task_id, Release(epoch, brief(reason), not_before))
+        return self._apply(task_id, t.Release(epoch, brief(reason), not_before))
 
     def stopped(self, who: Principal, task_id: str, epoch: int) -> Task | None:
         self._check_attempt(who, Action.STOP, task_id, epoch)
@@ -261,9 +253,9 @@ class CustodyService(QueryService):
         task = self._queries.get_many([key]).get(key)
         if task is None or task.state is not State.CANCELLED or task.epoch != epoch:
             return None
-        return self._ledger.apply(key, Stopped(epoch))
+        return self._ledger.apply(key, t.Stopped(epoch))
 
-    def _apply(self, task_id: str, trigger: Trigger) -> Task:
+    def _apply(self, task_id: str, trigger: t.Trigger) -> Task:
         return self._ledger.apply(self._key(task_id), trigger)
 
     # -- files -------------------------------------------------------------------------------------
@@ -296,7 +288,7 @@ class CustodyService(QueryService):
             self._ledger.record_artifacts(
                 key,
                 [
-                    AddArtifact(epoch, each.name, each.size, each.sha256, each.media_type)
+                    t.AddArtifact(epoch, each.name, each.size, each.sha256, each.media_type)
                     for each in stored
                 ],
             )
@@ -328,7 +320,7 @@ class CustodyService(QueryService):
             name, sha256 = result.name, result.sha256
         elif result is not None:
             name, sha256 = self._put_result(key, task_id, epoch, result, verified=verified)
-        report = Report(epoch, brief(summary), name, sha256, cost=cost, verified=verified)
+        report = t.Report(epoch, brief(summary), name, sha256, cost=cost, verified=verified)
         task = self._ledger.apply(key, report)
         self._after_completion(task)
         return task
@@ -352,11 +344,11 @@ class CustodyService(QueryService):
         self._after_many(outcomes)
         return outcomes
 
-    def _reports(self, who: Principal, done: Sequence[Completion]) -> list[tuple[int, Trigger]]:
+    def _reports(self, who: Principal, done: Sequence[Completion]) -> list[tuple[int, t.Trigger]]:
         for each in done:
             self._check_attempt(who, Action.COMPLETE, each.task_id, each.epoch)
         keys = self._keys([each.task_id for each in done])
-        return [(keys[each.task_id], Report(each.epoch, brief(each.summary))) for each in done]
+        return [(keys[each.task_id], t.Report(each.epoch, brief(each.summary))) for each in done]
 
     def _after_many(self, outcomes: Sequence[Task | AgentqError]) -> None:
         for outcome in outcomes:
@@ -391,11 +383,9 @@ class CustodyService(QueryService):
         done, failed, reasons = [], [], []
         try:
             for effect in effects:
-                data = effect.data
+                epoch, name, sha256 = (effect.data[each] for each in ("epoch", "name", "sha256"))
                 try:
-                    self._publish(
-                        effect.task.id, int(data["epoch"]), str(data["name"]), str(data["sha256"])
-                    )
+                    self._artifacts.publish_result(effect.task.id, epoch, name, sha256)
                 except (Damaged, Conflict, NotFound, Invalid) as error:
                     # Its evidence is not what was recorded: that mends by hand only, and must not
                     # keep others from being published.
