@@ -14,9 +14,8 @@ import apsw
 import pytest
 
 from agentq.client.queue import Queue
-from agentq.contracts.service_values import LeaderLease
+from agentq.contracts.store import LeaseRow
 from agentq.core.states import State
-from agentq.ledger.leader_leases import LeaderLeases
 from agentq.settings import Settings
 from tests.daemon.ups import Ups, runs, several_ups
 from tests.eventually import eventually
@@ -52,9 +51,10 @@ def with_worker(folder: Path, *lines: str) -> None:
         settings.write(f'[roles.w]\ncommand = ["{sys.executable}", "{program}"]\nlease = "3s"\n')
 
 
-def leaders(queue: Queue) -> dict[str, LeaderLease]:
-    standing = LeaderLeases(queue._client.installation.store).standing()
-    return {name: each for name, each in standing.items() if each.holder}
+def leaders(queue: Queue) -> dict[str, LeaseRow]:
+    store = queue._client.installation.store
+    rows, now = store.read(lambda reader: (reader.leader_leases(), reader.now()))
+    return {row.name: row for row in rows if row.holder and row.expires_at > now}
 
 
 def all_led_by(queue: Queue, pid: int) -> bool:
@@ -76,13 +76,13 @@ class TestSeveral:
         # It asks for them all the while, and does not get them: longer than one term.
         eventually(lambda: time.monotonic() - started > term * 1.2)
         assert all_led_by(queue, first.process.pid)
-        assert {each.number for each in leaders(queue).values()} == {1}
+        assert {each.term for each in leaders(queue).values()} == {1}
         assert second.said_of("runs here now") == []
         first.kill()
         killed = time.monotonic()
         eventually(lambda: all_led_by(queue, second.process.pid), what="the other taking over")
         assert time.monotonic() - killed < term + 0.5
-        assert {each.number for each in leaders(queue).values()} == {2}
+        assert {each.term for each in leaders(queue).values()} == {2}
         # And it works: a lease that somebody left behind ends.
         task = queue.submit(to="w", instructions="x")
         queue._client.installation.ledger.claim("w", 1, "a holder that died", 100)

@@ -79,7 +79,7 @@ def test_nobody_waits_for_transactions_that_stay_open(url: str) -> None:
             claim.heartbeat()
             claim.complete(summary="built")
             queue._client.service.open_lanes(queue.who, ["webhook"])
-            queue._client.service.close_lanes(queue.who, ["webhook"])
+            queue._client.installation.ledger.close_lanes("webhook")
             assert queue._client.last_position() > 0
             assert queue._client.prune("1h") == 0
             # Then they all come to an end, though not one of the fifty has

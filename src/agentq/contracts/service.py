@@ -19,26 +19,9 @@ from agentq.core.task import NO_USAGE, Usage
 from agentq.core.triggers import FailureKind, Resolution, Ruling
 
 if TYPE_CHECKING:
+    from agentq.contracts import service_values as v
     from agentq.contracts.artifacts import Source, Stored
     from agentq.contracts.inbound_messages import InboundMessage, IntakeResult
-    from agentq.contracts.service_values import (
-        ArtifactInfo,
-        AttemptLease,
-        Capacity,
-        Circuit,
-        Completion,
-        Explanation,
-        LeaderLease,
-        OutboundEffect,
-        Overhead,
-        Page,
-        Problem,
-        PublishedResults,
-        Replayed,
-        RoleStanding,
-        Stats,
-        Wanted,
-    )
     from agentq.core.access import Principal
     from agentq.core.errors import AgentqError
     from agentq.core.limits import RoleLimits
@@ -59,19 +42,19 @@ class Queries(Protocol):
     def tasks_by_id(self, who: Principal, ids: Sequence[str]) -> dict[str, Task]:
         """Return the tasks of these exact ids; those that are not there are left out."""
 
-    def list_tasks(self, who: Principal, wanted: Wanted) -> Page: ...
+    def list_tasks(self, who: Principal, wanted: v.Wanted) -> v.Page: ...
     def ids(self, who: Principal, prefix: str, limit: int = 50) -> list[str]:
         """Return ids that start with this."""
 
-    def explain(self, who: Principal, ref: str) -> Explanation: ...
-    def stats(self, who: Principal) -> Stats: ...
+    def explain(self, who: Principal, ref: str) -> v.Explanation: ...
+    def stats(self, who: Principal) -> v.Stats: ...
     def costs(self, who: Principal, by: str) -> dict[str, Usage]:
         """Return what was spent, summed up by `role`, `label` or `day`."""
 
     def limits(self, who: Principal) -> dict[str, RoleLimits]:
         """Return the limits of every role that the ledger has heard of."""
 
-    def circuits(self, who: Principal) -> list[Circuit]:
+    def circuits(self, who: Principal) -> list[v.Circuit]:
         """Return the circuits that are open now, by provider."""
 
     def history(self, who: Principal, ref: str) -> list[LogEntry]:
@@ -84,14 +67,16 @@ class Queries(Protocol):
     def event_data(self, entry: LogEntry) -> dict[str, object]:
         """Return what the trigger of an event carried, as plain data."""
 
-    def replay(self, who: Principal, ref: str) -> Replayed:
+    def replay(self, who: Principal, ref: str) -> v.Replayed:
         """Decide a task's life anew from its log, and say whether that gives what is stored."""
 
-    def verify(self, who: Principal, *, files: bool = True) -> Iterator[tuple[int, list[Problem]]]:
+    def verify(
+        self, who: Principal, *, files: bool = True
+    ) -> Iterator[tuple[int, list[v.Problem]]]:
         """Replay every task's log and check every file, unless told otherwise: (looked at so far,
         problems found)."""
 
-    def overhead(self, who: Principal, ids: Sequence[str]) -> Overhead:
+    def overhead(self, who: Principal, ids: Sequence[str]) -> v.Overhead:
         """Return what coordinating these tasks has cost, from their logs."""
 
     # What attempts read and left.
@@ -99,18 +84,18 @@ class Queries(Protocol):
     def context(self, who: Principal, ref: str) -> str:
         """Return the full text of a task: its context file, else its instructions."""
 
-    def artifacts(self, who: Principal, ref: str) -> list[ArtifactInfo]: ...
+    def artifacts(self, who: Principal, ref: str) -> list[v.ArtifactInfo]: ...
     def open_artifact(
         self, who: Principal, ref: str, name: str, epoch: int = 0
-    ) -> tuple[Task, ArtifactInfo, BinaryIO]:
+    ) -> tuple[Task, v.ArtifactInfo, BinaryIO]:
         """Open a file of an attempt (the newest that has it), checked against its digest."""
 
     def open_result(self, who: Principal, ref: str) -> tuple[Task, BinaryIO | None]:
         """Open the result file of a complete task, checked; None if it gave only its summary."""
 
 
-class Submission(Protocol):
-    """Submitting tasks."""
+class Service(Queries, Protocol):
+    """The whole service interface."""
 
     def submit(
         self,
@@ -132,9 +117,7 @@ class Submission(Protocol):
         does not. Until then they are answered as pending, in version 0.
         """
 
-
-class Custody(Protocol):
-    """Claiming tasks, and the reports of the attempts that hold them."""
+    # Claiming tasks, and the reports of the attempts that hold them.
 
     def claim(
         self,
@@ -174,7 +157,7 @@ class Custody(Protocol):
     def complete_and_claim(
         self,
         who: Principal,
-        done: Sequence[Completion],
+        done: Sequence[v.Completion],
         role: str,
         count: int,
         holder: str,
@@ -186,7 +169,7 @@ class Custody(Protocol):
         """Report these complete and take the next, in one transaction; of `ids`, if they are given.
         Returns what became of each report, and what was taken."""
 
-    def renew(self, who: Principal, leases: Sequence[AttemptLease]) -> set[str]:
+    def renew(self, who: Principal, leases: Sequence[v.AttemptLease]) -> set[str]:
         """Renew leases, all in one statement. A task id that is not in the answer is lost."""
 
     def progress(
@@ -212,7 +195,9 @@ class Custody(Protocol):
         """Report an attempt complete. `result` is a file to store, or one that is stored already.
         Once the report is accepted, the result is published."""
 
-    def complete_many(self, who: Principal, done: Sequence[Completion]) -> list[Task | AgentqError]:
+    def complete_many(
+        self, who: Principal, done: Sequence[v.Completion]
+    ) -> list[Task | AgentqError]:
         """Report many in one transaction; a refusal refuses only itself."""
 
     def fail(
@@ -233,9 +218,7 @@ class Custody(Protocol):
     def stopped(self, who: Principal, task_id: str, epoch: int) -> Task | None:
         """Say of a cancelled task that its agent is gone; None if there is nothing to say."""
 
-
-class Decisions(Protocol):
-    """What is decided about a task from outside. The principal's name stands in the log."""
+    # What is decided about a task from outside. The principal's name stands in the log.
 
     def approve(self, who: Principal, ref: str, digest: str = "") -> Task:
         """Let a task start; or, if it waits for review, accept its report."""
@@ -257,14 +240,12 @@ class Decisions(Protocol):
     def comment(self, who: Principal, ref: str, text: str, epoch: int = 0) -> Task:
         """Leave a note. With an `epoch` the holder of that attempt speaks, and is fenced."""
 
-
-class Administration(Protocol):
-    """What a role may have, what may be spent, what is kept."""
+    # What a role may have, what may be spent, what is kept.
 
     def set_limits(self, who: Principal, role: str, limits: RoleLimits) -> None: ...
     def open_circuit(
         self, who: Principal, provider: str, until_ms: int, reason: str = ""
-    ) -> Circuit:
+    ) -> v.Circuit:
         """Let nobody claim for this provider before that moment; how its circuit stands now."""
 
     def close_circuit(self, who: Principal, provider: str) -> bool:
@@ -279,7 +260,7 @@ class Administration(Protocol):
 
     def task_files(
         self, who: Principal, after: int = 0, limit: int = 500
-    ) -> tuple[list[tuple[Task, list[ArtifactInfo]]], int]:
+    ) -> tuple[list[tuple[Task, list[v.ArtifactInfo]]], int]:
         """Return tasks with what is recorded of their files, the oldest first; and what to go on
         `after`, 0 at the end."""
 
@@ -290,11 +271,8 @@ class Administration(Protocol):
         """Return the lanes whose effects are stored until somebody carries them out."""
 
     def open_lanes(self, who: Principal, lanes: Sequence[str]) -> None: ...
-    def close_lanes(self, who: Principal, lanes: Sequence[str]) -> None: ...
 
-
-class Operations(Protocol):
-    """What the loops of an installation need."""
+    # What the loops of an installation need.
 
     def tick(self, who: Principal) -> int:
         """Apply time to every task whose moment has come; how many changed."""
@@ -304,31 +282,30 @@ class Operations(Protocol):
 
     def hold_leader_leases(
         self, who: Principal, names: Sequence[str], holder: str, length_ms: int
-    ) -> dict[str, LeaderLease]:
+    ) -> dict[str, v.LeaderLease]:
         """Renew those that are the holder's, take those that are nobody's; how all stand."""
 
     def give_up_leader_leases(self, who: Principal, names: Sequence[str], holder: str) -> list[str]:
         """End those that are the holder's, so that others may take them at once; which."""
 
-    def leader_leases(self, who: Principal) -> dict[str, LeaderLease]: ...
     def outbox_batch(
         self, who: Principal, lane: str, count: int, *, evidence: bool = False
-    ) -> list[OutboundEffect]:
+    ) -> list[v.OutboundEffect]:
         """Return the oldest effects of a lane that are due, hidden from nobody; with `evidence`
         also what is recorded of their tasks' files."""
 
     def settle_outbox(
         self,
         who: Principal,
-        done: Sequence[OutboundEffect],
-        failed: Sequence[OutboundEffect] = (),
+        done: Sequence[v.OutboundEffect],
+        failed: Sequence[v.OutboundEffect] = (),
     ) -> None:
         """Forget what was carried out; what was not comes again, later each time."""
 
-    def publish_results(self, who: Principal, count: int = 100) -> PublishedResults:
+    def publish_results(self, who: Principal, count: int = 100) -> v.PublishedResults:
         """Publish accepted results that are not published yet. This is the one place that does."""
 
-    def roles(self, who: Principal) -> list[RoleStanding]: ...
+    def roles(self, who: Principal) -> list[v.RoleStanding]: ...
     def ready_counts(self, who: Principal) -> dict[str, int]:
         """Return how many tasks of each role are ready; roles without any are left out."""
 
@@ -343,7 +320,7 @@ class Operations(Protocol):
         """Return tasks of a role that have been ready since before that moment, the most urgent
         first, without those that are passed over: (task id, version)."""
 
-    def capacity(self, who: Principal, role: str) -> Capacity: ...
+    def capacity(self, who: Principal, role: str) -> v.Capacity: ...
     def resource_holders(self, who: Principal, resources: Sequence[str]) -> dict[str, str]:
         """Return which of these exclusive resources are held, and by which task."""
 
@@ -358,7 +335,3 @@ class Operations(Protocol):
 
     def discard_message_files(self, who: Principal, inbound: InboundMessage) -> None:
         """Remove what was stored for a message that was refused."""
-
-
-class Service(Queries, Submission, Custody, Decisions, Administration, Operations, Protocol):
-    """The whole service interface."""

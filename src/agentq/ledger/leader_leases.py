@@ -61,15 +61,6 @@ class LeaderLeases:
 
         return self._store.write(change)
 
-    def standing(self) -> dict[str, LeaderLease]:
-        """How every term stands, for whoever only looks."""
-
-        def look() -> tuple[list[LeaseRow], int]:
-            return self._store.read(lambda reader: (reader.leader_leases(), reader.now()))
-
-        rows, now = look()
-        return {row.name: _standing(row, now) for row in rows}
-
 
 def _held(row: LeaseRow, holder: str, now: int, length_ms: int) -> LeaseRow:
     if row.expires_at <= now:

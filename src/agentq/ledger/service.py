@@ -194,10 +194,6 @@ class EmbeddedService(CustodyService):
         self._check(who, Action.OPERATE)
         self._ledger.open_lanes(*lanes)
 
-    def close_lanes(self, who: Principal, lanes: Sequence[str]) -> None:
-        self._check(who, Action.OPERATE)
-        self._ledger.close_lanes(*lanes)
-
     # -- time ------------------------------------------------------------------------------------
 
     def tick(self, who: Principal) -> int:
@@ -227,12 +223,6 @@ class EmbeddedService(CustodyService):
 
         self._check(who, Action.OPERATE)
         return LeaderLeases(self._store).give_up(names, holder)
-
-    def leader_leases(self, who: Principal) -> dict[str, v.LeaderLease]:
-        from agentq.ledger.leader_leases import LeaderLeases
-
-        self._check(who, Action.READ, "who runs the loops")
-        return LeaderLeases(self._store).standing()
 
     # -- effects -----------------------------------------------------------------------------------
 

@@ -64,13 +64,11 @@ NEVER: dict[str, Call] = {
     "resources": lambda s, who, ref: s.resource_holders(who, ["db"]),
     "lanes": lambda s, who, ref: s.lanes(who),
     "open lanes": lambda s, who, ref: s.open_lanes(who, ["reply"]),
-    "close lanes": lambda s, who, ref: s.close_lanes(who, ["reply"]),
     "outbox": lambda s, who, ref: s.outbox_batch(who, "reply", 1),
     "settle": lambda s, who, ref: s.settle_outbox(who, []),
     "publish": lambda s, who, ref: s.publish_results(who),
     "lead": lambda s, who, ref: s.hold_leader_leases(who, ["due"], "me", 1000),
     "give up leading": lambda s, who, ref: s.give_up_leader_leases(who, ["due"], "me"),
-    "leaders": lambda s, who, ref: s.leader_leases(who),
     "judge messages": lambda s, who, ref: s.judge_messages(who, []),
     "check writable": lambda s, who, ref: s.check_writable(who),
 }
