@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from agentq.contracts.store import IN_TREE, CircuitRow, Lease, RoleRow, TaskRow, Tx
+from agentq.contracts.store import IN_TREE, CircuitRow, RoleRow, TaskRow, Tx
 from agentq.core.custody import already_accepted
 from agentq.core.errors import AgentqError, Refused, Stale
 from agentq.core.limits import SUMMARY_CHARS_MAX, RoleLimits, shorten
@@ -72,15 +72,9 @@ def _note_asked(tx: Tx, work: UnitOfWork, row: RoleRow, provider: str) -> None:
 
 
 def _take_all(tx: Tx, work: UnitOfWork, picked: Sequence[TaskRow], claim: ClaimTask) -> list[Held]:
-    return _take_these(tx, work, [(row.hot.key, work.adopt(row)) for row in picked], claim)
-
-
-def _take_these(
-    tx: Tx, work: UnitOfWork, tasks: Sequence[tuple[int, Task]], claim: ClaimTask
-) -> list[Held]:
     held: list[Held] = []
     claims: dict[int, ClaimTask] = {}
-    for key, task in tasks:
+    for key, task in [(row.hot.key, work.adopt(row)) for row in picked]:
         lease = claim.lease_ms or task.spec.lease_seconds * 1000
         if lease not in claims:
             claims[lease] = replace(claim, lease_ms=lease)
@@ -264,11 +258,6 @@ def _take(tx: Tx, work: UnitOfWork, key: int, task: Task, claim: ClaimTask) -> T
     if task.spec.resources and not tx.hold_resources(key, sorted(set(task.spec.resources))):
         return None
     return work.apply(key, claim)
-
-
-def heartbeat(tx: Tx, leases: Sequence[Lease]) -> set[int]:
-    """Renew leases, all in one statement; the keys that are still held."""
-    return tx.renew(leases)
 
 
 def apply_all(work: UnitOfWork, items: Sequence[tuple[int, Trigger]]) -> list[Task | AgentqError]:

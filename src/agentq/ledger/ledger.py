@@ -3,40 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from agentq.contracts.doorbell import ROOM_TOPIC, role_topic
-from agentq.contracts.store import (
-    Changes,
-    CircuitRow,
-    Lease,
-    Store,
-    Tx,
-)
+from agentq.contracts.store import Changes, CircuitRow, Lease, Store, Tx
+from agentq.core import triggers as t
 from agentq.core.digests import usage_to_dict
 from agentq.core.effects import LANES
 from agentq.core.errors import AgentqError, Conflict, Invalid, Refused
-from agentq.core.limits import (
-    BATCH_MAX,
-    CIRCUIT_MS_MAX,
-    RoleLimits,
-)
+from agentq.core.limits import BATCH_MAX, CIRCUIT_MS_MAX, RoleLimits
 from agentq.core.spec_types import check_usage
 from agentq.core.states import TERMINAL
-from agentq.core.steps import fenced_out
 from agentq.core.task import NO_USAGE, Spec, Task, Usage
 from agentq.core.trigger_validation import check_trigger
-from agentq.core.triggers import (
-    AddArtifact,
-    ClaimTask,
-    Comment,
-    FailAttempt,
-    FailureKind,
-    Requeue,
-    Tick,
-    Trigger,
-)
 from agentq.ledger import claims, shared_budgets
 from agentq.ledger.claims import Held
 from agentq.ledger.codec import STATES, SpecCache, encode_usage
@@ -79,6 +59,9 @@ class Ledger:
             tx, self._specs, self.store.role_ids, self._submitter.spawn, self._limited
         )
 
+    def _role_id(self, role: str) -> int:
+        return self.store.role_ids((check_role(role),))[role]
+
     # -- asking for work -------------------------------------------------------------------------
 
     def submit(
@@ -120,13 +103,9 @@ class Ledger:
         `provider` is whose quota doing them will use: nothing is taken while its circuit is open.
         `gated` ones complete only by a report which says that they were verified.
         """
-        if not 1 <= count <= BATCH_MAX:
-            raise Invalid(f"A claim takes 1 to {BATCH_MAX} tasks, got {count}.")
-        check_role(role)
-        claim = _checked_claim(holder, lease_ms, gated=gated)
-        if provider:
-            check_role(provider, "provider")
-        role_id = self.store.role_ids((role,))[role]
+        _check_count(count)
+        claim = _checked_claim(holder, lease_ms, provider, gated=gated)
+        role_id = self._role_id(role)
         while True:
             held, look_again = self.store.write(
                 lambda tx: claims.claim_ready(tx, self._work(tx), role_id, count, claim, provider)
@@ -143,24 +122,20 @@ class Ledger:
         provider: str = "",
         *,
         gated: bool = False,
-        items: Sequence[tuple[int, Trigger]] = (),
+        items: Sequence[tuple[int, t.Trigger]] = (),
     ) -> tuple[list[Task | AgentqError], list[Held]]:
         """Take those of these tasks that are ready and within the limits of their role; the others
         (over, held, expired, not this role's) are left out. `items` are ended in the same
         transaction, before."""
-        claim = _checked_claim(holder, lease_ms, gated=gated)
-        if provider:
-            check_role(provider, "provider")
-        role_id = self.store.role_ids((check_role(role),))[role]
+        claim = _checked_claim(holder, lease_ms, provider, gated=gated)
+        role_id = self._role_id(role)
         return self.store.write(
             lambda tx: claims.claim_named(tx, self._work(tx), ids, role_id, claim, provider, items)
         )
 
     def claim_task(self, key: int, holder: str, lease_ms: int = 0, provider: str = "") -> Held:
         """Take this very task."""
-        claim = _checked_claim(holder, lease_ms)
-        if provider:
-            check_role(provider, "provider")
+        claim = _checked_claim(holder, lease_ms, provider)
         return self.store.write(
             lambda tx: claims.claim_one(tx, self._work(tx), key, claim, provider)
         )
@@ -171,10 +146,10 @@ class Ledger:
         shortest = min((lease.lease_ms for lease in leases), default=1)
         if shortest < 1 or longest > LEASE_MS_MAX:
             raise Invalid(f"A lease lasts 1 ms to a year, got {shortest} to {longest} ms.")
-        return self.store.write(partial(claims.heartbeat, leases=leases))
+        return self.store.write(lambda tx: tx.renew(leases))
 
     def apply_many(
-        self, items: Sequence[tuple[int, Trigger]], fence: tuple[int, int] | None = None
+        self, items: Sequence[tuple[int, t.Trigger]], fence: tuple[int, int] | None = None
     ) -> list[Task | AgentqError]:
         """Apply triggers in one transaction; each refused one gives its error instead of a task.
 
@@ -183,9 +158,7 @@ class Ledger:
 
         def change(tx: Tx) -> list[Task | AgentqError]:
             work = self._work(tx)
-            if fence is not None:
-                work.load(sorted({fence[0], *(key for key, _ in items)}))
-                fenced_out(work.task(fence[0]), fence[1])
+            work.check_fence(fence, [key for key, _ in items])
             outcomes = claims.apply_all(work, items)
             work.finish()
             return outcomes
@@ -194,7 +167,7 @@ class Ledger:
 
     def complete_and_claim(
         self,
-        items: Sequence[tuple[int, Trigger]],
+        items: Sequence[tuple[int, t.Trigger]],
         role: str,
         count: int,
         holder: str,
@@ -202,10 +175,9 @@ class Ledger:
         provider: str = "",
     ) -> tuple[list[Task | AgentqError], list[Held]]:
         """Apply these and claim the next in one transaction: `apply_many`, then `claim`."""
-        claim = _checked_claim(holder, lease_ms)
-        if not 1 <= count <= BATCH_MAX:
-            raise Invalid(f"A claim takes 1 to {BATCH_MAX} tasks, got {count}.")
-        role_id = self.store.role_ids((check_role(role),))[role]
+        claim = _checked_claim(holder, lease_ms, provider)
+        _check_count(count)
+        role_id = self._role_id(role)
         outcomes, held = self.store.write(
             lambda tx: claims.complete_and_claim(
                 tx, self._work(tx), items, role_id, count, claim, provider
@@ -214,7 +186,7 @@ class Ledger:
         # A role with limits, one that nobody asked for lately, or nothing there: the usual way.
         return outcomes, held or self.claim(role, count, holder, lease_ms, provider)
 
-    def apply(self, key: int, trigger: Trigger, fence: tuple[int, int] | None = None) -> Task:
+    def apply(self, key: int, trigger: t.Trigger, fence: tuple[int, int] | None = None) -> Task:
         outcome = self.apply_many([(key, trigger)], fence)[0]
         if isinstance(outcome, AgentqError):
             raise outcome
@@ -225,12 +197,12 @@ class Ledger:
         key: int,
         epoch: int,
         reason: str,
-        kind: FailureKind = FailureKind.TRANSIENT,
+        kind: t.FailureKind = t.FailureKind.TRANSIENT,
         cost: Usage = NO_USAGE,
     ) -> Task:
-        return self.apply(key, FailAttempt(epoch, reason, kind, cost, self._chance()))
+        return self.apply(key, t.FailAttempt(epoch, reason, kind, cost, self._chance()))
 
-    def record_artifacts(self, key: int, artifacts: Sequence[AddArtifact]) -> Task:
+    def record_artifacts(self, key: int, artifacts: Sequence[t.AddArtifact]) -> Task:
         """Make files of an attempt visible, all or none. Refused if it no longer holds the task."""
         for artifact in artifacts:
             check_trigger(artifact)
@@ -256,8 +228,6 @@ class Ledger:
 
         return self.store.write(change)
 
-    # -- people ----------------------------------------------------------------------------------
-
     def requeue(
         self,
         key: int,
@@ -267,14 +237,11 @@ class Ledger:
         fence: tuple[int, int] | None = None,
     ) -> Task:
         """Open a dead letter again. It waits anew for those dependencies that are under way."""
-
-        check_trigger(Requeue(by, reason))
+        check_trigger(t.Requeue(by, reason))
 
         def change(tx: Tx) -> Task:
             work = self._work(tx)
-            if fence is not None:
-                work.load(sorted({fence[0], key}))
-                fenced_out(work.task(fence[0]), fence[1])
+            work.check_fence(fence, [key])
             work.load([key])
             parents = tx.tasks([parent for parent, child in tx.edges_of([key]) if child == key])
             under_way = tuple(
@@ -282,7 +249,7 @@ class Ledger:
                 for row in parents
                 if STATES[row.hot.state] not in TERMINAL
             )
-            task = work.apply(key, Requeue(by, reason, under_way, how))
+            task = work.apply(key, t.Requeue(by, reason, under_way, how))
             work.finish()
             return task
 
@@ -305,7 +272,7 @@ class Ledger:
         for row in rows:
             work.adopt(row)
         for row in rows:
-            work.apply(row.hot.key, Tick())
+            work.apply(row.hot.key, t.Tick())
         work.finish()
         return len(rows), len(work.events)
 
@@ -329,7 +296,7 @@ class Ledger:
         Returns how the circuit stands now.
         """
         check_role(provider, "provider")
-        check_trigger(Comment(by, reason))
+        check_trigger(t.Comment(by, reason))
 
         def change(tx: Tx) -> CircuitRow:
             now = tx.now()
@@ -351,7 +318,7 @@ class Ledger:
     def close_circuit(self, provider: str, by: str) -> bool:
         """Let claims for this provider begin again at once; whether its circuit was open."""
         check_role(provider, "provider")
-        check_trigger(Comment(by, ""))
+        check_trigger(t.Comment(by, ""))
 
         def change(tx: Tx) -> bool:
             now, row = tx.now(), _circuit(tx, provider)
@@ -367,9 +334,9 @@ class Ledger:
     def raise_tree(self, key: int, by: str, extra: Usage, how: str = "") -> Task:
         """Add to the budget that a task shares with its descendants. Its log says who did."""
         check_usage("extra", extra)
-        said = ", ".join(f"{value:g} {unit}" for unit, value in usage_to_dict(extra).items())
-        text = f"raised the budget of its tree by {said or 'nothing'}"
-        comment = Comment(by, text, how=how)
+        amounts = ", ".join(f"{value:g} {unit}" for unit, value in usage_to_dict(extra).items())
+        text = f"raised the budget of its tree by {amounts or 'nothing'}"
+        comment = t.Comment(by, text, how=how)
         check_trigger(comment)
 
         def change(tx: Tx) -> Task:
@@ -397,8 +364,7 @@ class Ledger:
             if type(limit) is not int or not 0 <= limit <= 1_000_000:
                 raise Invalid(f"A limit is 0 (none) to 1000000, got {limit!r}.")
         check_usage("daily", limits.daily)
-        check_role(role)
-        role_id = self.store.role_ids((role,))[role]
+        role_id = self._role_id(role)
 
         def change(tx: Tx) -> None:
             row = tx.lock_role(role_id)._replace(
@@ -427,9 +393,18 @@ def _circuit(tx: Tx, provider: str) -> CircuitRow | None:
     return next((row for row in tx.circuits() if row.provider == provider), None)
 
 
-def _checked_claim(holder: str, lease_ms: int, *, gated: bool = False) -> ClaimTask:
+def _check_count(count: int) -> None:
+    if not 1 <= count <= BATCH_MAX:
+        raise Invalid(f"A claim takes 1 to {BATCH_MAX} tasks, got {count}.")
+
+
+def _checked_claim(
+    holder: str, lease_ms: int, provider: str, *, gated: bool = False
+) -> t.ClaimTask:
     if type(lease_ms) is not int or not 0 <= lease_ms <= LEASE_MS_MAX:
         raise Invalid(f"A lease lasts up to a year, got {lease_ms} ms.", "Renew it instead.")
-    claim = ClaimTask(holder, lease_ms, gated)
+    claim = t.ClaimTask(holder, lease_ms, gated)
     check_trigger(claim)
+    if provider:
+        check_role(provider, "provider")
     return claim

@@ -27,7 +27,6 @@ from agentq.core.errors import Conflict, Invalid
 from agentq.core.graph import parents_first
 from agentq.core.limits import BATCH_MAX
 from agentq.core.states import TERMINAL, State
-from agentq.core.steps import fenced_out
 from agentq.core.task import Spec, Task
 from agentq.core.transition import Decision, transition
 from agentq.core.triggers import Comment, Submit
@@ -93,10 +92,7 @@ class Submitter:
         free: frozenset[str],
     ) -> list[Submitted]:
         work = UnitOfWork(tx, self._specs, self._role_ids, self.spawn)
-        if fence is not None:
-            key, epoch = fence
-            work.load([key])
-            fenced_out(work.task(key), epoch)
+        work.check_fence(fence)
         unique = self._without_repeats(specs)
         known, noted = self._already_there(tx, unique, generated, free)
         twins = same_key_twins([spec for spec in unique if spec.id not in known])

@@ -33,6 +33,7 @@ from agentq.contracts.store import (
 from agentq.core.effects import Announce, Effect, ResolveDependents, SpawnNext, StopHolder
 from agentq.core.errors import NotFound
 from agentq.core.states import State
+from agentq.core.steps import fenced_out
 from agentq.core.task import Spec, Task, Usage
 from agentq.core.transition import transition
 from agentq.core.triggers import AddArtifact, DependencyEnded, FailAttempt, Report, Spend, Trigger
@@ -114,6 +115,12 @@ class UnitOfWork:
         for row in rows:
             self.tasks[row.key] = to_task(row, *specs[row.key])
             self.flags[row.key] = row.flags
+
+    def check_fence(self, fence: tuple[int, int] | None, keys: Sequence[int] = ()) -> None:
+        """Lock these tasks and that of the attempt that asks, (key, epoch), which must hold it."""
+        if fence is not None:
+            self.load(sorted({fence[0], *keys}))
+            fenced_out(self.task(fence[0]), fence[1])
 
     def task(self, key: int) -> Task:
         try:
