@@ -22,9 +22,8 @@ from agentq.core import triggers as t
 from agentq.core.errors import Unavailable
 from agentq.core.task import NO_USAGE, Task, Usage
 from agentq.core.trigger_validation import check_comment
-from agentq.ledger.ingest import judge
+from agentq.ledger.ingest import discard_unrecorded, judge, store_files
 from agentq.ledger.ledger import Ledger
-from agentq.ledger.message_intake import discard_unrecorded, store_files
 
 
 class VerbLedger(Ledger):

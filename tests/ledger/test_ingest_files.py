@@ -16,7 +16,7 @@ from agentq.contracts.inbound_messages import InboundMessage, IntakeStatus, open
 from agentq.core.states import State
 from agentq.core.task import ExpectedOutput
 from agentq.core.triggers import AddArtifact
-from agentq.ledger.message_intake import discard_unrecorded, store_files
+from agentq.ledger.ingest import discard_unrecorded, store_files
 from tests.ledger.conftest import LedgerEnv
 from tests.ledger.worker_messages import answer_of, incoming, lose, start
 from tests.ledger_verbs import ingest

@@ -360,7 +360,7 @@ def the_next_task_is_spawned_twice() -> AbstractContextManager[Any]:
         real(self, work, key)
         for child in work.tasks[key].spec.next[:1]:
             copy = replace(child, id=f"{child.id}-again", parent=work.tasks[key].id)
-            self._give_birth(work, [copy], self._role_ids({child.to}))
+            self._give_birth(work, [copy], self._store.role_ids({child.to}))
 
     return patch.object(Submitter, "spawn", spawn)
 

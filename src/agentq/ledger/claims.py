@@ -144,7 +144,8 @@ def _pick_for_today(
 
 
 def claim_one(tx: Tx, work: UnitOfWork, key: int, claim: ClaimTask, provider: str = "") -> Held:
-    """Take one named task under the same limits; raise `Refused` with the reason if impossible."""
+    """Take one named task under the same limits; raise `Refused` with the reason if impossible.
+    The caller finishes the work."""
     work.load([key])
     task = work.task(key)
     claim = replace(claim, lease_ms=claim.lease_ms or task.spec.lease_seconds * 1000)
@@ -161,9 +162,7 @@ def claim_one(tx: Tx, work: UnitOfWork, key: int, claim: ClaimTask, provider: st
                     "`agentq explain` says who.",
                     code="resource_held",
                 )
-    taken = work.apply(key, claim)
-    work.finish()
-    return Held(key, taken)
+    return Held(key, work.apply(key, claim))
 
 
 def claim_named(

@@ -40,11 +40,9 @@ from agentq.ledger.submit import (
     check_batch,
     new_row,
     roles_of,
-    same_key_twins,
     taken,
     unknown_dependencies,
 )
-from agentq.ledger.unit_of_work import UnitOfWork
 
 log = logging.getLogger("agentq.ledger")
 
@@ -79,39 +77,26 @@ class DeferredSubmitter(Submitter):
     ) -> list[Submitted]:
         """Write down all or none. Conflicts and unknown dependencies are refused here and now."""
         check_batch(specs)
-        return self._store.write(
-            lambda tx: self._defer(tx, specs, fence), connection=connection
-        )  # fmt: skip
+        return self._store.write(lambda tx: self._defer(tx, specs, fence), connection=connection)
 
     def _defer(
         self, tx: Tx, specs: Sequence[Spec], fence: tuple[int, int] | None
     ) -> list[Submitted]:
-        work = UnitOfWork(tx, self._specs, self._role_ids, self.spawn)
+        work = self.work(tx)
         if fence is not None:
             self._check_fence(tx, *fence)
-        unique = self._without_repeats(specs)
+
+        def write_down(fresh: Sequence[Spec]) -> dict[str, Task]:
+            self._check_dependencies(tx, fresh)
+            if fresh:
+                note = encode(_Note([encode_spec(spec) for spec in fresh], fence)).decode()
+                work.effects.append(EffectRow(0, 0, 0, SUBMISSIONS_LANE, note))
+                work.topics.update((SUBMISSIONS_TOPIC, *(role_topic(spec.to) for spec in fresh)))
+            return {s.id: Task(s, State.PENDING, 0, 0, work.now, work.now) for s in fresh}
+
         # Every id is looked up and reserved, also one that was made up: others may name it in
         # `after` before the task is there.
-        known, noted = self._already_there(tx, unique, (), frozenset())
-        twins = same_key_twins([spec for spec in unique if spec.id not in known])
-        fresh = parents_first([s for s in unique if s.id not in known and s.id not in twins])
-        check_next_names(tx, fresh)
-        self._check_dependencies(tx, fresh)
-        coming = {spec.id: Task(spec, State.PENDING, 0, 0, work.now, work.now) for spec in fresh}
-        tasks = known | coming
-        named = [(spec, tasks[spec.id]) for spec in unique if spec.id in tasks]
-        self._remember(work, named, (), noted)
-        if fresh:
-            note = encode(_Note([encode_spec(spec) for spec in fresh], fence)).decode()
-            work.effects.append(EffectRow(0, 0, 0, SUBMISSIONS_LANE, note))
-            work.topics.update((SUBMISSIONS_TOPIC, *(role_topic(spec.to) for spec in fresh)))
-        work.finish()
-        known |= {twin: coming[first] for twin, first in twins.items()}
-        return [
-            Submitted(coming[spec.id], True) if spec.id in coming
-            else Submitted(known[spec.id], False)
-            for spec in specs
-        ]  # fmt: skip
+        return self._accept(work, specs, (), frozenset(), write_down)
 
     def _check_fence(self, tx: Tx, key: int, epoch: int) -> None:
         """Refuse an attempt that is fenced out. Its task is not locked: its worker must be able to
@@ -159,15 +144,13 @@ class DeferredSubmitter(Submitter):
         return found
 
     def _put_off(self, sequence: int) -> None:
-        self._store.write(
-            lambda tx: tx.postpone_effects([sequence], tx.now() + _UNREADABLE_MS)
-        )  # fmt: skip
+        self._store.write(lambda tx: tx.postpone_effects([sequence], tx.now() + _UNREADABLE_MS))
 
     def _decide_all(self, submissions: Sequence[DeferredSubmission]) -> list[Task]:
         """All in one transaction; if one of them must be refused, each in its own."""
         if not submissions:
             return []
-        roles = self._role_ids(roles_of(spec for each in submissions for spec in each.specs))
+        roles = self._store.role_ids(roles_of(spec for each in submissions for spec in each.specs))
         try:
             return self._store.write(lambda tx: self._decide(tx, submissions, roles))
         except (Invalid, Conflict, Refused, NotFound) as error:
@@ -180,7 +163,7 @@ class DeferredSubmitter(Submitter):
         self, tx: Tx, submissions: Sequence[DeferredSubmission], roles: dict[str, int]
     ) -> list[Task]:
         mine = _take(tx, submissions)
-        work = UnitOfWork(tx, self._specs, self._role_ids, self.spawn)
+        work = self.work(tx)
         fences = [each.fence for each in mine if each.fence is not None]
         work.load(sorted({key for key, _ in fences}))
         for key, epoch in fences:
@@ -203,7 +186,7 @@ class DeferredSubmitter(Submitter):
     ) -> list[Task]:
         """Give birth to dead letters that say why; where an id is another task's, that one does."""
         born: list[Task] = []
-        work = UnitOfWork(tx, self._specs, self._role_ids, self.spawn)
+        work = self.work(tx)
         for each in _take(tx, [submission]):
             there = tx.keys([spec.id for spec in each.specs])
             work.load(sorted(there.values()))

@@ -14,6 +14,7 @@ takes long, or cannot be now, the message waits and its attempt is kept alive; n
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -34,20 +35,20 @@ from agentq.contracts.service_values import AttemptLease
 from agentq.contracts.store import DedupRow, Lease, Tx
 from agentq.core import triggers as t
 from agentq.core.custody import already_accepted
-from agentq.core.errors import AgentqError, NotFound, Stale
+from agentq.core.errors import AgentqError, Conflict, NotFound, Refused, Stale
 from agentq.core.limits import PROGRESS_CHARS_MAX, SUMMARY_CHARS_MAX, shorten
 from agentq.core.states import State
 from agentq.core.steps import fenced_out, stale
 from agentq.core.task import NO_USAGE, Task
 from agentq.core.trigger_validation import check_trigger
 from agentq.ledger import claims
-from agentq.ledger.message_intake import again
-from agentq.ledger.unit_of_work import UnitOfWork
-from agentq.protocol.messages import Status, WorkerMessage
+from agentq.protocol.messages import File, Status, WorkerMessage
 from agentq.protocol.secret_detection import redact
 
 if TYPE_CHECKING:
+    from agentq.contracts.artifacts import ArtifactStore
     from agentq.ledger.ledger import Ledger
+    from agentq.ledger.queries import LedgerQueries
 
 #: How long a message is remembered: longer than any broker keeps one that nobody acknowledged.
 REMEMBERED_MS = 7 * 24 * 3600 * 1000
@@ -80,7 +81,7 @@ def _take_round(
     tx: Tx,
 ) -> list[IntakeResult]:
     """As many of them as one transaction can decide."""
-    taking = _Round(tx, _Batch.of(ledger, tx), inbound_messages, waiting)
+    taking = _Round(ledger, tx, inbound_messages, waiting)
     verdicts: list[IntakeResult] = []
     for inbound in inbound_messages:
         if verdicts and taking.must_see_the_others(inbound):
@@ -90,33 +91,17 @@ def _take_round(
     return verdicts
 
 
-class _Batch(UnitOfWork):
-    """A unit of work that is finished once, for all the messages of a transaction."""
-
-    @classmethod
-    def of(cls, ledger: Ledger, tx: Tx) -> _Batch:
-        plain = ledger._work(tx)  # noqa: SLF001 - this module is a part of the ledger
-        batch = cls.__new__(cls)
-        batch.__dict__.update(plain.__dict__)
-        return batch
-
-    def finish(self) -> None:
-        """Do nothing yet: the work is finished once, after the last message."""
-
-    def save(self) -> None:
-        super().finish()
-
-
 class _Round:
     """The messages of one transaction."""
 
     def __init__(
         self,
+        ledger: Ledger,
         tx: Tx,
-        batch: _Batch,
         inbound_messages: Sequence[InboundMessage],
         waiting: frozenset[AttemptKey],
     ) -> None:
+        batch = ledger._work(tx)  # noqa: SLF001 - this module is a part of the ledger
         self._tx = tx
         self._batch = batch
         self._waiting = set(waiting)
@@ -157,7 +142,7 @@ class _Round:
             return refused(inbound, wrong_role(task, inbound))
         earlier = self._known.get(inbound.name)
         if earlier is not None:
-            return again(inbound, earlier, task)
+            return _answer_again(inbound, earlier, task)
         if inbound.keeps_order and inbound.attempt in self._waiting:
             return IntakeResult(IntakeStatus.WAITING)
         epoch = message.epoch or task.epoch
@@ -178,7 +163,7 @@ class _Round:
     def save(self) -> None:
         """Everything that was decided. Leases come last: what is saved before would undo them."""
         self._batch.dedup += self._new.values()
-        self._batch.save()
+        self._batch.finish()
         leases = [
             lease for key, lease in self._leases.items() if _holds(self._batch.tasks[key], lease)
         ]
@@ -313,3 +298,87 @@ def _epoch_of(task: Task, message: WorkerMessage) -> int:
 
 def _holds(task: Task, lease: Lease) -> bool:
     return task.state is State.IN_PROGRESS and task.epoch == lease.epoch
+
+
+def _answer_again(inbound: InboundMessage, earlier: DedupRow, task: Task) -> IntakeResult:
+    """The message was taken before: the same answer, unless that would mislead."""
+    digest, epoch_text, code = earlier.digest.split(":", 2)
+    epoch, message = int(epoch_text), inbound.message
+    if digest != inbound.digest:
+        return refused(
+            inbound,
+            Conflict(
+                f"The message id {message.id} of {message.sender} stands for another message"
+                " already. Nothing was recorded.",
+                "Give each message an id of its own.",
+            ),
+        )
+    if code:
+        refusal: AgentqError = Refused(
+            "This message was refused when it came first.", "Do not send it again.", code=code
+        )
+        return replace(refused(inbound, refusal), outcome=IntakeStatus.DUPLICATE)
+    if message.status is Status.STARTED and not is_under_way(task, message.sender, epoch):
+        lost = stale(task, epoch)
+        return replace(refused(inbound, lost), outcome=IntakeStatus.DUPLICATE)
+    verdict = accepted(inbound, epoch, task)
+    return replace(verdict, outcome=IntakeStatus.DUPLICATE, reason="it was taken before")
+
+
+# -- files that come with a message ----------------------------------------------------------------
+
+
+def store_files(artifacts: ArtifactStore, inbound: InboundMessage, epoch: int) -> None:
+    """Store what came with a message of an attempt that holds its task: outside any transaction,
+    and the next one decides again who holds what.
+
+    Raises `Unavailable` if the store cannot serve; then it may be tried again.
+    """
+    inbound.epoch, inbound.files = epoch, ()
+    try:
+        _store(artifacts, inbound)
+    except REFUSALS as error:
+        inbound.refusal = error
+    inbound.brought = True
+
+
+def _store(artifacts: ArtifactStore, inbound: InboundMessage) -> None:
+    task_id, epoch = inbound.message.task_id, inbound.epoch
+    for file in inbound.all_files:
+        if file.content is not None:
+            stored = artifacts.put(task_id, epoch, file.name, file.content.encode())
+            if stored.name not in inbound.stored:
+                inbound.stored += (stored.name,)
+            size, sha256 = stored.size, stored.sha256
+            media_type = stored.media_type
+        else:
+            _check_stored(artifacts, inbound, file)
+            size, sha256 = file.size, file.sha256
+            media_type = file.media_type or "application/octet-stream"
+        inbound.files += (t.AddArtifact(epoch, file.name, size, sha256, media_type),)
+
+
+def _check_stored(artifacts: ArtifactStore, inbound: InboundMessage, file: File) -> None:
+    """See that a file is there which the program has stored by itself."""
+
+    wanted = (inbound.message.task_id, inbound.epoch, file.name, file.sha256, file.size)
+    if artifacts.check(*wanted):
+        # A store that is away says so of every file. Nobody loses a report by that: `probe` raises.
+        artifacts.probe()
+        if found := artifacts.check(*wanted):
+            raise Refused(f"{found} The report was not accepted.", "Store it and report again.")
+
+
+def discard_unrecorded(
+    queries: LedgerQueries, artifacts: ArtifactStore, inbound: InboundMessage
+) -> None:
+    """Remove what was stored for a message that was refused."""
+    task_id, epoch = inbound.message.task_id, inbound.epoch
+    try:
+        key, _ = queries.find(task_id)
+    except NotFound:
+        return  # its files went with it
+    recorded = {(row.epoch, row.name) for row in queries.artifacts(key)}
+    for name in inbound.stored:
+        if (epoch, name) not in recorded:
+            artifacts.discard(task_id, epoch, name)

@@ -45,19 +45,17 @@ class Ledger:
         self._dedup_ms = dedup_ms
         self._specs = SpecCache()
         self._limited: set[str] = set()
-        self._submitter = Submitter(store, self._specs, store.role_ids, dedup_ms)
+        self._submitter = Submitter(store, self._specs, dedup_ms)
         self.queries = LedgerQueries(store, self._specs)
 
     @cached_property
     def _deferred(self) -> DeferredSubmitter:
         from agentq.ledger.deferred_submit import DeferredSubmitter
 
-        return DeferredSubmitter(self.store, self._specs, self.store.role_ids, self._dedup_ms)
+        return DeferredSubmitter(self.store, self._specs, self._dedup_ms)
 
     def _work(self, tx: Tx) -> UnitOfWork:
-        return UnitOfWork(
-            tx, self._specs, self.store.role_ids, self._submitter.spawn, self._limited
-        )
+        return self._submitter.work(tx, self._limited)
 
     def _role_id(self, role: str) -> int:
         return self.store.role_ids((check_role(role),))[role]
@@ -136,9 +134,14 @@ class Ledger:
     def claim_task(self, key: int, holder: str, lease_ms: int = 0, provider: str = "") -> Held:
         """Take this very task."""
         claim = _checked_claim(holder, lease_ms, provider)
-        return self.store.write(
-            lambda tx: claims.claim_one(tx, self._work(tx), key, claim, provider)
-        )
+
+        def change(tx: Tx) -> Held:
+            work = self._work(tx)
+            held = claims.claim_one(tx, work, key, claim, provider)
+            work.finish()
+            return held
+
+        return self.store.write(change)
 
     def heartbeat(self, leases: Sequence[Lease]) -> set[int]:
         """Renew leases, all in one statement. A key that is not in the answer is lost."""

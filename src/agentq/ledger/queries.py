@@ -257,7 +257,7 @@ class LedgerQueries:
         self, check_files: Callable[[Task, list[ArtifactRow]], list[str]] | None = None
     ) -> Iterator[tuple[int, list[Problem]]]:
         """Replay everything, page by page: (tasks looked at so far, problems on this page)."""
-        from agentq.ledger.proof import verify
+        from agentq.ledger.replay import verify
 
         return verify(self._store, check_files)
 

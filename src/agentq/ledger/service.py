@@ -328,13 +328,13 @@ class EmbeddedService(CustodyService):
         return judge(self._ledger, inbound_messages)
 
     def store_message_files(self, who: Principal, inbound: InboundMessage, epoch: int) -> None:
-        from agentq.ledger.message_intake import store_files
+        from agentq.ledger.ingest import store_files
 
         self._check(who, Action.OPERATE)
         store_files(self._artifacts, inbound, epoch)
 
     def discard_message_files(self, who: Principal, inbound: InboundMessage) -> None:
-        from agentq.ledger.message_intake import discard_unrecorded
+        from agentq.ledger.ingest import discard_unrecorded
 
         self._check(who, Action.OPERATE)
         discard_unrecorded(self._queries, self._artifacts, inbound)

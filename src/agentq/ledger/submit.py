@@ -51,17 +51,14 @@ class Submitted:
 class Submitter:
     """Submits against one store."""
 
-    def __init__(
-        self,
-        store: Store,
-        specs: SpecCache,
-        role_ids: Callable[[Iterable[str]], dict[str, int]],
-        dedup_ms: int = DEDUP_MS,
-    ) -> None:
+    def __init__(self, store: Store, specs: SpecCache, dedup_ms: int = DEDUP_MS) -> None:
         self._store = store
         self._specs = specs
-        self._role_ids = role_ids
         self._dedup_ms = dedup_ms
+
+    def work(self, tx: Tx, limited: set[str] | None = None) -> UnitOfWork:
+        """Begin a unit of work that submits what completed tasks name as next."""
+        return UnitOfWork(tx, self._specs, self._store.role_ids, self.spawn, limited)
 
     def submit(
         self,
@@ -74,7 +71,7 @@ class Submitter:
         check_batch(specs)
         if not specs and fence is None:
             return []
-        roles = self._role_ids(roles_of(specs))
+        roles = self._store.role_ids(roles_of(specs))
         # Ids of our making are taken for free, once. If one is not, a lost answer was ours after
         # all, or it is a true accident: then they are looked up like any other.
         free = iter((frozenset(generated),))
@@ -91,23 +88,33 @@ class Submitter:
         fence: tuple[int, int] | None,
         free: frozenset[str],
     ) -> list[Submitted]:
-        work = UnitOfWork(tx, self._specs, self._role_ids, self.spawn)
+        work = self.work(tx)
         work.check_fence(fence)
+        return self._accept(
+            work, specs, generated, free, lambda fresh: self._give_birth(work, fresh, roles)
+        )
+
+    def _accept(
+        self,
+        work: UnitOfWork,
+        specs: Sequence[Spec],
+        generated: Collection[str],
+        free: frozenset[str],
+        create: Callable[[Sequence[Spec]], dict[str, Task]],
+    ) -> list[Submitted]:
+        """Find the tasks that are there already, `create` the others, and remember their names."""
         unique = self._without_repeats(specs)
-        known, noted = self._already_there(tx, unique, generated, free)
+        known, noted = self._already_there(work.tx, unique, generated, free)
         twins = same_key_twins([spec for spec in unique if spec.id not in known])
         fresh = parents_first([s for s in unique if s.id not in known and s.id not in twins])
-        check_next_names(tx, fresh)
-        born = self._give_birth(work, fresh, roles)
-        tasks = known | born
+        check_next_names(work.tx, fresh)
+        created = create(fresh)
+        tasks = known | created
         named = [(spec, tasks[spec.id]) for spec in unique if spec.id in tasks]
         self._remember(work, named, generated, noted)
         work.finish()
-        known |= {twin: born[first] for twin, first in twins.items()}
-        return [
-            Submitted(born[spec.id], True) if spec.id in born else Submitted(known[spec.id], False)
-            for spec in specs
-        ]
+        tasks |= {twin: created[first] for twin, first in twins.items()}
+        return [Submitted(tasks[spec.id], spec.id in created) for spec in specs]
 
     @staticmethod
     def _without_repeats(specs: Sequence[Spec]) -> list[Spec]:
@@ -255,7 +262,9 @@ class Submitter:
             after = tuple(each for each in child.after if each not in dict(lost.ended))
             family[child.id] = replace(child, parent=parent.id, after=after)
         specs = parents_first(list(family.values()))
-        born = self._give_birth(work, specs, self._role_ids({spec.to for spec in specs}), gone)
+        born = self._give_birth(
+            work, specs, self._store.role_ids({spec.to for spec in specs}), gone
+        )
         keyed = {f"key:{spec.idempotency_key}": spec for spec in specs if spec.idempotency_key}
         if keyed:
             # A key that stands for another task already goes on to do so.
