@@ -8,12 +8,7 @@ from operator import attrgetter
 from typing import Any
 
 from agentq.core.errors import Invalid
-from agentq.core.limits import (
-    NAME_CHARS_MAX,
-    NOTE_CHARS_MAX,
-    PROGRESS_CHARS_MAX,
-    SUMMARY_CHARS_MAX,
-)
+from agentq.core.limits import NAME_CHARS_MAX, NOTE_CHARS_MAX, PROGRESS_CHARS_MAX, SUMMARY_CHARS_MAX
 from agentq.core.spec_types import check_usage, first_wrong_kind, is_readable, wrong_kind
 from agentq.core.states import State
 from agentq.core.task import NO_USAGE, Spec, Usage

@@ -9,9 +9,9 @@ Where somebody decides from outside, `by` is their name and `how` says how anybo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import TypeAlias, get_args
 
 from agentq.core.states import State
 from agentq.core.task import NO_USAGE, Spec, Usage
@@ -282,31 +282,12 @@ Trigger: TypeAlias = (
     | RefuseReport
 )
 
-#: Every kind of trigger by the name that the log, the transition table and refusals use. The names
-#: are stored: a class may be renamed, its name here may not.
+#: Classes whose stored name is another. Names are stored: a class that is renamed goes in here.
+_STORED_NAMES = {"ClaimTask": "Claim", "FailAttempt": "Fail", "BlockTask": "Block"}
+#: Every kind of trigger by the name that the log, the transition table and refusals use.
 TRIGGERS: dict[str, type] = {
-    "Submit": Submit,
-    "DependencyEnded": DependencyEnded,
-    "Approve": Approve,
-    "Reject": Reject,
-    "Claim": ClaimTask,
-    "Progress": Progress,
-    "AddArtifact": AddArtifact,
-    "Spend": Spend,
-    "Report": Report,
-    "Fail": FailAttempt,
-    "Block": BlockTask,
-    "Release": Release,
-    "Answer": Answer,
-    "Verdict": Verdict,
-    "Cancel": Cancel,
-    "Stopped": Stopped,
-    "Requeue": Requeue,
-    "Tick": Tick,
-    "Comment": Comment,
-    "RefuseReport": RefuseReport,
+    _STORED_NAMES.get(kind.__name__, kind.__name__): kind for kind in get_args(Trigger)
 }
-
 _NAMES = {kind: name for name, kind in TRIGGERS.items()}
 
 
@@ -333,4 +314,4 @@ class LogEntry:
 
     position: int
     task_id: str
-    event: Event = field()
+    event: Event

@@ -14,15 +14,7 @@ import msgspec
 from agentq.contracts.store import HotRow, RoleRow, SpecRow
 from agentq.core.limits import RoleLimits
 from agentq.core.states import State
-from agentq.core.task import (
-    NO_DETAILS,
-    NO_USAGE,
-    ExpectedOutput,
-    Spec,
-    Task,
-    TaskDetails,
-    Usage,
-)
+from agentq.core.task import NO_DETAILS, NO_USAGE, ExpectedOutput, Spec, Task, TaskDetails, Usage
 
 #: The order is that of the codes in contracts.store.
 STATES: tuple[State, ...] = (

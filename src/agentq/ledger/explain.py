@@ -63,10 +63,7 @@ def _pending(task: Task, facts: Facts) -> list[tuple[str, str]]:
         others = "" if facts.own_approval else f" by somebody other than {task.spec.sender}"
         until = f", which it waits for until {_in(deadline, facts.now)}" if deadline else ""
         causes.append(
-            (
-                f"it needs an approval{others}{until}",
-                f"`agentq approve {task.id} --by NAME`",
-            )
+            (f"it needs an approval{others}{until}", f"`agentq approve {task.id} --by NAME`")
         )
     if task.details.not_before > facts.now:
         why = (

@@ -11,11 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agentq.contracts.doorbell import TERMS_TOPIC
-from agentq.contracts.service_values import (
-    LEADER_LEASE_MS_MAX,
-    LEADER_LEASE_MS_MIN,
-    LeaderLease,
-)
+from agentq.contracts.service_values import LEADER_LEASE_MS_MAX, LEADER_LEASE_MS_MIN, LeaderLease
 from agentq.contracts.store import Changes, LeaseRow, Store, Tx
 from agentq.core.errors import Invalid
 

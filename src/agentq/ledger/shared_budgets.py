@@ -36,10 +36,7 @@ def load_trees(work: UnitOfWork, keys: Iterable[int]) -> None:
 def used_up(tree: TreeRow, share: float = 1.0) -> str:
     """Which part of a tree's budget is gone, in words; empty if none is."""
     gone = overspent(
-        decode_usage(tree.budget),
-        decode_usage(tree.extra),
-        decode_usage(tree.spent),
-        share,
+        decode_usage(tree.budget), decode_usage(tree.extra), decode_usage(tree.spent), share
     )
     return f"{gone} by {tree.name} and its descendants" if gone else ""
 

@@ -20,14 +20,7 @@ from agentq.core.spec_types import (
     check_usage,
     wrong_kind,
 )
-from agentq.core.task import (
-    ExpectedOutput,
-    OnDependencyFailure,
-    Priority,
-    Spec,
-    Task,
-    Usage,
-)
+from agentq.core.task import ExpectedOutput, OnDependencyFailure, Priority, Spec, Task, Usage
 
 ENVELOPE_VERSION = 1
 

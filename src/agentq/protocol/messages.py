@@ -111,9 +111,9 @@ def read_message(body: bytes, message_id: str = "") -> WorkerMessage:
         check_id(_needed(plain, "task_id")),
         check_role(_needed(plain, "from"), "sender (from)"),
         status,
-        _number(plain, "epoch", 0, _WHOLE_MAX),
-        _number(plain, "lease_seconds", 0, LEASE_SECONDS_MAX),
-        _number(plain, "percent", 0, 100, required=status is Status.PROGRESS),
+        _number(plain, "epoch", _WHOLE_MAX),
+        _number(plain, "lease_seconds", LEASE_SECONDS_MAX),
+        _number(plain, "percent", 100, required=status is Status.PROGRESS),
         _text(plain, "note"),
         _text(plain, "summary"),
         _failure_kind(_text(plain, "kind")),
@@ -211,9 +211,7 @@ def _text(plain: Mapping[str, Any], word: str) -> str:
     return text
 
 
-def _number(
-    plain: Mapping[str, Any], word: str, least: int, most: int, *, required: bool = False
-) -> int:
+def _number(plain: Mapping[str, Any], word: str, most: int, *, required: bool = False) -> int:
     number = plain.get(word)
     if number is None and not required:
         return 0
@@ -221,8 +219,8 @@ def _number(
         number = int(number)  # JSON has one kind of number: 1.0 is 1
     if type(number) is not int:
         raise wrong_kind(word, int, number)
-    if not least <= number <= most:
-        raise Invalid(f"{word} must be from {least} to {most}, got {str(number)[:40]}.", "Mend it.")
+    if not 0 <= number <= most:
+        raise Invalid(f"{word} must be from 0 to {most}, got {str(number)[:40]}.", "Mend it.")
     return number
 
 
@@ -248,7 +246,7 @@ def _file(plain: Any) -> File:
             f"The artifact {name[:80]!r} has neither content nor a sha256 of 64 hex digits.",
             "Send its text as content, or the size and sha256 of the file you stored.",
         )
-    size = _number(plain, "size", 0, _WHOLE_MAX, required=True)
+    size = _number(plain, "size", _WHOLE_MAX, required=True)
     return File(name, None, size, sha256, media_type)
 
 
@@ -367,7 +365,7 @@ def unread_envelope(body: bytes, message_id: str, refusal: AgentqError) -> dict[
         except Invalid:
             continue
     try:
-        answer["epoch"] = _number(plain, "epoch", 0, _WHOLE_MAX)
+        answer["epoch"] = _number(plain, "epoch", _WHOLE_MAX)
     except Invalid:
         answer["epoch"] = 0
     return answer
