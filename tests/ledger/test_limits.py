@@ -266,7 +266,7 @@ def test_an_expired_task_never_takes_its_resource(env: LedgerEnv) -> None:
 
 
 def named(env: LedgerEnv, *ids: str) -> list[str]:
-    _, held = env.ledger.claim_named(ids, "worker", "ann")
+    _, held = env.ledger.complete_and_claim([], "worker", 0, "ann", ids=ids)
     return [each.task.id for each in held]
 
 

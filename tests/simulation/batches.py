@@ -138,10 +138,11 @@ def _claim(world: RecordedWorld, name: str) -> Call:
     if rng.random() < 0.25:
         ready = [s.id for s in world.model.shadows.values() if s.spec.to == CREW_ROLE]
         ids = tuple(rng.sample(ready, min(len(ready), count)))
-        return Call(
-            name, "claim_named", lambda: ledger.claim_named(ids, CREW_ROLE, name)[1],
-            role=CREW_ROLE, count=count,
-        )  # fmt: skip
+
+        def claim_named() -> list[Held]:
+            return ledger.complete_and_claim([], CREW_ROLE, 0, name, ids=ids)[1]
+
+        return Call(name, "claim_named", claim_named, role=CREW_ROLE, count=count)
     return Call(
         name, "claim", lambda: ledger.claim(CREW_ROLE, count, name), role=CREW_ROLE, count=count
     )

@@ -91,19 +91,28 @@ def complete_and_claim(
     role: int,
     count: int,
     claim: ClaimTask,
-    provider: str = "",
+    provider: str,
+    ids: Sequence[str] | None,
 ) -> tuple[list[Task | AgentqError], list[Held]]:
-    """End some attempts and take the next tasks, in one transaction.
+    """End some attempts and take the next tasks, or those of `ids` that can be taken now, by the
+    rules of `claim_ready`, in one transaction.
 
-    Of a role with limits nothing is taken: how much room there is shows only once the ends are
-    saved.
+    Without `ids` nothing is taken of a role with limits: how many more may run shows only once the
+    ends are saved.
     """
-    outcomes = apply_all(work, items)
-    row, _, picked = tx.pick(role, count, provider=provider, unless_limited=True)
+    outcomes = apply_all(work, items) if items else []
+    if ids is not None:
+        ids = list(dict.fromkeys(ids))
+        count = len(ids)
+    row, open_until, picked = tx.pick(
+        role, count, provider=provider, ids=ids, unless_limited=ids is None
+    )
     work.note_limits(row.name, row.is_limited)
     _note_asked(tx, work, row, provider)
-    # A ready one that was spoken of here (by a late report, say) has changed since it was saved.
+    # A ready one that is among `items` (by a late report, say) has changed since it was saved.
     picked = [each for each in picked if each.hot.key not in work.tasks]
+    if picked and row.is_limited and not open_until:
+        picked = _within_limits(tx, work, tx.lock_role(role), picked)
     held = _take_all(tx, work, picked, claim)
     work.finish()
     return outcomes, held
@@ -163,31 +172,6 @@ def claim_one(tx: Tx, work: UnitOfWork, key: int, claim: ClaimTask, provider: st
                     code="resource_held",
                 )
     return Held(key, work.apply(key, claim))
-
-
-def claim_named(
-    tx: Tx,
-    work: UnitOfWork,
-    ids: Sequence[str],
-    role: int,
-    claim: ClaimTask,
-    provider: str = "",
-    items: Sequence[tuple[int, Trigger]] = (),
-) -> tuple[list[Task | AgentqError], list[Held]]:
-    """Take those of these tasks that can be taken now, by the rules of `claim_ready`; others are
-    left out. First, in the same transaction, end the attempts of `items`."""
-    outcomes = apply_all(work, items) if items else []
-    wanted = list(dict.fromkeys(ids))
-    row, open_until, picked = tx.pick(role, len(wanted), provider=provider, ids=wanted)
-    work.note_limits(row.name, row.is_limited)
-    _note_asked(tx, work, row, provider)
-    # A ready one that was spoken of here (by a late report, say) has changed since it was saved.
-    ready = [each for each in picked if each.hot.key not in work.tasks]
-    if ready and row.is_limited and not open_until:
-        ready = _within_limits(tx, work, tx.lock_role(role), ready)
-    held = _take_all(tx, work, ready, claim)
-    work.finish()
-    return outcomes, held
 
 
 def _within_limits(tx: Tx, work: UnitOfWork, row: RoleRow, ready: list[TaskRow]) -> list[TaskRow]:

@@ -111,26 +111,6 @@ class Ledger:
             if not look_again:
                 return held
 
-    def claim_named(
-        self,
-        ids: Sequence[str],
-        role: str,
-        holder: str,
-        lease_ms: int = 0,
-        provider: str = "",
-        *,
-        gated: bool = False,
-        items: Sequence[tuple[int, t.Trigger]] = (),
-    ) -> tuple[list[Task | AgentqError], list[Held]]:
-        """Take those of these tasks that are ready and within the limits of their role; the others
-        (over, held, expired, not this role's) are left out. `items` are ended in the same
-        transaction, before."""
-        claim = _checked_claim(holder, lease_ms, provider, gated=gated)
-        role_id = self._role_id(role)
-        return self.store.write(
-            lambda tx: claims.claim_named(tx, self._work(tx), ids, role_id, claim, provider, items)
-        )
-
     def claim_task(self, key: int, holder: str, lease_ms: int = 0, provider: str = "") -> Held:
         """Take this very task."""
         claim = _checked_claim(holder, lease_ms, provider)
@@ -176,18 +156,28 @@ class Ledger:
         holder: str,
         lease_ms: int = 0,
         provider: str = "",
+        *,
+        ids: Sequence[str] | None = None,
+        gated: bool = False,
     ) -> tuple[list[Task | AgentqError], list[Held]]:
-        """Apply these and claim the next in one transaction: `apply_many`, then `claim`."""
-        claim = _checked_claim(holder, lease_ms, provider)
-        _check_count(count)
+        """Apply these and claim the next in one transaction: `apply_many`, then `claim`.
+
+        With `ids`, claim those of them that are ready and within the limits of the role; the others
+        (over, held, expired, not this role's) are left out.
+        """
+        claim = _checked_claim(holder, lease_ms, provider, gated=gated)
+        if ids is None:
+            _check_count(count)
         role_id = self._role_id(role)
         outcomes, held = self.store.write(
             lambda tx: claims.complete_and_claim(
-                tx, self._work(tx), items, role_id, count, claim, provider
+                tx, self._work(tx), items, role_id, count, claim, provider, ids
             )
         )
-        # A role with limits, one that nobody asked for lately, or nothing there: the usual way.
-        return outcomes, held or self.claim(role, count, holder, lease_ms, provider)
+        if not held and ids is None:
+            # A role with limits, one that nobody asked for lately, or nothing there: as usual.
+            held = self.claim(role, count, holder, lease_ms, provider, gated=gated)
+        return outcomes, held
 
     def apply(self, key: int, trigger: t.Trigger, fence: tuple[int, int] | None = None) -> Task:
         outcome = self.apply_many([(key, trigger)], fence)[0]

@@ -8,7 +8,7 @@ from agentq.contracts.store import EventRow
 from agentq.core.effects import Effect
 from agentq.core.states import State
 from agentq.core.task import Spec, Task
-from agentq.core.triggers import TRIGGERS, Event, LogEntry, Submit, Trigger, trigger_name
+from agentq.core.triggers import TRIGGERS, Event, Submit, Trigger, trigger_name
 from agentq.ledger.codec import CODES, STATES, decoder, encode, sparse
 
 
@@ -68,7 +68,3 @@ def to_event_row(key: int, event: Event, data: str) -> EventRow:
 def to_event(row: EventRow, spec: Spec) -> Event:
     trigger = decode_trigger(row.trigger, row.data, spec)
     return Event(row.version, row.at, row.kind, trigger, STATES[row.state], row.epoch)
-
-
-def to_entry(position: int, task_id: str, row: EventRow, spec: Spec) -> LogEntry:
-    return LogEntry(position, task_id, to_event(row, spec))

@@ -12,7 +12,7 @@ All times are milliseconds of the store's clock, as the log has them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -121,16 +121,9 @@ def _is_next(spec: Spec, specs: Mapping[str, Spec]) -> bool:
     return parent is not None and any(child.id == spec.id for child in parent.next)
 
 
-# -- from the ledger -------------------------------------------------------------------------------
-
-
 def measured(queries: LedgerQueries, tasks: Iterable[Task], now: int) -> Overhead:
     """Measure these tasks by the log."""
     specs = {task.id: task.spec for task in tasks}
-    return overhead_of(_histories(queries, specs), specs, now)
-
-
-def _histories(queries: LedgerQueries, task_ids: Iterable[str]) -> Iterator[LogEntry]:
     # One at a time: a set of tasks may be large, and so may one history.
-    for task_id in task_ids:
-        yield from queries.history(queries.find(task_id)[0])
+    entries = (entry for each in specs for entry in queries.history(queries.find(each)[0]))
+    return overhead_of(entries, specs, now)

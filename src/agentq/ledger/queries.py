@@ -133,7 +133,8 @@ class LedgerQueries:
     # -- the log ---------------------------------------------------------------------------------
 
     def _entries(self, reader: Reader, rows: list[LogRow]) -> list[LogEntry]:
-        from agentq.ledger.log_codec import to_entry
+        from agentq.core.triggers import LogEntry
+        from agentq.ledger.log_codec import to_event
 
         keys = {row.event.key for row in rows}
         # Kept here, not only in the cache: that may be emptied at any moment.
@@ -142,7 +143,7 @@ class LedgerQueries:
         for both in reader.tasks(unknown) if unknown else ():
             specs[both.hot.key] = self._specs.put(both.spec)[0]
         return [
-            to_entry(row.position, row.task_id, row.event, specs[row.event.key])
+            LogEntry(row.position, row.task_id, to_event(row.event, specs[row.event.key]))
             for row in rows
             if row.event.key in specs
         ]
@@ -196,6 +197,7 @@ class LedgerQueries:
 
     def explain(self, key: int, *, four_eyes: bool = True) -> Explanation:
         from agentq.core.access import approves_own
+        from agentq.ledger.claims import open_circuit
         from agentq.ledger.costs import spent_today
         from agentq.ledger.explain import Facts, explain
 
@@ -226,7 +228,7 @@ class LedgerQueries:
                     if holder != task.id
                 },
                 ahead,
-                _open_circuit(reader, role.provider, now),
+                open_circuit(reader.circuits(), role.provider, now) if role.provider else None,
                 spent_today(reader, role.name, now),
                 _empty_trees(reader, found[0].hot),
                 approves_own(task.spec.sender, task, roles, four_eyes=four_eyes),
@@ -260,12 +262,6 @@ class LedgerQueries:
         from agentq.ledger.replay import verify
 
         return verify(self._store, check_files)
-
-
-def _open_circuit(reader: Reader, provider: str, now: int) -> CircuitRow | None:
-    from agentq.ledger.claims import open_circuit
-
-    return open_circuit(reader.circuits(), provider, now) if provider else None
 
 
 def _empty_trees(reader: Reader, row: HotRow) -> tuple[tuple[str, str], ...]:

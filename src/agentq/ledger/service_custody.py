@@ -158,7 +158,9 @@ class CustodyService(QueryService):
         gated: bool = False,
     ) -> list[Task]:
         self._check(who, Action.CLAIM, role=role)
-        _, held = self._ledger.claim_named(ids, role, holder, lease_ms, provider, gated=gated)
+        _, held = self._ledger.complete_and_claim(
+            [], role, 0, holder, lease_ms, provider, ids=ids, gated=gated
+        )
         return self._taken(held)
 
     def claim_task(
@@ -181,16 +183,12 @@ class CustodyService(QueryService):
     ) -> tuple[list[Task | AgentqError], list[Task]]:
         self._check(who, Action.CLAIM, role=role)
         reports = self._reports(who, done)
-        if ids is None:
-            outcomes, held = self._ledger.complete_and_claim(
-                reports, role, count, holder, lease_ms, provider
-            )
-            if not held and self._decide_deferred():
-                held = self._ledger.claim(role, count, holder, lease_ms, provider)
-        else:
-            outcomes, held = self._ledger.claim_named(
-                ids[:count], role, holder, lease_ms, provider, items=reports
-            )
+        ids = None if ids is None else ids[:count]
+        outcomes, held = self._ledger.complete_and_claim(
+            reports, role, count, holder, lease_ms, provider, ids=ids
+        )
+        if not held and ids is None and self._decide_deferred():
+            held = self._ledger.claim(role, count, holder, lease_ms, provider)
         self._after_many(outcomes)
         return outcomes, self._taken(held)
 

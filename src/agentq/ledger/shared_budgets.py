@@ -94,11 +94,6 @@ def note(work: UnitOfWork, trees: Sequence[TreeRow]) -> None:
 # -- births --------------------------------------------------------------------------------------
 
 
-def concern(spec: Spec) -> bool:
-    """Whether a tree may have to do with this task."""
-    return bool(spec.parent) or begins_tree(spec)
-
-
 def begins_tree(spec: Spec) -> bool:
     return spec.tree_budget is not NO_USAGE and spec.tree_budget != NO_USAGE
 
@@ -108,10 +103,14 @@ def roots_of_new(work: UnitOfWork, specs: Sequence[Spec]) -> dict[str, list[str 
 
     The trees that begin with them are saved together with them.
     """
-    concerned = {spec.id: spec for spec in specs if concern(spec)}
+    concerned = {spec.id: spec for spec in specs if spec.parent or begins_tree(spec)}
     if not concerned:
         return {}
-    work.new_trees += _new_trees(concerned.values())
+    work.new_trees += [
+        TreeRow(0, spec.id, encode_usage(spec.tree_budget), "", "", 0)
+        for spec in concerned.values()
+        if begins_tree(spec)
+    ]
     found = _outside(work, {spec.parent for spec in concerned.values()} - concerned.keys())
     known: dict[str, list[str | int]] = {}
     for spec in concerned.values():
@@ -140,11 +139,3 @@ def _outside(work: UnitOfWork, parents: set[str]) -> dict[str, list[int]]:
     for key, tree in work.tx.trees_of(list(ids)) if ids else ():
         found.setdefault(ids[key], []).append(tree.root)
     return found
-
-
-def _new_trees(specs: Iterable[Spec]) -> list[TreeRow]:
-    return [
-        TreeRow(0, spec.id, encode_usage(spec.tree_budget), "", "", 0)
-        for spec in specs
-        if begins_tree(spec)
-    ]
