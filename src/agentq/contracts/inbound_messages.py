@@ -157,13 +157,10 @@ def opened(incoming: Incoming) -> InboundMessage | IntakeResult:
     try:
         message = read_message(incoming.body, incoming.id)
     except Invalid as error:
-        # Its sender could do better, and waits: the others would not know what to do with it.
-        answered = error.code == "too_large"
-        return (
-            unread(incoming, error)
-            if answered
-            else IntakeResult(IntakeStatus.UNREADABLE, str(error))
-        )
+        # The sender of a message that is too long can do better, and waits for an answer.
+        if error.code == "too_large":
+            return unread(incoming, error)
+        return IntakeResult(IntakeStatus.UNREADABLE, str(error))
     except RecursionError:
         return IntakeResult(IntakeStatus.UNREADABLE, "It nests too deeply to be read.")
     return InboundMessage(incoming, message, hashlib.sha256(incoming.body).hexdigest())

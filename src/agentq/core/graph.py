@@ -1,4 +1,4 @@
-"""Dependencies inside one batch: an order with parents first, or the cycle that forbids it."""
+"""Tasks of one batch: in an order with parents first, and with all that follows them."""
 
 from __future__ import annotations
 
@@ -35,6 +35,13 @@ def parents_first(specs: Sequence[Spec]) -> list[Spec]:
             else:
                 here = parent
     return ordered
+
+
+def all_next(spec: Spec) -> Iterator[Spec]:
+    """Everything that a task names as next, to any depth."""
+    for child in spec.next:
+        yield child
+        yield from all_next(child)
 
 
 def _cycle(names: list[str]) -> Invalid:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from agentq.contracts.service_values import Explanation
 from agentq.contracts.store import CircuitRow
@@ -12,6 +13,9 @@ from agentq.core.schedule import approval_deadline, awaits_approval, expiry
 from agentq.core.states import State
 from agentq.core.task import NO_USAGE, Task, Usage
 from agentq.protocol.envelope import iso
+
+#: Why a task does not run, and what to do about it.
+Cause: TypeAlias = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +41,13 @@ class Facts:
 
 
 def explain(task: Task, facts: Facts) -> Explanation:
-    causes = _CAUSES[task.state](task, facts)
+    causes = _CAUSES.get(task.state, _over)(task, facts)
     headline = f"{task.id} is {task.state}"
     if task.state is State.READY:
         headline += ", but held back" if causes else " and can be claimed now"
-        causes += _in_line(task, facts) + _expires(task, facts)
+        if facts.ahead:
+            causes.append((f"{facts.ahead} tasks of its role are ahead of it", "wait"))
+        causes += _expires(task, facts)
     elif task.state is State.PENDING:
         headline += ": it waits for what is listed below"
     return Explanation(task, headline + ".", tuple(causes))
@@ -51,13 +57,12 @@ def _in(moment: int, now: int) -> str:
     return f"in {format_duration(max((moment - now + 999) // 1000, 0))}"
 
 
-def _pending(task: Task, facts: Facts) -> list[tuple[str, str]]:
+def _pending(task: Task, facts: Facts) -> list[Cause]:
     causes = []
     for dependency in task.details.waiting_on:
         state = facts.dependencies.get(dependency, "unknown")
-        causes.append(
-            (f"dependency {dependency} is {state}", f"`agentq explain {dependency}` says why")
-        )
+        remedy = f"`agentq explain {dependency}` says why"
+        causes.append((f"dependency {dependency} is {state}", remedy))
     if awaits_approval(task.spec, task.details):
         deadline = approval_deadline(task.spec, task.details)
         others = "" if facts.own_approval else f" by somebody other than {task.spec.sender}"
@@ -66,20 +71,16 @@ def _pending(task: Task, facts: Facts) -> list[tuple[str, str]]:
             (f"it needs an approval{others}{until}", f"`agentq approve {task.id} --by NAME`")
         )
     if task.details.not_before > facts.now:
-        why = (
-            "backing off after a failure"
-            if task.details.failures + task.details.crashes
-            else "delayed"
-        )
-        causes.append(
-            (f"it is {why} and may start {_in(task.details.not_before, facts.now)}", "wait")
-        )
+        failed = task.details.failures + task.details.crashes
+        why = "backing off after a failure" if failed else "delayed"
+        when = _in(task.details.not_before, facts.now)
+        causes.append((f"it is {why} and may start {when}", "wait"))
     elif task.details.not_before:
         causes.append(("its time has come and no process has ticked yet", "run a worker"))
     return causes + _expires(task, facts)
 
 
-def _ready(task: Task, facts: Facts) -> list[tuple[str, str]]:
+def _ready(task: Task, facts: Facts) -> list[Cause]:
     causes = _circuit(facts)
     room, why = facts.limits.room(facts.running, facts.in_review)
     if room == 0:
@@ -96,73 +97,55 @@ def _ready(task: Task, facts: Facts) -> list[tuple[str, str]]:
     return causes
 
 
-def _circuit(facts: Facts) -> list[tuple[str, str]]:
+def _circuit(facts: Facts) -> list[Cause]:
     row = facts.circuit
     if row is None:
         return []
     why = f": {row.reason.rstrip('.')}" if row.reason else ""
     when = f"{iso(row.open_until)} ({_in(row.open_until, facts.now)})"
-    return [
-        (
-            f"provider {row.provider} is out of quota until {when}{why}",
-            f"wait; `agentq circuits close {row.provider}` if it serves again",
-        )
-    ]
+    remedy = f"wait; `agentq circuits close {row.provider}` if it serves again"
+    return [(f"provider {row.provider} is out of quota until {when}{why}", remedy)]
 
 
-def _budgets(task: Task, facts: Facts) -> list[tuple[str, str]]:
+def _budgets(task: Task, facts: Facts) -> list[Cause]:
     causes = []
     daily = facts.limits.used_up(facts.today) or facts.limits.too_small_for(task, facts.today)
     if daily:
-        causes.append(
-            (
-                f"budget of role {task.to}: {daily}",
-                f"wait for the next day, or `agentq limits {task.to} --daily-usd N` raises it",
-            )
-        )
+        remedy = f"wait for the next day, or `agentq limits {task.to} --daily-usd N` raises it"
+        causes.append((f"budget of role {task.to}: {daily}", remedy))
     for root, gone in facts.empty_trees:
-        causes.append(
-            (
-                f"budget of its tree: {gone}",
-                f"`agentq limits --tree {root} --extra-usd N` raises it",
-            )
-        )
+        remedy = f"`agentq limits --tree {root} --extra-usd N` raises it"
+        causes.append((f"budget of its tree: {gone}", remedy))
     return causes
 
 
-def _in_line(task: Task, facts: Facts) -> list[tuple[str, str]]:
-    if not facts.ahead:
-        return []
-    return [(f"{facts.ahead} tasks of its role are ahead of it", "wait")]
-
-
-def _expires(task: Task, facts: Facts) -> list[tuple[str, str]]:
+def _expires(task: Task, facts: Facts) -> list[Cause]:
     moment = expiry(task.spec, task.details, task.submitted_at, task.epoch)
     if not moment:
         return []
     return [(f"it expires {_in(moment, facts.now)} unless it starts before", "")]
 
 
-def _in_progress(task: Task, facts: Facts) -> list[tuple[str, str]]:
+def _in_progress(task: Task, facts: Facts) -> list[Cause]:
     left = _in(task.wake_at, facts.now)
     text = f"attempt {task.epoch} runs with {task.holder}; its lease ends {left} unless renewed"
     return [(text, "")]
 
 
-def _review(task: Task, facts: Facts) -> list[tuple[str, str]]:
+def _review(task: Task, facts: Facts) -> list[Cause]:
     by = task.details.report.by if task.details.report else "its worker"
-    return [(f"{by} has reported; a verdict of somebody else is missing",
-             f"`agentq approve {task.id}` or `agentq reject {task.id}`")]  # fmt: skip
+    remedy = f"`agentq approve {task.id}` or `agentq reject {task.id}`"
+    return [(f"{by} has reported; a verdict of somebody else is missing", remedy)]
 
 
-def _blocked(task: Task, facts: Facts) -> list[tuple[str, str]]:
+def _blocked(task: Task, facts: Facts) -> list[Cause]:
     answer = f"`agentq answer {task.id} --by NAME TEXT`"
     if task.details.reason_kind == "budget":
         answer = f"`agentq answer {task.id} --extra-usd N` raises the budget"
     return [(task.details.reason or "it asked for help", answer)]
 
 
-def _over(task: Task, facts: Facts) -> list[tuple[str, str]]:
+def _over(task: Task, facts: Facts) -> list[Cause]:
     if task.state is State.COMPLETE:
         return [("it is done", f"`agentq result {task.id}`")]
     cause = task.details.reason or f"it ended {task.state}"
@@ -178,8 +161,4 @@ _CAUSES = {
     State.IN_PROGRESS: _in_progress,
     State.REVIEW: _review,
     State.BLOCKED: _blocked,
-    State.COMPLETE: _over,
-    State.FAILED: _over,
-    State.CANCELLED: _over,
-    State.EXPIRED: _over,
 }

@@ -32,6 +32,7 @@ from agentq.contracts.store import (
 )
 from agentq.core.digests import body_digest
 from agentq.core.errors import AgentqError, Conflict
+from agentq.core.graph import all_next
 from agentq.core.states import TERMINAL, State
 from agentq.core.task import Spec
 from agentq.ledger.codec import STATES, SpecCache, decode_plain, decode_spec, encode
@@ -109,6 +110,7 @@ class Pruner:
         self._forget = forget
         self._named = Named()
         self._deleted = 0
+        self._last_key = 0
         #: How far the outbox was read.
         self._sequence = 0
         self._failed: dict[str, AgentqError] = {}
@@ -118,18 +120,17 @@ class Pruner:
         """Delete what ended before that moment, `limit` tasks at a time; how many."""
         self._store.read(self._named.look)
         self._clear()
-        after_key = 0
         while not self._is_away:
             # Looked for outside of the transaction: where little may go, this reads every task.
             keys = self._store.read(
-                partial(_prunable, before=before, after_key=after_key, limit=limit)
+                lambda reader: reader.prunable(before, limit, after_key=self._last_key)
             )
             if keys:
                 self._deleted += self._store.write(partial(self._delete, before=before, keys=keys))
                 self._clear()
             if len(keys) < limit:
                 break
-            after_key = keys[-1]
+            self._last_key = keys[-1]
         # What roles spent is kept, a row a day; of labels there may be as many as tasks.
         self._store.write(lambda tx: tx.forget(tx.now(), day_of(before)))
         if self._failed:
@@ -163,7 +164,7 @@ class Pruner:
     def _clear(self) -> None:
         """Remove the files of deleted tasks: of those just now, and of what others left."""
         while not self._is_away:
-            rows = self._store.read(partial(_outbox_after, sequence=self._sequence))
+            rows = self._store.read(lambda reader: reader.effects(LANE, 10, after=self._sequence))
             if not rows:
                 return
             for row in rows:
@@ -237,14 +238,6 @@ def _order(key: int, number: int, ids: Sequence[str]) -> EffectRow:
     return EffectRow(key, 0, number, LANE, encode({"effect": "Forget", "task_ids": ids}).decode())
 
 
-def _prunable(reader: Reader, before: int, after_key: int, limit: int) -> list[int]:
-    return reader.prunable(before, limit, after_key=after_key)
-
-
-def _outbox_after(reader: Reader, sequence: int) -> list[OutboxRow]:
-    return reader.effects(LANE, 10, after=sequence)
-
-
 def touch(tx: Tx) -> None:
     """Write without a change, so that a ledger that was moved refuses."""
     tx.save(Changes(lanes=tx.lanes()))
@@ -291,7 +284,7 @@ def taken_ids(tx: Tx, ids: Collection[str]) -> set[str]:
 def check_next_names(tx: Tx, specs: Iterable[Spec]) -> None:
     """Refuse tasks to come that have the id of a deleted one: their staged contexts may be gone
     with its files."""
-    coming = [each for spec in specs if spec.next for each in _coming(spec)]
+    coming = [each.id for spec in specs if spec.next for each in all_next(spec)]
     if not coming:
         return
     there = tx.keys(coming)
@@ -302,10 +295,6 @@ def check_next_names(tx: Tx, specs: Iterable[Spec]) -> None:
             f" {', '.join(taken)}. Nothing was submitted.",
             "Choose other ids for them.",
         )
-
-
-def _coming(spec: Spec) -> list[str]:
-    return [each for child in spec.next for each in (child.id, *_coming(child))]
 
 
 def _remembered(tx: Tx, ids: Sequence[str]) -> set[str]:
@@ -342,7 +331,7 @@ def gone_dependencies(tx: Tx, family: Mapping[str, Spec]) -> dict[str, Gone]:
     gone = asked - tx.keys(asked).keys() if asked else asked
     if not gone:
         return {}
-    known = tx.dedup_records([f"id:{each}" for each in sorted(gone)])
+    known = tx.dedup_records([_name(each) for each in sorted(gone)])
     outcomes = {row.task_id: STATES[row.state] for row in known.values()}
     ended = {each: outcomes[each] for each in gone if outcomes.get(each) in TERMINAL}
     found = {}

@@ -25,6 +25,7 @@ from agentq.core.errors import (
     Stale,
     Unavailable,
 )
+from agentq.core.graph import all_next
 from agentq.core.limits import SUMMARY_CHARS_MAX, shorten
 from agentq.core.states import State
 from agentq.core.task import NO_USAGE, Spec, Task, Usage
@@ -121,7 +122,7 @@ class CustodyService(QueryService):
     def _settle_contexts(
         self, staged: Sequence[tuple[str, str]], accepted: set[str], specs: Sequence[Spec]
     ) -> None:
-        waiting = {child.id for spec in specs if spec.id in accepted for child in _all_next(spec)}
+        waiting = {child.id for spec in specs if spec.id in accepted for child in all_next(spec)}
         for task_id, sha256 in staged:
             if task_id in accepted:
                 self._publish_context(task_id, sha256)
@@ -408,11 +409,6 @@ def _child(spec: Spec, parent: str) -> Spec:
             code="not_permitted",
         )
     return replace(spec, parent=parent)
-
-
-def _all_next(spec: Spec) -> list[Spec]:
-    """Everything that a task names as next, to any depth."""
-    return [each for child in spec.next for each in (child, *_all_next(child))]
 
 
 def _sha256(source: Source) -> str:

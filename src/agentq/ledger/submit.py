@@ -24,7 +24,7 @@ from agentq.contracts.store import (
 from agentq.core.digests import body_digest
 from agentq.core.effects import Announce
 from agentq.core.errors import Conflict, Invalid
-from agentq.core.graph import parents_first
+from agentq.core.graph import all_next, parents_first
 from agentq.core.limits import BATCH_MAX
 from agentq.core.states import TERMINAL, State
 from agentq.core.task import Spec, Task
@@ -295,12 +295,9 @@ def unknown_dependencies(missing: Iterable[str]) -> Invalid:
 
 def roles_of(specs: Iterable[Spec]) -> set[str]:
     """Roles of these tasks and of all that may follow: made now, while no transaction is open."""
-    roles = set()
-    for spec in specs:
-        roles.add(spec.to)
-        if spec.next:
-            roles |= roles_of(spec.next)
-    return roles
+    specs = list(specs)
+    following = {each.to for spec in specs if spec.next for each in all_next(spec)}
+    return {spec.to for spec in specs} | following
 
 
 def same_key_twins(specs: Sequence[Spec]) -> dict[str, str]:
