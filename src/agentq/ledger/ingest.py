@@ -64,7 +64,7 @@ def judge(ledger: Ledger, inbound_messages: Sequence[InboundMessage]) -> list[In
     waiting: set[AttemptKey] = set()
     while len(verdicts) < len(inbound_messages):
         rest = inbound_messages[len(verdicts) :]
-        done = ledger.store.write(partial(_take_round, ledger, rest, frozenset(waiting)))
+        done = ledger.store.write(partial(_judge_some, ledger, rest, waiting))
         waiting.update(
             inbound.attempt
             for inbound, verdict in zip(rest, done, strict=False)
@@ -74,20 +74,17 @@ def judge(ledger: Ledger, inbound_messages: Sequence[InboundMessage]) -> list[In
     return verdicts
 
 
-def _take_round(
-    ledger: Ledger,
-    inbound_messages: Sequence[InboundMessage],
-    waiting: frozenset[AttemptKey],
-    tx: Tx,
+def _judge_some(
+    ledger: Ledger, messages: Sequence[InboundMessage], waiting: set[AttemptKey], tx: Tx
 ) -> list[IntakeResult]:
-    """As many of them as one transaction can decide."""
-    taking = _Round(ledger, tx, inbound_messages, waiting)
+    """Judge as many of them as one transaction can decide."""
+    round_ = _Round(ledger, tx, messages, waiting)
     verdicts: list[IntakeResult] = []
-    for inbound in inbound_messages:
-        if verdicts and taking.must_see_the_others(inbound):
+    for inbound in messages:
+        if verdicts and round_.must_see_the_others(inbound):
             break
-        verdicts.append(taking.judge(inbound))
-    taking.save()
+        verdicts.append(round_.judge(inbound))
+    round_.save()
     return verdicts
 
 
@@ -95,27 +92,17 @@ class _Round:
     """The messages of one transaction."""
 
     def __init__(
-        self,
-        ledger: Ledger,
-        tx: Tx,
-        inbound_messages: Sequence[InboundMessage],
-        waiting: frozenset[AttemptKey],
+        self, ledger: Ledger, tx: Tx, messages: Sequence[InboundMessage], waiting: set[AttemptKey]
     ) -> None:
         batch = ledger._work(tx)  # noqa: SLF001 - this module is a part of the ledger
         self._tx = tx
         self._batch = batch
         self._waiting = set(waiting)
-        self._keys = tx.keys({inbound.message.task_id for inbound in inbound_messages})
+        self._keys = tx.keys({inbound.message.task_id for inbound in messages})
         batch.load(sorted(self._keys.values()))
-        names = [
-            inbound.name
-            for inbound in inbound_messages
-            if inbound.message.status is not Status.HEARTBEAT
-        ]
+        names = [each.name for each in messages if each.message.status is not Status.HEARTBEAT]
         recalled = tx.dedup_records(names) if names else {}
-        self._known = {
-            name: row for name, row in recalled.items() if row.expires_at > batch.now
-        }  # fmt: skip
+        self._known = {name: row for name, row in recalled.items() if row.expires_at > batch.now}
         self._new: dict[str, DedupRow] = {}
         self._leases: dict[int, Lease] = {}
 
@@ -135,9 +122,8 @@ class _Round:
         key = self._keys.get(message.task_id)
         task = None if key is None else self._batch.tasks.get(key)
         if key is None or task is None:
-            return refused(
-                inbound, NotFound(f"There is no task {message.task_id!r}.", "Drop it.")
-            )  # fmt: skip
+            missing = NotFound(f"There is no task {message.task_id!r}.", "Drop it.")
+            return refused(inbound, missing)
         if inbound.incoming.routing_key != task.to:
             return refused(inbound, wrong_role(task, inbound))
         earlier = self._known.get(inbound.name)
@@ -164,8 +150,11 @@ class _Round:
         """Everything that was decided. Leases come last: what is saved before would undo them."""
         self._batch.dedup += self._new.values()
         self._batch.finish()
+        tasks = self._batch.tasks
         leases = [
-            lease for key, lease in self._leases.items() if _holds(self._batch.tasks[key], lease)
+            lease
+            for key, lease in self._leases.items()
+            if tasks[key].state is State.IN_PROGRESS and tasks[key].epoch == lease.epoch
         ]
         if leases:
             self._tx.renew(leases)
@@ -176,14 +165,9 @@ class _Round:
             return
         if message.status is Status.STARTED and refusal is not None:
             return  # it changed nothing, and a role without room refuses many of them
-        code = "" if refusal is None else refusal.code
-        row = DedupRow(
-            inbound.name,
-            message.task_id,
-            f"{inbound.digest}:{epoch}:{code}",
-            0,
-            self._batch.now + REMEMBERED_MS,
-        )
+        digest = f"{inbound.digest}:{epoch}:{'' if refusal is None else refusal.code}"
+        expires_at = self._batch.now + REMEMBERED_MS
+        row = DedupRow(inbound.name, message.task_id, digest, 0, expires_at)
         self._new[inbound.name] = self._known[inbound.name] = row
 
     # -- what is said ----------------------------------------------------------------------------
@@ -255,16 +239,13 @@ class _Round:
     def _record(self, key: int, files: Sequence[t.AddArtifact]) -> None:
         """Make the files visible that came with a message. Evidence is never overwritten."""
         recorded = {(row.epoch, row.name): row.sha256 for row in self._batch.artifacts_of(key)}
-        new = []
         for file in files:
             check_trigger(file)
-            there = recorded.get((file.epoch, file.name))
-            if there is not None and there != file.sha256:
+            if recorded.get((file.epoch, file.name), file.sha256) != file.sha256:
                 raise taken(file.name, file.epoch)
-            if there is None:
-                new.append(file)
-        for file in new:
-            self._batch.record_artifact(key, file)
+        for file in files:
+            if (file.epoch, file.name) not in recorded:
+                self._batch.record_artifact(key, file)
 
 
 def _ending(epoch: int, inbound: InboundMessage) -> t.Trigger:
@@ -294,10 +275,6 @@ def _epoch_of(task: Task, message: WorkerMessage) -> int:
         "Send the epoch that the answer to `started` gave.",
         code="epoch_needed",
     )
-
-
-def _holds(task: Task, lease: Lease) -> bool:
-    return task.state is State.IN_PROGRESS and task.epoch == lease.epoch
 
 
 def _answer_again(inbound: InboundMessage, earlier: DedupRow, task: Task) -> IntakeResult:
