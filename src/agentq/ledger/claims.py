@@ -22,12 +22,11 @@ from agentq.core.triggers import (
     Report,
     Spend,
     Tick,
-    Trigger,
 )
 from agentq.ledger import shared_budgets
 from agentq.ledger.codec import limits_of
 from agentq.ledger.costs import spent_today
-from agentq.ledger.unit_of_work import UnitOfWork
+from agentq.ledger.unit_of_work import Items, UnitOfWork
 from agentq.protocol.envelope import iso
 
 #: How often a role notes that somebody asked for its work; `explain` reads it.
@@ -87,7 +86,7 @@ def _take_all(tx: Tx, work: UnitOfWork, picked: Sequence[TaskRow], claim: ClaimT
 def complete_and_claim(
     tx: Tx,
     work: UnitOfWork,
-    items: Sequence[tuple[int, Trigger]],
+    items: Items,
     role: int,
     count: int,
     claim: ClaimTask,
@@ -243,7 +242,7 @@ def _take(tx: Tx, work: UnitOfWork, key: int, task: Task, claim: ClaimTask) -> T
     return work.apply(key, claim)
 
 
-def apply_all(work: UnitOfWork, items: Sequence[tuple[int, Trigger]]) -> list[Task | AgentqError]:
+def apply_all(work: UnitOfWork, items: Items) -> list[Task | AgentqError]:
     """Apply triggers to their tasks in order; a refusal refuses only itself.
 
     A report that comes too late is refused, and that it came is kept in the log as evidence.

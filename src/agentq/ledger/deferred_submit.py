@@ -43,6 +43,7 @@ from agentq.ledger.submit import (
     taken,
     unknown_dependencies,
 )
+from agentq.ledger.unit_of_work import Fence
 
 log = logging.getLogger("agentq.ledger")
 
@@ -57,14 +58,14 @@ class DeferredSubmission(NamedTuple):
 
     sequence: int
     specs: tuple[Spec, ...]
-    fence: tuple[int, int] | None
+    fence: Fence
 
 
 class _Note(msgspec.Struct):
     """A submission as the outbox keeps it; `fence` is (key, epoch) of the submitting attempt."""
 
     specs: list[str]
-    fence: tuple[int, int] | None = None
+    fence: Fence = None
 
 
 class DeferredSubmitter(Submitter):
@@ -72,16 +73,12 @@ class DeferredSubmitter(Submitter):
 
     # -- in the caller's transaction -------------------------------------------------------------
 
-    def defer(
-        self, specs: Sequence[Spec], fence: tuple[int, int] | None, connection: object
-    ) -> list[Submitted]:
+    def defer(self, specs: Sequence[Spec], fence: Fence, connection: object) -> list[Submitted]:
         """Write down all or none. Conflicts and unknown dependencies are refused here and now."""
         check_batch(specs)
         return self._store.write(lambda tx: self._defer(tx, specs, fence), connection=connection)
 
-    def _defer(
-        self, tx: Tx, specs: Sequence[Spec], fence: tuple[int, int] | None
-    ) -> list[Submitted]:
+    def _defer(self, tx: Tx, specs: Sequence[Spec], fence: Fence) -> list[Submitted]:
         work = self.work(tx)
         if fence is not None:
             self._check_fence(tx, *fence)

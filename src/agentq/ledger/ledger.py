@@ -23,7 +23,7 @@ from agentq.ledger.codec import STATES, SpecCache, encode_usage
 from agentq.ledger.pruning import Pruner
 from agentq.ledger.queries import LedgerQueries
 from agentq.ledger.submit import DEDUP_MS, Submitted, Submitter
-from agentq.ledger.unit_of_work import UnitOfWork
+from agentq.ledger.unit_of_work import Fence, Items, UnitOfWork
 from agentq.protocol.spec_validation import check_role
 
 if TYPE_CHECKING:
@@ -63,20 +63,15 @@ class Ledger:
     # -- asking for work -------------------------------------------------------------------------
 
     def submit(
-        self,
-        specs: Sequence[Spec],
-        generated: Collection[str] = (),
-        fence: tuple[int, int] | None = None,
+        self, specs: Sequence[Spec], generated: Collection[str] = (), fence: Fence = None
     ) -> list[Submitted]:
         """Accept tasks, all or none. The same id or key and body gives the task that is there.
 
-        `fence` is the (key, epoch) of the attempt that submits, if one does.
+        `fence` is that of the attempt that submits, if one does.
         """
         return self._submitter.submit(specs, generated, fence)
 
-    def defer(
-        self, specs: Sequence[Spec], fence: tuple[int, int] | None, connection: object
-    ) -> list[Submitted]:
+    def defer(self, specs: Sequence[Spec], fence: Fence, connection: object) -> list[Submitted]:
         """Write down, in the caller's own transaction, what is to be submitted once it commits."""
         return self._deferred.defer(specs, fence, connection)
 
@@ -131,9 +126,7 @@ class Ledger:
             raise Invalid(f"A lease lasts 1 ms to a year, got {shortest} to {longest} ms.")
         return self.store.write(lambda tx: tx.renew(leases))
 
-    def apply_many(
-        self, items: Sequence[tuple[int, t.Trigger]], fence: tuple[int, int] | None = None
-    ) -> list[Task | AgentqError]:
+    def apply_many(self, items: Items, fence: Fence = None) -> list[Task | AgentqError]:
         """Apply triggers in one transaction; each refused one gives its error instead of a task.
 
         `fence` is the (key, epoch) of the attempt that speaks about other tasks, if one does.
@@ -150,7 +143,7 @@ class Ledger:
 
     def complete_and_claim(
         self,
-        items: Sequence[tuple[int, t.Trigger]],
+        items: Items,
         role: str,
         count: int,
         holder: str,
@@ -179,7 +172,7 @@ class Ledger:
             held = self.claim(role, count, holder, lease_ms, provider, gated=gated)
         return outcomes, held
 
-    def apply(self, key: int, trigger: t.Trigger, fence: tuple[int, int] | None = None) -> Task:
+    def apply(self, key: int, trigger: t.Trigger, fence: Fence = None) -> Task:
         outcome = self.apply_many([(key, trigger)], fence)[0]
         if isinstance(outcome, AgentqError):
             raise outcome
@@ -222,12 +215,7 @@ class Ledger:
         return self.store.write(change)
 
     def requeue(
-        self,
-        key: int,
-        by: str,
-        reason: str = "",
-        how: str = "",
-        fence: tuple[int, int] | None = None,
+        self, key: int, by: str, reason: str = "", how: str = "", fence: Fence = None
     ) -> Task:
         """Open a dead letter again. It waits anew for those dependencies that are under way."""
         check_trigger(t.Requeue(by, reason))

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from agentq.contracts.inbound_messages import InboundMessage, IntakeResult
     from agentq.contracts.store import Reader, TaskRow
     from agentq.core.limits import RoleLimits
+    from agentq.ledger.unit_of_work import Fence
 
 _PAGE = 500
 #: A staged context older than this whose task never came is an orphan.
@@ -115,7 +116,7 @@ class EmbeddedService(CustodyService):
     def _decide(self, who: Principal, key: int, trigger: t.Trigger) -> Task:
         return self._ledger.apply(key, trigger, self._fence(who))
 
-    def _fence(self, who: Principal) -> tuple[int, int] | None:
+    def _fence(self, who: Principal) -> Fence:
         """An attempt that has lost its task decides nothing about any other either."""
         if who.kind is not PrincipalKind.ATTEMPT:
             return None

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from agentq.contracts.artifacts import Source
     from agentq.contracts.service_values import AttemptLease, Completion, PublishedResults
     from agentq.ledger.claims import Held
+    from agentq.ledger.unit_of_work import Fence
 
 log = logging.getLogger("agentq.service")
 
@@ -91,11 +92,7 @@ class CustodyService(QueryService):
         return tasks
 
     def _submit(
-        self,
-        specs: Sequence[Spec],
-        generated: Collection[str],
-        fence: tuple[int, int] | None,
-        connection: object,
+        self, specs: Sequence[Spec], generated: Collection[str], fence: Fence, connection: object
     ) -> list[Task]:
         if connection is not None:
             return [each.task for each in self._ledger.defer(specs, fence, connection)]

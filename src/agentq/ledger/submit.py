@@ -34,7 +34,7 @@ from agentq.ledger.codec import CODES, STATES, SpecCache, encode_details, encode
 from agentq.ledger.log_codec import encode_effect, encode_trigger
 from agentq.ledger.pruning import NOTHING_GONE, Gone, check_next_names, gone_dependencies, taken_ids
 from agentq.ledger.shared_budgets import roots_of_new
-from agentq.ledger.unit_of_work import UnitOfWork
+from agentq.ledger.unit_of_work import Fence, UnitOfWork
 from agentq.protocol.spec_validation import check_spec
 
 DEDUP_MS = 30 * 24 * 3600 * 1000
@@ -61,10 +61,7 @@ class Submitter:
         return UnitOfWork(tx, self._specs, self._store.role_ids, self.spawn, limited)
 
     def submit(
-        self,
-        specs: Sequence[Spec],
-        generated: Collection[str] = (),
-        fence: tuple[int, int] | None = None,
+        self, specs: Sequence[Spec], generated: Collection[str] = (), fence: Fence = None
     ) -> list[Submitted]:
         """Accept all or none. `generated` holds the ids that were made up for this call; `fence`
         is the (key, epoch) of the attempt that submits, refused if it is fenced out."""
@@ -85,7 +82,7 @@ class Submitter:
         specs: Sequence[Spec],
         generated: Collection[str],
         roles: dict[str, int],
-        fence: tuple[int, int] | None,
+        fence: Fence,
         free: frozenset[str],
     ) -> list[Submitted]:
         work = self.work(tx)

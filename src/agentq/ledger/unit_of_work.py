@@ -8,6 +8,7 @@ left, then saves tasks, events and effects in one transaction. All of it commits
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
 
 from agentq.contracts.doorbell import (
     EVENTS_TOPIC,
@@ -42,6 +43,10 @@ from agentq.ledger.costs import bookings
 from agentq.ledger.log_codec import encode_effect, encode_trigger, to_event_row
 
 Spawner = Callable[["UnitOfWork", int], None]
+#: The (key, epoch) of the attempt that asks, which must hold its task; None if no attempt asks.
+Fence: TypeAlias = tuple[int, int] | None
+#: Triggers with the keys of the tasks that they are applied to.
+Items: TypeAlias = Sequence[tuple[int, Trigger]]
 
 
 class UnitOfWork:
@@ -116,8 +121,8 @@ class UnitOfWork:
             self.tasks[row.key] = to_task(row, *specs[row.key])
             self.flags[row.key] = row.flags
 
-    def check_fence(self, fence: tuple[int, int] | None, keys: Sequence[int] = ()) -> None:
-        """Lock these tasks and that of the attempt that asks, (key, epoch), which must hold it."""
+    def check_fence(self, fence: Fence, keys: Sequence[int] = ()) -> None:
+        """Lock these tasks and that of the attempt that asks; raise `Stale` if it is fenced out."""
         if fence is not None:
             self.load(sorted({fence[0], *keys}))
             fenced_out(self.task(fence[0]), fence[1])
