@@ -172,9 +172,6 @@ def unread(incoming: Incoming, refusal: Invalid) -> IntakeResult:
     return IntakeResult(IntakeStatus.UNREADABLE, str(refusal), _addressed(incoming, answer))
 
 
-# -- verdicts --------------------------------------------------------------------------------------
-
-
 def is_under_way(task: Task, sender: str, epoch: int) -> bool:
     return task.state is State.IN_PROGRESS and (task.holder, task.epoch) == (sender, epoch)
 

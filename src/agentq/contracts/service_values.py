@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from agentq.core.task import Task, Usage
     from agentq.core.triggers import LogEntry
 
-# -- looking ---------------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
@@ -119,9 +117,6 @@ class Overhead:
         return self.overhead_ms / self.gain_ms if self.gain_ms > 0 else None
 
 
-# -- working ---------------------------------------------------------------------------------------
-
-
 class AttemptLease(NamedTuple):
     """A lease to renew: of which attempt, and for how long from now."""
 
@@ -136,9 +131,6 @@ class Completion(NamedTuple):
     task_id: str
     epoch: int
     summary: str = ""
-
-
-# -- operating -------------------------------------------------------------------------------------
 
 
 class RoleStanding(NamedTuple):
@@ -200,9 +192,6 @@ class FilesLeft(Unavailable):
 
     deleted = 0
     why = ""
-
-
-# -- asking for work -------------------------------------------------------------------------------
 
 
 class LoopConnection(NamedTuple):

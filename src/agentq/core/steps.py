@@ -36,9 +36,6 @@ class Step:
     keeps_custody: bool = False
 
 
-# -- saying no ---------------------------------------------------------------------------------
-
-
 def not_allowed(task: Task | None, trigger: Trigger) -> Refused:
     name = trigger_name(trigger)
     if task is None:
@@ -100,9 +97,6 @@ def fenced_out(task: Task, epoch: int) -> None:
     """Raise `Stale` unless this attempt holds the task now."""
     if task.state is not State.IN_PROGRESS or epoch != task.epoch:
         raise stale(task, epoch)
-
-
-# -- common endings ----------------------------------------------------------------------------
 
 
 def annotated(

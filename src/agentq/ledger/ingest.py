@@ -170,8 +170,6 @@ class _Round:
         row = DedupRow(inbound.name, message.task_id, digest, 0, expires_at)
         self._new[inbound.name] = self._known[inbound.name] = row
 
-    # -- what is said ----------------------------------------------------------------------------
-
     def _take(self, key: int, task: Task, inbound: InboundMessage) -> int:
         """Do what the message says; the attempt that it speaks for."""
         message = inbound.message

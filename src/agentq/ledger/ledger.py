@@ -60,8 +60,6 @@ class Ledger:
     def _role_id(self, role: str) -> int:
         return self.store.role_ids((check_role(role),))[role]
 
-    # -- asking for work -------------------------------------------------------------------------
-
     def submit(
         self, specs: Sequence[Spec], generated: Collection[str] = (), fence: Fence = None
     ) -> list[Submitted]:
@@ -236,8 +234,6 @@ class Ledger:
 
         return self.store.write(change)
 
-    # -- time ------------------------------------------------------------------------------------
-
     def tick(self, limit: int = 500) -> int:
         """Apply time to every task whose moment has come; how many changed."""
         changed = 0
@@ -256,8 +252,6 @@ class Ledger:
             work.apply(row.hot.key, t.Tick())
         work.finish()
         return len(rows), len(work.events)
-
-    # -- effects ---------------------------------------------------------------------------------
 
     def open_lanes(self, *lanes: str) -> None:
         """From the next commit on, effects of these lanes are stored until somebody acks them."""
@@ -337,8 +331,6 @@ class Ledger:
             return task
 
         return self.store.write(change)
-
-    # -- care ------------------------------------------------------------------------------------
 
     def set_limits(self, role: str, limits: RoleLimits) -> None:
         for limit in (limits.max_running, limits.max_review):

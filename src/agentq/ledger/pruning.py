@@ -137,8 +137,6 @@ class Pruner:
             raise self._files_left()
         return self._deleted
 
-    # -- rows ------------------------------------------------------------------------------------
-
     def _delete(self, tx: Tx, before: int, keys: Sequence[int]) -> int:
         """Delete those of these tasks that may still go, and note that their files shall."""
         tx.lock(keys)
@@ -154,8 +152,6 @@ class Pruner:
             tx.save(Changes(effects=(_order(min(going), 0, list(going.values())),)))
             self._specs.drop(list(going))
         return len(going)
-
-    # -- files -----------------------------------------------------------------------------------
 
     @property
     def _is_away(self) -> bool:
@@ -308,7 +304,7 @@ def _name(task_id: str) -> str:
     return f"id:{task_id}"
 
 
-# -- what is not there any more ------------------------------------------------------------------
+# -- dependencies that are gone ------------------------------------------------------------------
 
 
 class Gone(NamedTuple):

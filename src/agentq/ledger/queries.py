@@ -163,8 +163,6 @@ class LedgerQueries:
     def last_position(self) -> int:
         return self._store.number_events()
 
-    # -- surroundings ----------------------------------------------------------------------------
-
     def artifacts(self, key: int) -> list[ArtifactRow]:
         return self._store.read(lambda reader: reader.artifacts_of(key))
 
@@ -252,8 +250,6 @@ class LedgerQueries:
 
         position = self._store.number_events()
         return self._store.read(look)
-
-    # -- proof -----------------------------------------------------------------------------------
 
     def verify(
         self, check_files: Callable[[Task, list[ArtifactRow]], list[str]] | None = None

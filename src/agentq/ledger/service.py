@@ -41,8 +41,6 @@ class EmbeddedService(CustodyService):
     Who decided stands in the log, by name and by how it is known.
     """
 
-    # -- tasks -----------------------------------------------------------------------------------
-
     def approve(self, who: Principal, ref: str, digest: str = "") -> Task:
         key, task = self._queries.find(ref)
         if task.state is State.REVIEW:
@@ -144,7 +142,7 @@ class EmbeddedService(CustodyService):
         key, _ = self._find(who, Action.RAISE_BUDGET, ref)
         return self._ledger.raise_tree(key, who.name, extra, who.how)
 
-    # -- keeping -----------------------------------------------------------------------------------
+    # -- files and lanes ---------------------------------------------------------------------------
 
     def prune(self, who: Principal, before_ms: int) -> int:
         from agentq.ledger.pruning import touch
@@ -195,7 +193,7 @@ class EmbeddedService(CustodyService):
         self._check(who, Action.OPERATE)
         self._ledger.open_lanes(*lanes)
 
-    # -- time ------------------------------------------------------------------------------------
+    # -- what the loops of an installation need ----------------------------------------------------
 
     def tick(self, who: Principal) -> int:
         self._check(who, Action.TICK)
@@ -208,8 +206,6 @@ class EmbeddedService(CustodyService):
     def check_writable(self, who: Principal) -> None:
         self._check(who, Action.OPERATE)
         self._store.write(lambda tx: tx.next_wake())
-
-    # -- leader leases -----------------------------------------------------------------------------
 
     def hold_leader_leases(
         self, who: Principal, names: Sequence[str], holder: str, length_ms: int
@@ -224,8 +220,6 @@ class EmbeddedService(CustodyService):
 
         self._check(who, Action.OPERATE)
         return LeaderLeases(self._store).give_up(names, holder)
-
-    # -- effects -----------------------------------------------------------------------------------
 
     def outbox_batch(
         self, who: Principal, lane: str, count: int, *, evidence: bool = False
@@ -249,8 +243,6 @@ class EmbeddedService(CustodyService):
     def publish_results(self, who: Principal, count: int = 100) -> v.PublishedResults:
         self._check(who, Action.OPERATE)
         return self._publish_waiting(count)
-
-    # -- roles -------------------------------------------------------------------------------------
 
     def roles(self, who: Principal) -> list[v.RoleStanding]:
         from agentq.contracts.service_values import RoleStanding
@@ -317,8 +309,6 @@ class EmbeddedService(CustodyService):
     def resource_holders(self, who: Principal, resources: Sequence[str]) -> dict[str, str]:
         self._check(who, Action.READ, "who holds resources")
         return self._store.read(lambda reader: reader.holders_of(resources)) if resources else {}
-
-    # -- messages ----------------------------------------------------------------------------------
 
     def judge_messages(
         self, who: Principal, inbound_messages: Sequence[InboundMessage]

@@ -52,8 +52,6 @@ def brief(text: str) -> str:
 class CustodyService(QueryService):
     """Submits tasks, hands them out to workers and takes their reports in."""
 
-    # -- asking for work -------------------------------------------------------------------------
-
     def submit(
         self,
         who: Principal,
@@ -127,7 +125,7 @@ class CustodyService(QueryService):
                 # The same words had made a task before, under another id: ours is not needed.
                 self._artifacts.discard_context(task_id, sha256)
 
-    # -- taking work -----------------------------------------------------------------------------
+    # -- claims ----------------------------------------------------------------------------------
 
     def claim(
         self,
@@ -195,7 +193,7 @@ class CustodyService(QueryService):
             self._remember(each.task.id, each.key)
         return [each.task for each in held]
 
-    # -- what the holder says ----------------------------------------------------------------------
+    # -- reports of the holder ---------------------------------------------------------------------
 
     def renew(self, who: Principal, leases: Sequence[AttemptLease]) -> set[str]:
         for each in leases:
@@ -254,8 +252,6 @@ class CustodyService(QueryService):
     def _apply(self, task_id: str, trigger: t.Trigger) -> Task:
         return self._ledger.apply(self._key(task_id), trigger)
 
-    # -- files -------------------------------------------------------------------------------------
-
     def put_artifacts(
         self, who: Principal, task_id: str, epoch: int, files: Sequence[tuple[str, Source]]
     ) -> list[Stored]:
@@ -296,7 +292,7 @@ class CustodyService(QueryService):
             raise
         return stored
 
-    # -- reports -----------------------------------------------------------------------------------
+    # -- completion --------------------------------------------------------------------------------
 
     def complete(
         self,

@@ -210,8 +210,6 @@ class QueryService:
         # Submissions that can be decided are due: whoever waits for a moment to come ticks then.
         return 1 if self._store.read(has_deferred) else self._queries.next_wake()
 
-    # -- tasks -----------------------------------------------------------------------------------
-
     def task(self, who: Principal, ref: str) -> Task:
         return self._find(who, Action.READ, ref)[1]
 

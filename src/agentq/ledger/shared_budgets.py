@@ -91,9 +91,6 @@ def note(work: UnitOfWork, trees: Sequence[TreeRow]) -> None:
         work.topics.update((ROOM_TOPIC, *(role_topic(role.name) for role in work.tx.roles())))
 
 
-# -- births --------------------------------------------------------------------------------------
-
-
 def begins_tree(spec: Spec) -> bool:
     return spec.tree_budget is not NO_USAGE and spec.tree_budget != NO_USAGE
 
