@@ -172,8 +172,8 @@ class Client(QueueWriter):
         """Claim those of the named tasks that can be claimed now, in one transaction."""
         holder, lease_ms, provider = self._options(**options)
         ids = [hint.task_id for hint in hints]
-        taken = self.service.claim_named(
-            self.who, ids, role, holder, lease_ms, provider, gated=gated
+        taken = self.service.claim(
+            self.who, role, len(ids), holder, lease_ms, provider, ids=ids, gated=gated
         )
         return [self._claim(task, lease_ms) for task in taken]
 

@@ -128,26 +128,15 @@ class Service(Queries, Protocol):
         lease_ms: int = 0,
         provider: str = "",
         *,
+        ids: Sequence[str] | None = None,
         gated: bool = False,
     ) -> list[Task]:
         """Take up to `count` ready tasks of a role. `lease_ms` 0 means as each task says.
 
         `provider` is whose quota doing them will use: nothing is taken while its circuit is open.
+        Of `ids`, if they are given: those that are ready and within the limits of the role.
         `gated` ones complete only by a report which says that they were verified.
         """
-
-    def claim_named(
-        self,
-        who: Principal,
-        ids: Sequence[str],
-        role: str,
-        holder: str,
-        lease_ms: int = 0,
-        provider: str = "",
-        *,
-        gated: bool = False,
-    ) -> list[Task]:
-        """Take those of these tasks that are ready and within the limits of their role."""
 
     def claim_task(
         self, who: Principal, ref: str, holder: str, lease_ms: int = 0, provider: str = ""

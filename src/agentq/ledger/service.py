@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from agentq.contracts import service_values as v
 from agentq.contracts.store import READY, Filter, Order
 from agentq.core import triggers as t
 from agentq.core.access import Action, Principal, PrincipalKind, approves_own
@@ -19,12 +20,16 @@ from agentq.core.errors import Refused
 from agentq.core.states import State
 from agentq.core.task import NO_USAGE, Task, Usage
 from agentq.core.trigger_validation import check_comment
+from agentq.ledger.codec import decode_spec, limits_of, to_task
+from agentq.ledger.costs import spent_today
+from agentq.ledger.leader_leases import LeaderLeases
+from agentq.ledger.outbox import Outbox
+from agentq.ledger.pruning import Named, files_to_remove, touch
 from agentq.ledger.service_custody import CustodyService, brief
 from agentq.ledger.service_queries import recorded
 from agentq.protocol.secret_detection import redact
 
 if TYPE_CHECKING:
-    from agentq.contracts import service_values as v
     from agentq.contracts.inbound_messages import InboundMessage, IntakeResult
     from agentq.contracts.store import Reader, TaskRow
     from agentq.core.limits import RoleLimits
@@ -129,10 +134,8 @@ class EmbeddedService(CustodyService):
     def open_circuit(
         self, who: Principal, provider: str, until_ms: int, reason: str = ""
     ) -> v.Circuit:
-        from agentq.contracts.service_values import Circuit
-
         self._check(who, Action.OPEN_CIRCUIT, provider)
-        return Circuit(*self._ledger.open_circuit(provider, until_ms, brief(reason), who.name))
+        return v.Circuit(*self._ledger.open_circuit(provider, until_ms, brief(reason), who.name))
 
     def close_circuit(self, who: Principal, provider: str) -> bool:
         self._check(who, Action.CLOSE_CIRCUIT, provider)
@@ -145,8 +148,6 @@ class EmbeddedService(CustodyService):
     # -- files and lanes ---------------------------------------------------------------------------
 
     def prune(self, who: Principal, before_ms: int) -> int:
-        from agentq.ledger.pruning import touch
-
         self._check(who, Action.PRUNE)
         # A ledger that was moved refuses this: contexts it does not know may be of the other one.
         self._store.write(touch)
@@ -158,7 +159,6 @@ class EmbeddedService(CustodyService):
 
     def _sweep_contexts(self) -> None:
         """Drop contexts that submitters staged and never committed; young ones may be under way."""
-        from agentq.ledger.pruning import Named
 
         named = Named()
         self._store.read(named.look)
@@ -179,8 +179,6 @@ class EmbeddedService(CustodyService):
         return [(task, recorded(rows)) for _, task, rows in page], page[-1][0] if page else 0
 
     def files_to_remove(self, who: Principal) -> int:
-        from agentq.ledger.pruning import files_to_remove
-
         self._check(who, Action.READ, "every task")
         return self._store.read(files_to_remove)
 
@@ -210,22 +208,16 @@ class EmbeddedService(CustodyService):
     def hold_leader_leases(
         self, who: Principal, names: Sequence[str], holder: str, length_ms: int
     ) -> dict[str, v.LeaderLease]:
-        from agentq.ledger.leader_leases import LeaderLeases
-
         self._check(who, Action.OPERATE)
         return LeaderLeases(self._store).hold(names, holder, length_ms)
 
     def give_up_leader_leases(self, who: Principal, names: Sequence[str], holder: str) -> list[str]:
-        from agentq.ledger.leader_leases import LeaderLeases
-
         self._check(who, Action.OPERATE)
         return LeaderLeases(self._store).give_up(names, holder)
 
     def outbox_batch(
         self, who: Principal, lane: str, count: int, *, evidence: bool = False
     ) -> list[v.OutboundEffect]:
-        from agentq.ledger.outbox import Outbox
-
         self._check(who, Action.OPERATE)
         return Outbox(self._store).batch(lane, count, evidence=evidence)
 
@@ -235,8 +227,6 @@ class EmbeddedService(CustodyService):
         done: Sequence[v.OutboundEffect],
         failed: Sequence[v.OutboundEffect] = (),
     ) -> None:
-        from agentq.ledger.outbox import Outbox
-
         self._check(who, Action.OPERATE)
         Outbox(self._store).settle(done, failed)
 
@@ -245,13 +235,10 @@ class EmbeddedService(CustodyService):
         return self._publish_waiting(count)
 
     def roles(self, who: Principal) -> list[v.RoleStanding]:
-        from agentq.contracts.service_values import RoleStanding
-        from agentq.ledger.codec import limits_of
-
         self._check(who, Action.READ, "the roles")
         rows = self._store.read(lambda reader: reader.roles())
         return [
-            RoleStanding(row.name, limits_of(row), row.is_limited, row.provider, row.seen_at)
+            v.RoleStanding(row.name, limits_of(row), row.is_limited, row.provider, row.seen_at)
             for row in rows
         ]
 
@@ -268,8 +255,6 @@ class EmbeddedService(CustodyService):
         before_ms: int,
         passed_over: Collection[tuple[str, int]] = (),
     ) -> list[Task]:
-        from agentq.ledger.codec import decode_spec, to_task
-
         self._check(who, Action.READ, "the list of tasks")
         role_id = self._store.role_ids((role,))[role]
         found: list[Task] = []
@@ -287,10 +272,6 @@ class EmbeddedService(CustodyService):
         return found[:count]
 
     def capacity(self, who: Principal, role: str) -> v.Capacity:
-        from agentq.contracts.service_values import Capacity
-        from agentq.ledger.codec import limits_of
-        from agentq.ledger.costs import spent_today
-
         self._check(who, Action.READ, "the limits of roles")
         role_id = self._store.role_ids((role,))[role]
 
@@ -302,7 +283,7 @@ class EmbeddedService(CustodyService):
                 today = spent_today(reader, role, reader.now())
                 if limits.used_up(today):
                     free = 0
-            return Capacity(free, today)
+            return v.Capacity(free, today)
 
         return self._store.read(look)
 

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agentq.contracts import service_values as v
 from agentq.contracts.artifacts import Stored
 from agentq.contracts.store import Lease
 from agentq.core import triggers as t
@@ -29,12 +30,12 @@ from agentq.core.graph import all_next
 from agentq.core.limits import SUMMARY_CHARS_MAX, shorten
 from agentq.core.states import State
 from agentq.core.task import NO_USAGE, Spec, Task, Usage
+from agentq.ledger.outbox import Outbox
 from agentq.ledger.service_queries import QueryService
 from agentq.protocol.secret_detection import redact
 
 if TYPE_CHECKING:
     from agentq.contracts.artifacts import Source
-    from agentq.contracts.service_values import AttemptLease, Completion, PublishedResults
     from agentq.ledger.claims import Held
     from agentq.ledger.unit_of_work import Fence
 
@@ -136,28 +137,17 @@ class CustodyService(QueryService):
         lease_ms: int = 0,
         provider: str = "",
         *,
+        ids: Sequence[str] | None = None,
         gated: bool = False,
     ) -> list[Task]:
         self._check(who, Action.CLAIM, role=role)
+        if ids is not None:
+            _, held = self._ledger.complete_and_claim(
+                [], role, count, holder, lease_ms, provider, ids=ids[:count], gated=gated
+            )
+            return self._taken(held)
         claim = partial(self._ledger.claim, role, count, holder, lease_ms, provider, gated=gated)
         return self._taken(claim() or (claim() if self._decide_deferred() else []))
-
-    def claim_named(
-        self,
-        who: Principal,
-        ids: Sequence[str],
-        role: str,
-        holder: str,
-        lease_ms: int = 0,
-        provider: str = "",
-        *,
-        gated: bool = False,
-    ) -> list[Task]:
-        self._check(who, Action.CLAIM, role=role)
-        _, held = self._ledger.complete_and_claim(
-            [], role, 0, holder, lease_ms, provider, ids=ids, gated=gated
-        )
-        return self._taken(held)
 
     def claim_task(
         self, who: Principal, ref: str, holder: str, lease_ms: int = 0, provider: str = ""
@@ -168,7 +158,7 @@ class CustodyService(QueryService):
     def complete_and_claim(
         self,
         who: Principal,
-        done: Sequence[Completion],
+        done: Sequence[v.Completion],
         role: str,
         count: int,
         holder: str,
@@ -195,7 +185,7 @@ class CustodyService(QueryService):
 
     # -- reports of the holder ---------------------------------------------------------------------
 
-    def renew(self, who: Principal, leases: Sequence[AttemptLease]) -> set[str]:
+    def renew(self, who: Principal, leases: Sequence[v.AttemptLease]) -> set[str]:
         for each in leases:
             self._check_attempt(who, Action.RENEW, each.task_id, each.epoch)
         keys = self._claimed_keys
@@ -331,12 +321,14 @@ class CustodyService(QueryService):
             return RESULT_NAME, _sha256(result)
         return RESULT_NAME, stored.sha256
 
-    def complete_many(self, who: Principal, done: Sequence[Completion]) -> list[Task | AgentqError]:
+    def complete_many(
+        self, who: Principal, done: Sequence[v.Completion]
+    ) -> list[Task | AgentqError]:
         outcomes = self._ledger.apply_many(self._reports(who, done))
         self._after_many(outcomes)
         return outcomes
 
-    def _reports(self, who: Principal, done: Sequence[Completion]) -> list[tuple[int, t.Trigger]]:
+    def _reports(self, who: Principal, done: Sequence[v.Completion]) -> list[tuple[int, t.Trigger]]:
         for each in done:
             self._check_attempt(who, Action.COMPLETE, each.task_id, each.epoch)
         keys = self._keys([each.task_id for each in done])
@@ -365,11 +357,8 @@ class CustodyService(QueryService):
         except Unavailable as error:
             log.warning("results are published later: %s", error)
 
-    def _publish_waiting(self, count: int) -> PublishedResults:
+    def _publish_waiting(self, count: int) -> v.PublishedResults:
         """Publish what the outbox holds. Another process may be at it: the same again is fine."""
-        from agentq.contracts.service_values import PublishedResults
-        from agentq.ledger.outbox import Outbox
-
         outbox = Outbox(self._store)
         effects = outbox.batch(RESULTS_LANE, count)
         done, failed, reasons = [], [], []
@@ -388,7 +377,7 @@ class CustodyService(QueryService):
                     done.append(effect)
         finally:
             outbox.settle(done, failed)  # also what was done before the disk went away
-        return PublishedResults(len(done), len(failed), tuple(reasons), len(effects) == count)
+        return v.PublishedResults(len(done), len(failed), tuple(reasons), len(effects) == count)
 
 
 def _child(spec: Spec, parent: str) -> Spec:

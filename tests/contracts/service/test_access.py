@@ -41,7 +41,7 @@ NEVER: dict[str, Call] = {
     "requeue": lambda s, who, ref: s.requeue(who, ref),
     "claim a task": lambda s, who, ref: s.claim_task(who, ref, "me"),
     "claim a role": lambda s, who, ref: s.claim(who, "builder", 1, "me"),
-    "claim what is named": lambda s, who, ref: s.claim_named(who, [ref], "builder", "me"),
+    "claim what is named": lambda s, who, ref: s.claim(who, "builder", 1, "me", ids=[ref]),
     "complete and claim": lambda s, who, ref: s.complete_and_claim(who, [], "builder", 1, "me"),
     "raise a budget": lambda s, who, ref: s.raise_tree_budget(who, ref, Usage(usd=1)),
     "set limits": lambda s, who, ref: s.set_limits(who, "builder", RoleLimits(max_running=9)),

@@ -85,7 +85,7 @@ class TestClaiming:
     def test_those_that_are_named(self, service: Service) -> None:
         for name in ("task-1", "task-2", "task-3"):
             submit(service, name)
-        taken = service.claim_named(WORKER, ["task-3", "nowhere", "task-2"], "builder", "host:1")
+        taken = service.claim(WORKER, "builder", 3, "host:1", ids=["task-3", "nowhere", "task-2"])
         assert sorted(task.id for task in taken) == ["task-2", "task-3"]
 
     def test_this_very_one(self, service: Service) -> None:
