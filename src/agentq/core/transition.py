@@ -5,8 +5,8 @@ lets `agentq replay` and `agentq verify` prove every state from the log. The led
 lock and saves what it returns; nobody else changes a task.
 
 How to read it: one function per trigger, each a few lines of policy returning the `Step` it takes.
-`custody` has what concerns a holder, `waiting` what concerns a task without one, `people` what is
-decided from outside, `steps` the endings they share. The states that may follow are in
+`custody` has what concerns a holder, `waiting` what concerns a task without one,
+`external_decisions` what is decided from outside, `steps` the endings they share. The states that may follow are in
 `states.TABLE`, and every step is held against it here. Four things to know before a change:
 
 - Custody is `holder` + `epoch` + lease. `holder_only` is the fence: it stands first in everything

@@ -47,11 +47,8 @@ class Held:
 def claim_ready(
     tx: Tx, work: UnitOfWork, role: int, count: int, claim: ClaimTask, provider: str = ""
 ) -> tuple[list[Held], bool]:
-    """Take up to `count` ready tasks; True beside them if there may be more to look at.
-
-    A `claim` without a lease gets each task's own. Nothing is taken while the circuit of the
-    provider that would do them is open.
-    """
+    """Take up to `count` ready tasks; True beside them if there may be more to look at. A `claim`
+    without a lease gets each task's own."""
     row, open_until, picked = tx.pick(role, count, provider=provider, unless_limited=True)
     work.note_limits(row.name, row.is_limited)
     if row.is_limited:
@@ -93,8 +90,7 @@ def complete_and_claim(
     provider: str,
     ids: Sequence[str] | None,
 ) -> tuple[list[Task | AgentqError], list[Held]]:
-    """End some attempts and take the next tasks, or those of `ids` that can be taken now, by the
-    rules of `claim_ready`, in one transaction.
+    """End some attempts and take the next tasks, or those of `ids` that can be taken now.
 
     Without `ids` nothing is taken of a role with limits: how many more may run shows only once the
     ends are saved.

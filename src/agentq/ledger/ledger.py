@@ -63,10 +63,7 @@ class Ledger:
     def submit(
         self, specs: Sequence[Spec], generated: Collection[str] = (), fence: Fence = None
     ) -> list[Submitted]:
-        """Accept tasks, all or none. The same id or key and body gives the task that is there.
-
-        `fence` is that of the attempt that submits, if one does.
-        """
+        """Accept tasks, all or none. The same id or key and body gives the task that is there."""
         return self._submitter.submit(specs, generated, fence)
 
     def defer(self, specs: Sequence[Spec], fence: Fence, connection: object) -> list[Submitted]:
@@ -89,11 +86,7 @@ class Ledger:
         *,
         gated: bool = False,
     ) -> list[Held]:
-        """Take up to `count` ready tasks of a role. `lease_ms` 0 means as each task says.
-
-        `provider` is whose quota doing them will use: nothing is taken while its circuit is open.
-        `gated` ones complete only by a report which says that they were verified.
-        """
+        """Take up to `count` ready tasks of a role (see `contracts.service`)."""
         _check_count(count)
         claim = _checked_claim(holder, lease_ms, provider, gated=gated)
         role_id = self._role_id(role)
@@ -125,10 +118,7 @@ class Ledger:
         return self.store.write(lambda tx: tx.renew(leases))
 
     def apply_many(self, items: Items, fence: Fence = None) -> list[Task | AgentqError]:
-        """Apply triggers in one transaction; each refused one gives its error instead of a task.
-
-        `fence` is the (key, epoch) of the attempt that speaks about other tasks, if one does.
-        """
+        """Apply triggers in one transaction; each refused one gives its error instead of a task."""
 
         def change(tx: Tx) -> list[Task | AgentqError]:
             work = self._work(tx)
@@ -151,11 +141,8 @@ class Ledger:
         ids: Sequence[str] | None = None,
         gated: bool = False,
     ) -> tuple[list[Task | AgentqError], list[Held]]:
-        """Apply these and claim the next in one transaction: `apply_many`, then `claim`.
-
-        With `ids`, claim those of them that are ready and within the limits of the role; the others
-        (over, held, expired, not this role's) are left out.
-        """
+        """Apply these and claim the next in one transaction: `apply_many`, then `claim`. Of `ids`
+        those that are over, held, expired or not this role's are left out."""
         claim = _checked_claim(holder, lease_ms, provider, gated=gated)
         if ids is None:
             _check_count(count)
@@ -267,9 +254,7 @@ class Ledger:
 
     def open_circuit(self, provider: str, until_ms: int, reason: str, by: str) -> CircuitRow:
         """Let nobody claim for this provider before that moment; longer than it was, never shorter.
-
-        Returns how the circuit stands now.
-        """
+        Return how its circuit stands now."""
         check_role(provider, "provider")
         check_trigger(t.Comment(by, reason))
 

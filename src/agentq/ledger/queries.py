@@ -125,10 +125,7 @@ class LedgerQueries:
             return [(row, artifacts.get(row.hot.key, [])) for row in rows]
 
         found = self._store.read(look)
-        return sorted(
-            ((row.hot.key, self._task(row), listed) for row, listed in found),
-            key=lambda each: each[0],
-        )
+        return [(row.hot.key, self._task(row), listed) for row, listed in found]
 
     # -- the log ---------------------------------------------------------------------------------
 

@@ -63,8 +63,7 @@ class Submitter:
     def submit(
         self, specs: Sequence[Spec], generated: Collection[str] = (), fence: Fence = None
     ) -> list[Submitted]:
-        """Accept all or none. `generated` holds the ids that were made up for this call; `fence`
-        is the (key, epoch) of the attempt that submits, refused if it is fenced out."""
+        """Accept all or none. `generated` holds the ids that were made up for this call."""
         check_batch(specs)
         if not specs and fence is None:
             return []
