@@ -6,8 +6,8 @@ lock and saves what it returns; nobody else changes a task.
 
 How to read it: one function per trigger, each a few lines of policy returning the `Step` it takes.
 `custody` has what concerns a holder, `waiting` what concerns a task without one,
-`external_decisions` what is decided from outside, `steps` the endings they share. The states that may follow are in
-`states.TABLE`, and every step is held against it here. Four things to know before a change:
+`external_decisions` what is decided from outside, `steps` the endings they share. The states that
+may follow are in `states.TABLE`, and every step is held against it here. Before a change, know:
 
 - Custody is `holder` + `epoch` + lease. `holder_only` is the fence: it stands first in everything
   an attempt may say. Leaving custody clears the holder, except that a cancelled task keeps it until
