@@ -45,10 +45,11 @@ class Held:
 
 
 def claim_ready(
-    tx: Tx, work: UnitOfWork, role: int, count: int, claim: ClaimTask, provider: str = ""
+    work: UnitOfWork, role: int, count: int, claim: ClaimTask, provider: str
 ) -> tuple[list[Held], bool]:
     """Take up to `count` ready tasks; True beside them if there may be more to look at. A `claim`
     without a lease gets each task's own."""
+    tx = work.tx
     row, open_until, picked = tx.pick(role, count, provider=provider, unless_limited=True)
     work.note_limits(row.name, row.is_limited)
     if row.is_limited:
@@ -56,7 +57,6 @@ def claim_ready(
         picked = [] if open_until else _pick_limited(tx, work, row, count)
     _note_asked(tx, work, row, provider)
     held = _take_all(tx, work, picked, claim)
-    work.finish()
     return held, bool(picked) and not held
 
 
@@ -81,7 +81,6 @@ def _take_all(tx: Tx, work: UnitOfWork, picked: Sequence[TaskRow], claim: ClaimT
 
 
 def complete_and_claim(
-    tx: Tx,
     work: UnitOfWork,
     items: Items,
     role: int,
@@ -95,6 +94,7 @@ def complete_and_claim(
     Without `ids` nothing is taken of a role with limits: how many more may run shows only once the
     ends are saved.
     """
+    tx = work.tx
     outcomes = apply_all(work, items) if items else []
     if ids is not None:
         ids = list(dict.fromkeys(ids))
@@ -108,9 +108,7 @@ def complete_and_claim(
     picked = [each for each in picked if each.hot.key not in work.tasks]
     if picked and row.is_limited and not open_until:
         picked = _within_limits(tx, work, tx.lock_role(role), picked)
-    held = _take_all(tx, work, picked, claim)
-    work.finish()
-    return outcomes, held
+    return outcomes, _take_all(tx, work, picked, claim)
 
 
 def _pick_limited(tx: Tx, work: UnitOfWork, row: RoleRow, count: int) -> list[TaskRow]:
@@ -147,9 +145,9 @@ def _pick_for_today(
     return fitting[:count]
 
 
-def claim_one(tx: Tx, work: UnitOfWork, key: int, claim: ClaimTask, provider: str = "") -> Held:
-    """Take one named task under the same limits; raise `Refused` with the reason if impossible.
-    The caller finishes the work."""
+def claim_one(work: UnitOfWork, key: int, claim: ClaimTask, provider: str = "") -> Held:
+    """Take one named task under the same limits; raise `Refused` with the reason if impossible."""
+    tx = work.tx
     work.load([key])
     task = work.task(key)
     claim = replace(claim, lease_ms=claim.lease_ms or task.spec.lease_seconds * 1000)

@@ -220,7 +220,7 @@ class _Round:
     def _start(self, key: int, task: Task, message: WorkerMessage) -> int:
         claim = t.ClaimTask(message.sender, message.lease_seconds * 1000)
         check_trigger(claim)
-        return claims.claim_one(self._tx, self._batch, key, claim).task.epoch
+        return claims.claim_one(self._batch, key, claim).task.epoch
 
     def _renew(self, key: int, task: Task, epoch: int, message: WorkerMessage) -> int:
         lease = Lease(key, epoch, (message.lease_seconds or task.spec.lease_seconds) * 1000)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from agentq.contracts.doorbell import ROOM_TOPIC, role_topic
 from agentq.contracts.store import Changes, CircuitRow, Lease, Store, Tx
@@ -28,6 +28,8 @@ from agentq.protocol.spec_validation import check_role
 
 if TYPE_CHECKING:
     from agentq.ledger.deferred_submit import DeferredSubmitter
+
+T = TypeVar("T")
 
 LEASE_MS_MAX = 366 * 24 * 3600 * 1000
 
@@ -56,6 +58,17 @@ class Ledger:
 
     def _work(self, tx: Tx) -> UnitOfWork:
         return self._submitter.work(tx, self._limited)
+
+    def _change(self, decide: Callable[[UnitOfWork], T]) -> T:
+        """Let `decide` take its decisions and save what follows from them, in one transaction."""
+
+        def change(tx: Tx) -> T:
+            work = self._work(tx)
+            answer = decide(work)
+            work.finish()
+            return answer
+
+        return self.store.write(change)
 
     def _role_id(self, role: str) -> int:
         return self.store.role_ids((check_role(role),))[role]
@@ -91,8 +104,8 @@ class Ledger:
         claim = _checked_claim(holder, lease_ms, provider, gated=gated)
         role_id = self._role_id(role)
         while True:
-            held, look_again = self.store.write(
-                lambda tx: claims.claim_ready(tx, self._work(tx), role_id, count, claim, provider)
+            held, look_again = self._change(
+                lambda work: claims.claim_ready(work, role_id, count, claim, provider)
             )
             if not look_again:
                 return held
@@ -100,14 +113,7 @@ class Ledger:
     def claim_task(self, key: int, holder: str, lease_ms: int = 0, provider: str = "") -> Held:
         """Take this very task."""
         claim = _checked_claim(holder, lease_ms, provider)
-
-        def change(tx: Tx) -> Held:
-            work = self._work(tx)
-            held = claims.claim_one(tx, work, key, claim, provider)
-            work.finish()
-            return held
-
-        return self.store.write(change)
+        return self._change(lambda work: claims.claim_one(work, key, claim, provider))
 
     def heartbeat(self, leases: Sequence[Lease]) -> set[int]:
         """Renew leases, all in one statement. A key that is not in the answer is lost."""
@@ -120,14 +126,11 @@ class Ledger:
     def apply_many(self, items: Items, fence: Fence = None) -> list[Task | AgentqError]:
         """Apply triggers in one transaction; each refused one gives its error instead of a task."""
 
-        def change(tx: Tx) -> list[Task | AgentqError]:
-            work = self._work(tx)
+        def change(work: UnitOfWork) -> list[Task | AgentqError]:
             work.check_fence(fence, [key for key, _ in items])
-            outcomes = claims.apply_all(work, items)
-            work.finish()
-            return outcomes
+            return claims.apply_all(work, items)
 
-        return self.store.write(change)
+        return self._change(change)
 
     def complete_and_claim(
         self,
@@ -147,9 +150,9 @@ class Ledger:
         if ids is None:
             _check_count(count)
         role_id = self._role_id(role)
-        outcomes, held = self.store.write(
-            lambda tx: claims.complete_and_claim(
-                tx, self._work(tx), items, role_id, count, claim, provider, ids
+        outcomes, held = self._change(
+            lambda work: claims.complete_and_claim(
+                work, items, role_id, count, claim, provider, ids
             )
         )
         if not held and ids is None:
@@ -178,10 +181,9 @@ class Ledger:
         for artifact in artifacts:
             check_trigger(artifact)
 
-        def change(tx: Tx) -> Task:
-            work = self._work(tx)
+        def change(work: UnitOfWork) -> Task:
             work.load([key])
-            recorded = {(row.epoch, row.name): row.sha256 for row in tx.artifacts_of(key)}
+            recorded = {(row.epoch, row.name): row.sha256 for row in work.tx.artifacts_of(key)}
             for each in artifacts:
                 name = (each.epoch, each.name)
                 if recorded.get(name) == each.sha256:
@@ -194,10 +196,9 @@ class Ledger:
                     )
                 recorded[name] = each.sha256
                 work.record_artifact(key, each)
-            work.finish()
             return work.task(key)
 
-        return self.store.write(change)
+        return self._change(change)
 
     def requeue(
         self, key: int, by: str, reason: str = "", how: str = "", fence: Fence = None
@@ -205,21 +206,19 @@ class Ledger:
         """Open a dead letter again. It waits anew for those dependencies that are under way."""
         check_trigger(t.Requeue(by, reason))
 
-        def change(tx: Tx) -> Task:
-            work = self._work(tx)
+        def change(work: UnitOfWork) -> Task:
             work.check_fence(fence, [key])
             work.load([key])
-            parents = tx.tasks([parent for parent, child in tx.edges_of([key]) if child == key])
+            edges = work.tx.edges_of([key])
+            parents = work.tx.tasks([parent for parent, child in edges if child == key])
             under_way = tuple(
                 self._specs.put(row.spec)[0].id
                 for row in parents
                 if STATES[row.hot.state] not in TERMINAL
             )
-            task = work.apply(key, t.Requeue(by, reason, under_way, how))
-            work.finish()
-            return task
+            return work.apply(key, t.Requeue(by, reason, under_way, how))
 
-        return self.store.write(change)
+        return self._change(change)
 
     def tick(self, limit: int = 500) -> int:
         """Apply time to every task whose moment has come; how many changed."""
@@ -299,8 +298,7 @@ class Ledger:
         comment = t.Comment(by, text, how=how)
         check_trigger(comment)
 
-        def change(tx: Tx) -> Task:
-            work = self._work(tx)
+        def change(work: UnitOfWork) -> Task:
             work.load([key])
             shared_budgets.load_trees(work, [key])
             task = work.task(key)
@@ -312,10 +310,9 @@ class Ledger:
                 )
             task = work.apply(key, comment)
             shared_budgets.note(work, [shared_budgets.raised(work.trees[key], extra)])
-            work.finish()
             return task
 
-        return self.store.write(change)
+        return self._change(change)
 
     def set_limits(self, role: str, limits: RoleLimits) -> None:
         for limit in (limits.max_running, limits.max_review):
