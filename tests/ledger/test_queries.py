@@ -39,7 +39,7 @@ def test_a_task_is_found_by_its_id_or_an_unambiguous_beginning(
 ) -> None:
     key, task = named.ledger.queries.find(ref)
     assert task.id == found
-    assert named.ledger.queries.get_many([key]) == {key: task}
+    assert named.ledger.queries.get(key) == task
 
 
 @pytest.mark.parametrize("ref", ["task-", "task-a", "abc", "t"])

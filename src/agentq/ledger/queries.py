@@ -83,9 +83,9 @@ class LedgerQueries:
 
         return {task.id: task for task in map(self._task, self._store.read(look))}
 
-    def get_many(self, keys: list[int]) -> dict[int, Task]:
-        rows = self._store.read(lambda reader: reader.tasks(keys))
-        return {row.hot.key: self._task(row) for row in rows}
+    def get(self, key: int) -> Task | None:
+        rows = self._store.read(lambda reader: reader.tasks([key]))
+        return self._task(rows[0]) if rows else None
 
     def list_tasks(self, wanted: Wanted) -> Page:
         from agentq.contracts.service_values import Page

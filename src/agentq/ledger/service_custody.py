@@ -234,7 +234,7 @@ class CustodyService(QueryService):
     def stopped(self, who: Principal, task_id: str, epoch: int) -> Task | None:
         self._check_attempt(who, Action.STOP, task_id, epoch)
         key = self._key(task_id)
-        task = self._queries.get_many([key]).get(key)
+        task = self._queries.get(key)
         if task is None or task.state is not State.CANCELLED or task.epoch != epoch:
             return None
         return self._ledger.apply(key, t.Stopped(epoch))
@@ -247,7 +247,7 @@ class CustodyService(QueryService):
     ) -> list[Stored]:
         self._check_attempt(who, Action.PUT_ARTIFACT, task_id, epoch)
         key = self._key(task_id)
-        return self._put(key, self._queries.get_many([key]).get(key), task_id, epoch, files)
+        return self._put(key, self._queries.get(key), task_id, epoch, files)
 
     def _put(
         self,
@@ -266,14 +266,9 @@ class CustodyService(QueryService):
             )
         artifacts = self._artifacts
         stored = [artifacts.put(task_id, epoch, name, source) for name, source in files]
+        added = [t.AddArtifact(epoch, s.name, s.size, s.sha256, s.media_type) for s in stored]
         try:
-            self._ledger.record_artifacts(
-                key,
-                [
-                    t.AddArtifact(epoch, each.name, each.size, each.sha256, each.media_type)
-                    for each in stored
-                ],
-            )
+            self._ledger.record_artifacts(key, added)
         except Stale:
             recorded = {(row.epoch, row.name) for row in self._queries.artifacts(key)}
             for each in stored:
@@ -310,7 +305,7 @@ class CustodyService(QueryService):
     def _put_result(
         self, key: int, task_id: str, epoch: int, result: Source, *, verified: bool
     ) -> tuple[str, str]:
-        task = self._queries.get_many([key]).get(key)
+        task = self._queries.get(key)
         if task is not None and task.details.gated and not verified:
             return "", ""  # the ledger refuses the report: nothing is kept of it
         try:
