@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-#: What is said, by the command and by `from agentq import Queue`, on any other system.
+#: The error of the command and of `from agentq import Queue` on any other system.
 NEEDS_LINUX = (
     f"agentq runs on Linux only, and this is {sys.platform}: its workers own their agents through"
     " means of the Linux kernel."
@@ -56,45 +56,30 @@ if TYPE_CHECKING:
     )
     from agentq.core.triggers import FailureKind, Resolution
 
-#: Where each public name is defined.
-_HOMES = {
-    "Admin": "agentq.client.admin",
-    "Artifact": "agentq.client.artifacts",
-    "Result": "agentq.client.artifacts",
-    "AsyncArtifact": "agentq.client.async_claim",
-    "AsyncClaim": "agentq.client.async_claim",
-    "AsyncQueue": "agentq.client.async_queue",
-    "TaskOutcome": "agentq.client.broker_results",
-    "CancelToken": "agentq.client.cancellation",
-    "Claim": "agentq.client.claim",
-    "Refusal": "agentq.client.client",
-    "Block": "agentq.client.failures",
-    "Fail": "agentq.client.failures",
-    "Retry": "agentq.client.failures",
-    "Queue": "agentq.client.queue",
-    "TaskFields": "agentq.client.task_fields",
-    "TaskOptions": "agentq.client.task_fields",
-    "AgentqError": "agentq.core.errors",
-    "Conflict": "agentq.core.errors",
-    "Damaged": "agentq.core.errors",
-    "Invalid": "agentq.core.errors",
-    "NotFound": "agentq.core.errors",
-    "Refused": "agentq.core.errors",
-    "Stale": "agentq.core.errors",
-    "TimedOut": "agentq.core.errors",
-    "Unavailable": "agentq.core.errors",
-    "RoleLimits": "agentq.core.limits",
-    "State": "agentq.core.states",
-    "Usage": "agentq.core.task",
-    "ExpectedOutput": "agentq.core.task",
-    "Note": "agentq.core.task",
-    "OnDependencyFailure": "agentq.core.task",
-    "Priority": "agentq.core.task",
-    "Spec": "agentq.core.task",
-    "Task": "agentq.core.task",
-    "FailureKind": "agentq.core.triggers",
-    "Resolution": "agentq.core.triggers",
-}
+#: Public names by the module that defines them.
+_MODULES = {
+    "agentq.client.admin": ("Admin",),
+    "agentq.client.artifacts": ("Artifact", "Result"),
+    "agentq.client.async_claim": ("AsyncArtifact", "AsyncClaim"),
+    "agentq.client.async_queue": ("AsyncQueue",),
+    "agentq.client.broker_results": ("TaskOutcome",),
+    "agentq.client.cancellation": ("CancelToken",),
+    "agentq.client.claim": ("Claim",),
+    "agentq.client.client": ("Refusal",),
+    "agentq.client.failures": ("Block", "Fail", "Retry"),
+    "agentq.client.queue": ("Queue",),
+    "agentq.client.task_fields": ("TaskFields", "TaskOptions"),
+    "agentq.core.errors": (
+        "AgentqError", "Conflict", "Damaged", "Invalid", "NotFound", "Refused", "Stale", "TimedOut",
+        "Unavailable",
+    ),
+    "agentq.core.limits": ("RoleLimits",),
+    "agentq.core.states": ("State",),
+    "agentq.core.task": (
+        "ExpectedOutput", "Note", "OnDependencyFailure", "Priority", "Spec", "Task", "Usage",
+    ),
+    "agentq.core.triggers": ("FailureKind", "Resolution"),
+}  # fmt: skip
 
 __all__ = [
     "Admin",
@@ -139,7 +124,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     # Names are looked up when first used: start-up is a feature, agents call the command often.
-    home = _HOMES.get(name)
+    home = next((module for module, names in _MODULES.items() if name in names), None)
     if home is None:
         raise AttributeError(f"module 'agentq' has no attribute {name!r}")
     if sys.platform != "linux" and home.startswith("agentq.client"):

@@ -238,11 +238,9 @@ class WiredInstallation:
                 part.close()
 
 
-def open_installation(
-    settings: Settings, chance: Callable[[], float] | None = None, *, create: bool = False
-) -> WiredInstallation:
+def open_installation(settings: Settings, *, create: bool = False) -> WiredInstallation:
     """Open the ledger these settings name; with `create` it is made if it is not there."""
-    installation = WiredInstallation(settings, chance, create=create)
+    installation = WiredInstallation(settings, create=create)
     assert installation.store is not None
     return installation
 
@@ -254,18 +252,16 @@ class Database:
         self._store = store
 
     def now(self) -> int:
-        """The clock that leases are measured by, in milliseconds."""
         return self._store.now()
 
     def schema_version(self) -> int:
         return self._store.schema_version()
 
     def migrate(self) -> list[str]:
-        """Bring the schema up to date under a lock; the names of what was applied."""
+        """Bring the schema up to date; return the names of what was applied."""
         return self._store.migrate()
 
     def facts(self) -> dict[str, str]:
-        """Versions, durability settings, sizes."""
         return self._store.facts()
 
     def check_writable(self) -> None:
@@ -299,27 +295,24 @@ def refuse_missing(settings: Settings) -> None:
     """Refuse an SQLite file that is not there: it has gone, or its name holds a slip."""
     if not settings.url.startswith("sqlite:") or settings.sqlite_path == MEMORY:
         return
-    denied = False
+    who = "--url" if settings.source == "argument" else settings.source
     try:
         found = os.stat(settings.sqlite_path)  # noqa: PTH116 - start-up: no pathlib for one call
-    except OSError as error:
-        denied = isinstance(error, PermissionError)
-    else:
-        if found.st_size == 0 and not stat.S_ISDIR(found.st_mode):
-            from agentq.stores.sqlite.creation import cut_off
-
-            raise cut_off(settings.sqlite_path)
-        return
-    who = "--url" if settings.source == "argument" else settings.source
-    if denied:  # it may well be there
+    except PermissionError as error:  # it may well be there
         raise Unavailable(
             f"User {os.geteuid()} may not enter the folder of the ledger {settings.sqlite_path},"
             f" which {who} names: permission denied. Nothing was changed.",
             "Run it as a user who may, or let the owner of the folder give the right.",
-        )
-    raise Unavailable(
-        f"There is no ledger at {settings.sqlite_path}, which {who} names. Nothing was created.",
-        "`agentq init` or `Queue.create(url)` makes an empty one; if there was one, bring it back"
-        " from a backup.",
-        code="no_ledger",
-    )
+        ) from error
+    except OSError as error:
+        raise Unavailable(
+            f"There is no ledger at {settings.sqlite_path}, which {who} names. Nothing was"
+            " created.",
+            "`agentq init` or `Queue.create(url)` makes an empty one; if there was one, bring it"
+            " back from a backup.",
+            code="no_ledger",
+        ) from error
+    if found.st_size == 0 and not stat.S_ISDIR(found.st_mode):
+        from agentq.stores.sqlite.creation import cut_off
+
+        raise cut_off(settings.sqlite_path)

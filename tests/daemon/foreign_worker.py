@@ -13,7 +13,7 @@ import amqp
 
 from agentq.client.queue import Queue
 from agentq.contracts.delivery import INGEST, STATUS
-from agentq.daemon.loop import Alarm, Runner
+from agentq.daemon.loop import Runner
 from agentq.daemon.loops.ingest import Ingest
 from agentq.daemon.shared_publisher import SharedPublisher
 from agentq.delivery.rabbitmq.publisher import RabbitPublisher
@@ -85,9 +85,9 @@ def connect_foreign_worker(url: str) -> Iterator[ForeignWorker]:
 @contextmanager
 def ingesting(queue: Queue, url: str) -> Iterator[Ingest]:
     """The loop in a thread of its own, as `agentq up` runs it."""
-    alarm, publisher = Alarm(), RabbitPublisher(url)
-    loop = Ingest(queue._client.installation, SharedPublisher(publisher), alarm)
-    runner = Runner(loop, queue._client.installation.doorbell, alarm=alarm)
+    publisher = RabbitPublisher(url)
+    loop = Ingest(queue._client.installation, SharedPublisher(publisher))
+    runner = Runner(loop, queue._client.installation.doorbell)
     runner.start()
     try:
         yield loop

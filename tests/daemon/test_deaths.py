@@ -15,7 +15,7 @@ from agentq.cli.up import _JsonLines
 from agentq.client.queue import Queue
 from agentq.core.errors import Invalid
 from agentq.daemon import loop as loops
-from agentq.daemon.loop import Alarm, Loop, Runner
+from agentq.daemon.loop import Loop, Runner
 from agentq.daemon.up import Daemon, Options
 from tests.eventually import eventually
 
@@ -38,7 +38,8 @@ class Dying(Loop):
         self.left = deaths
         self.lived = threading.Event()
 
-    def topics(self) -> frozenset[str]:
+    @property
+    def topics(self) -> frozenset[str]:  # type: ignore[override]
         if self.left and self.left % 4 == 0:
             self.left -= 1
             raise LookupError("before its round")
@@ -60,8 +61,8 @@ class Mortal(Daemon):
         said = Options(**options)  # type: ignore[arg-type]
         super().__init__(queue._client.installation, queue._client.holder, options=said)
 
-    def _make_loops(self) -> list[tuple[Loop, Alarm | None]]:
-        return [(self._mine, None)]
+    def _make_loops(self) -> list[Loop]:
+        return [self._mine]
 
 
 @contextmanager

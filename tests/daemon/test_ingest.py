@@ -12,7 +12,6 @@ import pytest
 from agentq.client.queue import Queue
 from agentq.contracts.delivery import STATUS, Message, role_queue
 from agentq.core.states import State
-from agentq.daemon.loop import Alarm
 from agentq.daemon.loops.ingest import Ingest
 from agentq.daemon.shared_publisher import SharedPublisher
 from agentq.delivery.rabbitmq import dead_messages
@@ -62,8 +61,8 @@ def test_what_is_said_is_taken_in_and_what_nobody_can_read_is_kept(
     queue: Queue, broker_url: str
 ) -> None:
     task = queue.submit(to="w", instructions="do it")
-    publisher, alarm = RabbitPublisher(broker_url), Alarm()
-    loop = Ingest(queue._client.installation, SharedPublisher(publisher), alarm)
+    publisher = RabbitPublisher(broker_url)
+    loop = Ingest(queue._client.installation, SharedPublisher(publisher))
     send_status(publisher, 1, task_id=task.id, status="started")
     send_status(publisher, 1, task_id=task.id, status="started")
     assert publisher.publish([Message("bad", STATUS, "w", b"{")]) == [""]
@@ -79,7 +78,6 @@ def test_what_is_said_is_taken_in_and_what_nobody_can_read_is_kept(
     assert dead.body == b"{" and "JSON" in dead.reason
     loop.close()
     publisher.close()
-    alarm.close()
 
 
 def test_the_whole_way_through_up_and_through_a_broker_that_lost_its_disk(

@@ -28,6 +28,8 @@ class Counting(Loop):
 
     name = "counting"
 
+    topics = frozenset({EVENTS_TOPIC})
+
     def __init__(self, fails: int = 0, pause: float = 60.0, term: str = "") -> None:
         super().__init__()
         self.fails = fails
@@ -35,9 +37,6 @@ class Counting(Loop):
         self.term = term
         self.done = 0
         self.closed = False
-
-    def topics(self) -> frozenset[str]:
-        return frozenset((EVENTS_TOPIC,))
 
     def run_once(self) -> float:
         if self.fails:

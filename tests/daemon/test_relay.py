@@ -16,7 +16,7 @@ from agentq.contracts.delivery import Message, Publisher, is_results_queue, role
 from agentq.core.errors import Unavailable
 from agentq.core.task import Spec
 from agentq.daemon.loop import Runner
-from agentq.daemon.loops.reconcile import Reconcile
+from agentq.daemon.loops.reconcile import EVERY_SECONDS, Reconcile
 from agentq.daemon.loops.relay import Relay
 from agentq.daemon.loops.reply import Replies
 from agentq.daemon.shared_publisher import SharedPublisher
@@ -237,10 +237,8 @@ class TestReconcile:
     ) -> None:
         queue.submit_many({"to": "w", "instructions": str(number)} for number in range(7))
         relay(queue, publisher).run_once()
-        loop = Reconcile(
-            queue._client.installation, SharedPublisher(publisher), every=9.0, young_ms=0
-        )
-        assert loop.run_once() == 9.0
+        loop = Reconcile(queue._client.installation, SharedPublisher(publisher), young_ms=0)
+        assert loop.run_once() == EVERY_SECONDS
         assert loop.tally.counts == {}
         take(role_queue("w"), 7)  # as a purge does
         loop.run_once()
@@ -306,11 +304,9 @@ class TestReconcile:
         monkeypatch.setattr("agentq.daemon.loops.reconcile.ROUND_MAX", 600)
         queue._client.installation.ledger.close_lanes("delivery")
         queue.submit_many({"to": "w", "instructions": str(number)} for number in range(1300))
-        loop = Reconcile(
-            queue._client.installation, SharedPublisher(publisher), every=9.0, young_ms=0
-        )
+        loop = Reconcile(queue._client.installation, SharedPublisher(publisher), young_ms=0)
         pauses = [loop.run_once() for _ in range(4)]
-        assert pauses == [0.05, 0.05, 9.0, 9.0]
+        assert pauses == [0.05, 0.05, EVERY_SECONDS, EVERY_SECONDS]
         assert publisher.depth("w") == 1300
 
     def test_an_away_broker_is_waited_for(self, queue: Queue, publisher: RabbitPublisher) -> None:

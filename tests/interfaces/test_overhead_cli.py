@@ -7,8 +7,8 @@ import json
 from click.testing import CliRunner
 
 from agentq import Queue
-from agentq.cli.overhead import overhead
 from agentq.cli.session import Session
+from agentq.cli.stats import overhead
 
 
 def show(*words: str) -> str:

@@ -7,18 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from agentq.cli.options import (
-    Duration,
-    command,
-    epoch_option,
-    group,
-    named_task_argument,
-    task_argument,
-)
-from agentq.cli.report import content_of
-from agentq.cli.screen import ago, emit_json, say, show_table, size_words
+from agentq.cli.options import Duration, epoch_option, group, named_task_argument, task_argument
+from agentq.cli.screen import ago, answer, emit_json, iso_time, say, show_table, size_words
 from agentq.cli.session import Session, pass_session
-from agentq.cli.streams import show_stream, standard_input, write_file
+from agentq.cli.streams import content_of, show_stream, standard_input, write_file
 from agentq.core.errors import NotFound
 
 if TYPE_CHECKING:
@@ -34,7 +26,7 @@ def artifacts(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-@command("ls")
+@artifacts.command("ls")
 @task_argument
 @pass_session
 def list_artifacts(session: Session, ref: str | None) -> None:
@@ -64,7 +56,7 @@ def list_artifacts(session: Session, ref: str | None) -> None:
     )
 
 
-@command("get")
+@artifacts.command("get")
 @named_task_argument
 @click.argument("name")
 @epoch_option
@@ -94,7 +86,7 @@ def get_artifact(
         say(f"{output}: {size_words(row.size)}")
 
 
-@command("put")
+@artifacts.command("put")
 @click.argument("words", nargs=-1, required=True, metavar="[ID] FILE")
 @click.option("--name", help="The artifact's name.  [default: of the file]")
 @epoch_option
@@ -107,14 +99,11 @@ def put_artifact(
     Inside an attempt the ID may be left out. FILE - reads standard input (and needs --name).
     """
     if len(words) > 2:
-        raise click.UsageError("Expected [ID] FILE.", click.get_current_context())
+        raise click.UsageError("Expected [ID] FILE.")
     file = words[-1]
     if name is None and file == "-":
-        raise click.UsageError(
-            "Standard input has no name: --name gives it one.", click.get_current_context()
-        )
-    queue = session.writer()
-    task_id, epoch = session.holder_of(words[0] if len(words) == 2 else None, epoch)
+        raise click.UsageError("Standard input has no name: --name gives it one.")
+    queue, task_id, epoch = session.holder(words[0] if len(words) == 2 else None, epoch)
     content = standard_input() if file == "-" else content_of(file)
     stored = queue.put_artifact(task_id, name or Path(file).name, content, epoch=epoch)
     if session.json:
@@ -125,7 +114,7 @@ def put_artifact(
         say(f"{stored.name}: {size_words(stored.size)}, sha256 {stored.sha256}")
 
 
-@command("link")
+@artifacts.command("link")
 @named_task_argument
 @click.argument("name")
 @epoch_option
@@ -147,7 +136,7 @@ def link_artifact(session: Session, ref: str, name: str, epoch: int | None, dura
     queue = session.reader()
     task = queue.task(ref)
     rows = [row for row in queue.artifact_list(task.id) if row.name == name]
-    rows = [row for row in rows if not epoch or row.epoch == epoch]
+    rows = [row for row in rows if epoch in (None, row.epoch)]
     if not rows:
         raise NotFound(
             f"{task.id} has no artifact {name!r}" + (f" in attempt {epoch}." if epoch else "."),
@@ -155,27 +144,17 @@ def link_artifact(session: Session, ref: str, name: str, epoch: int | None, dura
         )
     until = queue.now() + duration * 1000
     url = queue.artifacts.presign(task.id, rows[-1].epoch, name, duration)
-    if session.json:
-        from agentq.protocol.envelope import iso
-
-        emit_json({**_as_json(queue, task.id, rows[-1]), "url": url, "expires_at": iso(until)})
-    else:
-        say(url)
+    plain = _as_json(queue, task.id, rows[-1])
+    answer(session, {**plain, "url": url, "expires_at": iso_time(until)}, url)
 
 
 def _as_json(queue: QueueReader, task_id: str, row: ArtifactInfo) -> dict[str, object]:
-    from agentq.protocol.envelope import iso
-
     return {
         "name": row.name,
         "epoch": row.epoch,
         "size": row.size,
         "sha256": row.sha256,
         "media_type": row.media_type,
-        "at": iso(row.at),
+        "at": iso_time(row.at),
         "ref": queue.artifacts.artifact_ref(task_id, row.epoch, row.name),
     }
-
-
-for each in (list_artifacts, get_artifact, put_artifact, link_artifact):
-    artifacts.add_command(each)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from agentq.cli.options import unreadable
-from agentq.cli.screen import emit_json, is_terminal, say
+from agentq.cli.screen import answer, progress_bar
 from agentq.cli.session import Session
 from agentq.core.errors import AgentqError, Conflict, Invalid, Refused
 
@@ -44,10 +44,8 @@ def submit_bulk(session: Session, file: str) -> None:
     _refuse_unknown_dependencies(queue, ordered)
     fence = None if under is None else (under[1].id, under[0])
     ids = _send(queue, ordered, fence)
-    if session.json:
-        emit_json({"submitted": len(lines), "ids": [ids[line.draft.spec.id] for line in lines]})
-    else:
-        say(f"{len(lines)} tasks submitted")
+    plain = {"submitted": len(lines), "ids": [ids[line.draft.spec.id] for line in lines]}
+    answer(session, plain, f"{len(lines)} tasks submitted")
 
 
 def _read(file: str) -> Iterator[tuple[int, bytes]]:
@@ -120,13 +118,10 @@ def _parents_first(lines: list[Line]) -> list[Line]:
 
 
 def _refuse_unknown_dependencies(queue: Client, lines: list[Line]) -> None:
-    within = {line.draft.spec.id for line in lines}
-    known: set[str] = set()
+    known = {line.draft.spec.id for line in lines}
     for line in lines:
         for each in line.draft.spec.after:
-            if each in within or each in known:
-                continue
-            if not _is_there(queue, each):
+            if each not in known and not _is_there(queue, each):
                 raise _on_line(
                     line.number,
                     Invalid(
@@ -142,19 +137,21 @@ def _is_there(queue: Client, task_id: str) -> bool:
     try:
         return task_id in queue.queries.tasks_by_id(queue.who, [task_id])
     except Refused:
-        return True  # there it is, and this process may not read it
+        return True  # it exists, and this process may not read it
 
 
 def _send(queue: Client, lines: list[Line], under: tuple[str, int] | None) -> dict[str, str]:
     """Submit batch by batch; the id each task has now, by the id it was sent with."""
     ids: dict[str, str] = {}
-    for batch in _with_progress(lines):
-        drafts = [line.draft for line in batch]
-        try:
-            tasks = queue.submit_drafts(drafts, under)
-        except AgentqError as error:
-            raise _after(len(ids), len(lines), error) from error
-        ids |= {each.spec.id: task.id for each, task in zip(drafts, tasks, strict=True)}
+    with progress_bar("submitting", len(lines)) as show_progress:
+        for start in range(0, len(lines), BATCH):
+            drafts = [line.draft for line in lines[start : start + BATCH]]
+            try:
+                tasks = queue.submit_drafts(drafts, under)
+            except AgentqError as error:
+                raise _after(len(ids), len(lines), error) from error
+            ids |= {each.spec.id: task.id for each, task in zip(drafts, tasks, strict=True)}
+            show_progress(len(ids))
     return ids
 
 
@@ -167,19 +164,3 @@ def _after(done: int, total: int, error: AgentqError) -> AgentqError:
         " submitted twice.".strip(),
         code=error.code,
     )
-
-
-def _with_progress(lines: list[Line]) -> Iterable[list[Line]]:
-    batches = [lines[start : start + BATCH] for start in range(0, len(lines), BATCH)]
-    if len(batches) < 2 or not (is_terminal() and is_terminal(err=True)):
-        yield from batches
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    columns = (TextColumn("submitting"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        work = progress.add_task("", total=len(lines))
-        for batch in batches:
-            yield batch
-            progress.advance(work, len(batch))

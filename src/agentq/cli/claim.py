@@ -9,25 +9,17 @@ from typing import TYPE_CHECKING
 import click
 
 from agentq.cli.options import Duration, Role, command, task_argument
-from agentq.cli.screen import (
-    clean,
-    emit_json,
-    is_terminal,
-    note,
-    paint,
-    say,
-    show_fields,
-)
+from agentq.cli.screen import clean, emit_json, is_terminal, note, paint, say, show_fields
 from agentq.cli.session import Session, pass_session
 from agentq.cli.status import headline_of
+from agentq.core.durations import format_duration, parse_duration
 from agentq.core.errors import Damaged, Invalid, NotFound, Refused, TimedOut, Unavailable
+from agentq.core.states import TERMINAL, State
 
 if TYPE_CHECKING:
     from agentq.client.claim import Claim
     from agentq.client.client import Client
 
-#: A command does not stay to renew its lease, so it gets a long one.
-DEFAULT_LEASE = "15m"
 _FOREVER = "forever"
 
 
@@ -44,7 +36,7 @@ _FOREVER = "forever"
 @click.option(
     "--lease",
     type=Duration(),
-    default=DEFAULT_LEASE,
+    default="15m",
     show_default=True,
     help="How long it is held without `agentq heartbeat`.",
 )
@@ -76,7 +68,7 @@ def claim(
     elif role is not None:
         claimed = _claim_next(queue, role, patience, lease, holder)
     else:
-        raise click.UsageError("Claim as whom? --as ROLE says.", click.get_current_context())
+        raise click.UsageError("Claim as whom? --as ROLE says.")
     context = _context_of(claimed)
     if session.json:
         emit_json({**queue.as_json(claimed.task), "context": context})
@@ -89,8 +81,6 @@ def _patience(wait: str | None) -> float:
         return 0
     if wait == _FOREVER:
         return math.inf
-    from agentq.core.durations import parse_duration
-
     return parse_duration(wait, field="--wait", allow_zero=True)
 
 
@@ -122,8 +112,6 @@ def _claim_next(queue: Client, role: str, patience: float, lease: int, holder: s
 def _claim_this(
     queue: Client, ref: str, role: str | None, patience: float, lease: int, holder: str | None
 ) -> Claim:
-    from agentq.core.states import TERMINAL, State
-
     task = queue.task(ref)
     if role is not None and task.to != role:
         raise Refused(
@@ -132,7 +120,7 @@ def _claim_this(
             code="wrong_role",
         )
     if not patience:
-        queue.tick()  # its lease may have run out, or its time come, with nobody there to notice
+        queue.tick()  # its lease may have run out, or its time come, with no process running
         return queue.claim_task(task.id, holder=holder or task.to, lease=lease)
     deadline = time.monotonic() + patience
     while True:
@@ -141,14 +129,14 @@ def _claim_this(
         try:
             return queue.claim_task(task.id, holder=holder or task.to, lease=lease)
         except Refused:
-            # Somebody was quicker: wait for it to come back. What is not ready now was refused
-            # for another reason (it is over, a limit, a resource), and that is the answer.
+            # Claimed by somebody else: wait for it to come back. If not, another reason (it is
+            # over, a limit, a resource) is the answer.
             if queue.task(task.id).state is not State.IN_PROGRESS:
                 raise
 
 
 def _context_of(claimed: Claim) -> str:
-    """The task's text. Without it nobody can work, so the claim is not kept either."""
+    """The task's text; the claim is not kept without it."""
     try:
         return claimed.context()
     except Damaged as error:
@@ -160,8 +148,6 @@ def _context_of(claimed: Claim) -> str:
 
 
 def _show(claimed: Claim, lease: int, context: str) -> None:
-    from agentq.core.durations import format_duration
-
     task = claimed.task
     say(f"{paint(task.id, 'bold')}  attempt {claimed.epoch}  as {clean(task.holder)}")
     if headline_of(task):

@@ -1,16 +1,31 @@
-"""`agentq db`: the database itself. Works on a ledger whose schema other commands refuse."""
+"""`agentq db`, `verify` and `prune`: look after the ledger.
+
+`db` works on a ledger whose schema other commands refuse.
+"""
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import click
 
-from agentq.cli.options import command, group
-from agentq.cli.screen import Styled, emit_json, say, show_fields
+from agentq.cli.options import Duration, command, group
+from agentq.cli.screen import (
+    Styled,
+    answer,
+    clean,
+    emit_json,
+    is_terminal,
+    paint,
+    progress_bar,
+    say,
+    show_fields,
+)
 from agentq.cli.session import Session, pass_session
 from agentq.core.access import Action
-from agentq.core.errors import AgentqError
+from agentq.core.durations import format_duration
+from agentq.core.errors import AgentqError, Damaged
 
 if TYPE_CHECKING:
     from agentq.settings import Settings
@@ -34,7 +49,7 @@ def open_unchecked(settings: Settings) -> Database:
     return database
 
 
-@command("status")
+@db.command("status")
 @pass_session
 def db_status(session: Session) -> None:
     """Show the schema's version and how the database is set up."""
@@ -70,7 +85,7 @@ def schema_state(settings: Settings, version: int) -> tuple[str, str]:
     return "current", ""
 
 
-@command("migrate")
+@db.command("migrate")
 @pass_session
 def db_migrate(session: Session) -> None:
     """Bring the schema up to date.
@@ -84,16 +99,14 @@ def db_migrate(session: Session) -> None:
     before = database.schema_version()
     if before == 0:
         open_installation(session.settings())  # says what is there instead of a ledger
-    applied: list[str] = database.migrate()
-    if session.json:
-        emit_json({"before": before, "schema": database.schema_version(), "applied": applied})
-    elif applied:
-        say(f"schema {before} → {database.schema_version()}: {', '.join(applied)}")
-    else:
-        say(f"schema {before} is current")
+    applied = database.migrate()
+    after = database.schema_version()
+    changed = f"schema {before} → {after}: {', '.join(applied)}"
+    plain = {"before": before, "schema": after, "applied": applied}
+    answer(session, plain, changed if applied else f"schema {before} is current")
 
 
-@command("backup")
+@db.command("backup")
 @click.argument("target", metavar="FILE")
 @pass_session
 def db_backup(session: Session, target: str) -> None:
@@ -105,11 +118,67 @@ def db_backup(session: Session, target: str) -> None:
     session.check_may(Action.OPERATE)
     settings = session.settings()
     open_unchecked(settings).backup(target)
+    root = settings.artifacts_root
+    plain = {"backup": target, "artifacts_root": root}
+    answer(session, plain, f"{target} holds the ledger; its artifacts are in {root}")
+
+
+@command()
+@pass_session
+def verify(session: Session) -> None:
+    """Prove every state from the log and check every file.
+
+    Replays the log of every task through the rules and compares with what is stored; checks every
+    context, artifact and result against its digest. Exits with 8 if anything does not add up.
+    """
+    queue = session.reader()
+    looked_at, problems = 0, []
+    total = 0
+    if is_terminal():
+        total = sum(sum(counts.values()) for counts in queue.stats().by_role.values())
+    with progress_bar("verifying", total) as show_progress:
+        for looked_at, found in queue.verify():
+            show_progress(looked_at)
+            for problem in found:
+                problems.append({"task_id": problem.task_id, "what": problem.what})
+                if not session.json:
+                    bad = paint("✗", "red")
+                    say(f"{bad} {paint(problem.task_id, 'bold')}: {clean(problem.what)}")
     if session.json:
-        emit_json({"backup": target, "artifacts_root": settings.artifacts_root})
-    else:
-        say(f"{target} holds the ledger; its artifacts are in {settings.artifacts_root}")
+        emit_json({"ok": not problems, "tasks": looked_at, "problems": problems})
+        click.get_current_context().exit(Damaged.exit_status if problems else 0)
+    if problems:
+        raise Damaged(
+            f"{len(problems)} problems in {looked_at} tasks: what is shown cannot be proved.",
+            "Restore what is missing or altered from a backup; `agentq replay ID` shows one task.",
+        )
+    good = paint("✓", "green")
+    say(f"{good} {looked_at} tasks: every state proved from the log, every file as recorded")
 
 
-for each in (db_status, db_migrate, db_backup):
-    db.add_command(each)
+@command()
+@click.option("--older-than", type=Duration(True), required=True, help="Ended longer ago.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@pass_session
+def prune(session: Session, older_than: int, yes: bool) -> None:
+    """Delete tasks that ended long ago, with their files.
+
+    What a task that is not over refers to stays: the tasks it comes after, its parent, the root of
+    its tree, and what it names as next.
+
+    Their ids and idempotency keys stay known for 30 days after submission, so nothing that was
+    sent twice is done twice.
+    """
+    queue = session.client()
+    if not yes:
+        if not sys.stdin.isatty():
+            raise click.UsageError(
+                "This deletes tasks and their files; --yes says that it is meant."
+            )
+        span = format_duration(older_than, exact=True)
+        question = f"Delete every task that ended more than {span} ago, with its files?"
+        if not click.confirm(question, err=True):
+            say("nothing was deleted")
+            return
+    count = queue.prune(older_than)
+    answer(session, {"pruned": count}, f"{count} tasks deleted")

@@ -36,7 +36,7 @@ def approve(session: Session, ref: str, by: str) -> None:
 @command()
 @named_task_argument
 @by_option
-@reason_option()
+@reason_option
 @click.option("--changes", is_flag=True, help="Of a report: send it back with the reason.")
 @pass_session
 def reject(session: Session, ref: str, by: str, reason: str, changes: bool) -> None:
@@ -64,9 +64,7 @@ def answer(
     --give-up ends it.
     """
     if done and give_up:
-        raise click.UsageError(
-            "--done and --give-up contradict each other.", click.get_current_context()
-        )
+        raise click.UsageError("--done and --give-up contradict each other.")
     resolution = "done" if done else "give_up" if give_up else "retry"
     queue = session.writer()
     words = text_of(text, "The answer")
@@ -77,7 +75,7 @@ def answer(
 @command()
 @named_task_argument
 @by_option
-@reason_option()
+@reason_option
 @click.option("--wait", is_flag=True, help="Return when its agent is really gone.")
 @click.option("--timeout", type=Duration(True), help="Give up waiting after this long (status 6).")
 @pass_session
@@ -95,7 +93,7 @@ def cancel(
 @command()
 @named_task_argument
 @by_option
-@reason_option()
+@reason_option
 @pass_session
 def requeue(session: Session, ref: str, by: str, reason: str) -> None:
     """Open a dead letter again.
@@ -118,9 +116,8 @@ def comment(session: Session, words: tuple[str, ...], by: str, epoch: int | None
     refused if the attempt has lost its task. TEXT - reads standard input.
     """
     if len(words) > 2:
-        raise click.UsageError("Expected [ID] TEXT; quote the text.", click.get_current_context())
-    queue = session.writer()
-    task_id, epoch = session.holder_of(words[0] if len(words) == 2 else None, epoch)
+        raise click.UsageError("Expected [ID] TEXT; quote the text.")
+    queue, task_id, epoch = session.holder(words[0] if len(words) == 2 else None, epoch)
     text = text_of(words[-1], "The comment")
     task = queue.comment(task_id, by, text, epoch=epoch or 0)
     answer_with_task(session, queue, task, f"noted by {by}")

@@ -8,8 +8,18 @@ from typing import TYPE_CHECKING
 import click
 
 from agentq.cli.listing import cursor_option, emit_page, limit_option, role_option, say_more
-from agentq.cli.options import by_option, command, group, reason_option
-from agentq.cli.screen import ago, clean, emit_json, note, one_line, say, show_table, state_cell
+from agentq.cli.options import by_option, group, reason_option
+from agentq.cli.screen import (
+    ago,
+    answer,
+    clean,
+    emit_json,
+    note,
+    one_line,
+    say,
+    show_table,
+    state_cell,
+)
 from agentq.cli.session import Session, pass_session
 from agentq.cli.status import catch_up
 from agentq.core.errors import AgentqError, Invalid, NotFound, Refused
@@ -17,12 +27,10 @@ from agentq.core.errors import AgentqError, Invalid, NotFound, Refused
 if TYPE_CHECKING:
     from agentq.client.reader import QueueReader
     from agentq.contracts.delivery import DeadMessage
-    from agentq.core.task import Task
 
-_SAID = "unreadable"
-#: How messages are called here; whatever is called otherwise is a task, and no broker is asked.
+#: The key of a message. Anything else names a task, and the broker is not asked.
 _KEY = re.compile(r"[0-9a-f]{1,12}\Z")
-#: Copies of a message have one name, so a few are enough to see whether a beginning names one.
+#: Copies of a message have one key, so a few are enough to see whether a prefix names one.
 _LOOKED_AT = 100
 
 
@@ -61,41 +69,35 @@ def dlq(session: Session, ctx: click.Context, role: str, limit: int, cursor: int
         )
         for task in page.tasks
     ]
-    rows += [
-        (each.key, state_cell(_SAID), _origin(each), "", "", one_line(each.reason, 80))
-        for each in messages
-    ]
+    for each in messages:
+        origin = f"{one_line(each.queue, 80)}{'' if each.certain else '?'}"
+        rows.append((each.key, state_cell("unreadable"), origin, "", "", one_line(each.reason, 80)))
     show_table(("id", "state", "role", ">attempts", ">ended", "reason"), rows, "no dead letters")
     say_more(page)
 
 
-@command()
+@dlq.command()
 @click.argument("ref", metavar="ID")
 @pass_session
 def show(session: Session, ref: str) -> None:
     """Show a dead letter: why it is one, and what it says."""
     queue = session.reader()
     message = _message(queue, ref)
-    if message is None:
-        task = queue.task(ref)
-        if session.json:
-            emit_json(queue.as_json(task))
-        else:
-            say(f"{task.id} is {task.state}: {task.reason}")
-            say(f"`agentq replay {task.id}` shows how it came to that")
+    if message is not None:
+        answer(session, _plain(message), "\n".join([*_described(message), _body(message)]))
         return
+    task = queue.task(ref)
     if session.json:
-        emit_json(_plain(message))
-        return
-    for line in _described(message):
-        say(line)
-    say(_body(message))
+        emit_json(queue.as_json(task))
+    else:
+        say(f"{task.id} is {task.state}: {task.reason}")
+        say(f"`agentq replay {task.id}` shows how it came to that")
 
 
-@command()
+@dlq.command()
 @click.argument("refs", nargs=-1, required=True, metavar="ID...")
 @by_option
-@reason_option()
+@reason_option
 @pass_session
 def requeue(session: Session, refs: tuple[str, ...], by: str, reason: str) -> None:
     """Open tasks again; send messages to where they were read from, once more.
@@ -107,7 +109,12 @@ def requeue(session: Session, refs: tuple[str, ...], by: str, reason: str) -> No
     found = {ref: _message(queue, ref) for ref in refs}
     messages = [each for each in found.values() if each is not None]
     for each in messages:
-        _check_free(each)
+        if each.stuck:
+            raise Refused(
+                f"Message {each.key} cannot be sent again: {clean(each.stuck)}. Nothing was"
+                " changed.",
+                f"agentq dlq purge {each.key}",
+            )
     if messages:
         queue.requeue_messages([each.key for each in messages])
     tasks = [queue.requeue(ref, by, reason) for ref, message in found.items() if message is None]
@@ -121,7 +128,7 @@ def requeue(session: Session, refs: tuple[str, ...], by: str, reason: str) -> No
         say(f"{each.key} was sent to {each.queue} again")
 
 
-@command()
+@dlq.command()
 @click.argument("refs", nargs=-1, metavar="[ID]...")
 @click.option("--all", "everything", is_flag=True, help="All messages.")
 @pass_session
@@ -131,7 +138,7 @@ def purge(session: Session, refs: tuple[str, ...], everything: bool) -> None:
     Tasks are never thrown away by hand: `agentq prune` deletes those that ended long ago.
     """
     if bool(refs) == everything:
-        raise click.UsageError("Name messages, or say --all.", click.get_current_context())
+        raise click.UsageError("Name messages, or say --all.")
     queue = session.writer()
     keys = []
     for ref in refs:
@@ -143,14 +150,7 @@ def purge(session: Session, refs: tuple[str, ...], everything: bool) -> None:
             )
         keys.append(message.key)
     count = queue.purge_messages(None if everything else keys)
-    if session.json:
-        emit_json({"purged": count})
-    else:
-        say(f"{count} messages were thrown away")
-
-
-for _each in (show, requeue, purge):
-    dlq.add_command(_each)
+    answer(session, {"purged": count}, f"{count} messages were thrown away")
 
 
 def _messages(queue: QueueReader, limit: int) -> list[DeadMessage]:
@@ -163,47 +163,30 @@ def _messages(queue: QueueReader, limit: int) -> list[DeadMessage]:
 
 
 def _message(queue: QueueReader, ref: str) -> DeadMessage | None:
-    """The message of this name, or of the one that begins so; None if it must be a task."""
+    """The message of this key or prefix of a key; None if it names a task."""
     if not queue.has_broker or not _KEY.match(ref):
         return None
-    task = _task(queue, ref)
-    if task is not None and task.id == ref:
+    try:
+        task_id = queue.task(ref).id
+    except NotFound:
+        task_id = ""
+    if task_id == ref:
         return None
     found = {each.key: each for each in queue.dead_messages(_LOOKED_AT, ref)}
-    if not found and task is None:
+    if not found and not task_id:
         raise NotFound(
             f"Neither a task nor an unreadable message is called {ref}.", "`agentq dlq` lists both."
         )
-    if len(found) > 1 or (found and task is not None and ref not in found):
-        named = [*found, *([task.id] if task is not None else [])]
+    if len(found) > 1 or (found and task_id and ref not in found):
+        named = [*found, task_id] if task_id else [*found]
         raise Invalid(
             f"{ref} begins the names of several: {', '.join(named[:5])}.", "Give more of it."
         )
     return next(iter(found.values()), None)
 
 
-def _task(queue: QueueReader, ref: str) -> Task | None:
-    try:
-        return queue.task(ref)
-    except NotFound:
-        return None
-
-
-def _check_free(message: DeadMessage) -> None:
-    if message.stuck:
-        raise Refused(
-            f"Message {message.key} cannot be sent again: {clean(message.stuck)}. Nothing was"
-            " changed.",
-            f"agentq dlq purge {message.key}",
-        )
-
-
-def _origin(message: DeadMessage) -> str:
-    return f"{one_line(message.queue, 80)}{'' if message.certain else '?'}"
-
-
 def _described(message: DeadMessage) -> list[str]:
-    """What is known of a message, and what is only said."""
+    """What is known of a message, and what only its sender says."""
     queue, reason = one_line(message.queue) or "?", one_line(message.reason)
     if message.certain:
         lines = [f"{message.key} came to {queue} and could not be read: {reason}"]

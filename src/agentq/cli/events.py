@@ -1,29 +1,32 @@
-"""`agentq events`: the log, in the order of commits."""
+"""`agentq events` and `replay`: the log in the order of commits, and what it proves of a task."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import click
 
-from agentq.cli.options import TaskRef, Whole, command
+from agentq.cli.options import TaskRef, Whole, command, task_argument
 from agentq.cli.screen import (
-    STATE_STYLES,
     Styled,
+    clean,
     emit_json,
+    iso_time,
     one_line,
     paint,
+    paint_state,
     say,
     show_table,
     state_cell,
 )
 from agentq.cli.session import Session, pass_session
+from agentq.core.errors import Damaged
 
 if TYPE_CHECKING:
     from agentq.client.reader import QueueReader
-    from agentq.core.triggers import LogEntry, Trigger
+    from agentq.core.triggers import LogEntry
 
 _COLUMNS = (">position", "at", "task", "event", "state", ">attempt", "details")
 
@@ -55,22 +58,73 @@ def events(
     """
     queue = session.reader()
     ref = named or ref
-    entries: Iterator[LogEntry]
+    entries: Iterable[LogEntry]
     if follow:
-        entries = _followed(queue, ref, after)
-        entries = entries if limit is None else itertools.islice(entries, limit)
-        for entry in entries:
-            if session.json:
-                emit_json(queue.event_json(entry), one_per_line=True)
-            else:
-                say(_line(entry))
-        return
-    entries = iter(_past(queue, ref, after, limit or 50))
+        task_id = queue.task(ref).id if ref is not None else None
+        wanted = (entry for entry in queue.follow(after) if task_id in (None, entry.task_id))
+        entries = itertools.islice(wanted, limit)
+    else:
+        entries = _past(queue, ref, after, limit or 50)
     if session.json:
         for entry in entries:
             emit_json(queue.event_json(entry), one_per_line=True)
+    elif follow:
+        for entry in entries:
+            say(_line(entry))
     else:
         show_table(_COLUMNS, [_row(entry) for entry in entries], "no events")
+
+
+@command()
+@task_argument
+@pass_session
+def replay(session: Session, ref: str | None) -> None:
+    """Replay a task's log and compare with its stored state.
+
+    Shows each event with the state that today's rules give for it, and whether the last one is the
+    stored one (else exit status 8).
+    """
+    queue = session.reader()
+    found = queue.replay(session.task_id(ref))
+    problems = [problem.what for problem in found.problems]
+    if session.json:
+        emit_json(
+            {
+                "task_id": found.task.id,
+                "proved": not problems,
+                "problems": problems,
+                "steps": [
+                    {
+                        **queue.event_json(entry),
+                        "replayed": {"state": str(left.state), "epoch": left.epoch},
+                    }
+                    for entry, left in found.steps
+                ],
+            }
+        )
+        click.get_current_context().exit(Damaged.exit_status if problems else 0)
+    show_table(
+        (">version", "at", "event", "state", ">attempt", "details"),
+        [
+            (
+                str(entry.event.version),
+                iso_time(entry.event.at) or "",
+                entry.event.kind,
+                state_cell(str(left.state)),
+                str(left.epoch) if left.epoch else "",
+                _details(entry),
+            )
+            for entry, left in found.steps
+        ],
+    )
+    if problems:
+        raise Damaged(
+            f"The log of {found.task.id} does not give what is stored: {'; '.join(problems)}.",
+            "Restore the ledger from a backup, or look for who wrote to it past agentq.",
+        )
+    count = len(found.steps)
+    words = f"proved: replaying {count} events gives exactly the stored state"
+    say(f"{paint('✓', 'green')} {clean(words)} ({found.task.state}, attempt {found.task.epoch})")
 
 
 def _past(queue: QueueReader, ref: str | None, after: int | None, limit: int) -> list[LogEntry]:
@@ -82,54 +136,39 @@ def _past(queue: QueueReader, ref: str | None, after: int | None, limit: int) ->
     return queue.events(after, limit)
 
 
-def _followed(queue: QueueReader, ref: str | None, after: int | None) -> Iterator[LogEntry]:
-    task_id = queue.task(ref).id if ref is not None else None
-    for entry in queue.follow(after):
-        if task_id is None or entry.task_id == task_id:
-            yield entry
-
-
 def _row(entry: LogEntry) -> tuple[str | Styled, ...]:
-    from agentq.protocol.envelope import iso
-
     event = entry.event
     return (
         str(entry.position),
-        iso(event.at) or "",
+        iso_time(event.at) or "",
         entry.task_id,
         event.kind,
         state_cell(str(event.state)),
         str(event.epoch) if event.epoch else "",
-        details(entry),
+        _details(entry),
     )
 
 
 def _line(entry: LogEntry) -> str:
     """One event on a line of its own, for following."""
-    from agentq.protocol.envelope import iso
-
     event = entry.event
-    state = paint(f"{event.state:<11}", STATE_STYLES.get(str(event.state), ""))
-    words = f"{entry.position:>6}  {iso(event.at)}  {entry.task_id}  {event.kind:<18} {state}"
-    return f"{words} {details(entry)}".rstrip()
+    state = paint_state(event.state, 11)
+    words = f"{entry.position:>6}  {iso_time(event.at)}  {entry.task_id}  {event.kind:<18} {state}"
+    return f"{words} {_details(entry)}".rstrip()
 
 
-def details(entry: LogEntry) -> str:
+def _details(entry: LogEntry) -> str:
     """The text that came with an event."""
     trigger = entry.event.trigger
     parts = []
     for name in ("holder", "by", "reason", "summary", "feedback", "text", "note", "name"):
         value = getattr(trigger, name, "")
         if value:
-            parts.append(f"{name}: {one_line(str(value), 80)}{_proof(trigger, name)}")
+            parts.append(f"{name}: {one_line(str(value), 80)}")
+        # How it is known who decided, where the log says so.
+        how = getattr(trigger, "how", "") if name == "by" else ""
+        if value and how:
+            own = ", own task" if getattr(trigger, "own", False) else ""
+            parts[-1] += f" ({one_line(how, 80)}{own})"
     percent = getattr(trigger, "percent", None)
     return "  ".join([f"{percent} %"] * (percent is not None) + parts)
-
-
-def _proof(trigger: Trigger, name: str) -> str:
-    """How anybody knows who it was, where the log says so."""
-    how = getattr(trigger, "how", "") if name == "by" else ""
-    if not how:
-        return ""
-    own = ", own task" if getattr(trigger, "own", False) else ""
-    return f" ({one_line(how, 80)}{own})"

@@ -1,7 +1,7 @@
 """Turns every failure of a command into a message and an exit status, never a traceback.
 
 People read two lines on standard error; programs that asked for JSON read one object on standard
-output. Either way the exit status says whose turn it is (see the end of `agentq --help`).
+output. The exit status has one meaning per kind of error (see the end of `agentq --help`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import click
 
-from agentq.core.errors import AgentqError, Invalid
+from agentq.core.errors import AgentqError, Invalid, Unavailable
 
 INTERRUPTED = 130
 #: What a shell reports for a program that wrote to a pipe nobody reads any more.
@@ -31,7 +31,7 @@ def run_guarded(run: Callable[[], Any], words: Sequence[str]) -> int:
     try:
         _check_words(words)
         status = run()
-        if sys.stdout is not None:  # closed before we came: there was nothing to say it to
+        if sys.stdout is not None:  # None: it was closed before the start
             sys.stdout.flush()
     except (BrokenPipeError, ReaderGone):
         _forget_stdout()
@@ -40,25 +40,23 @@ def run_guarded(run: Callable[[], Any], words: Sequence[str]) -> int:
         return INTERRUPTED
     except (AgentqError, click.ClickException) as error:
         return _print_error(error, words)
-    except Exception as error:  # noqa: BLE001 - the last line of defence; says how to see more
+    except Exception as error:  # noqa: BLE001 - the message says how to see more
         return _print_error(_unexpected(error), words)
     return status if isinstance(status, int) else 0
 
 
 def refuse_other_systems() -> NoReturn:
-    """Say that this is not Linux, before anything is imported that only Linux has."""
+    """Refuse before anything is imported that only Linux has."""
     from agentq import NEEDS_LINUX, NEEDS_LINUX_REMEDY
-    from agentq.core.errors import Unavailable
 
     raise Unavailable(NEEDS_LINUX, NEEDS_LINUX_REMEDY, code="system")
 
 
 def leave(end: SystemExit) -> NoReturn:
-    """End the process at once.
+    """End the process at once, after its exit handlers.
 
-    Taking the interpreter apart is an eighth of the time that a short command takes, and gives back
-    what the kernel takes back anyway. What is registered for the end is done before; where threads
-    are still at work, or what was said cannot be written, it ends as any program does.
+    Tearing down the interpreter is an eighth of the time that a short command takes. Where threads
+    still run, or output cannot be written, the process ends the usual way.
     """
     if threading.active_count() > 1 or not isinstance(end.code, int):
         raise end
@@ -86,7 +84,7 @@ def _check_words(words: Sequence[str]) -> None:
 
 
 def _forget_stdout() -> None:
-    """The reader has gone; what Python still holds for it must not fail again at exit."""
+    """Drop what is buffered for a reader that has gone: it must not fail again at exit."""
     try:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
@@ -103,8 +101,6 @@ def _unexpected(error: Exception) -> AgentqError:
 
         click.echo(traceback.format_exc(), err=True)
     if isinstance(error, OSError) and error.strerror:
-        from agentq.core.errors import Unavailable
-
         where = f"{error.filename}: " if error.filename else ""
         return Unavailable(f"{where}{error.strerror}.", "Check the path, its permissions and disk.")
     return AgentqError(
@@ -123,25 +119,16 @@ def _print_error(error: AgentqError | click.ClickException, words: Sequence[str]
         remedy = f"`{context.command_path} --help` shows how." if context is not None else ""
     try:
         if "--json" in words and sys.stdout is not None:
-            _print_json_error(code, cause, remedy)
+            import json
+
+            plain = {"error": {"code": code, "cause": cause, "remedy": remedy}}
+            click.echo(json.dumps(plain, indent=2))
         else:
-            _print_text_error(cause, remedy)
+            from agentq.cli.screen import clean, paint
+
+            click.echo(f"{paint('error:', 'red', err=True)} {clean(cause)}", err=True)
+            if remedy:
+                click.echo(f"  {paint('→', 'cyan', err=True)} {clean(remedy)}", err=True)
     except BrokenPipeError:
         _forget_stdout()
     return status
-
-
-def _print_json_error(code: str, cause: str, remedy: str) -> None:
-    import json
-
-    plain = {"error": {"code": code, "cause": cause, "remedy": remedy}}
-    click.echo(json.dumps(plain, indent=2))
-
-
-def _print_text_error(cause: str, remedy: str) -> None:
-    from agentq.cli.screen import clean, paint
-
-    head = paint("error:", "red", err=True)
-    click.echo(f"{head} {clean(cause)}", err=True)
-    if remedy:
-        click.echo(f"  {paint('→', 'cyan', err=True)} {clean(remedy)}", err=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,7 +14,7 @@ from agentq.cli.limits import limits_json
 from agentq.cli.options import command
 from agentq.cli.screen import emit_json, note, paint, say
 from agentq.cli.session import Session, pass_session, refuse_memory
-from agentq.core.errors import Conflict
+from agentq.core.errors import Conflict, NotFound
 from agentq.settings import without_password
 
 if TYPE_CHECKING:
@@ -38,35 +38,25 @@ def init(session: Session, broker: str | None, artifacts: str | None) -> None:
     coordinator, dead letters. It prints the commands that make users who may do no more than their
     part.
     """
-    chosen = _settings(session, broker, artifacts)
-    try:
-        ready = _make_ready(chosen.settings)
-    except BaseException:
-        chosen.undo()  # settings that lead nowhere would only stand in the way
-        raise
-    ready.changed[:0] = chosen.done
-    _print_summary(session, chosen.settings, ready)
-    if chosen.advice:
-        note(chosen.advice)
+    with ExitStack() as undo:  # a file of settings that lead nowhere would only be in the way
+        settings, written, advice = _settings(session, broker, artifacts, undo)
+        plain = _make_ready(settings)
+        undo.pop_all()
+    plain["changed"][:0] = written
+    if session.json:
+        emit_json(plain)
+    else:
+        _print_summary(plain)
+    if advice:
+        note(advice)
     if broker and not session.json:
         note("users of the broker who may do their part and no more:")
-        for line in ready.users:
+        for line in plain["users"]:
             say(line)
 
 
-@dataclass
-class Ready:
-    """How an installation stands: what changed, the limits of all roles, the schema's version, and
-    the commands that make users of the broker."""
-
-    changed: list[str]
-    limits: dict[str, object]
-    version: int
-    users: list[str]
-
-
-def _make_ready(settings: Settings) -> Ready:
-    """Create what is missing."""
+def _make_ready(settings: Settings) -> dict[str, Any]:
+    """Create what is missing; return the answer of the command, as JSON."""
     from agentq.client.client import Client
     from agentq.client.principals import principal_of
     from agentq.core.access import Action, Relation, check
@@ -76,89 +66,76 @@ def _make_ready(settings: Settings) -> Ready:
     Path(settings.home).mkdir(parents=True, exist_ok=True)
     with Client(open_installation(settings, create=True)) as queue:
         changed = _apply_limits(queue, settings)
-        users: list[str] = []
+        broker: dict[str, object] = {}
         if settings.broker:
             roles = sorted({*settings.workers, *queue.limits()})
             changed += queue.prepare_broker(roles)
             users = queue.installation.broker_users(roles)
-        limits: dict[str, object] = {
-            role: limits_json(each) for role, each in sorted(queue.limits().items())
+            broker = {"broker": without_password(settings.broker), "users": users}
+        return {
+            "url": without_password(settings.url),
+            "artifacts_root": settings.artifacts_root,
+            "settings": settings.source,
+            "schema": queue.installation.schema_version(),
+            "changed": changed,
+            "roles": {role: limits_json(each) for role, each in sorted(queue.limits().items())},
+            **broker,
         }
-        return Ready(changed, limits, queue.installation.schema_version(), users)
 
 
-def _print_summary(session: Session, settings: Settings, ready: Ready) -> None:
-    if session.json:
-        broker = {"broker": without_password(settings.broker), "users": ready.users}
-        emit_json(
-            {
-                "url": without_password(settings.url),
-                "artifacts_root": settings.artifacts_root,
-                "settings": settings.source,
-                "schema": ready.version,
-                "changed": ready.changed,
-                "roles": ready.limits,
-                **(broker if settings.broker else {}),
-            }
-        )
-        return
+def _print_summary(plain: dict[str, Any]) -> None:
     good = paint("✓", "green")
-    say(f"{good} ledger     {without_password(settings.url)} (schema {ready.version})")
-    say(f"{good} artifacts  {settings.artifacts_root}")
-    if settings.broker:
-        say(f"{good} broker     {without_password(settings.broker)}")
-    say(f"{good} settings   {settings.source}")
-    for each in ready.changed or ["nothing to change"]:
+    say(f"{good} ledger     {plain['url']} (schema {plain['schema']})")
+    say(f"{good} artifacts  {plain['artifacts_root']}")
+    if "broker" in plain:
+        say(f"{good} broker     {plain['broker']}")
+    say(f"{good} settings   {plain['settings']}")
+    for each in plain["changed"] or ["nothing to change"]:
         say(f"  {each}")
 
 
-def _nothing_to_undo() -> None:
-    """For settings that were there already."""
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """The settings that hold here from now on, what was written for that, how to undo it, and what
-    is left to the user."""
-
-    settings: Settings
-    done: list[str] = field(default_factory=list)
-    undo: Callable[[], object] = _nothing_to_undo
-    advice: str = ""
-
-
-def _settings(session: Session, broker: str | None, artifacts: str | None) -> Chosen:
+def _settings(
+    session: Session, broker: str | None, artifacts: str | None, undo: ExitStack
+) -> tuple[Settings, list[str], str]:
+    """The settings that hold here from now on, what was written for that (`undo` takes it back),
+    and advice for what is left to do."""
     from agentq.settings import FILE_NAME, check_broker, read_file
 
     check_broker(broker or "")
     file = Path.cwd() / FILE_NAME
-    done: list[str] = []
-    undo: Callable[[], object] = _nothing_to_undo
+    written: list[str] = []
     if file.is_file():
         _check_same(session, file, read_file(file), artifacts)
-        added = _add_broker(file, broker) if broker else None
-        if added is not None:
-            undo, done = added, [f"{FILE_NAME} names the broker now"]
-    elif session.url is None and _set_by_environment():
-        return _of_environment(broker, artifacts)
+        if broker and _add_broker(file, broker, undo):
+            written = [f"{FILE_NAME} names the broker now"]
+    elif session.url is None and (given := _of_environment()) is not None:
+        return _with_environment(given, broker, artifacts)
     else:
-        _write_new(file, *_first_text(session, broker, artifacts))
-        undo, done = file.unlink, [f"{FILE_NAME} written"]
-    try:
-        settings = read_file(file)
-        refuse_memory(settings)
-        _check_counts(settings, broker)
-    except BaseException:
-        undo()
-        raise
-    return Chosen(settings, done, undo)
+        text, private = _first_text(session, broker, artifacts)
+        file.touch(mode=0o600 if private else 0o644, exist_ok=False)
+        undo.callback(file.unlink)
+        file.write_text(text, "utf-8")
+        written = [f"{FILE_NAME} written"]
+    settings = read_file(file)
+    refuse_memory(settings)
+    _check_counts(settings, broker)
+    return settings, written, ""
 
 
-def _of_environment(broker: str | None, artifacts: str | None) -> Chosen:
-    """AGENTQ_URL says where the ledger is, so there is no file to write the rest into."""
+def _of_environment() -> Settings | None:
     from agentq.settings import load_settings
 
-    settings = load_settings()
+    try:
+        settings = load_settings()
+    except NotFound:
+        return None
+    return settings if settings.source == "AGENTQ_URL" else None
+
+
+def _with_environment(
+    settings: Settings, broker: str | None, artifacts: str | None
+) -> tuple[Settings, list[str], str]:
+    """AGENTQ_URL names the ledger, so there is no file to write the rest into."""
     refuse_memory(settings)
     if artifacts and artifacts != settings.artifacts_root:
         raise Conflict(
@@ -167,14 +144,14 @@ def _of_environment(broker: str | None, artifacts: str | None) -> Chosen:
             "Set AGENTQ_ARTIFACTS_ROOT, here and wherever agentq runs.",
         )
     if not broker or settings.broker == broker:
-        return Chosen(settings)
+        return settings, [], ""
     if settings.broker:
         _check_counts(settings, broker)
-    return Chosen(
-        replace(settings, broker=broker),
-        advice="no file was written, as AGENTQ_URL is set: set AGENTQ_BROKER to this broker"
-        " wherever agentq runs, or none of them will know of it",
+    advice = (
+        "no file was written, as AGENTQ_URL is set: set AGENTQ_BROKER to this broker"
+        " wherever agentq runs, or none of them will know of it"
     )
+    return replace(settings, broker=broker), [], advice
 
 
 def _check_counts(settings: Settings, broker: str | None) -> None:
@@ -217,8 +194,8 @@ def _check_same(session: Session, file: Path, settings: Settings, artifacts: str
         )
 
 
-def _add_broker(file: Path, broker: str) -> Callable[[], None] | None:
-    """Add the broker to the file; how to undo that, or None if it was there."""
+def _add_broker(file: Path, broker: str, undo: ExitStack) -> bool:
+    """Add the broker to the file; False if it was there."""
     import tomllib
 
     from agentq.settings.editing import with_values
@@ -226,44 +203,18 @@ def _add_broker(file: Path, broker: str) -> Callable[[], None] | None:
     before, mode = file.read_text("utf-8"), file.stat().st_mode
     known = tomllib.loads(before).get("broker", {}).get("url")
     if known == broker:
-        return None
+        return False
     if known:
         raise Conflict(
             f"{file} names the broker {without_password(known)} already. Nothing was changed.",
             "Edit [broker] in it if this installation should use another.",
         )
     text = with_values(before, "broker", {"url": broker})
-
-    def undo() -> None:
-        file.write_text(before, "utf-8")
-        file.chmod(mode)
-
     file.chmod(0o600)
-    try:
-        file.write_text(text, "utf-8")
-    except BaseException:
-        undo()
-        raise
-    return undo
-
-
-def _set_by_environment() -> bool:
-    from agentq.core.errors import NotFound
-    from agentq.settings import load_settings
-
-    try:
-        return load_settings().source == "AGENTQ_URL"
-    except NotFound:
-        return False
-
-
-def _write_new(file: Path, text: str, private: bool) -> None:
-    file.touch(mode=0o600 if private else 0o644, exist_ok=False)
-    try:
-        file.write_text(text, "utf-8")
-    except OSError:
-        file.unlink()
-        raise
+    undo.callback(file.chmod, mode)
+    undo.callback(file.write_text, before, "utf-8")
+    file.write_text(text, "utf-8")
+    return True
 
 
 def _toml(text: str) -> str:

@@ -1,4 +1,5 @@
-"""`agentq limits`: what a role may have at once and spend a day, and what a tree may spend."""
+"""`agentq limits` and `circuits`: what roles and trees may run and spend, and which providers have
+no quota left."""
 
 from __future__ import annotations
 
@@ -7,11 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agentq.cli.options import Amount, Duration, Role, TaskRef, by_option, command
-from agentq.cli.screen import Styled, emit_json, say, show_table
+from agentq.cli.options import (
+    Amount,
+    Duration,
+    Role,
+    TaskRef,
+    by_option,
+    command,
+    group,
+    reason_option,
+)
+from agentq.cli.screen import Styled, answer, emit_json, iso_time, one_line, show_table
 from agentq.cli.session import Session, pass_session
+from agentq.core.durations import format_duration
 
 if TYPE_CHECKING:
+    from agentq.contracts.service_values import Circuit
     from agentq.core.limits import RoleLimits
     from agentq.core.task import Usage
 
@@ -45,7 +57,7 @@ def limits(session: Session, /, role: str | None, tree: str | None, by: str, **w
         _raise_tree(session, tree, by, {u: value for u, value in extra.items() if value})
         return
     if any(extra.values()):
-        raise click.UsageError("Of which tree? Name its task: --tree.", click.get_current_context())
+        raise click.UsageError("Of which tree? Name its task: --tree.")
     _limits_of_roles(session, role, words)
 
 
@@ -54,13 +66,11 @@ def _raise_tree(session: Session, tree: str, by: str, extra: dict[str, Any]) -> 
     from agentq.core.task import Usage
 
     if not extra:
-        raise click.UsageError("By how much? --extra-usd says it.", click.get_current_context())
+        raise click.UsageError("By how much? --extra-usd says it.")
     usage = Usage(**extra)
     task = session.writer().raise_tree_budget(tree, by, usage)
-    if session.json:
-        emit_json({"task_id": task.id, "extra": usage_to_dict(usage)})
-    else:
-        say(f"{task.id} and its descendants may spend {_usage(usage)} more")
+    plain = {"task_id": task.id, "extra": usage_to_dict(usage)}
+    answer(session, plain, f"{task.id} and its descendants may spend {_usage(usage)} more")
 
 
 def _limits_of_roles(session: Session, role: str | None, words: dict[str, Any]) -> None:
@@ -70,7 +80,7 @@ def _limits_of_roles(session: Session, role: str | None, words: dict[str, Any]) 
     known = queue.limits()
     given = {name: value for name, value in words.items() if value is not None}
     if given and role is None:
-        raise click.UsageError("Of which role? Name it.", click.get_current_context())
+        raise click.UsageError("Of which role? Name it.")
     if given and role is not None:
         held = known.get(role, NO_LIMITS)
         daily = replace(held.daily, **{unit: given.pop(unit) for unit in UNITS if unit in given})
@@ -114,3 +124,70 @@ def _usage(usage: Usage) -> str:
     from agentq.core.digests import usage_to_dict
 
     return ", ".join(f"{value:g} {unit}" for unit, value in usage_to_dict(usage).items())
+
+
+@group()
+@click.pass_context
+@pass_session
+def circuits(session: Session, ctx: click.Context) -> None:
+    """Show, open or close the circuits of providers.
+
+    While a provider's circuit is open, workers that use it claim nothing. It opens by itself when
+    an agent hits its quota, and closes by itself when the quota is said to be reset.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    queue = session.reader()
+    rows = queue.circuits()
+    if session.json:
+        emit_json({"circuits": [_circuit_json(row) for row in rows]})
+        return
+    now = queue.now() if rows else 0
+    show_table(
+        ("provider", "closes in", "opened by", "reason"),
+        [(row.provider, _left(row, now), row.opened_by, one_line(row.reason, 80)) for row in rows],
+        "no circuit is open",
+    )
+
+
+@circuits.command("open")
+@click.argument("provider")
+@click.option("--for", "duration", type=Duration(), required=True, help="How long from now.")
+@reason_option
+@by_option
+@pass_session
+def open_circuit(session: Session, provider: str, duration: int, reason: str, by: str) -> None:
+    """Let nobody claim for a provider for a while.
+
+    A circuit that is open for longer already stays so.
+    """
+    queue = session.writer()
+    row = queue.open_circuit(provider, queue.now() + duration * 1000, reason, by)
+    text = f"{provider} is closed to claims for {_left(row, queue.now())}"
+    answer(session, _circuit_json(row), text)
+
+
+@circuits.command("close")
+@click.argument("provider")
+@by_option
+@pass_session
+def close_circuit(session: Session, provider: str, by: str) -> None:
+    """Let claims for a provider begin again at once."""
+    closed = session.writer().close_circuit(provider, by)
+    outcome = "is closed: its workers claim again" if closed else "was not open"
+    plain = {"provider": provider, "closed": closed}
+    answer(session, plain, f"the circuit of {provider} {outcome}")
+
+
+def _circuit_json(row: Circuit) -> dict[str, object]:
+    return {
+        "provider": row.provider,
+        "open_until": iso_time(row.open_until),
+        "reason": row.reason or None,
+        "opened_at": iso_time(row.opened_at),
+        "opened_by": row.opened_by,
+    }
+
+
+def _left(row: Circuit, now: int) -> str:
+    return format_duration(max((row.open_until - now + 999) // 1000, 0))

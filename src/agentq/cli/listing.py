@@ -11,6 +11,7 @@ from agentq.cli.screen import ago, emit_json, note, show_table, state_cell
 from agentq.cli.session import Session, pass_session
 from agentq.cli.status import catch_up, headline_of
 from agentq.core.errors import Invalid
+from agentq.core.states import State
 
 if TYPE_CHECKING:
     from agentq.client.reader import QueueReader
@@ -26,6 +27,9 @@ cursor_option = click.option(
     metavar="N",
     help="Go on after the last page, by its number.",
 )
+label_option = click.option(
+    "--label", "labels", multiple=True, metavar="K=V", help="Of this label; repeatable."
+)
 role_option = click.option("--role", type=Role(), default="", help="Only of this role.")
 
 
@@ -34,7 +38,7 @@ role_option = click.option("--role", type=Role(), default="", help="Only of this
 @role_option
 @click.option("--from", "sender", default="", metavar="NAME", help="Only from this sender.")
 @click.option("--type", "kind", default="", metavar="TYPE", help="Only of this type.")
-@click.option("--label", "labels", multiple=True, metavar="K=V", help="Of this label; repeatable.")
+@label_option
 @limit_option
 @cursor_option
 @pass_session
@@ -50,7 +54,6 @@ def list_tasks(
 ) -> None:
     """List tasks, newest first."""
     from agentq.contracts.service_values import Wanted
-    from agentq.core.states import State
 
     queue = session.reader()
     catch_up(queue)

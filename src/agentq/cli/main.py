@@ -14,7 +14,7 @@ import click
 
 from agentq import __version__
 from agentq.cli.failures import ReaderGone, leave, refuse_other_systems, run_guarded
-from agentq.cli.options import NAMES_OF_HELP, json_option, url_option
+from agentq.cli.options import JSON_OPTION, NAMES_OF_HELP, URL_OPTION
 from agentq.cli.session import Session
 
 #: Section -> command -> (module:attribute, the line in the help).
@@ -22,19 +22,19 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Asking for work": {
         "init": ("init:init", "Make this folder an agentq installation."),
         "submit": ("submit:submit", "Submit a task, or many from a file."),
-        "wait": ("wait:wait", "Wait until a task is over."),
-        "result": ("result:result", "Print the result of a completed task."),
+        "wait": ("status:wait", "Wait until a task is over."),
+        "result": ("results:result", "Print the result of a completed task."),
         "results": ("results:results", "Read the outcomes that were sent to a coordinator."),
     },
     "Doing work": {
         "worker": ("worker:worker", "Run agents for a role."),
         "claim": ("claim:claim", "Claim a task and print what it asks for."),
-        "heartbeat": ("custody:heartbeat", "Renew the lease of an attempt."),
-        "progress": ("custody:progress", "Record how far an attempt has come."),
-        "complete": ("report:complete", "Report an attempt complete, with its result."),
-        "fail": ("report:fail", "Report an attempt failed."),
-        "block": ("report:block", "Stop and ask a person."),
-        "release": ("custody:release", "Give a task back without using up an attempt."),
+        "heartbeat": ("attempt:heartbeat", "Renew the lease of an attempt."),
+        "progress": ("attempt:progress", "Record how far an attempt has come."),
+        "complete": ("attempt:complete", "Report an attempt complete, with its result."),
+        "fail": ("attempt:fail", "Report an attempt failed."),
+        "block": ("attempt:block", "Stop and ask a person."),
+        "release": ("attempt:release", "Give a task back without using up an attempt."),
         "artifacts": ("artifacts:artifacts", "List, read and store the files of attempts."),
     },
     "Deciding": {
@@ -51,18 +51,18 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "dlq": ("dlq:dlq", "List dead letters: failed tasks, unreadable messages."),
         "logs": ("logs:logs", "Show the output of a task's agent."),
         "events": ("events:events", "Show what happened, or follow it as it happens."),
-        "explain": ("explain:explain", "Say why a task is not running, and what to do."),
+        "explain": ("status:explain", "Say why a task is not running, and what to do."),
         "stats": ("stats:stats", "Count tasks by role and state."),
-        "replay": ("replay:replay", "Replay a task's log and compare with its stored state."),
+        "replay": ("events:replay", "Replay a task's log and compare with its stored state."),
     },
     "Operating": {
         "up": ("up:up", "Run the loops that keep an installation going, and its workers."),
         "limits": ("limits:limits", "Show or set the limits and daily budget of a role."),
-        "circuits": ("circuits:circuits", "Show, open or close the circuits of providers."),
+        "circuits": ("limits:circuits", "Show, open or close the circuits of providers."),
         "workspaces": ("workspaces:workspaces", "List, open and remove the folders of attempts."),
-        "verify": ("verify:verify", "Prove every state from the log and check every file."),
+        "verify": ("database:verify", "Prove every state from the log and check every file."),
         "doctor": ("doctor.command:doctor", "Check settings, database, broker, disk and files."),
-        "prune": ("prune:prune", "Delete tasks that ended long ago, with their files."),
+        "prune": ("database:prune", "Delete tasks that ended long ago, with their files."),
         "move": ("move:move", "Move the whole installation to another database."),
         "db": ("database:db", "Look after the database: status, migrate, backup."),
         "schema": ("schema:schema", "Print the JSON Schema of an envelope."),
@@ -143,9 +143,8 @@ class App(click.Group):
     invoke_without_command=True,
     context_settings={"help_option_names": NAMES_OF_HELP, "max_content_width": 100},
     epilog=EPILOG,
+    params=[URL_OPTION, JSON_OPTION],
 )
-@url_option
-@json_option
 @click.version_option(__version__, "-V", "--version", message="agentq %(version)s")
 @click.pass_context
 def cli(ctx: click.Context) -> None:

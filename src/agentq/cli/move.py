@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from agentq.cli.options import command
-from agentq.cli.screen import emit_json, note, paint, say, size_words
+from agentq.cli.screen import answer, emit_json, note, paint, say, size_words
 from agentq.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
@@ -141,9 +141,8 @@ def _undo(session: Session, settings: Settings, yes: bool) -> None:
 
     refuse_missing(settings)
     lifted = open_again(settings, even_if_moved=yes)
-    if session.json:
-        emit_json({"lifted": {"state": "moved", "peer": lifted.peer} if lifted else None})
-    elif lifted is None:
-        say("nothing to undo: this ledger is open")
-    else:
-        say(f"this ledger can be written again; its move to {lifted.peer} is off")
+    if lifted is None:
+        answer(session, {"lifted": None}, "nothing to undo: this ledger is open")
+        return
+    text = f"this ledger can be written again; its move to {lifted.peer} is off"
+    answer(session, {"lifted": {"state": "moved", "peer": lifted.peer}}, text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -20,69 +20,58 @@ if TYPE_CHECKING:
 else:
     _Kind = click.ParamType
 
-F = TypeVar("F", bound=Callable[..., Any])
-C = TypeVar("C", bound=click.Command)
 
 NAMES_OF_HELP = ["-h", "--help"]
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    """Keep a global option, wherever among the words it stands."""
-    session = ctx.find_object(Session)
+    """Keep a global option in the session, before or after the command's name."""
     if isinstance(value, str) and not value.strip():
         raise _empty(param, ctx)
-    if value and session is not None and param.name is not None:
-        setattr(session, param.name, value)
+    if value:
+        setattr(ctx.ensure_object(Session), str(param.name), value)
 
 
-def json_option(function: F) -> F:
-    return click.option(
-        "--json", is_flag=True, expose_value=False, callback=_remember, help="Answer in JSON."
-    )(function)
+JSON_OPTION = click.Option(
+    ["--json"], is_flag=True, expose_value=False, callback=_remember, help="Answer in JSON."
+)
+URL_OPTION = click.Option(
+    ["--url"], metavar="URL", expose_value=False, callback=_remember,
+    help="The ledger: sqlite:///FILE or postgresql://…"
+    "  [default: AGENTQ_URL, else the nearest agentq.toml]",
+)  # fmt: skip
 
-
-def url_option(function: F) -> F:
-    return click.option(
-        "--url", metavar="URL", expose_value=False, callback=_remember,
-        help="The ledger: sqlite:///FILE or postgresql://…"
-        "  [default: AGENTQ_URL, else the nearest agentq.toml]",
-    )(function)  # fmt: skip
-
-
-#: Words that may say nothing, where they are not asked for.
+#: Texts that may be empty, unless they are required.
 _MAY_BE_EMPTY = frozenset({"summary", "note", "reason", "text", "words"})
 
 
 class _Command(click.Command):
-    """A command that takes an empty value for a slip, as of a variable that was not set."""
+    """Takes --json and --url besides its own options, and refuses empty values: an empty value is
+    most likely a shell variable that was not set."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.params += [JSON_OPTION, URL_OPTION]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         rest = super().parse_args(ctx, args)
-        _refuse_empty(self, ctx)
+        for param in self.params:
+            name = str(param.name)
+            if name in _MAY_BE_EMPTY and not (param.required and param.nargs == 1):
+                continue
+            value = ctx.params.get(name)
+            given = value if isinstance(value, tuple) else (value,)
+            typed = ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+            if typed and any(_is_empty(each) for each in given):
+                raise _empty(param, ctx)
         return rest
 
 
-class _Group(click.Group):
-    """The same for a command of commands."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        rest = super().parse_args(ctx, args)
-        _refuse_empty(self, ctx)
-        return rest
+class _Group(_Command, click.Group):
+    command_class = _Command
 
 
-def _refuse_empty(made: click.Command, ctx: click.Context) -> None:
-    for param in made.params:
-        if param.name in _MAY_BE_EMPTY and not (param.required and param.nargs == 1):
-            continue
-        value = ctx.params.get(param.name or "")
-        given = value if isinstance(value, tuple) else (value,)
-        said = ctx.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE
-        if said and any(_says_nothing(each) for each in given):
-            raise _empty(param, ctx)
-
-
-def _says_nothing(value: object) -> bool:
+def _is_empty(value: object) -> bool:
     if isinstance(value, PurePath):
         return str(value).strip() in ("", ".")
     return isinstance(value, str) and not value.strip()
@@ -94,35 +83,15 @@ def _empty(param: click.Parameter, ctx: click.Context) -> click.UsageError:
 
 
 def command(name: str | None = None) -> Callable[[Callable[..., Any]], click.Command]:
-    """A command that takes --json and --url as well as its own options."""
-
-    def decorate(function: Callable[..., Any]) -> click.Command:
-        return _with_globals(click.command(name, cls=_Command)(function))
-
-    return decorate
+    return click.command(name, cls=_Command)
 
 
-def group(name: str | None = None) -> Callable[[Callable[..., Any]], click.Group]:
-    """A command of commands; alone it shows its help."""
-
-    def decorate(function: Callable[..., Any]) -> click.Group:
-        made = click.group(name, cls=_Group, invoke_without_command=True)
-        return _with_globals(made(function))
-
-    return decorate
+def group() -> Callable[[Callable[..., Any]], click.Group]:
+    """A command with subcommands, which also runs without one."""
+    return click.group(cls=_Group, invoke_without_command=True)
 
 
-def _with_globals(made: C) -> C:
-    """The command with the global options after its own, where its help shows them last."""
-
-    def nothing() -> None:
-        """Stands in for a function: decorators hang options on one."""
-
-    made.params += click.command()(json_option(url_option(nothing))).params
-    return made
-
-
-# -- kinds of values -----------------------------------------------------------------------------
+# -- types of values -----------------------------------------------------------------------------
 
 
 class Duration(_Kind):
@@ -133,28 +102,22 @@ class Duration(_Kind):
     def __init__(self, allow_zero: bool = False) -> None:
         self.allow_zero = allow_zero
 
-    def get_metavar(self, *args: Any, **more: Any) -> str:
-        return "DURATION"
-
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> int | None:
         from agentq.core.durations import parse_duration
 
-        words = param.opts[0] if param is not None and param.opts else "duration"
-        return parse_duration(value, field=words, allow_zero=self.allow_zero)
+        field = param.opts[0] if param is not None else self.name
+        return parse_duration(value, field=field, allow_zero=self.allow_zero)
 
 
 class Whole(_Kind):
     """A whole number that a ledger can hold."""
 
-    name = "whole"
+    name = "n"  # as the help shows it
 
     def __init__(self, least: int = 0) -> None:
         self.least = least
-
-    def get_metavar(self, *args: Any, **more: Any) -> str:
-        return "N"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         digits = str(value).strip()
@@ -168,10 +131,7 @@ class Whole(_Kind):
 class Amount(_Kind):
     """A number from 0, as a sum of money is."""
 
-    name = "amount"
-
-    def get_metavar(self, *args: Any, **more: Any) -> str:
-        return "N"
+    name = "n"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -181,8 +141,9 @@ class Amount(_Kind):
         except ValueError:
             amount = -1.0
         if not 0 <= amount < 1e12:
-            shown = str(value)[:40]
-            self.fail(f"{shown!r} is not a number from 0 to 1,000,000,000,000.", param, ctx)
+            self.fail(
+                f"{str(value)[:40]!r} is not a number from 0 to 1,000,000,000,000.", param, ctx
+            )
         return amount
 
 
@@ -231,31 +192,7 @@ def states() -> click.Choice[str]:
     return click.Choice([str(state) for state in State])
 
 
-# -- words of several commands -------------------------------------------------------------------
-
-
-def task_argument(function: F) -> F:
-    """The task; the one this process works on if it is left out."""
-    return click.argument("ref", type=TaskRef(), required=False)(function)
-
-
-def named_task_argument(function: F) -> F:
-    return click.argument("ref", type=TaskRef())(function)
-
-
-def epoch_option(function: F) -> F:
-    return click.option(
-        "--epoch", type=Whole(1), metavar="N",
-        help="The attempt's number, as its claim printed it.  [default: AGENTQ_EPOCH, if"
-        " AGENTQ_TASK_ID names the same task]",
-    )(function)  # fmt: skip
-
-
-def by_option(function: F) -> F:
-    return click.option(
-        "--by", metavar="NAME", callback=_actor,
-        help="Your name, for the log.  [default: AGENTQ_ACTOR, else the user]",
-    )(function)  # fmt: skip
+# -- shared arguments and options ----------------------------------------------------------------
 
 
 def _actor(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
@@ -266,10 +203,25 @@ def _actor(ctx: click.Context, param: click.Parameter, value: str | None) -> str
     return value or actor_from_environment()
 
 
-def reason_option(required: bool = False) -> Callable[[F], F]:
-    if required:
-        return click.option("--reason", metavar="TEXT", required=True, help="Why.")
-    return click.option("--reason", metavar="TEXT", default="", help="Why.")
+#: The task; the one this process works on if it is left out.
+task_argument = click.argument("ref", type=TaskRef(), required=False)
+named_task_argument = click.argument("ref", type=TaskRef())
+epoch_option = click.option(
+    "--epoch", type=Whole(1),
+    help="The attempt's number, as its claim printed it.  [default: AGENTQ_EPOCH, if"
+    " AGENTQ_TASK_ID names the same task]",
+)  # fmt: skip
+by_option = click.option(
+    "--by", metavar="NAME", callback=_actor,
+    help="Your name, for the log.  [default: AGENTQ_ACTOR, else the user]",
+)  # fmt: skip
+reason_option = click.option("--reason", metavar="TEXT", default="", help="Why.")
+required_reason_option = click.option("--reason", metavar="TEXT", required=True, help="Why.")
+grace_option = click.option(
+    "--grace", type=Duration(), default="30s", show_default=True,
+    help="After SIGTERM, agents may finish for so long; then their tasks are given back.",
+)  # fmt: skip
+log_json_option = click.option("--log-json", is_flag=True, help="Log lines as JSON.")
 
 
 def text_of(value: str, what: str) -> str:

@@ -1,4 +1,4 @@
-"""`agentq results`: what became of the tasks that reply to a coordinator."""
+"""`agentq result` and `results`: what one task gave, and the outcomes sent to a coordinator."""
 
 from __future__ import annotations
 
@@ -6,12 +6,44 @@ from typing import TYPE_CHECKING
 
 import click
 
-from agentq.cli.options import Whole, command
-from agentq.cli.screen import STATE_STYLES, emit_json, note, one_line, paint, say
+from agentq.cli.options import Whole, command, task_argument
+from agentq.cli.screen import STATE_STYLES, clean, emit_json, note, one_line, paint, say
 from agentq.cli.session import Session, pass_session
+from agentq.cli.streams import show_stream
 
 if TYPE_CHECKING:
     from agentq.client.broker_results import TaskOutcome
+
+
+@command()
+@task_argument
+@pass_session
+def result(session: Session, ref: str | None) -> None:
+    """Print the result of a completed task.
+
+    The result's text goes to standard output as it is, checked against its digest. A task that
+    completed without a result file gives its summary.
+    """
+    queue = session.reader()
+    task_id = session.task_id(ref)
+    if session.json:
+        given = queue.result(task_id)
+        emit_json(
+            {
+                "task_id": given.task.id,
+                "text": given.text(),
+                "sha256": given.sha256 or None,
+                "result_ref": queue.as_json(given.task)["result_ref"],
+                "summary": given.summary,
+            }
+        )
+        return
+    task, stream = queue.open_result(task_id)
+    if stream is None:
+        say(clean(task.summary))
+        return
+    with stream:
+        show_stream(stream)
 
 
 @command()
@@ -37,11 +69,16 @@ def results(
     """
     from agentq.client.results import results as results_of
 
-    wait = None if follow else 0.0
+    found = results_of(
+        session.reader(),
+        coordinator,
+        wait=None if follow else 0.0,
+        after=after,
+        limit=limit,
+        warn=lambda text: note(one_line(text)),
+    )
     shown = 0
-    for outcome in results_of(
-        session.reader(), coordinator, wait=wait, after=after, limit=limit, warn=_warn
-    ):
+    for outcome in found:
         shown += 1
         if session.json:
             emit_json({**outcome.envelope, "position": outcome.position}, one_per_line=True)
@@ -51,12 +88,7 @@ def results(
         note("no results")
 
 
-def _warn(text: str) -> None:
-    note(one_line(text))
-
-
 def _line(outcome: TaskOutcome) -> str:
     state = "complete" if outcome.status == "completed" else outcome.status
     status = paint(f"{outcome.status:<10}", STATE_STYLES.get(state, ""))
-    words = f"{one_line(outcome.task_id)}  {status} {one_line(outcome.summary, 200)}"
-    return words.rstrip()
+    return f"{one_line(outcome.task_id)}  {status} {one_line(outcome.summary, 200)}".rstrip()

@@ -1,18 +1,21 @@
 """Prints answers: tables and colour on a terminal, aligned text in a pipe, JSON on request.
 
-Titles, summaries and names were written by somebody else, perhaps by a model that was told to. On
-their way to a screen every control character in them is made visible, so that none is obeyed.
-Nothing here imports rich unless a table is shown on a terminal.
+Titles, summaries and names are not trusted: control characters in them are made visible, so that no
+terminal obeys them. rich is imported only for tables and progress on a terminal.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
+
+if TYPE_CHECKING:
+    from agentq.cli.session import Session
 
 #: Control characters but tab and newline, marks that reverse reading order, and lone surrogates.
 _OBEYED = (
@@ -75,11 +78,11 @@ def _visible(match: re.Match[str]) -> str:
 
 
 def emit_json(plain: object, *, one_per_line: bool = False) -> None:
-    """Print JSON; what a terminal might obey stands escaped in it."""
+    """Print JSON, with characters escaped that a terminal might obey."""
     import json
 
     text = json.dumps(plain, ensure_ascii=False)
-    # JSON itself has no such character outside of its texts, so the escape is always in place.
+    # JSON has no such character outside of its strings, so the escape is always valid.
     if not text.isprintable():
         text = re.sub(f"[{_OBEYED}]", lambda match: f"\\u{ord(match.group()):04x}", text)
     if not one_per_line:
@@ -89,12 +92,20 @@ def emit_json(plain: object, *, one_per_line: bool = False) -> None:
     click.echo(text)
 
 
+def answer(session: Session, plain: object, text: str) -> None:
+    """Answer a command in JSON if that was asked for, else in text."""
+    if session.json:
+        emit_json(plain)
+    else:
+        say(text)
+
+
 # -- terminal or pipe ----------------------------------------------------------------------------
 
 
 def is_terminal(err: bool = False) -> bool:
     stream = sys.stderr if err else sys.stdout
-    return stream is not None and stream.isatty()  # None: it was closed before we came
+    return stream is not None and stream.isatty()  # None: it was closed before the start
 
 
 def paint(text: str, style: str, err: bool = False) -> str:
@@ -108,17 +119,36 @@ def paint(text: str, style: str, err: bool = False) -> str:
     return click.style(text, bold=True) if style == "bold" else click.style(text, fg=style)
 
 
+def paint_state(state: str, width: int = 0) -> str:
+    return paint(state.ljust(width), STATE_STYLES.get(state, ""))
+
+
 def say(text: str = "") -> None:
     click.echo(text)
 
 
 def note(text: str) -> None:
-    """Something beside the answer: for people, on standard error."""
+    """Print a remark for people on standard error."""
     click.echo(paint(text, "bright_black", err=True), err=True)
 
 
+@contextmanager
+def progress_bar(verb: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show a bar on a terminal where much is to do; gives a function that sets how much is done."""
+    if total < 1000 or not (is_terminal() and is_terminal(err=True)):
+        yield lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (TextColumn(verb), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        work = progress.add_task("", total=total)
+        yield lambda done: progress.update(work, completed=done)
+
+
 def show_bytes(data: bytes) -> None:
-    """Content as it is into a pipe; made harmless on a terminal."""
+    """Print content: unchanged into a pipe, made harmless on a terminal."""
     if not is_terminal():
         click.echo(data, nl=False)
         return
@@ -184,7 +214,7 @@ def _rich_table(columns: Sequence[str], rows: Sequence[Sequence[Styled]]) -> Non
         for number, head in enumerate(heads)
     ]
     console = Console(highlight=False)
-    room = max(console.width - sum(widths[:-1]) - _GAP * (len(columns) - 1), _LAST_WIDTH_MIN)
+    last = max(console.width - sum(widths[:-1]) - _GAP * (len(columns) - 1), _LAST_WIDTH_MIN)
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
     for head, column in zip(heads, columns, strict=True):
         right = column.startswith(">")
@@ -192,9 +222,9 @@ def _rich_table(columns: Sequence[str], rows: Sequence[Sequence[Styled]]) -> Non
     for row in rows:
         # Text, never markup: a title like [red] must stay a title.
         cells = [Text(cell.text, style=cell.style) for cell in row]
-        cells[-1].truncate(room, overflow="ellipsis")
+        cells[-1].truncate(last, overflow="ellipsis")
         table.add_row(*cells)
-    needed = sum(widths[:-1]) + min(widths[-1], room) + _GAP * (len(columns) - 1)
+    needed = sum(widths[:-1]) + min(widths[-1], last) + _GAP * (len(columns) - 1)
     # Too narrow even so: let lines wrap rather than cut ids that somebody wants to copy.
     console.width = max(needed, console.width)
     console.print(table)
@@ -212,6 +242,13 @@ def ago(at: int, now: int) -> str:
     if seconds < 0:
         return f"in {format_duration(-seconds)}"
     return f"{format_duration(seconds)} ago" if seconds else "now"
+
+
+def iso_time(at: int) -> str | None:
+    """Milliseconds as ISO 8601 in UTC; None for 0."""
+    from agentq.protocol.envelope import iso
+
+    return iso(at)
 
 
 def size_words(size: int) -> str:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from agentq.core.errors import Invalid, Unavailable
+
 if TYPE_CHECKING:
     from agentq.client.client import Client
     from agentq.client.reader import QueueReader
@@ -21,8 +23,8 @@ _AWAY_SECONDS = 1.0
 
 
 class Session:
-    """Made once per run; options fill it in, commands ask it for the queue, or for the smaller part
-    of it that they need: what is not needed is not imported."""
+    """One per run. Global options fill it in; commands ask it for the part of the queue that they
+    need, and nothing else is imported."""
 
     def __init__(self) -> None:
         self.json = False
@@ -64,29 +66,24 @@ class Session:
         return Client(self.installation())
 
     def client_when_there(self) -> Client:
-        """For commands that run until they are told to end, and are started with their servers: a
-        database server that is away for a moment is waited for.
-
-        Whoever has just typed its address wants to know at once that nobody is there.
-        """
+        """For commands that run until they are stopped and may start before their database server:
+        wait for it, unless its address was typed just now (--url)."""
         from agentq.cli.screen import note
-        from agentq.core.errors import Unavailable
 
-        said = ""
+        shown = ""
         while True:
             try:
                 return self.client()
             except Unavailable as error:
                 if error.code != "server_away" or self.url is not None:
                     raise
-                if error.cause != said:
+                if error.cause != shown:
                     note(f"{error.cause} It is waited for; Ctrl-C ends that.")
-                    said = error.cause
+                    shown = error.cause
             time.sleep(_AWAY_SECONDS)
 
     def check_may(self, action: Action, about: str = "") -> None:
-        """Raise `Refused` unless whoever runs this command may do that: for what needs no ledger
-        that can be opened."""
+        """Raise `Refused` unless the user may do that; needs no ledger that can be opened."""
         from agentq.client.principals import principal_of
         from agentq.core.access import Relation, check
 
@@ -96,16 +93,12 @@ class Session:
         """The task that is meant: the one named, else the one this process works on."""
         if ref is not None:
             if not ref.strip():
-                raise click.UsageError(
-                    "A task's id takes some text, got none. Nothing was done.",
-                    click.get_current_context(),
-                )
+                raise click.UsageError("A task's id takes some text, got none. Nothing was done.")
             return ref
         attempt = self.attempt()
         if attempt is None:
             raise click.UsageError(
-                "Which task? Name it: AGENTQ_TASK_ID and AGENTQ_EPOCH do not say.",
-                click.get_current_context(),
+                "Which task? Name it: AGENTQ_TASK_ID and AGENTQ_EPOCH do not say."
             )
         return attempt.task_id
 
@@ -114,17 +107,20 @@ class Session:
 
         return attempt_from_environment()
 
-    def holder_of(self, ref: str | None, epoch: int | None) -> tuple[str, int | None]:
-        """The task's id and the epoch that speaks: as said, else as the environment says."""
+    def holder(self, ref: str | None, epoch: int | None) -> tuple[QueueWriter, str, int | None]:
+        """For commands of an attempt: its task's id and epoch as given, else from the environment.
+
+        With a token the attempt itself asks: it knows its epoch, and may name no other task.
+        """
+        queue = self.writer()
         attempt = self.attempt()
         task_id = self.task_id(ref)
         if epoch is None and attempt is not None and not attempt.token:
             if task_id != attempt.task_id:
-                task_id = self.reader().task(task_id).id
+                task_id = queue.task(task_id).id
             if task_id == attempt.task_id:
                 epoch = attempt.epoch
-        # With a token the attempt itself asks: it knows its epoch, and may name no other task.
-        return task_id, epoch
+        return queue, task_id, epoch
 
 
 def refuse_memory(settings: Settings) -> None:
@@ -133,18 +129,13 @@ def refuse_memory(settings: Settings) -> None:
 
     if not settings.url.startswith("sqlite:") or settings.sqlite_path != MEMORY:
         return
-    from agentq.core.errors import Invalid
-
+    source = "--url" if settings.source == "argument" else settings.source
     raise Invalid(
-        f"{_who_says(settings)} names a ledger in memory, which ends with this command: whatever it"
+        f"{source} names a ledger in memory, which ends with this command: whatever it"
         " accepted would be forgotten. Nothing was done.",
         "Name a file (sqlite:///ledger.db) or a server. A program may have one in memory:"
         ' `Queue.create("sqlite://:memory:")`.',
     )
-
-
-def _who_says(settings: Settings) -> str:
-    return "--url" if settings.source == "argument" else settings.source
 
 
 pass_session = click.make_pass_decorator(Session, ensure=True)

@@ -1,4 +1,4 @@
-"""Signals for commands that run until they are told to end."""
+"""Signals for commands that run until they are stopped."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Callable
 
 
 def heed_signals(end: Callable[[], None], hurry: Callable[[], None], ringer: int) -> None:
-    """The first signal asks for a good end, the second for a quick one.
+    """The first signal ends the command in order, the second at once.
 
-    Python runs handlers in the main thread, and another thread may have been given the signal: then
-    the main one sleeps on, unless something wakes it. So every signal writes to `ringer`.
+    Python runs handlers in the main thread, which sleeps on if the kernel gave the signal to
+    another thread. So every signal writes to `ringer`, which wakes it.
     """
     asked = False
 
-    def heard(number: int, frame: object) -> None:
+    def handle(number: int, frame: object) -> None:
         nonlocal asked
         (hurry if asked else end)()
         asked = True
 
     signal.set_wakeup_fd(ringer, warn_on_full_buffer=False)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, heard)
+        signal.signal(number, handle)

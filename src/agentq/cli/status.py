@@ -1,10 +1,12 @@
-"""`agentq status`: one task, as it stands."""
+"""`agentq status`, `wait` and `explain`: one task as it stands, and why it is not running."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from agentq.cli.options import command, task_argument
+import click
+
+from agentq.cli.options import Duration, command, states, task_argument
 from agentq.cli.screen import (
     Cell,
     Styled,
@@ -13,11 +15,13 @@ from agentq.cli.screen import (
     emit_json,
     one_line,
     paint,
+    paint_state,
     say,
     show_fields,
-    state_cell,
 )
 from agentq.cli.session import Session, pass_session
+from agentq.core.errors import Refused, Unavailable
+from agentq.core.states import TERMINAL, State
 
 if TYPE_CHECKING:
     from agentq.client.reader import QueueReader
@@ -40,10 +44,70 @@ def status(session: Session, ref: str | None) -> None:
         show_task(queue, task)
 
 
+@command()
+@task_argument
+@click.option("--timeout", type=Duration(True), help="Give up after this long (exit status 6).")
+@click.option("--until", type=states(), multiple=True, help="Wait for this state; repeatable.")
+@click.option("--check", is_flag=True, help="Exit with 4 unless the task is complete.")
+@pass_session
+def wait(
+    session: Session, ref: str | None, timeout: int | None, until: tuple[str, ...], check: bool
+) -> None:
+    """Wait until a task is over.
+
+    Exits with 0 once it is, however it ended; --check makes any end but complete an error (4).
+    With --until it waits for those states instead, and says so (4) if they can no longer come.
+    """
+    queue = session.reader()
+    wanted = {State(each) for each in until} or TERMINAL
+    task = queue.wait(session.task_id(ref), timeout, wanted | TERMINAL)
+    if task.state not in wanted:
+        raise Refused(
+            f"{task.id} ended {task.state}: {task.reason or 'it is over'}. It will not become"
+            f" {' or '.join(sorted(wanted))}.",
+            f"`agentq status {task.id}` shows it.",
+            code="over",
+        )
+    if check and task.state is not State.COMPLETE:
+        raise Refused(
+            f"{task.id} is {task.state}: {task.reason or 'not complete'}.",
+            f"`agentq status {task.id}` shows it.",
+            code="not_complete",
+        )
+    answer_with_task(session, queue, task, task.summary or task.reason)
+
+
+@command()
+@task_argument
+@pass_session
+def explain(session: Session, ref: str | None) -> None:
+    """Say why a task is not running, and what to do.
+
+    Names the dependency, limit, budget, pause, approval or time it waits for, or that no worker
+    asks for its role.
+    """
+    queue = session.reader()
+    catch_up(queue)
+    why = queue.explain(session.task_id(ref))
+    if session.json:
+        emit_json(
+            {
+                "task_id": why.task.id,
+                "state": str(why.task.state),
+                "headline": why.headline,
+                "causes": [{"cause": cause, "remedy": remedy} for cause, remedy in why.causes],
+            }
+        )
+        return
+    say(paint(clean(why.headline), "bold"))
+    for cause, remedy in why.causes:
+        say(f"  • {clean(cause)}")
+        if remedy:
+            say(f"    {paint('→', 'cyan')} {clean(remedy)}")
+
+
 def catch_up(queue: QueueReader) -> None:
     """Apply timers that are due, so that what is shown is what is true now."""
-    from agentq.core.errors import Unavailable
-
     try:
         wake_at = queue.next_wake()
         if wake_at and wake_at <= queue.now():
@@ -57,8 +121,8 @@ def answer_with_task(session: Session, queue: QueueReader, task: Task, sentence:
     if session.json:
         emit_json(queue.as_json(task))
     else:
-        state = paint(str(task.state), state_cell(str(task.state)).style)
-        say(f"{paint(task.id, 'bold')} is {state}{': ' if sentence else ''}{clean(sentence)}")
+        tail = f": {clean(sentence)}" if sentence else ""
+        say(f"{paint(task.id, 'bold')} is {paint_state(task.state)}{tail}")
 
 
 def headline_of(task: Task) -> str:
@@ -69,8 +133,7 @@ def headline_of(task: Task) -> str:
 def show_task(queue: QueueReader, task: Task) -> None:
     plain = queue.as_json(task)
     now = queue.now()
-    state = str(task.state)
-    say(f"{paint(task.id, 'bold')}  {paint(state, state_cell(state).style)}")
+    say(f"{paint(task.id, 'bold')}  {paint_state(task.state)}")
     if headline_of(task):
         say(f"  {headline_of(task)}")
     show_fields(_fields(task, plain, now))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 import click
 
+from agentq.cli.options import unreadable
 from agentq.cli.screen import is_terminal, show_bytes
 from agentq.core.errors import Conflict, Invalid, Unavailable
 
@@ -41,7 +42,7 @@ def standard_input() -> BinaryIO:
     return cast("BinaryIO", _Given(sys.stdin.buffer))
 
 
-def spooled(stream: BinaryIO) -> bytes | Path:
+def _spooled(stream: BinaryIO) -> bytes | Path:
     """All of it, to be read more than once while the command runs; what is large is a file."""
     begin = stream.read(_SPOOL_BYTES)
     if len(begin) < _SPOOL_BYTES:
@@ -61,6 +62,22 @@ def spooled(stream: BinaryIO) -> bytes | Path:
             "Free some space, name another folder in TMPDIR, or give the path of a file.",
         ) from error
     return Path(file.name)
+
+
+def content_of(file: str) -> bytes | Path:
+    """What a file holds, checked to be there before anything is claimed or changed for it."""
+    if file == "-":
+        return _spooled(standard_input())
+    from agentq.client.task_input.task_file import refuse_special
+
+    path = Path(file)
+    try:
+        refuse_special(file)
+        with path.open("rb") as stream:
+            stream.read(1)
+    except OSError as error:
+        raise unreadable(file, error, "recorded") from error
+    return path
 
 
 def show_stream(stream: BinaryIO) -> None:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from agentq.cli.listing import labels_of
-from agentq.cli.options import Amount, Duration, F, Role, TaskRef, command, text_of
-from agentq.cli.screen import emit_json, is_terminal, one_line, paint, say, state_cell
+from agentq.cli.options import Amount, Duration, Role, TaskRef, command, text_of
+from agentq.cli.screen import emit_json, is_terminal, one_line, paint, paint_state, say
 from agentq.cli.session import Session, pass_session
+from agentq.core.errors import NotFound, Refused
 
 if TYPE_CHECKING:
     from agentq.client.client import Client
@@ -57,7 +58,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
 )  # fmt: skip
 
 
-def _task_options(function: F) -> F:
+def _task_options(function: Callable[..., None]) -> Callable[..., None]:
     for option in reversed(_OPTIONS):
         function = option(function)
     return function
@@ -82,19 +83,21 @@ def submit(session: Session, /, bulk: str | None, **words: Any) -> None:
 
         if given:
             options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-            raise click.UsageError(
-                f"--bulk takes everything from its file; leave out {options}.",
-                click.get_current_context(),
-            )
+            raise click.UsageError(f"--bulk takes everything from its file; leave out {options}.")
         submit_bulk(session, bulk)
         return
     if not given.keys() & {"file", "instructions", "title"}:
         raise click.UsageError(
-            "What is to be done? --instructions says it, or a task file (--file).",
-            click.get_current_context(),
+            "What is to be done? --instructions says it, or a task file (--file)."
         )
     queue = session.client()
-    task = _submit_one(session, queue, _fields(queue, given))
+    fields = _fields(queue, given)
+    under = parent_attempt(session, queue)
+    if under is None:
+        task = queue.submit(**fields)
+    else:
+        epoch, parent = under
+        task = queue.submit_under(parent.id, epoch, {"from": parent.to, **fields})
     if session.json:
         emit_json(queue.as_json(task))
     elif is_terminal():
@@ -118,20 +121,10 @@ def _fields(queue: Client, given: dict[str, Any]) -> dict[str, Any]:
 
 def whole_id(queue: Client, ref: str) -> str:
     """The id that a beginning stands for; what stands for none is left for the ledger to refuse."""
-    from agentq.core.errors import NotFound, Refused
-
     try:
         return queue.task(ref).id
     except (NotFound, Refused):
         return ref
-
-
-def _submit_one(session: Session, queue: Client, fields: dict[str, Any]) -> Task:
-    under = parent_attempt(session, queue)
-    if under is None:
-        return queue.submit(**fields)
-    epoch, parent = under
-    return queue.submit_under(parent.id, epoch, {"from": parent.to, **fields})
 
 
 def parent_attempt(session: Session, queue: Client) -> tuple[int, Task] | None:
@@ -143,8 +136,7 @@ def parent_attempt(session: Session, queue: Client) -> tuple[int, Task] | None:
 def _say_submitted(task: Task) -> None:
     from agentq.core.schedule import waiting_for
 
-    state = str(task.state)
-    say(f"{paint(task.id, 'bold')} → {task.to}  {paint(state, state_cell(state).style)}")
+    say(f"{paint(task.id, 'bold')} → {task.to}  {paint_state(task.state)}")
     waits = waiting_for(task)
     if waits:
         say(f"  waits for {', '.join(waits)}")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from agentq.cli.options import Duration, command
+from agentq.cli.options import Duration, command, grace_option, log_json_option
 from agentq.cli.screen import is_terminal
 from agentq.cli.session import Session, pass_session
 from agentq.cli.signals import heed_signals
@@ -19,13 +19,7 @@ from agentq.cli.signals import heed_signals
 
 @command()
 @click.option("--no-workers", is_flag=True, help="Run the loops only.")
-@click.option(
-    "--grace",
-    type=Duration(),
-    default="30s",
-    show_default=True,
-    help="After SIGTERM, agents may finish for so long; then their tasks are given back.",
-)
+@grace_option
 @click.option(
     "--keep",
     type=Duration(),
@@ -43,7 +37,7 @@ from agentq.cli.signals import heed_signals
     type=click.Path(dir_okay=False, path_type=Path),
     help="Touch this file every few seconds while no loop hangs.",
 )
-@click.option("--log-json", is_flag=True, help="Log lines as JSON.")
+@log_json_option
 @pass_session
 def up(
     session: Session,
@@ -67,7 +61,6 @@ def up(
     from agentq.core.access import Action
     from agentq.daemon.leader import check_term
     from agentq.daemon.up import Daemon, Options
-    from agentq.daemon.workers import worker_command
 
     check_term(term)
     queue = session.client_when_there()
@@ -78,14 +71,8 @@ def up(
         settings = queue.installation.settings
         listed = {} if no_workers else settings.workers
         roles = [role for role, each in listed.items() if each.agent or each.command]
-        options = Options(float(term), keep or settings.keep, grace, health, output=output)
-        daemon = Daemon(
-            queue.installation,
-            queue.holder,
-            roles,
-            options,
-            command=lambda role: worker_command(role, grace, as_json=as_json),
-        )
+        options = Options(float(term), keep or settings.keep, grace, health, output, as_json)
+        daemon = Daemon(queue.installation, queue.holder, roles, options)
         heed_signals(daemon.stop, daemon.hurry, daemon.ringer())
         daemon.run()
 
@@ -115,8 +102,8 @@ def _log_to_stderr(*, as_json: bool) -> None:
 
 @contextmanager
 def _output(*, quiet: bool) -> Iterator[int | None]:
-    """Where workers write. On a terminal each would draw a table over those of the others, so there
-    they write into a pipe; `cat` outlives us, so that none of them ever writes to nobody."""
+    """Where workers write. On a terminal they would draw tables over each other, so they
+    write into a pipe there. `cat` outlives this process, so that the pipe always has a reader."""
     if quiet or not is_terminal():
         yield None
         return

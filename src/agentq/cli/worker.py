@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agentq.cli.options import Duration, Whole, command
+from agentq.cli.options import Duration, Whole, command, grace_option, log_json_option
 from agentq.cli.screen import is_terminal, note
 from agentq.cli.session import Session, pass_session
 from agentq.cli.signals import heed_signals
@@ -27,20 +27,14 @@ if TYPE_CHECKING:
 @click.option("--slots", type=click.IntRange(1, 1000), help="Agents at once.")
 @click.option("--agent", metavar="NAME", help="The tool: command, claude, codex, …")
 @click.option("--timeout", type=Duration(), help="How long one attempt may take.")
-@click.option(
-    "--grace",
-    type=Duration(),
-    default="30s",
-    show_default=True,
-    help="After SIGTERM, agents may finish for so long; then their tasks are given back.",
-)
+@grace_option
 @click.option("--tasks", type=Whole(1), help="End after so many tasks.")
 @click.option(
     "--health",
     type=click.Path(dir_okay=False, path_type=Path),
     help="Touch this file at each round of the claim loop.",
 )
-@click.option("--log-json", is_flag=True, help="Log lines as JSON.")
+@log_json_option
 @click.argument("words", nargs=-1, metavar="[-- COMMAND…]")
 @pass_session
 def worker(
@@ -66,21 +60,15 @@ def worker(
 
     check_role(role)
     settings = session.settings().workers.get(role, RoleSettings())
-    record: dict[str, Any] = {"slots": slots, "agent": agent, "timeout": timeout}
-    if words:
-        record["command"] = words
-    chosen = {name: value for name, value in record.items() if value is not None}
+    given = {"slots": slots, "agent": agent, "timeout": timeout, "command": words or None}
+    chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     settings = checked(replace(settings, **chosen), f"The worker of {role}")
-    _refuse_idle(role, settings)
-    _serve(session, role, settings, grace, tasks or 0, health, log_json=log_json)
-
-
-def _refuse_idle(role: str, settings: RoleSettings) -> None:
     if not settings.agent and not settings.command:
         raise click.UsageError(
             f"Nothing says which agent works for {role}. Add a command after `--`, --agent NAME, or"
             f" [roles.{role}] with `agent` or `command` to agentq.toml."
         )
+    _serve(session, role, settings, grace, tasks or 0, health, log_json=log_json)
 
 
 def _serve(
@@ -131,7 +119,7 @@ def _serve(
 
 
 def _refuse_unwritable(root: Path) -> None:
-    """Else every attempt would fail, and its task would be charged for it."""
+    """Without a folder to write every attempt would fail, and count against its task."""
     import tempfile
 
     try:
@@ -160,7 +148,7 @@ def _warm_slots(queue: Client, settings: RoleSettings, *, warm: bool) -> Any:
 
 
 def _allow_files(slots: int) -> None:
-    """Every agent takes a handful of open files; the usual limit is made for smaller families."""
+    """Raise the limit of open files: every agent takes a handful."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

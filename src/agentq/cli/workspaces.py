@@ -7,8 +7,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from agentq.cli.options import Whole, command, group
-from agentq.cli.screen import Styled, ago, clean, emit_json, note, say, show_table, state_cell
+from agentq.cli.options import Whole, group
+from agentq.cli.screen import (
+    Styled,
+    ago,
+    clean,
+    emit_json,
+    iso_time,
+    note,
+    say,
+    show_table,
+    state_cell,
+)
 from agentq.cli.session import Session, pass_session
 from agentq.core.errors import Invalid, NotFound, Refused
 
@@ -30,7 +40,7 @@ def workspaces(ctx: click.Context) -> None:
         ctx.invoke(list_workspaces)
 
 
-@command("list")
+@workspaces.command("list")
 @pass_session
 def list_workspaces(session: Session) -> None:
     """List every workspace on this machine and say why it is still there."""
@@ -59,7 +69,7 @@ def list_workspaces(session: Session) -> None:
     )
 
 
-@command("open")
+@workspaces.command("open")
 @click.argument("ref", metavar="ID")
 @click.option("--epoch", type=Whole(), metavar="N", help="Of this attempt.")
 @pass_session
@@ -69,16 +79,16 @@ def open_workspace(session: Session, ref: str, epoch: int | None) -> None:
     \b
     cd "$(agentq workspaces open ID)"
     """
-    kept = _named(_workspaces(session), ref, epoch)
+    known = _workspaces(session)
+    kept = _named(known, ref, epoch)
     if session.json:
-        known = _workspaces(session)
         state, _, reason = _standing(known, session.reader(), kept)
         emit_json(_as_json(kept, state, reason))
     else:
         say(str(kept.path))
 
 
-@command("clean")
+@workspaces.command("clean")
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
 @pass_session
 def clean_workspaces(session: Session, dry_run: bool) -> None:
@@ -142,15 +152,12 @@ def _named(known: Workspaces, ref: str, epoch: int | None) -> Kept:
     ids = sorted({kept.task_id for kept in found})
     if len(ids) > 1:
         raise Invalid(
-            f"{ref!r} may be any of {len(ids)} tasks: {', '.join(ids[:5])}.",
-            "Type more of the id.",
+            f"{ref!r} may be any of {len(ids)} tasks: {', '.join(ids[:5])}.", "Type more of the id."
         )
     return max(found, key=lambda kept: kept.epoch)
 
 
 def _as_json(kept: Kept, state: State | None, reason: str) -> dict[str, object]:
-    from agentq.protocol.envelope import iso
-
     return {
         "task_id": kept.task_id,
         "epoch": kept.epoch,
@@ -159,12 +166,8 @@ def _as_json(kept: Kept, state: State | None, reason: str) -> dict[str, object]:
         "repo": kept.repo,
         "branch": kept.branch,
         "base": kept.base,
-        "created_at": iso(kept.created_at) if kept.created_at else None,
+        "created_at": iso_time(kept.created_at),
         "state": str(state) if state is not None else None,
         "flags": list(kept.flags),
         "stays_because": reason,
     }
-
-
-for each in (list_workspaces, open_workspace, clean_workspaces):
-    workspaces.add_command(each)

@@ -1,9 +1,8 @@
 """Files that come with reports: stored by threads of their own, however long that takes.
 
-An object store may be slow, or away for an hour. Whoever only says that they are alive must not
-wait for that, so reports that bring files wait by themselves (`Waiting`) while threads insist on
-storing what they brought (`ArtifactUploads`). Nothing of it is acknowledged meanwhile, and the
-attempts that wait keep their leases.
+An object store may be slow, or away for an hour, and heartbeats must not wait for it. So reports
+that bring files wait apart (`Waiting`) while threads store the files (`ArtifactUploads`). They are
+not acknowledged meanwhile, and their attempts keep their leases.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ if TYPE_CHECKING:
     from agentq.contracts.service import Service
     from agentq.contracts.service_values import AttemptLease
 
-#: What waits is held in memory, so there is an end to it. A report is at most 64 KiB long.
+#: What waits is held in memory. A report is at most 64 KiB long.
 MESSAGES_MAX = 1_000
 BYTES_MAX = 32 << 20
-#: Messages that one attempt may have waiting; after its report there is little to add.
+#: Messages that one attempt may have waiting.
 TURN_MAX = 20
-#: How many are stored at once: a slow line, or one large file to check, does not keep all waiting.
+#: Threads that store files, so that one slow upload does not delay the others.
 _LANES = 4
 _NAP_SECONDS, _NAP_SECONDS_MAX = 0.2, 5.0
 #: A lease is renewed when a third of it is over.
@@ -72,8 +71,7 @@ class ArtifactUploads:
         return not self._stored.empty()
 
     def store(self, inbound: InboundMessage, epoch: int) -> None:
-        """Store what it brings, now or when the store is back. It belongs to a thread until it is
-        `collected`."""
+        """Store its files, now or when the store is back; `collected` returns it then."""
 
         def job() -> None:
             problem = ""
@@ -92,15 +90,16 @@ class ArtifactUploads:
 
     def discard(self, inbound: InboundMessage) -> None:
         """Remove what was stored for it in vain, before anything else of its attempt is stored."""
-        self._lane(inbound).put(lambda: self._discard(inbound))
 
-    def _discard(self, inbound: InboundMessage) -> None:
-        try:
-            self._service.discard_message_files(SYSTEM, inbound)
-        except Unavailable:
-            raise
-        except Exception:  # noqa: BLE001 - it is reported, and others go on
-            log.exception("ingest: files of message %r stay", inbound.message.id)
+        def job() -> None:
+            try:
+                self._service.discard_message_files(SYSTEM, inbound)
+            except Unavailable:
+                raise
+            except Exception:  # noqa: BLE001 - it is reported, and others go on
+                log.exception("ingest: files of message %r stay", inbound.message.id)
+
+        self._lane(inbound).put(job)
 
     def collected(self) -> Iterator[tuple[InboundMessage, str]]:
         """Return messages whose files are stored or refused, some with the reason why not."""
@@ -115,11 +114,11 @@ class ArtifactUploads:
     # -- the threads -------------------------------------------------------------------------------
 
     def _lane(self, inbound: InboundMessage) -> queue.SimpleQueue[Callable[[], None] | None]:
-        """One and the same for an attempt, so that what is done for it is done in order."""
+        """The queue of an attempt: always the same one, so that its jobs are done in order."""
         if not self._lanes:
             self._lanes = [queue.SimpleQueue() for _ in range(_LANES)]
             for number in range(_LANES):
-                # Daemon threads: one that hangs in a call must not keep a process from ending.
+                # A daemon thread: one that hangs in a call must not keep the process from ending.
                 threading.Thread(
                     target=self._run, args=(number,), name=f"agentq-filing-{number}", daemon=True
                 ).start()
@@ -171,7 +170,7 @@ class Waiting:
         return inbound.keeps_order and inbound.attempt in self._turns
 
     def has_room(self, inbound: InboundMessage) -> bool:
-        """Whether it may wait. A copy of one that does always may: it takes the place of that."""
+        """Whether it may wait. A copy of a message that waits always may: it replaces that."""
         turn = self._turns.get(inbound.attempt)
         if turn is not None and _name_of(inbound) in turn.entries:
             return True
@@ -182,9 +181,8 @@ class Waiting:
         self._turns[inbound.attempt] = _Turn(lease, _renewal_of(lease))
 
     def add(self, inbound: InboundMessage, entry: PendingMessage) -> ReceivedMessage | None:
-        """Let it wait behind the others of its attempt. If the same message waits already, its
-        newer copy stands for both, and the older is returned: that may belong to a connection that
-        is gone, and its sender may wait elsewhere by now.
+        """Queue a message behind the others of its attempt. A newer copy replaces one that waits
+        already, whose connection may be gone; the older is returned.
         """
         entries, name = self._turns[inbound.attempt].entries, _name_of(inbound)
         earlier = entries.get(name)

@@ -1,8 +1,8 @@
-"""Which loops this process may run: it holds their terms, and knows until when.
+"""Leader election: which loops this process may run, and until when.
 
-Terms are renewed together, in one transaction, three times in the length of one. Between that,
-`holds` answers from memory by this machine's own clock, counted from before the question was sent:
-so it never says yes for longer than the database does.
+The leader leases of all loops ("terms") are renewed together, in one transaction, three times per
+term. Between that `holds` answers from memory by this machine's clock, counted from before the
+request was sent, so never for longer than the database does.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from agentq.contracts.service_values import LeaderLease
 
 TERM_SECONDS = 10.0
-#: Two clocks need not run alike.
+#: By how much two clocks may differ in speed.
 _DRIFT = 0.05
-#: After the end of somebody else's term, by which its row is surely out of date.
+#: Added to the end of another process's term, so that its row is surely out of date.
 _AFTER_SECONDS = 0.01
 
 #: CLOCK_BOOTTIME goes on while the machine sleeps.
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_CLOCK = time.CLOCK_BOOTTIME
 
 
 def check_term(seconds: float) -> float:
-    """A length that the ledger grants: with another one no loop would ever run."""
+    """Refuse a length that the ledger does not grant."""
     if not LEADER_LEASE_MS_MIN <= seconds * 1000 <= LEADER_LEASE_MS_MAX:
         least, most = LEADER_LEASE_MS_MIN / 1000, LEADER_LEASE_MS_MAX // 3_600_000
         raise Invalid(
@@ -43,9 +43,10 @@ def check_term(seconds: float) -> float:
 
 
 class Leader(Loop):
-    """Renews the terms of this process and takes those that are nobody's."""
+    """Renews the terms of this process and takes those that have ended."""
 
     name = "terms"
+    topics = frozenset({TERMS_TOPIC})
 
     def __init__(
         self,
@@ -64,9 +65,6 @@ class Leader(Loop):
         self._until: dict[str, float] = {}
         self._numbers: dict[str, int] = {}
 
-    def topics(self) -> frozenset[str]:
-        return frozenset((TERMS_TOPIC,))
-
     def holds(self, name: str) -> bool:
         """Whether the term is ours at this moment. Asks nobody."""
         return time.clock_gettime(_CLOCK) < self._until.get(name, 0.0)
@@ -83,13 +81,15 @@ class Leader(Loop):
         length_ms = int(self._seconds * 1000)
         standing = self._service.hold_leader_leases(SYSTEM, self._names, self.holder, length_ms)
         pause = self._seconds / 3
-        for each in standing.values():
-            if each.holder == self.holder:
-                self._note_ours(each, asked_at)
-            else:
-                self._note_theirs(each)
-                # The last one that renewed it may have died just after.
-                pause = min(pause, each.left_ms / 1000 + _AFTER_SECONDS)
+        for term in standing.values():
+            if term.holder == self.holder:
+                self._note_ours(term, asked_at)
+                continue
+            if self._until.pop(term.name, None) is not None:
+                log.info("%s: runs at %s now, term %d", term.name, term.holder, term.number)
+                self.tally.add("lost")
+            # Its holder may have died just after it renewed.
+            pause = min(pause, term.left_ms / 1000 + _AFTER_SECONDS)
         return pause
 
     def _note_ours(self, term: LeaderLease, asked_at: float) -> None:
@@ -100,13 +100,8 @@ class Leader(Loop):
             self.tally.add("taken")
             self._gained(term.name)
 
-    def _note_theirs(self, term: LeaderLease) -> None:
-        if self._until.pop(term.name, None) is not None:
-            log.info("%s: runs at %s now, term %d", term.name, term.holder, term.number)
-            self.tally.add("lost")
-
     def give_up(self) -> None:
-        """Let others have them at once."""
+        """Release all terms, so that others can take them at once."""
         self._until.clear()
         if self._names:
             self._service.give_up_leader_leases(SYSTEM, self._names, self.holder)

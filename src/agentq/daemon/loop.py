@@ -1,9 +1,8 @@
 """What a loop of `agentq up` is, and the thread that runs one.
 
-A loop knows how to do one round and when it wants the next. Its runner does the rest: it sleeps
-until then or until the doorbell rings, holds still while the loop's term is somebody else's, backs
-off alone when a database, broker or disk is away, and says now and then what was done. A loop that
-dies of something nobody thought of is said to be dead, and can be started again.
+A loop does one round and returns when it wants the next. Its runner sleeps until then or until the
+doorbell rings, pauses while another process leads, backs off while a database, broker or disk is
+away, and logs what was done. A loop that died of an unexpected error is started again.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import select
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("agentq.daemon")
 
-#: How long a loop without its term sleeps; it is woken when it gets it.
+#: How long a loop that does not lead sleeps; it is woken when it does.
 _STILL_SECONDS = 60.0
 _BACKOFF_SECONDS = 0.2
 _BACKOFF_SECONDS_MAX = 30.0
-#: How long one that died stays dead: doubled each time, unless it had lived for a while.
+#: Pause before a loop that died is started again: doubled each time, unless it ran for a while.
 _REVIVE_SECONDS, _REVIVE_SECONDS_MAX = 0.5, 30.0
 _STEADY_SECONDS = 60.0
 #: Seconds between two lines of the log on what a loop has done.
@@ -38,7 +38,7 @@ _LOG_SECONDS = 10.0
 
 
 class Alarm:
-    """Wakes one thread, from any other or from a signal handler. A ring before the sleep counts."""
+    """Wakes one thread, from any other or from a signal handler, also if it sleeps only later."""
 
     def __init__(self) -> None:
         self.fd, self._ringer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -72,51 +72,49 @@ class Tally:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.counts: dict[str, int] = {}
-        self._logged: dict[str, int] = {}
+        self.counts: Counter[str] = Counter()
+        self._logged: Counter[str] = Counter()
         self._logged_at = -_LOG_SECONDS
 
     def add(self, word: str, count: int = 1) -> None:
         if count:
-            self.counts[word] = self.counts.get(word, 0) + count
+            self.counts[word] += count
 
     def log_progress(self, *, now: bool = False) -> None:
-        if self.counts == self._logged:
+        new = self.counts - self._logged
+        if not new or (not now and time.monotonic() - self._logged_at < _LOG_SECONDS):
             return
-        if not now and time.monotonic() - self._logged_at < _LOG_SECONDS:
-            return
-        new = {word: count - self._logged.get(word, 0) for word, count in self.counts.items()}
-        summary = ", ".join(f"{count} {word}" for word, count in new.items() if count)
-        self._logged, self._logged_at = dict(self.counts), time.monotonic()
+        self._logged, self._logged_at = self.counts.copy(), time.monotonic()
+        summary = ", ".join(f"{count} {word}" for word, count in new.items())
         log.info("%s: %s", self.name, summary)
 
 
 class Loop(ABC):
-    """One kind of work that comes again and again. Used by one thread."""
+    """One kind of recurring work. Used by one thread."""
 
     name: str
-    #: The term it runs under, one process at a time of all that share the ledger; "" for none.
+    #: The leader lease it runs under, in one process of all that share the ledger; "" for none.
     term: str = ""
-    #: Rings closer together than so many seconds ask for one round, not for one each.
+    #: Rings within so many seconds ask for one round together.
     spacing: float = 0.0
+    #: What it listens for on the doorbell.
+    topics: frozenset[str] = frozenset()
 
     def __init__(self) -> None:
         self.tally = Tally(self.name)
+        #: Wakes its thread.
+        self.alarm = Alarm()
 
     @abstractmethod
     def run_once(self) -> float:
         """Do one round; return in how many seconds to do the next if nothing wakes it."""
 
-    def topics(self) -> frozenset[str]:
-        """What it listens for on the doorbell."""
-        return frozenset()
-
     def patience(self) -> float:
-        """For how many seconds at most it may sleep while something that it needs is away."""
+        """How many seconds it may sleep at most after a failure."""
         return _BACKOFF_SECONDS_MAX
 
     def close(self) -> None:
-        """Let go of what it alone has opened."""
+        """Close what it alone has opened."""
         return
 
 
@@ -129,61 +127,51 @@ class Runner:
         doorbell: Doorbell,
         holds: Callable[[str], bool] = lambda term: True,
         *,
-        alarm: Alarm | None = None,
         ended: Callable[[], None] = lambda: None,
     ) -> None:
         """`ended` is called by its thread as the last thing it does: `alive` is False by then."""
         self.loop = loop
-        self.alarm = alarm or Alarm()
-        #: When its last round began, and how many there were.
-        self.began_at = time.monotonic()
+        self.name = loop.name
+        #: How many rounds were begun, and when the present one was; 0 while it sleeps.
         self.rounds = 0
-        self._busy = False
+        self._busy_since = 0.0
         self._doorbell = doorbell
         self._holds = holds
         self._ended = ended
         self._stopping = False
         #: Not `Thread.is_alive`: the thread still lives while it reports its end.
-        self._alive = False
+        self.alive = False
         self._deaths = 0
         self._started_at = self._revive_at = 0.0
         self._failures = 0
         #: What its last round ended with, if that was an error.
         self.error: AgentqError | None = None
-        self._error = ""
         self._thread: threading.Thread | None = None
         self._waiter: Waiter | None = None
         self._topics: frozenset[str] = frozenset()
 
     @property
-    def name(self) -> str:
-        return self.loop.name
-
-    @property
-    def alive(self) -> bool:
-        return self._alive
-
-    @property
     def busy_seconds(self) -> float:
         """How long its round has taken so far; 0 while it sleeps."""
-        return time.monotonic() - self.began_at if self._busy else 0.0
+        since = self._busy_since
+        return time.monotonic() - since if since else 0.0
 
     def start(self) -> None:
-        # A daemon thread: whoever hangs in a call to a server that is away must not keep a process
-        # from ending; everything here may be cut off at any point.
+        # A daemon thread: one that hangs in a call to a server that is away must not keep the
+        # process from ending.
         thread = threading.Thread(target=self._run, name=f"agentq-{self.name}", daemon=True)
-        self._alive, self._started_at = True, time.monotonic()
+        self.alive, self._started_at = True, time.monotonic()
         try:
             thread.start()
-        except RuntimeError as error:  # the machine has no room for one more
-            self._alive = False
+        except RuntimeError as error:  # the machine allows no more threads
+            self.alive = False
             log.warning("%s: waits %.1f s: %s", self.name, self._put_off(), error)
         else:
             self._thread = thread
 
     def revive(self) -> float:
         """Start it again if it has died, later each time; in how many seconds to ask again."""
-        if self._alive:
+        if self.alive:
             return 3600.0
         left = self._revive_at - time.monotonic()
         if left <= 0:
@@ -202,11 +190,11 @@ class Runner:
 
     def nudge(self) -> None:
         """Do a round soon, whatever was planned."""
-        self.alarm.ring()
+        self.loop.alarm.ring()
 
     def stop(self) -> None:
         self._stopping = True
-        self.alarm.ring()
+        self.loop.alarm.ring()
 
     def join(self, seconds: float) -> bool:
         """Wait until it has ended; False if it has not after so many seconds."""
@@ -217,7 +205,7 @@ class Runner:
             return False
         self.loop.tally.log_progress(now=True)
         self.loop.close()
-        self.alarm.close()
+        self.loop.alarm.close()
         return True
 
     # -- the thread --------------------------------------------------------------------------------
@@ -229,30 +217,30 @@ class Runner:
             pause = self._put_off()
             log.exception("%s: died, and is started again in %.1f s", self.name, pause)
         finally:
-            self._alive = False  # before anybody is woken to look
+            self.alive = False  # before anybody is woken to look
             self._ended()
 
     def _live(self) -> None:
         try:
             while not self._stopping:
                 if self.loop.term and not self._holds(self.loop.term):
-                    self._hang_up()  # nobody would read what is rung
-                    self.alarm.wait(_STILL_SECONDS)
+                    self._hang_up()
+                    self.loop.alarm.wait(_STILL_SECONDS)
                     continue
                 self._listen()
                 pause = self._round()
-                if self._error or self.loop.topics() == self._topics:
+                if self.error or self.loop.topics == self._topics:
                     self._sleep(pause)
-                # Else it has learnt what to listen for: what was rung until now, nobody has heard.
+                # Else it has new topics, which nobody has listened to until now: look again.
         finally:
             self._hang_up()
 
     def _listen(self) -> None:
-        topics = self.loop.topics()
+        topics = self.loop.topics
         if topics != self._topics:
             self._hang_up()
             if topics:
-                # Before the round: what comes after it has looked is heard.
+                # Before the round, so that nothing is missed after it has looked.
                 self._waiter, self._topics = self._doorbell.listen(topics), topics
 
     def _hang_up(self) -> None:
@@ -262,37 +250,35 @@ class Runner:
 
     def _round(self) -> float:
         self.rounds += 1
-        self.began_at, self._busy = time.monotonic(), True
+        self._busy_since = time.monotonic()
         try:
             pause = self.loop.run_once()
-        except Unavailable as error:
-            return self._back_off(logging.WARNING, error)
         except AgentqError as error:
-            return self._back_off(logging.ERROR, error)
+            return self._back_off(error)
         finally:
-            self._busy = False
-        if self._error:
+            self._busy_since = 0.0
+        if self.error:
             log.info("%s: goes on", self.name)
-        self._failures, self._error, self.error = 0, "", None
+        self._failures, self.error = 0, None
         self.loop.tally.log_progress()
         return pause
 
-    def _back_off(self, level: int, error: AgentqError) -> float:
+    def _back_off(self, error: AgentqError) -> float:
         """Log a repeated error once, and wait longer after each failure, with jitter."""
-        self.error = error
-        if str(error) != self._error:
-            self._error = str(error)
+        level = logging.WARNING if isinstance(error, Unavailable) else logging.ERROR
+        if self.error is None or str(error) != str(self.error):
             log.log(level, "%s: waits: %s", self.name, error)
+        self.error = error
         most = min(_BACKOFF_SECONDS * 2.0**self._failures, _BACKOFF_SECONDS_MAX)
         self._failures = min(self._failures + 1, 16)
         return min(random.uniform(most / 2, most), self.loop.patience())
 
     def _sleep(self, pause: float) -> None:
         began = time.monotonic()
-        if self._error or self._waiter is None:
-            self.alarm.wait(pause)
-        elif self._waiter.wait(pause, self.alarm.fd) and self.loop.spacing:
+        if self.error or self._waiter is None:
+            self.loop.alarm.wait(pause)
+        elif self._waiter.wait(pause, self.loop.alarm.fd) and self.loop.spacing:
             left = self.loop.spacing - (time.monotonic() - began)
             if left > 0 and not self._stopping:
-                self.alarm.wait(left)
-        self.alarm.clear()
+                self.loop.alarm.wait(left)
+        self.loop.alarm.clear()

@@ -1,8 +1,7 @@
-"""The broker as the loops of one process share it: one publisher, one batch at a time.
+"""The publisher that the loops of one process share, each in its own thread, a batch at a time.
 
-Several loops publish, each in its own thread, and a publisher is for one thread at a time. Here is
-also noticed that the connection is a new one: what the broker had may be gone then, and somebody
-must say it again.
+It also notices a new connection: the broker may have lost its messages, and hints must be published
+again.
 """
 
 from __future__ import annotations
@@ -25,25 +24,25 @@ class SharedPublisher:
         self._returned = returned
         self._guard = threading.Lock()
         self._away = False
-        #: How many there were; after a new one the broker may have nothing of what it was sent.
+        #: How many connections there were.
         self.connections = 0
 
     def publish(self, messages: Sequence[Message]) -> list[str]:
         """Send all; per message "" once the broker has it, else why not."""
-        return self._minding(lambda: self._publisher.publish(messages)) if messages else []
+        return self._locked(lambda: self._publisher.publish(messages)) if messages else []
 
     def depth(self, role: str) -> int:
         """How many hints wait in the queue of a role."""
-        return self._minding(lambda: self._publisher.depth(role))
+        return self._locked(lambda: self._publisher.depth(role))
 
-    def _minding(self, call: Callable[[], T]) -> T:
+    def _locked(self, call: Callable[[], T]) -> T:
         with self._guard:
             try:
                 answer = call()
             except Unavailable:
                 self._away = True
                 raise
-            # A publisher that counts its connections also tells of those that broke in between.
+            # A publisher that counts its connections shows those that broke in between, too.
             connections = int(getattr(self._publisher, "connections", 0))
             back = self._away or 0 < self.connections < connections
             self._away, self.connections = False, connections

@@ -1,18 +1,17 @@
 """`agentq up`: starts the loops and the workers of this machine in order, ends them in reverse.
 
-Any part may be killed at any moment, this process too: what they do is in the ledger or is done
-again. Several may run for safety, on one machine or on many; loops that should run once run where
-their term is (see `daemon.leader`), workers run everywhere.
+Any part may be killed at any moment: what it did is in the ledger or is done again. Several
+processes may run, on one machine or many: each loop runs in the one that leads it (see
+`daemon.leader`), workers run in all.
 """
 
 from __future__ import annotations
 
-import logging
 import secrets
 import select
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,7 +29,7 @@ from agentq.daemon.loops.relay import Relay
 from agentq.daemon.loops.reply import Replies
 from agentq.daemon.loops.results import Results
 from agentq.daemon.shared_publisher import SharedPublisher
-from agentq.daemon.workers import Workers, worker_command
+from agentq.daemon.workers import Workers
 
 if TYPE_CHECKING:
     from agentq.contracts.installation import Installation
@@ -39,12 +38,12 @@ if TYPE_CHECKING:
 BROKER_LANES = frozenset({"delivery", "reply"})
 #: How long a loop may take to finish its round when all ends.
 _LOOP_SECONDS = 5.0
-#: After its own grace a worker has so long to stop its agents; after a second signal only this.
+#: How long a worker may take after its grace to stop its agents, and after a second signal.
 _WORKER_SECONDS = 30.0
 _KILL_SECONDS = 5.0
 _HEALTH_SECONDS = 2.0
 #: How often loops are checked, in case one died without reporting it.
-_MIND_SECONDS = 5.0
+_CHECK_SECONDS = 5.0
 #: A round that takes longer than this hangs.
 _ROUND_SECONDS = 600.0
 
@@ -59,9 +58,9 @@ class Options:
     #: What agents get to finish when all ends.
     grace: int = 30
     health: Path | None = None
-    reconcile: float = 30.0
     #: The file that workers write to; None: where this process does.
     output: int | None = None
+    log_json: bool = False
 
 
 class Daemon:
@@ -73,10 +72,8 @@ class Daemon:
         holder: str,
         roles: Sequence[str] = (),
         options: Options | None = None,
-        *,
-        command: Callable[[str], list[str]] | None = None,
     ) -> None:
-        """`holder` names this process; `roles` are those that it keeps a worker for each."""
+        """`holder` names this process; each of the `roles` gets a worker."""
         self.options = options or Options()
         self._installation = installation
         self._service = installation.service
@@ -87,42 +84,35 @@ class Daemon:
         loops = self._make_loops()
         self.leader = Leader(
             self._service,
-            sorted({loop.term for loop, _ in loops if loop.term}),
+            [loop.term for loop in loops if loop.term],
             f"{holder}:{secrets.token_hex(3)}",
             self.options.term,
             self._gained,
         )
         self.runners = [
-            Runner(
-                loop, installation.doorbell, self.leader.holds, alarm=alarm, ended=self._alarm.ring
-            )
-            for loop, alarm in [(self.leader, None), *loops]
+            Runner(loop, installation.doorbell, self.leader.holds, ended=self._alarm.ring)
+            for loop in (self.leader, *loops)
         ]
-        grace = self.options.grace
         self.workers = Workers(
-            list(roles),
-            command or (lambda role: worker_command(role, grace)),
+            roles,
+            grace=self.options.grace,
+            log_json=self.options.log_json,
             output=self.options.output,
         )
 
-    def _make_loops(self) -> list[tuple[Loop, Alarm | None]]:
+    def _make_loops(self) -> list[Loop]:
         installation, service = self._installation, self._service
-        loops: list[tuple[Loop, Alarm | None]] = [
-            (Due(service), None),
-            (Results(service), None),
-            (Prune(service, self.options.keep), None),
-        ]
+        loops: list[Loop] = [Due(service), Results(service), Prune(service, self.options.keep)]
         if installation.publisher is None:
             return loops
         publisher = SharedPublisher(installation.publisher, lambda: self.nudge("reconcile"))
-        alarm = Alarm()
         return [
             *loops,
-            (Relay(installation, publisher, lambda: self.nudge("room")), None),
-            (Replies(installation, publisher), None),
-            (Reconcile(installation, publisher, every=self.options.reconcile), None),
-            (CapacityLoop(installation, publisher), None),
-            (Ingest(installation, publisher, alarm), alarm),
+            Relay(installation, publisher, lambda: self.nudge("room")),
+            Replies(installation, publisher),
+            Reconcile(installation, publisher),
+            CapacityLoop(installation, publisher),
+            Ingest(installation, publisher),
         ]
 
     # -- from outside ------------------------------------------------------------------------------
@@ -141,10 +131,6 @@ class Daemon:
         self._stopping = self._hurry = True
         self._alarm.ring()
 
-    @property
-    def stopping(self) -> bool:
-        return self._stopping
-
     def nudge(self, name: str) -> None:
         """Let the loop of this name do a round soon."""
         for runner in self.runners:
@@ -156,14 +142,10 @@ class Daemon:
             if runner.loop.term == term:
                 runner.nudge()
 
-    def counts(self) -> dict[str, dict[str, int]]:
-        """What each loop has done since the start."""
-        return {runner.name: dict(runner.loop.tally.counts) for runner in self.runners}
-
     # -- running -----------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Run until told to stop. The calling thread stays here: the workers' lives hang on it."""
+        """Run until stopped. The calling thread stays here: workers end with it."""
         self._check_lanes()
         names = ", ".join(runner.name for runner in self.runners)
         roles = ", ".join(child.role for child in self.workers.children) or "none"
@@ -173,8 +155,8 @@ class Daemon:
                 runner.start()
             while not self._stopping:
                 self._check_moved()
-                pause = min(self.workers.tend(), self._mind_loops(), self._mind_health())
-                self._sleep(pause)
+                pauses = [self.workers.tend(), *(runner.revive() for runner in self.runners)]
+                self._sleep(min(*pauses, self._check_health(), _CHECK_SECONDS))
         finally:
             self._end_workers()
             self._end_loops()
@@ -182,9 +164,8 @@ class Daemon:
         log.info("up: ended")
 
     def _check_moved(self) -> None:
-        """Nothing can be done any more for a ledger that is elsewhere for good. Whoever starts us
-        again does so with settings that name the new one; messages of the broker are let go of."""
-        error = self.runners[0].error  # the leader's, who writes several times in a term
+        """End if the ledger was moved for good: a restart reads settings that name the new one."""
+        error = self.runners[0].error  # the leader's, which writes several times per term
         if error is not None and error.code == "moved":
             raise error
 
@@ -205,11 +186,7 @@ class Daemon:
         poller.poll(max(seconds, 0) * 1000)
         self._alarm.clear()
 
-    def _mind_loops(self) -> float:
-        """A loop that died of something nobody thought of is started again, after a moment."""
-        return min(_MIND_SECONDS, *(runner.revive() for runner in self.runners))
-
-    def _mind_health(self) -> float:
+    def _check_health(self) -> float:
         if self.options.health is None:
             return 3600.0
         now = time.monotonic()
@@ -220,7 +197,7 @@ class Daemon:
         return self._health_at - now
 
     def _touch(self, health: Path) -> None:
-        """A disk that is full ends nobody's work: whoever looks at the file will see its age."""
+        """A full disk must not end the work: the file's age shows it."""
         problem = ""
         try:
             health.touch()
@@ -254,18 +231,13 @@ class Daemon:
             runner.stop()
         hanging = [r.name for r in reversed(others) if not r.join(deadline - time.monotonic())]
         leading.stop()
-        if leading.join(max(deadline - time.monotonic(), 0.2)):
-            self._give_up_terms()
-        else:
+        if not leading.join(max(deadline - time.monotonic(), 0.2)):
             hanging.append(leading.name)
+        elif not self._hurry:  # else the terms end by themselves
+            try:
+                self.leader.give_up()
+            except AgentqError as error:
+                log.warning("up: terms end by themselves: %s", error)
         if hanging:
             log.warning("up: %s did not end in time; what they had begun is done again by others",
                         ", ".join(hanging))  # fmt: skip
-
-    def _give_up_terms(self) -> None:
-        if self._hurry:
-            return  # they end by themselves
-        try:
-            self.leader.give_up()
-        except AgentqError as error:
-            log.log(logging.WARNING, "up: terms end by themselves: %s", error)

@@ -1,4 +1,4 @@
-"""The workers of this machine: child processes, started again when they end, each time later."""
+"""The workers of this machine: child processes, restarted when they end, after growing pauses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,19 +19,13 @@ _RESTART_SECONDS, _RESTART_SECONDS_MAX = 0.5, 60.0
 _STEADY_SECONDS = 60.0
 
 
-def worker_command(role: str, grace: int, *, as_json: bool = False) -> list[str]:
-    """How a worker of a role is started; its settings are those of the same folder."""
-    words = [sys.executable, "-m", "agentq", "worker", role, "--grace", f"{grace}s"]
-    return [*words, "--log-json"] if as_json else words
-
-
 @dataclass
 class WorkerProcess:
     """A worker process of a role, or the slot of one that ended."""
 
     role: str
     process: subprocess.Popen[bytes] | None = None
-    #: Readable when it has ended.
+    #: Readable when it has ended; open while `process` is set.
     pidfd: int = -1
     started_at: float = 0.0
     ends: int = 0
@@ -42,15 +36,11 @@ class Workers:
     """Starts one worker per role. All of it belongs to one thread, which stays to the end."""
 
     def __init__(
-        self,
-        roles: Sequence[str],
-        command: Callable[[str], list[str]],
-        *,
-        output: int | None = None,
+        self, roles: Sequence[str], *, grace: int, log_json: bool = False, output: int | None = None
     ) -> None:
+        """`grace` is what agents get to finish; `output` is the file that workers write to."""
         self.children = [WorkerProcess(role) for role in roles]
-        self._command = command
-        #: Where they write; None: where this process does.
+        self._options = ["--grace", f"{grace}s", *(["--log-json"] if log_json else [])]
         self._output = output
 
     @property
@@ -58,7 +48,7 @@ class Workers:
         return [child for child in self.children if child.process is not None]
 
     def tend(self) -> float:
-        """Start whoever should run and does not; seconds until somebody is to be started again."""
+        """Start workers that do not run; return the seconds until the next one is due to start."""
         now = time.monotonic()
         pause = 3600.0
         for child in self.children:
@@ -73,31 +63,27 @@ class Workers:
 
     def _start(self, child: WorkerProcess) -> None:
         parent_death = [sys.executable, "-I", "-S", str(_PARENT_DEATH), str(os.getpid())]
+        worker = [sys.executable, "-m", "agentq", "worker", child.role, *self._options]
         child.started_at = time.monotonic()
         try:
             child.process = subprocess.Popen(
-                [*parent_death, *self._command(child.role)],
+                [*parent_death, *worker],
                 stdin=subprocess.DEVNULL,
                 stdout=self._output,
                 stderr=self._output,
-                # Ctrl-C is for us; they are told in their turn, once.
+                # Ctrl-C reaches this process only, which stops them in order.
                 process_group=0,
             )
             child.pidfd = os.pidfd_open(child.process.pid)
         except OSError as error:
             log.error("worker %s: could not be started: %s", child.role, error)
-            self._abandon(child)
+            if child.process is not None:  # started, but its end cannot be watched
+                child.process.kill()
+                child.process.wait()
+                child.process = None
             self._put_off(child)
             return
         log.info("worker %s: started, process %d", child.role, child.process.pid)
-
-    @staticmethod
-    def _abandon(child: WorkerProcess) -> None:
-        """Kill a worker whose end could not be watched."""
-        if child.process is not None:
-            child.process.kill()
-            child.process.wait()
-            child.process = None
 
     def gone(self) -> bool:
         """Whether none of them runs any more."""
@@ -106,7 +92,6 @@ class Workers:
         return not self.running
 
     def _reap(self, child: WorkerProcess) -> None:
-        """Take note of its end, if it has."""
         status = None if child.process is None else child.process.poll()
         if status is None:
             return
@@ -114,9 +99,7 @@ class Workers:
         if time.monotonic() - child.started_at >= _STEADY_SECONDS:
             child.ends = 0
         child.process = None
-        if child.pidfd >= 0:
-            os.close(child.pidfd)
-            child.pidfd = -1
+        os.close(child.pidfd)
         self._put_off(child)
 
     @staticmethod

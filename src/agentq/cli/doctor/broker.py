@@ -19,9 +19,7 @@ CLAIM_SECONDS_MAX = 60
 
 
 def broker_checks(installation: WiredInstallation) -> Iterator[Check]:
-    """Whether it takes messages and has its queues; nothing without a broker."""
-    if not installation.settings.broker:
-        return
+    """Whether it takes messages and has its queues."""
     try:
         roles = sorted(role.name for role in installation.service.roles(SYSTEM))
         facts = installation.broker_facts(roles)
@@ -58,13 +56,13 @@ def _ack_limit(seconds: int | None, why: str) -> Check:
         )  # fmt: skip
     if seconds is None:
         return Check("ack timeout", "ok", f"the broker sets no consumer_timeout; {acks}")
-    said = f"consumer_timeout is {format_duration(seconds)}"
+    limit = f"consumer_timeout is {format_duration(seconds)}"
     if seconds < CLAIM_SECONDS_MAX:
         return Check(
-            "ack timeout", "warning", f"{said}: a worker whose claim takes longer (a slow or"
+            "ack timeout", "warning", f"{limit}: a worker whose claim takes longer (a slow or"
             " restarting database) loses its channel, and its hints go to others",
             f"Give it {format_duration(CLAIM_SECONDS_MAX)} at least; 30m is RabbitMQ's default.",
         )  # fmt: skip
     return Check(
-        "ack timeout", "ok", f"{said}; {acks}, so it concerns only foreign workers who ack later"
+        "ack timeout", "ok", f"{limit}; {acks}, so it concerns only foreign workers who ack later"
     )

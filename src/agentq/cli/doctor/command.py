@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 #: The first SQLite without the bug that could lose commits when a WAL was reset.
 SQLITE_FIXED = (3, 51, 3)
-#: Clocks that are further apart than this are told of.
+#: Clocks that are further apart than this are reported.
 CLOCK_MS_APART = 1_000
 DISK_BYTES_LOW = 256 * 1024 * 1024
 
@@ -237,10 +237,10 @@ def _doorbell(session: Session) -> Check:
     waiter = doorbell.listen(topics)
     try:
         doorbell.ring(topics)
-        heard = waiter.wait(1.0)
+        woken = waiter.wait(1.0)
     finally:
         waiter.close()
-    if heard:
+    if woken:
         return Check("doorbell", "ok", "waiting processes are woken at once")
     return Check(
         "doorbell", "warning", "waiting processes are not woken and find their work by polling",

@@ -21,8 +21,8 @@ _DEAD = re.compile(r"(\w+) (\d+) of (\d+)")
 
 
 def postgres_checks(facts: Mapping[str, str]) -> Iterator[Check]:
-    """One after the other; what the store did not tell is left out."""
-    yield Check("ledger", "ok", ", ".join(f"{name} {facts[name]}" for name in _shown(facts)))
+    shown = [name for name in ("engine", "database", "size_bytes") if name in facts]
+    yield Check("ledger", "ok", ", ".join(f"{name} {facts[name]}" for name in shown))
     yield _durable(facts)
     yield _role(facts)
     yield _timeouts(facts)
@@ -31,10 +31,6 @@ def postgres_checks(facts: Mapping[str, str]) -> Iterator[Check]:
     yield _oldest_transaction(facts)
     yield _indexes(facts)
     yield _clock(facts)
-
-
-def _shown(facts: Mapping[str, str]) -> list[str]:
-    return [name for name in ("engine", "database", "size_bytes") if name in facts]
 
 
 def _durable(facts: Mapping[str, str]) -> Check:
@@ -67,10 +63,9 @@ def read_only(facts: Mapping[str, str]) -> Check | None:
     """What keeps a server from being written; None if nothing is known to."""
     if facts.get("role") == "standby":
         return Check("writable", "failed", "the server is a standby", "See above.")
-    told = facts.get("read_only", "")
-    if not told:
+    name, _, source = facts.get("read_only", "").partition(": ")
+    if not name:
         return None
-    name, _, source = told.partition(": ")
     return Check(
         "writable", "failed", f"{name} is on (set by: {source}), so submits and more are refused",
         f"Take it back where it was set: ALTER DATABASE … RESET {name}, ALTER ROLE … RESET {name},"
@@ -128,8 +123,7 @@ def _dead_rows(facts: Mapping[str, str]) -> Check:
 
 
 def _oldest_transaction(facts: Mapping[str, str]) -> Check:
-    told = facts.get("oldest_transaction", "")
-    seconds, _, who = told.partition(" s ")
+    seconds, _, who = facts.get("oldest_transaction", "").partition(" s ")
     span = format_duration(max(int(seconds), 1)) if seconds else ""
     if seconds and int(seconds) > TRANSACTION_SECONDS_LONG:
         return Check(

@@ -1,13 +1,12 @@
 """Capacity: ready tasks that had to wait are announced when they may start.
 
-A role may run so many at once, a task may need what another holds. Whoever follows a hint then is
-refused, and the hint is gone. So when there is room again, as many of the most urgent that could
-start are announced as fit, and no more: the others would only be refused again.
+A claim beyond the limit of a role, or for a resource that another task holds, is refused and its
+hint gone. So when there is capacity again, as many of the most urgent tasks are announced as fit;
+more would only be refused again.
 
-The relay wakes this loop: each connection that listens costs every submission a little. A ring does
-not say which role it was about. Roles where what was announced has started are looked at again with
-the next ring; the others less and less often. So a hundred roles that wait cost little while one is
-busy, and so do tasks that are held up by what cannot be told from here.
+The relay wakes this loop, as each listener costs every submission a little. A ring does not name
+the role. A role whose announced tasks have started is checked at the next ring, the others less and
+less often, so that a hundred waiting roles cost little.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from agentq.core.access import SYSTEM
 from agentq.daemon.loop import Loop, log
-from agentq.daemon.republish import Mark, announce_again
+from agentq.daemon.outbound_messages import Mark, announce_again
 
 if TYPE_CHECKING:
     from agentq.contracts.installation import Installation
@@ -27,23 +26,23 @@ if TYPE_CHECKING:
     from agentq.daemon.shared_publisher import SharedPublisher
 
 _PAUSE_SECONDS = 0.25
-#: How long a role is left alone at most. Some ends are told by processes that know no limits, and
-#: ring for nobody; and tasks that need resources may be in any role.
+#: The longest pause between two checks of a role. Some processes know no limits and do not ring
+#: when a task ends; and tasks that need resources may be in any role.
 _LIMITED_SECONDS_MAX = 5.0
 _OTHERS_SECONDS_MAX = 10.0
-#: A role whose queue does not take hints is left alone for so long, and complained of as often.
+#: Pause after the broker refused hints of a role.
 _REFUSED_SECONDS = 60.0
-#: Where the number at once is not what is limited, so many are announced.
+#: How many are announced where the number of running tasks is not limited.
 _FEW = 10
 #: How many ready tasks are looked through for some that could start.
 _LOOKED_THROUGH = 100
-#: A task that was announced and has not started is passed over for so long.
+#: A task that was announced and has not started is not announced again for so long.
 _AGAIN_SECONDS = 10.0
 
 
 @dataclass(slots=True)
 class _Visit:
-    """When a role is looked at again, after which pause, and what was announced when."""
+    """When a role is checked again, after which pause, and what was announced when."""
 
     due: float = 0.0
     pause: float = 0.0
@@ -54,7 +53,7 @@ class CapacityLoop(Loop):
     """Announces tasks of limited roles, and tasks with resources, when they may start."""
 
     name = "room"
-    #: With the relay, in one process: that wakes it.
+    #: In the relay's process, which wakes it.
     term = "relay"
 
     def __init__(self, installation: Installation, publisher: SharedPublisher) -> None:
@@ -93,8 +92,8 @@ class CapacityLoop(Loop):
         visit.due = time.monotonic() + visit.pause
 
     def _announce(self, role: RoleStanding, visit: _Visit) -> tuple[int, bool, str]:
-        """Say as many as there is room for, less those that are said already and wait to be heard;
-        how many it were, whether earlier ones did not start, and why not the others."""
+        """Announce as many as fit, less the hints that still wait in the queue. Return how many,
+        whether earlier ones did not start, and why the broker refused others."""
         free, today = self._service.capacity(SYSTEM, role.name)
         count = free if free >= 0 else _FEW
         tasks = self._startable(role, count, today) if count else []
@@ -110,11 +109,11 @@ class CapacityLoop(Loop):
         return len(taken), in_vain, reason
 
     def _startable(self, role: RoleStanding, count: int, today: Usage) -> list[Task]:
-        """The most urgent that nothing holds up, as far as can be told here."""
+        """The most urgent tasks that no limit or resource known here holds up."""
         looked_through, now = max(count, _LOOKED_THROUGH), self._service.now()
         tasks = self._service.most_urgent_ready(SYSTEM, role.name, looked_through, now)
         if not role.is_limited:
-            # Those that need nothing are announced once, by the relay, and hold nobody up.
+            # Tasks without resources are announced once, by the relay.
             tasks = [task for task in tasks if task.spec.resources]
         wanted = sorted({name for task in tasks for name in task.spec.resources})
         taken = set(self._service.resource_holders(SYSTEM, wanted))

@@ -1,7 +1,7 @@
 """Due timers: ended leases, backoffs, delays, expiry, reminders. One column, one loop.
 
-Now and then it has events numbered, too. On PostgreSQL whoever follows the log does that; where
-nobody follows for weeks, the first who looks would have millions to number.
+It also has events numbered now and then. On PostgreSQL readers of the log do that; after weeks
+without one, the first reader would have millions to number.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from agentq.daemon.loop import Loop
 if TYPE_CHECKING:
     from agentq.contracts.service import Service
 
-#: A timer that was set meanwhile is late by no more than this: one look at an index.
+#: A timer that is set meanwhile is late by no more than this.
 _LOOK_SECONDS = 1.0
 _NUMBER_SECONDS = 30.0
 
@@ -26,15 +26,13 @@ class Due(Loop):
 
     name = "due"
     term = "due"
+    #: Submissions in their submitters' own transactions are due as soon as those commit.
+    topics = frozenset({SUBMISSIONS_TOPIC})
 
     def __init__(self, service: Service) -> None:
         super().__init__()
         self._service = service
         self._number_at = 0.0
-
-    def topics(self) -> frozenset[str]:
-        """Submissions in their submitters' own transactions are due as soon as those commit."""
-        return frozenset({SUBMISSIONS_TOPIC})
 
     def run_once(self) -> float:
         if time.monotonic() >= self._number_at:
@@ -46,5 +44,5 @@ class Due(Loop):
             return min(left, _LOOK_SECONDS)
         changed = self._service.tick(SYSTEM)
         self.tally.add("moved by time", changed)
-        # Nothing moved: the clock here is a little ahead, or somebody else has it locked.
+        # Nothing moved: the clock here is a little ahead, or another process has it locked.
         return 0.0 if changed else 0.05

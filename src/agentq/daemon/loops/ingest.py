@@ -1,14 +1,15 @@
 """Ingest: messages of foreign workers go from the broker into the ledger.
 
 Any number of processes may do it at once: the ledger takes each message once, by its id. A message
-is let go of only when what it said is committed and its sender was answered. No message keeps
-others from being heard: one that brings files waits apart until they are stored
-(`daemon.artifact_uploads`), and one that cannot be taken in goes to the dead letters.
+is acknowledged only when it is committed and its sender was answered. None delays others: one that
+brings files waits apart until they are stored (`daemon.artifact_uploads`), and one that cannot be
+read goes to the dead letters.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -33,14 +34,13 @@ from agentq.protocol.messages import too_large
 if TYPE_CHECKING:
     from agentq.contracts.delivery import Consumer, ReceivedMessage
     from agentq.contracts.installation import Installation
-    from agentq.daemon.loop import Alarm
     from agentq.daemon.shared_publisher import SharedPublisher
 
 BATCH = 100
-#: Nobody has our answers put where we read, or where coordinators do.
+#: No answer is sent to a queue that agentq or a coordinator reads.
 _OUR_QUEUES = ("agentq.", RESULTS_PREFIX)
 _WAIT_SECONDS = 5.0
-#: However urgent a lease is: a server that is away is not asked more often.
+#: A server that is away is not asked more often, however urgent a lease is.
 _PATIENCE_SECONDS_MIN = 0.1
 _REASON_CHARS_MAX = 500
 _NAME_CHARS_MAX = 50
@@ -51,64 +51,59 @@ class Ingest(Loop):
 
     name = "ingest"
 
-    def __init__(
-        self, installation: Installation, publisher: SharedPublisher, alarm: Alarm
-    ) -> None:
+    def __init__(self, installation: Installation, publisher: SharedPublisher) -> None:
         super().__init__()
         self._installation = installation
         self._service = installation.service
         self._publisher = publisher
-        self._alarm = alarm
-        self._consumer: Consumer | None = None
-        #: Taken and not yet in the ledger, or not yet answered: one of the two was away.
+        #: Taken and not yet committed or answered: the ledger or the broker was away.
         self._open: list[PendingMessage] = []
         self._waiting = Waiting()
-        self._uploads = ArtifactUploads(installation.service, alarm.ring)
+        self._uploads = ArtifactUploads(installation.service, self.alarm.ring)
         self._upload_error = ""
         self._was_full = False
 
+    @cached_property
+    def _consumer(self) -> Consumer:
+        return self._installation.consumer(INGEST)
+
     def run_once(self) -> float:
-        if self._consumer is None:
-            self._consumer = self._installation.consumer(INGEST)
         consumer = self._consumer
         if not self._open:
-            self._take(consumer)
+            self._take()
         self._waiting.renew(self._service)
         self._log_uploads()
         self._open += self._stored()
         if self._open:
-            self._settle(consumer, self._judge(self._open))
+            self._settle(self._judge(self._open))
         elif consumer.error and not self._waiting:
             raise Unavailable(consumer.error)
         return 0.0
 
     def patience(self) -> float:
-        """Whatever is away: those that wait keep their leases as long as the ledger is there."""
+        """Attempts that wait for their files keep their leases while the ledger is there."""
         return max(min(super().patience(), self._waiting.next_due()), _PATIENCE_SECONDS_MIN)
 
     # -- taking ------------------------------------------------------------------------------------
 
-    def _take(self, consumer: Consumer) -> None:
-        """What has come. It is taken even when no more can wait: most of it need not."""
+    def _take(self) -> None:
+        """Take new messages, even when no more can wait: most need not."""
         pause = 0.0 if self._uploads.has_news else min(_WAIT_SECONDS, self._waiting.next_due())
-        for received in consumer.take(BATCH, pause, self._alarm.fd):
+        for received in self._consumer.take(BATCH, pause, self.alarm.fd):
             inbound = opened(_incoming(received))
             entry = PendingMessage(received, inbound)
             if not (
                 isinstance(inbound, InboundMessage)
                 and self._waiting.is_before(inbound)
-                and self._keep_waiting(consumer, inbound, entry)
+                and self._keep_waiting(inbound, entry)
             ):
                 self._open.append(entry)
-        # A consumer that drops what is too long tells of it.
-        for received, size in consumer.too_long:
+        for received, size in self._consumer.too_long:
             verdict = unread(_incoming(received), too_large(size))
             self._answer([(received, verdict)])
             self._count(received, verdict)
 
-    def _keep_waiting(
-        self, consumer: Consumer, inbound: InboundMessage, entry: PendingMessage
-    ) -> bool:
+    def _keep_waiting(self, inbound: InboundMessage, entry: PendingMessage) -> bool:
         """Queue a message behind its attempt; False if the queue is full."""
         if not self._waiting.has_room(inbound):
             if not inbound.may_overtake:
@@ -116,7 +111,7 @@ class Ingest(Loop):
             return False
         older = self._waiting.add(inbound, entry)
         if older is not None:
-            consumer.ack([older.tag])  # its copy is unacknowledged, and says the same
+            self._consumer.ack([older.tag])  # its copy is not acknowledged yet
         return True
 
     def _stored(self) -> list[PendingMessage]:
@@ -143,10 +138,8 @@ class Ingest(Loop):
     # -- deciding ----------------------------------------------------------------------------------
 
     def _judge(self, entries: Sequence[PendingMessage]) -> list[IntakeResult]:
-        inbound_messages = [
-            entry.read for entry in entries if isinstance(entry.read, InboundMessage)
-        ]
-        decided = iter(self._decide(inbound_messages))
+        readable = [entry.read for entry in entries if isinstance(entry.read, InboundMessage)]
+        decided = iter(self._decide(readable))
         return [
             next(decided) if isinstance(entry.read, InboundMessage) else entry.read
             for entry in entries
@@ -156,7 +149,7 @@ class Ingest(Loop):
         decided = self._try(inbound_messages) if inbound_messages else []
         if not isinstance(decided, str):
             return decided
-        # One of them is too much for the ledger, which does not say which.
+        # The ledger failed on one of them and does not say which.
         verdicts: list[IntakeResult] = []
         waiting = set()
         for inbound in inbound_messages:
@@ -177,7 +170,7 @@ class Ingest(Loop):
         return IntakeResult(IntakeStatus.UNREADABLE, f"It cannot be taken in: {decided}")
 
     def _try(self, inbound_messages: Sequence[InboundMessage]) -> list[IntakeResult] | str:
-        """The verdicts, or why there are none."""
+        """The results, or why there are none."""
         try:
             return self._service.judge_messages(SYSTEM, inbound_messages)
         except Unavailable:
@@ -188,57 +181,49 @@ class Ingest(Loop):
             log.exception("ingest: %d messages cannot be taken in together", len(inbound_messages))
             return type(error).__name__  # its words may hold anything
 
-    # -- letting go --------------------------------------------------------------------------------
+    # -- settling ----------------------------------------------------------------------------------
 
-    def _settle(self, consumer: Consumer, verdicts: Sequence[IntakeResult]) -> None:
+    def _settle(self, verdicts: Sequence[IntakeResult]) -> None:
         decided: list[tuple[PendingMessage, IntakeResult]] = []
         turned_away: list[PendingMessage] = []
         for entry, verdict in zip(self._open, verdicts, strict=True):
             inbound = entry.read
-            if (
-                not isinstance(inbound, InboundMessage)
-                or verdict.outcome is not IntakeStatus.WAITING
-            ):
+            waits = verdict.outcome is IntakeStatus.WAITING
+            if not waits or not isinstance(inbound, InboundMessage):
                 decided.append((entry, verdict))
-            elif not self._let_wait(consumer, inbound, entry, verdict):
+            elif not self._let_wait(inbound, entry, verdict):
                 turned_away.append(entry)
-        # Those that wait are kept alive from now on, even if nobody can be answered.
+        # Before answering, which may fail: those that wait are in `_waiting` from now on.
         self._open = [entry for entry, _ in decided] + turned_away
         self._answer((entry.received, verdict) for entry, verdict in decided)
-        self._let_go(consumer, decided)
+        self._release(decided)
         self._open = turned_away
 
-    def _let_go(
-        self, consumer: Consumer, decided: Iterable[tuple[PendingMessage, IntakeResult]]
-    ) -> None:
+    def _release(self, decided: Iterable[tuple[PendingMessage, IntakeResult]]) -> None:
         done = []
         for entry, verdict in decided:
             received, inbound = entry.received, entry.read
             if isinstance(inbound, InboundMessage) and needs_discarding(inbound, verdict):
                 self._uploads.discard(inbound)
             if verdict.outcome is IntakeStatus.UNREADABLE:
-                consumer.reject(received.tag, verdict.reason[:_REASON_CHARS_MAX])
+                self._consumer.reject(received.tag, verdict.reason[:_REASON_CHARS_MAX])
             else:
                 done.append(received.tag)
             self._count(received, verdict)
-        consumer.ack(done)
+        self._consumer.ack(done)
 
     def _let_wait(
-        self,
-        consumer: Consumer,
-        inbound: InboundMessage,
-        entry: PendingMessage,
-        verdict: IntakeResult,
+        self, inbound: InboundMessage, entry: PendingMessage, verdict: IntakeResult
     ) -> bool:
         lease = verdict.lease
         # Without a lease it waits for another one of its attempt.
         if lease is not None and not self._waiting.is_before(inbound) and not self._waiting.full:
             self._uploads.store(inbound, lease.epoch)
             self._waiting.begin(inbound, lease)
-        return self._keep_waiting(consumer, inbound, entry)
+        return self._keep_waiting(inbound, entry)
 
     def _answer(self, verdicts: Iterable[tuple[ReceivedMessage, IntakeResult]]) -> None:
-        # Nobody waits at that address any more: their loss, and not worth trying again.
+        # Not mandatory: a sender that has gone needs no answer.
         self._publisher.publish(
             [
                 Message(message_id(f"answer-{received.id[:_NAME_CHARS_MAX]}"), "",
@@ -256,7 +241,7 @@ class Ingest(Loop):
 
     def close(self) -> None:
         self._uploads.close()
-        if self._consumer is not None:
+        if "_consumer" in self.__dict__:
             self._consumer.close()
 
 

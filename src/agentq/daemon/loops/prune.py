@@ -1,22 +1,19 @@
-"""Pruning: tasks that ended long ago go, with their files; and what dead submitters left behind.
+"""Pruning: deletes tasks that ended long ago with their files, and what dead submitters left.
 
-Never anything that a live task refers to: the ledger says what may go, and asks again under lock.
+Never what a live task refers to: the ledger decides, and checks again under lock.
 """
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from agentq.contracts.service_values import FilesLeft
 from agentq.core.access import SYSTEM
 from agentq.core.durations import DURATION_SECONDS_MAX
-from agentq.daemon.loop import Loop
+from agentq.daemon.loop import Loop, log
 
 if TYPE_CHECKING:
     from agentq.contracts.service import Service
-
-log = logging.getLogger("agentq.daemon")
 
 EVERY_SECONDS = 3600.0
 #: After files of deleted tasks could not be removed.
@@ -29,26 +26,24 @@ class Prune(Loop):
     name = "prune"
     term = "prune"
 
-    def __init__(self, service: Service, keep: int = 0, *, every: float = EVERY_SECONDS) -> None:
+    def __init__(self, service: Service, keep: int = 0) -> None:
         super().__init__()
         self._service = service
         self._keep = keep
-        self._every = every
-        self._again = min(every, AGAIN_SECONDS)
         self._logged = ""
 
     def run_once(self) -> float:
         try:
-            # Names that nobody need remember and contexts that nobody wants go in any case.
+            # Expired idempotency keys and contexts of no task are removed in any case.
             seconds = self._keep or DURATION_SECONDS_MAX
             pruned = self._service.prune(SYSTEM, self._service.now() - seconds * 1000)
         except FilesLeft as left:
-            # The runner would come back within seconds, and each time look at every task.
+            # Not an error of the round: the runner would retry within seconds, over all tasks.
             if left.why != self._logged:
                 self._logged = left.why
-                log.warning("prune: tries again in %.0f s: %s", self._again, left)
+                log.warning("prune: tries again in %.0f s: %s", AGAIN_SECONDS, left)
             self.tally.add("tasks deleted", left.deleted)
-            return self._again
+            return AGAIN_SECONDS
         self._logged = ""
         self.tally.add("tasks deleted", pruned)
-        return self._every
+        return EVERY_SECONDS

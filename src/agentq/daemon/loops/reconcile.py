@@ -1,10 +1,10 @@
 """Reconciliation: tasks that are ready and unknown to the broker are announced again.
 
-Hints get lost: a queue is purged, a broker is restarted, a worker drops a hint that it could not
-follow. So each role is counted now and then: fewer hints than ready tasks, and the
-oldest of those that were not said again lately are. Saying one twice costs a refused claim.
+Hints get lost: a queue is purged, a broker restarted, a worker drops a hint that it could not use.
+So where a role has fewer hints than ready tasks, its oldest tasks are announced again, unless they
+were lately. A duplicate costs one refused claim.
 
-Roles with limits are left to `room`: most of what is ready there could not start.
+Roles with limits are left to the capacity loop: most of what is ready there could not start.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from typing import TYPE_CHECKING
 from agentq.core.access import SYSTEM
 from agentq.core.effects import Announce
 from agentq.daemon.loop import Loop, log
-from agentq.daemon.republish import AT_ONCE, Mark, announce_again
+from agentq.daemon.outbound_messages import AT_ONCE, Mark, announce_again
 
 if TYPE_CHECKING:
     from agentq.contracts.installation import Installation
     from agentq.daemon.shared_publisher import SharedPublisher
 
 EVERY_SECONDS = 30.0
-#: What became ready within so long is the relay's to announce.
+#: The relay announces what became ready more recently than this.
 YOUNG_MS = 5_000
 #: A hint is not published again before so long, or before its role's queue is empty.
 AGAIN_SECONDS = 120.0
 #: Hints per role and round. If more are missing, the next round follows at once.
 ROUND_MAX = 2_000
 _REMEMBERED_MAX = 100_000
-#: While the relay has more than one round of work before it, it is let to finish; for so long.
-_LET_SECONDS = 30
+#: How long to wait at most while the relay has more than one round of work.
+_RELAY_WAIT_SECONDS = 30
 
 
 class Reconcile(Loop):
@@ -44,31 +44,29 @@ class Reconcile(Loop):
         installation: Installation,
         publisher: SharedPublisher,
         *,
-        every: float = EVERY_SECONDS,
         young_ms: int = YOUNG_MS,
     ) -> None:
         super().__init__()
         self._installation = installation
         self._service = installation.service
         self._publisher = publisher
-        self._every = every
         self._young_ms = young_ms
         #: By role: when each task, in its version, was last published again.
         self._published: dict[str, dict[Mark, float]] = {}
         self._connection = 0
-        self._let = 0
+        self._waited = 0
 
     def run_once(self) -> float:
-        if self._let < _LET_SECONDS and self._relay_is_busy():
-            self._let += 1
+        if self._waited < _RELAY_WAIT_SECONDS and self._relay_is_busy():
+            self._waited += 1
             return 1.0
-        self._let = 0
+        self._waited = 0
         ready = self._unlimited_counts()
         more, young_ms = False, self._young_ms
         for role, count in ready.items():
             depth = self._publisher.depth(role)
             if self._connection != self._publisher.connections:
-                # Whom we told, the relay too, may have lost it all.
+                # The broker may have lost what it was sent, by the relay too.
                 young_ms = 0 if self._connection else young_ms
                 self._published.clear()
                 self._connection = self._publisher.connections
@@ -78,7 +76,7 @@ class Reconcile(Loop):
                 more = self._republish(role, count - depth, before, published) or more
         for role in self._published.keys() - ready.keys():
             del self._published[role]
-        return 0.05 if more else self._every
+        return 0.05 if more else EVERY_SECONDS
 
     def _relay_is_busy(self) -> bool:
         return len(self._service.outbox_batch(SYSTEM, Announce.lane, AT_ONCE)) == AT_ONCE

@@ -1,4 +1,4 @@
-"""Results: what was accepted appears under `results/`, also if whoever completed it died then."""
+"""Results: accepted results are published under `results/`, also if their worker died then."""
 
 from __future__ import annotations
 
@@ -16,18 +16,16 @@ _POLL_SECONDS = 10.0
 
 
 class Results(Loop):
-    """Has what waits published. The service does so too, at once, for whoever completes a task."""
+    """Publishes what waits. The service does so too, at once, when a task is completed."""
 
     name = "results"
     term = "results"
     spacing = 1.0
+    topics = frozenset({lane_topic(PublishResult.lane)})
 
     def __init__(self, service: Service) -> None:
         super().__init__()
         self._service = service
-
-    def topics(self) -> frozenset[str]:
-        return frozenset((lane_topic(PublishResult.lane),))
 
     def run_once(self) -> float:
         results = self._service.publish_results(SYSTEM)

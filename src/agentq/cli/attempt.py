@@ -1,31 +1,86 @@
-"""How attempts end: complete, failed, or blocked."""
+"""Commands of whoever holds an attempt: heartbeat, progress, release, complete, fail, block."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import re
 
 import click
 
 from agentq.cli.options import (
     Amount,
+    Duration,
     Role,
     Whole,
     command,
     epoch_option,
     reason_option,
+    required_reason_option,
     task_argument,
     text_of,
-    unreadable,
 )
+from agentq.cli.screen import ago
 from agentq.cli.session import Session, pass_session
 from agentq.cli.status import answer_with_task
-from agentq.cli.streams import spooled, standard_input
+from agentq.cli.streams import content_of
 from agentq.core.states import State
 
+_PERCENT = re.compile(r"([0-9]{1,3}) ?%?")
 _from_option = click.option(
     "--from", "sender", type=Role(), default="",
     help="The role that reports; it may report a task that nobody has claimed yet.",
 )  # fmt: skip
+
+
+@command()
+@task_argument
+@epoch_option
+@click.option("--lease", type=Duration(), default="15m", show_default=True, help="Its new length.")
+@pass_session
+def heartbeat(session: Session, ref: str | None, epoch: int | None, lease: int) -> None:
+    """Renew the lease of an attempt.
+
+    Refused (exit status 4) if the attempt holds its task no longer: then stop working on it.
+    """
+    queue, task_id, epoch = session.holder(ref, epoch)
+    task = queue.heartbeat(task_id, epoch, lease=lease)
+    ends = ago(task.wake_at, queue.now())
+    answer_with_task(session, queue, task, f"attempt {task.epoch}, lease ends {ends}")
+
+
+@command()
+@click.argument("words", nargs=-1, required=True, metavar="[ID] PERCENT [NOTE]")
+@epoch_option
+@click.option("--note", metavar="TEXT", help="What is being done.")
+@pass_session
+def progress(session: Session, words: tuple[str, ...], epoch: int | None, note: str | None) -> None:
+    """Record how far an attempt has come.
+
+    PERCENT is 0 to 100. Inside an attempt the ID may be left out.
+    """
+    ref, rest = None, list(words)
+    # With two numbers the first is the id: ids may be numbers too.
+    if not _PERCENT.fullmatch(rest[0]) or (len(rest) > 1 and _PERCENT.fullmatch(rest[1])):
+        ref = rest.pop(0)
+    found = _PERCENT.fullmatch(rest[0]) if rest else None
+    if found is None or len(rest) > 2 or (len(rest) == 2 and note is not None):
+        raise click.UsageError(
+            "Expected [ID] PERCENT [NOTE], as in `agentq progress task-123 40 reading`."
+        )
+    text = rest[1] if len(rest) == 2 else note or ""
+    queue, task_id, epoch = session.holder(ref, epoch)
+    task = queue.progress(task_id, int(found[1]), text, epoch=epoch)
+    answer_with_task(session, queue, task, f"{task.details.progress_percent} % {text}".rstrip())
+
+
+@command()
+@task_argument
+@epoch_option
+@reason_option
+@pass_session
+def release(session: Session, ref: str | None, epoch: int | None, reason: str) -> None:
+    """Give a task back without using up an attempt."""
+    queue, task_id, epoch = session.holder(ref, epoch)
+    answer_with_task(session, queue, queue.release(task_id, reason, epoch=epoch), "given back")
 
 
 @command()
@@ -55,8 +110,7 @@ def complete(
     """
     from agentq.core.task import Usage
 
-    queue = session.writer()
-    task_id, epoch = session.holder_of(ref, epoch)
+    queue, task_id, epoch = session.holder(ref, epoch)
     result = None if result_file is None else content_of(result_file)
     task = queue.complete(
         task_id,
@@ -73,7 +127,7 @@ def complete(
 @task_argument
 @_from_option
 @epoch_option
-@reason_option(required=True)
+@required_reason_option
 @click.option(
     "--kind",
     type=click.Choice(
@@ -91,8 +145,7 @@ def fail(
 
     It is tried again after a pause while attempts are left, then it becomes a dead letter.
     """
-    queue = session.writer()
-    task_id, epoch = session.holder_of(ref, epoch)
+    queue, task_id, epoch = session.holder(ref, epoch)
     reason = text_of(reason, "The reason")
     task = queue.fail(task_id, reason, kind=kind, epoch=epoch, sender=sender)
     details = task.details
@@ -106,30 +159,13 @@ def fail(
 @command()
 @task_argument
 @epoch_option
-@reason_option(required=True)
+@required_reason_option
 @pass_session
 def block(session: Session, ref: str | None, epoch: int | None, reason: str) -> None:
     """Stop and ask a person.
 
     The task waits, without a holder, until `agentq answer`.
     """
-    queue = session.writer()
-    task_id, epoch = session.holder_of(ref, epoch)
+    queue, task_id, epoch = session.holder(ref, epoch)
     task = queue.block(task_id, text_of(reason, "The reason"), epoch=epoch)
     answer_with_task(session, queue, task, task.reason)
-
-
-def content_of(file: str) -> bytes | Path:
-    """What a file holds, checked to be there before anything is claimed or changed for it."""
-    if file == "-":
-        return spooled(standard_input())
-    from agentq.client.task_input.task_file import refuse_special
-
-    path = Path(file)
-    try:
-        refuse_special(file)
-        with path.open("rb") as stream:
-            stream.read(1)
-    except OSError as error:
-        raise unreadable(file, error, "recorded") from error
-    return path
