@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
+#: Whoever listens for this hears every ring.
+ALL_TOPICS = "*"
+
 
 class Waiter(Protocol):
     """One process that waits. Opened before it looks, so that no ring falls between."""
@@ -14,6 +17,9 @@ class Waiter(Protocol):
 
         True if somebody rang.
         """
+
+    def rung(self) -> frozenset[str]:
+        """The topics that were rung for in the last wait; `ALL_TOPICS` where it is not known."""
 
     def close(self) -> None: ...
 

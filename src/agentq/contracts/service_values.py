@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentq.core.errors import Unavailable
+from agentq.core.limits import RoleLimits
 from agentq.core.states import State
+from agentq.core.task import Task, Usage
+from agentq.core.triggers import LogEntry
 
 if TYPE_CHECKING:
     import asyncio
 
-    from agentq.core.limits import RoleLimits
-    from agentq.core.task import Task, Usage
-    from agentq.core.triggers import LogEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,8 @@ class Stats:
     last_position: int
 
 
-class ArtifactInfo(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ArtifactInfo:
     """What is recorded of a file that an attempt left."""
 
     epoch: int
@@ -59,7 +60,8 @@ class ArtifactInfo(NamedTuple):
     at: int
 
 
-class Circuit(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Circuit:
     """A provider that does not serve before `open_until`; moments are the ledger's milliseconds."""
 
     provider: str
@@ -69,7 +71,8 @@ class Circuit(NamedTuple):
     opened_by: str
 
 
-class Explanation(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Explanation:
     """`headline` in one sentence, each cause with what to do about it."""
 
     task: Task
@@ -77,14 +80,16 @@ class Explanation(NamedTuple):
     causes: tuple[tuple[str, str], ...]
 
 
-class Problem(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Problem:
     """Something that does not add up, and whose it is."""
 
     task_id: str
     what: str
 
 
-class Replayed(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Replayed:
     """Each event with the task it left, and what does not add up (nothing: it is proved)."""
 
     task: Task
@@ -117,7 +122,8 @@ class Overhead:
         return self.overhead_ms / self.gain_ms if self.gain_ms > 0 else None
 
 
-class AttemptLease(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class AttemptLease:
     """A lease to renew: of which attempt, and for how long from now."""
 
     task_id: str
@@ -125,7 +131,8 @@ class AttemptLease(NamedTuple):
     lease_ms: int
 
 
-class Completion(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Completion:
     """One of many reports that attempts are complete."""
 
     task_id: str
@@ -133,7 +140,8 @@ class Completion(NamedTuple):
     summary: str = ""
 
 
-class RoleStanding(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class RoleStanding:
     """A role that the ledger has heard of: its limits, whose quota its workers use, and when one of
     them last asked for work."""
 
@@ -144,14 +152,16 @@ class RoleStanding(NamedTuple):
     seen_at: int
 
 
-class Capacity(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Capacity:
     """How many more tasks of a role may start now (-1: any number), and what it spent today."""
 
     free: int
     today: Usage
 
 
-class OutboundEffect(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class OutboundEffect:
     """An effect that waits to be carried out: what it says, and its task as that stands now."""
 
     sequence: int
@@ -163,7 +173,8 @@ class OutboundEffect(NamedTuple):
     artifacts: tuple[ArtifactInfo, ...] = ()
 
 
-class PublishedResults(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PublishedResults:
     """How many accepted results were published and how many could not be; why, by task, where it
     is the first time. `more` says that others wait."""
 
@@ -173,7 +184,8 @@ class PublishedResults(NamedTuple):
     more: bool
 
 
-class LeaderLease(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class LeaderLease:
     """Which process alone may run a loop: its holder ("" for nobody), for how much longer.
     `number` grows whenever it changes hands."""
 

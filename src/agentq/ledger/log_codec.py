@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from agentq.contracts.store import EventRow
@@ -68,3 +70,32 @@ def to_event_row(key: int, event: Event, data: str) -> EventRow:
 def to_event(row: EventRow, spec: Spec) -> Event:
     trigger = decode_trigger(row.trigger, row.data, spec)
     return Event(row.version, row.at, row.kind, trigger, STATES[row.state], row.epoch)
+
+
+def entry_to_plain(entry: LogEntry) -> dict[str, object]:
+    """An entry of the log as plain data, from which `entry_from_plain` makes the same again."""
+    event = entry.event
+    plain: dict[str, object] = {
+        "position": entry.position,
+        "task_id": entry.task_id,
+        "version": event.version,
+        "at": event.at,
+        "kind": event.kind,
+        "trigger": trigger_name(event.trigger),
+        "state": event.state,
+        "epoch": event.epoch,
+        "data": trigger_data(event.trigger),
+    }
+    if type(event.trigger) is Submit:
+        plain["spec"] = event.trigger.spec
+    return plain
+
+
+def entry_from_plain(plain: dict[str, Any]) -> LogEntry:
+    spec = msgspec.convert(plain["spec"], Spec) if "spec" in plain else Spec(plain["task_id"], "")
+    data = encode(plain["data"]).decode()
+    trigger = decode_trigger(plain["trigger"], data, spec)
+    event = Event(
+        plain["version"], plain["at"], plain["kind"], trigger, State(plain["state"]), plain["epoch"]
+    )
+    return LogEntry(plain["position"], plain["task_id"], event)

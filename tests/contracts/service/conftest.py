@@ -1,12 +1,13 @@
 """The service interface under one suite. A test that takes `service` runs on every way to reach it.
 
-Today that is the embedded service on each database. Another way (over HTTP, say) is one more
-parameter here: nothing in the suite looks behind the interface.
+That is the embedded service on each database, and each over HTTP: nothing in the suite looks behind
+the interface. What only the loops beside a ledger ask is tried there (`beside`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,14 +16,20 @@ from agentq.contracts.service import Service
 from agentq.core.access import SYSTEM
 from agentq.settings import Settings
 from agentq.wiring import WiredInstallation, open_installation
+from tests.contracts.service.over_http import over_http
 
-WAYS = [pytest.param("sqlite"), pytest.param("postgres", marks=pytest.mark.postgres)]
+BESIDE = [pytest.param("sqlite"), pytest.param("postgres", marks=pytest.mark.postgres)]
+WAYS = [
+    *BESIDE,
+    pytest.param("http to sqlite"),
+    pytest.param("http to postgres", marks=pytest.mark.postgres),
+]
 
 
 def open_way(
     request: pytest.FixtureRequest, way: str, folder: Path, *, four_eyes: bool = False
 ) -> WiredInstallation:
-    if way == "postgres":
+    if way.endswith("postgres"):
         url = str(request.getfixturevalue("fresh_postgres_url"))
     else:
         url = f"sqlite:///{folder / 'ledger.db'}"
@@ -30,18 +37,42 @@ def open_way(
     return open_installation(settings, create=True)
 
 
+@contextmanager
+def reached(way: str, installation: WiredInstallation) -> Iterator[Service]:
+    """The service of an installation, by this way."""
+    if not way.startswith("http"):
+        yield installation.service
+        return
+    with over_http(installation.service, installation.doorbell) as remote:
+        yield remote
+
+
 @pytest.fixture(params=WAYS)
 def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]:
     """An empty ledger; at the end its log still tells what its rows and files are."""
-    opened = open_way(request, str(request.param), tmp_path)
-    yield opened.service
-    assert [found for _, found in opened.service.verify(SYSTEM) if found] == []
+    yield from _service(request, tmp_path)
+
+
+@pytest.fixture(params=BESIDE)
+def beside(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]:
+    """The same for what only loops beside the ledger ask."""
+    yield from _service(request, tmp_path)
+
+
+def _service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]:
+    way = str(request.param)
+    opened = open_way(request, way, tmp_path)
+    with reached(way, opened) as service:
+        yield service
+        assert [found for _, found in service.verify(SYSTEM) if found] == []
     opened.close()
 
 
 @pytest.fixture(params=WAYS)
 def four_eyes(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service]:
     """The same where nobody may approve what they submitted."""
-    opened = open_way(request, str(request.param), tmp_path, four_eyes=True)
-    yield opened.service
+    way = str(request.param)
+    opened = open_way(request, way, tmp_path, four_eyes=True)
+    with reached(way, opened) as service:
+        yield service
     opened.close()

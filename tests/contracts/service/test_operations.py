@@ -6,6 +6,7 @@ import json
 
 from agentq.contracts.inbound_messages import InboundMessage, Incoming, IntakeStatus, opened
 from agentq.contracts.service import Service
+from agentq.contracts.service_values import Capacity, PublishedResults
 from agentq.core.access import SYSTEM
 from agentq.core.limits import RoleLimits
 from agentq.core.states import State
@@ -34,38 +35,38 @@ class TestTime:
 
 
 class TestLeaderLeases:
-    def test_one_holder_at_a_time(self, service: Service) -> None:
-        ours = service.hold_leader_leases(SYSTEM, ["due", "relay"], "us", 60_000)
+    def test_one_holder_at_a_time(self, beside: Service) -> None:
+        ours = beside.hold_leader_leases(SYSTEM, ["due", "relay"], "us", 60_000)
         assert {name: lease.holder for name, lease in ours.items()} == {"due": "us", "relay": "us"}
-        theirs = service.hold_leader_leases(SYSTEM, ["due"], "them", 60_000)
+        theirs = beside.hold_leader_leases(SYSTEM, ["due"], "them", 60_000)
         assert (theirs["due"].holder, theirs["due"].number) == ("us", 1)
-        assert service.give_up_leader_leases(SYSTEM, ["due", "relay"], "them") == []
-        assert service.give_up_leader_leases(SYSTEM, ["due"], "us") == ["due"]
-        theirs = service.hold_leader_leases(SYSTEM, ["due"], "them", 60_000)
+        assert beside.give_up_leader_leases(SYSTEM, ["due", "relay"], "them") == []
+        assert beside.give_up_leader_leases(SYSTEM, ["due"], "us") == ["due"]
+        theirs = beside.hold_leader_leases(SYSTEM, ["due"], "them", 60_000)
         assert (theirs["due"].holder, theirs["due"].number) == ("them", 2)
 
 
 class TestOutbox:
-    def test_effects_stay_until_they_are_settled(self, service: Service) -> None:
-        service.open_lanes(SYSTEM, ["reply", "delivery"])
-        claimed(service, reply_to="results.ann")
-        service.put_artifacts(WORKER, "task-1", 1, [("risks.md", b"none")])
-        service.complete(WORKER, "task-1", 1, "done")
-        (effect,) = service.outbox_batch(SYSTEM, "reply", 10, evidence=True)
+    def test_effects_stay_until_they_are_settled(self, beside: Service) -> None:
+        beside.open_lanes(SYSTEM, ["reply", "delivery"])
+        claimed(beside, reply_to="results.ann")
+        beside.put_artifacts(WORKER, "task-1", 1, [("risks.md", b"none")])
+        beside.complete(WORKER, "task-1", 1, "done")
+        (effect,) = beside.outbox_batch(SYSTEM, "reply", 10, evidence=True)
         assert (effect.kind, effect.task.state) == ("Reply", State.COMPLETE)
         assert effect.data["reply_to"] == "results.ann"
         assert [info.name for info in effect.artifacts] == ["risks.md"]
-        assert [each.id for each in service.outbox_batch(SYSTEM, "reply", 10)] == [effect.id]
-        service.settle_outbox(SYSTEM, [], [effect])  # it comes again, later
-        assert service.outbox_batch(SYSTEM, "reply", 10) == []
-        service.settle_outbox(SYSTEM, [effect])
-        assert service.stats(ANN).outbox.get("reply", 0) == 0
-        service.settle_outbox(SYSTEM, [])
+        assert [each.id for each in beside.outbox_batch(SYSTEM, "reply", 10)] == [effect.id]
+        beside.settle_outbox(SYSTEM, [], [effect])  # it comes again, later
+        assert beside.outbox_batch(SYSTEM, "reply", 10) == []
+        beside.settle_outbox(SYSTEM, [effect])
+        assert beside.stats(ANN).outbox.get("reply", 0) == 0
+        beside.settle_outbox(SYSTEM, [])
 
-    def test_results_are_published_by_whoever_comes_first(self, service: Service) -> None:
-        claimed(service)
-        service.complete(WORKER, "task-1", 1, "", b"the result")
-        assert service.publish_results(SYSTEM) == (0, 0, (), False)
+    def test_results_are_published_by_whoever_comes_first(self, beside: Service) -> None:
+        claimed(beside)
+        beside.complete(WORKER, "task-1", 1, "", b"the result")
+        assert beside.publish_results(SYSTEM) == PublishedResults(0, 0, (), more=False)
 
 
 class TestRoles:
@@ -79,7 +80,7 @@ class TestRoles:
         others = service.most_urgent_ready(SYSTEM, "builder", 9, later, said_before)
         assert [task.id for task in others] == ["task-2", "task-3"]
         assert service.most_urgent_ready(SYSTEM, "builder", 9, 0) == []
-        assert service.capacity(SYSTEM, "builder") == (-1, NO_USAGE)
+        assert service.capacity(SYSTEM, "builder") == Capacity(-1, NO_USAGE)
         service.claim_task(ANN, "task-3", "host:1")
         assert service.resource_holders(SYSTEM, ["db", "gpu"]) == {"db": "task-3"}
         assert service.resource_holders(SYSTEM, []) == {}
@@ -94,30 +95,30 @@ class TestRoles:
 
 
 class TestMessages:
-    def test_an_attempt_by_messages_alone(self, service: Service) -> None:
-        submit(service)
-        started, again = service.judge_messages(
+    def test_an_attempt_by_messages_alone(self, beside: Service) -> None:
+        submit(beside)
+        started, again = beside.judge_messages(
             SYSTEM, [inbound_message(1, status="started"), inbound_message(1, status="started")]
         )
         assert (started.outcome, again.outcome) == (IntakeStatus.ACCEPTED, IntakeStatus.DUPLICATE)
         inbound = inbound_message(2, status="completed", epoch=1, summary="done", result="# Result")
-        (waiting,) = service.judge_messages(SYSTEM, [inbound])
+        (waiting,) = beside.judge_messages(SYSTEM, [inbound])
         assert waiting.outcome is IntakeStatus.WAITING
         assert waiting.lease is not None
-        assert service.renew(SYSTEM, [waiting.lease]) == {"task-1"}
-        service.store_message_files(SYSTEM, inbound, waiting.lease.epoch)
-        (done,) = service.judge_messages(SYSTEM, [inbound])
+        assert beside.renew(SYSTEM, [waiting.lease]) == {"task-1"}
+        beside.store_message_files(SYSTEM, inbound, waiting.lease.epoch)
+        (done,) = beside.judge_messages(SYSTEM, [inbound])
         assert done.outcome is IntakeStatus.ACCEPTED
-        assert service.task(ANN, "task-1").state is State.COMPLETE
-        assert service.publish_results(SYSTEM).published == 1
+        assert beside.task(ANN, "task-1").state is State.COMPLETE
+        assert beside.publish_results(SYSTEM).published == 1
 
-    def test_files_of_a_refused_message_are_removed(self, service: Service) -> None:
-        submit(service)
+    def test_files_of_a_refused_message_are_removed(self, beside: Service) -> None:
+        submit(beside)
         inbound = inbound_message(2, status="completed", epoch=1, result="# Result")
-        service.judge_messages(SYSTEM, [inbound_message(1, status="started")])
-        service.store_message_files(SYSTEM, inbound, 1)
-        service.cancel(ANN, "task-1")
-        (verdict,) = service.judge_messages(SYSTEM, [inbound])
+        beside.judge_messages(SYSTEM, [inbound_message(1, status="started")])
+        beside.store_message_files(SYSTEM, inbound, 1)
+        beside.cancel(ANN, "task-1")
+        (verdict,) = beside.judge_messages(SYSTEM, [inbound])
         assert verdict.outcome is IntakeStatus.REFUSED
-        service.discard_message_files(SYSTEM, inbound)
-        assert service.artifacts(ANN, "task-1") == []
+        beside.discard_message_files(SYSTEM, inbound)
+        assert beside.artifacts(ANN, "task-1") == []

@@ -94,9 +94,9 @@ class CapacityLoop(Loop):
     def _announce(self, role: RoleStanding, visit: _Visit) -> tuple[int, bool, str]:
         """Announce as many as fit, less the hints that still wait in the queue. Return how many,
         whether earlier ones did not start, and why the broker refused others."""
-        free, today = self._service.capacity(SYSTEM, role.name)
-        count = free if free >= 0 else _FEW
-        tasks = self._startable(role, count, today) if count else []
+        capacity = self._service.capacity(SYSTEM, role.name)
+        count = capacity.free if capacity.free >= 0 else _FEW
+        tasks = self._startable(role, count, capacity.today) if count else []
         before = time.monotonic() - _AGAIN_SECONDS
         visit.published = {mark: at for mark, at in visit.published.items() if at > before}
         fresh = [task for task in tasks if (task.id, task.version) not in visit.published]

@@ -16,10 +16,14 @@ import socket
 from collections.abc import Iterable
 from pathlib import Path
 
+from agentq.contracts.doorbell import ALL_TOPICS
+
 #: Longer addresses do not fit into a socket address on Linux (108 bytes).
 _ADDRESS_MAX = 100
 #: Stands for all topics, where those that are listened for do not fit into a name.
 _EVERYTHING = "all"
+#: A ring names its topics, up to so many bytes.
+_RING_BYTES_MAX = 1000
 _numbers = itertools.count()
 
 
@@ -53,18 +57,22 @@ class SocketDoorbell:
             return
         if not names:
             return
-        marks = set(map(_mark, topics))
-        if marks:
-            marks.add(_EVERYTHING)
+        rung = sorted(set(topics))
+        if not rung:
+            return
+        marks = {_EVERYTHING, *map(_mark, rung)}
+        text = "\n".join(rung).encode("utf-8", "replace")
+        if len(text) > _RING_BYTES_MAX:
+            text = ALL_TOPICS.encode()
         for name in names:
             if not marks.isdisjoint(name.split("-")[2:]):
-                self._send(name)
+                self._send(name, text)
 
-    def _send(self, name: str) -> None:
+    def _send(self, name: str, text: bytes) -> None:
         if self._socket is None:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         try:
-            self._socket.sendto(b"!", self._address(name))
+            self._socket.sendto(text, self._address(name))
         except ConnectionRefusedError:
             self._remove_stale(name)
         except OSError:
@@ -79,7 +87,10 @@ class SocketDoorbell:
                 os.unlink(os.path.join(self._folder, name))  # noqa: PTH108, PTH118
 
     def listen(self, topics: Iterable[str]) -> SocketWaiter | SilentWaiter:
-        marks = "-".join(sorted(_mark(topic) for topic in topics))
+        wanted = set(topics)
+        marks = "-".join(sorted(map(_mark, wanted)))
+        if ALL_TOPICS in wanted:
+            marks = _EVERYTHING
         start = f"{os.getpid()}-{next(_numbers)}-"
         name = start + marks
         receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
@@ -109,11 +120,13 @@ class SocketWaiter:
     def __init__(self, receiver: socket.socket, path: str) -> None:
         self._receiver = receiver
         self._path = path
+        self._rung: set[str] = set()
 
     def fileno(self) -> int:
         return self._receiver.fileno()
 
     def wait(self, timeout: float, wake_fd: int = -1) -> bool:
+        self._rung.clear()
         receiver = select.poll()
         receiver.register(self._receiver, select.POLLIN)
         if wake_fd >= 0:
@@ -122,9 +135,12 @@ class SocketWaiter:
         if not any(fd == self._receiver.fileno() for fd, _ in ready):
             return False
         with contextlib.suppress(BlockingIOError):
-            while self._receiver.recv(64):
-                continue  # many rings are one
+            while text := self._receiver.recv(_RING_BYTES_MAX):  # many rings are one
+                self._rung.update(text.decode("utf-8", "replace").split("\n"))
         return True
+
+    def rung(self) -> frozenset[str]:
+        return frozenset(self._rung)
 
     def close(self) -> None:
         self._receiver.close()
@@ -138,6 +154,9 @@ class SilentWaiter:
     def wait(self, timeout: float, wake_fd: int = -1) -> bool:
         select.select([wake_fd] if wake_fd >= 0 else [], [], [], max(timeout, 0))
         return False
+
+    def rung(self) -> frozenset[str]:
+        return frozenset()
 
     def close(self) -> None:
         return None

@@ -16,10 +16,10 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from agentq.contracts.doorbell import ALL_TOPICS
+
 CHANNEL = "agentq"
 _LISTEN, _UNLISTEN = f"LISTEN {CHANNEL}".encode(), f"UNLISTEN {CHANNEL}".encode()
-#: Stands for all topics, when they were too many to name.
-EVERYTHING = "*"
 _PAYLOAD_BYTES_MAX = 7000
 _RECONNECT_SECONDS_MAX = 5.0
 #: A server that does not answer within this time to so little is not there any more.
@@ -133,7 +133,7 @@ class NotifyDoorbell:
         if not payload:
             return
         if len(payload.encode()) > _PAYLOAD_BYTES_MAX:
-            payload = EVERYTHING
+            payload = ALL_TOPICS
         if self._connection is None:
             self._connection = _connect(self._conninfo)
         if self._connection is None:
@@ -163,6 +163,7 @@ class NotifyWaiter:
     def __init__(self, pool: ListenPool, topics: Iterable[str]) -> None:
         self._pool = pool
         self._topics = frozenset(topics)
+        self._rung: set[str] = set()
         self._connection: psycopg.Connection | None = None
         self._closed = False
         self._pause_seconds = 0.1
@@ -177,10 +178,12 @@ class NotifyWaiter:
 
     def wait(self, timeout: float, wake_fd: int = -1) -> bool:
         deadline = time.monotonic() + max(timeout, 0)
+        self._rung.clear()
         while not self._closed:
             if self._connection is None:
                 if self._open():
-                    return True  # who knows what was rung while nobody listened
+                    self._rung.add(ALL_TOPICS)  # who knows what was rung while nobody listened
+                    return True
                 if not self._rest(deadline, wake_fd):
                     return False
                 continue
@@ -224,7 +227,13 @@ class NotifyWaiter:
                 return False
 
     def _concerns(self, payload: str) -> bool:
-        return payload == EVERYTHING or not self._topics.isdisjoint(payload.split("\n"))
+        topics = payload.split("\n")
+        self._rung.update(topics)
+        every = payload == ALL_TOPICS or ALL_TOPICS in self._topics
+        return every or not self._topics.isdisjoint(topics)
+
+    def rung(self) -> frozenset[str]:
+        return frozenset(self._rung)
 
     def close(self) -> None:
         self._closed = True

@@ -1,0 +1,117 @@
+"""The route table: how each call of the service interface is asked over HTTP.
+
+The table is data. The server answers by it, the remote client asks by it, the OpenAPI document and
+the tests walk it. A route names the method of `contracts.service.Service` that it stands for; what
+the path does not name travels in the query of a GET, else in a JSON body, under the method's own
+parameter names. Who asks is never among them: the token says it.
+
+A route whose `files` is set takes a body of `FILES_TYPE`: one line of JSON, then the bytes of the
+files it lists, one after the other (see `contracts.framing`). `streams` says what an answer is that
+is no JSON: a file, or lines of JSON that come one by one.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+PREFIX = "/api/v1"
+JSON_TYPE = "application/json"
+LINES_TYPE = "application/x-ndjson"
+FILES_TYPE = "application/vnd.agentq.files"
+EVENT_STREAM_TYPE = "text/event-stream"
+
+
+class Route(NamedTuple):
+    """One call. `path` comes after the prefix; `{name}` stands for a segment of it, and
+    `{name...}` for all that follows."""
+
+    call: str
+    method: str
+    path: str
+    streams: str = ""
+    files: bool = False
+
+
+_ATTEMPT = "/tasks/{task_id}/attempts/{epoch}"
+
+ROUTES: tuple[Route, ...] = (
+    # Queries.
+    Route("now", "GET", "/clock"),
+    Route("next_wake", "GET", "/clock/next-wake"),
+    Route("list_tasks", "GET", "/tasks"),
+    Route("ids", "GET", "/task-ids"),
+    Route("tasks_by_id", "POST", "/lookups/tasks"),
+    Route("overhead", "POST", "/lookups/overhead"),
+    Route("task", "GET", "/tasks/{ref}"),
+    Route("explain", "GET", "/tasks/{ref}/explanation"),
+    Route("history", "GET", "/tasks/{ref}/events"),
+    Route("replay", "GET", "/tasks/{ref}/replay"),
+    Route("context", "GET", "/tasks/{ref}/context", streams="text/markdown; charset=utf-8"),
+    Route("artifacts", "GET", "/tasks/{ref}/artifacts"),
+    Route("open_artifact", "GET", "/tasks/{ref}/artifacts/{name...}", streams="file"),
+    Route("open_result", "GET", "/tasks/{ref}/result", streams="file"),
+    Route("stats", "GET", "/stats"),
+    Route("costs", "GET", "/costs"),
+    Route("limits", "GET", "/limits"),
+    Route("circuits", "GET", "/circuits"),
+    Route("events_after", "GET", "/events"),
+    Route("last_position", "GET", "/events/last"),
+    Route("verify", "GET", "/verification", streams=LINES_TYPE),
+    # Submission.
+    Route("submit", "POST", "/tasks"),
+    # Custody.
+    Route("claim", "POST", "/claims"),
+    Route("claim_named", "POST", "/claims/named"),
+    Route("complete_and_claim", "POST", "/claims/next"),
+    Route("claim_task", "POST", "/tasks/{ref}/claim"),
+    Route("renew", "POST", "/leases"),
+    Route("complete_many", "POST", "/completions"),
+    Route("progress", "POST", f"{_ATTEMPT}/progress"),
+    Route("spend", "POST", f"{_ATTEMPT}/spend"),
+    Route("put_artifacts", "POST", f"{_ATTEMPT}/artifacts", files=True),
+    Route("complete", "POST", f"{_ATTEMPT}/complete", files=True),
+    Route("fail", "POST", f"{_ATTEMPT}/fail"),
+    Route("block", "POST", f"{_ATTEMPT}/block"),
+    Route("release", "POST", f"{_ATTEMPT}/release"),
+    Route("stopped", "POST", f"{_ATTEMPT}/stopped"),
+    # Decisions.
+    Route("approve", "POST", "/tasks/{ref}/approve"),
+    Route("reject", "POST", "/tasks/{ref}/reject"),
+    Route("verdict", "POST", "/tasks/{ref}/verdict"),
+    Route("answer", "POST", "/tasks/{ref}/answer"),
+    Route("cancel", "POST", "/tasks/{ref}/cancel"),
+    Route("requeue", "POST", "/tasks/{ref}/requeue"),
+    Route("comment", "POST", "/tasks/{ref}/comments"),
+    # Administration.
+    Route("set_limits", "PUT", "/limits/{role}"),
+    Route("open_circuit", "POST", "/circuits/{provider}/open"),
+    Route("close_circuit", "POST", "/circuits/{provider}/close"),
+    Route("raise_tree_budget", "POST", "/tasks/{ref}/tree-budget"),
+    Route("prune", "POST", "/prune"),
+    Route("task_files", "GET", "/files"),
+    Route("files_to_remove", "GET", "/files/to-remove"),
+    Route("lanes", "GET", "/lanes"),
+    Route("open_lanes", "POST", "/lanes/open"),
+    Route("close_lanes", "POST", "/lanes/close"),
+    # Operations.
+    Route("tick", "POST", "/tick"),
+    Route("check_writable", "POST", "/check-writable"),
+    Route("leader_leases", "GET", "/leader-leases"),
+    Route("roles", "GET", "/roles"),
+    Route("ready_counts", "GET", "/roles/ready"),
+    Route("capacity", "GET", "/roles/{role}/capacity"),
+    Route("most_urgent_ready", "POST", "/roles/{role}/ready"),
+    Route("resource_holders", "POST", "/lookups/resources"),
+)
+
+#: Calls that stay beside the ledger. Its loops run there, and nobody else has a use for what only
+#: they ask; `event_data` only reads what the caller has already.
+LOCAL_CALLS = frozenset(
+    {
+        "event_data", "hold_leader_leases", "give_up_leader_leases", "outbox_batch",
+        "settle_outbox", "publish_results", "judge_messages", "store_message_files",
+        "discard_message_files",
+    }
+)  # fmt: skip
+
+BY_CALL: dict[str, Route] = {route.call: route for route in ROUTES}

@@ -1,0 +1,205 @@
+"""One call of the service over HTTP: by the route table, with retries that repeat nothing."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from agentq.contracts.routes import BY_CALL, FILES_TYPE, JSON_TYPE, PREFIX
+from agentq.contracts.service_values import FilesLeft
+from agentq.core import errors
+from agentq.core.access import Principal
+from agentq.core.errors import AgentqError, Unavailable
+from agentq.ledger.codec import decoder
+from agentq.remote.transport import SILENCE_SECONDS, Broken, Reply, Transport
+
+T = TypeVar("T")
+
+#: How long a server that was there and went away is waited for: longer than a restart takes.
+PATIENCE_SECONDS = 75.0
+_PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~")
+
+
+class Value(msgspec.Struct, Generic[T]):
+    """The shape of an answer that is one value."""
+
+    value: T
+
+
+class _ErrorBody(msgspec.Struct):
+    code: str
+    message: str
+    remedy: str = ""
+    exit_status: int = 1
+    deleted: int = 0
+    why: str = ""
+
+
+class _Refusal(msgspec.Struct):
+    error: _ErrorBody
+
+
+class Caller:
+    """Asks one server. `token_of` gives the token that speaks for a principal."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        token_of: Callable[[Principal | None], str],
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
+        self._transport = transport
+        self._token_of = token_of
+        self._patience = patience_seconds
+        self._reached = False
+
+    def value(self, kind: Any, call: str, who: Principal | None, /, **arguments: object) -> Any:
+        """The value that a call answers with, as this type."""
+        body = self.reply(call, who, arguments).read()
+        return decoder(Value[kind]).decode(body).value
+
+    def reply(
+        self,
+        call: str,
+        who: Principal | None,
+        arguments: dict[str, Any],
+        files: Callable[[], Iterable[bytes]] | None = None,
+        length: int | None = None,
+        silence: float = SILENCE_SECONDS,
+    ) -> Reply:
+        """Send a call, again if its answer was lost; raises the error that came instead."""
+        route = BY_CALL[call]
+        target, rest = _target(route.path, arguments)
+        headers = {"authorization": f"Bearer {self._token_of(who)}"}
+        body = b""
+        if route.method == "GET":
+            target += _query(rest)
+        elif files is None:
+            body = msgspec.json.encode(rest)
+            headers["content-type"] = JSON_TYPE
+        else:
+            headers["content-type"] = FILES_TYPE
+        if route.method != "GET":
+            # Under this name the server gives the same answer again instead of acting twice.
+            headers["idempotency-key"] = os.urandom(16).hex()
+        target = PREFIX + target
+
+        def send() -> Reply:
+            sent: bytes | Iterable[bytes] = body if files is None else files()
+            return self._transport.send(route.method, target, headers, sent, length, silence)
+
+        return self._insist(send)
+
+    def _insist(self, send: Callable[[], Reply]) -> Reply:
+        started, pause = time.monotonic(), 0.05
+        while True:
+            try:
+                reply = send()
+                self._reached = True
+                if reply.status < 400:
+                    return reply
+                error = _error(reply)
+                if reply.status not in (429, 502, 503, 504):
+                    raise error
+            except (Broken, Unavailable) as broken:
+                error = broken if isinstance(broken, Unavailable) else self._away(broken)
+            # Whoever has just typed an address wants to know at once that nobody is there.
+            if not self._reached or time.monotonic() - started >= self._patience:
+                raise error
+            time.sleep(random.uniform(0, pause))
+            pause = min(pause * 2, 2.0)
+
+    def _away(self, broken: Broken) -> Unavailable:
+        return Unavailable(
+            f"The connection to {self._transport.address.text} broke: {broken}. Whether the request"
+            " took effect is not known.",
+            "Check that the server runs, then look before you try again.",
+            code="server_away",
+        )
+
+    def close(self) -> None:
+        self._transport.close()
+
+
+def _target(path: str, arguments: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The path with the arguments that it names, and the others."""
+    rest = dict(arguments)
+    parts = []
+    for part in path.split("/"):
+        if part.startswith("{"):
+            whole = part.endswith("...}")
+            value = rest.pop(part[1:-4] if whole else part[1:-1])
+            part = quote(str(value), "/" if whole else "")  # noqa: PLW2901
+        parts.append(part)
+    return "/".join(parts), rest
+
+
+def quote(text: str, also: str = "") -> str:
+    """Text as it stands in a path or a query."""
+    plain = _PLAIN | set(also.encode())
+    return "".join(
+        chr(byte) if byte in plain else f"%{byte:02X}"
+        for byte in text.encode("utf-8", "surrogatepass")
+    )
+
+
+def _query(arguments: Mapping[str, Any]) -> str:
+    pairs: list[str] = []
+    for name, value in arguments.items():
+        many = value if isinstance(value, (list, tuple, set, frozenset)) else [value]
+        for each in many:
+            text = str(each).lower() if isinstance(each, bool) else str(each)
+            pairs.append(f"{name}={quote(text)}")
+    return "?" + "&".join(pairs) if pairs else ""
+
+
+def fields_of(value: Any) -> dict[str, Any]:
+    """The fields of a dataclass by name, one level deep."""
+    assert is_dataclass(value)
+    return {each.name: getattr(value, each.name) for each in fields(value)}
+
+
+_CLASSES: dict[int, type[AgentqError]] = {
+    kind.exit_status: kind
+    for kind in (
+        errors.Invalid, errors.NotFound, errors.Refused, errors.Conflict, errors.TimedOut,
+        errors.Unavailable, errors.Damaged,
+    )
+}  # fmt: skip
+
+
+def _error(reply: Reply) -> AgentqError:
+    body = reply.read()
+    try:
+        said = decoder(_Refusal).decode(body).error
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return Unavailable(
+            f"The server answered with status {reply.status} and no reason that agentq knows.",
+            "Check that AGENTQ_URL leads to an agentq server.",
+        )
+    return error_from(said)
+
+
+def error_from(said: Any) -> AgentqError:
+    """The error that an answer describes, as the class that it was over there."""
+    kind = _CLASSES.get(said.exit_status, AgentqError)
+    if said.code == "stale":
+        kind = errors.Stale
+    if said.deleted or said.why:
+        left = FilesLeft(said.message, said.remedy, code=said.code)
+        left.deleted, left.why = said.deleted, said.why
+        return left
+    return kind(said.message, said.remedy, code=said.code)
+
+
+class Outcome(msgspec.Struct):
+    """One of many reports: the task, or why it was refused."""
+
+    task: Any = None
+    error: _ErrorBody | None = None

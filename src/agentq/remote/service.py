@@ -1,0 +1,528 @@
+"""`contracts.service.Service` at the other end of a connection."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO
+
+import msgspec
+
+from agentq.contracts.artifacts import Source, Stored
+from agentq.contracts.framing import encode_head
+from agentq.contracts.inbound_messages import InboundMessage, IntakeResult
+from agentq.contracts.service_values import (
+    ArtifactInfo,
+    AttemptLease,
+    Capacity,
+    Circuit,
+    Completion,
+    Explanation,
+    LeaderLease,
+    OutboundEffect,
+    Overhead,
+    Page,
+    Problem,
+    PublishedResults,
+    Replayed,
+    RoleStanding,
+    Stats,
+    Wanted,
+)
+from agentq.core.access import Principal
+from agentq.core.errors import AgentqError, Refused
+from agentq.core.limits import RoleLimits
+from agentq.core.task import NO_USAGE, Spec, Task, Usage
+from agentq.core.triggers import FailureKind, LogEntry, Resolution, Ruling
+from agentq.ledger.codec import decoder
+from agentq.ledger.log_codec import entry_from_plain, trigger_data
+from agentq.remote.calls import Caller, Outcome, error_from, fields_of
+from agentq.remote.files import Upload, spooled
+from agentq.remote.transport import Reply
+
+
+class RemoteQueries:
+    """Questions."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+
+    def now(self) -> int:
+        return int(self._caller.value(int, "now", None))
+
+    def next_wake(self, who: Principal) -> int:
+        return int(self._caller.value(int, "next_wake", who))
+
+    def task(self, who: Principal, ref: str) -> Task:
+        return self._task("task", who, ref=ref)
+
+    def _task(self, call: str, who: Principal, /, **arguments: object) -> Task:
+        task: Task = self._caller.value(Task, call, who, **arguments)
+        return task
+
+    def tasks_by_id(self, who: Principal, ids: Sequence[str]) -> dict[str, Task]:
+        found: dict[str, Task] = self._caller.value(
+            dict[str, Task], "tasks_by_id", who, ids=list(ids)
+        )
+        return found
+
+    def list_tasks(self, who: Principal, wanted: Wanted) -> Page:
+        asked = fields_of(wanted)
+        asked["labels"] = [f"{name}={value}" for name, value in wanted.labels]
+        page: Page = self._caller.value(Page, "list_tasks", who, **asked)
+        return page
+
+    def ids(self, who: Principal, prefix: str, limit: int = 50) -> list[str]:
+        return list(self._caller.value(list[str], "ids", who, prefix=prefix, limit=limit))
+
+    def explain(self, who: Principal, ref: str) -> Explanation:
+        explanation: Explanation = self._caller.value(Explanation, "explain", who, ref=ref)
+        return explanation
+
+    def stats(self, who: Principal) -> Stats:
+        stats: Stats = self._caller.value(Stats, "stats", who)
+        return stats
+
+    def costs(self, who: Principal, by: str) -> dict[str, Usage]:
+        return dict(self._caller.value(dict[str, Usage], "costs", who, by=by))
+
+    def limits(self, who: Principal) -> dict[str, RoleLimits]:
+        return dict(self._caller.value(dict[str, RoleLimits], "limits", who))
+
+    def circuits(self, who: Principal) -> list[Circuit]:
+        return list(self._caller.value(list[Circuit], "circuits", who))
+
+    def history(self, who: Principal, ref: str) -> list[LogEntry]:
+        return _entries(self._caller.value(list[dict[str, Any]], "history", who, ref=ref))
+
+    def events_after(self, who: Principal, position: int, limit: int = 500) -> list[LogEntry]:
+        found = self._caller.value(
+            list[dict[str, Any]], "events_after", who, position=position, limit=limit
+        )
+        return _entries(found)
+
+    def last_position(self, who: Principal) -> int:
+        return int(self._caller.value(int, "last_position", who))
+
+    def event_data(self, entry: LogEntry) -> dict[str, object]:
+        return trigger_data(entry.event.trigger)
+
+    def replay(self, who: Principal, ref: str) -> Replayed:
+        plain = self._caller.value(dict[str, Any], "replay", who, ref=ref)
+        steps = tuple(
+            (entry_from_plain(entry), msgspec.convert(task, Task)) for entry, task in plain["steps"]
+        )
+        problems = tuple(msgspec.convert(each, Problem) for each in plain["problems"])
+        return Replayed(msgspec.convert(plain["task"], Task), steps, problems)
+
+    def verify(self, who: Principal, *, files: bool = True) -> Iterator[tuple[int, list[Problem]]]:
+        return _findings(self._caller.reply("verify", who, {"files": files}))
+
+    def overhead(self, who: Principal, ids: Sequence[str]) -> Overhead:
+        overhead: Overhead = self._caller.value(Overhead, "overhead", who, ids=list(ids))
+        return overhead
+
+    def context(self, who: Principal, ref: str) -> str:
+        body = self._caller.reply("context", who, {"ref": ref}).read()
+        return body.decode("utf-8", "surrogateescape")
+
+    def artifacts(self, who: Principal, ref: str) -> list[ArtifactInfo]:
+        return list(self._caller.value(list[ArtifactInfo], "artifacts", who, ref=ref))
+
+    def open_artifact(
+        self, who: Principal, ref: str, name: str, epoch: int = 0
+    ) -> tuple[Task, ArtifactInfo, BinaryIO]:
+        task = self.task(who, ref)
+        asked = {"ref": task.id, "name": name, "epoch": epoch}
+        reply = self._caller.reply("open_artifact", who, asked)
+        info: ArtifactInfo = decoder(ArtifactInfo).decode(reply.headers["agentq-artifact"])
+        return task, info, spooled(reply, info.sha256)
+
+    def open_result(self, who: Principal, ref: str) -> tuple[Task, BinaryIO | None]:
+        task = self.task(who, ref)
+        reply = self._caller.reply("open_result", who, {"ref": task.id})
+        if reply.status == 204:
+            reply.read()
+            return task, None
+        return task, spooled(reply, reply.headers["agentq-sha256"])
+
+
+class RemoteCustody(RemoteQueries):
+    """Submitting, claiming and reporting."""
+
+    def submit(
+        self,
+        who: Principal,
+        specs: Sequence[Spec],
+        contexts: Mapping[str, bytes] | None = None,
+        generated: Collection[str] = (),
+        under: tuple[str, int] | None = None,
+        *,
+        connection: object = None,
+    ) -> list[Task]:
+        if connection is not None:
+            raise Refused(
+                "A submission inside your own transaction needs the ledger's database; this queue"
+                " is reached over HTTP. Nothing was submitted.",
+                "Open the ledger itself (AGENTQ_URL=postgresql://…), or submit without it.",
+            )
+        return self._tasks(
+            "submit", who, specs=list(specs), contexts=contexts, generated=list(generated),
+            under=under,
+        )  # fmt: skip
+
+    def _tasks(self, call: str, who: Principal, /, **arguments: object) -> list[Task]:
+        return list(self._caller.value(list[Task], call, who, **arguments))
+
+    def claim(
+        self,
+        who: Principal,
+        role: str,
+        count: int,
+        holder: str,
+        lease_ms: int = 0,
+        provider: str = "",
+        *,
+        gated: bool = False,
+    ) -> list[Task]:
+        return self._tasks(
+            "claim", who, role=role, count=count, holder=holder, lease_ms=lease_ms,
+            provider=provider, gated=gated,
+        )  # fmt: skip
+
+    def claim_named(
+        self,
+        who: Principal,
+        ids: Sequence[str],
+        role: str,
+        holder: str,
+        lease_ms: int = 0,
+        provider: str = "",
+        *,
+        gated: bool = False,
+    ) -> list[Task]:
+        return self._tasks(
+            "claim_named", who, ids=list(ids), role=role, holder=holder, lease_ms=lease_ms,
+            provider=provider, gated=gated,
+        )  # fmt: skip
+
+    def claim_task(
+        self, who: Principal, ref: str, holder: str, lease_ms: int = 0, provider: str = ""
+    ) -> Task:
+        return self._task(
+            "claim_task", who, ref=ref, holder=holder, lease_ms=lease_ms, provider=provider
+        )
+
+    def complete_and_claim(
+        self,
+        who: Principal,
+        done: Sequence[Completion],
+        role: str,
+        count: int,
+        holder: str,
+        lease_ms: int = 0,
+        provider: str = "",
+        *,
+        ids: Sequence[str] | None = None,
+    ) -> tuple[list[Task | AgentqError], list[Task]]:
+        both = self._caller.value(
+            _OutcomesAndClaims, "complete_and_claim", who, done=list(done), role=role, count=count,
+            holder=holder, lease_ms=lease_ms, provider=provider,
+            ids=None if ids is None else list(ids),
+        )  # fmt: skip
+        return [_outcome(each) for each in both.outcomes], both.taken
+
+    def renew(self, who: Principal, leases: Sequence[AttemptLease]) -> set[str]:
+        return set(self._caller.value(set[str], "renew", who, leases=list(leases)))
+
+    def progress(
+        self, who: Principal, task_id: str, epoch: int, percent: int, note: str = ""
+    ) -> Task:
+        return self._task("progress", who, task_id=task_id, epoch=epoch, percent=percent, note=note)
+
+    def spend(self, who: Principal, task_id: str, epoch: int, cost: Usage) -> Task:
+        return self._task("spend", who, task_id=task_id, epoch=epoch, cost=cost)
+
+    def put_artifacts(
+        self, who: Principal, task_id: str, epoch: int, files: Sequence[tuple[str, Source]]
+    ) -> list[Stored]:
+        named = [{"name": name, "file": number} for number, (name, _) in enumerate(files)]
+        asked = {"task_id": task_id, "epoch": epoch}
+        sources = [source for _, source in files]
+        reply = self._upload("put_artifacts", who, asked, {"files": named}, sources)
+        return list(decoder(_Stored).decode(reply.read()).value)
+
+    def complete(
+        self,
+        who: Principal,
+        task_id: str,
+        epoch: int,
+        summary: str = "",
+        result: Source | Stored | None = None,
+        cost: Usage = NO_USAGE,
+        *,
+        verified: bool = False,
+    ) -> Task:
+        named: dict[str, object] | None = None
+        sources: list[Source] = []
+        if isinstance(result, Stored):
+            named = {"stored": result}
+        elif result is not None:
+            named, sources = {"file": 0}, [result]
+        body = {"summary": summary, "result": named, "cost": cost, "verified": verified}
+        asked = {"task_id": task_id, "epoch": epoch}
+        reply = self._upload("complete", who, asked, body, sources)
+        task: Task = decoder(_Completed).decode(reply.read()).value
+        return task
+
+    def _upload(
+        self,
+        call: str,
+        who: Principal,
+        path: dict[str, Any],
+        body: dict[str, Any],
+        sources: Sequence[Source],
+    ) -> Reply:
+        """Send a call with files, whatever their sizes, again from their beginnings if need be."""
+        opened = [Upload(source) for source in sources]
+        try:
+            head = encode_head(body, [each.size for each in opened])
+
+            def pieces() -> Iterable[bytes]:
+                yield head
+                for each in opened:
+                    yield from each.pieces()
+
+            length = len(head) + sum(each.size for each in opened)
+            return self._caller.reply(call, who, path, pieces, length)
+        finally:
+            for each in opened:
+                each.close()
+
+    def complete_many(self, who: Principal, done: Sequence[Completion]) -> list[Task | AgentqError]:
+        found = self._caller.value(list[Outcome], "complete_many", who, done=list(done))
+        return [_outcome(each) for each in found]
+
+    def fail(
+        self,
+        who: Principal,
+        task_id: str,
+        epoch: int,
+        reason: str,
+        kind: FailureKind = FailureKind.TRANSIENT,
+        cost: Usage = NO_USAGE,
+    ) -> Task:
+        return self._task(
+            "fail", who, task_id=task_id, epoch=epoch, reason=reason, kind=kind, cost=cost
+        )
+
+    def block(self, who: Principal, task_id: str, epoch: int, reason: str) -> Task:
+        return self._task("block", who, task_id=task_id, epoch=epoch, reason=reason)
+
+    def release(
+        self, who: Principal, task_id: str, epoch: int, reason: str = "", not_before: int = 0
+    ) -> Task:
+        return self._task(
+            "release", who, task_id=task_id, epoch=epoch, reason=reason, not_before=not_before
+        )
+
+    def stopped(self, who: Principal, task_id: str, epoch: int) -> Task | None:
+        task: Task | None = self._caller.value(
+            Task | None, "stopped", who, task_id=task_id, epoch=epoch
+        )
+        return task
+
+
+class RemoteDecisions(RemoteCustody):
+    """Decisions about tasks, and administration."""
+
+    def approve(self, who: Principal, ref: str, digest: str = "") -> Task:
+        return self._task("approve", who, ref=ref, digest=digest)
+
+    def reject(self, who: Principal, ref: str, reason: str = "", *, changes: bool = False) -> Task:
+        return self._task("reject", who, ref=ref, reason=reason, changes=changes)
+
+    def verdict(self, who: Principal, ref: str, ruling: Ruling, feedback: str = "") -> Task:
+        return self._task("verdict", who, ref=ref, ruling=ruling, feedback=feedback)
+
+    def answer(
+        self,
+        who: Principal,
+        ref: str,
+        text: str = "",
+        resolution: Resolution = Resolution.RETRY,
+        extra_budget: Usage = NO_USAGE,
+    ) -> Task:
+        return self._task(
+            "answer", who, ref=ref, text=text, resolution=resolution, extra_budget=extra_budget
+        )
+
+    def cancel(self, who: Principal, ref: str, reason: str = "") -> Task:
+        return self._task("cancel", who, ref=ref, reason=reason)
+
+    def requeue(self, who: Principal, ref: str, reason: str = "") -> Task:
+        return self._task("requeue", who, ref=ref, reason=reason)
+
+    def comment(self, who: Principal, ref: str, text: str, epoch: int = 0) -> Task:
+        return self._task("comment", who, ref=ref, text=text, epoch=epoch)
+
+    def set_limits(self, who: Principal, role: str, limits: RoleLimits) -> None:
+        self._caller.value(None, "set_limits", who, role=role, limits=limits)
+
+    def open_circuit(
+        self, who: Principal, provider: str, until_ms: int, reason: str = ""
+    ) -> Circuit:
+        circuit: Circuit = self._caller.value(
+            Circuit, "open_circuit", who, provider=provider, until_ms=until_ms, reason=reason
+        )
+        return circuit
+
+    def close_circuit(self, who: Principal, provider: str) -> bool:
+        return bool(self._caller.value(bool, "close_circuit", who, provider=provider))
+
+    def raise_tree_budget(self, who: Principal, ref: str, extra: Usage) -> Task:
+        return self._task("raise_tree_budget", who, ref=ref, extra=extra)
+
+    def prune(self, who: Principal, before_ms: int) -> int:
+        return int(self._caller.value(int, "prune", who, before_ms=before_ms))
+
+    def task_files(
+        self, who: Principal, after: int = 0, limit: int = 500
+    ) -> tuple[list[tuple[Task, list[ArtifactInfo]]], int]:
+        found: tuple[list[tuple[Task, list[ArtifactInfo]]], int] = self._caller.value(
+            tuple[list[tuple[Task, list[ArtifactInfo]]], int], "task_files", who,
+            after=after, limit=limit,
+        )  # fmt: skip
+        return found
+
+    def files_to_remove(self, who: Principal) -> int:
+        return int(self._caller.value(int, "files_to_remove", who))
+
+    def lanes(self, who: Principal) -> frozenset[str]:
+        return frozenset(self._caller.value(list[str], "lanes", who))
+
+    def open_lanes(self, who: Principal, lanes: Sequence[str]) -> None:
+        self._caller.value(None, "open_lanes", who, lanes=list(lanes))
+
+    def close_lanes(self, who: Principal, lanes: Sequence[str]) -> None:
+        self._caller.value(None, "close_lanes", who, lanes=list(lanes))
+
+
+class RemoteService(RemoteDecisions):
+    """The whole interface but what only the loops beside a ledger ask."""
+
+    def tick(self, who: Principal) -> int:
+        return int(self._caller.value(int, "tick", who))
+
+    def check_writable(self, who: Principal) -> None:
+        self._caller.value(None, "check_writable", who)
+
+    def leader_leases(self, who: Principal) -> dict[str, LeaderLease]:
+        return dict(self._caller.value(dict[str, LeaderLease], "leader_leases", who))
+
+    def roles(self, who: Principal) -> list[RoleStanding]:
+        return list(self._caller.value(list[RoleStanding], "roles", who))
+
+    def ready_counts(self, who: Principal) -> dict[str, int]:
+        return dict(self._caller.value(dict[str, int], "ready_counts", who))
+
+    def most_urgent_ready(
+        self,
+        who: Principal,
+        role: str,
+        count: int,
+        before_ms: int,
+        passed_over: Collection[tuple[str, int]] = (),
+    ) -> list[Task]:
+        return self._tasks(
+            "most_urgent_ready", who, role=role, count=count, before_ms=before_ms,
+            passed_over=list(passed_over),
+        )  # fmt: skip
+
+    def capacity(self, who: Principal, role: str) -> Capacity:
+        capacity: Capacity = self._caller.value(Capacity, "capacity", who, role=role)
+        return capacity
+
+    def resource_holders(self, who: Principal, resources: Sequence[str]) -> dict[str, str]:
+        found = self._caller.value(
+            dict[str, str], "resource_holders", who, resources=list(resources)
+        )
+        return dict(found)
+
+    # What only the loops beside a ledger ask.
+
+    def hold_leader_leases(
+        self, who: Principal, names: Sequence[str], holder: str, length_ms: int
+    ) -> dict[str, LeaderLease]:
+        raise _only_there("run its loops")
+
+    def give_up_leader_leases(self, who: Principal, names: Sequence[str], holder: str) -> list[str]:
+        raise _only_there("run its loops")
+
+    def outbox_batch(
+        self, who: Principal, lane: str, count: int, *, evidence: bool = False
+    ) -> list[OutboundEffect]:
+        raise _only_there("carry effects out")
+
+    def settle_outbox(
+        self, who: Principal, done: Sequence[OutboundEffect], failed: Sequence[OutboundEffect] = ()
+    ) -> None:
+        raise _only_there("carry effects out")
+
+    def publish_results(self, who: Principal, count: int = 100) -> PublishedResults:
+        raise _only_there("publish results")
+
+    def judge_messages(
+        self, who: Principal, inbound_messages: Sequence[InboundMessage]
+    ) -> list[IntakeResult]:
+        raise _only_there("take messages in")
+
+    def store_message_files(self, who: Principal, inbound: InboundMessage, epoch: int) -> None:
+        raise _only_there("take messages in")
+
+    def discard_message_files(self, who: Principal, inbound: InboundMessage) -> None:
+        raise _only_there("take messages in")
+
+    def close(self) -> None:
+        self._caller.close()
+
+
+def _only_there(what: str) -> Refused:
+    return Refused(
+        f"Only a process beside the ledger may {what}; this one reaches it over HTTP.",
+        "Run `agentq up` where the ledger is.",
+        code="not_permitted",
+    )
+
+
+def _findings(reply: Reply) -> Iterator[tuple[int, list[Problem]]]:
+    ahead = b""
+    for piece in reply.pieces():
+        *lines, ahead = (ahead + piece).split(b"\n")
+        for line in lines:
+            found = msgspec.json.decode(line)
+            problems = [msgspec.convert(each, Problem) for each in found["problems"]]
+            yield found["looked_at"], problems
+
+
+class _Completed(msgspec.Struct):
+    value: Task
+
+
+class _Stored(msgspec.Struct):
+    value: list[Stored]
+
+
+class _OutcomesAndClaims(msgspec.Struct):
+    outcomes: list[Outcome]
+    taken: list[Task]
+
+
+def _outcome(said: Outcome) -> Task | AgentqError:
+    if said.error is not None:
+        return error_from(said.error)
+    task: Task = msgspec.convert(said.task, Task)
+    return task
+
+
+def _entries(plain: Sequence[dict[str, Any]]) -> list[LogEntry]:
+    return [entry_from_plain(each) for each in plain]

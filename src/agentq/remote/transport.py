@@ -1,0 +1,270 @@
+"""HTTP/1.1 to one server: what the standard library's client does, in a fraction of its imports.
+
+A command that asks one question must not spend most of its time on importing, and the server at the
+other end is ours. Connections are kept and shared between threads, one request on each at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from agentq.core.errors import Invalid, Unavailable
+
+_HEADERS_BYTES_MAX = 64 << 10
+_BLOCK = 64 << 10
+CONNECT_SECONDS = 10.0
+#: A server that says nothing for so long is not there any more; long polls end before.
+SILENCE_SECONDS = 90.0
+
+
+class Broken(Exception):
+    """The connection broke. `sent` says whether the server may have read the whole request."""
+
+    def __init__(self, reason: str, *, sent: bool) -> None:
+        super().__init__(reason)
+        self.sent = sent
+
+
+class Address(NamedTuple):
+    """Where the server is: a Unix socket, or a host and a port."""
+
+    text: str
+    host: str = ""
+    port: int = 0
+    tls: bool = False
+    socket_path: str = ""
+    prefix: str = ""
+
+
+def parse_address(url: str) -> Address:
+    """`http://host:port/prefix`, `https://…` or `http+unix:/path/to/socket`."""
+    if url.startswith("http+unix:"):
+        return Address(url, host="localhost", socket_path=url.removeprefix("http+unix:"))
+    scheme, _, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    if "@" in authority:
+        raise Invalid(
+            "The address of a server holds no user or password.", "Set AGENTQ_TOKEN instead."
+        )
+    host, colon, port = authority.rpartition(":")
+    if not colon or port.endswith("]"):
+        host, port = authority, "443" if scheme == "https" else "80"
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise Invalid(f"{url!r} is no address of a server.", "As in http://127.0.0.1:8765.")
+    prefix = f"{slash}{path}".rstrip("/")
+    return Address(url, host.strip("[]"), int(port), scheme == "https", "", prefix)
+
+
+class Reply:
+    """One answer; its body is read from the connection, which goes back when it was read."""
+
+    def __init__(self, line: _Line, status: int, headers: dict[str, str]) -> None:
+        self._line = line
+        self.status = status
+        self.headers = headers
+        length = headers.get("content-length")
+        self._chunked = headers.get("transfer-encoding", "").lower() == "chunked"
+        self._left = int(length) if length is not None and length.isdigit() else 0
+        if status in (204, 304):
+            self._left, self._chunked = 0, False
+        self._ended = False
+
+    def read(self) -> bytes:
+        """The whole body."""
+        return b"".join(self.pieces())
+
+    def pieces(self) -> Iterator[bytes]:
+        """The body, piece by piece; raises `Broken` if it ends before its end."""
+        if self._chunked:
+            yield from self._chunks()
+        while self._left:
+            block = self._line.receive(min(self._left, _BLOCK))
+            self._left -= len(block)
+            yield block
+        self._ended = True
+        self._line.give_back()
+
+    def _chunks(self) -> Iterator[bytes]:
+        while True:
+            size = int(self._line.read_line().split(b";")[0], 16)
+            left = size
+            while left:
+                block = self._line.receive(min(left, _BLOCK))
+                left -= len(block)
+                yield block
+            self._line.read_line()
+            if not size:
+                return
+
+    def close(self) -> None:
+        """Leave the rest unread; the connection is of no more use then."""
+        if not self._ended:
+            self._line.close()
+
+
+class _Line:
+    """One connection."""
+
+    def __init__(self, pool: Transport, connection: socket.socket) -> None:
+        self._pool = pool
+        self._connection = connection
+        self._ahead = b""
+        self.reusable = True
+
+    def send(self, data: bytes) -> None:
+        try:
+            self._connection.sendall(data)
+        except OSError as error:
+            raise Broken(str(error), sent=False) from error
+
+    def receive(self, most: int) -> bytes:
+        if self._ahead:
+            block, self._ahead = self._ahead[:most], self._ahead[most:]
+            return block
+        try:
+            block = self._connection.recv(most)
+        except OSError as error:
+            raise Broken(str(error), sent=True) from error
+        if not block:
+            raise Broken("the server closed the connection", sent=True)
+        return block
+
+    def read_line(self) -> bytes:
+        while b"\n" not in self._ahead:
+            if len(self._ahead) > _HEADERS_BYTES_MAX:
+                raise Broken("a line of the answer is too long", sent=True)
+            held, self._ahead = self._ahead, b""
+            self._ahead = held + self.receive(_BLOCK)
+        line, _, self._ahead = self._ahead.partition(b"\n")
+        return line.rstrip(b"\r")
+
+    def set_timeout(self, seconds: float) -> None:
+        self._connection.settimeout(seconds)
+
+    def give_back(self) -> None:
+        if self.reusable and not self._ahead:
+            self._pool.keep(self)
+        else:
+            self.close()
+
+    def is_alive(self) -> bool:
+        """Whether an idle connection can still be used: the server has said nothing on it."""
+        try:
+            self._connection.settimeout(0)
+            return not self._connection.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._connection.close()
+
+
+class Transport:
+    """Sends requests to one server and hands out its replies. For several threads."""
+
+    def __init__(self, url: str) -> None:
+        self.address = parse_address(url)
+        self._idle: list[_Line] = []
+        self._guard = threading.Lock()
+
+    def send(
+        self,
+        method: str,
+        target: str,
+        headers: dict[str, str],
+        body: bytes | Iterable[bytes] = b"",
+        length: int | None = None,
+        silence: float = SILENCE_SECONDS,
+    ) -> Reply:
+        """Send one request; its reply, with the body still to be read. Raises `Broken`, or
+        `Unavailable` if nobody could be reached."""
+        line = self._take()
+        try:
+            line.set_timeout(silence)
+            line.send(self._head(method, target, headers, body, length))
+            if not isinstance(body, bytes):
+                for piece in body:
+                    line.send(piece)
+            return self._reply(line)
+        except BaseException:
+            line.close()
+            raise
+
+    def _head(
+        self,
+        method: str,
+        target: str,
+        headers: dict[str, str],
+        body: bytes | Iterable[bytes],
+        length: int | None,
+    ) -> bytes:
+        size = len(body) if isinstance(body, bytes) else length or 0
+        host = self.address.host if not self.address.port else (
+            f"{self.address.host}:{self.address.port}"
+        )  # fmt: skip
+        lines = [f"{method} {self.address.prefix}{target} HTTP/1.1", f"host: {host}"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        lines.append(f"content-length: {size}")
+        head = "\r\n".join(lines).encode("latin-1", "replace") + b"\r\n\r\n"
+        return head + body if isinstance(body, bytes) else head
+
+    def _reply(self, line: _Line) -> Reply:
+        words = line.read_line().split(b" ", 2)
+        if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
+            raise Broken("what answers there does not speak HTTP", sent=True)
+        headers: dict[str, str] = {}
+        while text := line.read_line().decode("latin-1"):
+            name, _, value = text.partition(":")
+            headers[name.strip().lower()] = value.strip()
+        line.reusable = headers.get("connection", "").lower() != "close"
+        return Reply(line, int(words[1]), headers)
+
+    def _take(self) -> _Line:
+        while True:
+            with self._guard:
+                line = self._idle.pop() if self._idle else None
+            if line is None:
+                return _Line(self, self._connect())
+            if line.is_alive():
+                return line
+            line.close()
+
+    def _connect(self) -> socket.socket:
+        address = self.address
+        try:
+            if address.socket_path:
+                connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+                connection.settimeout(CONNECT_SECONDS)
+                connection.connect(address.socket_path)
+                return connection
+            plain = socket.create_connection((address.host, address.port), CONNECT_SECONDS)
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if not address.tls:
+                return plain
+            import ssl
+
+            return ssl.create_default_context().wrap_socket(plain, server_hostname=address.host)
+        except OSError as error:
+            raise Unavailable(
+                f"No agentq server answers at {address.text}: {error}. Nothing was changed.",
+                "Check AGENTQ_URL, and that `agentq serve` or `agentq up` runs there.",
+                code="server_away",
+            ) from error
+
+    def keep(self, line: _Line) -> None:
+        """Keep a connection for the next request."""
+        with self._guard:
+            self._idle.append(line)
+
+    def close(self) -> None:
+        with self._guard:
+            idle, self._idle = self._idle, []
+        for line in idle:
+            line.close()

@@ -1,0 +1,138 @@
+"""Reading the body of a request: bounded, and its files into temporary ones."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from typing import Any, BinaryIO
+
+import msgspec
+
+from agentq.contracts.framing import HEAD_BYTES_MAX, decode_head
+from agentq.server.errors import HttpError
+
+#: A JSON body; long texts of many tasks fit.
+BODY_BYTES_MAX = 32 << 20
+#: All files of one request.
+FILES_BYTES_MAX = 6 << 30
+_IN_MEMORY = 1 << 20
+#: How long a client may say nothing in the middle of its request.
+_SILENCE_SECONDS = 30.0
+
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+
+
+class ClientGone(Exception):
+    """The client went away before its request was complete."""
+
+
+async def pieces(receive: Receive) -> AsyncIterator[bytes]:
+    """The body, piece by piece."""
+    while True:
+        try:
+            message = await asyncio.wait_for(receive(), _SILENCE_SECONDS)
+        except TimeoutError:
+            raise HttpError(
+                408, f"The rest of the request did not come within {_SILENCE_SECONDS:g} s.",
+                "Send it again.", code="timed_out",
+            ) from None  # fmt: skip
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        if message.get("body"):
+            yield message["body"]
+        if not message.get("more_body"):
+            return
+
+
+def too_large(most: int) -> HttpError:
+    return HttpError(
+        413, f"The request is larger than {most} bytes. Nothing was changed.",
+        "Send less at once; long texts and files belong into artifacts.", code="too_large",
+    )  # fmt: skip
+
+
+async def read_body(receive: Receive, length: int | None) -> bytes:
+    """The whole body of a plain request."""
+    if length is not None and length > BODY_BYTES_MAX:
+        raise too_large(BODY_BYTES_MAX)
+    found = bytearray()
+    async for piece in pieces(receive):
+        found += piece
+        if len(found) > BODY_BYTES_MAX:
+            raise too_large(BODY_BYTES_MAX)
+    return bytes(found)
+
+
+class Files:
+    """The files of one request, on disk if they are large; closed with the request."""
+
+    def __init__(self) -> None:
+        self.open: list[BinaryIO] = []
+        self.arguments: dict[str, Any] = {}
+
+    async def read(self, receive: Receive, length: int | None) -> None:
+        """Take the line of arguments, then file after file."""
+        if length is not None and length > FILES_BYTES_MAX:
+            raise too_large(FILES_BYTES_MAX)
+        head, sizes, ahead = bytearray(), None, b""
+        async for piece in pieces(receive):
+            if sizes is None:
+                head += piece
+                if b"\n" not in head:
+                    if len(head) > HEAD_BYTES_MAX:
+                        raise too_large(HEAD_BYTES_MAX)
+                    continue
+                line, _, rest = bytes(head).partition(b"\n")
+                sizes, piece = self._begin(line), rest  # noqa: PLW2901
+            ahead = await self._take(sizes, ahead + piece)
+        if sizes is None or ahead or sizes:
+            raise HttpError(
+                400, "The files of the request are not of the sizes that its first line says.",
+                "Send one line of JSON, then exactly the bytes it promises.",
+            )  # fmt: skip
+        for file in self.open:
+            file.seek(0)
+
+    def _begin(self, line: bytes) -> list[int]:
+        try:
+            head = decode_head(line)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise HttpError(
+                400, f"The first line of the request cannot be read: {error}."
+            ) from error
+        if any(size < 0 for size in head.sizes) or sum(head.sizes) > FILES_BYTES_MAX:
+            raise too_large(FILES_BYTES_MAX)
+        self.arguments = head.arguments
+        sizes = list(head.sizes)
+        self._skip_empty(sizes)
+        return sizes
+
+    def _skip_empty(self, sizes: list[int]) -> None:
+        while sizes:
+            spooled = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 - closed below
+            self.open.append(spooled)  # type: ignore[arg-type]
+            if sizes[0]:
+                return
+            sizes.pop(0)
+
+    async def _take(self, sizes: list[int], data: bytes) -> bytes:
+        """Write what belongs to the current file; what is left over at the end."""
+        while data and sizes:
+            part, data = data[: sizes[0]], data[sizes[0] :]
+            file = self.open[-1]
+            if len(part) < _IN_MEMORY:
+                file.write(part)
+            else:
+                await asyncio.to_thread(file.write, part)
+            sizes[0] -= len(part)
+            if not sizes[0]:
+                sizes.pop(0)
+                self._skip_empty(sizes)
+        return data
+
+    def close(self) -> None:
+        for file in self.open:
+            with suppress(OSError):
+                file.close()

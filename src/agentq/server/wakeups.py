@@ -1,0 +1,120 @@
+"""Wake-ups for many waiting requests from one listener of the doorbell.
+
+One thread listens for every ring of the installation. A request that waits opens a `Bell` for its
+topics before it looks, so that no ring falls between, and sleeps on the event loop: a thousand idle
+long polls cost a thousand small objects and no thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Self
+
+from agentq.contracts.doorbell import ALL_TOPICS, Doorbell
+
+_WAIT_SECONDS = 30.0
+
+
+class Bell:
+    """What one request waits on, within `with`."""
+
+    def __init__(self, wakeups: Wakeups, topics: Iterable[str]) -> None:
+        self._wakeups = wakeups
+        self.topics = frozenset(topics)
+        self.rung = asyncio.Event()
+
+    def __enter__(self) -> Self:
+        self._wakeups.add(self)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._wakeups.remove(self)
+
+    async def wait(self, seconds: float) -> bool:
+        """Sleep until a ring; False when the time is up. A ring before the sleep counts."""
+        try:
+            await asyncio.wait_for(self.rung.wait(), max(seconds, 0))
+        except TimeoutError:
+            return False
+        self.rung.clear()
+        return True
+
+
+class Wakeups:
+    """Passes rings on to the bells of one event loop."""
+
+    def __init__(self, doorbell: Doorbell) -> None:
+        self._doorbell = doorbell
+        self._bells: dict[str, set[Bell]] = {}
+        self._stopping = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._listening = threading.Event()
+        self._wake_fd = self._ring_fd = -1
+
+    async def start(self) -> None:
+        """Listen from now on."""
+        self._loop = asyncio.get_running_loop()
+        self._wake_fd, self._ring_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._thread = threading.Thread(target=self._listen, name="agentq-wakeups", daemon=True)
+        self._thread.start()
+        await asyncio.to_thread(self._listening.wait, _WAIT_SECONDS)
+
+    async def stop(self) -> None:
+        if self._thread is None:
+            return
+        self._stopping = True
+        os.write(self._ring_fd, b"!")
+        await asyncio.to_thread(self._thread.join)
+        os.close(self._wake_fd)
+        os.close(self._ring_fd)
+        self._thread = None
+
+    def bell(self, topics: Iterable[str]) -> Bell:
+        return Bell(self, topics)
+
+    def ring_all(self) -> None:
+        """Wake everybody, as at the end of the server."""
+        self._pass_on(frozenset({ALL_TOPICS}))
+
+    def call_soon(self, call: Callable[[], None]) -> None:
+        """Call it on the event loop, from any thread; not at all once that has ended."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(call)
+
+    def add(self, bell: Bell) -> None:
+        for topic in bell.topics:
+            self._bells.setdefault(topic, set()).add(bell)
+
+    def remove(self, bell: Bell) -> None:
+        for topic in bell.topics:
+            others = self._bells.get(topic)
+            if others is not None:
+                others.discard(bell)
+                if not others:
+                    del self._bells[topic]
+
+    def _listen(self) -> None:
+        waiter = self._doorbell.listen((ALL_TOPICS,))
+        self._listening.set()
+        try:
+            while not self._stopping:
+                if waiter.wait(_WAIT_SECONDS, self._wake_fd) and self._loop is not None:
+                    self._loop.call_soon_threadsafe(self._pass_on, waiter.rung())
+        finally:
+            waiter.close()
+
+    def _pass_on(self, topics: frozenset[str]) -> None:
+        wanted = list(self._bells) if ALL_TOPICS in topics else topics
+        for topic in wanted:
+            for bell in self._bells.get(topic, ()):
+                bell.rung.set()

@@ -1,0 +1,68 @@
+"""A server for one service, and the service as its clients see it."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+
+from agentq.contracts.doorbell import Doorbell
+from agentq.contracts.service import Service
+from agentq.core.access import SYSTEM, Principal
+from agentq.remote.calls import Caller
+from agentq.remote.service import RemoteService
+from agentq.remote.transport import Transport
+from agentq.server.app import App
+from tests.eventually import eventually
+
+
+class Tokens:
+    """Tokens as the tests need them: one for whoever asks."""
+
+    def __init__(self) -> None:
+        self._tokens: dict[Principal, str] = {}
+        self._principals: dict[str, Principal] = {}
+
+    def of(self, who: Principal | None) -> str:
+        asks = who or SYSTEM
+        if asks not in self._tokens:
+            self._tokens[asks] = secrets.token_hex(8)
+            self._principals[self._tokens[asks]] = asks
+        return self._tokens[asks]
+
+    def principal(self, token: str) -> Principal | None:
+        return self._principals.get(token)
+
+
+@contextmanager
+def serving(app: App) -> Iterator[str]:
+    """Serve on a free port of this machine; the address."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=3)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, args=([listener],))
+    thread.start()
+    try:
+        eventually(lambda: server.started or not thread.is_alive(), what="the server to start")
+        assert server.started
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        app.end_streams_soon()
+        server.should_exit = True
+        thread.join(20)
+        listener.close()
+        assert not thread.is_alive()
+
+
+@contextmanager
+def over_http(service: Service, doorbell: Doorbell) -> Iterator[RemoteService]:
+    """The same service at the other end of a connection."""
+    tokens = Tokens()
+    with serving(App(service, doorbell, tokens.principal)) as url:
+        remote = RemoteService(Caller(Transport(url), tokens.of))
+        yield remote
+        remote.close()
