@@ -41,9 +41,9 @@ class Session:
     def installation(self) -> WiredInstallation:
         """What these settings name, opened; closed when the command ends."""
         if self._installation is None:
-            from agentq.wiring import open_installation
+            from agentq.remote.installation import open_any
 
-            self._installation = open_installation(self.settings())
+            self._installation = open_any(self.settings())
             click.get_current_context().find_root().call_on_close(self._installation.close)
         return self._installation
 

@@ -18,8 +18,9 @@ from agentq.client.task_fields import ClaimOptions, TaskFields, TaskOptions, Tas
 from agentq.core.states import TERMINAL, State
 from agentq.core.task import NO_USAGE, Spec, Task, Usage
 from agentq.core.triggers import FailureKind, LogEntry, Resolution
+from agentq.remote.installation import open_any
 from agentq.settings import load_settings
-from agentq.wiring import WiredInstallation, open_installation
+from agentq.wiring import WiredInstallation
 
 if TYPE_CHECKING:
     from agentq.client.broker_results import TaskOutcome
@@ -51,7 +52,7 @@ class Queue:
         installation: WiredInstallation | None = None,
         who: Principal | None = None,
     ) -> None:
-        self._client = Client(installation or open_installation(load_settings(url)), who)
+        self._client = Client(installation or open_any(load_settings(url)), who)
         self._handlers: list[ServedRole] = []
         self._servers: list[Server] = []
 
@@ -61,7 +62,7 @@ class Queue:
 
         `sqlite://:memory:` gives one that ends with the program, for tests and examples.
         """
-        return cls(installation=open_installation(load_settings(url), create=True), who=who)
+        return cls(installation=open_any(load_settings(url), create=True), who=who)
 
     def __enter__(self) -> Self:
         return self

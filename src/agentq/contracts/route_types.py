@@ -33,7 +33,7 @@ _NAMES: dict[str, Any] = {
     "Task": task.Task,
     "LogEntry": triggers.LogEntry,
     "BinaryIO": BinaryIO,
-    **{name: getattr(artifacts, name) for name in ("Source", "Stored")},
+    **{name: getattr(artifacts, name) for name in ("LivePart", "Source", "Stored")},
     **{
         name: value
         for name, value in vars(service_values).items()

@@ -15,6 +15,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 PREFIX = "/api/v1"
+#: Long polls for rings of the doorbell, which is no part of the service.
+WAKEUPS_PATH = "/wakeups"
 JSON_TYPE = "application/json"
 LINES_TYPE = "application/x-ndjson"
 FILES_TYPE = "application/vnd.agentq.files"
@@ -50,6 +52,7 @@ ROUTES: tuple[Route, ...] = (
     Route("artifacts", "GET", "/tasks/{ref}/artifacts"),
     Route("open_artifact", "GET", "/tasks/{ref}/artifacts/{name...}", streams="file"),
     Route("open_result", "GET", "/tasks/{ref}/result", streams="file"),
+    Route("live_read", "GET", "/tasks/{ref}/attempts/{epoch}/log"),
     Route("stats", "GET", "/stats"),
     Route("costs", "GET", "/costs"),
     Route("limits", "GET", "/limits"),
@@ -69,6 +72,8 @@ ROUTES: tuple[Route, ...] = (
     Route("progress", "POST", f"{_ATTEMPT}/progress"),
     Route("spend", "POST", f"{_ATTEMPT}/spend"),
     Route("put_artifacts", "POST", f"{_ATTEMPT}/artifacts", files=True),
+    Route("live_append", "POST", f"{_ATTEMPT}/log"),
+    Route("live_end", "POST", f"{_ATTEMPT}/log/end"),
     Route("complete", "POST", f"{_ATTEMPT}/complete", files=True),
     Route("fail", "POST", f"{_ATTEMPT}/fail"),
     Route("block", "POST", f"{_ATTEMPT}/block"),

@@ -20,7 +20,7 @@ from agentq.core.triggers import FailureKind, Resolution, Ruling
 
 if TYPE_CHECKING:
     from agentq.contracts import service_values as v
-    from agentq.contracts.artifacts import Source, Stored
+    from agentq.contracts.artifacts import LivePart, Source, Stored
     from agentq.contracts.inbound_messages import InboundMessage, IntakeResult
     from agentq.core.access import Principal
     from agentq.core.errors import AgentqError
@@ -92,6 +92,12 @@ class Queries(Protocol):
 
     def open_result(self, who: Principal, ref: str) -> tuple[Task, BinaryIO | None]:
         """Open the result file of a complete task, checked; None if it gave only its summary."""
+
+    def live_read(
+        self, who: Principal, ref: str, epoch: int, position: int, limit: int
+    ) -> LivePart:
+        """Return what the agent of a running attempt has printed from `position` on; `NotFound`
+        once the attempt is over."""
 
 
 class Service(Queries, Protocol):
@@ -169,6 +175,14 @@ class Service(Queries, Protocol):
         self, who: Principal, task_id: str, epoch: int, files: Sequence[tuple[str, Source]]
     ) -> list[Stored]:
         """Store files and make them visible, all or none. A fenced-out attempt leaves nothing."""
+
+    def live_append(
+        self, who: Principal, task_id: str, epoch: int, data: bytes, keep_bytes: int
+    ) -> None:
+        """Add to the live log of an attempt, of which at most so many bytes are kept."""
+
+    def live_end(self, who: Principal, task_id: str, epoch: int) -> None:
+        """Remove the live log of an attempt that is over."""
 
     def complete(
         self,

@@ -242,6 +242,16 @@ class CustodyService(QueryService):
     def _apply(self, task_id: str, trigger: t.Trigger) -> Task:
         return self._ledger.apply(self._key(task_id), trigger)
 
+    def live_append(
+        self, who: Principal, task_id: str, epoch: int, data: bytes, keep_bytes: int
+    ) -> None:
+        self._check_attempt(who, Action.PUT_ARTIFACT, task_id, epoch)
+        self._artifacts.live_append(task_id, epoch, data, keep_bytes=keep_bytes)
+
+    def live_end(self, who: Principal, task_id: str, epoch: int) -> None:
+        self._check_attempt(who, Action.PUT_ARTIFACT, task_id, epoch)
+        self._artifacts.live_end(task_id, epoch)
+
     def put_artifacts(
         self, who: Principal, task_id: str, epoch: int, files: Sequence[tuple[str, Source]]
     ) -> list[Stored]:

@@ -18,7 +18,7 @@ from agentq.core.states import State
 
 if TYPE_CHECKING:
     from agentq.contracts import service_values as v
-    from agentq.contracts.artifacts import ArtifactStore
+    from agentq.contracts.artifacts import ArtifactStore, LivePart
     from agentq.contracts.store import ArtifactRow, Reader, Store
     from agentq.core.limits import RoleLimits
     from agentq.core.task import Task, Usage
@@ -322,6 +322,12 @@ class QueryService:
 
     def artifacts(self, who: Principal, ref: str) -> list[v.ArtifactInfo]:
         return recorded(self._queries.artifacts(self._find(who, Action.READ, ref)[0]))
+
+    def live_read(
+        self, who: Principal, ref: str, epoch: int, position: int, limit: int
+    ) -> LivePart:
+        _, task = self._find(who, Action.READ, ref)
+        return self._artifacts.live_read(task.id, epoch, position, limit)
 
     def open_artifact(
         self, who: Principal, ref: str, name: str, epoch: int = 0

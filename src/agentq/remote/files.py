@@ -25,7 +25,7 @@ class Upload:
         if isinstance(source, bytes):
             self._file: BinaryIO = io.BytesIO(source)
         elif isinstance(source, os.PathLike):
-            self._file = Path(source).open("rb")
+            self._file = Path(source).open("rb")  # noqa: SIM115 - closed by `close`
         elif source.seekable():
             self._file, self._owned = source, False
         else:

@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from agentq.contracts.artifacts import Source, Stored
+from agentq.contracts.artifacts import LivePart, Source, Stored
 from agentq.contracts.framing import encode_head
 from agentq.contracts.inbound_messages import InboundMessage, IntakeResult
 from agentq.contracts.service_values import (
@@ -137,6 +137,14 @@ class RemoteQueries:
         info: ArtifactInfo = decoder(ArtifactInfo).decode(reply.headers["agentq-artifact"])
         return task, info, spooled(reply, info.sha256)
 
+    def live_read(
+        self, who: Principal, ref: str, epoch: int, position: int, limit: int
+    ) -> LivePart:
+        part: LivePart = self._caller.value(
+            LivePart, "live_read", who, ref=ref, epoch=epoch, position=position, limit=limit
+        )
+        return part
+
     def open_result(self, who: Principal, ref: str) -> tuple[Task, BinaryIO | None]:
         task = self.task(who, ref)
         reply = self._caller.reply("open_result", who, {"ref": task.id})
@@ -241,6 +249,17 @@ class RemoteCustody(RemoteQueries):
 
     def spend(self, who: Principal, task_id: str, epoch: int, cost: Usage) -> Task:
         return self._task("spend", who, task_id=task_id, epoch=epoch, cost=cost)
+
+    def live_append(
+        self, who: Principal, task_id: str, epoch: int, data: bytes, keep_bytes: int
+    ) -> None:
+        self._caller.value(
+            None, "live_append", who, task_id=task_id, epoch=epoch, data=data,
+            keep_bytes=keep_bytes,
+        )  # fmt: skip
+
+    def live_end(self, who: Principal, task_id: str, epoch: int) -> None:
+        self._caller.value(None, "live_end", who, task_id=task_id, epoch=epoch)
 
     def put_artifacts(
         self, who: Principal, task_id: str, epoch: int, files: Sequence[tuple[str, Source]]

@@ -142,6 +142,9 @@ class _Line:
         line, _, self._ahead = self._ahead.partition(b"\n")
         return line.rstrip(b"\r")
 
+    def fileno(self) -> int:
+        return self._connection.fileno()
+
     def set_timeout(self, seconds: float) -> None:
         self._connection.settimeout(seconds)
 
@@ -164,6 +167,28 @@ class _Line:
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self._connection.close()
+
+
+class Pending:
+    """A request that was sent and is not answered yet."""
+
+    def __init__(self, transport: Transport, line: _Line) -> None:
+        self._transport = transport
+        self._line = line
+
+    def fileno(self) -> int:
+        return self._line.fileno()
+
+    def reply(self) -> Reply:
+        """The answer; raises `Broken`."""
+        try:
+            return self._transport.reply(self._line)
+        except BaseException:
+            self._line.close()
+            raise
+
+    def close(self) -> None:
+        self._line.close()
 
 
 class Transport:
@@ -192,10 +217,21 @@ class Transport:
             if not isinstance(body, bytes):
                 for piece in body:
                     line.send(piece)
-            return self._reply(line)
+            return self.reply(line)
         except BaseException:
             line.close()
             raise
+
+    def begin(self, method: str, target: str, headers: dict[str, str]) -> Pending:
+        """Send one request without a body, to be answered later."""
+        line = self._take()
+        try:
+            line.set_timeout(SILENCE_SECONDS)
+            line.send(self._head(method, target, headers, b"", None))
+        except BaseException:
+            line.close()
+            raise
+        return Pending(self, line)
 
     def _head(
         self,
@@ -215,7 +251,8 @@ class Transport:
         head = "\r\n".join(lines).encode("latin-1", "replace") + b"\r\n\r\n"
         return head + body if isinstance(body, bytes) else head
 
-    def _reply(self, line: _Line) -> Reply:
+    def reply(self, line: _Line) -> Reply:
+        """Read the head of an answer."""
         words = line.read_line().split(b" ", 2)
         if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
             raise Broken("what answers there does not speak HTTP", sent=True)

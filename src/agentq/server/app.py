@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 from urllib.parse import parse_qsl
 
 from agentq.contracts.doorbell import Doorbell, role_topic
-from agentq.contracts.routes import EVENT_STREAM_TYPE, FILES_TYPE, PREFIX
+from agentq.contracts.routes import EVENT_STREAM_TYPE, FILES_TYPE, PREFIX, WAKEUPS_PATH
 from agentq.contracts.service import Service
 from agentq.core.access import SYSTEM, Principal
 from agentq.core.errors import AgentqError, Unavailable
@@ -131,6 +131,8 @@ class App:
                 return plain, who
             principal = await self._who(headers)
             who = f"{principal.kind}:{principal.name}"
+            if scope["path"] == PREFIX + WAKEUPS_PATH:
+                return await self._ring(scope, receive), who
             found = find(scope["method"], raw_path(scope))
             if self._busy >= BUSY_MAX:
                 raise HttpError(429, "The server has too much to do.", "Try again in a moment.",
@@ -231,6 +233,30 @@ class App:
 
     # -- requests that wait ----------------------------------------------------------------------
 
+    async def _ring(self, scope: Scope, receive: Receive) -> Answer:
+        """Answer when one of these topics is rung, or was since the cursor that the client has."""
+        query = parse_qsl(scope["query_string"].decode("latin-1"))
+        plain = {name: value for name, value in query if name != "topic"}
+        topics = frozenset(value for name, value in query if name == "topic")
+        seconds = _seconds(plain.get("seconds", "0"))
+        cursor = plain.get("since", "")
+        if not cursor:
+            return Answer(200, encode({"cursor": self._wakeups.cursor, "rung": []}))
+        gone = asyncio.ensure_future(_until_gone(receive))
+        try:
+            with self._wakeups.bell(topics) as bell:
+                rung = self._wakeups.rung_since(cursor, topics)
+                if not rung and seconds > 0 and not self.stopping:
+                    waiting = asyncio.ensure_future(bell.wait(seconds))
+                    await asyncio.wait({waiting, gone}, return_when=asyncio.FIRST_COMPLETED)
+                    if gone.done():
+                        waiting.cancel()
+                        raise ClientGone
+                    rung = self._wakeups.rung_since(cursor, topics)
+                return Answer(200, encode({"cursor": self._wakeups.cursor, "rung": rung}))
+        finally:
+            gone.cancel()
+
     async def _claim(
         self, who: Principal, found: Found, arguments: dict[str, Any], receive: Receive
     ) -> Answer:
@@ -284,6 +310,13 @@ class App:
 _NOTHING = encode({"value": []})
 #: The net under a ring that was lost.
 _LOOK_SECONDS = 10.0
+
+
+def _seconds(text: str) -> float:
+    try:
+        return min(max(float(text), 0.0), LONG_POLL_SECONDS_MAX)
+    except ValueError:
+        raise HttpError(400, f"seconds is a number, got {text[:40]!r}.") from None
 
 
 def raw_path(scope: Scope) -> str:

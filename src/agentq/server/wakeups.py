@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import threading
 from collections.abc import Callable, Iterable
 from types import TracebackType
@@ -17,6 +18,8 @@ from typing import Self
 from agentq.contracts.doorbell import ALL_TOPICS, Doorbell
 
 _WAIT_SECONDS = 30.0
+#: Topics whose last ring is remembered.
+_TOPICS_MAX = 50_000
 
 
 class Bell:
@@ -55,6 +58,11 @@ class Wakeups:
     def __init__(self, doorbell: Doorbell) -> None:
         self._doorbell = doorbell
         self._bells: dict[str, set[Bell]] = {}
+        #: Which ring a topic was last rung in, by number; of this process only.
+        self._last: dict[str, int] = {}
+        self._count = 0
+        self._forgotten = 0
+        self._process = secrets.token_hex(4)
         self._stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -113,7 +121,30 @@ class Wakeups:
         finally:
             waiter.close()
 
+    @property
+    def cursor(self) -> str:
+        """Where the rings are now."""
+        return f"{self._process}.{self._count}"
+
+    def rung_since(self, cursor: str, topics: frozenset[str]) -> list[str]:
+        """Which of these topics were rung since then; all where that is not known any more."""
+        process, _, number = cursor.partition(".")
+        if process != self._process or not number.isdigit() or int(number) < self._forgotten:
+            return [ALL_TOPICS]
+        last = max(self._last.get(ALL_TOPICS, 0), 0)
+        if last > int(number):
+            return [ALL_TOPICS]
+        return sorted(topic for topic in topics if self._last.get(topic, 0) > int(number))
+
+    def _note(self, topics: frozenset[str]) -> None:
+        self._count += 1
+        if len(self._last) + len(topics) > _TOPICS_MAX:
+            self._last.clear()
+            self._forgotten = self._count
+        self._last.update(dict.fromkeys(topics, self._count))
+
     def _pass_on(self, topics: frozenset[str]) -> None:
+        self._note(topics)
         wanted = list(self._bells) if ALL_TOPICS in topics else topics
         for topic in wanted:
             for bell in self._bells.get(topic, ()):

@@ -77,6 +77,8 @@ class Settings:
     keep: int = 0
     #: Whether nobody may approve what they submitted themselves.
     four_eyes: bool = False
+    #: What speaks for this process where the ledger is behind a server.
+    token: str = field(default="", repr=False)
 
     @property
     def roles(self) -> dict[str, RoleLimits]:
@@ -312,7 +314,15 @@ def _for_url(url: str, source: str) -> Settings:
         return _somewhere(url, root, source)
     if url.startswith(("postgresql://", "postgres://")):
         return _somewhere(url, root, source)
+    if url.startswith(("http://", "https://", "http+unix:")):
+        return _server(url, source)
     raise _unknown_url(url)
+
+
+def _server(url: str, source: str) -> Settings:
+    """The settings of a ledger behind a server: it has the files and the broker."""
+    local = os.environ.get("AGENTQ_HOME") or _shared_root(url)
+    return Settings(url, local, source, local=local, token=os.environ.get("AGENTQ_TOKEN", ""))
 
 
 def _somewhere(url: str, root: str, source: str) -> Settings:
@@ -346,13 +356,13 @@ def sqlite_path(url: str) -> str:
 
 def _unknown_url(url: str) -> Invalid:
     shown = without_password(url).rsplit("@", 1)[-1][:80]
-    if url.startswith(("http://", "https://", "amqp://", "s3://")):
+    if url.startswith(("amqp://", "s3://")):
         return Invalid(
             f"A ledger at {url.split(':', 1)[0]}:// is not something this version can open.",
             "Use sqlite:///file.db or postgresql://user@host/database.",
         )
     return Invalid(
-        f"A ledger URL starts with sqlite:/// or postgresql://; got {shown!r}.",
+        f"A ledger URL starts with sqlite:///, postgresql:// or http://; got {shown!r}.",
         "For example sqlite:///.agentq/ledger.db.",
     )
 

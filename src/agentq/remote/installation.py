@@ -1,0 +1,87 @@
+"""An installation behind a server: the same parts, reached over HTTP."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, cast
+
+from agentq.core.access import person
+from agentq.core.errors import Refused
+from agentq.remote.calls import Caller
+from agentq.remote.transport import Transport
+from agentq.settings import Settings
+from agentq.wiring import WiredInstallation, open_installation
+
+if TYPE_CHECKING:
+    from agentq.contracts.artifacts import ArtifactStore
+    from agentq.contracts.doorbell import Doorbell
+    from agentq.contracts.service import Queries, Service
+    from agentq.contracts.store import Store
+    from agentq.remote.service import RemoteService
+
+
+def is_remote(settings: Settings) -> bool:
+    """Whether the ledger of these settings is behind a server."""
+    return settings.url.startswith(("http://", "https://", "http+unix:"))
+
+
+def open_any(settings: Settings, *, create: bool = False) -> WiredInstallation:
+    """Open what these settings name: a ledger, or the server of one."""
+    if not is_remote(settings):
+        return open_installation(settings, create=create)
+    if create:
+        raise Refused(
+            "A ledger is created where it is; this address is that of a server.",
+            "Run `agentq init` on that machine.",
+        )
+    return RemoteInstallation(settings)
+
+
+class RemoteInstallation(WiredInstallation):
+    """What a client stands on, where the ledger is behind a server."""
+
+    @cached_property
+    def _transport(self) -> Transport:
+        return Transport(self.settings.url)
+
+    @cached_property
+    def _remote(self) -> RemoteService:
+        from agentq.remote.service import RemoteService
+
+        return RemoteService(Caller(self._transport, lambda who: self.settings.token))
+
+    @cached_property
+    def service(self) -> Service:
+        return self._remote
+
+    @cached_property
+    def queries(self) -> Queries:
+        return self._remote
+
+    @cached_property
+    def doorbell(self) -> Doorbell:
+        from agentq.remote.doorbell import RemoteDoorbell
+
+        return RemoteDoorbell(self._transport, lambda: self.settings.token)
+
+    @cached_property
+    def artifacts(self) -> ArtifactStore:
+        from agentq.remote.artifacts import RemoteArtifacts
+
+        # The token says who asks; the name here is read by nobody.
+        return cast(
+            "ArtifactStore", RemoteArtifacts(self._remote, self.settings.url, person("token"))
+        )
+
+    @cached_property
+    def store(self) -> Store:
+        raise Refused(
+            "This needs the ledger's database, and the ledger is reached over HTTP.",
+            "Run it where the ledger is.",
+            code="remote",
+        )
+
+    def close(self) -> None:
+        super().close()
+        if "_transport" in self.__dict__:
+            self._transport.close()
