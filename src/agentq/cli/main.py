@@ -57,6 +57,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Operating": {
         "up": ("up:up", "Run the loops that keep an installation going, and its workers."),
+        "serve": ("serve:serve", "Serve the HTTP API of an installation."),
         "limits": ("limits:limits", "Show or set the limits and daily budget of a role."),
         "circuits": ("limits:circuits", "Show, open or close the circuits of providers."),
         "workspaces": ("workspaces:workspaces", "List, open and remove the folders of attempts."),

@@ -25,6 +25,7 @@ from agentq.server.api import Answer, Api, Found, Request, encode, find, refusal
 from agentq.server.body import ClientGone, Files, read_body
 from agentq.server.errors import HttpError
 from agentq.server.events import follow
+from agentq.server.failures import Failures
 from agentq.server.repeats import Repeats
 from agentq.server.wakeups import Wakeups
 
@@ -65,6 +66,7 @@ class App:
         self._wakeups = Wakeups(doorbell)
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="agentq-http")
         self._repeats = Repeats()
+        self._failures = Failures()
         self._busy = 0
         self.stopping = False
 
@@ -129,7 +131,7 @@ class App:
             plain = await self._plain_answer(scope["path"])
             if plain is not None:
                 return plain, who
-            principal = await self._who(headers)
+            principal = await self._who(headers, (scope.get("client") or ("local",))[0])
             who = f"{principal.kind}:{principal.name}"
             if scope["path"] == PREFIX + WAKEUPS_PATH:
                 return await self._ring(scope, receive), who
@@ -173,12 +175,20 @@ class App:
             return Answer(200, await self.in_thread(document_bytes))
         return None
 
-    async def _who(self, headers: dict[str, str]) -> Principal:
+    async def _who(self, headers: dict[str, str], client: str) -> Principal:
+        """The principal of the token; guessing is slowed down, address by address."""
+        if self._failures.too_many(client):
+            raise HttpError(
+                429, "Too many requests from this address brought no good token.",
+                "Wait a minute.", code="busy",
+            )  # fmt: skip
         kind, _, token = headers.get("authorization", "").partition(" ")
         principal: Principal | None = None
         if kind.lower() == "bearer" and token:
             principal = await self.in_thread(self._authenticate, token.strip())
         if principal is None:
+            self._failures.note(client)
+            log.warning("refused: no good token from %s", client)
             raise HttpError(
                 401, "This server answers to tokens, and the request brought none that it knows.",
                 "Send `Authorization: Bearer …`; `agentq token create` makes one.",
