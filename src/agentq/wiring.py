@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from agentq.core.errors import Unavailable
+from agentq.core.errors import Refused, Unavailable
 from agentq.settings import MEMORY, Settings
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class WiredInstallation:
         return self._open_store(check_schema=True)
 
     def _open_store(self, *, check_schema: bool) -> Store:
+        refuse_server(self.settings)
         if self._embedded:
             from agentq.stores.sqlite.clock import ledger_clock
             from agentq.stores.sqlite.store import SqliteStore
@@ -289,6 +290,16 @@ def open_copy(settings: Settings) -> LedgerCopy:
     from agentq.stores.transfer.postgres import PostgresCopy
 
     return PostgresCopy(settings.url)
+
+
+def refuse_server(settings: Settings) -> None:
+    """Refuse what needs the ledger itself, where settings name the server of one."""
+    if settings.url.startswith("http"):
+        raise Refused(
+            "This needs the ledger itself, and the settings here name a server. Nothing was done.",
+            "Run it on the machine where the ledger is.",
+            code="remote",
+        )
 
 
 def refuse_missing(settings: Settings) -> None:

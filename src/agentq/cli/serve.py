@@ -37,6 +37,7 @@ def serve(session: Session, host: str, port: int, path: str | None, names: tuple
 
     queue = session.client_when_there()
     queue.check_may(Action.OPERATE)
+    queue.installation.schema_version()  # refused where the settings name a server
     installation = queue.installation
     listener = listen_at(path) if path else listen_on(host, port)
     app = make_app(installation, () if path else allowed_hosts(host, names))

@@ -65,6 +65,7 @@ def up(
     check_term(term)
     queue = session.client_when_there()
     queue.check_may(Action.OPERATE)
+    queue.installation.schema_version()  # refused where the settings name a server
     as_json = log_json or session.json
     _log_to_stderr(as_json=as_json)
     with _output(quiet=no_workers) as output:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from agentq.contracts.artifacts import ArtifactStore
     from agentq.contracts.doorbell import Doorbell
     from agentq.contracts.service import Queries, Service
-    from agentq.contracts.store import Store
     from agentq.remote.service import RemoteService
 
 
@@ -71,14 +70,6 @@ class RemoteInstallation(WiredInstallation):
         # The token says who asks; the name here is read by nobody.
         return cast(
             "ArtifactStore", RemoteArtifacts(self._remote, self.settings.url, person("token"))
-        )
-
-    @cached_property
-    def store(self) -> Store:
-        raise Refused(
-            "This needs the ledger's database, and the ledger is reached over HTTP.",
-            "Run it where the ledger is.",
-            code="remote",
         )
 
     def close(self) -> None:

@@ -273,7 +273,6 @@ def _content(shape: Shape, answer: Any) -> dict[str, Any]:
     event = {"$ref": _REFERENCE.format(name="Event")}
     outcome = {"$ref": _REFERENCE.format(name="Outcome")}
     task = {"$ref": _REFERENCE.format(name="Task")}
-    step = {"type": "array", "prefixItems": [event, task]}
     by_hand: dict[str, Any] = {
         "history": {"type": "array", "items": event},
         "events_after": {"type": "array", "items": event},

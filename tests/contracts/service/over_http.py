@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import secrets
-import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-import uvicorn
 
 from agentq.contracts.doorbell import Doorbell
 from agentq.contracts.service import Service
@@ -17,6 +13,7 @@ from agentq.remote.calls import Caller
 from agentq.remote.service import RemoteService
 from agentq.remote.transport import Transport
 from agentq.server.app import App
+from agentq.server.serving import HttpServer, listen_on
 from tests.eventually import eventually
 
 
@@ -41,21 +38,15 @@ class Tokens:
 @contextmanager
 def serving(app: App) -> Iterator[str]:
     """Serve on a free port of this machine; the address."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=3)
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, args=([listener],))
-    thread.start()
+    listener = listen_on("127.0.0.1", 0)
+    server = HttpServer(app, [listener])
+    server.start()
     try:
-        eventually(lambda: server.started or not thread.is_alive(), what="the server to start")
-        assert server.started
+        eventually(lambda: server.started or not server.alive, what="the server to start")
+        assert server.alive
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
-        app.end_streams_soon()
-        server.should_exit = True
-        thread.join(20)
-        listener.close()
-        assert not thread.is_alive()
+        assert server.stop()
 
 
 @contextmanager
