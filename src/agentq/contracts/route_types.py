@@ -24,6 +24,7 @@ from agentq.core import access, errors, limits, task, triggers
 #: Names in the annotations of the interface, which it imports for type checkers only.
 _NAMES: dict[str, Any] = {
     "Collection": typing.Collection,
+    "v": service_values,
     "InboundMessage": Any,
     "IntakeResult": Any,
     "Principal": access.Principal,
@@ -34,11 +35,6 @@ _NAMES: dict[str, Any] = {
     "LogEntry": triggers.LogEntry,
     "BinaryIO": BinaryIO,
     **{name: getattr(artifacts, name) for name in ("LivePart", "Source", "Stored")},
-    **{
-        name: value
-        for name, value in vars(service_values).items()
-        if dataclasses.is_dataclass(value)
-    },
 }
 
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     import asyncio
 
 
-
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """Which tasks to list; empty fields do not restrict. `cursor` comes from the page before."""

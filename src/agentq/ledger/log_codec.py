@@ -10,7 +10,7 @@ from agentq.contracts.store import EventRow
 from agentq.core.effects import Effect
 from agentq.core.states import State
 from agentq.core.task import Spec, Task
-from agentq.core.triggers import TRIGGERS, Event, Submit, Trigger, trigger_name
+from agentq.core.triggers import TRIGGERS, Event, LogEntry, Submit, Trigger, trigger_name
 from agentq.ledger.codec import CODES, STATES, decoder, encode, sparse
 
 

@@ -190,27 +190,12 @@ class RemoteCustody(RemoteQueries):
         lease_ms: int = 0,
         provider: str = "",
         *,
+        ids: Sequence[str] | None = None,
         gated: bool = False,
     ) -> list[Task]:
         return self._tasks(
             "claim", who, role=role, count=count, holder=holder, lease_ms=lease_ms,
-            provider=provider, gated=gated,
-        )  # fmt: skip
-
-    def claim_named(
-        self,
-        who: Principal,
-        ids: Sequence[str],
-        role: str,
-        holder: str,
-        lease_ms: int = 0,
-        provider: str = "",
-        *,
-        gated: bool = False,
-    ) -> list[Task]:
-        return self._tasks(
-            "claim_named", who, ids=list(ids), role=role, holder=holder, lease_ms=lease_ms,
-            provider=provider, gated=gated,
+            provider=provider, ids=None if ids is None else list(ids), gated=gated,
         )  # fmt: skip
 
     def claim_task(
@@ -422,9 +407,6 @@ class RemoteDecisions(RemoteCustody):
     def open_lanes(self, who: Principal, lanes: Sequence[str]) -> None:
         self._caller.value(None, "open_lanes", who, lanes=list(lanes))
 
-    def close_lanes(self, who: Principal, lanes: Sequence[str]) -> None:
-        self._caller.value(None, "close_lanes", who, lanes=list(lanes))
-
 
 class RemoteService(RemoteDecisions):
     """The whole interface but what only the loops beside a ledger ask."""
@@ -434,9 +416,6 @@ class RemoteService(RemoteDecisions):
 
     def check_writable(self, who: Principal) -> None:
         self._caller.value(None, "check_writable", who)
-
-    def leader_leases(self, who: Principal) -> dict[str, LeaderLease]:
-        return dict(self._caller.value(dict[str, LeaderLease], "leader_leases", who))
 
     def roles(self, who: Principal) -> list[RoleStanding]:
         return list(self._caller.value(list[RoleStanding], "roles", who))

@@ -24,20 +24,12 @@ from agentq.contracts.routes import (
     LINES_TYPE,
     PREFIX,
     ROUTES,
+    SECTIONS,
     Route,
 )
-from agentq.contracts.service import (
-    Administration,
-    Custody,
-    Decisions,
-    Operations,
-    Queries,
-    Service,
-    Submission,
-)
+from agentq.contracts.service import Service
 
 _REFERENCE = "#/components/schemas/{name}"
-_GROUPS = (Queries, Submission, Custody, Decisions, Administration, Operations)
 
 _ERRORS = {
     "400": "The request is malformed or out of bounds. Nothing was changed.",
@@ -179,7 +171,7 @@ def _operation(shape: Shape, fields: dict[str, Any], answer: Any) -> dict[str, A
     summary, description = _words(route.call)
     operation: dict[str, Any] = {
         "operationId": route.call,
-        "tags": [_group(route.call)],
+        "tags": [_section(route)],
         "summary": summary,
         "parameters": [
             {"name": name, "in": "path", "required": True, "schema": fields[name]}
@@ -304,8 +296,8 @@ def _content(shape: Shape, answer: Any) -> dict[str, Any]:
     return content
 
 
-def _group(call: str) -> str:
-    return next(group.__name__ for group in _GROUPS if call in vars(group))
+def _section(route: Route) -> str:
+    return next(name for name, routes in SECTIONS.items() if route in routes)
 
 
 def _words(call: str) -> tuple[str, str]:
