@@ -22,7 +22,7 @@ BESIDE = [pytest.param("sqlite"), pytest.param("postgres", marks=pytest.mark.pos
 WAYS = [
     *BESIDE,
     pytest.param("http to sqlite"),
-    pytest.param("http to postgres", marks=pytest.mark.postgres),
+    pytest.param("http to postgres", marks=[pytest.mark.postgres, pytest.mark.long]),
 ]
 
 

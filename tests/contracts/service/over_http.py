@@ -36,15 +36,15 @@ class Tokens:
 
 
 @contextmanager
-def serving(app: App) -> Iterator[str]:
-    """Serve on a free port of this machine; the address."""
+def serving(app: App) -> Iterator[tuple[str, HttpServer]]:
+    """Serve on a free port of this machine; the address, and the server."""
     listener = listen_on("127.0.0.1", 0)
     server = HttpServer(app, [listener])
     server.start()
     try:
         eventually(lambda: server.started or not server.alive, what="the server to start")
         assert server.alive
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}", server
     finally:
         assert server.stop()
 
@@ -53,7 +53,7 @@ def serving(app: App) -> Iterator[str]:
 def over_http(service: Service, doorbell: Doorbell) -> Iterator[RemoteService]:
     """The same service at the other end of a connection."""
     tokens = Tokens()
-    with serving(App(service, doorbell, tokens.principal)) as url:
+    with serving(App(service, doorbell, tokens.principal)) as (url, _):
         remote = RemoteService(Caller(Transport(url), tokens.of))
         yield remote
         remote.close()

@@ -1,0 +1,170 @@
+"""Requests over HTTP: found, understood, bounded, and refused in one shape."""
+
+from __future__ import annotations
+
+import socket
+from urllib.parse import urlsplit
+
+import pytest
+
+from agentq.core import access
+from agentq.server import body
+from tests.server.conftest import Served
+
+SUBMIT = {"specs": [{"id": "task-1", "to": "w", "instructions": "do it"}]}
+ERROR_FIELDS = {"code", "message", "remedy", "exit_status"}
+
+
+class TestAnswers:
+    def test_a_task_from_submit_to_status(self, served: Served) -> None:
+        made = served.ask("POST", "/api/v1/tasks", SUBMIT)
+        assert made.status == 201
+        assert made.json["value"][0]["spec"]["id"] == "task-1"
+        found = served.ask("GET", "/api/v1/tasks/task-1")
+        assert found.status == 200
+        assert found.json["value"]["state"] == "ready"
+        assert found.headers["x-content-type-options"] == "nosniff"
+        assert found.headers["x-request-id"]
+
+    def test_listing_takes_filters_and_goes_on(self, served: Served) -> None:
+        specs = [
+            {"id": f"task-{n}", "to": "w", "instructions": "x", "labels": {"n": str(n % 2)}}
+            for n in range(6)
+        ]
+        served.ask("POST", "/api/v1/tasks", {"specs": specs})
+        first = served.ask("GET", "/api/v1/tasks?labels=n%3D1&limit=2&states=ready").json["value"]
+        assert [task["spec"]["id"] for task in first["tasks"]] == ["task-5", "task-3"]
+        rest = served.ask("GET", f"/api/v1/tasks?labels=n%3D1&cursor={first['cursor']}").json
+        assert [task["spec"]["id"] for task in rest["value"]["tasks"]] == ["task-1"]
+
+    def test_names_with_slashes_and_percents(self, served: Served) -> None:
+        queue = served.queue()
+        task = queue.submit(to="w", instructions="x")
+        claim = queue.claim("w")
+        assert claim is not None
+        claim.put("reports/half done@2.md", "half")
+        path = f"/api/v1/tasks/{task.id}/artifacts/reports/half%20done%402.md"
+        found = served.ask("GET", path)
+        assert (found.status, found.body) == (200, b"half")
+        assert found.headers["content-disposition"] == "attachment"
+
+    @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/api/v1/openapi.json"])
+    def test_what_needs_no_token(self, served: Served, path: str) -> None:
+        assert served.ask("GET", path, who=None).status == 200
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("method", "path", "status"),
+        [
+            ("GET", "/", 404),
+            ("GET", "/api/v1/", 404),
+            ("GET", "/api/v1/nothing", 404),
+            ("GET", "/api/v1/tasks/", 404),
+            ("DELETE", "/api/v1/tasks/task-1", 405),
+            ("POST", "/api/v1/stats", 405),
+            ("GET", "/api/v1/tasks/task-none", 404),
+            ("GET", "/api/v1/tasks?limit=many", 400),
+            ("GET", "/api/v1/tasks?limit=1&limit=2", 400),
+            ("GET", "/api/v1/tasks?colour=red", 400),
+            ("GET", "/api/v1/tasks?labels=plain", 400),
+            ("GET", "/api/v1/tasks?states=asleep", 400),
+            ("GET", "/api/v1/tasks/task-1/attempts/first/log?position=0&limit=9", 400),
+            ("POST", "/api/v1/tasks/task-1/attempts/99999999999999999999/stopped", 404),
+        ],
+    )
+    def test_paths_and_queries(self, served: Served, method: str, path: str, status: int) -> None:
+        found = served.ask(method, path, {} if method == "POST" else None)
+        assert found.status == status
+        assert set(found.error) == ERROR_FIELDS
+        assert found.error["message"]
+
+    @pytest.mark.parametrize(
+        "sent",
+        [b"", b"{", b"[]", b"null", b'"text"', b"\xff\xfe", b'{"specs": 7}', b'{"specs": [{}]}',
+         b'{"specs": [{"id": "a", "to": "w", "priority": "soon"}]}', b'{"specs": [], "x": 1}'],
+    )  # fmt: skip
+    def test_bodies(self, served: Served, sent: bytes) -> None:
+        found = served.ask("POST", "/api/v1/tasks", sent)
+        assert found.status == 400
+        assert served.ask("GET", "/api/v1/tasks").json["value"]["tasks"] == []
+
+    def test_unknown_fields_are_named(self, served: Served) -> None:
+        spec = {"id": "task-1", "to": "w", "instructons": "x", "budget": {"euro": 5}}
+        found = served.ask("POST", "/api/v1/tasks", {"specs": [spec], "urgent": True})
+        assert found.status == 400
+        assert found.error["code"] == "unknown_field"
+        for name in ("urgent", "specs[0].instructons", "specs[0].budget.euro"):
+            assert name in found.error["message"]
+
+    def test_too_large(self, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(body, "BODY_BYTES_MAX", 1000)
+        for headers in ({}, {"transfer-encoding": "chunked"}):
+            sent = b"5dc\r\n" + b" " * 1500 + b"\r\n0\r\n\r\n" if headers else b" " * 1500
+            found = served.ask("POST", "/api/v1/tasks", sent, headers=headers)
+            assert found.status == 413
+            assert found.error["code"] == "too_large"
+
+    def test_who_may_not(self, served: Served) -> None:
+        served.ask("POST", "/api/v1/tasks", SUBMIT)
+        agent = access.attempt("task-1", 1, "w")
+        found = served.ask("POST", "/api/v1/tasks/task-1/approve", {}, who=agent)
+        assert (found.status, found.error["code"]) == (403, "not_permitted")
+        assert found.error["exit_status"] == 4
+
+
+class TestTokens:
+    @pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer nobody", "Basic YTpi", "x"])
+    def test_nobody_without_one(self, served: Served, header: str | None) -> None:
+        headers = {} if header is None else {"authorization": header}
+        found = served.ask("GET", "/api/v1/stats", who=None, headers=headers)
+        assert (found.status, found.error["code"]) == (401, "bad_token")
+
+    def test_guessing_is_slowed_down(self, served: Served) -> None:
+        wrong = {"authorization": "Bearer wrong"}
+        statuses = [
+            served.ask("GET", "/api/v1/stats", who=None, headers=wrong).status for _ in range(25)
+        ]
+        assert statuses[:20] == [401] * 20
+        assert set(statuses[20:]) == {429}
+
+    @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:80", "x@127.0.0.1"])
+    def test_another_name_leads_nowhere(self, served: Served, host: str) -> None:
+        """As a page does whose own name was made to point here."""
+        found = served.ask("GET", "/api/v1/stats", headers={"host": host})
+        assert (found.status, found.error["code"]) == (421, "wrong_host")
+
+
+class TestRoughClients:
+    def test_one_that_sends_half_a_request_and_goes(self, served: Served) -> None:
+        address = urlsplit(served.url)
+        assert address.hostname
+        assert address.port
+        token = served.tokens.of(access.person("ann", "token"))
+        for text in (
+            (
+                "POST /api/v1/tasks HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 900\r\n"
+                f"authorization: Bearer {token}\r\n\r\n{{"
+            ),
+            "GET /api/v1/tasks HTT",
+            "\x00\x01\x02\r\n\r\n",
+            "GET " + "/" * 70_000,
+        ):
+            with socket.create_connection((address.hostname, address.port), 20) as line:
+                line.sendall(text.encode("latin-1"))
+        assert served.ask("GET", "/healthz").status == 200
+        assert served.ask("GET", "/api/v1/tasks").json["value"]["tasks"] == []
+
+    def test_the_same_key_acts_once(self, served: Served) -> None:
+        key = {"idempotency-key": "k1"}
+        served.ask("POST", "/api/v1/tasks", SUBMIT)
+        claim = {"role": "w", "count": 1, "holder": "me"}
+        first = served.ask("POST", "/api/v1/claims", claim, headers=key)
+        again = served.ask("POST", "/api/v1/claims", claim, headers=key)
+        assert [task["spec"]["id"] for task in first.json["value"]] == ["task-1"]
+        assert again.json == first.json
+        # Somebody else's key is another one.
+        other = access.person("bob", "token")
+        assert served.ask("POST", "/api/v1/claims", claim, who=other, headers=key).json == {
+            "value": []
+        }
