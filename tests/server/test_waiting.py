@@ -115,9 +115,11 @@ class TestTheSdk:
         task = queue.submit(to="w", instructions="x")
         claim = queue.claim("w")
         assert claim is not None
-        with pytest.raises(Stale), claim:
-            elsewhere.cancel(task.id, by="ann", reason="enough")
-            assert claim.cancel_token.wait(20)
+        claim.__enter__()
+        elsewhere.cancel(task.id, by="ann", reason="enough")
+        assert claim.cancel_token.wait(20)
+        with pytest.raises(Stale):
+            claim.__exit__(None, None, None)
         kinds = [entry.event.kind for entry in queue.history(task.id)]
         assert kinds[:3] == ["submitted", "claimed", "cancelled"]
         assert queue.wait(task.id, timeout=20).is_terminal

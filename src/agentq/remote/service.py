@@ -269,7 +269,9 @@ class RemoteCustody(RemoteQueries):
         named: dict[str, object] | None = None
         sources: list[Source] = []
         if isinstance(result, Stored):
-            named = {"stored": result}
+            # Without what a subclass may carry beside it.
+            plain = Stored(result.name, result.size, result.sha256, result.media_type)
+            named = {"stored": plain}
         elif result is not None:
             named, sources = {"file": 0}, [result]
         body = {"summary": summary, "result": named, "cost": cost, "verified": verified}
