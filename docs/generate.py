@@ -2,7 +2,7 @@
 
 From the transition table: the picture and the table in life-of-a-task.md. From the error classes:
 the table in reference/errors.md. From the access table: those in reference/access.md. From the
-commands themselves: reference/cli.md. And the output of every command that a page shows, as it is
+commands themselves: reference/cli.md. From the route table: reference/openapi.json. And the output of every command that a page shows, as it is
 today.
 """
 
@@ -22,12 +22,14 @@ from agentq.cli.main import cli  # noqa: E402
 from agentq.core import access, errors  # noqa: E402
 from agentq.core.states import TABLE, TERMINAL, State  # noqa: E402
 from agentq.core.triggers import TRIGGERS  # noqa: E402
+from agentq.server.openapi import document_bytes  # noqa: E402
 from docs import consoles  # noqa: E402
 
 LIFE = ROOT / "docs" / "life-of-a-task.md"
 ERRORS = ROOT / "docs" / "reference" / "errors.md"
 ACCESS = ROOT / "docs" / "reference" / "access.md"
 COMMANDS = ROOT / "docs" / "reference" / "cli.md"
+OPENAPI = ROOT / "docs" / "reference" / "openapi.json"
 #: Its commands need a server; the tests have one, and hold the page against it.
 NEEDS_SERVER = ROOT / "docs" / "guides" / "postgres.md"
 WIDTH = 88
@@ -170,6 +172,7 @@ def generated() -> dict[Path, str]:
         ACCESS: filled(ACCESS, {"access": access_table(), "grants": grants_table()}),
         ERRORS: filled(ERRORS, {"errors": error_table()}),
         COMMANDS: command_reference(),
+        OPENAPI: document_bytes().decode() + "\n",
     }
 
 

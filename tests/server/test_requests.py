@@ -127,6 +127,7 @@ class TestTokens:
         ]
         assert statuses[:20] == [401] * 20
         assert set(statuses[20:]) == {429}
+        assert served.ask("GET", "/api/v1/stats").status == 200, "a good one is never kept out"
 
     @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:80", "x@127.0.0.1"])
     def test_another_name_leads_nowhere(self, served: Served, host: str) -> None:

@@ -109,7 +109,8 @@ class RemoteQueries:
     def replay(self, who: Principal, ref: str) -> Replayed:
         plain = self._caller.value(dict[str, Any], "replay", who, ref=ref)
         steps = tuple(
-            (entry_from_plain(entry), msgspec.convert(task, Task)) for entry, task in plain["steps"]
+            (entry_from_plain(each["event"]), msgspec.convert(each["task"], Task))
+            for each in plain["steps"]
         )
         problems = tuple(msgspec.convert(each, Problem) for each in plain["problems"])
         return Replayed(msgspec.convert(plain["task"], Task), steps, problems)
@@ -394,11 +395,8 @@ class RemoteDecisions(RemoteCustody):
     def task_files(
         self, who: Principal, after: int = 0, limit: int = 500
     ) -> tuple[list[tuple[Task, list[ArtifactInfo]]], int]:
-        found: tuple[list[tuple[Task, list[ArtifactInfo]]], int] = self._caller.value(
-            tuple[list[tuple[Task, list[ArtifactInfo]]], int], "task_files", who,
-            after=after, limit=limit,
-        )  # fmt: skip
-        return found
+        page = self._caller.value(_FilesPage, "task_files", who, after=after, limit=limit)
+        return [(each.task, each.artifacts) for each in page.tasks], page.after
 
     def files_to_remove(self, who: Principal) -> int:
         return int(self._caller.value(int, "files_to_remove", who))
@@ -510,6 +508,16 @@ class _Completed(msgspec.Struct):
 
 class _Stored(msgspec.Struct):
     value: list[Stored]
+
+
+class _TaskFiles(msgspec.Struct):
+    task: Task
+    artifacts: list[ArtifactInfo]
+
+
+class _FilesPage(msgspec.Struct):
+    tasks: list[_TaskFiles]
+    after: int
 
 
 class _OutcomesAndClaims(msgspec.Struct):

@@ -257,7 +257,7 @@ def _entries(entries: Sequence[LogEntry]) -> Answer:
 
 
 def _replayed(found: Any) -> Answer:
-    steps = [(entry_to_plain(entry), task) for entry, task in found.steps]
+    steps = [{"event": entry_to_plain(entry), "task": task} for entry, task in found.steps]
     value = {"task": found.task, "steps": steps, "problems": found.problems}
     return Answer(200, encode({"value": value}))
 
@@ -276,6 +276,11 @@ def _outcomes_and_claims(both: tuple[Sequence[Task | AgentqError], Sequence[Task
     outcomes, taken = both
     value = {"outcomes": [_outcome(each) for each in outcomes], "taken": taken}
     return Answer(200, encode({"value": value}))
+
+
+def _task_files(found: tuple[Sequence[tuple[Task, Sequence[ArtifactInfo]]], int]) -> Answer:
+    tasks = [{"task": task, "artifacts": artifacts} for task, artifacts in found[0]]
+    return Answer(200, encode({"value": {"tasks": tasks, "after": found[1]}}))
 
 
 def _lines(found: Iterator[tuple[int, list[Any]]]) -> Answer:
@@ -330,6 +335,7 @@ _SPECIAL: dict[str, Callable[[Any], Answer]] = {
     "replay": _replayed,
     "complete_many": _outcomes,
     "complete_and_claim": _outcomes_and_claims,
+    "task_files": _task_files,
     "verify": _lines,
     "context": _text,
     "open_artifact": _artifact,

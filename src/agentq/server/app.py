@@ -177,16 +177,17 @@ class App:
 
     async def _who(self, headers: dict[str, str], client: str) -> Principal:
         """The principal of the token; guessing is slowed down, address by address."""
-        if self._failures.too_many(client):
-            raise HttpError(
-                429, "Too many requests from this address brought no good token.",
-                "Wait a minute.", code="busy",
-            )  # fmt: skip
         kind, _, token = headers.get("authorization", "").partition(" ")
         principal: Principal | None = None
         if kind.lower() == "bearer" and token:
             principal = await self.in_thread(self._authenticate, token.strip())
         if principal is None:
+            # A good one is never refused for the sake of others behind the same proxy.
+            if self._failures.too_many(client):
+                raise HttpError(
+                    429, "Too many requests from this address brought no good token.",
+                    "Wait a minute.", code="busy",
+                )  # fmt: skip
             self._failures.note(client)
             log.warning("refused: no good token from %s", client)
             raise HttpError(

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from agentq import __version__
-from agentq.contracts.artifacts import LivePart, Stored
+from agentq.contracts.artifacts import Stored
 from agentq.contracts.route_types import Shape, shape_of
 from agentq.contracts.routes import (
     EVENT_STREAM_TYPE,
@@ -58,7 +58,7 @@ _EXAMPLES: dict[str, dict[str, Any]] = {
         ]
     },
     "claim": {"role": "implementation-worker", "count": 1, "holder": "laptop:4711",
-              "wait_seconds": 30},
+              "wait_seconds": 5},
     "renew": {"leases": [{"task_id": "task-7", "epoch": 1, "lease_ms": 60000}]},
     "progress": {"percent": 40, "note": "the test is written"},
     "complete": {"summary": "The name stays; tests/test_login.py shows it."},
@@ -68,6 +68,12 @@ _EXAMPLES: dict[str, dict[str, Any]] = {
     "answer": {"text": "Use the staging database."},
     "cancel": {"reason": "no longer needed"},
     "comment": {"text": "See also task-3."},
+}  # fmt: skip
+
+
+_PATH_EXAMPLES: dict[str, Any] = {
+    "ref": "task-7", "task_id": "task-7", "epoch": 1, "name": "report.md",
+    "role": "implementation-worker", "provider": "anthropic",
 }  # fmt: skip
 
 
@@ -152,7 +158,7 @@ def _own_components() -> dict[str, Any]:
 
 def _answer_type(shape: Shape) -> Any:
     """The type that a JSON answer has, for schemas; None where it is described by hand."""
-    special: dict[str, Any] = {"put_artifacts": list[Stored], "live_read": LivePart, "replay": None}
+    special: dict[str, Any] = {"put_artifacts": list[Stored], "replay": None, "task_files": None}
     if shape.route.streams:
         return None
     if shape.route.call in special:
@@ -174,7 +180,13 @@ def _operation(shape: Shape, fields: dict[str, Any], answer: Any) -> dict[str, A
         "tags": [_section(route)],
         "summary": summary,
         "parameters": [
-            {"name": name, "in": "path", "required": True, "schema": fields[name]}
+            {
+                "name": name,
+                "in": "path",
+                "required": True,
+                "schema": fields[name],
+                "example": _PATH_EXAMPLES.get(name, "worker"),
+            }
             for name in shape.in_path
         ],
         "responses": _responses(shape, answer),
@@ -265,7 +277,19 @@ def _content(shape: Shape, answer: Any) -> dict[str, Any]:
     event = {"$ref": _REFERENCE.format(name="Event")}
     outcome = {"$ref": _REFERENCE.format(name="Outcome")}
     task = {"$ref": _REFERENCE.format(name="Task")}
+    step = {"type": "object", "properties": {"event": event, "task": task}}
+    files = {
+        "task": task,
+        "artifacts": {"type": "array", "items": {"$ref": _REFERENCE.format(name="ArtifactInfo")}},
+    }
     by_hand: dict[str, Any] = {
+        "task_files": {
+            "type": "object",
+            "properties": {
+                "tasks": {"type": "array", "items": {"type": "object", "properties": files}},
+                "after": {"type": "integer"},
+            },
+        },
         "history": {"type": "array", "items": event},
         "events_after": {"type": "array", "items": event},
         "complete_many": {"type": "array", "items": outcome},
@@ -280,10 +304,7 @@ def _content(shape: Shape, answer: Any) -> dict[str, Any]:
             "type": "object",
             "properties": {
                 "task": task,
-                "steps": {
-                    "type": "array",
-                    "items": {"type": "array", "prefixItems": [event, task]},
-                },
+                "steps": {"type": "array", "items": step},
                 "problems": {"type": "array"},
             },
         },
