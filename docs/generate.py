@@ -2,8 +2,8 @@
 
 From the transition table: the picture and the table in life-of-a-task.md. From the error classes:
 the table in reference/errors.md. From the access table: those in reference/access.md. From the
-commands themselves: reference/cli.md. From the route table: reference/openapi.json. And the output of every command that a page shows, as it is
-today.
+commands themselves: reference/cli.md. From the route table: reference/openapi.json. And the output
+of every command that a page shows, as it is today.
 """
 
 from __future__ import annotations

@@ -221,6 +221,13 @@ grace_option = click.option(
     "--grace", type=Duration(), default="30s", show_default=True,
     help="After SIGTERM, agents may finish for so long; then their tasks are given back.",
 )  # fmt: skip
+host_option = click.option(
+    "--host", default="127.0.0.1", show_default=True, help="The address to serve on."
+)
+port_option = click.option(
+    "--port", type=click.IntRange(0, 65535), default=8765, show_default=True,
+    help="The port to serve on; 0 takes a free one.",
+)  # fmt: skip
 log_json_option = click.option("--log-json", is_flag=True, help="Log lines as JSON.")
 
 

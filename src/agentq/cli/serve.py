@@ -4,28 +4,35 @@ from __future__ import annotations
 
 import click
 
-from agentq.cli.options import command
+from agentq.cli.log_lines import log_to_stderr
+from agentq.cli.options import command, host_option, log_json_option, port_option
 from agentq.cli.screen import note
 from agentq.cli.session import Session, pass_session
 
 
 @command()
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@host_option
+@port_option
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="0: any free."
+    "--socket", "path", type=click.Path(dir_okay=False), help="Instead, a Unix socket of this user."
 )
 @click.option(
-    "--socket",
-    "path",
-    type=click.Path(dir_okay=False),
-    help="Instead, a Unix socket of this user.",
-)
-@click.option(
-    "--allow-host", "names", multiple=True,
+    "--allow-host",
+    "names",
+    multiple=True,
+    metavar="NAME",
     help="Another name under which the server may be asked, as behind a proxy.",
-)  # fmt: skip
+)
+@log_json_option
 @pass_session
-def serve(session: Session, host: str, port: int, path: str | None, names: tuple[str, ...]) -> None:
+def serve(
+    session: Session,
+    host: str,
+    port: int,
+    path: str | None,
+    names: tuple[str, ...],
+    log_json: bool,
+) -> None:
     """Serve the HTTP API of this installation.
 
     Whoever asks shows a token: `agentq token create` makes one. On the other machine
@@ -38,9 +45,9 @@ def serve(session: Session, host: str, port: int, path: str | None, names: tuple
     queue = session.client_when_there()
     queue.check_may(Action.OPERATE)
     queue.installation.schema_version()  # refused where the settings name a server
-    installation = queue.installation
+    log_to_stderr("agentq.server", as_json=log_json or session.json)
     listener = listen_at(path) if path else listen_on(host, port)
-    app = make_app(installation, () if path else allowed_hosts(host, names))
+    app = make_app(queue.installation, () if path else allowed_hosts(host, names))
     server = HttpServer(app, [listener])
     shown = f"[{host}]" if ":" in host else host
     address = f"http+unix:{path}" if path else f"http://{shown}:{listener.getsockname()[1]}"

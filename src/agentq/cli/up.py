@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import logging
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
-from agentq.cli.options import Duration, command, grace_option, log_json_option
+from agentq.cli.log_lines import log_to_stderr
+from agentq.cli.options import (
+    Duration,
+    command,
+    grace_option,
+    host_option,
+    log_json_option,
+    port_option,
+)
 from agentq.cli.screen import is_terminal
 from agentq.cli.session import Session, pass_session
 from agentq.cli.signals import heed_signals
@@ -37,6 +43,9 @@ from agentq.cli.signals import heed_signals
     type=click.Path(dir_okay=False, path_type=Path),
     help="Touch this file every few seconds while no loop hangs.",
 )
+@click.option("--no-http", is_flag=True, help="Do not serve the HTTP API.")
+@host_option
+@port_option
 @log_json_option
 @pass_session
 def up(
@@ -46,6 +55,9 @@ def up(
     keep: int | None,
     term: int,
     health: Path | None,
+    no_http: bool,
+    host: str,
+    port: int,
     log_json: bool,
 ) -> None:
     """Run the loops that keep an installation going, and its workers.
@@ -54,7 +66,8 @@ def up(
     tasks, send replies and take in what foreign workers say. The workers are those of the
     [roles.NAME] in agentq.toml that name an agent or a command; they are started again when they
     end. Several may run, on one machine or on many: each loop runs in one of them, and in another
-    soon after that one is gone.
+    soon after that one is gone. The HTTP API is served as `agentq serve` does it; where it cannot be,
+    everything else runs without.
 
     SIGTERM or Ctrl-C ends workers first, then the loops; a second one ends everything at once.
     """
@@ -67,38 +80,16 @@ def up(
     queue.check_may(Action.OPERATE)
     queue.installation.schema_version()  # refused where the settings name a server
     as_json = log_json or session.json
-    _log_to_stderr(as_json=as_json)
+    log_to_stderr("agentq.daemon", as_json=as_json)
     with _output(quiet=no_workers) as output:
         settings = queue.installation.settings
         listed = {} if no_workers else settings.workers
         roles = [role for role, each in listed.items() if each.agent or each.command]
-        options = Options(float(term), keep or settings.keep, grace, health, output, as_json)
+        http = None if no_http else (host, port)
+        options = Options(float(term), keep or settings.keep, grace, health, output, as_json, http)
         daemon = Daemon(queue.installation, queue.holder, roles, options)
         heed_signals(daemon.stop, daemon.hurry, daemon.ringer())
         daemon.run()
-
-
-class _JsonLines(logging.Formatter):
-    """One object per line."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        import json
-
-        plain = {
-            "at": round(record.created, 3),
-            "level": record.levelname.lower(),
-            "message": record.getMessage(),
-        }
-        if record.exc_info:
-            plain["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(plain, ensure_ascii=False)
-
-
-def _log_to_stderr(*, as_json: bool) -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonLines() if as_json else logging.Formatter("%(asctime)s  %(message)s"))
-    logging.basicConfig(level=logging.WARNING, handlers=[handler])
-    logging.getLogger("agentq.daemon").setLevel(logging.INFO)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentq.core.access import SYSTEM
-from agentq.core.errors import AgentqError
+from agentq.core.errors import AgentqError, Unavailable
 from agentq.daemon.leader import TERM_SECONDS, Leader
 from agentq.daemon.loop import Alarm, Loop, Runner, log
 from agentq.daemon.loops.capacity import CapacityLoop
@@ -30,6 +30,7 @@ from agentq.daemon.loops.reply import Replies
 from agentq.daemon.loops.results import Results
 from agentq.daemon.shared_publisher import SharedPublisher
 from agentq.daemon.workers import Workers
+from agentq.server.serving import HttpServer, allowed_hosts, listen_on, make_app
 
 if TYPE_CHECKING:
     from agentq.contracts.installation import Installation
@@ -61,6 +62,8 @@ class Options:
     #: The file that workers write to; None: where this process does.
     output: int | None = None
     log_json: bool = False
+    #: Where the HTTP API is served; None: nowhere.
+    http: tuple[str, int] | None = None
 
 
 class Daemon:
@@ -81,6 +84,7 @@ class Daemon:
         self._stopping = self._hurry = False
         self._health_at = 0.0
         self._health_problem = ""
+        self._http: HttpServer | None = None
         loops = self._make_loops()
         self.leader = Leader(
             self._service,
@@ -153,15 +157,44 @@ class Daemon:
         try:
             for runner in self.runners:
                 runner.start()
+            self._serve()
             while not self._stopping:
                 self._check_moved()
                 pauses = [self.workers.tend(), *(runner.revive() for runner in self.runners)]
                 self._sleep(min(*pauses, self._check_health(), _CHECK_SECONDS))
         finally:
+            if self._http is not None and not self._http.stop():
+                log.warning("up: the HTTP server did not end in time")
             self._end_workers()
             self._end_loops()
             self._alarm.close()
         log.info("up: ended")
+
+    def _serve(self) -> None:
+        """Serve the HTTP API. An installation works without it, so this never ends the loops."""
+        if self.options.http is None:
+            return
+        host, port = self.options.http
+        try:
+            listener = listen_on(host, port)
+            app = make_app(self._installation, allowed_hosts(host, ()), self._check_ready)
+            self._http = HttpServer(app, [listener])
+        except Unavailable as error:
+            log.warning("up: runs without HTTP: %s", error)
+            return
+        self._http.start()
+        log.info("up: serves on http://%s:%d", host, listener.getsockname()[1])
+
+    def _check_ready(self) -> None:
+        """Raise `Unavailable` unless the ledger can be written to and no loop hangs."""
+        self._service.check_writable(SYSTEM)
+        hanging = [each.name for each in self.runners if not self._moves(each)]
+        if hanging:
+            raise Unavailable(f"Loops that do not move: {', '.join(hanging)}.")
+
+    @staticmethod
+    def _moves(runner: Runner) -> bool:
+        return runner.alive and runner.busy_seconds < _ROUND_SECONDS
 
     def _check_moved(self) -> None:
         """End if the ledger was moved for good: a restart reads settings that name the new one."""
@@ -192,7 +225,7 @@ class Daemon:
         now = time.monotonic()
         if now >= self._health_at:
             self._health_at = now + _HEALTH_SECONDS
-            if all(r.alive and r.busy_seconds < _ROUND_SECONDS for r in self.runners):
+            if all(map(self._moves, self.runners)):
                 self._touch(self.options.health)
         return self._health_at - now
 

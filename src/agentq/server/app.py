@@ -50,7 +50,8 @@ _SECURITY = {
 
 
 class App:
-    """One server. `hosts` are the names under which it may be asked; empty for any."""
+    """One server. `hosts` are the names under which it may be asked, empty for any; `ready` raises
+    `Unavailable` while it cannot serve."""
 
     def __init__(
         self,
@@ -58,7 +59,9 @@ class App:
         doorbell: Doorbell,
         authenticate: Authenticate,
         hosts: Sequence[str] = (),
+        ready: Callable[[], None] | None = None,
     ) -> None:
+        self._ready = ready or (lambda: service.check_writable(SYSTEM))
         self._service = service
         self._api = Api(service)
         self._authenticate = authenticate
@@ -167,7 +170,7 @@ class App:
         if path == "/healthz":
             return Answer(200, encode({"ok": True}))
         if path == "/readyz":
-            await self.in_thread(self._service.check_writable, SYSTEM)
+            await self.in_thread(self._ready)
             return Answer(200, encode({"ok": True}))
         if path == f"{PREFIX}/openapi.json":
             from agentq.server.openapi import document_bytes

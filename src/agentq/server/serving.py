@@ -7,7 +7,7 @@ import os
 import socket
 import stat
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -72,12 +72,16 @@ def _answers(path: str) -> bool:
         return caller.connect_ex(path) == 0
 
 
-def make_app(installation: Installation, hosts: Sequence[str] = ()) -> App:
+def make_app(
+    installation: Installation,
+    hosts: Sequence[str] = (),
+    ready: Callable[[], None] | None = None,
+) -> App:
     """The application for one installation."""
     from agentq.server.app import App
 
     service = installation.service
-    return App(service, installation.doorbell, service.principal_of_token, hosts)
+    return App(service, installation.doorbell, service.principal_of_token, hosts, ready)
 
 
 def allowed_hosts(host: str, more: Sequence[str]) -> tuple[str, ...]:
