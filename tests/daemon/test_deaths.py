@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agentq.cli.up import _JsonLines
+from agentq.cli.log_lines import _JsonLines
 from agentq.client.queue import Queue
 from agentq.core.errors import Invalid
 from agentq.daemon import loop as loops

@@ -66,8 +66,8 @@ def up(
     tasks, send replies and take in what foreign workers say. The workers are those of the
     [roles.NAME] in agentq.toml that name an agent or a command; they are started again when they
     end. Several may run, on one machine or on many: each loop runs in one of them, and in another
-    soon after that one is gone. The HTTP API is served as `agentq serve` does it; where it cannot be,
-    everything else runs without.
+    soon after that one is gone. The HTTP API is served as `agentq serve` does; if it cannot be, all
+    else runs without.
 
     SIGTERM or Ctrl-C ends workers first, then the loops; a second one ends everything at once.
     """

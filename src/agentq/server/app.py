@@ -26,6 +26,7 @@ from agentq.server.body import ClientGone, Files, read_body
 from agentq.server.errors import HttpError
 from agentq.server.events import follow
 from agentq.server.failures import Failures
+from agentq.server.ranges import cut
 from agentq.server.repeats import Repeats
 from agentq.server.wakeups import Wakeups
 
@@ -235,7 +236,7 @@ class App:
             if found.route.method != "GET" and key:
                 return await self._repeats.once((who, key[:200]), lambda: self.in_thread(act))
             answer: Answer = await self.in_thread(act)
-            return answer
+            return cut(answer, headers["range"]) if "range" in headers else answer
         finally:
             files.close()
 

@@ -31,6 +31,11 @@ from agentq.contracts.service import Service
 
 _REFERENCE = "#/components/schemas/{name}"
 
+_FILE: dict[str, Any] = {
+    "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+    "text/markdown": {"schema": {"type": "string"}},
+}
+
 _ERRORS = {
     "400": "The request is malformed or out of bounds. Nothing was changed.",
     "401": "No token, or none that the server knows.",
@@ -39,6 +44,7 @@ _ERRORS = {
     "408": "The rest of the request did not come in time.",
     "409": "The task's state, a gate or a rule does not allow it; or the attempt is stale.",
     "413": "The request is too large.",
+    "416": "The file has no such part.",
     "421": "The server is not asked under this name.",
     "429": "The server has too much to do: come again after `Retry-After`.",
     "500": "Stored evidence is damaged, or the server failed.",
@@ -250,9 +256,12 @@ def _responses(shape: Shape, answer: Any) -> dict[str, Any]:
     status = "201" if route.call in ("submit", "put_artifacts") else "200"
     done = {"description": "Done.", "content": _content(shape, answer)}
     responses: dict[str, Any] = {status: done}
+    if route.streams == "file":
+        responses["206"] = {"description": "The part that `Range` asked for.", "content": _FILE}
+        responses["416"] = {"$ref": "#/components/responses/Error416"}
     if route.call == "open_result":
         responses["204"] = {"description": "The task gave only its summary."}
-    for code in _ERRORS:
+    for code in _ERRORS.keys() - {"416"}:
         responses[code] = {"$ref": f"#/components/responses/Error{code}"}
     return responses
 
@@ -268,8 +277,7 @@ def _error_responses() -> dict[str, Any]:
 def _content(shape: Shape, answer: Any) -> dict[str, Any]:
     call, streams = shape.route.call, shape.route.streams
     if streams == "file":
-        return {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
-                "text/markdown": {"schema": {"type": "string"}}}  # fmt: skip
+        return _FILE
     if streams == LINES_TYPE:
         return {LINES_TYPE: {"schema": {"type": "string"}}}
     if streams:
