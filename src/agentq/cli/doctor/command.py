@@ -65,6 +65,11 @@ def _checks(session: Session) -> Iterator[Check]:
         yield Check("settings", "failed", error.cause, error.remedy)
         return
     yield Check("settings", "ok", f"from {settings.source}")
+    if settings.url.startswith("http"):
+        yield guarded("server", lambda: _server(settings, session))
+        yield guarded("workspaces", lambda: _workspaces(settings))
+        yield guarded("disk", lambda: _disk(settings))
+        return
     database: Database | None = None
     try:
         database = open_unchecked(settings)
@@ -84,6 +89,17 @@ def _checks(session: Session) -> Iterator[Check]:
                 yield from broker_checks(session.installation())
     yield guarded("workspaces", lambda: _workspaces(settings))
     yield guarded("disk", lambda: _disk(settings))
+
+
+def _server(settings: Settings, session: Session) -> Check:
+    """Whether the server answers, and knows the token."""
+    from agentq.settings import without_password
+
+    queue = session.reader()
+    began = time.monotonic()
+    queue.stats()
+    took = (time.monotonic() - began) * 1000
+    return Check("server", "ok", f"{without_password(settings.url)} answers in {took:.0f} ms")
 
 
 def _ledger(settings: Settings, database: Database) -> Iterator[Check]:
