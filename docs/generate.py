@@ -1,9 +1,9 @@
 """Write the generated parts of the documentation again: `make docs`.
 
 From the transition table: the picture and the table in life-of-a-task.md. From the error classes:
-the table in reference/errors.md. From the access table: those in reference/access.md. From the
-commands themselves: reference/cli.md. From the route table: reference/openapi.json. And the output
-of every command that a page shows, as it is today.
+the table in reference/errors.md. From the access table and the scopes: those in
+reference/access.md. From the commands themselves: reference/cli.md. From the route table:
+reference/openapi.json. And the output of every command that a page shows, as it is today.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from agentq.cli.main import cli  # noqa: E402
-from agentq.core import access, errors  # noqa: E402
+from agentq.core import access, errors, scopes  # noqa: E402
 from agentq.core.states import TABLE, TERMINAL, State  # noqa: E402
 from agentq.core.triggers import TRIGGERS  # noqa: E402
 from agentq.server.openapi import document_bytes  # noqa: E402
@@ -104,6 +104,25 @@ def grants_table() -> str:
     return "\n".join(rows)
 
 
+def scopes_table() -> str:
+    """Every scope of a token: which principal it makes, and what that may do."""
+    rows = ["| scope | principal | may |", "| --- | --- | --- |"]
+    for word, scope in scopes.SCOPES.items():
+        shown = f"`{word}`, `{word}:ROLE`" if scope.takes_role else f"`{word}`"
+        rows.append(f"| {shown} | {scope.kind} | {scope.meaning} |")
+    return "\n".join(rows)
+
+
+def scope_actions_table() -> str:
+    """Every action against every scope."""
+    words = list(scopes.SCOPES)
+    rows = ["| | " + " | ".join(words) + " |", "| --- |" + " --- |" * len(words)]
+    for action in access.Action:
+        cells = ["yes" if action in scopes.SCOPES[word].actions else "·" for word in words]
+        rows.append(f"| **{action}** | " + " | ".join(cells) + " |")
+    return "\n".join(rows)
+
+
 def _relations(held: frozenset[access.Relation] | None) -> str:
     if not held:
         return "·"
@@ -169,7 +188,15 @@ def generated() -> dict[Path, str]:
     """The pages that are generated, whole or in part, as they must be."""
     return {
         LIFE: filled(LIFE, {"diagram": diagram(), "table": table()}),
-        ACCESS: filled(ACCESS, {"access": access_table(), "grants": grants_table()}),
+        ACCESS: filled(
+            ACCESS,
+            {
+                "access": access_table(),
+                "grants": grants_table(),
+                "scopes": scopes_table(),
+                "scope actions": scope_actions_table(),
+            },
+        ),
         ERRORS: filled(ERRORS, {"errors": error_table()}),
         COMMANDS: command_reference(),
         OPENAPI: document_bytes().decode() + "\n",

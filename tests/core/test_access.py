@@ -55,6 +55,7 @@ EXPECTED: dict[str, tuple[str, str, str]] = {
     "prune": ("", "", ""),
     "move": ("", "", ""),
     "operate": ("", "", ""),
+    "manage_tokens": ("", "", ""),
 }
 WHO: dict[PrincipalKind, Principal] = {
     PrincipalKind.PERSON: access.person("ann"),

@@ -11,6 +11,9 @@ Three rules keep it honest:
    the tasks' parents and inputs, which never change, so they may be found before a transaction.
 3. An attempt speaks for itself. Settings may grant its role more (`may = ["answer"]`), but nobody
    decides about the tree that their own attempt belongs to, whatever was granted.
+
+A token may allow less than the table does (`Principal.only`, `Principal.roles`; see `core.scopes`),
+never more.
 """
 
 from __future__ import annotations
@@ -70,6 +73,7 @@ class Action(StrEnum):
     PRUNE = "prune"
     MOVE = "move"
     OPERATE = "operate"
+    MANAGE_TOKENS = "manage_tokens"
 
 
 class Relation(StrEnum):
@@ -87,14 +91,16 @@ class Relation(StrEnum):
     INPUT = "input"
     #: Its ancestors are known no longer: it may be of the same tree.
     UNKNOWN = "unknown"
-    #: Something of its own role.
+    #: Something of its own role, or of one of those that its token names.
     ROLE = "role"
     #: Anything else, and what concerns no task at all.
     NONE = "none"
 
 
 ALL = frozenset(Relation)
+NOWHERE: frozenset[Relation] = frozenset()
 _OWN = frozenset({Relation.OWN})
+_ROLE = frozenset({Relation.ROLE})
 _OUTSIDE = frozenset({Relation.ROLE, Relation.NONE})
 _VISIBLE = frozenset({Relation.OWN, Relation.DESCENDANT, Relation.TREE, Relation.INPUT})
 
@@ -122,7 +128,7 @@ TABLE: dict[tuple[PrincipalKind, Action], frozenset[Relation]] = {
     (W, Action.READ): ALL,
     (W, Action.SUBMIT): _OWN,
     (W, Action.TICK): ALL,
-    (W, Action.CLAIM): frozenset({Relation.ROLE}),
+    (W, Action.CLAIM): _ROLE,
     **dict.fromkeys(((W, action) for action in CUSTODY), _OWN),
     (W, Action.OPEN_CIRCUIT): ALL,
     # A coordinator asks for work and looks after what became of it. It lets nothing irreversible
@@ -150,10 +156,21 @@ GRANTABLE: dict[Action, frozenset[Relation]] = {
     Action.REQUEUE: _OUTSIDE,
 }
 
+#: What a token that names roles is bound to them in. A coordinator must not do by a decision what
+#: it may not do by submitting: to requeue a task of another role is to ask that role for work.
+ROLE_BOUND: dict[PrincipalKind, frozenset[Action]] = {
+    P: frozenset({Action.SUBMIT}),
+    C: frozenset(Action) - {Action.READ, Action.TICK},
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks. `proof` says how anybody knows: `token`, `stated` or `local`."""
+    """Who asks. `proof` says how anybody knows: `token`, `stated` or `local`.
+
+    `only` are the actions that its token allows, and `roles` those that it may address; empty ones
+    do not restrict.
+    """
 
     kind: PrincipalKind
     name: str
@@ -162,6 +179,8 @@ class Principal:
     epoch: int = 0
     proof: str = "local"
     grants: frozenset[Action] = frozenset()
+    only: frozenset[Action] = frozenset()
+    roles: frozenset[str] = frozenset()
 
     @property
     def how(self) -> str:
@@ -210,7 +229,16 @@ def allowed(who: Principal, action: Action) -> frozenset[Relation]:
     relations = TABLE.get((who.kind, action), frozenset())
     if action in who.grants:
         relations |= GRANTABLE.get(action, frozenset())
+    if who.only and action not in who.only:
+        return NOWHERE
+    if who.roles and action in ROLE_BOUND.get(who.kind, ()):
+        return relations & _ROLE
     return relations
+
+
+def is_of_role(who: Principal, role: str) -> bool:
+    """Whether this role is the principal's own, or one of those that its token names."""
+    return role in who.roles if who.roles else who.role in ("", role)
 
 
 def check(who: Principal, action: Action, relation: Relation, about: str = "") -> None:
@@ -226,22 +254,41 @@ def refusal(who: Principal, action: Action, about: str = "") -> Refused:
         speaker = f"Attempt {who.epoch} of {who.task_id}"
     else:
         speaker = f"{str(who.kind).capitalize()} {who.name}"
+    remedy = "A person can, outside the attempt." if who.kind is PrincipalKind.ATTEMPT else (
+        "A person can."
+    )  # fmt: skip
+    if _is_held_back(who, action):
+        remedy = "Another scope allows it: `agentq token create` makes a token."
+    elif action in GRANTABLE and action not in who.grants and who.role:
+        remedy += f' Settings can grant it: may = ["{action}"] under [roles.{who.role}].'
+    return Refused(
+        f"{speaker} may not {phrase}: {_reason(who, action)}. Nothing was changed.",
+        remedy,
+        code="not_permitted",
+    )
+
+
+def _is_held_back(who: Principal, action: Action) -> bool:
+    """Whether it is the token that does not allow it."""
+    return bool(who.only and action not in who.only) or (
+        bool(who.roles) and (who.kind, action) in TABLE
+    )
+
+
+def _reason(who: Principal, action: Action) -> str:
+    if who.only and action not in who.only:
+        known = ", ".join(each for each in Action if each in who.only)
+        return f"its token allows no more than {known}"
+    if _is_held_back(who, action):
+        return f"its token is for {', '.join(sorted(who.roles))}, and for no other role"
+    if who.grants & {action}:
+        return "nobody decides about the tree that their own attempt belongs to"
     limits = {
         PrincipalKind.ATTEMPT: "an attempt speaks for its own task and reads its own tree",
         PrincipalKind.WORKER: "a worker claims for its role and speaks for what it holds",
         PrincipalKind.COORDINATOR: "a coordinator submits, and looks after what became of it",
     }
-    why = limits.get(who.kind, "nobody may")
-    if who.grants & {action}:
-        why = "nobody decides about the tree that their own attempt belongs to"
-    remedy = "A person can, outside the attempt." if who.kind is PrincipalKind.ATTEMPT else (
-        "A person can."
-    )  # fmt: skip
-    if action in GRANTABLE and action not in who.grants and who.role:
-        remedy += f' Settings can grant it: may = ["{action}"] under [roles.{who.role}].'
-    return Refused(
-        f"{speaker} may not {phrase}: {why}. Nothing was changed.", remedy, code="not_permitted"
-    )
+    return limits.get(who.kind, "nobody may")
 
 
 def approves_own(name: str, task: Task, roles: Collection[str], *, four_eyes: bool) -> bool:
@@ -274,7 +321,7 @@ def parse_grants(words: Iterable[object], where: str) -> frozenset[Action]:
 #: How a refusal says what was asked; {} is the task, role or provider.
 _PHRASES: dict[Action, str] = {
     Action.READ: "read {}",
-    Action.SUBMIT: "submit {} outside its own task",
+    Action.SUBMIT: "submit tasks for {}",
     Action.TICK: "apply due timers",
     Action.CLAIM: "claim {}",
     Action.RENEW: "renew the lease of {}",
@@ -300,4 +347,5 @@ _PHRASES: dict[Action, str] = {
     Action.PRUNE: "delete old tasks",
     Action.MOVE: "move the installation",
     Action.OPERATE: "run the loops of the installation",
+    Action.MANAGE_TOKENS: "make, list or revoke tokens",
 }

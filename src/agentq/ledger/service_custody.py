@@ -66,7 +66,7 @@ class CustodyService(QueryService):
         if who.kind is PrincipalKind.ATTEMPT and under is None:
             under = (who.task_id, who.epoch)
         if under is None:
-            self._check(who, Action.SUBMIT, "a task")
+            self._check_submission(who, specs)
             fence = None
         else:
             self._check_attempt(who, Action.SUBMIT, *under)
@@ -89,6 +89,15 @@ class CustodyService(QueryService):
         left = [each for each in staged if each[0] not in later]
         self._settle_contexts(left, {task.id for task in tasks}, specs)
         return tasks
+
+    def _check_submission(self, who: Principal, specs: Sequence[Spec]) -> None:
+        """Check every role that is asked for work, now or by what comes next."""
+        if not who.roles:
+            self._check(who, Action.SUBMIT, "others")
+            return
+        for spec in specs:
+            for each in (spec, *all_next(spec)):
+                self._check(who, Action.SUBMIT, role=each.to)
 
     def _submit(
         self, specs: Sequence[Spec], generated: Collection[str], fence: Fence, connection: object
@@ -186,8 +195,8 @@ class CustodyService(QueryService):
     # -- reports of the holder ---------------------------------------------------------------------
 
     def renew(self, who: Principal, leases: Sequence[v.AttemptLease]) -> set[str]:
-        for each in leases:
-            self._check_attempt(who, Action.RENEW, each.task_id, each.epoch)
+        asked_for = [(each.task_id, each.epoch) for each in leases]
+        self._check_attempts(who, Action.RENEW, asked_for)
         keys = self._claimed_keys
         unknown = [each.task_id for each in leases if each.task_id not in keys]
         if unknown:
@@ -334,8 +343,8 @@ class CustodyService(QueryService):
         return outcomes
 
     def _reports(self, who: Principal, done: Sequence[v.Completion]) -> list[tuple[int, t.Trigger]]:
-        for each in done:
-            self._check_attempt(who, Action.COMPLETE, each.task_id, each.epoch)
+        reported = [(each.task_id, each.epoch) for each in done]
+        self._check_attempts(who, Action.COMPLETE, reported)
         keys = self._keys([each.task_id for each in done])
         return [(keys[each.task_id], t.Report(each.epoch, brief(each.summary))) for each in done]
 

@@ -12,7 +12,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from agentq.contracts.store import SUBMISSIONS_LANE
-from agentq.core.access import ALL, Action, Principal, PrincipalKind, Relation, allowed, refusal
+from agentq.core.access import (
+    ALL,
+    Action,
+    Principal,
+    PrincipalKind,
+    Relation,
+    allowed,
+    is_of_role,
+    refusal,
+)
 from agentq.core.errors import Conflict, Damaged, NotFound, Refused, Unavailable
 from agentq.core.states import State
 
@@ -75,19 +84,37 @@ class QueryService:
         may = allowed(who, action)
         if may is ALL:
             return
-        own_role = role is not None and who.role in ("", role)
+        own_role = role is not None and is_of_role(who, role)
         if (Relation.ROLE if own_role else Relation.NONE) not in may:
             raise refusal(who, action, about or role or "")
 
     def _check_attempt(self, who: Principal, action: Action, task_id: str, epoch: int) -> None:
         """Check what the holder of an attempt asks for. Whoever names the epoch is fenced by it;
-        an attempt has no other to name than its own."""
+        an attempt has no other to name than its own, and a worker whose token names a role has none
+        of another role."""
+        self._check_attempts(who, action, [(task_id, epoch)])
+
+    def _check_attempts(
+        self, who: Principal, action: Action, attempts: Sequence[tuple[str, int]]
+    ) -> None:
         may = allowed(who, action)
         if may is ALL:
             return
-        foreign = who.kind is PrincipalKind.ATTEMPT and (who.task_id, who.epoch) != (task_id, epoch)
-        if (Relation.NONE if foreign else Relation.OWN) not in may:
-            raise refusal(who, action, task_id)
+        strangers = self._of_other_roles(who, [task_id for task_id, _ in attempts])
+        for task_id, epoch in attempts:
+            foreign = task_id in strangers or (
+                who.kind is PrincipalKind.ATTEMPT and (who.task_id, who.epoch) != (task_id, epoch)
+            )
+            if (Relation.NONE if foreign else Relation.OWN) not in may:
+                raise refusal(who, action, task_id)
+
+    def _of_other_roles(self, who: Principal, ids: list[str]) -> set[str]:
+        """Those of these tasks that a worker's token is not for. A worker beside the ledger is
+        taken at its word: it could open the ledger itself."""
+        if who.kind is not PrincipalKind.WORKER or who.proof != "token" or not who.role:
+            return set()
+        found = self._queries.by_id(ids)
+        return {each for each, task in found.items() if not is_of_role(who, task.to)}
 
     def _check_task(self, who: Principal, action: Action, task: Task) -> None:
         """Check a request about one task that is not its holder's."""
@@ -116,7 +143,7 @@ class QueryService:
             found = self._kinship(who, task)
             if found is not None:
                 return found
-        return Relation.ROLE if who.role and task.to == who.role else Relation.NONE
+        return Relation.ROLE if is_of_role(who, task.to) else Relation.NONE
 
     def _kinship(self, who: Principal, task: Task) -> Relation | None:
         """How an attempt's own task is related to this one; None if it is not."""
