@@ -78,7 +78,7 @@ class VerbLedger(Ledger):
         return self.store.read(lambda reader: reader.effects(lane, count, due_only=True))
 
     def ack_effects(self, sequences: Sequence[int]) -> None:
-        self.store.write(lambda tx: tx.ack_effects(sequences))
+        self.store.write(lambda tx: tx.settle_effects(sequences))
 
 
 def ingest(

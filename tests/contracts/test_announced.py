@@ -17,7 +17,7 @@ def announced(queue: Queue) -> dict[str, str]:
     keys = store.read(lambda reader: reader.keys(each["task_id"] for each in said))
     assert [keys[each["task_id"]] for each in said] == [row.key for row in rows]
     assert len({row.effect_id for row in rows}) == len(rows)
-    store.write(lambda tx: tx.ack_effects([row.sequence for row in rows]))
+    store.write(lambda tx: tx.settle_effects([row.sequence for row in rows]))
     return {each["task_id"]: each["role"] for each in said}
 
 

@@ -22,6 +22,7 @@ from agentq.contracts.store import (
     EffectRow,
     SpendingRow,
     Store,
+    TokenRow,
     TreeRow,
     Tx,
 )
@@ -102,6 +103,7 @@ def work(store: Store) -> None:
                 dedup=[DedupRow("key", "a", "digest", -1, 2**50)],
                 artifacts=[ArtifactRow(a, 1, "deep/ü.md", 2**40, "ab" * 32, "text/plain", 5)],
                 circuits=[CircuitRow("acme", 2**50, "quota \\ \n\t", 1, "kim")],
+                tokens=[TokenRow("tok-1", "kim", "cd" * 32, "read submit:x", 1, "ada", 2**50)],
                 spending=[SpendingRow("role", "worker", 20_000, 0.1, 1e15, 3.0, 1 / 3)],
             )
         )
@@ -148,7 +150,7 @@ class TestFilling:
         work(source.store)
         changes: list[tuple[str, Callable[[], object]]] = [
             ("head", lambda: source.store.write(lambda tx: tx.save(Changes(lanes=frozenset())))),
-            ("outbox", lambda: source.store.write(lambda tx: tx.ack_effects([1]))),
+            ("outbox", lambda: source.store.write(lambda tx: tx.settle_effects([1]))),
             ("tasks", lambda: add(source.store, "late")),
         ]
         for table, change in changes:
@@ -180,8 +182,9 @@ def test_a_ledger_that_was_moved_takes_no_writes(source: End) -> None:
         lambda: move(store, [key], COMPLETE),
         lambda: store.role_ids(["late"]),
         lambda: store.write(lambda tx: tx.save(Changes(lanes=frozenset()))),
-        lambda: store.write(lambda tx: tx.postpone_effects([1], 2**51)),
-        lambda: store.write(lambda tx: tx.ack_effects([1])),
+        lambda: store.write(lambda tx: tx.settle_effects([1], 2**51)),
+        lambda: store.write(lambda tx: tx.settle_effects([1])),
+        lambda: store.write(lambda tx: tx.save(Changes(tokens=tx.tokens()))),
         lambda: store.write(lambda tx: tx.forget(2**60, 0)),
         lambda: store.write(lambda tx: tx.delete([key])),
         lambda: LeaderLeases(store).hold(["prune"], "ada", 1000),

@@ -60,7 +60,9 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def ledger(file: Path) -> Iterator[Ledger]:
-    store = SqliteStore(str(file), clock=lambda: CLOSED_AT)
+    """As `agentq db migrate` leaves it."""
+    store = SqliteStore(str(file), clock=lambda: CLOSED_AT, check_schema=False)
+    assert store.migrate() == ["0006_tokens"]
     yield Ledger(store, lambda: 0.5)
     store.close()
 

@@ -1,6 +1,9 @@
-"""The store contract: what is kept beside tasks. Lanes, effects, dedup, roles, edges, resources."""
+"""The store contract: what is kept beside tasks. Lanes, effects, dedup, roles, edges, resources,
+tokens."""
 
 from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
 
 from agentq.contracts.store import (
     COMPLETE,
@@ -14,6 +17,7 @@ from agentq.contracts.store import (
     OutboxRow,
     RoleRow,
     Store,
+    TokenRow,
     Tx,
 )
 from tests.contracts.conftest import Backend
@@ -48,7 +52,7 @@ class TestOutbox:
         return store.read(lambda reader: reader.effects(lane, limit, due_only=True))
 
     def postpone(self, store: Store, row: OutboxRow, until: int) -> None:
-        store.write(lambda tx: tx.postpone_effects([row.sequence], until))
+        store.write(lambda tx: tx.settle_effects([row.sequence], until))
 
     def test_effects_come_oldest_first_with_a_stable_id_and_hide_nothing(
         self, store: Store
@@ -82,7 +86,7 @@ class TestOutbox:
             assert everything == [first._replace(tries=tries), second]
             clock.now = later
             assert self.due(store, "results") == everything
-        store.write(lambda tx: tx.postpone_effects([], 1))
+        store.write(lambda tx: tx.settle_effects([], 1))
 
     def test_effects_outlive_their_tasks_and_need_none(self, store: Store) -> None:
         effects = [
@@ -96,7 +100,7 @@ class TestOutbox:
             ("7.0.0", 7, "one"),
             ("9.0.1", 9, "two"),
         ]
-        store.write(lambda tx: tx.postpone_effects([first.sequence], tx.now() + 10**9))
+        store.write(lambda tx: tx.settle_effects([first.sequence], tx.now() + 10**9))
         again = store.read(lambda reader: reader.effects("forget", 10))
         assert again == [first._replace(tries=1), second], "whether or not it is due"
         after = store.read(lambda reader: reader.effects("forget", 10, after=first.sequence))
@@ -106,11 +110,11 @@ class TestOutbox:
     def test_what_was_acked_is_gone(self, store: Store) -> None:
         self.fill(store, "results", "a", "b")
         first, second = self.due(store, "results")
-        store.write(lambda tx: tx.ack_effects([first.sequence]))
+        store.write(lambda tx: tx.settle_effects([first.sequence]))
         assert self.due(store, "results") == [second]
-        store.write(lambda tx: tx.ack_effects([first.sequence, second.sequence, 10**9]))
+        store.write(lambda tx: tx.settle_effects([first.sequence, second.sequence, 10**9]))
         assert store.read(lambda reader: reader.effect_counts()) == {}
-        store.write(lambda tx: tx.ack_effects([]))
+        store.write(lambda tx: tx.settle_effects([]))
 
     def test_lanes_do_not_disturb_each_other(self, store: Store) -> None:
         self.fill(store, "results", "a")
@@ -122,7 +126,7 @@ class TestOutbox:
     def test_a_sequence_is_never_used_again(self, store: Store) -> None:
         self.fill(store, "results", "a")
         (first,) = self.due(store, "results")
-        store.write(lambda tx: tx.ack_effects([first.sequence]))
+        store.write(lambda tx: tx.settle_effects([first.sequence]))
         self.fill(store, "notify", "b")
         (second,) = self.due(store, "notify")
         assert second.sequence > first.sequence
@@ -384,3 +388,47 @@ class TestArtifacts:
         listed = store.read(lambda reader: reader.artifacts_of(key))
         assert listed == [rows[2], rows[1], rows[0]]
         assert store.read(lambda reader: reader.artifacts_of(key + 1)) == []
+
+
+class TestTokens:
+    OLDER = TokenRow("tok-b", "ann", "ab" * 32, "approve read", 1000, "root", 5000)
+    NEWER = TokenRow("tok-a", "ünï", "cd" * 32, "submit:builder", 2000, "ann")
+
+    def found(self, store: Store, sha256: str = "") -> list[TokenRow]:
+        found = store.read(lambda reader: reader.tokens(sha256))
+        assert store.write(lambda tx: tx.tokens(sha256)) == found
+        return found
+
+    def test_what_is_saved_is_found_the_oldest_first_or_by_its_digest(self, store: Store) -> None:
+        assert self.found(store) == []
+        store.write(lambda tx: tx.save(Changes(tokens=[self.NEWER, self.OLDER])))
+        assert self.found(store) == [self.OLDER, self.NEWER]
+        assert self.found(store, self.NEWER.sha256) == [self.NEWER]
+        assert self.found(store, "ef" * 32) == []
+
+    def test_nothing_of_one_that_is_there_changes_but_that_it_is_revoked(
+        self, store: Store
+    ) -> None:
+        store.write(lambda tx: tx.save(Changes(tokens=[self.OLDER, self.NEWER])))
+        revoked = self.OLDER._replace(revoked_at=3000, revoked_by="eve")
+        widened = revoked._replace(scopes="admin", expires_at=0, name="eve", sha256="00" * 32)
+        store.write(lambda tx: tx.save(Changes(tokens=[widened])))
+        assert self.found(store) == [revoked, self.NEWER]
+
+    def test_whoever_looks_in_a_transaction_may_change_them(self, shared: Backend) -> None:
+        """Of many who revoke one at once, the first one's name stands."""
+        stores = [shared.open() for _ in range(4)]
+        stores[0].write(lambda tx: tx.save(Changes(tokens=[self.OLDER])))
+
+        def revoke(number: int) -> str:
+            def change(tx: Tx) -> str:
+                (row,) = tx.tokens(self.OLDER.sha256)
+                if not row.revoked_at:
+                    row = row._replace(revoked_at=number + 1, revoked_by=f"by-{number}")
+                    tx.save(Changes(tokens=[row]))
+                return row.revoked_by
+
+            return stores[number].write(change)
+
+        with ThreadPoolExecutor(4) as pool:
+            assert len(set(pool.map(revoke, range(4)))) == 1

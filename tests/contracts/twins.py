@@ -66,7 +66,7 @@ class Side:
         """Postpone what was found at these places, counted over all that ever was."""
         rows = [self.taken[place % len(self.taken)] for place in places if self.taken]
         sequences = [row.sequence for row in rows]
-        self.store.write(lambda tx: tx.postpone_effects(sequences, until))
+        self.store.write(lambda tx: tx.settle_effects(sequences, until))
 
     def named(self, row: OutboxRow) -> tuple[object, ...]:
         """An effect by what both databases call it alike; of a pruned task nobody knows the id."""

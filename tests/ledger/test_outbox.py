@@ -194,7 +194,7 @@ def test_what_could_not_be_carried_out_comes_back_counting_the_tries(env: Ledger
     announced(env, 3)
     first, second, third = env.ledger.effects("delivery", 5)
     until = env.clock.now + 30_000
-    env.store.write(lambda tx: tx.postpone_effects([first.sequence, third.sequence], until))
+    env.store.write(lambda tx: tx.settle_effects([first.sequence, third.sequence], until))
     env.clock.forward(29.999)
     assert env.ledger.effects("delivery", 5) == [second]
     env.clock.forward(0.001)

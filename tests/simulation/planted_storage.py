@@ -48,7 +48,7 @@ def _prunable(old: str, new: str) -> Iterator[None]:
 def _as_if_all_went_well(self: Pruner, row: OutboxRow) -> None:
     for task_id in decode_plain(row.payload)["task_ids"]:
         self._remove(task_id)
-    self._store.write(lambda tx: tx.ack_effects([row.sequence]))
+    self._store.write(lambda tx: tx.settle_effects([row.sequence]))
     self._failed.clear()
 
 
@@ -236,7 +236,7 @@ def effects_are_acked_when_they_are_taken() -> AbstractContextManager[Any]:
         self: SqliteTx, lane: str, limit: int, *, after: int = 0, due_only: bool = False
     ) -> list[OutboxRow]:
         rows = real(self, lane, limit, after=after, due_only=due_only)
-        self.ack_effects([row.sequence for row in rows])
+        self.settle_effects([row.sequence for row in rows])
         return rows
 
     return patch.object(SqliteTx, "effects", effects)

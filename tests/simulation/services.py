@@ -55,7 +55,7 @@ def carry(world: World, lane: str, count: int) -> Script:
     sequences = tuple(row.sequence for row in done)
 
     def ack() -> None:
-        ledger.store.write(lambda tx: tx.ack_effects(sequences))
+        ledger.store.write(lambda tx: tx.settle_effects(sequences))
 
     world.do(Call("relay", "ack", ack, sequences=sequences))
 
@@ -65,7 +65,7 @@ def _take(ledger: Ledger, lane: str, count: int) -> list[OutboxRow]:
 
     def change(tx: Tx) -> list[OutboxRow]:
         rows = tx.effects(lane, count, due_only=True)
-        tx.postpone_effects([row.sequence for row in rows], tx.now() + HIDDEN_MS)
+        tx.settle_effects([row.sequence for row in rows], tx.now() + HIDDEN_MS)
         return rows
 
     return ledger.store.write(change)

@@ -170,6 +170,21 @@ class CircuitRow(NamedTuple):
     opened_by: str
 
 
+class TokenRow(NamedTuple):
+    """A token by the digest of its secret; `scopes` are words with spaces between them. Moments
+    are 0 where there is none."""
+
+    id: str
+    name: str
+    sha256: str
+    scopes: str
+    created_at: int
+    created_by: str
+    expires_at: int = 0
+    revoked_at: int = 0
+    revoked_by: str = ""
+
+
 class SpendingRow(NamedTuple):
     """What was spent on one day under one name; `kind` says a name of what (role, label)."""
 
@@ -280,6 +295,7 @@ class Changes:
     roles: Sequence[RoleRow] = ()
     circuits: Sequence[CircuitRow] = ()
     leases: Sequence[LeaseRow] = ()
+    tokens: Sequence[TokenRow] = ()
     released: Sequence[int] = ()
     lanes: frozenset[str] | None = None
     topics: Iterable[str] = ()
@@ -356,6 +372,10 @@ class Reader(Protocol):
         """By name, all or these. A transaction locks those it names; one that never was has
         nobody's name and the number 0."""
 
+    def tokens(self, sha256: str = "") -> list[TokenRow]:
+        """The oldest first, those that are no longer good among them; or the one whose secret has
+        this digest. In a transaction nobody else changes them."""
+
     def lanes(self) -> frozenset[str]:
         """The open outbox lanes."""
 
@@ -405,11 +425,9 @@ class Tx(Reader, Protocol):
         """Take all of these exclusive resources for this task, or none."""
 
     def dedup_records(self, names: Sequence[str]) -> dict[str, DedupRow]: ...
-    def ack_effects(self, sequences: Sequence[int]) -> None:
-        """Forget effects that were carried out."""
-
-    def postpone_effects(self, sequences: Sequence[int], until: int) -> None:
-        """They could not be carried out: not due again before that moment, one try more."""
+    def settle_effects(self, sequences: Sequence[int], until: int | None = None) -> None:
+        """Forget effects that were carried out; with `until` they were not, and are not due again
+        before that moment, one try more."""
 
     def delete(self, keys: Sequence[int]) -> None:
         """Forget tasks with their events and artifact records. Dedup records stay."""

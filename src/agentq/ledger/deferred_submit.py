@@ -141,7 +141,7 @@ class DeferredSubmitter(Submitter):
         return found
 
     def _put_off(self, sequence: int) -> None:
-        self._store.write(lambda tx: tx.postpone_effects([sequence], tx.now() + _UNREADABLE_MS))
+        self._store.write(lambda tx: tx.settle_effects([sequence], tx.now() + _UNREADABLE_MS))
 
     def _decide_all(self, submissions: Sequence[DeferredSubmission]) -> list[Task]:
         """All in one transaction; if one of them must be refused, each in its own."""
@@ -208,10 +208,10 @@ def _take(tx: Tx, submissions: Iterable[DeferredSubmission]) -> list[DeferredSub
     """Those of these that nobody has decided, locked, and gone when this transaction commits."""
     by_sequence = {each.sequence: each for each in submissions}
     sequences = sorted(by_sequence)
-    tx.postpone_effects(sequences, tx.now())  # locks them: whoever is at one of them ends first
+    tx.settle_effects(sequences, tx.now())  # locks them: whoever is at one of them ends first
     left = tx.effects(SUBMISSIONS_LANE, len(sequences), after=sequences[0] - 1)
     mine = [by_sequence[row.sequence] for row in left if row.sequence in by_sequence]
-    tx.ack_effects([each.sequence for each in mine])
+    tx.settle_effects([each.sequence for each in mine])
     return mine
 
 

@@ -50,11 +50,11 @@ class Outbox:
 
         def change(tx: Tx) -> None:
             if done:
-                tx.ack_effects([each.sequence for each in done])
+                tx.settle_effects([each.sequence for each in done])
             now = tx.now() if failed else 0
             for tries in sorted({each.tries for each in failed}):
                 some = [each.sequence for each in failed if each.tries == tries]
-                tx.postpone_effects(some, now + _postponed_ms(tries))
+                tx.settle_effects(some, now + _postponed_ms(tries))
 
         # If this is lost with a machine, the effects leave once more.
         self._store.write(change, durable=False)

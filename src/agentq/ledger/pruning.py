@@ -179,7 +179,7 @@ class Pruner:
             return
 
         def settle(tx: Tx) -> None:
-            tx.ack_effects([row.sequence])
+            tx.settle_effects([row.sequence])
             release_names(tx, set(ids) - set(left))
             if left:
                 key, _, number = map(int, row.effect_id.split("."))
@@ -192,7 +192,7 @@ class Pruner:
         still = tx.effects(LANE, 1, after=row.sequence - 1)
         if not still or still[0].sequence != row.sequence:
             return None
-        tx.postpone_effects([row.sequence], tx.now())
+        tx.settle_effects([row.sequence], tx.now())
         self._named.look(tx)
         # An order of a version that held no names: a new task may have one by now. Its files are
         # there as well, and go when it goes.

@@ -13,7 +13,7 @@ from pathlib import Path
 #: Plain files beside this one: importlib.resources would cost each command 8 ms of start-up.
 FOLDER = Path(__file__).parent
 
-_NAMED = re.compile(r"(?<!:):([a-z_]+)")
+_NAMED = re.compile(r"(?<!:):([a-z_][a-z0-9_]*)")
 
 
 @cache

@@ -38,7 +38,7 @@ PATIENCE: dict[str, str | int | None] = {
     "client_encoding": "utf8",
 }
 
-_PARAMETER = re.compile(r"%\(([a-z_]+)\)s")
+_PARAMETER = re.compile(r"%\(([a-z_][a-z0-9_]*)\)s")
 _ARRAY = struct.Struct("!iiIii")
 _LENGTH = struct.Struct("!i").pack
 _NUMBER = struct.Struct("!iq").pack

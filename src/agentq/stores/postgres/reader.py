@@ -21,6 +21,7 @@ from agentq.contracts.store import (
     SpecRow,
     SpendingRow,
     TaskRow,
+    TokenRow,
     TreeRow,
 )
 from agentq.stores.postgres.pipeline import Call, Exchanger, Statement, Values
@@ -171,6 +172,11 @@ class PostgresReader:
     def leader_leases(self, names: Sequence[str] = ()) -> list[LeaseRow]:
         rows: list[LeaseRow] = self._ask("leader_leases", make_row=LeaseRow._make)
         return [row for row in rows if not names or row.name in names]
+
+    def tokens(self, sha256: str = "") -> list[TokenRow]:
+        if sha256:
+            return self._ask("token_of", {"sha256": sha256}, TokenRow._make)
+        return self._ask("tokens", make_row=TokenRow._make)
 
     def lanes(self) -> frozenset[str]:
         return frozenset(self._ask("lanes")[0][0].split())

@@ -26,6 +26,7 @@ from agentq.contracts.store import (
     RunAgain,
     SpecRow,
     TaskRow,
+    TokenRow,
     TreeRow,
 )
 from agentq.stores.postgres.clock import ServerClock
@@ -275,6 +276,14 @@ class PostgresTx(PostgresReader):
         ]
         return self._ask_all(calls)[1]
 
+    def tokens(self, sha256: str = "") -> list[TokenRow]:
+        """Whoever looks at them here may change them: two who revoke one take turns."""
+        calls = [
+            Call(self._sql["lock_tokens"], NO_VALUES),
+            Call(self._sql["token_of" if sha256 else "tokens"], {"sha256": sha256}, TokenRow._make),
+        ]
+        return self._ask_all(calls)[1]
+
     def leader_leases(self, names: Sequence[str] = ()) -> list[LeaseRow]:
         if not names:
             return super().leader_leases()
@@ -315,13 +324,14 @@ class PostgresTx(PostgresReader):
             self._records[name] = found.get(name)
         return found
 
-    def ack_effects(self, sequences: Sequence[int]) -> None:
-        if sequences:
-            self._ask("ack_effects", {"sequences": list(sequences)})
-
-    def postpone_effects(self, sequences: Sequence[int], until: int) -> None:
-        if sequences:
-            self._ask("postpone_effects", {"sequences": list(sequences), "until": until})
+    def settle_effects(self, sequences: Sequence[int], until: int | None = None) -> None:
+        if not sequences:
+            return
+        values: dict[str, object] = {"sequences": list(sequences)}
+        if until is None:
+            self._ask("ack_effects", values)
+        else:
+            self._ask("postpone_effects", {**values, "until": until})
 
     def delete(self, keys: Sequence[int]) -> None:
         if keys:
@@ -344,5 +354,5 @@ class PostgresTx(PostgresReader):
 #: The parts of `Changes` that are rows.
 _WRITTEN = (
     "new", "tasks", "events", "effects", "artifacts", "spending", "trees", "dedup", "roles",
-    "circuits", "leases", "released",
+    "circuits", "leases", "tokens", "released",
 )  # fmt: skip

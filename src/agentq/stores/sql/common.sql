@@ -67,6 +67,21 @@ VALUES (:provider, :open_until, :reason, :opened_at, :opened_by)
 ON CONFLICT (provider) DO UPDATE SET open_until = excluded.open_until, reason = excluded.reason,
     opened_at = excluded.opened_at, opened_by = excluded.opened_by;
 
+-- name: tokens
+SELECT id, name, sha256, scopes, created_at, created_by, expires_at, revoked_at, revoked_by
+FROM tokens ORDER BY created_at, id;
+
+-- name: token_of
+SELECT id, name, sha256, scopes, created_at, created_by, expires_at, revoked_at, revoked_by
+FROM tokens WHERE sha256 = :sha256;
+
+-- name: set_token
+INSERT INTO tokens (id, name, sha256, scopes, created_at, created_by, expires_at, revoked_at,
+                    revoked_by)
+VALUES (:id, :name, :sha256, :scopes, :created_at, :created_by, :expires_at, :revoked_at,
+        :revoked_by)
+ON CONFLICT (id) DO UPDATE SET revoked_at = excluded.revoked_at, revoked_by = excluded.revoked_by;
+
 -- name: spending_of_day
 SELECT kind, name, day, usd, tokens, turns, seconds FROM spending
 WHERE kind = :kind AND name = :name AND day = :day;

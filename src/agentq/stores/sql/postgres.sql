@@ -367,6 +367,9 @@ WHERE m.key = ANY (:keys::bigint[]) ORDER BY r.root, m.key FOR UPDATE OF r;
 -- name: lock_circuits
 SELECT pg_advisory_xact_lock(7263718234110);
 
+-- name: lock_tokens
+SELECT pg_advisory_xact_lock(7263718234111);
+
 -- name: insert_leader_leases
 INSERT INTO terms (name, holder, term, expires_at)
 SELECT name, '', 0, 0 FROM unnest(:names::text[]) AS u (name) ORDER BY name

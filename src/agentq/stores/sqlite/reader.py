@@ -24,6 +24,7 @@ from agentq.contracts.store import (
     SpecRow,
     SpendingRow,
     TaskRow,
+    TokenRow,
     TreeRow,
 )
 
@@ -151,6 +152,10 @@ class SqliteReader:
     def leader_leases(self, names: Sequence[str] = ()) -> list[LeaseRow]:
         rows = [LeaseRow(*row) for row in self._all("leader_leases")]
         return [row for row in rows if not names or row.name in names]
+
+    def tokens(self, sha256: str = "") -> list[TokenRow]:
+        rows = self._all("token_of", {"sha256": sha256}) if sha256 else self._all("tokens")
+        return [TokenRow(*row) for row in rows]
 
     def last_position(self) -> int:
         return int(self._all("last_position")[0][0])

@@ -169,6 +169,8 @@ class SqliteTx(SqliteReader):
             self._many("set_circuit", [row._asdict() for row in changes.circuits])
         if changes.leases:
             self._many("set_leader_lease", [row._asdict() for row in changes.leases])
+        if changes.tokens:
+            self._many("set_token", [row._asdict() for row in changes.tokens])
         if changes.lanes is not None:
             self._all("set_lanes", (" ".join(sorted(changes.lanes)),))
             self._counted = False
@@ -236,11 +238,12 @@ class SqliteTx(SqliteReader):
         rows = self._all("dedup_records", (as_json(list(names)),))
         return {row[0]: DedupRow(*row) for row in rows}
 
-    def ack_effects(self, sequences: Sequence[int]) -> None:
-        self._many("ack_effect", [(sequence,) for sequence in sequences])
-
-    def postpone_effects(self, sequences: Sequence[int], until: int) -> None:
-        self._many("postpone_effect", [(until, sequence) for sequence in sorted(set(sequences))])
+    def settle_effects(self, sequences: Sequence[int], until: int | None = None) -> None:
+        if until is None:
+            self._many("ack_effect", [(sequence,) for sequence in sequences])
+        else:
+            each_once = [(until, sequence) for sequence in sorted(set(sequences))]
+            self._many("postpone_effect", each_once)
 
     def delete(self, keys: Sequence[int]) -> None:
         self._all("set_floors")
