@@ -32,6 +32,7 @@ class WiredInstallation:
     `chance` gives the numbers in [0, 1) that spread retries; by default the random module's.
     With `create` a ledger that is not there yet is made; else asking for it is an error. `clock`
     gives the milliseconds of an SQLite ledger that measures another time than the machine's.
+    `random_bytes` is what secrets are made of; by default what the system gives.
     """
 
     def __init__(
@@ -41,11 +42,13 @@ class WiredInstallation:
         *,
         create: bool = False,
         clock: Callable[[], int] | None = None,
+        random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self.settings = settings
         self._chance = chance
         self._clock = clock
         self._create = create
+        self.random_bytes = random_bytes
 
     @cached_property
     def store(self) -> Store:
@@ -167,8 +170,9 @@ class WiredInstallation:
         return rabbitmq
 
     @property
-    def four_eyes(self) -> bool:
-        """Whether nobody may approve what they submitted themselves."""
+    def four_eyes(self) -> bool | None:
+        """Whether nobody may approve what they submitted themselves; None if settings leave it
+        open."""
         return self.settings.four_eyes
 
     @cached_property

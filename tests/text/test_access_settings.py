@@ -41,13 +41,20 @@ def test_what_cannot_be_granted_is_refused(tmp_path: Path, value: str, why: str)
     assert "roles.triage" in caught.value.cause
 
 
-def test_four_eyes_is_off_unless_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not read_file(settings_file(tmp_path, "")).four_eyes
-    assert read_file(settings_file(tmp_path, "[access]\nfour_eyes = true")).four_eyes
-    assert not load_settings("sqlite://:memory:").four_eyes
-    monkeypatch.setenv("AGENTQ_FOUR_EYES", "1")
-    assert load_settings("sqlite://:memory:").four_eyes
-    assert read_file(settings_file(tmp_path, "")).four_eyes
+@pytest.mark.parametrize(
+    ("variable", "silent", "says_no"),
+    [("", None, False), ("0", False, False), ("1", True, True)],
+)
+def test_four_eyes_is_open_unless_somebody_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, silent: object, says_no: object
+) -> None:
+    """A variable may ask for them, and never take them back."""
+    monkeypatch.setenv("AGENTQ_FOUR_EYES", variable)
+    assert load_settings("sqlite://:memory:").four_eyes is silent
+    assert read_file(settings_file(tmp_path, "")).four_eyes is silent
+    said = settings_file(tmp_path, "[access]\nfour_eyes = false")
+    assert read_file(said).four_eyes is says_no
+    assert read_file(settings_file(tmp_path, "[access]\nfour_eyes = true")).four_eyes is True
 
 
 @pytest.mark.parametrize("value", ['"yes"', "1", "[]"])

@@ -59,6 +59,7 @@ def samples(seed: int = 7) -> dict[str, tuple[str, str]]:
         "webhook": ("webhook signing secret", "whsec" + "_" + some(32)),
         "google": ("Google API key", "AI" + "za" + some(35, URL_SAFE)),
         "google-oauth": ("Google OAuth secret", "GOCSPX" + "-" + some(28, URL_SAFE)),
+        "agentq": ("agentq token", "agq" + "_" + some(43)),
         "npm": ("npm token", "npm" + "_" + some(36)),
         "pypi": ("PyPI token", "pypi" + "-" + some(150, URL_SAFE)),
         "hugging-face": ("Hugging Face token", "hf" + "_" + some(34, string.ascii_letters)),

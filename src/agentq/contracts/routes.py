@@ -97,6 +97,9 @@ SECTIONS: dict[str, tuple[Route, ...]] = {
         Route("prune", "POST", "/prune"),
         Route("task_files", "GET", "/files"),
         Route("files_to_remove", "GET", "/files/to-remove"),
+        Route("create_token", "POST", "/tokens"),
+        Route("tokens", "GET", "/tokens"),
+        Route("revoke_token", "POST", "/tokens/{ref}/revoke"),
         Route("lanes", "GET", "/lanes"),
         Route("open_lanes", "POST", "/lanes/open"),
     ),
@@ -114,12 +117,13 @@ SECTIONS: dict[str, tuple[Route, ...]] = {
 ROUTES: tuple[Route, ...] = tuple(route for section in SECTIONS.values() for route in section)
 
 #: Calls that stay beside the ledger. Its loops run there, and nobody else has a use for what only
-#: they ask; `event_data` only reads what the caller has already.
+#: they ask; `event_data` only reads what the caller has already, and `principal_of_token` is asked
+#: by whoever lets others in.
 LOCAL_CALLS = frozenset(
     {
         "event_data", "hold_leader_leases", "give_up_leader_leases", "outbox_batch",
         "settle_outbox", "publish_results", "judge_messages", "store_message_files",
-        "discard_message_files",
+        "discard_message_files", "principal_of_token",
     }
 )  # fmt: skip
 

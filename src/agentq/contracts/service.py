@@ -270,6 +270,22 @@ class Service(Queries, Protocol):
     def files_to_remove(self, who: Principal) -> int:
         """Return of how many deleted tasks the files are still to be removed."""
 
+    def create_token(
+        self, who: Principal, name: str, scopes: Sequence[str], lifetime_ms: int = 0
+    ) -> tuple[v.TokenInfo, str]:
+        """Make a token for whoever goes by this name (see `core.scopes`), good for that long or
+        until it is revoked. Returns its secret, which nobody can be shown again."""
+
+    def tokens(self, who: Principal) -> list[v.TokenInfo]:
+        """Return all tokens, the oldest first, those that are no longer good among them."""
+
+    def revoke_token(self, who: Principal, ref: str) -> v.TokenInfo:
+        """End a token at once. `ref` is its id, the beginning of one, or the name that one good
+        token alone has. One that was revoked before stays as it was."""
+
+    def principal_of_token(self, token: str) -> Principal | None:
+        """Return whoever shows this secret; None if it is unknown, expired or revoked."""
+
     def lanes(self, who: Principal) -> frozenset[str]:
         """Return the lanes whose effects are stored until somebody carries them out."""
 

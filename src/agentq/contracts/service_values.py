@@ -122,6 +122,24 @@ class Overhead:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenInfo:
+    """A token as it is listed: all but its secret. Moments are 0 where there is none."""
+
+    id: str
+    name: str
+    scopes: tuple[str, ...]
+    created_at: int
+    created_by: str
+    expires_at: int = 0
+    revoked_at: int = 0
+    revoked_by: str = ""
+
+    def is_good(self, now: int) -> bool:
+        """Whether whoever shows it is let in at that moment."""
+        return not self.revoked_at and (not self.expires_at or now < self.expires_at)
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptLease:
     """A lease to renew: of which attempt, and for how long from now."""
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from agentq.contracts.inbound_messages import InboundMessage, IntakeResult
     from agentq.contracts.store import Reader, TaskRow
     from agentq.core.limits import RoleLimits
+    from agentq.ledger.tokens import Tokens
     from agentq.ledger.unit_of_work import Fence
 
 _PAGE = 500
@@ -54,7 +55,7 @@ class EmbeddedService(CustodyService):
         own = who.kind is PrincipalKind.PERSON and who.name == task.spec.sender
         if own:
             roles = self._queries.limits()
-            own = approves_own(who.name, task, roles, four_eyes=self._resources.four_eyes)
+            own = approves_own(who.name, task, roles, four_eyes=self._four_eyes)
         return self._decide(who, key, t.Approve(who.name, digest, who.how, own))
 
     def reject(self, who: Principal, ref: str, reason: str = "", *, changes: bool = False) -> Task:
@@ -192,6 +193,29 @@ class EmbeddedService(CustodyService):
         self._ledger.open_lanes(*lanes)
 
     # -- what the loops of an installation need ----------------------------------------------------
+
+    def create_token(
+        self, who: Principal, name: str, scopes: Sequence[str], lifetime_ms: int = 0
+    ) -> tuple[v.TokenInfo, str]:
+        self._check(who, Action.MANAGE_TOKENS)
+        return self._tokens.create(name, scopes, lifetime_ms, who.name)
+
+    def tokens(self, who: Principal) -> list[v.TokenInfo]:
+        self._check(who, Action.MANAGE_TOKENS)
+        return self._tokens.listed()
+
+    def revoke_token(self, who: Principal, ref: str) -> v.TokenInfo:
+        self._check(who, Action.MANAGE_TOKENS)
+        return self._tokens.revoke(ref, who.name)
+
+    def principal_of_token(self, token: str) -> Principal | None:
+        return self._tokens.principal(token)
+
+    @property
+    def _tokens(self) -> Tokens:
+        from agentq.ledger.tokens import Tokens
+
+        return Tokens(self._store, self._resources.random_bytes)
 
     def tick(self, who: Principal) -> int:
         self._check(who, Action.TICK)

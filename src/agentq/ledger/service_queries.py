@@ -8,7 +8,7 @@ parents never change, so nothing can come in between. Everybody else is judged b
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from agentq.contracts.store import SUBMISSIONS_LANE
@@ -51,8 +51,13 @@ class Resources(Protocol):
     @property
     def artifacts(self) -> ArtifactStore: ...
     @property
-    def four_eyes(self) -> bool:
-        """Whether nobody may approve what they submitted themselves."""
+    def four_eyes(self) -> bool | None:
+        """Whether nobody may approve what they submitted themselves; None if settings leave it
+        open."""
+
+    @property
+    def random_bytes(self) -> Callable[[int], bytes]:
+        """What secrets are made of: so many bytes that nobody can guess."""
 
 
 class QueryService:
@@ -76,6 +81,17 @@ class QueryService:
         return self._resources.artifacts
 
     # -- access ----------------------------------------------------------------------------------
+
+    @property
+    def _four_eyes(self) -> bool:
+        """Whether nobody may approve what they submitted. Where settings leave it open: as soon as
+        there is somebody else who could."""
+        wanted = self._resources.four_eyes
+        if wanted is not None:
+            return wanted
+        from agentq.ledger.tokens import count_approvers
+
+        return self._store.read(count_approvers) >= 2
 
     def _check(
         self, who: Principal, action: Action, about: str = "", role: str | None = None
@@ -260,7 +276,7 @@ class QueryService:
 
     def explain(self, who: Principal, ref: str) -> v.Explanation:
         key, _ = self._find(who, Action.READ, ref)
-        return self._queries.explain(key, four_eyes=self._resources.four_eyes)
+        return self._queries.explain(key, four_eyes=self._four_eyes)
 
     def stats(self, who: Principal) -> v.Stats:
         self._check(who, Action.READ, "the counts of all tasks")

@@ -92,6 +92,7 @@ _RULES: dict[str, tuple[_Rule, ...]] = {
         *_keys("GitHub fine-grained token", "github_pat_", "[A-Za-z0-9_]{40,255}"),
         *_keys("Stripe key", "sk_live_ rk_live_ sk_test_ rk_test_", "[A-Za-z0-9]{16,255}"),
         *_keys("webhook signing secret", "whsec_", "[A-Za-z0-9+/=]{24,128}"),
+        *_keys("agentq token", "agq_", "[A-Za-z0-9_-]{43}"),
         *_keys("npm token", "npm_", "[A-Za-z0-9]{36}"),
         *_keys("Hugging Face token", "hf_", "[A-Za-z0-9]{34,40}"),
         *_keys("DigitalOcean token", "dop_v1_ doo_v1_ dor_v1_", "[a-f0-9]{64}"),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
-from agentq.contracts.artifacts import LivePart, Source, Stored
+from agentq.contracts.artifacts import Source, Stored
 from agentq.contracts.framing import encode_head
 from agentq.contracts.inbound_messages import InboundMessage, IntakeResult
 from agentq.contracts.service_values import (
@@ -16,143 +16,22 @@ from agentq.contracts.service_values import (
     Capacity,
     Circuit,
     Completion,
-    Explanation,
     LeaderLease,
     OutboundEffect,
-    Overhead,
-    Page,
-    Problem,
     PublishedResults,
-    Replayed,
     RoleStanding,
-    Stats,
-    Wanted,
+    TokenInfo,
 )
 from agentq.core.access import Principal
 from agentq.core.errors import AgentqError, Refused
 from agentq.core.limits import RoleLimits
 from agentq.core.task import NO_USAGE, Spec, Task, Usage
-from agentq.core.triggers import FailureKind, LogEntry, Resolution, Ruling
+from agentq.core.triggers import FailureKind, Resolution, Ruling
 from agentq.ledger.codec import decoder
-from agentq.ledger.log_codec import entry_from_plain, trigger_data
-from agentq.remote.calls import Caller, Outcome, error_from, fields_of
-from agentq.remote.files import Upload, spooled
+from agentq.remote.calls import Outcome, error_from
+from agentq.remote.files import Upload
+from agentq.remote.queries import RemoteQueries
 from agentq.remote.transport import Reply
-
-
-class RemoteQueries:
-    """Questions."""
-
-    def __init__(self, caller: Caller) -> None:
-        self._caller = caller
-
-    def now(self) -> int:
-        return int(self._caller.value(int, "now", None))
-
-    def next_wake(self, who: Principal) -> int:
-        return int(self._caller.value(int, "next_wake", who))
-
-    def task(self, who: Principal, ref: str) -> Task:
-        return self._task("task", who, ref=ref)
-
-    def _task(self, call: str, who: Principal, /, **arguments: object) -> Task:
-        task: Task = self._caller.value(Task, call, who, **arguments)
-        return task
-
-    def tasks_by_id(self, who: Principal, ids: Sequence[str]) -> dict[str, Task]:
-        found: dict[str, Task] = self._caller.value(
-            dict[str, Task], "tasks_by_id", who, ids=list(ids)
-        )
-        return found
-
-    def list_tasks(self, who: Principal, wanted: Wanted) -> Page:
-        asked = fields_of(wanted)
-        asked["labels"] = [f"{name}={value}" for name, value in wanted.labels]
-        page: Page = self._caller.value(Page, "list_tasks", who, **asked)
-        return page
-
-    def ids(self, who: Principal, prefix: str, limit: int = 50) -> list[str]:
-        return list(self._caller.value(list[str], "ids", who, prefix=prefix, limit=limit))
-
-    def explain(self, who: Principal, ref: str) -> Explanation:
-        explanation: Explanation = self._caller.value(Explanation, "explain", who, ref=ref)
-        return explanation
-
-    def stats(self, who: Principal) -> Stats:
-        stats: Stats = self._caller.value(Stats, "stats", who)
-        return stats
-
-    def costs(self, who: Principal, by: str) -> dict[str, Usage]:
-        return dict(self._caller.value(dict[str, Usage], "costs", who, by=by))
-
-    def limits(self, who: Principal) -> dict[str, RoleLimits]:
-        return dict(self._caller.value(dict[str, RoleLimits], "limits", who))
-
-    def circuits(self, who: Principal) -> list[Circuit]:
-        return list(self._caller.value(list[Circuit], "circuits", who))
-
-    def history(self, who: Principal, ref: str) -> list[LogEntry]:
-        return _entries(self._caller.value(list[dict[str, Any]], "history", who, ref=ref))
-
-    def events_after(self, who: Principal, position: int, limit: int = 500) -> list[LogEntry]:
-        found = self._caller.value(
-            list[dict[str, Any]], "events_after", who, position=position, limit=limit
-        )
-        return _entries(found)
-
-    def last_position(self, who: Principal) -> int:
-        return int(self._caller.value(int, "last_position", who))
-
-    def event_data(self, entry: LogEntry) -> dict[str, object]:
-        return trigger_data(entry.event.trigger)
-
-    def replay(self, who: Principal, ref: str) -> Replayed:
-        plain = self._caller.value(dict[str, Any], "replay", who, ref=ref)
-        steps = tuple(
-            (entry_from_plain(each["event"]), msgspec.convert(each["task"], Task))
-            for each in plain["steps"]
-        )
-        problems = tuple(msgspec.convert(each, Problem) for each in plain["problems"])
-        return Replayed(msgspec.convert(plain["task"], Task), steps, problems)
-
-    def verify(self, who: Principal, *, files: bool = True) -> Iterator[tuple[int, list[Problem]]]:
-        return _findings(self._caller.reply("verify", who, {"files": files}))
-
-    def overhead(self, who: Principal, ids: Sequence[str]) -> Overhead:
-        overhead: Overhead = self._caller.value(Overhead, "overhead", who, ids=list(ids))
-        return overhead
-
-    def context(self, who: Principal, ref: str) -> str:
-        body = self._caller.reply("context", who, {"ref": ref}).read()
-        return body.decode("utf-8", "surrogateescape")
-
-    def artifacts(self, who: Principal, ref: str) -> list[ArtifactInfo]:
-        return list(self._caller.value(list[ArtifactInfo], "artifacts", who, ref=ref))
-
-    def open_artifact(
-        self, who: Principal, ref: str, name: str, epoch: int = 0
-    ) -> tuple[Task, ArtifactInfo, BinaryIO]:
-        task = self.task(who, ref)
-        asked = {"ref": task.id, "name": name, "epoch": epoch}
-        reply = self._caller.reply("open_artifact", who, asked)
-        info: ArtifactInfo = decoder(ArtifactInfo).decode(reply.headers["agentq-artifact"])
-        return task, info, spooled(reply, info.sha256)
-
-    def live_read(
-        self, who: Principal, ref: str, epoch: int, position: int, limit: int
-    ) -> LivePart:
-        part: LivePart = self._caller.value(
-            LivePart, "live_read", who, ref=ref, epoch=epoch, position=position, limit=limit
-        )
-        return part
-
-    def open_result(self, who: Principal, ref: str) -> tuple[Task, BinaryIO | None]:
-        task = self.task(who, ref)
-        reply = self._caller.reply("open_result", who, {"ref": task.id})
-        if reply.status == 204:
-            reply.read()
-            return task, None
-        return task, spooled(reply, reply.headers["agentq-sha256"])
 
 
 class RemoteCustody(RemoteQueries):
@@ -401,6 +280,22 @@ class RemoteDecisions(RemoteCustody):
     def files_to_remove(self, who: Principal) -> int:
         return int(self._caller.value(int, "files_to_remove", who))
 
+    def create_token(
+        self, who: Principal, name: str, scopes: Sequence[str], lifetime_ms: int = 0
+    ) -> tuple[TokenInfo, str]:
+        made: tuple[TokenInfo, str] = self._caller.value(
+            tuple[TokenInfo, str], "create_token", who,
+            name=name, scopes=list(scopes), lifetime_ms=lifetime_ms,
+        )  # fmt: skip
+        return made
+
+    def tokens(self, who: Principal) -> list[TokenInfo]:
+        return list(self._caller.value(list[TokenInfo], "tokens", who))
+
+    def revoke_token(self, who: Principal, ref: str) -> TokenInfo:
+        revoked: TokenInfo = self._caller.value(TokenInfo, "revoke_token", who, ref=ref)
+        return revoked
+
     def lanes(self, who: Principal) -> frozenset[str]:
         return frozenset(self._caller.value(list[str], "lanes", who))
 
@@ -480,6 +375,9 @@ class RemoteService(RemoteDecisions):
     def discard_message_files(self, who: Principal, inbound: InboundMessage) -> None:
         raise _only_there("take messages in")
 
+    def principal_of_token(self, token: str) -> Principal | None:
+        raise _only_there("say whose a token is")
+
     def close(self) -> None:
         self._caller.close()
 
@@ -490,16 +388,6 @@ def _only_there(what: str) -> Refused:
         "Run `agentq up` where the ledger is.",
         code="not_permitted",
     )
-
-
-def _findings(reply: Reply) -> Iterator[tuple[int, list[Problem]]]:
-    ahead = b""
-    for piece in reply.pieces():
-        *lines, ahead = (ahead + piece).split(b"\n")
-        for line in lines:
-            found = msgspec.json.decode(line)
-            problems = [msgspec.convert(each, Problem) for each in found["problems"]]
-            yield found["looked_at"], problems
 
 
 class _Completed(msgspec.Struct):
@@ -530,7 +418,3 @@ def _outcome(said: Outcome) -> Task | AgentqError:
         return error_from(said.error)
     task: Task = msgspec.convert(said.task, Task)
     return task
-
-
-def _entries(plain: Sequence[dict[str, Any]]) -> list[LogEntry]:
-    return [entry_from_plain(each) for each in plain]

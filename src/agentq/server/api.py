@@ -324,8 +324,8 @@ def _stored(found: Sequence[Stored]) -> Answer:
     return Answer(201, encode({"value": found}))
 
 
-def _created(tasks: Sequence[Task]) -> Answer:
-    return Answer(201, encode({"value": tasks}))
+def _created(made: object) -> Answer:
+    return Answer(201, encode({"value": made}))
 
 
 #: Answers that are more than one plain value.
@@ -342,4 +342,5 @@ _SPECIAL: dict[str, Callable[[Any], Answer]] = {
     "open_result": _result,
     "put_artifacts": _stored,
     "submit": _created,
+    "create_token": _created,
 }

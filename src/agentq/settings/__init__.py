@@ -75,8 +75,9 @@ class Settings:
     local: str = ""
     #: How many seconds a task is kept after it ended, with its files; 0: for ever.
     keep: int = 0
-    #: Whether nobody may approve what they submitted themselves.
-    four_eyes: bool = False
+    #: Whether nobody may approve what they submitted themselves; None leaves it to whether there
+    #: are two people with tokens who could.
+    four_eyes: bool | None = None
     #: What speaks for this process where the ledger is behind a server.
     token: str = field(default="", repr=False)
 
@@ -238,15 +239,17 @@ def read_file(file: Path) -> Settings:
     )  # fmt: skip
 
 
-def _four_eyes(table: Mapping[str, Any], file: Path) -> bool:
-    four_eyes = table.get("four_eyes", False)
-    if not isinstance(four_eyes, bool):
+def _four_eyes(table: Mapping[str, Any], file: Path) -> bool | None:
+    four_eyes = table.get("four_eyes")
+    if four_eyes is not None and not isinstance(four_eyes, bool):
         raise Invalid(f"four_eyes in {file} is true or false, got {four_eyes!r}.")
-    return four_eyes or _wants_four_eyes()
+    stated = [each for each in (four_eyes, _wants_four_eyes()) if each is not None]
+    return any(stated) if stated else None
 
 
-def _wants_four_eyes() -> bool:
-    return os.environ.get("AGENTQ_FOUR_EYES", "") not in ("", "0")
+def _wants_four_eyes() -> bool | None:
+    variable = os.environ.get("AGENTQ_FOUR_EYES", "")
+    return variable != "0" if variable else None
 
 
 def _options() -> dict[str, str]:

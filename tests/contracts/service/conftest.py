@@ -6,9 +6,10 @@ the interface. What only the loops beside a ledger ask is tried there (`beside`)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -16,7 +17,7 @@ from agentq.contracts.service import Service
 from agentq.core.access import SYSTEM
 from agentq.settings import Settings
 from agentq.wiring import WiredInstallation, open_installation
-from tests.contracts.service.over_http import over_http
+from tests.contracts.service.over_http import by_token, over_http
 
 BESIDE = [pytest.param("sqlite"), pytest.param("postgres", marks=pytest.mark.postgres)]
 WAYS = [
@@ -27,7 +28,7 @@ WAYS = [
 
 
 def open_way(
-    request: pytest.FixtureRequest, way: str, folder: Path, *, four_eyes: bool = False
+    request: pytest.FixtureRequest, way: str, folder: Path, *, four_eyes: bool | None = False
 ) -> WiredInstallation:
     if way.endswith("postgres"):
         url = str(request.getfixturevalue("fresh_postgres_url"))
@@ -65,6 +66,34 @@ def _service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Service
     with reached(way, opened) as service:
         yield service
         assert [found for _, found in service.verify(SYSTEM) if found] == []
+    opened.close()
+
+
+class Ways(NamedTuple):
+    """One ledger: asked by some way, asked beside it, and asked over HTTP with its own tokens."""
+
+    service: Service
+    beside: Service
+    by_token: Callable[[str], Service]
+
+
+#: Two servers each: those over PostgreSQL cost seconds.
+_WAYS = [
+    pytest.param(*each.values, marks=[*each.marks, pytest.mark.long]) if each.marks else each
+    for each in WAYS
+]
+
+
+@pytest.fixture(params=_WAYS)
+def ways(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ways]:
+    """A ledger for whose tokens there is a server."""
+    way = str(request.param)
+    opened = open_way(request, way, tmp_path, four_eyes=None)
+    with (
+        reached(way, opened) as service,
+        by_token(opened.service, opened.doorbell) as shown,
+    ):
+        yield Ways(service, opened.service, shown)
     opened.close()
 
 

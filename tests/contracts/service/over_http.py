@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from agentq.contracts.doorbell import Doorbell
@@ -47,6 +47,21 @@ def serving(app: App) -> Iterator[tuple[str, HttpServer]]:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}", server
     finally:
         assert server.stop()
+
+
+@contextmanager
+def by_token(service: Service, doorbell: Doorbell) -> Iterator[Callable[[str], RemoteService]]:
+    """A server that knows the service's own tokens; gives the service to whoever shows one."""
+    clients: list[RemoteService] = []
+
+    def shown(token: str) -> RemoteService:
+        clients.append(RemoteService(Caller(Transport(url), lambda _: token)))
+        return clients[-1]
+
+    with serving(App(service, doorbell, service.principal_of_token)) as (url, _):
+        yield shown
+        for client in clients:
+            client.close()
 
 
 @contextmanager

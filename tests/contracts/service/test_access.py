@@ -71,6 +71,9 @@ NEVER: dict[str, Call] = {
     "give up leading": lambda s, who, ref: s.give_up_leader_leases(who, ["due"], "me"),
     "judge messages": lambda s, who, ref: s.judge_messages(who, []),
     "check writable": lambda s, who, ref: s.check_writable(who),
+    "create a token": lambda s, who, ref: s.create_token(who, "me", ["admin"]),
+    "list tokens": lambda s, who, ref: s.tokens(who),
+    "revoke a token": lambda s, who, ref: s.revoke_token(who, "ann"),
 }
 #: What it may do about its own task and nothing else.
 OWN: dict[str, Callable[[Service, Principal, str, int], Any]] = {
