@@ -53,6 +53,7 @@ FORBIDDEN = [
     "explain {other}", "complete {other} --epoch 1", "complete {other}", "heartbeat {other}",
     "block {other} --reason x", "logs {other}", "replay {other}", "result {other}",
     "wait {other} --timeout 0", "artifacts ls {other}", "stats overhead",
+    "token list", "token create --name me --scope admin", "token revoke me",
     "limits --tree {own} --extra-usd 5",
     "worker worker -- true", "up --no-workers", "db backup copy.db", "db migrate",
     "move --to sqlite:///new.db", "verify", "init", "comment {other} hello",

@@ -120,6 +120,7 @@ WHOLE = {
     "circuits open": ["p", "--for", "1h"], "limits": ["w"], "explain": ["t0"], "replay": ["t0"],
     "prune": ["--older-than", "3650d", "--yes"], "dlq show": ["t2"], "logs": ["t0"],
     "result": ["t0"], "db backup": ["copy.db"], "workspaces open": ["t0"],
+    "token create": ["--name", "n", "--scope", "read"], "token revoke": ["n"],
 }  # fmt: skip
 
 

@@ -59,6 +59,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "up": ("up:up", "Run the loops that keep an installation going, and its workers."),
         "serve": ("serve:serve", "Serve the HTTP API of an installation."),
         "limits": ("limits:limits", "Show or set the limits and daily budget of a role."),
+        "token": ("token:token", "Make, list and revoke tokens for those who ask from elsewhere."),
         "circuits": ("limits:circuits", "Show, open or close the circuits of providers."),
         "workspaces": ("workspaces:workspaces", "List, open and remove the folders of attempts."),
         "verify": ("database:verify", "Prove every state from the log and check every file."),

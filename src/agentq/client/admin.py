@@ -12,7 +12,14 @@ if TYPE_CHECKING:
     from agentq.client.client import Client
     from agentq.client.task_fields import TaskRef
     from agentq.contracts.delivery import DeadMessage
-    from agentq.contracts.service_values import Circuit, Overhead, Problem, Replayed, Stats
+    from agentq.contracts.service_values import (
+        Circuit,
+        Overhead,
+        Problem,
+        Replayed,
+        Stats,
+        TokenInfo,
+    )
     from agentq.core.limits import RoleLimits
     from agentq.core.task import Task, Usage
 
@@ -85,6 +92,32 @@ class Admin:
     def raise_tree_budget(self, task: TaskRef, by: str, extra: Usage) -> Task:
         """Let a task and all that descend from it spend more together."""
         return self._client.raise_tree_budget(id_of(task), by, extra)
+
+    # -- tokens ------------------------------------------------------------------------------------
+
+    def create_token(
+        self, name: str, scopes: Sequence[str], lifetime: Duration | None = None
+    ) -> tuple[TokenInfo, str]:
+        """Make a token for whoever goes by this name, good for that long or until it is revoked.
+        Returns its secret too, which nobody can be shown again.
+
+        >>> from agentq.testing import MemoryQueue
+        >>> queue = MemoryQueue()
+        >>> info, secret = queue.admin.create_token("ci", ["submit:builder"], "90d")
+        >>> secret[:4], [each.name for each in queue.admin.tokens()]
+        ('agq_', ['ci'])
+        >>> queue.admin.revoke_token("ci").is_good(queue.admin.now())
+        False
+        """
+        return self._client.create_token(name, scopes, lifetime)
+
+    def tokens(self) -> list[TokenInfo]:
+        """Return all tokens, the oldest first, those that are no longer good among them."""
+        return self._client.tokens()
+
+    def revoke_token(self, ref: str) -> TokenInfo:
+        """End a token at once, by its id, the beginning of one, or its name."""
+        return self._client.revoke_token(ref)
 
     # -- care --------------------------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ from agentq.settings import default_holder
 from agentq.wiring import WiredInstallation
 
 if TYPE_CHECKING:
+    from agentq.contracts.service_values import TokenInfo
     from agentq.core.access import Principal
 
 
@@ -229,6 +230,23 @@ class Client(QueueWriter):
 
     def set_limits(self, role: str, limits: RoleLimits) -> None:
         self.service.set_limits(self.who, check_role(role), limits)
+
+    def create_token(
+        self, name: str, scopes: Sequence[str], lifetime: Duration | None = None
+    ) -> tuple[TokenInfo, str]:
+        """Make a token, good for that long or until it is revoked; with its secret, which nobody
+        can be shown again."""
+        return self.service.create_token(
+            self.who, name, scopes, milliseconds_of(lifetime, "expires")
+        )
+
+    def tokens(self) -> list[TokenInfo]:
+        """Return all tokens, the oldest first, those that are no longer good among them."""
+        return self.service.tokens(self.who)
+
+    def revoke_token(self, ref: str) -> TokenInfo:
+        """End a token at once, by its id, the beginning of one, or its name."""
+        return self.service.revoke_token(self.who, ref)
 
     def prune(self, older_than: Duration) -> int:
         """Delete tasks that ended longer ago than this, with their evidence; how many.

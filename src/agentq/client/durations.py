@@ -49,11 +49,11 @@ def whole_seconds(value: object, field: str = "duration", *, allow_zero: bool = 
     return parse_duration(value, field=field, allow_zero=allow_zero)
 
 
-def milliseconds_of(lease: Duration | None) -> int:
-    """Return a lease in milliseconds; None means as the task says, which is 0."""
-    if lease is None:
+def milliseconds_of(duration: Duration | None, field: str = "lease") -> int:
+    """Return a duration in milliseconds; None is 0: as the task says, or without an end."""
+    if duration is None:
         return 0
-    span = seconds_of(lease, "lease")
+    span = seconds_of(duration, field)
     if not 0 < span <= DURATION_SECONDS_MAX:
-        raise Invalid(f"lease: expected more than zero and at most 10 years, got {lease!r}.")
+        raise Invalid(f"{field}: expected more than zero and at most 10 years, got {duration!r}.")
     return math.ceil(span * 1000)
