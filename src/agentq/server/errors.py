@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agentq.contracts.service_values import FilesLeft
 from agentq.core import errors
-from agentq.core.errors import AgentqError
+from agentq.core.errors import AgentqError, Invalid, Refused, Unavailable
 
 #: Codes that mean: not you, whatever the state of the task.
 _FORBIDDEN = frozenset({"not_permitted", "bad_token"})
@@ -15,11 +15,13 @@ RETRY_SECONDS = 2
 class HttpError(AgentqError):
     """A request that HTTP itself refuses; `status` says how."""
 
-    exit_status = 2
-
     def __init__(self, status: int, cause: str, remedy: str = "", *, code: str = "invalid") -> None:
         super().__init__(cause, remedy, code=code)
         self.status = status
+        # What a command at the far end makes of it: refused, or not served now.
+        self.exit_status = {401: Refused, 421: Refused, 429: Unavailable}.get(
+            status, Invalid
+        ).exit_status
 
 
 def status_of(error: AgentqError) -> int:
