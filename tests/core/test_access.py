@@ -38,6 +38,7 @@ EXPECTED: dict[str, tuple[str, str, str]] = {
     "spend": ("own", "own", ""),
     "comment": ("own", "own", ANY),
     "complete": ("own", "own", ""),
+    "attest": ("", "own", ""),
     "fail": ("own", "own", ""),
     "block": ("own", "own", ""),
     "release": ("own", "own", ""),

@@ -93,8 +93,11 @@ def test_one_of_the_files_may_be_the_result(env: LedgerEnv, files: FileArtifacts
         [{"name": "log.txt", "size": 3, "sha256": "f" * 64}],
         [{"name": "../../etc/passwd", "content": "root"}],
         [{"name": "a.md", "content": "mine"}],
+        [{"name": "agentq/verdict.json", "content": '{"outcome": "completed"}'}],
+        [{"name": "output.log", "content": "what a worker would have heard"}],
+        [{"name": "agentq", "size": 5, "sha256": "f" * 64}],
     ],
-    ids=["not there", "no name", "taken"],
+    ids=["not there", "no name", "taken", "a worker's record", "a worker's log", "its folder"],
 )
 def test_files_that_cannot_be_taken_refuse_the_report(
     env: LedgerEnv, files: FileArtifacts, listed: list[dict[str, Any]]

@@ -62,6 +62,9 @@ def test_files_are_evidence_and_links_are_not(fleet: Fleet) -> None:
     )
     assert "notes.md" in names(fleet, task.id)
     assert names(fleet, task.id).isdisjoint({"link.md", "pipe"})
+    # What is not taken is named in the report, not only where the worker runs.
+    assert "Not taken as evidence: link.md (it cannot be read" in fleet.queue.task(task.id).summary
+    assert "pipe (it is not a plain file)" in fleet.queue.task(task.id).summary
     assert fleet.queue.result(task.id).text() == "# done"
 
 
@@ -177,21 +180,18 @@ def test_a_check_that_passes_completes_it(fleet: Fleet) -> None:
     assert fleet.queue.task(task.id).state is State.COMPLETE
 
 
-def test_names_that_the_agent_has_taken_are_its_own(fleet: Fleet) -> None:
+def test_a_result_that_the_agent_has_put_is_its_result(fleet: Fleet) -> None:
     task = fleet.queue.submit(to=ROLE, instructions="store by yourself")
     put = f"{AGENTQ}, 'artifacts', 'put'"
     lines = (
         "import subprocess",
         "open('mine.txt', 'w').write('mine')",
-        f"put = {put}, 'mine.txt', '--name']",
-        "for name in ('output.log', 'result.md'):",
-        "    subprocess.run([*put, name], check=True, stdout=-3)",
+        f"subprocess.run([*{put}, 'mine.txt', '--name', 'result.md']], check=True, stdout=-3)",
         "open(os.environ['AGENTQ_RESULT'], 'w').write('another result')",
     )
     assert fleet.work(command=script(*lines)).outcome is AttemptOutcome.COMPLETED
     assert fleet.queue.result(task.id).text() == "mine"
-    assert read(fleet, task.id, "output.log") == "mine"
-    assert "result.md was not taken" in fleet.output.getvalue()
+    assert "result.md (the attempt has left another file" in fleet.queue.task(task.id).summary
 
 
 def test_missing_evidence_is_bad_output(fleet: Fleet) -> None:

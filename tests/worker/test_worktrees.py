@@ -312,15 +312,12 @@ def test_large_files_are_left_alone(repo: Repo, git_space: Open) -> None:
 
 
 @pytest.mark.parametrize("limit", [100, 3000])
-def test_too_much_for_a_patch(
-    git_space: Open, repo: Repo, monkeypatch: pytest.MonkeyPatch, limit: int
-) -> None:
+def test_too_much_for_a_patch(git_space: Open, repo: Repo, limit: int) -> None:
     """Known from the sizes of what changed, or only once the patch is made."""
-    monkeypatch.setattr("agentq.worker.changes.PATCH_BYTES_MAX", limit)
     space = git_space()
     repo.at(space.path).write("large.bin", os.urandom(2500))
-    (evidence,) = space.collect()
-    assert evidence.name == "changes.txt"
+    (evidence,) = space.collect(limit)
+    assert evidence.name == "agentq/changes.txt"
     assert str(limit).encode() in evidence.content
 
 
@@ -342,7 +339,7 @@ def test_a_tree_that_git_cannot_read(repo: Repo, known: Workspaces, git_space: O
     git_dir = Path(repo.at(space.path).git("rev-parse", "--absolute-git-dir"))
     (git_dir / "HEAD").unlink()
     (evidence,) = space.collect()
-    assert evidence.name == "changes.txt"
+    assert evidence.name == "agentq/changes.txt"
     assert b"could not be collected" in evidence.content
     assert_stays(known, "git")
 

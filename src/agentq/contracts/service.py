@@ -174,7 +174,8 @@ class Service(Queries, Protocol):
     def put_artifacts(
         self, who: Principal, task_id: str, epoch: int, files: Sequence[tuple[str, Source]]
     ) -> list[Stored]:
-        """Store files and make them visible, all or none. A fenced-out attempt leaves nothing."""
+        """Store files and make them visible, all or none. A fenced-out attempt leaves nothing, and
+        no attempt a file under a name that stands for its worker's word."""
 
     def live_append(
         self, who: Principal, task_id: str, epoch: int, data: bytes, keep_bytes: int
@@ -196,7 +197,8 @@ class Service(Queries, Protocol):
         verified: bool = False,
     ) -> Task:
         """Report an attempt complete. `result` is a file to store, or one that is stored already.
-        Once the report is accepted, the result is published."""
+        Once the report is accepted, the result is published. Of an attempt that is `verified` its
+        worker says that the promised check has passed; the attempt itself may not."""
 
     def complete_many(
         self, who: Principal, done: Sequence[v.Completion]

@@ -56,6 +56,7 @@ class Action(StrEnum):
     SPEND = "spend"
     COMMENT = "comment"
     COMPLETE = "complete"
+    ATTEST = "attest"
     FAIL = "fail"
     BLOCK = "block"
     RELEASE = "release"
@@ -130,6 +131,9 @@ TABLE: dict[tuple[PrincipalKind, Action], frozenset[Relation]] = {
     (W, Action.TICK): ALL,
     (W, Action.CLAIM): _ROLE,
     **dict.fromkeys(((W, action) for action in CUSTODY), _OWN),
+    # Only whoever ran the check says that it has passed, and writes what readers take for the
+    # worker's own word (see `reserved_names`). An attempt cannot speak for its worker.
+    (W, Action.ATTEST): _OWN,
     (W, Action.OPEN_CIRCUIT): ALL,
     # A coordinator asks for work and looks after what became of it. It lets nothing irreversible
     # start, claims nothing, and leaves limits and money to people.
@@ -330,6 +334,7 @@ _PHRASES: dict[Action, str] = {
     Action.SPEND: "record what {} cost",
     Action.COMMENT: "comment on {}",
     Action.COMPLETE: "report {} complete",
+    Action.ATTEST: "say that the check of {} has passed",
     Action.FAIL: "report {} failed",
     Action.BLOCK: "block {}",
     Action.RELEASE: "give {} back",

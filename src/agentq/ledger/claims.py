@@ -9,6 +9,7 @@ from agentq.contracts.store import IN_TREE, CircuitRow, RoleRow, TaskRow, Tx
 from agentq.core.custody import already_accepted
 from agentq.core.errors import AgentqError, Refused, Stale
 from agentq.core.limits import SUMMARY_CHARS_MAX, RoleLimits, shorten
+from agentq.core.reserved_names import is_worker_record
 from agentq.core.states import State
 from agentq.core.task import NO_USAGE, Task
 from agentq.core.transition import transition
@@ -277,7 +278,11 @@ def _with_evidence(work: UnitOfWork, key: int, report: Report) -> Report:
     if not work.task(key).spec.expected_output.artifacts:
         return report
     rows = work.artifacts_of(key)
-    names = tuple(row.name for row in rows if row.epoch == report.epoch and row.size)
+    names = tuple(
+        row.name
+        for row in rows
+        if row.epoch == report.epoch and row.size and not is_worker_record(row.name)
+    )
     return replace(report, artifacts=names)
 
 

@@ -37,6 +37,7 @@ from agentq.core import triggers as t
 from agentq.core.custody import already_accepted
 from agentq.core.errors import AgentqError, Conflict, NotFound, Refused, Stale
 from agentq.core.limits import PROGRESS_CHARS_MAX, SUMMARY_CHARS_MAX, shorten
+from agentq.core.reserved_names import is_reserved, reserved
 from agentq.core.states import State
 from agentq.core.steps import fenced_out, stale
 from agentq.core.task import NO_USAGE, Task
@@ -319,6 +320,9 @@ def store_files(artifacts: ArtifactStore, inbound: InboundMessage, epoch: int) -
 
 def _store(artifacts: ArtifactStore, inbound: InboundMessage) -> None:
     task_id, epoch = inbound.message.task_id, inbound.epoch
+    for file in inbound.all_files:
+        if is_reserved(file.name):
+            raise reserved(file.name)
     for file in inbound.all_files:
         if file.content is not None:
             stored = artifacts.put(task_id, epoch, file.name, file.content.encode())

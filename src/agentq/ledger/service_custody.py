@@ -15,7 +15,7 @@ from agentq.contracts import service_values as v
 from agentq.contracts.artifacts import Stored
 from agentq.contracts.store import Lease
 from agentq.core import triggers as t
-from agentq.core.access import Action, Principal, PrincipalKind
+from agentq.core.access import Action, Principal, PrincipalKind, allowed
 from agentq.core.errors import (
     AgentqError,
     Conflict,
@@ -28,6 +28,7 @@ from agentq.core.errors import (
 )
 from agentq.core.graph import all_next
 from agentq.core.limits import SUMMARY_CHARS_MAX, shorten
+from agentq.core.reserved_names import is_reserved, reserved
 from agentq.core.states import State
 from agentq.core.task import NO_USAGE, Spec, Task, Usage
 from agentq.ledger.outbox import Outbox
@@ -265,6 +266,10 @@ class CustodyService(QueryService):
         self, who: Principal, task_id: str, epoch: int, files: Sequence[tuple[str, Source]]
     ) -> list[Stored]:
         self._check_attempt(who, Action.PUT_ARTIFACT, task_id, epoch)
+        if not allowed(who, Action.ATTEST):
+            for name, _ in files:
+                if is_reserved(name):
+                    raise reserved(name)
         key = self._key(task_id)
         return self._put(key, self._queries.get(key), task_id, epoch, files)
 
@@ -310,6 +315,8 @@ class CustodyService(QueryService):
         verified: bool = False,
     ) -> Task:
         self._check_attempt(who, Action.COMPLETE, task_id, epoch)
+        if verified:
+            self._check_attempt(who, Action.ATTEST, task_id, epoch)
         key = self._key(task_id)
         name, sha256 = "", ""
         if isinstance(result, Stored):

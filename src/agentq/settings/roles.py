@@ -35,6 +35,10 @@ class RoleSettings:
     #: How long an agent may take to exit after its own "done", or after being asked to stop.
     grace: int = 10
     output_bytes: int = 8 * 1024 * 1024
+    #: What an attempt may hand in: so many files, so many bytes in each, and in its result.
+    evidence_files: int = 200
+    evidence_bytes: int = 256 * 1024 * 1024
+    result_bytes: int = 16 * 1024 * 1024
     workspace: Literal["folder", "git"] = "folder"
     repo: str = ""
     base: str = "HEAD"
@@ -64,7 +68,8 @@ class RoleSettings:
 
 
 _DURATIONS = ("lease", "timeout", "silence", "grace", "verify_timeout")
-_COUNTS = ("slots", "repeats", "output_bytes", "rotate_tasks", "rotate_tokens", "rotate_hours")
+_COUNTS = ("slots", "repeats", "output_bytes", "evidence_files", "evidence_bytes", "result_bytes",
+           "rotate_tasks", "rotate_tokens", "rotate_hours")  # fmt: skip
 _TEXTS = ("agent", "workspace", "repo", "base", "push", "verify", "provider", "sandbox")
 _LISTS = ("environment", "writable")
 _LIMITS = ("max_running", "max_review")

@@ -34,13 +34,14 @@ from agentq.contracts.agent import (
 )
 from agentq.core.errors import AgentqError, Invalid, Stale
 from agentq.core.limits import PROGRESS_CHARS_MAX
+from agentq.core.reserved_names import CHANGES_PATCH, VERIFY_LOG, output_log
 from agentq.core.states import TERMINAL, State
 from agentq.core.task import Task, Usage
 from agentq.settings.roles import RoleSettings
-from agentq.worker import recovery
+from agentq.worker import changes, recovery
 from agentq.worker.costs import BudgetTracker
 from agentq.worker.environment import environment_for
-from agentq.worker.evidence import RESULT, AttemptEvidence, left_in, read_result, storable
+from agentq.worker.evidence import AttemptEvidence
 from agentq.worker.outcomes import report
 from agentq.worker.output import Recorder
 from agentq.worker.processes import AgentProcess, Supervisor
@@ -120,8 +121,9 @@ class Attempt:
         self._version = self.task.version
         self._progress_at = -PROGRESS_SECONDS
         self.evidence = AttemptEvidence(
-            shared.queue, claim, partial(shared.show_step, self.task.id)
-        )
+            shared.queue, claim, shared.settings, shared.secrets,
+            partial(shared.show_step, self.task.id),
+        )  # fmt: skip
 
     # -- from outside ------------------------------------------------------------------------------
 
@@ -174,6 +176,7 @@ class Attempt:
         except OSError as error:
             verdict = AttemptResult(AttemptOutcome.TRANSIENT, f"{type(error).__name__}: {error}")
         self.evidence.store()
+        verdict = replace(verdict, summary=self.evidence.named(verdict.summary))
         if self.budget.blocked:
             self.claim.settled()  # the ledger has blocked it already, with the numbers
             return replace(verdict, outcome=AttemptOutcome.BUDGET)
@@ -203,13 +206,14 @@ class Attempt:
             self.failed_at = self.step
         if self.budget.blocked or self._reported_itself() or self.claim.lost:
             return verdict
-        result = self._collect(job, verdict)
+        self._collect(job, verdict)
+        verdict = self.evidence.judged(verdict)
         if verdict.outcome is AttemptOutcome.COMPLETED:
             verdict = self._verify(job, verdict)
         # Only now: what is found completed after a crash is reported, and not checked again.
-        record = (recovery.VERDICT, recovery.written(verdict, self.shared.secrets))
-        self.evidence.store(*([(RESULT, result)] if result else []), record)
-        return verdict
+        named = replace(verdict, summary=self.evidence.named(verdict.summary))
+        self.evidence.store((recovery.VERDICT, recovery.written(named, self.shared.secrets)))
+        return self.evidence.judged(verdict)
 
     def begin(self, step: str, note: str = "") -> None:
         self.step = step
@@ -258,7 +262,7 @@ class Attempt:
         left = self.budget.seconds_left()
         clocks = Clocks(limit, role.silence, role.grace, role.repeats, left)
         self._runs += 1
-        log = "output.log" if self._runs == 1 else f"output-{self._runs}.log"
+        log = output_log(self._runs)
         ran = self._watch(child, listener, clocks, log, opening, self._warm)
         return self._judged(ran, listener.verdict(ran.exit))
 
@@ -368,25 +372,18 @@ class Attempt:
 
     # -- collect, verify ---------------------------------------------------------------------------
 
-    def _collect(self, job: Job, verdict: AttemptResult) -> bytes:
-        """Store the files that the agent left; return its result."""
-        self._at("collect")
+    def _collect(self, job: Job, verdict: AttemptResult) -> None:
+        """Take in what the agent left, also of one that was stopped: its work is not lost."""
+        if self._stopping is not None and self._stopping.at_once:
+            raise _Stopped(self._stopping)
+        self.begin("collect")
         assert self._workspace is not None
-        for name, file in left_in(job.artifacts):
-            if isinstance(file, str):
-                why_not = file
-            else:
-                with file:
-                    content = storable(file, self.shared.secrets)
-                    if content is not None:
-                        self.evidence.keep(name, content)
-                        continue
-                why_not = "it holds a secret that the agent was given"
-            self.shared.show_step(self.task.id, "collect", f"{name} was not taken: {why_not}")
-        for each in self._workspace.collect():
+        for each in self._workspace.collect(self.shared.settings.evidence_bytes):
+            if each.name == changes.NOTE:
+                self.evidence.leave_out(CHANGES_PATCH, each.content.decode("utf-8").strip(" .\n"))
             self.evidence.keep(each.name, without_secrets(each.content, self.shared.secrets))
-        result = read_result(job.result) or verdict.result.encode("utf-8", "replace")
-        return without_secrets(result, self.shared.secrets)
+        self.evidence.take_folder(job.artifacts)
+        self.evidence.take_result(job.result, verdict.result)
 
     def _reported_itself(self) -> bool:
         """Whether the agent has reported this attempt, with `agentq complete` or the SDK."""
@@ -411,7 +408,7 @@ class Attempt:
         child = self.start(Launch(("/bin/sh", "-c", line)), job)
         tail = _Tail()
         clocks = Clocks(self.shared.settings.verify_timeout, 0, self.shared.settings.grace)
-        ran = self._watch(child, tail, clocks, "verify.log")
+        ran = self._watch(child, tail, clocks, VERIFY_LOG)
         if ran.exit.clean and ran.stopped is None:
             return verdict
         if ran.stopped is not None and ran.stopped.outcome is not AttemptOutcome.TIMEOUT:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,9 +16,11 @@ from tempfile import TemporaryFile
 from typing import IO
 
 from agentq.core.errors import AgentqError
+from agentq.core.reserved_names import CHANGES_PATCH, COMMITS, WORKER_FOLDER
 from agentq.worker.git import LONG_TIMEOUT_SECONDS, Git, GitLocation, failed
 
-PATCH_BYTES_MAX = 256 * 1024 * 1024
+#: Why there is no patch. It is the worker's record: it meets no expected artifact.
+NOTE = f"{WORKER_FOLDER}changes.txt"
 COMMITS_MAX = 1000
 _LISTING_BYTES_MAX = 256 * 1024 * 1024
 
@@ -38,15 +41,17 @@ class EvidenceFile:
 
 
 def collect(
-    git: Git, place: GitLocation, common: Path, base: str, folder: Path
+    git: Git, place: GitLocation, common: Path, base: str, folder: Path, patch_bytes: int = 0
 ) -> list[EvidenceFile]:
-    """The patch from the base to the tree as it is, and the commits; `folder` is empty and ours.
+    """The patch from the base to the tree as it is, and the commits; `folder` is empty and ours. A
+    patch of more than `patch_bytes`, unless that is 0, is a note instead.
 
     A tree that git cannot read any more gives the reason as evidence: whether that will do is for
     the gates to say.
     """
     try:
-        return [*_patch(git, place, common, base, folder), *_commits(git, place, base)]
+        limit = patch_bytes or sys.maxsize
+        return [*_patch(git, place, common, base, folder, limit), *_commits(git, place, base)]
     except AgentqError as error:
         return [_note(f"The changes in {place.folder} could not be collected.\n{error}\n")]
 
@@ -67,11 +72,11 @@ def hidden(git: Git, place: GitLocation) -> dict[str, list[bytes]]:
 
 
 def _patch(
-    git: Git, place: GitLocation, common: Path, base: str, folder: Path
+    git: Git, place: GitLocation, common: Path, base: str, folder: Path, limit: int
 ) -> Iterator[EvidenceFile]:
     size = _changed_bytes(git, place)
-    if size > PATCH_BYTES_MAX:
-        yield _note(f"{size} bytes have changed; a patch holds at most {PATCH_BYTES_MAX}.\n")
+    if size > limit:
+        yield _note(f"{size} bytes have changed, more than {limit} (evidence_bytes).\n")
         return
     aside = _aside(git, place, common, folder)
     # What cannot be read is left out, and the rest is taken.
@@ -80,14 +85,14 @@ def _patch(
     with patch.open("xb") as target:
         answer = git.ask(
             aside, *_DIFF, base, "--",
-            into=target, limit=PATCH_BYTES_MAX, timeout=LONG_TIMEOUT_SECONDS,
+            into=target, limit=limit, timeout=LONG_TIMEOUT_SECONDS,
         )  # fmt: skip
     if answer.is_cut:
-        yield _note(f"The patch is larger than {PATCH_BYTES_MAX} bytes.\n")
+        yield _note(f"The patch is larger than {limit} bytes (evidence_bytes).\n")
     elif not answer.ok:
         raise failed(_DIFF, place, answer)
     elif patch.stat().st_size:
-        yield EvidenceFile("changes.patch", patch.read_bytes())
+        yield EvidenceFile(CHANGES_PATCH, patch.read_bytes())
 
 
 def _commits(git: Git, place: GitLocation, base: str) -> Iterator[EvidenceFile]:
@@ -97,7 +102,7 @@ def _commits(git: Git, place: GitLocation, base: str) -> Iterator[EvidenceFile]:
     words = ("rev-list", "--no-commit-header", f"--max-count={COMMITS_MAX}", _COMMIT_LINE)
     listed = git.do(place, *words, head, f"^{base}", "--")
     if listed.out.strip():
-        yield EvidenceFile("commits.txt", listed.out)
+        yield EvidenceFile(COMMITS, listed.out)
 
 
 def _changed_bytes(git: Git, place: GitLocation) -> int:
@@ -148,4 +153,4 @@ def _entries(listing: IO[bytes]) -> Iterator[bytes]:
 
 
 def _note(words: str) -> EvidenceFile:
-    return EvidenceFile("changes.txt", words.encode("utf-8", "replace"))
+    return EvidenceFile(NOTE, words.encode("utf-8", "replace"))

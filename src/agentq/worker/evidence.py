@@ -1,41 +1,66 @@
 """What an attempt leaves behind: files taken in without trusting a name, a link or a size, and
-stored in as few transactions as can be."""
+stored in as few transactions as can be.
+
+Nothing is dropped silently. What exceeds a limit of the role fails the hand-in, and whatever else
+is not taken is named in the report, with the reason.
+"""
 
 from __future__ import annotations
 
 import os
 import stat
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from agentq.contracts.agent import AttemptOutcome, AttemptResult
 from agentq.contracts.artifacts import Stored
-from agentq.core.errors import Conflict, Invalid, Stale, Unavailable
+from agentq.core.errors import AgentqError, Conflict, Invalid, Stale, Unavailable
+from agentq.core.reserved_names import is_reserved
 from agentq.worker.output import Recorder
-from agentq.worker.redaction import without_secrets
+from agentq.worker.redaction import redacted_text, without_secrets
 
 if TYPE_CHECKING:
     from agentq.client.claim import Claim
     from agentq.client.client import Client
+    from agentq.settings.roles import RoleSettings
 
 #: The name of the file that becomes the result of the task.
 RESULT = "result.md"
 
-FILES_MAX = 200
-FILE_BYTES_MAX = 256 * 1024 * 1024
-RESULT_BYTES_MAX = 16 * 1024 * 1024
 REDACT_BYTES_MAX = 16 * 1024 * 1024
+#: How many files a report names that were not taken.
+_NAMED_MAX = 10
+_NAME_CHARS_MAX, _REASON_CHARS_MAX = 100, 300
+#: Where counting the files of a folder ends: it may hold millions.
+_COUNTED_MAX = 100_000
 
 
 class AttemptEvidence:
     """Stores the evidence of one attempt; `warn` is called for each file that it cannot store."""
 
-    def __init__(self, queue: Client, claim: Claim, warn: Callable[[str, str], None]) -> None:
+    def __init__(
+        self,
+        queue: Client,
+        claim: Claim,
+        settings: RoleSettings,
+        secrets: Collection[str],
+        warn: Callable[[str, str], None],
+    ) -> None:
         self._queue = queue
         self._claim = claim
+        self._settings = settings
+        self._secrets = secrets
         self._warn = warn
-        #: Logs that are to be stored with what comes next.
-        self._logs: list[tuple[str, Recorder]] = []
+        #: What is to be stored with what comes next: logs, and the result.
+        self._waiting: list[tuple[str, Recorder | bytes]] = []
+        #: Which files were not taken, and why.
+        self._not_taken: list[tuple[str, str]] = []
+        #: Which limits of the role were exceeded, in words.
+        self._exceeded: list[str] = []
+        #: Why the result could not be stored, if so.
+        self._unstored = ""
         #: Whether all logs have been stored. The output of a lost claim stays in the live log.
         self.complete = True
         #: What the report hands in.
@@ -43,32 +68,28 @@ class AttemptEvidence:
 
     def log(self, recorder: Recorder, name: str) -> None:
         """Store what was recorded, with what comes next: before the live log goes on."""
-        self._logs.append((name, recorder))
+        self._waiting.append((name, recorder))
         if recorder.error:
-            self._warn("stream", f"not all output was kept: {recorder.error}")
+            self.leave_out(name, f"not all output was kept: {recorder.error}")
 
     def store(self, *more: tuple[str, bytes]) -> None:
-        """Store the logs and these files in one transaction."""
-        logs, self._logs = self._logs, []
-        files: list[tuple[str, bytes | BinaryIO]] = []
+        """Store what waits and these files in one transaction."""
+        waiting, self._waiting = [*self._waiting, *more], []
         try:
-            files += [(name, log) for name, each in logs if (log := each.finished()) is not None]
-            files += more
+            files = [(name, each) for name, held in waiting if (each := _content(held)) is not None]
             if files:
                 self._note_result(self._claim.put_many(files))
         except (Invalid, Conflict):
             # The agent itself has used one of these names (`agentq artifacts put`).
-            for name, recorder in logs:
-                if (log := recorder.finished()) is not None:
-                    with log:
-                        self.keep(name, log)
-            for name, content in more:
-                self.keep(name, content)
+            for name, held in waiting:
+                if (content := _content(held)) is not None:
+                    self.keep(name, content)
         except (Unavailable, Stale, OSError) as error:
-            self.complete = self.complete and not logs
+            self.complete = self.complete and not any(
+                isinstance(held, Recorder) for _, held in waiting
+            )
             if not self._claim.lost:
-                names = ", ".join(name for name, _ in (*logs, *more))
-                self._warn("collect", f"{names} could not be kept: {error}")
+                self._not_stored([name for name, _ in waiting], error)
 
     def keep(self, name: str, content: bytes | BinaryIO) -> None:
         """Store one file, if it can be."""
@@ -76,14 +97,119 @@ class AttemptEvidence:
             self._note_result([self._claim.put(name, content)])
         except (Invalid, Conflict) as error:
             # A name that cannot be, or that the agent has used already by `agentq artifacts put`.
-            self._warn("collect", f"{name} was not taken: {error}")
+            self.leave_out(name, _reason(error))
             if name == RESULT:
                 stored = self._queue.artifacts_of(self._claim.id)
                 self._note_result([each for each in stored if each.epoch == self._claim.epoch])
 
+    def take_folder(self, folder: Path) -> None:
+        """Store the files that the agent left in its folder of artifacts."""
+        limits = self._settings
+        for name, file in left_in(folder, limits.evidence_files, limits.evidence_bytes):
+            if isinstance(file, _Exceeded):
+                self._exceed(f"{_shown(name)} {file}" if name else file)
+            elif isinstance(file, str):
+                self.leave_out(name, file)
+            else:
+                with file:
+                    self._take(name, file)
+
+    def _take(self, name: str, file: BinaryIO) -> None:
+        if is_reserved(name):
+            self.leave_out(name, "only the worker uses this name")
+            return
+        content = storable(file, self._secrets)
+        if content is None:
+            self.leave_out(name, "it holds a secret that the agent was given")
+        else:
+            self.keep(name, content)
+
+    def take_result(self, path: Path, otherwise: str) -> None:
+        """Store the result file, or these last words if there is none, with what comes next."""
+        limit = self._settings.result_bytes
+        file = _opened(path, limit, "result_bytes") if os.path.lexists(path) else None
+        result = b""
+        if isinstance(file, _Exceeded):
+            self._exceed(f"the result file {file}")
+        elif isinstance(file, str):
+            self.leave_out(RESULT, file)
+        elif file is not None:
+            with file:
+                result = file.read()
+        result = without_secrets(result or otherwise.encode("utf-8", "replace"), self._secrets)
+        if result:
+            self._waiting.append((RESULT, result))
+
+    # -- what the report says about it -------------------------------------------------------------
+
+    def judged(self, verdict: AttemptResult) -> AttemptResult:
+        """Return the verdict as it follows from the evidence: without all of it nothing is done."""
+        if verdict.outcome is not AttemptOutcome.COMPLETED:
+            return verdict
+        if self._exceeded:
+            why = (
+                f"the evidence was not accepted: {'; '.join(self._exceeded)}. Leave less (pack many"
+                " files into one archive, or leave out what can be made again), or have the limit"
+                " raised in the settings of the role."
+            )
+            return replace(verdict, outcome=AttemptOutcome.BAD_OUTPUT, summary=why)
+        if self._unstored:
+            return replace(verdict, outcome=AttemptOutcome.TRANSIENT, summary=self._unstored)
+        return verdict
+
+    def named(self, summary: str) -> str:
+        """A summary that also names what was not taken as evidence."""
+        # Of an attempt that failed by these limits the summary names them already.
+        named = [each for each in self._exceeded if each not in summary]
+        if not self._not_taken and not named:
+            return summary
+        named += [f"{_shown(name)} ({why})" for name, why in self._not_taken[:_NAMED_MAX]]
+        if len(self._not_taken) > _NAMED_MAX:
+            named.append(f"and {len(self._not_taken) - _NAMED_MAX} more")
+        note = f"Not taken as evidence: {'; '.join(named)}."
+        return f"{summary}\n\n{redacted_text(note, self._secrets)}".lstrip()
+
+    def leave_out(self, name: str, why: str) -> None:
+        """Note that a file was not taken, for the report to say so."""
+        why = " ".join(why.split())[:_REASON_CHARS_MAX]
+        self._not_taken.append((name, why))
+        self._warn("collect", f"{name} was not taken: {why}")
+
+    def _exceed(self, words: str) -> None:
+        self._exceeded.append(words)
+        self._warn("collect", f"over a limit: {words}")
+
+    def _not_stored(self, names: Sequence[str], error: Exception) -> None:
+        why = f"could not be kept: {error}"
+        for name in names:
+            self.leave_out(name, why)
+        if RESULT in names:
+            self._unstored = f"the result {why}"
+
     def _note_result(self, stored: Sequence[Stored]) -> None:
         """Remember the stored result file, which the report refers to."""
         self.result = next((each for each in stored if each.name == RESULT), self.result)
+
+
+class _Exceeded(str):
+    """What a file or a folder has too much of, and which setting says so."""
+
+    __slots__ = ()
+
+
+def _shown(name: str) -> str:
+    """A name as it may stand in a report: it may hold any bytes, and be of any length."""
+    return (name if name.isprintable() else ascii(name)[1:-1])[:_NAME_CHARS_MAX]
+
+
+def _content(held: Recorder | bytes) -> bytes | BinaryIO | None:
+    return held.finished() if isinstance(held, Recorder) else held
+
+
+def _reason(error: AgentqError) -> str:
+    if isinstance(error, Conflict):
+        return "the attempt has left another file of that name before"
+    return error.cause.rstrip(".")
 
 
 def storable(file: BinaryIO, secrets: Collection[str]) -> bytes | BinaryIO | None:
@@ -106,43 +232,51 @@ def storable(file: BinaryIO, secrets: Collection[str]) -> bytes | BinaryIO | Non
     return file
 
 
-def left_in(folder: Path) -> Iterator[tuple[str, BinaryIO | str]]:
+def left_in(
+    folder: Path, files_max: int = 0, bytes_max: int = 0
+) -> Iterator[tuple[str, BinaryIO | str]]:
     """The files below a folder by name, each open for reading, or why it is not taken.
 
-    Links are never followed. Close each file before the next.
+    Links are never followed. Close each file before the next. A limit of 0 is none; what exceeds
+    one comes as `_Exceeded`.
     """
+    if folder.is_symlink():  # which the walk would follow
+        yield folder.name, "the folder was replaced by a link"
+        return
     count = 0
-    for parent, folders, files in os.walk(folder, followlinks=False):
+    unreadable: list[OSError] = []
+    for parent, folders, files in os.walk(folder, onerror=unreadable.append, followlinks=False):
         folders.sort()
-        for leaf in sorted(files):
-            path = Path(parent) / leaf
-            name = path.relative_to(folder).as_posix()
+        linked = [leaf for leaf in folders if (Path(parent) / leaf).is_symlink()]
+        for leaf in sorted((*files, *linked)):
             count += 1
-            if count > FILES_MAX:
-                yield name, f"more than {FILES_MAX} files were left"
-                return
-            yield name, _opened(path, FILE_BYTES_MAX)
+            if files_max and count > files_max:
+                continue
+            path = Path(parent) / leaf
+            yield path.relative_to(folder).as_posix(), _opened(path, bytes_max, "evidence_bytes")
+        if count > _COUNTED_MAX:
+            break
+    for error in unreadable:
+        name = Path(os.fsdecode(error.filename)).relative_to(folder).as_posix()
+        yield name, f"it cannot be read ({error.strerror})"
+    if files_max and count > files_max:
+        more = "or more " if count > _COUNTED_MAX else ""
+        yield (
+            "",
+            _Exceeded(f"{count} {more}files were left, more than {files_max} (evidence_files)"),
+        )
 
 
-def read_result(path: Path) -> bytes:
-    """The result file, if the agent wrote one that is a plain, not absurdly large file."""
-    file = _opened(path, RESULT_BYTES_MAX)
-    if isinstance(file, str):
-        return b""
-    with file:
-        return file.read(RESULT_BYTES_MAX)
-
-
-def _opened(path: Path, limit: int) -> BinaryIO | str:
+def _opened(path: Path, limit: int, setting: str) -> BinaryIO | str:
     try:
         # Never waits (a pipe), never follows a link that was put in its place.
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         return f"it cannot be read ({error.strerror})"
     found = os.fstat(handle)
-    if stat.S_ISREG(found.st_mode) and found.st_size <= limit:
+    if stat.S_ISREG(found.st_mode) and (not limit or found.st_size <= limit):
         return os.fdopen(handle, "rb")
     os.close(handle)
     if not stat.S_ISREG(found.st_mode):
         return "it is not a plain file"
-    return f"it has {found.st_size} bytes, more than {limit}"
+    return _Exceeded(f"has {found.st_size} bytes, more than {limit} ({setting})")

@@ -16,6 +16,7 @@ import msgspec
 from agentq.contracts.agent import AttemptOutcome, AttemptResult
 from agentq.core.errors import AgentqError, Conflict
 from agentq.core.limits import SUMMARY_CHARS_MAX, shorten
+from agentq.core.reserved_names import WORKER_FOLDER, is_worker_record
 from agentq.worker.evidence import RESULT
 from agentq.worker.redaction import redacted_text
 
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
     from agentq.client.client import Client
     from agentq.contracts.artifacts import Stored
 
-#: Names of the worker's own files among the evidence of an attempt.
-_OUR_FOLDER = "agentq/"
-SESSION, VERDICT = f"{_OUR_FOLDER}session.txt", f"{_OUR_FOLDER}verdict.json"
+#: Names of the worker's own records among the evidence of an attempt. Nobody else can leave a file
+#: under these names, so what stands there is the word of the worker that ran the attempt.
+SESSION, VERDICT = f"{WORKER_FOLDER}session.txt", f"{WORKER_FOLDER}verdict.json"
 #: What is read into memory: a name and a few words. A verdict may carry a structured result.
 _SESSION_BYTES_MAX, _VERDICT_BYTES_MAX = 64 * 1024, 16 * 1024 * 1024
 
@@ -54,7 +55,7 @@ def look(queue: Client, claim: Claim) -> Before:
     # that vanished may have finished without.
     unreported = bool(claim.notes) and claim.notes[-1].kind == "crash"
     if verdict is not None and verdict.outcome is AttemptOutcome.COMPLETED and unreported:
-        evidence = [each for name, each in files.items() if not name.startswith(_OUR_FOLDER)]
+        evidence = [each for name, each in files.items() if not is_worker_record(name)]
         # Without all that was handed in it is not done: the work is done again.
         with suppress(AgentqError):
             for each in evidence:

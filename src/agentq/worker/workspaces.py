@@ -292,14 +292,14 @@ class Workspace:
         is_git = self.record.kind == "git"
         return (self.path, Path(self.record.common)) if is_git else (self.path,)
 
-    def collect(self) -> list[EvidenceFile]:
-        """The evidence that only the workspace has."""
+    def collect(self, patch_bytes: int = 0) -> list[EvidenceFile]:
+        """The evidence that only the workspace has; a patch of at most so many bytes, 0: of any."""
         evidence: list[EvidenceFile] = []
         if self.record.kind == "git":
             made = _worktree(self.record, self.path)
             prefix, root = f".{self.path.name}.evidence-", self._workspaces.root
             with TemporaryDirectory(prefix=prefix, dir=root, ignore_cleanup_errors=True) as folder:
-                evidence = self._workspaces.worktrees.collect(made, Path(folder))
+                evidence = self._workspaces.worktrees.collect(made, Path(folder), patch_bytes)
         self._is_collected = True
         return evidence
 

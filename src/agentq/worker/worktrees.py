@@ -142,9 +142,9 @@ class Worktrees:
 
     # -- collecting and pushing --------------------------------------------------------------------
 
-    def collect(self, made: Worktree, folder: Path) -> list[EvidenceFile]:
+    def collect(self, made: Worktree, folder: Path, patch_bytes: int) -> list[EvidenceFile]:
         """The patch from the base to the tree as it is, and the commits; `folder` is for them."""
-        return collect(self._git, self._place(made), made.common, made.base, folder)
+        return collect(self._git, self._place(made), made.common, made.base, folder, patch_bytes)
 
     def push(self, made: Worktree) -> tuple[str, str]:
         """Push what HEAD has as the attempt's branch: the commit that is there now, or why not."""

@@ -234,10 +234,36 @@ class TestFiles:
         (task,) = service.claim(WORKER, "builder", 1, "host:1", LEASE_MS, gated=True)
         with pytest.raises(Refused):
             service.complete(attempt_at(task), "task-1", 1, "trust me", b"unchecked")
+        # Nor by saying itself that the check has passed: that is for whoever ran it.
+        with pytest.raises(Refused) as caught:
+            service.complete(attempt_at(task), "task-1", 1, "ok", b"unchecked", verified=True)
+        assert caught.value.code == "not_permitted"
         assert service.artifacts(ANN, "task-1") == []
         done = service.complete(WORKER, "task-1", 1, "checked", b"checked", verified=True)
         assert done.state is State.COMPLETE
         assert text_of(service, "task-1") == "checked"
+
+    @pytest.mark.parametrize("name", ["agentq/verdict.json", "agentq", "output.log", "Verify.log"])
+    def test_an_agent_writes_nothing_in_its_workers_name(self, service: Service, name: str) -> None:
+        agent = attempt_at(claimed(service))
+        with pytest.raises(Refused) as caught:
+            service.put_artifacts(agent, "task-1", 1, [("honest.md", b"a"), (name, b"forged")])
+        assert caught.value.code == "reserved_name" and name in caught.value.cause
+        assert service.artifacts(ANN, "task-1") == []
+        # The worker may, and its word stands.
+        service.put_artifacts(WORKER, "task-1", 1, [(name, b"seen")])
+        with pytest.raises(Refused):
+            service.put_artifacts(agent, "task-1", 1, [(name, b"forged")])
+        assert [each.name for each in service.artifacts(ANN, "task-1")] == [name]
+
+    def test_a_record_of_the_worker_meets_no_expectation(self, service: Service) -> None:
+        claimed(service, expects=("verdict",))
+        service.put_artifacts(WORKER, "task-1", 1, [("agentq/verdict.json", b"{}")])
+        with pytest.raises(Refused) as caught:
+            service.complete(WORKER, "task-1", 1, "done")
+        assert caught.value.code == "evidence_missing"
+        service.put_artifacts(WORKER, "task-1", 1, [("verdict.md", b"fine")])
+        assert service.complete(WORKER, "task-1", 1, "done").state is State.COMPLETE
 
 
 class TestMany:
