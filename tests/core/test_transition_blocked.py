@@ -208,6 +208,18 @@ def test_a_cost_that_is_no_amount_is_refused(bad: Usage) -> None:
         transition(broke(), t.Answer("boss", "", extra_budget=bad), NOW)
 
 
+@pytest.mark.parametrize("words", ["", "9 of 5 usd by the tree"])
+def test_a_cost_may_be_refused_instead(words: str) -> None:
+    """So that its holder can hand in what it has."""
+    task = claimed(budget=Usage(usd=1))
+    with pytest.raises(Refused) as caught:
+        transition(task, t.Spend(1, Usage(usd=1 - 0.5 * bool(words)), words, "", True), NOW)
+    assert caught.value.code == "budget" and (words or "1 of 1 usd") in caught.value.cause
+    within = transition(task, t.Spend(1, Usage(usd=0.5), unless_used_up=True), NOW)
+    assert within.task.state is State.IN_PROGRESS
+    assert within.task.details.spent == Usage(usd=0.5)
+
+
 def test_nothing_spent_is_nothing_overspent() -> None:
     assert overspent(NO_USAGE, NO_USAGE, Usage(usd=5)) == ""
     assert overspent(Usage(usd=1), NO_USAGE, NO_USAGE) == ""

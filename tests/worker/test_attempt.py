@@ -245,7 +245,10 @@ def crash_after(fleet: Fleet, task_id: str, *files: tuple[str, bytes]) -> None:
 AGAIN = script("print('made again')")
 
 
-@pytest.mark.parametrize("size", [10, 65 * 1024, 17 * 1024 * 1024])
+@pytest.mark.parametrize(
+    "size",
+    [65 * 1024, *(pytest.param(size, marks=pytest.mark.long) for size in (10, 17 * 1024 * 1024))],
+)
 def test_a_finished_result_is_not_made_twice_however_long(fleet: Fleet, size: int) -> None:
     task = fleet.queue.submit(to=ROLE, instructions="once")
     crash_after(fleet, task.id, ("result.md", b"r" * size))

@@ -175,3 +175,16 @@ def test_an_agent_that_is_stopped_leaves_what_it_has(fleet: Fleet) -> None:
     )
     assert outcome is AttemptOutcome.TIMEOUT
     assert stored(fleet, task)["so-far.md"] == b"half"
+
+
+def test_what_is_done_when_its_cost_comes_is_done(fleet: Fleet) -> None:
+    """More of it: tests/worker/test_rehearsals.py."""
+    task = fleet.queue.submit(to=ROLE, instructions="spend", budget_usd=0.5)
+    file = fleet.folder / "script.yaml"
+    file.write_text("steps: [{spend: {usd: 0.9}}, {result: ok}]")
+    words = ("-m", "agentq", "fake-agent", "--dialect", "claude", "--script", str(file))
+    verdict = fleet.work(agent="claude", command=(sys.executable, *words))
+    assert verdict.outcome is AttemptOutcome.COMPLETED
+    done = fleet.queue.task(task.id)
+    assert done.state is State.COMPLETE and done.details.spent.usd == 0.9
+    assert stored(fleet, done)["result.md"] == b"ok"

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from agentq.contracts.agent import AttemptOutcome
+from agentq.core.errors import Refused
 from agentq.core.states import State
+from agentq.core.task import Task
 from tests.tiers import long_but
 from tests.worker.fleet import ROLE, Fleet
 
@@ -108,12 +110,43 @@ def test_it_spends_too_much(fleet: Fleet, task_id: str, dialect: str) -> None:
     assert blocked.state is State.BLOCKED and "usd" in blocked.reason
 
 
-def test_a_task_has_its_own_budget(fleet: Fleet) -> None:
-    task = fleet.queue.submit(to=ROLE, instructions="spend", budget_usd=1.0)
-    steps = "spend: {usd: 5}\nsay: more\nhang"
-    assert rehearse(fleet, "warm", steps, timeout=60) is AttemptOutcome.BUDGET
+@pytest.mark.parametrize("budget", ["task", "role", "tree"])
+def test_a_cost_that_comes_with_the_result_blocks_nothing(
+    fleet: Fleet, budget: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some tools name their cost only at the end. The work is done then: it is not asked for again
+    because it was dear."""
+    monkeypatch.setattr("agentq.worker.costs.EVERY_SECONDS", 0)
+    task, of_role = _with_half_a_dollar(fleet, budget)
+    steps = "artifact: {name: a.md, text: mine}\nspend: {usd: 0.9}\nresult: ok"
+    assert (
+        rehearse(fleet, "claude", steps, verify="echo good", **of_role) is AttemptOutcome.COMPLETED
+    )
+    done = fleet.queue.task(task.id)
+    assert done.state is State.COMPLETE and done.details.spent.usd == 0.9
+    assert fleet.queue.result(task.id).text() == "ok"
+    kept = {row.name for row in fleet.queue.artifacts(task.id)}
+    assert {"output.log", "result.md", "a.md", "verify.log"} <= kept
+
+
+@pytest.mark.parametrize("budget", ["task", "role", "tree"])
+def test_an_agent_that_is_stopped_for_its_budget_leaves_what_it_has(
+    fleet: Fleet, budget: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agentq.worker.costs.EVERY_SECONDS", 0)
+    task, of_role = _with_half_a_dollar(fleet, budget)
+    steps = "say: begun\nartifact: {name: a.md, text: half}\nspend: {usd: 0.9}\nhang"
+    assert rehearse(fleet, "warm", steps, timeout=60, **of_role) is AttemptOutcome.BUDGET
     blocked = fleet.queue.task(task.id)
-    assert blocked.state is State.BLOCKED and "5 of 1 usd" in blocked.reason
+    assert blocked.state is State.BLOCKED and "0.9 of 0.5 usd" in blocked.reason
+    assert blocked.details.spent.usd == 0.9 and blocked.details.reason_kind == "budget"
+    assert {"output.log", "a.md"} <= {row.name for row in fleet.queue.artifacts(task.id)}
+    # Somebody pays more, and it goes on; without, it does not.
+    if budget != "role":  # whose budget the ledger does not know
+        with pytest.raises(Refused):
+            fleet.queue.answer(task.id, "ann", "go on")
+    answered = fleet.queue.answer(task.id, "ann", "go on", extra_usd=5)
+    assert answered.state is State.READY
 
 
 def test_time_is_a_budget_too(fleet: Fleet) -> None:
@@ -173,6 +206,13 @@ def _text(fleet: Fleet, task_id: str, epoch: int, name: str) -> str:
     _, file = fleet.queue._client.open_artifact(task_id, name, epoch)
     with file:
         return file.read().decode()
+
+
+def _with_half_a_dollar(fleet: Fleet, budget: str) -> tuple[Task, dict[str, Any]]:
+    """A task whose budget is its own, its tree's or its role's, and the settings of the role."""
+    usd: dict[str, Any] = {"task": {"budget_usd": 0.5}, "tree": {"tree_budget_usd": 0.5}}
+    task = fleet.queue.submit(to=ROLE, instructions="spend", **usd.get(budget, {}))
+    return task, {"budget": _usd(0.5)} if budget == "role" else {}
 
 
 def _usd(amount: float) -> object:

@@ -112,12 +112,23 @@ class Claim:
         return [Artifact.of(each, self.id, self.epoch, client) for each in stored]
 
     def spend(
-        self, *, usd: float = 0.0, tokens: int = 0, turns: int = 0, seconds: float = 0.0
+        self,
+        *,
+        usd: float = 0.0,
+        tokens: int = 0,
+        turns: int = 0,
+        seconds: float = 0.0,
+        unless_used_up: bool = False,
     ) -> Task:
-        """Record a cost: usd, tokens, turns, seconds. The task is blocked if that was too much."""
+        """Record a cost: usd, tokens, turns, seconds. The task is blocked if that was too much, and
+        this attempt can leave nothing more; `unless_used_up` raises `Refused` instead, so that it
+        can: report with the cost then."""
         self._token.check()
         cost = Usage(usd, tokens, turns, seconds)
-        return self._client.service.spend(self._client.who, self.id, self.epoch, cost)
+        client = self._client
+        return client.service.spend(
+            client.who, self.id, self.epoch, cost, unless_used_up=unless_used_up
+        )
 
     def comment(self, text: str) -> None:
         self._token.check()

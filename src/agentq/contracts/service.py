@@ -170,7 +170,18 @@ class Service(Queries, Protocol):
     def progress(
         self, who: Principal, task_id: str, epoch: int, percent: int, note: str = ""
     ) -> Task: ...
-    def spend(self, who: Principal, task_id: str, epoch: int, cost: Usage) -> Task: ...
+    def spend(
+        self,
+        who: Principal,
+        task_id: str,
+        epoch: int,
+        cost: Usage,
+        *,
+        unless_used_up: bool = False,
+    ) -> Task:
+        """Record a cost. One that uses a budget up blocks the task; with `unless_used_up` it is
+        refused instead, so that the holder can hand in what it has before it reports."""
+
     def put_artifacts(
         self, who: Principal, task_id: str, epoch: int, files: Sequence[tuple[str, Source]]
     ) -> list[Stored]:

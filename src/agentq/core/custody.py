@@ -92,6 +92,12 @@ def _charge(
 def spend(task: Task, trigger: t.Spend, now: int) -> Step:
     holder_only(task, trigger.epoch)
     details, gone, effects = _charge(task, task.details, trigger)
+    if gone and trigger.unless_used_up:
+        raise Refused(
+            f"The budget of {task.id} is used up by this cost: {gone}. Nothing was recorded.",
+            "Stop, hand in what there is, and report with the cost.",
+            code="budget",
+        )
     if gone:
         step = blocked(task, details, now, f"The budget is used up: {gone}.", "budget")
         step.effects = (StopHolder(task.holder, task.epoch), *step.effects)

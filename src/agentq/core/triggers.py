@@ -127,12 +127,16 @@ class Spend:
     A task may share a budget with the tree it belongs to, which other tasks spend as well. In words
     that the ledger adds: which of it this cost uses up (`used_up`), or is about to (`running_low`).
     The same goes for every trigger with a cost.
+
+    `unless_used_up` asks to refuse a cost that uses a budget up, instead of blocking the task: a
+    holder that stops by itself hands in what it has first, and reports with the cost.
     """
 
     epoch: int
     cost: Usage
     used_up: str = ""
     running_low: str = ""
+    unless_used_up: bool = False
 
 
 @dataclass(frozen=True, slots=True)

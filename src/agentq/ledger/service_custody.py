@@ -213,9 +213,17 @@ class CustodyService(QueryService):
         self._check_attempt(who, Action.PROGRESS, task_id, epoch)
         return self._apply(task_id, t.Progress(epoch, percent, redact(note)))
 
-    def spend(self, who: Principal, task_id: str, epoch: int, cost: Usage) -> Task:
+    def spend(
+        self,
+        who: Principal,
+        task_id: str,
+        epoch: int,
+        cost: Usage,
+        *,
+        unless_used_up: bool = False,
+    ) -> Task:
         self._check_attempt(who, Action.SPEND, task_id, epoch)
-        return self._apply(task_id, t.Spend(epoch, cost))
+        return self._apply(task_id, t.Spend(epoch, cost, unless_used_up=unless_used_up))
 
     def fail(
         self,

@@ -112,8 +112,18 @@ class RemoteCustody(RemoteQueries):
     ) -> Task:
         return self._task("progress", who, task_id=task_id, epoch=epoch, percent=percent, note=note)
 
-    def spend(self, who: Principal, task_id: str, epoch: int, cost: Usage) -> Task:
-        return self._task("spend", who, task_id=task_id, epoch=epoch, cost=cost)
+    def spend(
+        self,
+        who: Principal,
+        task_id: str,
+        epoch: int,
+        cost: Usage,
+        *,
+        unless_used_up: bool = False,
+    ) -> Task:
+        return self._task(
+            "spend", who, task_id=task_id, epoch=epoch, cost=cost, unless_used_up=unless_used_up
+        )
 
     def live_append(
         self, who: Principal, task_id: str, epoch: int, data: bytes, keep_bytes: int

@@ -329,7 +329,8 @@ class Attempt:
             self.last_words = event.text[:200]
             self._note_progress(event)
         elif isinstance(event, Spent):
-            self.budget.add(event.cost)
+            done = self._stream is not None and self._stream.is_done
+            self.budget.add(event.cost, is_done=done)
         elif isinstance(event, AgentSession) and event.id != self._session:
             self._session = event.id
             recovery.remember_session(self.claim, event.id)
@@ -358,12 +359,14 @@ class Attempt:
 
     def _judged(self, ran: Ran, verdict: AttemptResult) -> AttemptResult:
         """Return the result of a run; the reason for stopping it outweighs how it then exited."""
-        self.budget.add(verdict.cost)
-        self.budget.add(Usage(seconds=round(ran.seconds, 3)))
+        self.budget.add(verdict.cost, is_done=True)
+        self.budget.add(Usage(seconds=round(ran.seconds, 3)), is_done=True)
         summary = redacted_text(verdict.summary, self.shared.secrets)
         verdict = replace(verdict, summary=summary)
         stopped = ran.stopped
         if stopped is None or (verdict.outcome is AttemptOutcome.COMPLETED and ran.done):
+            if stopped is not None and stopped.outcome is AttemptOutcome.BUDGET:
+                self._stopping = None  # it was done before it could be stopped: that is checked
             return verdict
         return replace(
             verdict, outcome=stopped.outcome, summary=f"{stopped.reason} ({ran.exit})",

@@ -101,6 +101,11 @@ class Stream:
                 with contextlib.suppress(BlockingIOError):  # full: it is awake already
                     os.write(self._waker, b"!")
 
+    @property
+    def is_done(self) -> bool:
+        """Whether the agent has said that it is done."""
+        return bool(self._done_at)
+
     def run(self) -> Ran:
         started = time.monotonic()
         try:
@@ -168,9 +173,11 @@ class Stream:
                 why = f"it goes round in circles: the same output again and again, {times}"
                 self.stop(Stop(AttemptOutcome.STALLED, why))
                 self._loops = None
-            for event in self._listener.line(line, is_error=is_error):
-                if isinstance(event, Done) and not self._done_at:
-                    self._done_at = time.monotonic()
+            events = tuple(self._listener.line(line, is_error=is_error))
+            # First: a tool that names its cost with its "done" is done when the cost is counted.
+            if not self._done_at and any(isinstance(event, Done) for event in events):
+                self._done_at = time.monotonic()
+            for event in events:
                 self._on_event(event)
 
     def _push_input(self, poll: select.poll) -> None:

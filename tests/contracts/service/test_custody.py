@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -118,6 +119,28 @@ class TestSpeaking:
         assert [entry.event.kind for entry in service.history(ANN, "task-1")][2:] == [
             "progress", "spent", "commented",
         ]  # fmt: skip
+
+    @pytest.mark.parametrize("whose", ["budget", "tree_budget"])
+    def test_a_holder_may_hand_in_before_its_budget_blocks_it(
+        self, service: Service, whose: str
+    ) -> None:
+        fields: dict[str, Any] = {whose: Usage(usd=1)}
+        task = claimed(service, **fields)
+        within, over = Usage(usd=0.4), Usage(usd=0.7)
+        spent = service.spend(WORKER, task.id, 1, within, unless_used_up=True)
+        assert spent.details.spent == within
+        # What would use it up is refused, nothing is recorded, and the attempt goes on.
+        with pytest.raises(Refused) as caught:
+            service.spend(WORKER, task.id, 1, over, unless_used_up=True)
+        assert caught.value.code == "budget" and "1.1 of 1 usd" in caught.value.cause
+        assert service.task(ANN, task.id) == spent
+        service.put_artifacts(WORKER, task.id, 1, [("so-far.md", b"half")])
+        # Its end brings the cost, and blocks it.
+        after = service.fail(WORKER, task.id, 1, "stopped", FailureKind.BUDGET, over)
+        assert after.state is State.BLOCKED and after.details.spent == Usage(usd=1.1)
+        assert "1.1 of 1 usd" in after.reason
+        with pytest.raises(Stale):
+            service.put_artifacts(WORKER, task.id, 1, [("late.md", b"late")])
 
     def test_secrets_do_not_get_into_the_log(self, service: Service) -> None:
         claimed(service)
