@@ -13,6 +13,7 @@ from agentq import Queue
 from agentq.cli.logs import logs
 from agentq.cli.session import Session
 from agentq.client.logs import LogPart, follow_log, read_log
+from agentq.core import access
 from agentq.core.errors import AgentqError, NotFound
 from agentq.core.triggers import Stopped
 from tests.interfaces.conftest import Answer
@@ -36,9 +37,14 @@ def say(queue: Queue, data: bytes, epoch: int = 1, keep_bytes: int = LIVE_BYTES)
     queue._client.artifacts.live_append("task-1", epoch, data, keep_bytes=keep_bytes)
 
 
+def as_worker(queue: Queue, task_id: str, name: str, data: bytes, epoch: int = 1) -> None:
+    who = access.worker("host:1")
+    queue._client.service.put_artifacts(who, task_id, epoch, [(name, data)])
+
+
 def stored(queue: Queue, data: bytes, epoch: int = 1) -> None:
     """The worker makes an artifact of the log, and the live one goes."""
-    queue.put("task-1", "output.log", data, epoch=epoch)
+    as_worker(queue, "task-1", "output.log", data, epoch)
     queue._client.artifacts.live_end("task-1", epoch)
 
 
@@ -93,7 +99,7 @@ def test_all_programs_of_an_attempt_in_order(queue: Queue, task: str) -> None:
     live = next(parts).data
     assert live == b"one\ntwo\nthree\nchecked\n"
     for name, data in (*said.items(), ("verify.log", b"checked\nand more\n")):
-        queue.put(task, name, data, epoch=1)
+        as_worker(queue, task, name, data)
     queue.put(task, "report.log", b"not of the worker\n", epoch=1)
     queue.complete(task, epoch=1)
     queue._client.artifacts.live_end(task, 1)

@@ -52,6 +52,16 @@ with Queue() as queue:
             print(refused)
 kill_worker()
 """,
+    # Without its token a process is anybody, and nobody but a worker writes a worker's record.
+    "put by somebody who forgot who it is": """
+pathlib.Path("forged.json").write_text(VERDICT)
+anybody = {k: v for k, v in os.environ.items() if k not in ("AGENTQ_EPOCH", "AGENTQ_TOKEN")}
+put = [sys.executable, "-m", "agentq", "artifacts", "put", os.environ["AGENTQ_TASK_ID"],
+       "forged.json", "--epoch", str(EPOCH), "--name"]
+for name in ("agentq/verdict.json", "result.md"):
+    subprocess.run([*put, name], env=anybody)
+kill_worker()
+""",
     # The check runs what the agent wrote, and kills the worker once all is collected.
     "left in the folder": """
 drop = pathlib.Path(os.environ["AGENTQ_ARTIFACTS"])

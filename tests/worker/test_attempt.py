@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentq.contracts.agent import AttemptOutcome
+from agentq.core import access
 from agentq.core.states import State
 from tests.eventually import eventually
 from tests.worker.fleet import ROLE, Fleet, script
@@ -238,7 +239,9 @@ def crash_after(fleet: Fleet, task_id: str, *files: tuple[str, bytes]) -> None:
     output = recovery.written(AttemptResult(AttemptOutcome.COMPLETED, "done before"))
     claim = fleet.queue.claim(ROLE, lease=1)
     assert claim is not None and claim.id == task_id
-    claim.put_many([*files, (recovery.VERDICT, output)])
+    who = access.worker(claim.task.holder, ROLE)
+    sources = [*files, (recovery.VERDICT, output)]
+    fleet.queue._client.service.put_artifacts(who, task_id, claim.epoch, sources)
     eventually(lambda: fleet.queue.admin.tick() > 0 or fleet.queue.task(task_id).holder == "")
 
 

@@ -186,7 +186,7 @@ class Service(Queries, Protocol):
         self, who: Principal, task_id: str, epoch: int, files: Sequence[tuple[str, Source]]
     ) -> list[Stored]:
         """Store files and make them visible, all or none. A fenced-out attempt leaves nothing, and
-        no attempt a file under a name that stands for its worker's word."""
+        nobody but a worker a file under a name that stands for the worker's word."""
 
     def live_append(
         self, who: Principal, task_id: str, epoch: int, data: bytes, keep_bytes: int

@@ -57,6 +57,7 @@ class Action(StrEnum):
     COMMENT = "comment"
     COMPLETE = "complete"
     ATTEST = "attest"
+    RECORD = "record"
     FAIL = "fail"
     BLOCK = "block"
     RELEASE = "release"
@@ -116,8 +117,10 @@ C, S = PrincipalKind.COORDINATOR, PrincipalKind.SYSTEM
 
 #: (kind, action) -> the relations in which it is allowed.
 TABLE: dict[tuple[PrincipalKind, Action], frozenset[Relation]] = {
-    # People and the system itself (its loops, the rules that settings name) may do everything.
-    **{(P, action): ALL for action in Action},
+    # People and the system itself (its loops, the rules that settings name) may do everything; but
+    # a worker's records are the worker's. Nobody has cause to write one by hand, and an agent that
+    # drops its token passes for a person.
+    **{(P, action): ALL for action in Action if action is not Action.RECORD},
     **{(S, action): ALL for action in Action},
     # An attempt reads what its work is about, and speaks for itself.
     (A, Action.READ): _VISIBLE,
@@ -131,9 +134,10 @@ TABLE: dict[tuple[PrincipalKind, Action], frozenset[Relation]] = {
     (W, Action.TICK): ALL,
     (W, Action.CLAIM): _ROLE,
     **dict.fromkeys(((W, action) for action in CUSTODY), _OWN),
-    # Only whoever ran the check says that it has passed, and writes what readers take for the
-    # worker's own word (see `reserved_names`). An attempt cannot speak for its worker.
+    # Whoever ran the check says that it has passed, and a worker writes what readers take for its
+    # own word (see `reserved_names`). An attempt cannot speak for its worker.
     (W, Action.ATTEST): _OWN,
+    (W, Action.RECORD): _OWN,
     (W, Action.OPEN_CIRCUIT): ALL,
     # A coordinator asks for work and looks after what became of it. It lets nothing irreversible
     # start, claims nothing, and leaves limits and money to people.
@@ -292,7 +296,7 @@ def _reason(who: Principal, action: Action) -> str:
         PrincipalKind.WORKER: "a worker claims for its role and speaks for what it holds",
         PrincipalKind.COORDINATOR: "a coordinator submits, and looks after what became of it",
     }
-    return limits.get(who.kind, "nobody may")
+    return limits.get(who.kind, "only its worker may")
 
 
 def approves_own(name: str, task: Task, roles: Collection[str], *, four_eyes: bool) -> bool:
@@ -335,6 +339,7 @@ _PHRASES: dict[Action, str] = {
     Action.COMMENT: "comment on {}",
     Action.COMPLETE: "report {} complete",
     Action.ATTEST: "say that the check of {} has passed",
+    Action.RECORD: "write the worker's own records of {}",
     Action.FAIL: "report {} failed",
     Action.BLOCK: "block {}",
     Action.RELEASE: "give {} back",

@@ -2,7 +2,8 @@
 
 A reader takes `output.log` for what the agent printed, `changes.patch` for what git found and
 `agentq/verdict.json` for what the worker saw. They do so only if nobody else can leave a file under
-such a name: an agent is refused it, however it hands files in (a folder, a call, a message).
+such a name: an agent, and whoever else is no worker, is refused it, however files are handed in (a
+folder, a call, a message).
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ def is_reserved(name: str) -> bool:
 def reserved(name: str) -> Refused:
     """The refusal of a file under a name that only a worker may use."""
     return Refused(
-        f"{name} is a name of the worker's own files ({RESERVED_WORDS}), which an agent cannot"
-        " leave. Nothing was stored.",
+        f"{name} is a name of the worker's own files ({RESERVED_WORDS}), which only a worker"
+        " leaves. Nothing was stored.",
         "Choose another name.",
         code="reserved_name",
     )

@@ -274,7 +274,7 @@ class CustodyService(QueryService):
         self, who: Principal, task_id: str, epoch: int, files: Sequence[tuple[str, Source]]
     ) -> list[Stored]:
         self._check_attempt(who, Action.PUT_ARTIFACT, task_id, epoch)
-        if not allowed(who, Action.ATTEST):
+        if not allowed(who, Action.RECORD):
             for name, _ in files:
                 if is_reserved(name):
                     raise reserved(name)

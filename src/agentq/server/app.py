@@ -196,7 +196,7 @@ class App:
             log.warning("refused: no good token from %s", client)
             raise HttpError(
                 401, "This server answers to tokens, and the request brought none that it knows.",
-                "Set AGENTQ_TOKEN, or send Authorization: Bearer …; `agentq token create` makes one.",
+                "Set AGENTQ_TOKEN or send it as a Bearer; `agentq token create` makes one.",
                 code="bad_token",
             )  # fmt: skip
         return principal

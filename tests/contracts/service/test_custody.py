@@ -273,6 +273,8 @@ class TestFiles:
             service.put_artifacts(agent, "task-1", 1, [("honest.md", b"a"), (name, b"forged")])
         assert caught.value.code == "reserved_name" and name in caught.value.cause
         assert service.artifacts(ANN, "task-1") == []
+        with pytest.raises(Refused):  # which is what an agent without its token is
+            service.put_artifacts(ANN, "task-1", 1, [(name, b"forged")])
         # The worker may, and its word stands.
         service.put_artifacts(WORKER, "task-1", 1, [(name, b"seen")])
         with pytest.raises(Refused):
