@@ -171,6 +171,7 @@ class TestMoving:
         assert (told["artifacts_root"], told["files"]) == (str(worked / "files"), 5)
         check_arrived(before)
 
+    @pytest.mark.long
     def test_through_a_pooler(
         self, worked: Path, fresh_postgres_url: str, shared_postgres: PostgresServer
     ) -> None:
@@ -193,6 +194,7 @@ class TestMoving:
         assert "proving every task" in answer.err
         assert "artifacts  stay in" in run_here("move", "--to", f"{new}2").ok().out
 
+    @pytest.mark.long
     def test_more_than_one_batch(self, home: Path, fresh_postgres_url: str) -> None:
         with Queue() as queue:
             queue.submit_many({"to": "builder", "instructions": f"number {n}"} for n in range(2500))
@@ -399,6 +401,7 @@ class TestWhoeverStillUsesTheOldOne:
         assert up.said.splitlines()[-1].endswith("Use the ledger that is named there.")
         assert "Traceback" not in up.said
 
+    @pytest.mark.long
     def test_a_worker_that_was_idle(self, home: Path, ups: Ups, new: str) -> None:
         words = ["--to", "w", "--instructions", "x"]
         first = run_here("submit", *words).ok().out.strip()

@@ -30,6 +30,8 @@ from tests.eventually import eventually
 from tests.interfaces.conftest import PROGRAM, clean_environment, run_program
 from tests.servers.rabbitmq import RabbitServer
 
+pytestmark = pytest.mark.long
+
 QUEUE = "results.ann"
 
 

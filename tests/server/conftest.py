@@ -17,7 +17,7 @@ from agentq import Queue
 from agentq.core import access
 from agentq.core.access import Principal
 from agentq.remote.installation import RemoteInstallation
-from agentq.server.app import App
+from agentq.server.app import HttpApp
 from agentq.server.serving import LOOPBACK_NAMES, HttpServer
 from agentq.settings import Settings
 from agentq.wiring import WiredInstallation, open_installation
@@ -96,7 +96,7 @@ def serving_ledger(folder: Path) -> Iterator[Served]:
     settings = Settings(f"sqlite:///{folder / 'ledger.db'}", str(folder / "files"), "the test")
     installation = open_installation(settings, create=True)
     tokens = Tokens()
-    app = App(installation.service, installation.doorbell, tokens.principal, LOOPBACK_NAMES)
+    app = HttpApp(installation.service, installation.doorbell, tokens.principal, LOOPBACK_NAMES)
     with serving(app) as (url, server):
         found = Served(url, installation, tokens, folder, server)
         yield found

@@ -14,7 +14,7 @@ import msgspec
 HEAD_BYTES_MAX = 1 << 20
 
 
-class Head(msgspec.Struct, forbid_unknown_fields=True):
+class FilesHead(msgspec.Struct, forbid_unknown_fields=True):
     """What the line says."""
 
     arguments: dict[str, Any]
@@ -22,8 +22,8 @@ class Head(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def encode_head(arguments: dict[str, Any], sizes: list[int]) -> bytes:
-    return msgspec.json.encode(Head(arguments, sizes)) + b"\n"
+    return msgspec.json.encode(FilesHead(arguments, sizes)) + b"\n"
 
 
-def decode_head(line: bytes) -> Head:
-    return msgspec.json.decode(line, type=Head)
+def decode_head(line: bytes) -> FilesHead:
+    return msgspec.json.decode(line, type=FilesHead)

@@ -17,7 +17,7 @@ from agentq.core import errors
 from agentq.core.access import Principal
 from agentq.core.errors import AgentqError, Unavailable
 from agentq.ledger.codec import decoder
-from agentq.remote.transport import SILENCE_SECONDS, Broken, Reply, Transport
+from agentq.remote.transport import SILENCE_SECONDS, Broken, HttpReply, Transport
 
 T = TypeVar("T")
 
@@ -72,7 +72,7 @@ class Caller:
         files: Callable[[], Iterable[bytes]] | None = None,
         length: int | None = None,
         silence: float = SILENCE_SECONDS,
-    ) -> Reply:
+    ) -> HttpReply:
         """Send a call, again if its answer was lost; raises the error that came instead."""
         route = BY_CALL[call]
         target, rest = _target(route.path, arguments)
@@ -90,13 +90,13 @@ class Caller:
             headers["idempotency-key"] = os.urandom(16).hex()
         target = PREFIX + target
 
-        def send() -> Reply:
+        def send() -> HttpReply:
             sent: bytes | Iterable[bytes] = body if files is None else files()
             return self._transport.send(route.method, target, headers, sent, length, silence)
 
         return self._insist(send)
 
-    def _insist(self, send: Callable[[], Reply]) -> Reply:
+    def _insist(self, send: Callable[[], HttpReply]) -> HttpReply:
         started, pause = time.monotonic(), 0.05
         while True:
             try:
@@ -174,7 +174,7 @@ _CLASSES: dict[int, type[AgentqError]] = {
 }  # fmt: skip
 
 
-def _error(reply: Reply) -> AgentqError:
+def _error(reply: HttpReply) -> AgentqError:
     body = reply.read()
     try:
         said = decoder(_Refusal).decode(body).error

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from agentq.contracts.artifacts import Source
 from agentq.core.errors import Damaged
-from agentq.remote.transport import Broken, Reply
+from agentq.remote.transport import Broken, HttpReply
 
 _BLOCK = 1 << 16
 
@@ -56,7 +56,7 @@ def _copy(pieces: Iterable[bytes]) -> BinaryIO:
     return file
 
 
-def spooled(reply: Reply, sha256: str) -> BinaryIO:
+def spooled(reply: HttpReply, sha256: str) -> BinaryIO:
     """The body as a file, checked: whoever reads it sees all of it or an error."""
     digest, file = hashlib.sha256(), tempfile.TemporaryFile()  # noqa: SIM115 - whoever asked closes it
     try:

@@ -27,7 +27,7 @@ from agentq.ledger.codec import decoder
 from agentq.ledger.log_codec import entry_from_plain, trigger_data
 from agentq.remote.calls import Caller, fields_of
 from agentq.remote.files import spooled
-from agentq.remote.transport import Reply
+from agentq.remote.transport import HttpReply
 
 
 class RemoteQueries:
@@ -145,7 +145,7 @@ class RemoteQueries:
         return task, spooled(reply, reply.headers["agentq-sha256"])
 
 
-def _findings(reply: Reply) -> Iterator[tuple[int, list[Problem]]]:
+def _findings(reply: HttpReply) -> Iterator[tuple[int, list[Problem]]]:
     ahead = b""
     for piece in reply.pieces():
         *lines, ahead = (ahead + piece).split(b"\n")

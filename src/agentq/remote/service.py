@@ -31,7 +31,7 @@ from agentq.ledger.codec import decoder
 from agentq.remote.calls import Outcome, error_from
 from agentq.remote.files import Upload
 from agentq.remote.queries import RemoteQueries
-from agentq.remote.transport import Reply
+from agentq.remote.transport import HttpReply
 
 
 class RemoteCustody(RemoteQueries):
@@ -177,7 +177,7 @@ class RemoteCustody(RemoteQueries):
         path: dict[str, Any],
         body: dict[str, Any],
         sources: Sequence[Source],
-    ) -> Reply:
+    ) -> HttpReply:
         """Send a call with files, whatever their sizes, again from their beginnings if need be."""
         opened = [Upload(source) for source in sources]
         try:

@@ -29,7 +29,7 @@ class Broken(Exception):
         self.sent = sent
 
 
-class Address(NamedTuple):
+class ServerAddress(NamedTuple):
     """Where the server is: a Unix socket, or a host and a port."""
 
     text: str
@@ -40,10 +40,10 @@ class Address(NamedTuple):
     prefix: str = ""
 
 
-def parse_address(url: str) -> Address:
+def parse_address(url: str) -> ServerAddress:
     """`http://host:port/prefix`, `https://…` or `http+unix:/path/to/socket`."""
     if url.startswith("http+unix:"):
-        return Address(url, host="localhost", socket_path=url.removeprefix("http+unix:"))
+        return ServerAddress(url, host="localhost", socket_path=url.removeprefix("http+unix:"))
     scheme, _, rest = url.partition("://")
     authority, slash, path = rest.partition("/")
     if "@" in authority:
@@ -56,10 +56,10 @@ def parse_address(url: str) -> Address:
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise Invalid(f"{url!r} is no address of a server.", "As in http://127.0.0.1:8765.")
     prefix = f"{slash}{path}".rstrip("/")
-    return Address(url, host.strip("[]"), int(port), scheme == "https", "", prefix)
+    return ServerAddress(url, host.strip("[]"), int(port), scheme == "https", "", prefix)
 
 
-class Reply:
+class HttpReply:
     """One answer; its body is read from the connection, which goes back when it was read."""
 
     def __init__(self, line: _Line, status: int, headers: dict[str, str]) -> None:
@@ -179,7 +179,7 @@ class Pending:
     def fileno(self) -> int:
         return self._line.fileno()
 
-    def reply(self) -> Reply:
+    def reply(self) -> HttpReply:
         """The answer; raises `Broken`."""
         try:
             return self._transport.reply(self._line)
@@ -207,7 +207,7 @@ class Transport:
         body: bytes | Iterable[bytes] = b"",
         length: int | None = None,
         silence: float = SILENCE_SECONDS,
-    ) -> Reply:
+    ) -> HttpReply:
         """Send one request; its reply, with the body still to be read. Raises `Broken`, or
         `Unavailable` if nobody could be reached."""
         line = self._take()
@@ -251,7 +251,7 @@ class Transport:
         head = "\r\n".join(lines).encode("latin-1", "replace") + b"\r\n\r\n"
         return head + body if isinstance(body, bytes) else head
 
-    def reply(self, line: _Line) -> Reply:
+    def reply(self, line: _Line) -> HttpReply:
         """Read the head of an answer."""
         words = line.read_line().split(b" ", 2)
         if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
@@ -261,7 +261,7 @@ class Transport:
             name, _, value = text.partition(":")
             headers[name.strip().lower()] = value.strip()
         line.reusable = headers.get("connection", "").lower() != "close"
-        return Reply(line, int(words[1]), headers)
+        return HttpReply(line, int(words[1]), headers)
 
     def _take(self) -> _Line:
         while True:

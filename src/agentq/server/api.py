@@ -44,7 +44,7 @@ class Request:
 
 
 @dataclass(slots=True)
-class Answer:
+class Response:
     """One answer: bytes, an open file, or pieces that come one by one."""
 
     status: int
@@ -52,7 +52,7 @@ class Answer:
     headers: dict[str, str] = field(default_factory=lambda: {"content-type": JSON_TYPE})
 
 
-class Found(NamedTuple):
+class RouteMatch(NamedTuple):
     """The route of a path, and what the path names."""
 
     route: Route
@@ -65,7 +65,7 @@ class Api:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    def handle(self, who: Principal, request: Request) -> Answer:
+    def handle(self, who: Principal, request: Request) -> Response:
         """The answer to a request, refusals included."""
         try:
             found = find(request.method, request.path)
@@ -73,7 +73,7 @@ class Api:
         except AgentqError as error:
             return refusal(error)
 
-    def arguments(self, found: Found, request: Request) -> dict[str, Any]:
+    def arguments(self, found: RouteMatch, request: Request) -> dict[str, Any]:
         """What the request says, as the parameters of its call."""
         shape = shape_of(found.route.call)
         plain: dict[str, Any] = dict(found.values)
@@ -86,13 +86,13 @@ class Api:
         strict = found.route.method != "GET"
         return _arguments(shape, plain, request.files, strict=strict)
 
-    def call(self, who: Principal, found: Found, arguments: dict[str, Any]) -> Answer:
+    def call(self, who: Principal, found: RouteMatch, arguments: dict[str, Any]) -> Response:
         call = found.route.call
         arguments.pop("wait_seconds", None)
         method: Callable[..., Any] = getattr(self._service, call)
         result = method(**arguments) if call == "now" else method(who, **arguments)
         shown = _SPECIAL.get(call)
-        return shown(result) if shown is not None else Answer(200, encode({"value": result}))
+        return shown(result) if shown is not None else Response(200, encode({"value": result}))
 
 
 # -- finding the route -----------------------------------------------------------------------------
@@ -108,7 +108,7 @@ def _by_length() -> dict[int, list[tuple[list[str], Route]]]:
     return found
 
 
-def find(method: str, path: str) -> Found:
+def find(method: str, path: str) -> RouteMatch:
     """The route of a method and path; raises `HttpError` 404 or 405."""
     if not path.startswith(f"{PREFIX}/"):
         raise HttpError(404, f"There is nothing at {path[:200]}.", f"The API is at {PREFIX}/.",
@@ -121,7 +121,7 @@ def find(method: str, path: str) -> Found:
         if values is None:
             continue
         if route.method == method:
-            return Found(route, values)
+            return RouteMatch(route, values)
         others.append(route.method)
     if others:
         raise HttpError(405, f"{path[:200]} does not take {method[:20]}.",
@@ -244,22 +244,22 @@ def _file(files: Sequence[BinaryIO], number: int) -> BinaryIO:
 # -- showing what came of it -----------------------------------------------------------------------
 
 
-def refusal(error: AgentqError) -> Answer:
+def refusal(error: AgentqError) -> Response:
     """The answer that an error makes."""
-    answer = Answer(status_of(error), encode({"error": error_plain(error)}))
+    answer = Response(status_of(error), encode({"error": error_plain(error)}))
     if answer.status in (429, 503):
         answer.headers["retry-after"] = str(RETRY_SECONDS)
     return answer
 
 
-def _entries(entries: Sequence[LogEntry]) -> Answer:
-    return Answer(200, encode({"value": [entry_to_plain(each) for each in entries]}))
+def _entries(entries: Sequence[LogEntry]) -> Response:
+    return Response(200, encode({"value": [entry_to_plain(each) for each in entries]}))
 
 
-def _replayed(found: Any) -> Answer:
+def _replayed(found: Any) -> Response:
     steps = [{"event": entry_to_plain(entry), "task": task} for entry, task in found.steps]
     value = {"task": found.task, "steps": steps, "problems": found.problems}
-    return Answer(200, encode({"value": value}))
+    return Response(200, encode({"value": value}))
 
 
 def _outcome(outcome: Task | AgentqError) -> dict[str, object]:
@@ -268,45 +268,45 @@ def _outcome(outcome: Task | AgentqError) -> dict[str, object]:
     return {"task": outcome}
 
 
-def _outcomes(outcomes: Sequence[Task | AgentqError]) -> Answer:
-    return Answer(200, encode({"value": [_outcome(each) for each in outcomes]}))
+def _outcomes(outcomes: Sequence[Task | AgentqError]) -> Response:
+    return Response(200, encode({"value": [_outcome(each) for each in outcomes]}))
 
 
-def _outcomes_and_claims(both: tuple[Sequence[Task | AgentqError], Sequence[Task]]) -> Answer:
+def _outcomes_and_claims(both: tuple[Sequence[Task | AgentqError], Sequence[Task]]) -> Response:
     outcomes, taken = both
     value = {"outcomes": [_outcome(each) for each in outcomes], "taken": taken}
-    return Answer(200, encode({"value": value}))
+    return Response(200, encode({"value": value}))
 
 
-def _task_files(found: tuple[Sequence[tuple[Task, Sequence[ArtifactInfo]]], int]) -> Answer:
+def _task_files(found: tuple[Sequence[tuple[Task, Sequence[ArtifactInfo]]], int]) -> Response:
     tasks = [{"task": task, "artifacts": artifacts} for task, artifacts in found[0]]
-    return Answer(200, encode({"value": {"tasks": tasks, "after": found[1]}}))
+    return Response(200, encode({"value": {"tasks": tasks, "after": found[1]}}))
 
 
-def _lines(found: Iterator[tuple[int, list[Any]]]) -> Answer:
+def _lines(found: Iterator[tuple[int, list[Any]]]) -> Response:
     def pieces() -> Iterator[bytes]:
         for looked_at, problems in found:
             yield encode({"looked_at": looked_at, "problems": problems}) + b"\n"
 
-    return Answer(200, pieces(), {"content-type": LINES_TYPE})
+    return Response(200, pieces(), {"content-type": LINES_TYPE})
 
 
-def _text(text: str) -> Answer:
+def _text(text: str) -> Response:
     headers = {"content-type": "text/markdown; charset=utf-8"}
-    return Answer(200, text.encode("utf-8", "surrogateescape"), headers)
+    return Response(200, text.encode("utf-8", "surrogateescape"), headers)
 
 
-def _artifact(found: tuple[Task, ArtifactInfo, BinaryIO]) -> Answer:
+def _artifact(found: tuple[Task, ArtifactInfo, BinaryIO]) -> Response:
     _, info, file = found
-    return Answer(200, file, _file_headers(info))
+    return Response(200, file, _file_headers(info))
 
 
-def _result(found: tuple[Task, BinaryIO | None]) -> Answer:
+def _result(found: tuple[Task, BinaryIO | None]) -> Response:
     task, file = found
     report = task.details.report
     if file is None or report is None:
-        return Answer(204, b"", {})
-    return Answer(200, file, {"content-type": "text/markdown; charset=utf-8",
+        return Response(204, b"", {})
+    return Response(200, file, {"content-type": "text/markdown; charset=utf-8",
                               "agentq-sha256": report.result_sha256})  # fmt: skip
 
 
@@ -320,16 +320,16 @@ def _file_headers(info: ArtifactInfo) -> dict[str, str]:
     }
 
 
-def _stored(found: Sequence[Stored]) -> Answer:
-    return Answer(201, encode({"value": found}))
+def _stored(found: Sequence[Stored]) -> Response:
+    return Response(201, encode({"value": found}))
 
 
-def _created(made: object) -> Answer:
-    return Answer(201, encode({"value": made}))
+def _created(made: object) -> Response:
+    return Response(201, encode({"value": made}))
 
 
 #: Answers that are more than one plain value.
-_SPECIAL: dict[str, Callable[[Any], Answer]] = {
+_SPECIAL: dict[str, Callable[[Any], Response]] = {
     "history": _entries,
     "events_after": _entries,
     "replay": _replayed,

@@ -21,7 +21,7 @@ from agentq.contracts.routes import EVENT_STREAM_TYPE, FILES_TYPE, PREFIX, WAKEU
 from agentq.contracts.service import Service
 from agentq.core.access import SYSTEM, Principal
 from agentq.core.errors import AgentqError, Unavailable
-from agentq.server.api import Answer, Api, Found, Request, encode, find, refusal
+from agentq.server.api import Api, Request, Response, RouteMatch, encode, find, refusal
 from agentq.server.body import ClientGone, Files, read_body
 from agentq.server.errors import HttpError
 from agentq.server.events import follow
@@ -50,7 +50,7 @@ _SECURITY = {
 }
 
 
-class App:
+class HttpApp:
     """One server. `hosts` are the names under which it may be asked, empty for any; `ready` raises
     `Unavailable` while it cannot serve."""
 
@@ -83,12 +83,16 @@ class App:
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
         await self._wakeups.start()
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
-        self.end_streams()
-        await self._wakeups.stop()
-        await self.in_thread(self._repeats.clear)
-        self._pool.shutdown(wait=False)
+        try:
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+        except asyncio.CancelledError:
+            return  # told to end before it had begun
+        finally:
+            self.end_streams()
+            await self._wakeups.stop()
+            self._repeats.clear()
+            self._pool.shutdown(wait=False)
         await send({"type": "lifespan.shutdown.complete"})
 
     def end_streams(self) -> None:
@@ -128,7 +132,7 @@ class App:
 
     async def _reach(
         self, scope: Scope, headers: dict[str, str], receive: Receive, send: Send
-    ) -> tuple[Answer | None, str]:
+    ) -> tuple[Response | None, str]:
         who = "-"
         try:
             self._check_host(headers.get("host", ""))
@@ -166,17 +170,17 @@ class App:
                 code="wrong_host",
             )  # fmt: skip
 
-    async def _plain_answer(self, path: str) -> Answer | None:
+    async def _plain_answer(self, path: str) -> Response | None:
         """Answers that need no token."""
         if path == "/healthz":
-            return Answer(200, encode({"ok": True}))
+            return Response(200, encode({"ok": True}))
         if path == "/readyz":
             await self.in_thread(self._ready)
-            return Answer(200, encode({"ok": True}))
+            return Response(200, encode({"ok": True}))
         if path == f"{PREFIX}/openapi.json":
             from agentq.server.openapi import document_bytes
 
-            return Answer(200, await self.in_thread(document_bytes))
+            return Response(200, await self.in_thread(document_bytes))
         return None
 
     async def _who(self, headers: dict[str, str], client: str) -> Principal:
@@ -204,12 +208,12 @@ class App:
     async def _route(
         self,
         who: Principal,
-        found: Found,
+        found: RouteMatch,
         scope: Scope,
         headers: dict[str, str],
         receive: Receive,
         send: Send,
-    ) -> Answer | None:
+    ) -> Response | None:
         call = found.route.call
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         request = Request(scope["method"], scope["path"], query)
@@ -227,7 +231,7 @@ class App:
                 request.body = await read_body(receive, size)
             arguments = self._api.arguments(found, request)
 
-            def act() -> Answer:
+            def act() -> Response:
                 return self._call(who, found, arguments)
 
             if call == "claim" and arguments["wait_seconds"] > 0:
@@ -235,12 +239,12 @@ class App:
             key = headers.get("idempotency-key", "")
             if found.route.method != "GET" and key:
                 return await self._repeats.once((who, key[:200]), lambda: self.in_thread(act))
-            answer: Answer = await self.in_thread(act)
+            answer: Response = await self.in_thread(act)
             return cut(answer, headers["range"]) if "range" in headers else answer
         finally:
             files.close()
 
-    def _call(self, who: Principal, found: Found, arguments: dict[str, Any]) -> Answer:
+    def _call(self, who: Principal, found: RouteMatch, arguments: dict[str, Any]) -> Response:
         try:
             return self._api.call(who, found, dict(arguments))
         except AgentqError as error:
@@ -248,15 +252,15 @@ class App:
 
     # -- requests that wait ----------------------------------------------------------------------
 
-    async def _ring(self, scope: Scope, receive: Receive) -> Answer:
-        """Answer when one of these topics is rung, or was since the cursor that the client has."""
+    async def _ring(self, scope: Scope, receive: Receive) -> Response:
+        """Answer when one of these topics is rung, or was since the cursor of the client."""
         query = parse_qsl(scope["query_string"].decode("latin-1"))
         plain = {name: value for name, value in query if name != "topic"}
         topics = frozenset(value for name, value in query if name == "topic")
         seconds = _seconds(plain.get("seconds", "0"))
         cursor = plain.get("since", "")
         if not cursor:
-            return Answer(200, encode({"cursor": self._wakeups.cursor, "rung": []}))
+            return Response(200, encode({"cursor": self._wakeups.cursor, "rung": []}))
         gone = asyncio.ensure_future(_until_gone(receive))
         try:
             with self._wakeups.bell(topics) as bell:
@@ -268,20 +272,20 @@ class App:
                         waiting.cancel()
                         raise ClientGone
                     rung = self._wakeups.rung_since(cursor, topics)
-                return Answer(200, encode({"cursor": self._wakeups.cursor, "rung": rung}))
+                return Response(200, encode({"cursor": self._wakeups.cursor, "rung": rung}))
         finally:
             gone.cancel()
 
     async def _claim(
-        self, who: Principal, found: Found, arguments: dict[str, Any], receive: Receive
-    ) -> Answer:
+        self, who: Principal, found: RouteMatch, arguments: dict[str, Any], receive: Receive
+    ) -> Response:
         """Claim, or wait until something can be claimed; nothing for a client that left."""
         deadline = time.monotonic() + min(arguments["wait_seconds"], LONG_POLL_SECONDS_MAX)
         gone = asyncio.ensure_future(_until_gone(receive))
         try:
             with self._wakeups.bell((role_topic(str(arguments["role"])),)) as bell:
                 while True:
-                    answer: Answer = await self.in_thread(self._call, who, found, arguments)
+                    answer: Response = await self.in_thread(self._call, who, found, arguments)
                     left = deadline - time.monotonic()
                     if answer.status != 200 or answer.body != _NOTHING or left <= 0:
                         return answer
@@ -297,7 +301,7 @@ class App:
 
     # -- sending ---------------------------------------------------------------------------------
 
-    async def _send(self, answer: Answer, number: str, send: Send, *, head: bool) -> None:
+    async def _send(self, answer: Response, number: str, send: Send, *, head: bool) -> None:
         headers = {**_SECURITY, **answer.headers, "x-request-id": number}
         body = answer.body
         if isinstance(body, bytes):

@@ -21,7 +21,7 @@ from agentq.server.api import encode
 from agentq.server.wakeups import Wakeups
 
 if TYPE_CHECKING:
-    from agentq.server.app import App
+    from agentq.server.app import HttpApp
 
 _COALESCE_SECONDS = 0.1
 #: Something is said so often, so that both ends notice when the other has gone.
@@ -40,7 +40,7 @@ def start_of(query: Sequence[tuple[str, str]], headers: dict[str, str]) -> int |
 
 
 async def follow(
-    app: App,
+    app: HttpApp,
     service: Service,
     wakeups: Wakeups,
     who: Principal,

@@ -6,7 +6,7 @@ import io
 import re
 from typing import BinaryIO, cast
 
-from agentq.server.api import Answer
+from agentq.server.api import Response
 from agentq.server.errors import HttpError
 
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
@@ -31,7 +31,7 @@ class Part(io.RawIOBase):
         super().close()
 
 
-def cut(answer: Answer, wanted: str) -> Answer:
+def cut(answer: Response, wanted: str) -> Response:
     """The part of a file that was asked for; the whole where that is not understood."""
     size = answer.headers.get("content-length", "")
     found = _RANGE.fullmatch(wanted.strip())
@@ -54,7 +54,7 @@ def cut(answer: Answer, wanted: str) -> Answer:
         "content-length": str(length),
         "content-range": f"bytes {first}-{last}/{total}",
     }
-    return Answer(206, cast("BinaryIO", Part(file, length)), headers)
+    return Response(206, cast("BinaryIO", Part(file, length)), headers)
 
 
 def _bounds(first: str, last: str, total: int) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from agentq.core.access import Principal
-from agentq.server.api import Answer
+from agentq.server.api import Response
 
 Key: TypeAlias = tuple[Principal, str]
 
@@ -27,15 +27,15 @@ class Repeats:
     """Remembers answers by who asked and the key they gave."""
 
     def __init__(self) -> None:
-        self._answers: dict[Key, tuple[float, asyncio.Future[Answer]]] = {}
+        self._answers: dict[Key, tuple[float, asyncio.Future[Response]]] = {}
 
-    async def once(self, key: Key, act: Callable[[], Awaitable[Answer]]) -> Answer:
+    async def once(self, key: Key, act: Callable[[], Awaitable[Response]]) -> Response:
         """The answer of the first request under this key; later ones wait for it."""
         self._forget()
         known = self._answers.get(key)
         if known is not None:
             return await asyncio.shield(known[1])
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         self._answers[key] = (time.monotonic(), future)
         try:
             answer = await act()

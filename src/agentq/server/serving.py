@@ -15,7 +15,7 @@ from agentq.core.errors import Invalid, Unavailable
 
 if TYPE_CHECKING:
     from agentq.contracts.installation import Installation
-    from agentq.server.app import App
+    from agentq.server.app import HttpApp
 
 log = logging.getLogger("agentq.server")
 
@@ -76,12 +76,12 @@ def make_app(
     installation: Installation,
     hosts: Sequence[str] = (),
     ready: Callable[[], None] | None = None,
-) -> App:
+) -> HttpApp:
     """The application for one installation."""
-    from agentq.server.app import App
+    from agentq.server.app import HttpApp
 
     service = installation.service
-    return App(service, installation.doorbell, service.principal_of_token, hosts, ready)
+    return HttpApp(service, installation.doorbell, service.principal_of_token, hosts, ready)
 
 
 def allowed_hosts(host: str, more: Sequence[str]) -> tuple[str, ...]:
@@ -96,7 +96,7 @@ def allowed_hosts(host: str, more: Sequence[str]) -> tuple[str, ...]:
 class HttpServer:
     """One server on sockets that are listening already."""
 
-    def __init__(self, app: App, listeners: Sequence[socket.socket]) -> None:
+    def __init__(self, app: HttpApp, listeners: Sequence[socket.socket]) -> None:
         try:
             import uvicorn
         except ImportError as error:
@@ -111,7 +111,7 @@ class HttpServer:
             lifespan="on",
         )  # fmt: skip
 
-        class Server(uvicorn.Server):
+        class EndingServer(uvicorn.Server):
             """Ends streams as soon as it is told to end itself."""
 
             def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -120,7 +120,7 @@ class HttpServer:
 
         self._app = app
         self._listeners = list(listeners)
-        self._server = Server(config)
+        self._server = EndingServer(config)
         self._thread: threading.Thread | None = None
 
     def run(self) -> None:

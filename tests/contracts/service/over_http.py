@@ -12,7 +12,7 @@ from agentq.core.access import SYSTEM, Principal
 from agentq.remote.calls import Caller
 from agentq.remote.service import RemoteService
 from agentq.remote.transport import Transport
-from agentq.server.app import App
+from agentq.server.app import HttpApp
 from agentq.server.serving import HttpServer, listen_on
 from tests.eventually import eventually
 
@@ -36,7 +36,7 @@ class Tokens:
 
 
 @contextmanager
-def serving(app: App) -> Iterator[tuple[str, HttpServer]]:
+def serving(app: HttpApp) -> Iterator[tuple[str, HttpServer]]:
     """Serve on a free port of this machine; the address, and the server."""
     listener = listen_on("127.0.0.1", 0)
     server = HttpServer(app, [listener])
@@ -58,7 +58,7 @@ def by_token(service: Service, doorbell: Doorbell) -> Iterator[Callable[[str], R
         clients.append(RemoteService(Caller(Transport(url), lambda _: token)))
         return clients[-1]
 
-    with serving(App(service, doorbell, service.principal_of_token)) as (url, _):
+    with serving(HttpApp(service, doorbell, service.principal_of_token)) as (url, _):
         yield shown
         for client in clients:
             client.close()
@@ -68,7 +68,7 @@ def by_token(service: Service, doorbell: Doorbell) -> Iterator[Callable[[str], R
 def over_http(service: Service, doorbell: Doorbell) -> Iterator[RemoteService]:
     """The same service at the other end of a connection."""
     tokens = Tokens()
-    with serving(App(service, doorbell, tokens.principal)) as (url, _):
+    with serving(HttpApp(service, doorbell, tokens.principal)) as (url, _):
         remote = RemoteService(Caller(Transport(url), tokens.of))
         yield remote
         remote.close()
