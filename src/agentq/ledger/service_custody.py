@@ -68,6 +68,7 @@ class CustodyService(QueryService):
             under = (who.task_id, who.epoch)
         if under is None:
             self._check_submission(who, specs)
+            specs = [_signed(spec, who) for spec in specs]
             fence = None
         else:
             self._check_attempt(who, Action.SUBMIT, *under)
@@ -407,6 +408,15 @@ class CustodyService(QueryService):
         finally:
             outbox.settle(done, failed)  # also what was done before the disk went away
         return v.PublishedResults(len(done), len(failed), tuple(reasons), len(effects) == count)
+
+
+def _signed(spec: Spec, who: Principal) -> Spec:
+    """What somebody with a token submits bears their name, whatever they wrote: nobody approves
+    their own task under the name of another."""
+    if who.proof != "token" or who.kind not in (PrincipalKind.PERSON, PrincipalKind.COORDINATOR):
+        return spec
+    following = tuple(_signed(each, who) for each in spec.next)
+    return replace(spec, sender=who.name, next=following)
 
 
 def _child(spec: Spec, parent: str) -> Spec:

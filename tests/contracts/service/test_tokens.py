@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from tests.contracts.service.people import (
     WORKER,
     attempt_at,
     claimed,
+    spec,
     submit,
 )
 from tests.contracts.service.test_scopes import EXPECTED, check_scopes
@@ -230,3 +232,17 @@ def test_settings_that_say_so_are_not_asked_again(service: Service) -> None:
         make(service, name, "admin")
     submit(service, "own", irreversible=True, sender="ann")
     assert service.approve(ANN, "own").state is State.READY
+
+
+def test_whoever_shows_a_token_submits_in_their_own_name(four_eyes: Service) -> None:
+    """Otherwise four eyes would be two: submitted under another name, approved under one's own."""
+    scopes = ["submit", "approve"]
+    kim, bob = (replace(principal_of_scopes(name, scopes), proof="token") for name in ("k", "b"))
+    following = spec("later", sender="b")
+    asked = spec("own", irreversible=True, sender="coordinator", next=(following,))
+    (task,) = four_eyes.submit(kim, [asked])
+    assert (task.spec.sender, task.spec.next[0].sender) == ("k", "k")
+    with pytest.raises(Refused) as refused:
+        four_eyes.approve(kim, "own")
+    assert refused.value.code == "self_approval"
+    assert four_eyes.approve(bob, "own").state is State.READY
