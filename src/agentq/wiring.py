@@ -296,6 +296,22 @@ def open_copy(settings: Settings) -> LedgerCopy:
     return PostgresCopy(settings.url)
 
 
+def local_files(settings: Settings) -> list[str]:
+    """Everything that agentq keeps on this machine and nobody else should see: the topmost of it.
+
+    The artifact folder itself is not in it unless its name says that it is agentq's alone: another
+    may hold other things too, whose modes are not ours to change.
+    """
+    home = settings.home
+    found = [home] if os.path.basename(home) == ".agentq" else []  # noqa: PTH119 - start-up
+    names = ("tasks", "artifacts", "results", "live", "workspaces", ".token-key")
+    found += [f"{home}/{name}" for name in names]
+    if settings.url.startswith("sqlite:") and settings.sqlite_path != MEMORY:
+        endings = ("", "-wal", "-shm", "-journal", ".clock", ".bells")
+        found += [settings.sqlite_path + ending for ending in endings]
+    return found
+
+
 def refuse_server(settings: Settings) -> None:
     """Refuse what needs the ledger itself, where settings name the server of one."""
     if settings.url.startswith("http"):

@@ -12,14 +12,16 @@ import click
 
 from agentq.cli.limits import limits_json
 from agentq.cli.options import command
-from agentq.cli.screen import emit_json, note, paint, say
+from agentq.cli.screen import clean, emit_json, note, paint, say
 from agentq.cli.session import Session, pass_session, refuse_memory
 from agentq.core.errors import Conflict, NotFound
+from agentq.private_files import make_folder, tighten
 from agentq.settings import without_password
 
 if TYPE_CHECKING:
     from agentq.client.client import Client
     from agentq.settings import Settings
+    from agentq.settings.gitignore import Ignored
 
 
 @command()
@@ -30,29 +32,53 @@ def init(session: Session, broker: str | None, artifacts: str | None) -> None:
     """Make this folder an agentq installation.
 
     Writes agentq.toml unless there is one, creates the ledger and the folder for artifacts, and
-    applies the limits of roles in agentq.toml. Doing it again is safe. --url puts the ledger
-    elsewhere, for example on PostgreSQL; with AGENTQ_URL set, that ledger is made ready and no
-    file is written.
+    applies the limits of roles in agentq.toml. In a git repository it adds what it creates to
+    .gitignore. What other users could read of it is closed to them. Doing it again is safe. --url
+    puts the ledger elsewhere, for example on PostgreSQL; with AGENTQ_URL set, that ledger is made
+    ready and no settings are written.
 
     --broker prepares a RabbitMQ server: exchanges, a queue per role, one for the results of the
     coordinator, dead letters. It prints the commands that make users who may do no more than their
     part.
     """
+    from agentq.wiring import local_files
+
     with ExitStack() as undo:  # a file of settings that lead nowhere would only be in the way
         settings, written, advice = _settings(session, broker, artifacts, undo)
         plain = _make_ready(settings)
+        closed = tighten(local_files(settings))
         undo.pop_all()
     plain["changed"][:0] = written
+    plain["changed"] += [f"other users may not read {path} any more" for path in closed]
+    kept_out = _keep_out_of_git(settings)
+    plain["changed"] += kept_out.written
     if session.json:
         emit_json(plain)
     else:
         _print_summary(plain)
-    if advice:
-        note(advice)
+    for each in (advice, kept_out.failed):
+        if each:
+            note(clean(each))
     if broker and not session.json:
         note("users of the broker who may do their part and no more:")
         for line in plain["users"]:
             say(line)
+
+
+def _keep_out_of_git(settings: Settings) -> Ignored:
+    """Name what was made here in .gitignore, where this folder is in a repository."""
+    from agentq.settings import FILE_NAME, MEMORY
+    from agentq.settings.gitignore import ignore
+
+    here = Path.cwd()
+    made = [Path(settings.home)]
+    if not settings.remote_artifacts:
+        made.append(Path(settings.artifacts_root))
+    if settings.url.startswith("sqlite:") and settings.sqlite_path != MEMORY:
+        made.append(Path(settings.sqlite_path))
+    made = [path for path in made if path.exists()]
+    top = [path for path in made if not any(other in path.parents for other in made)]
+    return ignore(here, [*top, here / f"{FILE_NAME}.before-move"])
 
 
 def _make_ready(settings: Settings) -> dict[str, Any]:
@@ -63,7 +89,7 @@ def _make_ready(settings: Settings) -> dict[str, Any]:
     from agentq.wiring import open_installation
 
     check(principal_of(settings), Action.OPERATE, Relation.NONE)
-    Path(settings.home).mkdir(parents=True, exist_ok=True)
+    make_folder(settings.home)
     with Client(open_installation(settings, create=True)) as queue:
         changed = _apply_limits(queue, settings)
         broker: dict[str, object] = {}

@@ -82,6 +82,13 @@ class Session:
                     shown = error.cause
             time.sleep(_AWAY_SECONDS)
 
+    def close_to_others(self) -> list[str]:
+        """Take from other users what they could read of this installation's files; which ones."""
+        from agentq.private_files import tighten
+        from agentq.wiring import local_files
+
+        return tighten(local_files(self.settings()))
+
     def check_may(self, action: Action, about: str = "") -> None:
         """Raise `Refused` unless the user may do that; needs no ledger that can be opened."""
         from agentq.client.principals import principal_of

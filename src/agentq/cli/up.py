@@ -18,7 +18,7 @@ from agentq.cli.options import (
     log_json_option,
     port_option,
 )
-from agentq.cli.screen import is_terminal
+from agentq.cli.screen import is_terminal, say_closed
 from agentq.cli.session import Session, pass_session
 from agentq.cli.signals import heed_signals
 
@@ -80,6 +80,7 @@ def up(
     queue.check_may(Action.OPERATE)
     queue.installation.schema_version()  # refused where the settings name a server
     as_json = log_json or session.json
+    say_closed(session.close_to_others())
     log_to_stderr("agentq.daemon", as_json=as_json)
     with _output(quiet=no_workers) as output:
         settings = queue.installation.settings

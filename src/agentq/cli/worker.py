@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from agentq.cli.options import Duration, Whole, command, grace_option, log_json_option
-from agentq.cli.screen import is_terminal, note
+from agentq.cli.screen import is_terminal, note, say_closed
 from agentq.cli.session import Session, pass_session
 from agentq.cli.signals import heed_signals
 from agentq.core.errors import Unavailable
@@ -94,6 +94,7 @@ def _serve(
     queue = session.client_when_there()
     queue.check_may(Action.CLAIM, f"tasks of {role}")
     queue.who = access.worker(queue.holder, role)
+    say_closed(session.close_to_others())
     root = Path(queue.installation.settings.workspaces_root)
     _refuse_unwritable(root)
     agent = queue.installation.agent(settings.agent_name)
@@ -122,8 +123,10 @@ def _refuse_unwritable(root: Path) -> None:
     """Without a folder to write every attempt would fail, and count against its task."""
     import tempfile
 
+    from agentq.private_files import make_folder
+
     try:
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(root)
         with tempfile.TemporaryFile(dir=root):
             return
     except OSError as error:

@@ -16,6 +16,8 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from agentq.private_files import make_folder
+
 _NAME = ".token-key"
 _KEY_BYTES = 32
 
@@ -38,7 +40,7 @@ def _key(root: Path) -> bytes:
     path = root / _NAME
     with contextlib.suppress(FileNotFoundError):
         return path.read_bytes()
-    root.mkdir(parents=True, exist_ok=True)
+    make_folder(root)
     handle, made = tempfile.mkstemp(prefix=_NAME, dir=root)
     try:
         with os.fdopen(handle, "wb") as file:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from agentq.core.errors import Conflict, Unavailable
+from agentq.private_files import create_file
 
 #: What SQLite keeps beside a file that it writes.
 _BESIDE = ("", "-journal", "-wal", "-shm")
@@ -35,6 +36,7 @@ def new_file(target: str) -> Iterator[Path]:
     partial = final.with_name(f".{final.name[:100]}.{secrets.token_hex(4)}.partial")
     try:
         with _heeding_signals():
+            os.close(create_file(partial))  # whoever writes it keeps its mode
             yield partial
             _name(partial, final)
     except OSError as error:

@@ -25,6 +25,7 @@ import msgspec
 
 from agentq.core.errors import AgentqError, Conflict, Invalid, Refused
 from agentq.core.states import TERMINAL, State
+from agentq.private_files import make_folder
 from agentq.protocol.spec_validation import check_id
 from agentq.settings.roles import RoleSettings
 from agentq.worker.changes import EvidenceFile
@@ -105,7 +106,7 @@ class Workspaces:
     def open(self, task_id: str, epoch: int, role: RoleSettings) -> Workspace:
         """Make the workspace of one attempt; an attempt that is tried again has another epoch."""
         path = self.root / _name(task_id, epoch)
-        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(self.root)
         if role.workspace == "git":
             return self._open_git(path, task_id, epoch, role)
         record = Record(task_id, epoch, "folder", self._clock())

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 
 from agentq.artifacts.digests import sha256_of
 from agentq.core.errors import Conflict, Unavailable
+from agentq.private_files import FIXED_MODE, FOLDER_MODE, hold_mode, make_folder
 
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 #: Not blocking, so that a named pipe in the place of a file cannot hold us up.
@@ -58,8 +59,9 @@ def open_folder(root: str, parts: Sequence[str], *, create: bool = False) -> Ite
                 if not create:
                     raise
                 with suppress(FileExistsError):  # somebody else was faster
-                    os.mkdir(part, dir_fd=folder)
+                    os.mkdir(part, FOLDER_MODE, dir_fd=folder)
                 child = _open_child(folder, part)
+                hold_mode(child, FOLDER_MODE)
                 grown.append(folder)
             opened.append(child)
             folder = child
@@ -80,7 +82,7 @@ def _open_root(root: str, *, create: bool) -> int:
     except FileNotFoundError:
         if not create:
             raise
-    os.makedirs(root, exist_ok=True)  # noqa: PTH103 (start-up: no pathlib for one call)
+    make_folder(root)
     parent = os.open(os.path.dirname(root), _FOLDER_FLAGS)  # noqa: PTH120
     try:
         os.fsync(parent)
@@ -145,9 +147,10 @@ def write_new(folder: int, name: str, chunks: Iterable[bytes]) -> None:
 
     The folder's own entry for it still has to be synced.
     """
-    # Read-only from the start, and through the umask: 0444, or less where the owner wants less.
-    file = os.open(name, _WRITE_FLAGS, 0o444, dir_fd=folder)
+    # Read-only from the start, and for the owner alone.
+    file = os.open(name, _WRITE_FLAGS, FIXED_MODE, dir_fd=folder)
     try:
+        hold_mode(file, FIXED_MODE)
         try:
             for chunk in chunks:
                 write_fully(file, chunk)

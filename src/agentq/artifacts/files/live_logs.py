@@ -22,6 +22,7 @@ from agentq.artifacts.files.disk import disk_errors, open_folder, open_plain, wr
 from agentq.artifacts.files.removal import remove_tree
 from agentq.artifacts.store_base import overtaken
 from agentq.contracts.artifacts import LivePart
+from agentq.private_files import FILE_MODE
 
 _LIVE = "live"
 _HEAD = "head"
@@ -126,7 +127,7 @@ def _make_room(folder: int) -> None:
 
 
 def _add(folder: int, name: str, data: bytes) -> None:
-    file = os.open(name, _APPEND_FLAGS, 0o644, dir_fd=folder)
+    file = os.open(name, _APPEND_FLAGS, FILE_MODE, dir_fd=folder)
     try:
         state = os.fstat(file)
         if not stat.S_ISREG(state.st_mode):

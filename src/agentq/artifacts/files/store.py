@@ -12,7 +12,6 @@ linked to its name: linking never replaces, so what is visible is complete and s
 from __future__ import annotations
 
 import os
-import stat
 from contextlib import suppress
 
 from agentq.artifacts.digests import Measured, sha256_of
@@ -44,6 +43,7 @@ from agentq.artifacts.sources import reading
 from agentq.artifacts.store_base import ARTIFACTS, RESULTS, ArtifactStoreBase
 from agentq.contracts.artifacts import Source, Stored
 from agentq.core.errors import Refused, Unavailable
+from agentq.private_files import FIXED_MODE, OTHERS
 
 #: Below `artifacts`: the task, the attempt, and the folders that a name may have.
 _DEPTH = 2 + SEGMENTS_MAX - 1
@@ -160,9 +160,10 @@ def _keep_only_the_same(folder: int, place: ArtifactLocation, sha256: str) -> No
     try:
         if digest_of(file) != sha256:
             raise place.taken("Evidence is never overwritten: use another name.")
-        mode = stat.S_IMODE(os.fstat(file).st_mode)
-        if mode & 0o222:  # an agent wrote it straight to its place
-            os.fchmod(file, mode & ~0o222)
+        state = os.fstat(file)
+        open_to_others = state.st_mode & OTHERS and state.st_uid == os.geteuid()
+        if state.st_mode & 0o222 or open_to_others:  # an agent wrote it straight to its place
+            os.fchmod(file, FIXED_MODE)
         os.fsync(file)
     finally:
         os.close(file)

@@ -87,6 +87,9 @@ def _checks(session: Session) -> Iterator[Check]:
                 from agentq.cli.doctor.broker import broker_checks
 
                 yield from broker_checks(session.installation())
+    from agentq.cli.doctor.files import file_checks
+
+    yield from file_checks(settings)
     yield guarded("workspaces", lambda: _workspaces(settings))
     yield guarded("disk", lambda: _disk(settings))
 

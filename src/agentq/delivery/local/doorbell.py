@@ -14,9 +14,9 @@ import os
 import select
 import socket
 from collections.abc import Iterable
-from pathlib import Path
 
 from agentq.contracts.doorbell import ALL_TOPICS
+from agentq.private_files import FILE_MODE, make_folder
 
 #: Longer addresses do not fit into a socket address on Linux (108 bytes).
 _ADDRESS_MAX = 100
@@ -95,9 +95,10 @@ class SocketDoorbell:
         name = start + marks
         receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         try:
-            Path(self._folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(self._folder)
             if len(os.fsencode(self._address(name))) > _ADDRESS_MAX:
                 name = start + _EVERYTHING  # woken too often is better than never
+            os.fchmod(receiver.fileno(), FILE_MODE)  # Linux gives the file the mode of the socket
             receiver.bind(self._address(name))
         except OSError:
             # No folder for sockets (read-only disk, exotic system): polling alone still works.

@@ -31,6 +31,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from agentq.private_files import FILE_MODE
 from agentq.stores.sqlite.store import wall_clock_ms
 
 #: Clocks that differ by less are one: setting a clock by less ends no lease of a usual length.
@@ -117,7 +118,9 @@ class AgreedClock:
         draft = f"{self._file}.{os.getpid()}"
         words = f"{self._machine} {agreed.ahead_ms} {agreed.confirmed_ms}\n"
         try:
-            Path(draft).write_text(words, "ascii")
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+            with open(os.open(draft, flags, FILE_MODE), "w", encoding="ascii") as file:  # noqa: PTH123
+                file.write(words)
             os.replace(draft, self._file)  # noqa: PTH105 - as quick as can be
         except OSError:
             with suppress(OSError):

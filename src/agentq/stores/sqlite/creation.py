@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from agentq import private_files
 from agentq.core.errors import AgentqError, Conflict, Damaged, Unavailable
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
@@ -23,7 +24,7 @@ def create_file(path: str, blank: Callable[[], bytes]) -> None:
         if file.exists():
             _check_is_ledger(file)
             return
-        file.parent.mkdir(parents=True, exist_ok=True)
+        private_files.make_folder(file.parent)
         _write_whole(file, blank())
     except OSError as error:
         raise Unavailable(
@@ -88,7 +89,8 @@ def _write_whole(file: Path, content: bytes) -> None:
 
 
 def _write_new(file: Path, content: bytes) -> None:
-    with file.open("xb") as stream:
+    # SQLite gives what it keeps beside the file (-wal, -shm, -journal) the same mode.
+    with open(private_files.create_file(file), "wb") as stream:  # noqa: PTH123 - a descriptor
         stream.write(content)
         stream.flush()
         os.fsync(stream.fileno())
