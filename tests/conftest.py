@@ -12,7 +12,7 @@ import hypothesis
 import pytest
 
 from agentq.client.queue import Queue
-from agentq.settings import Settings, load_settings
+from agentq.settings import Settings, addresses, load_settings
 from agentq.wiring import open_installation
 from tests.servers.missing import IN_CI
 
@@ -45,6 +45,12 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.load_profile(chosen or "default")
     if config.getoption("--hypothesis-seed", default=None) is None:
         hypothesis.core.global_force_seed = SEED  # type: ignore[assignment]
+
+
+@pytest.fixture(autouse=True)
+def no_secrets_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process remembers the passwords that it read, to hide them; a test is a process here."""
+    monkeypatch.setattr(addresses, "_known", set())
 
 
 def _ignore_without_passing_it_on() -> None:

@@ -233,7 +233,8 @@ class WiredInstallation:
                 f"Artifacts in an object store need obstore, which is not installed ({error}).",
                 "pip install 'agentq-orchestrator[s3]'",
             ) from error
-        return ObjectArtifacts(self.settings.artifacts_root, self.settings.artifacts_options)
+        options = {**self.settings.artifacts_options, **self.settings.artifacts_credentials}
+        return ObjectArtifacts(self.settings.artifacts_root, options)
 
     def close(self) -> None:
         """Let go of what was opened. Closing twice is fine."""
@@ -297,7 +298,8 @@ def open_copy(settings: Settings) -> LedgerCopy:
 
 
 def local_files(settings: Settings) -> list[str]:
-    """Everything that agentq keeps on this machine and nobody else should see: the topmost of it.
+    """Everything that agentq keeps on this machine and nobody else should see: the topmost of it,
+    and the files that settings refer to for secrets.
 
     The artifact folder itself is not in it unless its name says that it is agentq's alone: another
     may hold other things too, whose modes are not ours to change.
@@ -309,7 +311,7 @@ def local_files(settings: Settings) -> list[str]:
     if settings.url.startswith("sqlite:") and settings.sqlite_path != MEMORY:
         endings = ("", "-wal", "-shm", "-journal", ".clock", ".bells")
         found += [settings.sqlite_path + ending for ending in endings]
-    return found
+    return [*found, *settings.secret_files]
 
 
 def refuse_server(settings: Settings) -> None:

@@ -182,7 +182,7 @@ def test_the_core_reads_no_clock() -> None:
 def test_only_settings_reads_the_environment() -> None:
     def readers() -> Iterator[str]:
         for file in python_files("src"):
-            if file.name == "src/agentq/settings/__init__.py":
+            if file.name.startswith("src/agentq/settings/"):
                 continue
             for node in ast.walk(file.tree):
                 if isinstance(node, ast.Attribute):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from agentq.core.errors import Invalid
 from agentq.settings import load_settings, without_password
@@ -55,6 +56,28 @@ def test_a_ledger_that_is_not_known(url: str) -> None:
 
 
 def test_addresses_that_are_fine() -> None:
-    assert parse_url("postgresql://u%40corp:p%40w@h1:5,h2:6/d%40b")[1].startswith("postgresql://u@")
+    several = parse_url("postgresql://u%40corp:p%40w@h1:5,h2:6/d%40b")[1]
+    assert several == "postgresql://u%40corp@h1:5,h2:6/d%40b"
     assert parse_url("postgresql://u:p@h/db?password=a@b")[1] == "postgresql://u@h/db"
     assert parse_url("postgresql:///db?host=/run/with@sign")[1]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://postgres:secret@/db?host=/run/with%20space",
+        "postgresql://u:secret@/db?host=/run/a,/run/b&port=5433",
+        "postgresql://u:secret@[::1]:5433,h2:5434/db",
+        "postgresql://u:secret@h1,h2:6/db",
+        "postgresql:///db?service=team&password=secret",
+        "postgresql://u:secret@h/d%2Fb?hostaddr=127.0.0.1",
+    ],
+)
+def test_what_is_shown_leads_to_the_same_place(url: str) -> None:
+    shown = parse_url(url)[1]
+    assert "secret" not in shown
+    meant, used = conninfo_to_dict(url), conninfo_to_dict(shown)
+    del meant["password"]
+    assert {name: str(value) for name, value in used.items() if value} == {
+        name: str(value) for name, value in meant.items() if value
+    }

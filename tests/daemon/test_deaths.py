@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agentq.cli.log_lines import _JsonLines
+from agentq.cli.log_lines import JsonLines
 from agentq.client.queue import Queue
 from agentq.core.errors import Invalid
 from agentq.daemon import loop as loops
@@ -157,7 +157,7 @@ def test_a_death_is_one_line_of_json() -> None:
     except ValueError as error:
         about = (type(error), error, error.__traceback__)
     record = logging.LogRecord("agentq", logging.ERROR, "", 0, "x: died", (), about)
-    line = _JsonLines().format(record)
+    line = JsonLines().format(record)
     assert "\n" not in line
     said = json.loads(line)
     assert said["message"] == "x: died" and said["traceback"].endswith("ValueError: a bug")

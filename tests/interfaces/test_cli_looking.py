@@ -198,7 +198,8 @@ def test_doctor_says_what_is_well(home: Path) -> None:
     assert output["ok"]
     assert {check["name"]: check["status"] for check in output["checks"]} == dict.fromkeys(
         ("settings", "engine", "journal mode", "synchronous", "ledger", "clock", "schema", "limits",
-         "artifacts", "doorbell", "disk", "writable", "workspaces", "files", "agentq.toml"), "ok",
+         "artifacts", "doorbell", "disk", "writable", "workspaces", "files", "agentq.toml",
+         "passwords"), "ok",
     )  # fmt: skip
     assert "✓ schema" in run_here("doctor").ok().out
 

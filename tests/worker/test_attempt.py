@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from agentq.client.tokens import token_for
 from agentq.contracts.agent import AttemptOutcome
 from agentq.core import access
 from agentq.core.states import State
@@ -330,3 +331,24 @@ def test_secrets_go_nowhere(fleet: Fleet) -> None:
     ]
     assert hits == []
     assert canary not in fleet.output.getvalue()
+
+
+def test_the_token_of_the_attempt_goes_nowhere(fleet: Fleet) -> None:
+    task = fleet.queue.submit(to=ROLE, instructions="leak", max_attempts=1)
+    fleet.work(
+        command=script(
+            "token = os.environ['AGENTQ_TOKEN']",
+            "print('AGENTQ_TOKEN=' + token); print(dict(os.environ), file=sys.stderr)",
+            "open(os.environ['AGENTQ_ARTIFACTS'] + '/leak.txt', 'w').write('x ' + token + ' y')",
+            "open(os.environ['AGENTQ_RESULT'], 'w').write('the token is ' + token)",
+        ),
+    )
+    assert fleet.queue.task(task.id).state is State.COMPLETE
+    token = token_for(fleet.queue._client.installation.settings.home, task.id, 1)
+    hits = [
+        path
+        for path in fleet.folder.rglob("*")
+        if path.is_file() and token.encode() in path.read_bytes()
+    ]
+    assert hits == [] and token not in fleet.output.getvalue()
+    assert "[redacted" in fleet.queue.result(task.id).text()

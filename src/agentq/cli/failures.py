@@ -99,7 +99,9 @@ def _unexpected(error: Exception) -> AgentqError:
     if wants_debug():
         import traceback
 
-        click.echo(traceback.format_exc(), err=True)
+        from agentq.settings.addresses import hide_secrets
+
+        click.echo(hide_secrets(traceback.format_exc()), err=True)
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         return Unavailable(f"{where}{error.strerror}.", "Check the path, its permissions and disk.")
@@ -110,6 +112,16 @@ def _unexpected(error: Exception) -> AgentqError:
     )
 
 
+def _without_secrets(text: str, words: Sequence[str]) -> str:
+    """The text without the passwords of the settings and of the command line."""
+    from agentq.settings.addresses import hide_secrets, remember_passwords
+
+    for word in words:
+        if "://" in word:
+            remember_passwords(word.partition("=")[2] if word.startswith("--") else word)
+    return hide_secrets(text)
+
+
 def _print_error(error: AgentqError | click.ClickException, words: Sequence[str]) -> int:
     if isinstance(error, AgentqError):
         code, cause, remedy, status = error.code, error.cause, error.remedy, error.exit_status
@@ -117,6 +129,7 @@ def _print_error(error: AgentqError | click.ClickException, words: Sequence[str]
         code, cause, status = "usage", error.format_message(), Invalid.exit_status
         context = getattr(error, "ctx", None)
         remedy = f"`{context.command_path} --help` shows how." if context is not None else ""
+    cause, remedy = _without_secrets(cause, words), _without_secrets(remedy, words)
     try:
         if "--json" in words and sys.stdout is not None:
             import json

@@ -16,7 +16,7 @@ from agentq.cli.screen import clean, emit_json, note, paint, say
 from agentq.cli.session import Session, pass_session, refuse_memory
 from agentq.core.errors import Conflict, NotFound
 from agentq.private_files import make_folder, tighten
-from agentq.settings import without_password
+from agentq.settings.addresses import passwords_in, without_password
 
 if TYPE_CHECKING:
     from agentq.client.client import Client
@@ -25,7 +25,11 @@ if TYPE_CHECKING:
 
 
 @command()
-@click.option("--broker", metavar="URL", help="A RabbitMQ server: amqp://user:password@host/vhost.")
+@click.option(
+    "--broker",
+    metavar="URL",
+    help="A RabbitMQ server: amqp://user:password@host/vhost, or env:NAME, file:PATH.",
+)
 @click.option("--artifacts", metavar="ROOT", help="A folder, or s3://bucket/prefix.")
 @pass_session
 def init(session: Session, broker: str | None, artifacts: str | None) -> None:
@@ -69,6 +73,7 @@ def _keep_out_of_git(settings: Settings) -> Ignored:
     """Name what was made here in .gitignore, where this folder is in a repository."""
     from agentq.settings import FILE_NAME, MEMORY
     from agentq.settings.gitignore import ignore
+    from agentq.settings.references import plain_secrets
 
     here = Path.cwd()
     made = [Path(settings.home)]
@@ -78,7 +83,11 @@ def _keep_out_of_git(settings: Settings) -> Ignored:
         made.append(Path(settings.sqlite_path))
     made = [path for path in made if path.exists()]
     top = [path for path in made if not any(other in path.parents for other in made)]
-    return ignore(here, [*top, here / f"{FILE_NAME}.before-move"])
+    made = [*top, here / f"{FILE_NAME}.before-move"]
+    file = here / FILE_NAME
+    if file.is_file() and plain_secrets(file):
+        made.append(file)
+    return ignore(here, made)
 
 
 def _make_ready(settings: Settings) -> dict[str, Any]:
@@ -125,9 +134,9 @@ def _settings(
 ) -> tuple[Settings, list[str], str]:
     """The settings that hold here from now on, what was written for that (`undo` takes it back),
     and advice for what is left to do."""
-    from agentq.settings import FILE_NAME, check_broker, read_file
+    from agentq.settings import FILE_NAME, read_file, resolve_broker
 
-    check_broker(broker or "")
+    meant = resolve_broker(broker, "--broker") if broker else ""
     file = Path.cwd() / FILE_NAME
     written: list[str] = []
     if file.is_file():
@@ -135,7 +144,7 @@ def _settings(
         if broker and _add_broker(file, broker, undo):
             written = [f"{FILE_NAME} names the broker now"]
     elif session.url is None and (given := _of_environment()) is not None:
-        return _with_environment(given, broker, artifacts)
+        return _with_environment(given, meant, artifacts)
     else:
         text, private = _first_text(session, broker, artifacts)
         file.touch(mode=0o600 if private else 0o644, exist_ok=False)
@@ -144,8 +153,18 @@ def _settings(
         written = [f"{FILE_NAME} written"]
     settings = read_file(file)
     refuse_memory(settings)
-    _check_counts(settings, broker)
-    return settings, written, ""
+    _check_counts(settings, meant)
+    return settings, written, _about_passwords(file)
+
+
+def _about_passwords(file: Path) -> str:
+    """Advice about passwords that stand in the settings; none if none does."""
+    from agentq.settings.references import BY_REFERENCE, plain_secrets
+
+    found = plain_secrets(file)
+    if not found:
+        return ""
+    return f"{file.name} holds a password in plain text ({', '.join(found)}): {BY_REFERENCE}"
 
 
 def _of_environment() -> Settings | None:
@@ -198,10 +217,11 @@ def _first_text(session: Session, broker: str | None, artifacts: str | None) -> 
     if session.url is not None:
         named = session.settings()
         # The same folder that others find who know only the URL.
-        url, root = named.url, named.artifacts_root
+        url, root = named.url_written or named.url, named.artifacts_root
     text = TEMPLATE.format(url=_toml(url), root=_toml(artifacts or root))
     text += f'\n[broker]\nurl = "{_toml(broker)}"\n' if broker else ""
-    return text, "@" in url or without_password(url) != url or bool(broker)
+    # A user's name is a sign that a password is near, or will be.
+    return text, any("@" in each or passwords_in(each) for each in (url, broker or ""))
 
 
 def _check_same(session: Session, file: Path, settings: Settings, artifacts: str | None) -> None:
@@ -224,11 +244,12 @@ def _add_broker(file: Path, broker: str, undo: ExitStack) -> bool:
     """Add the broker to the file; False if it was there."""
     import tomllib
 
+    from agentq.settings import resolve_broker
     from agentq.settings.editing import with_values
 
     before, mode = file.read_text("utf-8"), file.stat().st_mode
     known = tomllib.loads(before).get("broker", {}).get("url")
-    if known == broker:
+    if known and resolve_broker(known, "[broker]") == resolve_broker(broker, "--broker"):
         return False
     if known:
         raise Conflict(
@@ -236,8 +257,9 @@ def _add_broker(file: Path, broker: str, undo: ExitStack) -> bool:
             "Edit [broker] in it if this installation should use another.",
         )
     text = with_values(before, "broker", {"url": broker})
-    file.chmod(0o600)
-    undo.callback(file.chmod, mode)
+    if "@" in broker:
+        file.chmod(0o600)
+        undo.callback(file.chmod, mode)
     undo.callback(file.write_text, before, "utf-8")
     file.write_text(text, "utf-8")
     return True

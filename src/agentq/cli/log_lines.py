@@ -1,30 +1,46 @@
-"""Log lines on standard error, for commands that run until they are ended."""
+"""How log records are written: one line each, harmless on a terminal, without secrets.
+
+Records repeat what others wrote (names of tasks, words of servers), so nothing in them is trusted.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 
+from agentq.cli.screen import clean
+from agentq.settings.addresses import hide_secrets
 
-class _JsonLines(logging.Formatter):
-    """One object per line."""
+
+class TextLines(logging.Formatter):
+    """For people: the message on one line; a traceback follows on lines of its own."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - its name in logging
+        record.message = record.message.replace("\n", "\\n")
+        return super().formatMessage(record)
 
     def format(self, record: logging.LogRecord) -> str:
-        import json
+        return clean(hide_secrets(super().format(record)))
 
+
+class JsonLines(logging.Formatter):
+    """For programs: one object per line."""
+
+    def format(self, record: logging.LogRecord) -> str:
         plain = {
             "at": round(record.created, 3),
             "level": record.levelname.lower(),
-            "message": record.getMessage(),
+            "message": hide_secrets(record.getMessage()),
         }
         if record.exc_info:
-            plain["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(plain, ensure_ascii=False)
+            plain["traceback"] = hide_secrets(self.formatException(record.exc_info))
+        return json.dumps(plain)  # in ASCII: no terminal obeys it
 
 
 def log_to_stderr(name: str, *, as_json: bool) -> None:
     """Write warnings of everybody there, and what this logger says."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonLines() if as_json else logging.Formatter("%(asctime)s  %(message)s"))
+    handler.setFormatter(JsonLines() if as_json else TextLines("%(asctime)s  %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger(name).setLevel(logging.INFO)

@@ -81,9 +81,11 @@ def _wanted(
     if "://" not in root:
         root = str(Path(root).absolute())
     given = {name: value for name, value in options.items() if value}
+    target = load_settings(to)
     return replace(
         settings,
-        url=load_settings(to).url,
+        url=target.url,
+        url_written=target.url_written,
         artifacts_root=root,
         artifacts_options={**settings.artifacts_options, **given},
         local=settings.home,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from agentq.cli.log_lines import TextLines
 from agentq.cli.options import Duration, Whole, command, grace_option, log_json_option
 from agentq.cli.screen import is_terminal, note, say_closed
 from agentq.cli.session import Session, pass_session
@@ -101,7 +102,9 @@ def _serve(
     alive = is_terminal() and not log_json and not session.json
     view: Table | Lines = Table() if alive else Lines(sys.stdout, as_json=log_json or session.json)
     _allow_files(settings.slots)
-    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(TextLines("%(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     with ExitStack() as stack:
         supervisor = stack.enter_context(Supervisor())
         surroundings = environment()

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 from agentq.contracts.copying import LiveLease, MovedTo
 from agentq.core.access import SYSTEM
 from agentq.core.errors import AgentqError, Conflict, Damaged, Invalid, Refused
-from agentq.settings import FILE_NAME, MEMORY, Settings, read_file, without_password
+from agentq.settings import FILE_NAME, MEMORY, Settings, read_file
+from agentq.settings.references import plain_secrets
 from agentq.wiring import open_copy, open_installation
 
 if TYPE_CHECKING:
@@ -304,7 +305,7 @@ def rewrite(file: Path, wanted: Settings) -> bool:
     before = read_file(file)
     text = file.read_text("utf-8")
     if before.url != wanted.url:
-        text = with_values(text, "ledger", {"url": wanted.url})
+        text = with_values(text, "ledger", {"url": wanted.url_written or wanted.url})
     if files_place(before) != files_place(wanted):
         text = with_values(
             text, "artifacts", {"root": wanted.artifacts_root, **wanted.artifacts_options}
@@ -326,8 +327,8 @@ def _replace(file: Path, text: str, wanted: Settings) -> bool:
             return False
         kept.unlink(missing_ok=True)
         kept.hardlink_to(file)
-        if "@" not in wanted.url and without_password(wanted.url) == wanted.url:
-            draft.chmod(file.stat().st_mode & 0o644 | 0o600)  # no password is in it
+        if "@" not in (wanted.url_written or wanted.url) and not plain_secrets(draft):
+            draft.chmod(file.stat().st_mode & 0o644 | 0o600)
         draft.replace(file)
         return True
     finally:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from agentq.core.errors import Invalid, Unavailable
+from agentq.settings.addresses import without_password
 
 _HEADERS_BYTES_MAX = 64 << 10
 _BLOCK = 64 << 10
@@ -54,7 +55,9 @@ def parse_address(url: str) -> ServerAddress:
     if not colon or port.endswith("]"):
         host, port = authority, "443" if scheme == "https" else "80"
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise Invalid(f"{url!r} is no address of a server.", "As in http://127.0.0.1:8765.")
+        raise Invalid(
+            f"{without_password(url)!r} is no address of a server.", "As in http://127.0.0.1:8765."
+        )
     prefix = f"{slash}{path}".rstrip("/")
     return ServerAddress(url, host.strip("[]"), int(port), scheme == "https", "", prefix)
 

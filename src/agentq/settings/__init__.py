@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentq.core.durations import parse_duration
 from agentq.core.errors import Invalid, NotFound, Unavailable
 from agentq.core.limits import RoleLimits
+from agentq.settings.addresses import remember_passwords, remember_secrets
+from agentq.settings.addresses import without_password as without_password
 
 if TYPE_CHECKING:
     from agentq.settings.roles import RoleSettings
@@ -22,10 +24,12 @@ if TYPE_CHECKING:
 FILE_NAME = "agentq.toml"
 #: Settings of an object store that stand beside `root`.
 ARTIFACTS_OPTIONS = ("endpoint", "region")
+#: Its credentials, which settings name by reference only.
+CREDENTIALS = ("access_key_id", "secret_access_key", "session_token")
 #: The tables of agentq.toml, besides those of roles, and what may stand in each.
 TABLES = {
     "ledger": ("url",),
-    "artifacts": ("root", *ARTIFACTS_OPTIONS),
+    "artifacts": ("root", *ARTIFACTS_OPTIONS, *CREDENTIALS),
     "broker": ("url",),
     "retention": ("keep",),
     "access": ("four_eyes",),
@@ -44,7 +48,7 @@ root = "{root}"      # a folder, or s3://bucket/prefix
 
 # Between machines: RabbitMQ carries wake-ups (`agentq init --broker amqp://…` prepares it).
 # [broker]
-# url = "amqp://user:password@host:5672/"
+# url = "env:AGENTQ_BROKER_URL"    # or file:PATH, with amqp://user:password@host:5672/ in it
 
 # How `agentq worker implementation-worker` works, and the limits of the role (those are applied by
 # running `agentq init` again):
@@ -62,13 +66,13 @@ root = "{root}"      # a folder, or s3://bucket/prefix
 class Settings:
     """Where everything is. `source` says which file or variable decided."""
 
-    url: str
+    url: str = field(repr=False)  # it may hold a password
     artifacts_root: str
     source: str
     #: How a worker of each role works.
     workers: Mapping[str, RoleSettings] = field(default_factory=dict)
     #: `amqp://…`, where messages go between machines; "" without a broker.
-    broker: str = ""
+    broker: str = field(default="", repr=False)
     #: How an object store is reached, where its own variables (AWS_…) do not say so.
     artifacts_options: Mapping[str, str] = field(default_factory=dict)
     #: A folder of this machine, where artifacts are elsewhere.
@@ -80,6 +84,12 @@ class Settings:
     four_eyes: bool | None = None
     #: What speaks for this process where the ledger is behind a server.
     token: str = field(default="", repr=False)
+    #: Of an object store, where its own variables (AWS_…) do not say so.
+    artifacts_credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
+    #: The ledger's address as settings should have it: a reference, where one was given.
+    url_written: str = field(default="", repr=False)
+    #: Files that references led to.
+    secret_files: tuple[str, ...] = ()
 
     @property
     def roles(self) -> dict[str, RoleLimits]:
@@ -216,10 +226,17 @@ def read_file(file: Path) -> Settings:
     for name, table in tables.items():
         only_known(table, TABLES.get(name, table), f"[{name}] in {file}")
     artifacts, broker, retention = tables["artifacts"], tables["broker"], tables["retention"]
-    options = {name: _text(artifacts, name, "", file) for name in artifacts if name != "root"}
-    broker_url = _text(broker, "url", "", file) if broker else ""
+    options = {
+        name: _text(artifacts, name, "", file) for name in artifacts if name in ARTIFACTS_OPTIONS
+    }
+    credentials, secret_files = _credentials(artifacts, file)
+    broker_url, broker_file = "", ""
+    if broker and not os.environ.get("AGENTQ_BROKER"):
+        broker_url = _text(broker, "url", "", file)
+        broker_url, broker_file = _referred(broker_url, f"url in [broker] of {file}", file.parent)
     keep = _text(retention, "keep", "", file) if retention else ""
-    url = _text(tables["ledger"], "url", "sqlite:///.agentq/ledger.db", file)
+    written = _text(tables["ledger"], "url", "sqlite:///.agentq/ledger.db", file)
+    url, url_file = _referred(written, f"url in [ledger] of {file}", file.parent)
     root = _text(artifacts, "root", ".agentq", file)
     workers = _workers(tables["roles"], file) if tables["roles"] else {}
     if url.startswith("sqlite:"):
@@ -236,6 +253,8 @@ def read_file(file: Path) -> Settings:
         os.environ.get("AGENTQ_HOME") or str(file.parent / ".agentq"),
         parse_duration(keep, field=f"keep in {file}") if keep else 0,
         _four_eyes(tables["access"], file),
+        artifacts_credentials=credentials,
+        secret_files=tuple(each for each in (url_file, broker_file, *secret_files) if each),
     )  # fmt: skip
 
 
@@ -263,7 +282,43 @@ def plain_folder(root: str) -> str:
 
 
 def _broker(url: str = "") -> str:
-    return check_broker(os.environ.get("AGENTQ_BROKER") or url)
+    variable = os.environ.get("AGENTQ_BROKER")
+    return resolve_broker(variable, "AGENTQ_BROKER") if variable else check_broker(url)
+
+
+def resolve_broker(text: str, name: str) -> str:
+    """The address of a broker, which may be given by reference; raises `Invalid` for others."""
+    return check_broker(_referred(text, name, Path.cwd())[0])
+
+
+def _referred(text: str, name: str, base: Path, *, address: bool = True) -> tuple[str, str]:
+    """What a setting means, and the file that it was read from, if it was."""
+    value, file = text, ""
+    if text.startswith(("env:", "file:")):
+        from agentq.settings.references import resolve, resolve_address
+
+        value, _, file = (resolve_address if address else resolve)(text, name, base)
+    if "@" in value or "password" in value:
+        remember_passwords(value)
+    return value, file
+
+
+def _credentials(table: Mapping[str, Any], file: Path) -> tuple[dict[str, str], list[str]]:
+    """The credentials of an object store, and the files that they were read from."""
+    found, files = {}, []
+    for name in table:
+        if name not in CREDENTIALS:
+            continue
+        text = _text(table, name, "", file)
+        if not text.startswith(("env:", "file:")):
+            raise Invalid(
+                f"{name} in {file} must not stand there itself: settings are copied and shown.",
+                f'Name where it is: {name} = "env:NAME" or "file:PATH".',
+            )
+        found[name], path = _referred(text, f"{name} in {file}", file.parent, address=False)
+        files.append(path)
+        remember_secrets(found[name])
+    return found, files
 
 
 def check_broker(url: str) -> str:
@@ -277,33 +332,26 @@ def check_broker(url: str) -> str:
     return url
 
 
-def without_password(url: str) -> str:
-    """A URL as others may see it. Where a password may hide that cannot be told from the rest (its
-    @ or / is not written as %XX), only the scheme is left."""
-    scheme, mark, rest = url.partition("://")
-    if not mark or scheme == "sqlite":
-        return url
-    user, at, place = rest.rpartition("@")
-    place, _, query = place.partition("?")
-    hosts = place.partition("/")[0].split(",")
-    ports = [host.rpartition("]")[2].partition(":")[2] for host in hosts]
-    if any(sign in user for sign in "@/?") or any(port and not port.isdigit() for port in ports):
-        return f"{scheme}://…"
-    shown = "&".join(each for each in query.split("&") if each.partition("=")[0] in _SHOWN)
-    return f"{scheme}://{user.partition(':')[0]}{at}{place}{'?' if shown else ''}{shown}"
-
-
-#: What an address may say after its question mark that is no secret and tells where it leads.
-_SHOWN = ("host", "hostaddr", "port", "dbname", "user", "service", "sslmode")
-
-
 def _workers(tables: Mapping[str, Any], file: Path) -> dict[str, RoleSettings]:
     from agentq.settings.roles import read_role
 
     return {name: read_role(name, row, file) for name, row in tables.items()}
 
 
-def _for_url(url: str, source: str) -> Settings:
+def _for_url(text: str, source: str) -> Settings:
+    if not text.startswith(("env:", "file:")):
+        _referred(text, source, Path())
+        return _for_plain_url(text, source)
+    from agentq.settings.references import resolve_address
+
+    found = resolve_address(text, "--url" if source == "argument" else source, Path.cwd())
+    remember_passwords(found.value)
+    files = (found.file,) if found.file else ()
+    named = _for_plain_url(found.value, source)
+    return replace(named, url_written=found.written, secret_files=files)
+
+
+def _for_plain_url(url: str, source: str) -> Settings:
     root = plain_folder(os.environ.get("AGENTQ_ARTIFACTS_ROOT", ""))
     if url.startswith("sqlite:"):
         path = sqlite_path(url)
@@ -325,7 +373,10 @@ def _for_url(url: str, source: str) -> Settings:
 def _server(url: str, source: str) -> Settings:
     """The settings of a ledger behind a server: it has the files and the broker."""
     local = os.environ.get("AGENTQ_HOME") or _shared_root(url)
-    return Settings(url, local, source, local=local, token=os.environ.get("AGENTQ_TOKEN", ""))
+    written = os.environ.get("AGENTQ_TOKEN", "")
+    token, _ = _referred(written, "AGENTQ_TOKEN", Path.cwd(), address=False)
+    remember_secrets(token)
+    return Settings(url, local, source, local=local, token=token)
 
 
 def _somewhere(url: str, root: str, source: str) -> Settings:
@@ -373,7 +424,8 @@ def _unknown_url(url: str) -> Invalid:
 def only_known(table: Any, known: Collection[str], where: str) -> None:
     """Refuse what is no table, or has other names in it than these."""
     if not isinstance(table, dict):
-        raise Invalid(f"{where} must be a table, got {table!r}.")
+        # Not what it is: somebody may have put an address with a password there.
+        raise Invalid(f"{where} must be a table, got a {type(table).__name__}.")
     for name in table:
         if name not in known:
             import difflib
@@ -386,5 +438,7 @@ def only_known(table: Any, known: Collection[str], where: str) -> None:
 def _text(table: Mapping[str, Any], name: str, default: str, file: Path) -> str:
     value = table.get(name, default)
     if not isinstance(value, str) or not value.strip() or "\x00" in value:
-        raise Invalid(f"{name} in {file} must be a text, got {value!r}.")
+        # Shown only where no address can be in it: that may hold a password.
+        got = "something else" if "://" in str(value) else repr(value)
+        raise Invalid(f"{name} in {file} must be a text, got {got}.")
     return value

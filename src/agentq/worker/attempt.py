@@ -40,7 +40,7 @@ from agentq.core.task import Task, Usage
 from agentq.settings.roles import RoleSettings
 from agentq.worker import changes, recovery
 from agentq.worker.costs import BudgetTracker
-from agentq.worker.environment import environment_for
+from agentq.worker.environment import environment_for, secrets_in
 from agentq.worker.evidence import AttemptEvidence
 from agentq.worker.outcomes import report
 from agentq.worker.output import Recorder
@@ -109,6 +109,8 @@ class Attempt:
             shared.settings.budget,
             lambda reason: self.stop(Stop(AttemptOutcome.BUDGET, reason)),
         )
+        #: Values that must never be stored: those of the worker, and what this agent is given.
+        self.secrets = shared.secrets
         self._warm = warm
         self.agent = shared.agent if warm is None else warm.agent
         self._stream: Stream | None = None
@@ -212,7 +214,7 @@ class Attempt:
             verdict = self._verify(job, verdict)
         # Only now: what is found completed after a crash is reported, and not checked again.
         named = replace(verdict, summary=self.evidence.named(verdict.summary))
-        self.evidence.store((recovery.VERDICT, recovery.written(named, self.shared.secrets)))
+        self.evidence.store((recovery.VERDICT, recovery.written(named, self.secrets)))
         return self.evidence.judged(verdict)
 
     def begin(self, step: str, note: str = "") -> None:
@@ -278,7 +280,7 @@ class Attempt:
         """Stream the output of a process until it ends, or a warm one is done."""
         recorder = Recorder(
             self.shared.queue.artifacts, self.task.id, self.claim.epoch,
-            cap_bytes=self.shared.settings.output_bytes, secrets=self.shared.secrets,
+            cap_bytes=self.shared.settings.output_bytes, secrets=self.secrets,
         )  # fmt: skip
         stream = Stream(
             child, listener, recorder, clocks, self._on_event, self._shows_life,
@@ -302,6 +304,8 @@ class Attempt:
         assert self._workspace is not None
         writable = (*self._workspace.writable, self._scratch, *map(Path, role.writable))
         surroundings = environment_for(self.shared, self.claim, job, launch)
+        self.secrets = (*self.shared.secrets, *secrets_in(surroundings))
+        self.evidence.secrets = self.secrets
         return self.shared.supervisor.start(
             launch.argv,
             env={**surroundings, **self._workspace.environment},
@@ -354,14 +358,14 @@ class Attempt:
         if record.percent < 0 or now - self._progress_at < PROGRESS_SECONDS or self.claim.lost:
             return
         self._progress_at = now
-        note = redacted_text(record.text, self.shared.secrets)[:PROGRESS_CHARS_MAX]
+        note = redacted_text(record.text, self.secrets)[:PROGRESS_CHARS_MAX]
         self.claim.progress(min(record.percent, 100), note)
 
     def _judged(self, ran: Ran, verdict: AttemptResult) -> AttemptResult:
         """Return the result of a run; the reason for stopping it outweighs how it then exited."""
         self.budget.add(verdict.cost, is_done=True)
         self.budget.add(Usage(seconds=round(ran.seconds, 3)), is_done=True)
-        summary = redacted_text(verdict.summary, self.shared.secrets)
+        summary = redacted_text(verdict.summary, self.secrets)
         verdict = replace(verdict, summary=summary)
         stopped = ran.stopped
         if stopped is None or (verdict.outcome is AttemptOutcome.COMPLETED and ran.done):
@@ -384,7 +388,7 @@ class Attempt:
         for each in self._workspace.collect(self.shared.settings.evidence_bytes):
             if each.name == changes.NOTE:
                 self.evidence.leave_out(CHANGES_PATCH, each.content.decode("utf-8").strip(" .\n"))
-            self.evidence.keep(each.name, without_secrets(each.content, self.shared.secrets))
+            self.evidence.keep(each.name, without_secrets(each.content, self.secrets))
         self.evidence.take_folder(job.artifacts)
         self.evidence.take_result(job.result, verdict.result)
 
@@ -417,7 +421,7 @@ class Attempt:
         if ran.stopped is not None and ran.stopped.outcome is not AttemptOutcome.TIMEOUT:
             return replace(verdict, outcome=ran.stopped.outcome, summary=ran.stopped.reason)
         why = f"`{line}` ended with {ran.exit}" + (" at its time limit" if ran.stopped else "")
-        output = redacted_text(tail.verdict(ran.exit).summary, self.shared.secrets)
+        output = redacted_text(tail.verdict(ran.exit).summary, self.secrets)
         summary = f"{why}; the end of its output:\n{output}"
         return replace(verdict, outcome=AttemptOutcome.BAD_OUTPUT, summary=summary)
 

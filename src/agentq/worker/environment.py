@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from agentq.client.tokens import token_for
 from agentq.contracts.agent import Job, Launch
+from agentq.settings.addresses import passwords_in
 
 if TYPE_CHECKING:
     from agentq.client.claim import Claim
@@ -54,9 +55,12 @@ def environment_for(
 
 
 def secrets_in(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Values that must never be stored: whatever a variable with a telling name holds."""
-    return tuple(
+    """Values that must never be stored: whatever a variable with a telling name holds, and the
+    passwords in addresses."""
+    named = (
         value
         for name, value in environment.items()
-        if len(value) >= _SECRET_CHARS_MIN and any(word in name.upper() for word in _SECRET_WORDS)
+        if any(word in name.upper() for word in _SECRET_WORDS)
     )
+    passwords = (each for value in environment.values() for each in passwords_in(value))
+    return tuple(value for value in (*named, *passwords) if len(value) >= _SECRET_CHARS_MIN)

@@ -51,7 +51,7 @@ class AttemptEvidence:
         self._queue = queue
         self._claim = claim
         self._settings = settings
-        self._secrets = secrets
+        self.secrets = secrets
         self._warn = warn
         #: What is to be stored with what comes next: logs, and the result.
         self._waiting: list[tuple[str, Recorder | bytes]] = []
@@ -118,7 +118,7 @@ class AttemptEvidence:
         if is_reserved(name):
             self.leave_out(name, "only the worker uses this name")
             return
-        content = storable(file, self._secrets)
+        content = storable(file, self.secrets)
         if content is None:
             self.leave_out(name, "it holds a secret that the agent was given")
         else:
@@ -136,7 +136,7 @@ class AttemptEvidence:
         elif file is not None:
             with file:
                 result = file.read()
-        result = without_secrets(result or otherwise.encode("utf-8", "replace"), self._secrets)
+        result = without_secrets(result or otherwise.encode("utf-8", "replace"), self.secrets)
         if result:
             self._waiting.append((RESULT, result))
 
@@ -167,7 +167,7 @@ class AttemptEvidence:
         if len(self._not_taken) > _NAMED_MAX:
             named.append(f"and {len(self._not_taken) - _NAMED_MAX} more")
         note = f"Not taken as evidence: {'; '.join(named)}."
-        return f"{summary}\n\n{redacted_text(note, self._secrets)}".lstrip()
+        return f"{summary}\n\n{redacted_text(note, self.secrets)}".lstrip()
 
     def leave_out(self, name: str, why: str) -> None:
         """Note that a file was not taken, for the report to say so."""

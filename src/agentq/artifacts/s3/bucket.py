@@ -272,7 +272,7 @@ def _opened(
     if url.startswith("s3:"):
         # Without it S3 would overwrite on copying; see `copy_unless_taken`.
         config["copy_if_not_exists"] = "multipart"
-        config |= {name: options[name] for name in ("endpoint", "region") if options.get(name)}
+        config |= {name: value for name, value in options.items() if value}
     try:
         _check_endpoint(endpoint)
         opened = from_url(

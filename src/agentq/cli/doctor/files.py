@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from agentq.cli.doctor.checks import Check
 from agentq.private_files import Exposed, changeable, exposed
+from agentq.settings.references import BY_REFERENCE, plain_secrets
 
 if TYPE_CHECKING:
     from agentq.settings import Settings
@@ -24,6 +25,7 @@ def file_checks(settings: Settings) -> Iterator[Check]:
 
     yield _files(exposed(local_files(settings)))
     yield _settings_file(settings)
+    yield _passwords(settings)
 
 
 def _files(found: list[Exposed]) -> Check:
@@ -55,6 +57,23 @@ def _settings_file(settings: Settings) -> Check:
         "agentq.toml", "warning", f"others could change what agentq runs here: {_named(found)}",
         f"`chmod go-w {places}`",
     )  # fmt: skip
+
+
+def _passwords(settings: Settings) -> Check:
+    """A password in the settings is read by whoever reads them, and goes where they are copied."""
+    source = Path(settings.source)
+    found = plain_secrets(source) if source.is_file() else []
+    if not found:
+        return Check("passwords", "ok", "none in the settings")
+    names = ", ".join(found)
+    detail = f"{source} holds a password in plain text: {names}"
+    shown = exposed([str(source)])
+    if shown:
+        detail += f"; {_named(shown)}"
+    remedy = f"{BY_REFERENCE[0].upper()}{BY_REFERENCE[1:]}."
+    if shown:
+        remedy += f" Until then: `chmod 600 {shlex.quote(str(source))}`"
+    return Check("passwords", "warning", detail, remedy)
 
 
 def _named(found: list[Exposed]) -> str:

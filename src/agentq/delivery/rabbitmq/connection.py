@@ -106,7 +106,9 @@ def _check_text(url: str, host: str) -> None:
 
 
 def _bad_url(url: str, why: str) -> Invalid:
-    shown = url.rsplit("@", 1)[-1][:80]
+    place = url.rpartition("@")[2].removeprefix("amqp://").removeprefix("amqps://")
+    # Without a host that can be told from the rest, what follows a colon may be a password.
+    shown = place.partition("?")[0][:80] if "@" in url or ":" not in place else "…"
     return Invalid(
         f"The address of the broker ({shown!r}) cannot be used: {why}.",
         "For example amqp://user:password@host:5672/vhost.",

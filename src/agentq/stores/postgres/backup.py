@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import tempfile
@@ -12,6 +11,7 @@ from pathlib import Path
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from agentq.core.errors import Unavailable
+from agentq.private_files import create_file
 from agentq.stores.backups import new_file, not_written
 
 #: How long a table is waited for that somebody keeps locked (ALTER TABLE, VACUUM FULL).
@@ -20,6 +20,8 @@ LOCK_SECONDS = 25.0
 SILENT_SECONDS = 300.0
 _LOOK_SECONDS = 0.5
 
+#: What pg_dump finds in a file where it cannot be given otherwise.
+_SERVICE = "agentq"
 _LOCKED = ("statement timeout", "lock timeout")
 
 
@@ -34,10 +36,10 @@ def backup(conninfo: str, where: str, target: str) -> None:
                 f" pg_dump --format=custom --file={target} {where}",
             )
         with tempfile.TemporaryDirectory() as folder:
-            safe = _without_password(conninfo, Path(folder) / "password")
+            safe = _without_password(conninfo, Path(folder))
             words = [program, "--format=custom", f"--file={file}", f"--dbname={safe}",
                      "--no-password", f"--lock-wait-timeout={LOCK_SECONDS * 1000:.0f}"]  # fmt: skip
-            status, stderr = _run(words, file, Path(folder) / "stderr")
+            status, stderr = _run(words, file, Path(folder))
         if status is None:
             raise Unavailable(
                 f"pg_dump has written nothing for {SILENT_SECONDS:g} s and was stopped: the server"
@@ -48,12 +50,18 @@ def backup(conninfo: str, where: str, target: str) -> None:
             raise _failure(where, target, stderr)
 
 
-def _run(words: list[str], file: Path, stderr: Path) -> tuple[int | None, str]:
+def _run(words: list[str], file: Path, folder: Path) -> tuple[int | None, str]:
     """Run pg_dump; return its exit status (None if it was stopped) and its error output."""
+    stderr, service = folder / "stderr", folder / _SERVICE
+    if service.exists():
+        words = ["/usr/bin/env", f"PGSERVICEFILE={service}", *words]
     with (
         stderr.open("wb") as err,
         subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=err
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=err,
         ) as dump,
     ):
         try:
@@ -93,13 +101,21 @@ def _failure(where: str, target: str, stderr: str) -> Unavailable:
     )
 
 
-def _without_password(conninfo: str, file: Path) -> str:
-    """The same address with the password in a file of its own: command lines are public."""
+def _without_password(conninfo: str, folder: Path) -> str:
+    """The same address with its passwords in files of their own: command lines are public."""
     parts = conninfo_to_dict(conninfo)
-    password = parts.pop("password", None)
+    password, key_password = parts.pop("password", None), parts.get("sslpassword")
     if password:
         escaped = str(password).replace("\\", "\\\\").replace(":", "\\:")
-        with open(os.open(file, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600), "w") as out:  # noqa: PTH123
-            out.write(f"*:*:*:*:{escaped}\n")
-        parts["passfile"] = str(file)
+        parts["passfile"] = _written(folder / "password", f"*:*:*:*:{escaped}\n")
+    if key_password and not parts.get("service"):  # libpq takes it from nowhere else
+        del parts["sslpassword"]
+        _written(folder / _SERVICE, f"[{_SERVICE}]\nsslpassword={key_password}\n")
+        parts["service"] = _SERVICE
     return make_conninfo("", **parts)
+
+
+def _written(file: Path, text: str) -> str:
+    with open(create_file(file), "w", encoding="utf-8") as out:  # noqa: PTH123 - a descriptor
+        out.write(text)
+    return str(file)

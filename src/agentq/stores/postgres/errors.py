@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote, urlencode
 
 import psycopg
 from psycopg import errors
@@ -46,10 +47,30 @@ def parse_url(url: str, limits: Limits | None = None) -> tuple[str, str]:
         raise _unreadable() from None
     if _is_torn(url, parts):
         raise _unreadable()
-    host = str(parts.get("host") or "localhost")
-    port = f":{parts['port']}" if parts.get("port") else ""
-    user = f"{parts['user']}@" if parts.get("user") else ""
-    return conninfo, f"postgresql://{user}{host}{port}/{parts.get('dbname') or ''}"
+    return conninfo, _shown(parts)
+
+
+def _shown(parts: Mapping[str, Any]) -> str:
+    """The address without its password: whoever has one can use it as it stands.
+
+    What does not fit between `//` and `/`, such as the folder of a socket, follows a question mark.
+    """
+    found = {name: str(parts.get(name) or "") for name in ("host", "port", "user", "dbname")}
+    hosts, ports = found["host"].split(","), found["port"].split(",")
+    ports = ports * len(hosts) if len(ports) == 1 else ports
+    user = f"{quote(found['user'], safe='')}@" if found["user"] else ""
+    more = {name: str(parts[name]) for name in ("hostaddr", "service") if parts.get(name)}
+    if any(host.startswith(("/", "@")) for host in hosts) or len(hosts) != len(ports):
+        more |= {name: found[name] for name in ("host", "port") if found[name]}
+        place = ""
+    else:
+        plain = [f"[{host}]" if ":" in host else host for host in hosts]
+        place = ",".join(
+            f"{host}:{port}" if port else host for host, port in zip(plain, ports, strict=True)
+        )
+    place = place or ("" if more else "localhost")
+    query = f"?{urlencode(more, safe='/,:', quote_via=quote)}" if more else ""
+    return f"postgresql://{user}{place}/{quote(found['dbname'], safe='')}{query}"
 
 
 def _unreadable() -> Invalid:
