@@ -47,7 +47,7 @@ class Worker {
     await this.channel.prefetch(1);
     // Answers and words to stop come to a queue of our own, which goes when we go.
     this.ownQueue = (await this.channel.assertQueue("", { exclusive: true })).queue;
-    await this.channel.bindQueue(this.ownQueue, "agentq.control", `stop.${this.name}`);
+    await this.channel.bindQueue(this.ownQueue, `agentq.control.${this.role}`, `stop.${this.name}`);
     await this.channel.consume(this.ownQueue, (message) => this.hear(message), { noAck: true });
   }
 

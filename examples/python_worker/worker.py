@@ -63,7 +63,7 @@ class Worker:
         self.channel.basic_qos(0, 1, False)
         # Answers and words to stop come to a queue of our own, which goes when we go.
         self.own_queue = self.channel.queue_declare("", exclusive=True).queue
-        self.channel.queue_bind(self.own_queue, "agentq.control", f"stop.{self.name}")
+        self.channel.queue_bind(self.own_queue, f"agentq.control.{self.role}", f"stop.{self.name}")
         self.channel.basic_consume(self.own_queue, no_ack=True, callback=self._hear)
         #: The message that we wait for an answer to, and the answer. To others nobody listens.
         self.asked = ""

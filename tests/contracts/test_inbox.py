@@ -77,7 +77,7 @@ def _by_broker(url: str) -> tuple[Post, Callable[[], None]]:
 
     def stop(holder: str) -> None:
         key = f"stop.{holder}"
-        message = Message(f"s-{holder}", "agentq.control", key, b"{}", mandatory=False)
+        message = Message(f"s-{holder}", f"agentq.control.{ROLE}", key, b"{}", mandatory=False)
         assert publisher.publish([message]) == [""]
 
     open_inbox = lambda role, holder: RabbitInbox(url, role, holder)  # noqa: E731

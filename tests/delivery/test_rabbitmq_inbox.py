@@ -119,21 +119,21 @@ def test_twenty_workers_share_the_hints(rabbitmq_url: str, publisher: RabbitPubl
 def test_a_word_for_a_holder_with_a_long_name(
     rabbitmq_url: str, publisher: RabbitPublisher
 ) -> None:
-    holder = "ü" * 200
+    holder, control = "ü" * 200, f"agentq.control.{ROLE}"
     with closing(RabbitInbox(rabbitmq_url, ROLE, holder)) as inbox:
         inbox.take(0, 0.05)
-        said = publisher.publish([Message("s-1", "agentq.control", f"stop.{holder}", b"{}")])
+        said = publisher.publish([Message("s-1", control, f"stop.{holder}", b"{}")])
         assert said == [""], "mandatory: there is a queue for it"
         started = time.monotonic()
         assert inbox.take(0, 30) == []
         assert inbox.control_received
         assert time.monotonic() - started < 10
-    assert publisher.publish([Message("s-2", "agentq.control", f"stop.{holder}", b"{}")]) != [""]
+    assert publisher.publish([Message("s-2", control, f"stop.{holder}", b"{}")]) != [""]
 
 
 def test_a_sleeping_worker_is_told_to_stop(publisher: RabbitPublisher, inbox: RabbitInbox) -> None:
     inbox.take(1, 0.01)
-    word = Message("s-1", "agentq.control", "stop.machine:1", b"{}", mandatory=False)
+    word = Message("s-1", f"agentq.control.{ROLE}", "stop.machine:1", b"{}", mandatory=False)
     woken = threading.Timer(0.1, publisher.publish, [[word]])
     woken.start()
     assert inbox.take(1, 30) == []

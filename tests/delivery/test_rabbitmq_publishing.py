@@ -56,8 +56,8 @@ def test_a_role_nobody_declared_gets_its_queue(publisher: RabbitPublisher) -> No
 def test_unroutable_is_an_error_and_not_silence(
     rabbitmq_url: str, publisher: RabbitPublisher
 ) -> None:
-    lost = Message("m-2", "agentq.control", "stop.nobody", b"{}")
-    quiet = Message("m-3", "agentq.control", "stop.nobody", b"{}", mandatory=False)
+    lost = Message("m-2", f"agentq.control.{ROLE}", "stop.nobody", b"{}")
+    quiet = Message("m-3", f"agentq.control.{ROLE}", "stop.nobody", b"{}", mandatory=False)
     said = publisher.publish([hint(1), lost, quiet, hint(4)])
     assert [bool(problem) for problem in said] == [False, True, False, False]
     assert "no queue takes it" in said[1]
@@ -253,8 +253,8 @@ def test_an_exchange_that_was_deleted_is_declared_again(
 ) -> None:
     publisher.publish([hint(1)])
     with stranger(rabbitmq_url) as channel:
-        channel.exchange_delete("agentq.control")
-    quiet = Message("m-1", "agentq.control", "stop.nobody", b"{}", mandatory=False)
+        channel.exchange_delete("agentq.status")
+    quiet = Message("m-1", "agentq.status", ROLE, b"{}", mandatory=False)
     unknown = Message("m-2", "nobody.knows", "it", b"{}")
     said = publisher.publish([quiet, hint(2), unknown])
     assert [bool(problem) for problem in said] == [False, False, True]

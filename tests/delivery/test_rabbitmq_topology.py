@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from contextlib import closing
 
+import amqp
 import pytest
 
-from agentq.contracts.delivery import fitting_key
+from agentq.contracts.delivery import Message, fitting_key
 from agentq.core.errors import Conflict, Invalid, Refused, Unavailable
 from agentq.delivery.rabbitmq import (
     RabbitConsumer,
@@ -20,6 +22,7 @@ from agentq.delivery.rabbitmq import (
 )
 from agentq.delivery.rabbitmq.connection import read_url
 from tests.delivery.foreign_messages import ROLE, hint, names, publish_raw, stranger
+from tests.delivery.users import made_by
 from tests.eventually import eventually
 from tests.servers.rabbitmq import RabbitServer
 
@@ -27,13 +30,16 @@ from tests.servers.rabbitmq import RabbitServer
 def test_declaring_says_what_and_may_be_repeated(rabbitmq_url: str) -> None:
     said = declare(rabbitmq_url, [ROLE, "review.worker:v2", ROLE])
     assert "exchange agentq.tasks (topic)" in said and "queue agentq.dead" in said
-    assert said[-3:] == [
-        f"queue agentq.role.{ROLE}", "queue agentq.role.review.worker:v2",
+    assert said[-5:] == [
+        f"queue agentq.role.{ROLE}", f"exchange agentq.control.{ROLE} (direct)",
+        "queue agentq.role.review.worker:v2", "exchange agentq.control.review.worker:v2 (direct)",
         "queue results.coordinator",
     ]  # fmt: skip
     # Only what was not there is news.
     assert declare(rabbitmq_url, [ROLE, "review.worker:v2"]) == []
-    assert declare(rabbitmq_url, [ROLE, "another"]) == ["queue agentq.role.another"]
+    assert declare(rabbitmq_url, [ROLE, "another"]) == [
+        "queue agentq.role.another", "exchange agentq.control.another (direct)",
+    ]  # fmt: skip
     known = facts(rabbitmq_url, [ROLE, "nobody"])
     assert known.product == "RabbitMQ"
     assert known.takes_messages
@@ -141,6 +147,70 @@ def test_users_may_do_their_part_and_no_more(
         assert "refused user" in problem
     with pytest.raises(Refused):
         declare(as_worker, [])
+
+
+@pytest.mark.usefixtures("users")
+def test_nobody_hears_whom_another_role_is_to_stop(
+    rabbitmq_server: RabbitServer, rabbitmq_url: str
+) -> None:
+    host = read_url(rabbitmq_url).virtual_host
+    as_up, as_worker, as_other = (
+        rabbitmq_server.url_of(host, user, "password")
+        for user in ("agentq-up", f"agentq-role-{ROLE}", "agentq-role-other")
+    )
+    words = [
+        Message(f"s-{role}", f"agentq.control.{role}", "stop.w:1", b"{}")
+        for role in (ROLE, "other")
+    ]
+    with (
+        closing(RabbitPublisher(as_up)) as up,
+        closing(RabbitInbox(as_worker, ROLE, "w:1")) as inbox,
+    ):
+        inbox.take(0, 0.05)
+        # The word for the other role's holder, of the same name even, comes to nobody.
+        assert [bool(problem) for problem in up.publish(words)] == [False, True]
+        assert inbox.take(0, 10) == [] and inbox.control_received
+    for key in ("stop.w:1", "stop.#", "#", ""):
+        for exchange in (f"agentq.control.{ROLE}", "agentq.tasks", "agentq.results"):
+            with stranger(as_other) as channel:
+                queue = channel.queue_declare("", exclusive=True)[0]
+                with pytest.raises(amqp.exceptions.AccessRefused):
+                    channel.queue_bind(queue, exchange, key)
+    # Nor by way of an exchange that they may write to.
+    with stranger(as_other) as channel, pytest.raises(amqp.exceptions.AccessRefused):
+        channel.exchange_bind("agentq.status", f"agentq.control.{ROLE}", "stop.w:1")
+
+
+@pytest.mark.parametrize(
+    ("role", "other"), [("a", "a.b"), ("a.b", "aXb"), ("a", "a-b"), ("b", "a.b"), ("A", "a")]
+)
+def test_roles_with_names_alike_are_told_apart(rabbitmq_url: str, role: str, other: str) -> None:
+    lines = user_commands(rabbitmq_url, [role])
+    (mine,) = [
+        shlex.split(line) for line in lines if "set_permissions" in line and "-role-" in line
+    ]
+    assert re.search(mine[-1], f"agentq.control.{role}")
+    assert not re.search(mine[-1], f"agentq.control.{other}")
+
+
+def test_rights_from_before_cost_the_words_and_not_the_hints(
+    rabbitmq_server: RabbitServer, rabbitmq_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    declare(rabbitmq_url, [ROLE])
+    before = [
+        line.replace(r"agentq\.control\." + ROLE, r"agentq\.control")
+        for line in user_commands(rabbitmq_url, [ROLE])
+    ]
+    host = read_url(rabbitmq_url).virtual_host
+    with made_by(rabbitmq_server, before):
+        as_worker = rabbitmq_server.url_of(host, f"agentq-role-{ROLE}", "password")
+        with (
+            closing(RabbitPublisher(rabbitmq_url)) as up,
+            closing(RabbitInbox(as_worker, ROLE, "w:1")) as inbox,
+        ):
+            assert up.publish([hint(1)]) == [""]
+            assert names(inbox.take(1, 10)) == ["task-1"] and not inbox.error
+    assert "hears late whom to stop" in caplog.text
 
 
 def test_no_two_users_have_one_name(rabbitmq_url: str) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 #: Exchanges. The routing key of a task is its role, of a control message `stop_key`, of an outcome
 #: its `reply_to`, of what foreign workers report their role.
-TASKS, CONTROL = "agentq.tasks", "agentq.control"
+TASKS, CONTROL_PREFIX = "agentq.tasks", "agentq.control."
 RESULTS, STATUS = "agentq.results", "agentq.status"
 #: Exchange and queue of what nobody could read; and the queue of all that workers report.
 DEAD, INGEST = "agentq.dead", "agentq.ingest"
@@ -42,6 +42,11 @@ KEY_BYTES_MAX = 255
 def role_queue(role: str) -> str:
     """The queue that holds a role's hints."""
     return f"{ROLE_PREFIX}{role}"
+
+
+def control_exchange(role: str) -> str:
+    """The exchange of words for the holders of a role: nobody hears those of another's."""
+    return f"{CONTROL_PREFIX}{role}"
 
 
 def stop_key(holder: str) -> str:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from agentq.contracts.delivery import CONTROL, RESULTS, TASKS, Message, is_results_queue, stop_key
+from agentq.contracts.delivery import (
+    RESULTS,
+    TASKS,
+    Message,
+    control_exchange,
+    is_results_queue,
+    stop_key,
+)
 from agentq.core.access import SYSTEM
 from agentq.core.schedule import expiry
 from agentq.core.states import State
@@ -56,8 +63,9 @@ def stop_word(effect: OutboundEffect) -> Message:
     """Return the control message for a holder; not mandatory, as a lost one costs only delay."""
     holder, epoch = str(effect.data["holder"]), int(effect.data["epoch"])
     envelope = {"v": 1, "task_id": effect.task.id, "epoch": epoch, "to": holder, "stop": True}
+    exchange = control_exchange(effect.task.to)
     return Message(
-        message_id(effect.id), CONTROL, stop_key(holder), encode(envelope), mandatory=False
+        message_id(effect.id), exchange, stop_key(holder), encode(envelope), mandatory=False
     )
 
 

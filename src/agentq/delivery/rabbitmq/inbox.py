@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from contextlib import suppress
 
 import msgspec
 
-from agentq.contracts.delivery import CONTROL, Hint, role_queue, stop_key
-from agentq.core.errors import Invalid
+from agentq.contracts.delivery import Hint, control_exchange, role_queue, stop_key
+from agentq.core.errors import Invalid, NotFound, Refused
 from agentq.core.limits import ENVELOPE_BYTES_MAX
 from agentq.delivery.rabbitmq.connection import Link
 from agentq.delivery.rabbitmq.pull_consumer import PullConsumer
+from agentq.delivery.rabbitmq.topology import declare_role
 from agentq.delivery.rabbitmq.wire import Delivery
 from agentq.protocol.envelope import ENVELOPE_VERSION
 from agentq.protocol.spec_validation import check_id, check_role
+
+log = logging.getLogger("agentq.delivery")
 
 
 class _Hinted(msgspec.Struct):
@@ -35,6 +40,7 @@ class RabbitInbox:
     names_tasks = True
 
     def __init__(self, url: str, role: str, holder: str) -> None:
+        self._role = role
         self._holder = holder
         self._pull_consumer = PullConsumer(
             url, role_queue(check_role(role)), f"inbox {role}", self._listen
@@ -52,13 +58,33 @@ class RabbitInbox:
 
     def _listen(self, link: Link) -> None:
         """Consume control messages for this holder, on a channel and a queue of its own."""
-        channel = link.channel()
-        queue = channel.private_queue()
-        channel.bind(queue, CONTROL, stop_key(self._holder))
-        channel.consume(queue, self._note_control, ack=False)
+        queue = self._bound_queue(link)
+        if queue:
+            link.channel().consume(queue, self._note_control, ack=False)
         if self._connected:
             self._note_control()  # nobody knows what was said while the line was dead
         self._connected = True
+
+    def _bound_queue(self, link: Link) -> str:
+        """A queue that gets the words for this holder; "" if the broker lets us have none.
+
+        Without them a worker hears with its next heartbeat whom to stop. That is later, and no
+        reason to do without hints as well: rights may be from before a role had its own exchange.
+        """
+        for _ in range(2):
+            try:
+                with link.asking("listening for whom to stop") as channel:
+                    queue = channel.private_queue()
+                    channel.bind(queue, control_exchange(self._role), stop_key(self._holder))
+                    return queue
+            except NotFound:
+                with suppress(Refused), link.asking("declaring its exchange") as channel:
+                    declare_role(channel, self._role)
+            except Refused as error:
+                log.warning("%s hears late whom to stop: %s", self._role, error.cause)
+                return ""
+        log.warning("%s hears late whom to stop: nobody has declared its exchange", self._role)
+        return ""
 
     def _note_control(self, _delivery: Delivery | None = None) -> None:
         self._control_received = True

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TypeAlias
 
-from agentq.contracts.delivery import RESULTS, TASKS, Message, role_queue
+from agentq.contracts.delivery import CONTROL_PREFIX, RESULTS, TASKS, Message, role_queue
 from agentq.core.errors import AgentqError, Conflict, NotFound, Refused, Unavailable
 from agentq.delivery.rabbitmq.confirm_channel import ConfirmChannel
 from agentq.delivery.rabbitmq.connection import Channel, Link, read_url
@@ -52,7 +52,7 @@ class RabbitPublisher:
         combined = [problems.get(_place(each)) or next(answers) for each in messages]
         for message, problem in zip(messages, combined, strict=True):
             if problem:
-                self._declared.discard(_place(message))
+                self._declared.discard(_needed(message))
         return combined
 
     def depth(self, role: str) -> int:
@@ -129,21 +129,22 @@ class RabbitPublisher:
     def _declare_queues(self, messages: Sequence[Message]) -> dict[Place, str]:
         """Declare the queues that these messages go to; return why, for those that cannot be."""
         problems: dict[Place, str] = {}
-        for place in dict.fromkeys(_place(each) for each in messages):
-            if place[0] in (TASKS, RESULTS) and place not in self._declared:
+        for message in {_place(each): each for each in messages}.values():
+            needed = _needed(message)
+            if needed[0] in (TASKS, RESULTS, CONTROL_PREFIX) and needed not in self._declared:
                 try:
-                    self._declare(place)
+                    self._declare(needed)
                 except Unavailable:
                     raise
                 except AgentqError as error:
-                    problems[place] = str(error)
+                    problems[_place(message)] = str(error)
         return problems
 
     def _declare(self, place: Place) -> None:
         exchange, key = place
         # Who may not declare this one may still send to it, and declare others.
         with suppress(Refused), self._asking(f"declaring the queue for {key}") as channel:
-            (declare_role if exchange == TASKS else declare_results)(channel, key)
+            (declare_results if exchange == RESULTS else declare_role)(channel, key)
         self._declared.add(place)
 
     # -- the connection ----------------------------------------------------------------------------
@@ -182,6 +183,13 @@ class RabbitPublisher:
 
 def _place(message: Message) -> Place:
     return message.exchange, message.routing_key
+
+
+def _needed(message: Message) -> Place:
+    """What must be declared for a message: the words for a role's holders go by its exchange."""
+    if message.exchange.startswith(CONTROL_PREFIX):
+        return CONTROL_PREFIX, message.exchange.removeprefix(CONTROL_PREFIX)
+    return _place(message)
 
 
 def _declare_base(link: Link) -> None:

@@ -4,7 +4,7 @@
 | --- | --- |
 | exchange `agentq.tasks` (topic) | hints of ready tasks; the routing key is the role |
 | queue `agentq.role.<role>` | hints for one role, ten priorities |
-| exchange `agentq.control` (direct) | a word for one holder; the routing key is `stop.<holder>` |
+| exchange `agentq.control.<role>` (direct) | a word for one holder; the key is `stop.<holder>` |
 | exchange `agentq.results` (topic) | outcomes; the routing key is the task's `reply_to` |
 | queue `results.<coordinator>` | outcomes for one coordinator |
 | exchange `agentq.status` (topic) | what foreign workers report; the routing key is their role |
@@ -27,7 +27,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agentq.contracts.delivery import (
-    CONTROL,
     DEAD,
     DEFAULT_RESULTS,
     INGEST,
@@ -37,6 +36,7 @@ from agentq.contracts.delivery import (
     ROLE_PREFIX,
     STATUS,
     TASKS,
+    control_exchange,
     is_results_queue,
     role_queue,
 )
@@ -99,7 +99,6 @@ class _Part:
 #: All that does not depend on roles and coordinators.
 _BASE = (
     _Part(TASKS, "topic"),
-    _Part(CONTROL, "direct"),
     _Part(RESULTS, "topic"),
     _Part(STATUS, "topic"),
     _Part(DEAD, "headers"),
@@ -111,9 +110,12 @@ _BASE = (
 )  # fmt: skip
 
 
-def _role_part(role: str) -> _Part:
+def _role_parts(role: str) -> list[_Part]:
     arguments = {"x-max-priority": 10, **_REFUSED_GO}
-    return _Part(role_queue(check_role(role)), "", arguments, (_Binding(TASKS, role),))
+    queue = _Part(role_queue(check_role(role)), "", arguments, (_Binding(TASKS, role),))
+    # One for each role: whoever may bind to an exchange hears all of it, so a worker who shared one
+    # with other roles would hear whom they stop. It comes last: hints do not depend on it.
+    return [queue, _Part(control_exchange(role), "direct")]
 
 
 def _results_part(queue: str) -> _Part:
@@ -140,7 +142,8 @@ def declare(url: str, roles: Iterable[str]) -> list[str]:
     Raises `Conflict`, naming the difference, if something of that name is there and different: all
     that is there is compared before anything is made.
     """
-    wanted = [*_BASE, *map(_role_part, dict.fromkeys(roles)), _results_part(DEFAULT_RESULTS)]
+    of_roles = [part for role in dict.fromkeys(roles) for part in _role_parts(role)]
+    wanted = [*_BASE, *of_roles, _results_part(DEFAULT_RESULTS)]
     link = Link(read_url(url), "init")
     try:
         missing = [part for part in wanted if not _is_there(link, part)]
@@ -176,7 +179,7 @@ def declare_base(channel: Channel) -> None:
 
 
 def declare_role(channel: Channel, role: str) -> None:
-    _declare_all(channel, [_role_part(role)])
+    _declare_all(channel, _role_parts(role))
 
 
 def declare_results(channel: Channel, queue: str) -> None:
@@ -229,7 +232,7 @@ def _worker_commands(address: Address, role: str) -> list[str]:
             user,
             r"^amq\.gen.*$",
             r"^(agentq\.status|agentq\.dead|amq\.gen.*)$",
-            rf"^(agentq\.role\.{escaped}|agentq\.control|amq\.gen.*)$",
+            rf"^(agentq\.role\.{escaped}|agentq\.control\.{escaped}|amq\.gen.*)$",
         ),
         _ctl("set_topic_permissions", address, user, STATUS, f"^{escaped}$", "^$"),
     ]
