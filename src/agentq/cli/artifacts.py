@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING
 import click
 
 from agentq.cli.options import Duration, epoch_option, group, named_task_argument, task_argument
-from agentq.cli.screen import ago, answer, emit_json, iso_time, say, show_table, size_words
+from agentq.cli.screen import (
+    ago,
+    answer,
+    emit_json,
+    iso_time,
+    one_line,
+    say,
+    show_table,
+    size_words,
+)
 from agentq.cli.session import Session, pass_session
 from agentq.cli.streams import content_of, show_stream, standard_input, write_file
 from agentq.core.errors import NotFound
@@ -83,7 +92,7 @@ def get_artifact(
     if session.json:
         emit_json({**_as_json(queue, queue.task(ref).id, row), **text})
     elif output is not None:
-        say(f"{output}: {size_words(row.size)}")
+        say(f"{one_line(output)}: {size_words(row.size)}")
 
 
 @artifacts.command("put")
@@ -111,7 +120,7 @@ def put_artifact(
         rows = [row for row in queue.artifact_list(task_id) if row.name == stored.name]
         emit_json(_as_json(queue, task_id, rows[-1]))
     else:
-        say(f"{stored.name}: {size_words(stored.size)}, sha256 {stored.sha256}")
+        say(f"{one_line(stored.name)}: {size_words(stored.size)}, sha256 {stored.sha256}")
 
 
 @artifacts.command("link")

@@ -90,7 +90,7 @@ def show(session: Session, ref: str) -> None:
     if session.json:
         emit_json(queue.as_json(task))
     else:
-        say(f"{task.id} is {task.state}: {task.reason}")
+        say(f"{task.id} is {task.state}: {clean(task.reason)}")
         say(f"`agentq replay {task.id}` shows how it came to that")
 
 
@@ -123,9 +123,9 @@ def requeue(session: Session, refs: tuple[str, ...], by: str, reason: str) -> No
         emit_json({"tasks": plain, "messages": [_plain(each) for each in messages]})
         return
     for task in tasks:
-        say(f"{task.id} is {task.state}: reopened by {by}")
+        say(f"{task.id} is {task.state}: reopened by {one_line(by)}")
     for each in messages:
-        say(f"{each.key} was sent to {each.queue} again")
+        say(f"{each.key} was sent to {one_line(each.queue)} again")
 
 
 @dlq.command()

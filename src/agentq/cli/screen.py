@@ -123,13 +123,26 @@ def paint_state(state: str, width: int = 0) -> str:
     return paint(state.ljust(width), STATE_STYLES.get(state, ""))
 
 
+def harmless(text: str, err: bool = False) -> str:
+    """The text with no control characters but those that `paint` makes for a terminal.
+
+    Commands clean what they show of others; this is for what they forget.
+    """
+    if text.isprintable():
+        return text
+    if not is_terminal(err):
+        return clean(text)
+    parts = re.split(r"(\x1b\[(?:0|1|[39][0-7])m)", text)
+    return "".join(part if number % 2 else clean(part) for number, part in enumerate(parts))
+
+
 def say(text: str = "") -> None:
-    click.echo(text)
+    click.echo(harmless(text))
 
 
 def note(text: str) -> None:
     """Print a remark for people on standard error."""
-    click.echo(paint(text, "bright_black", err=True), err=True)
+    click.echo(paint(clean(text), "bright_black", err=True), err=True)
 
 
 def say_closed(paths: Sequence[str]) -> None:

@@ -114,7 +114,7 @@ def clean_workspaces(session: Session, dry_run: bool) -> None:
         emit_json({"dry_run": dry_run, "removed": gone, "kept": kept_json})
         return
     for kept in removed:
-        say(f"{kept.task_id} attempt {kept.epoch}: {word}")
+        say(f"{clean(kept.task_id)} attempt {kept.epoch}: {word}")
     for kept, _, reason in stayed:
         say(f"{clean(kept.task_id)} attempt {kept.epoch}: stays, {clean(reason)}")
     note(f"{len(removed)} {word}, {len(stayed)} stay")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any, TextIO
-
-import msgspec
 
 from agentq.contracts.agent import AttemptOutcome, AttemptResult
 from agentq.protocol.secret_detection import redact
@@ -60,7 +59,7 @@ class Lines:
         now = time.time()
         record["note"] = redact(str(record["note"]))
         if self._as_json:
-            line = msgspec.json.encode({"at": round(now, 3), **record}).decode()
+            line = json.dumps({"at": round(now, 3), **record})  # in ASCII: no terminal obeys it
         else:
             stamp = time.strftime("%H:%M:%S", time.localtime(now))
             words = [stamp, str(record["task_id"]), str(record["step"])]
