@@ -50,6 +50,21 @@ def dumping(
 
 
 class TestPostgres:
+    def test_only_its_owner_may_read_it_and_no_password_is_lost(
+        self, dumping: PostgresStore, fresh_postgres_url: str, tmp_path: Path
+    ) -> None:
+        """One of the key file's password has no other way into pg_dump than a service file."""
+        url = fresh_postgres_url.replace("postgres@", "postgres:secret@") + "&sslpassword=hidden"
+        store = PostgresStore(url)
+        before = os.umask(0)
+        try:
+            store.backup(str(tmp_path / "copy"))
+        finally:
+            os.umask(before)
+            store.close()
+        assert (tmp_path / "copy").read_bytes().startswith(b"PGDMP")
+        assert (tmp_path / "copy").stat().st_mode & 0o777 == 0o600
+
     def test_a_table_that_somebody_keeps_locked(
         self,
         dumping: PostgresStore,

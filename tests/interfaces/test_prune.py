@@ -140,7 +140,7 @@ class TestMoved:
             def away(task_id: str) -> None:
                 raise Unavailable("It is away.", "Wait.")
 
-            with pytest.raises(Unavailable, match="1 tasks were deleted"):
+            with pytest.raises(Unavailable, match="1 task was deleted"):
                 queue._client.installation.ledger.prune(queue.admin.now() + 1, away)
         self.move(home)
         gone: list[str] = []
@@ -171,7 +171,7 @@ def test_a_task_is_not_given_the_files_of_a_deleted_one(home: Path, submit: Subm
     result = home / ".agentq/results/task-1.md"
     result.unlink()
     result.mkdir()
-    run_here(*PRUNE).refused(7, "1 tasks were deleted")
+    run_here(*PRUNE).refused(7, "1 task was deleted")
     words = ("submit", "--to", "w", "--instructions", "other", "--id", "task-1")
     run_here(*words).refused(5, "task-1 is already used")
     result.rmdir()

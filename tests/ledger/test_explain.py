@@ -115,7 +115,7 @@ CAUSES: dict[str, tuple[Callable[[LedgerEnv], object], list[str]]] = {
     "a resource": (_resource_held, ["held back", "resource repo is held by first"]),
     "others before it": (
         lambda env: (env.submit(), env.submit("urgent", priority=Priority.URGENT)),
-        ["1 tasks of its role are ahead of it"],
+        ["1 task of its role is ahead of it"],
     ),
     "it runs": (
         lambda env: (env.submit(), env.start()),

@@ -66,6 +66,7 @@ from agentq.contracts.agent import (
     Limited,
     Spent,
 )
+from agentq.core.counting import counted
 from agentq.core.errors import Invalid
 from agentq.core.task import NO_USAGE
 
@@ -85,9 +86,9 @@ class Rotation:
     def due(self, tasks: int, tokens: int, seconds: float) -> str:
         """Why a process that did this much takes no further task; "" if it may."""
         if self.tasks and tasks >= self.tasks:
-            return f"it has done {tasks} tasks, of {self.tasks}"
+            return f"it has done {counted(tasks, 'task')}, of {self.tasks}"
         if self.tokens and tokens >= self.tokens:
-            return f"it has used {tokens} tokens, of {self.tokens}"
+            return f"it has used {counted(tokens, 'token')}, of {self.tokens}"
         if self.hours and seconds >= self.hours * 3600:
             return f"it has run for {seconds / 3600:.1f} h, of {self.hours:g} h"
         return ""

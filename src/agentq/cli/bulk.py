@@ -11,6 +11,7 @@ import click
 from agentq.cli.options import unreadable
 from agentq.cli.screen import answer, progress_bar
 from agentq.cli.session import Session
+from agentq.core.counting import counted
 from agentq.core.errors import AgentqError, Conflict, Invalid, Refused
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def submit_bulk(session: Session, file: str) -> None:
     fence = None if under is None else (under[1].id, under[0])
     ids = _send(queue, ordered, fence)
     plain = {"submitted": len(lines), "ids": [ids[line.draft.spec.id] for line in lines]}
-    answer(session, plain, f"{len(lines)} tasks submitted")
+    answer(session, plain, f"{counted(len(lines), 'task')} submitted")
 
 
 def _read(file: str) -> Iterator[tuple[int, bytes]]:

@@ -24,6 +24,7 @@ from agentq.cli.screen import (
 )
 from agentq.cli.session import Session, pass_session
 from agentq.core.access import Action
+from agentq.core.counting import counted
 from agentq.core.durations import format_duration
 from agentq.core.errors import AgentqError, Damaged
 
@@ -149,11 +150,13 @@ def verify(session: Session) -> None:
         click.get_current_context().exit(Damaged.exit_status if problems else 0)
     if problems:
         raise Damaged(
-            f"{len(problems)} problems in {looked_at} tasks: what is shown cannot be proved.",
+            f"{counted(len(problems), 'problem')} in {counted(looked_at, 'task')}: what is shown"
+            " cannot be proved.",
             "Restore what is missing or altered from a backup; `agentq replay ID` shows one task.",
         )
     good = paint("✓", "green")
-    say(f"{good} {looked_at} tasks: every state proved from the log, every file as recorded")
+    tasks = counted(looked_at, "task")
+    say(f"{good} {tasks}: every state proved from the log, every file as recorded")
 
 
 @command()
@@ -181,4 +184,4 @@ def prune(session: Session, older_than: int, yes: bool) -> None:
             say("nothing was deleted")
             return
     count = queue.prune(older_than)
-    answer(session, {"pruned": count}, f"{count} tasks deleted")
+    answer(session, {"pruned": count}, f"{counted(count, 'task')} deleted")

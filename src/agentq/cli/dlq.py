@@ -22,6 +22,7 @@ from agentq.cli.screen import (
 )
 from agentq.cli.session import Session, pass_session
 from agentq.cli.status import catch_up
+from agentq.core.counting import counted
 from agentq.core.errors import AgentqError, Invalid, NotFound, Refused
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ def purge(session: Session, refs: tuple[str, ...], everything: bool) -> None:
             )
         keys.append(message.key)
     count = queue.purge_messages(None if everything else keys)
-    answer(session, {"purged": count}, f"{count} messages were thrown away")
+    answer(session, {"purged": count}, f"{counted(count, 'message')} thrown away")
 
 
 def _messages(queue: QueueReader, limit: int) -> list[DeadMessage]:
@@ -193,7 +194,7 @@ def _described(message: DeadMessage) -> list[str]:
     else:
         lines = [f"{message.key} is said to have come to {queue}: {reason}"]
     lines.append(
-        f"message id {one_line(message.id) or '(none)'}, {message.size} bytes, sent to"
+        f"message id {one_line(message.id) or '(none)'}, {counted(message.size, 'byte')}, sent to"
         f" {one_line(message.exchange) or 'a queue'} as {one_line(message.routing_key)}"
     )
     if message.user:

@@ -22,6 +22,7 @@ from agentq.cli.screen import (
     state_cell,
 )
 from agentq.cli.session import Session, pass_session
+from agentq.core.counting import counted
 from agentq.core.errors import Damaged
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def replay(session: Session, ref: str | None) -> None:
             "Restore the ledger from a backup, or look for who wrote to it past agentq.",
         )
     count = len(found.steps)
-    words = f"proved: replaying {count} events gives exactly the stored state"
+    words = f"proved: replaying {counted(count, 'event')} gives exactly the stored state"
     say(f"{paint('✓', 'green')} {clean(words)} ({found.task.state}, attempt {found.task.epoch})")
 
 

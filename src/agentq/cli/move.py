@@ -11,6 +11,7 @@ import click
 from agentq.cli.options import command
 from agentq.cli.screen import answer, emit_json, note, paint, say, size_words
 from agentq.cli.session import Session, pass_session
+from agentq.core.counting import counted
 
 if TYPE_CHECKING:
     from agentq.client.moving import Moved
@@ -109,14 +110,15 @@ def _report(
         emit_json({**shown, "settings": settings, "workspaces_left": left})
         return
     good = paint("✓", "green")
-    say(f"{good} ledger     {moved.tasks} tasks with {moved.events} events: {moved.target}")
+    held = f"{counted(moved.tasks, 'task')} with {counted(moved.events, 'event')}"
+    say(f"{good} ledger     {held}: {moved.target}")
     if moved.files:
         size = size_words(moved.size_bytes)
-        say(f"{good} artifacts  {moved.files} files, {size}: {wanted.artifacts_root}")
+        say(f"{good} artifacts  {counted(moved.files, 'file')}, {size}: {wanted.artifacts_root}")
     else:
         say(f"{good} artifacts  stay in {wanted.artifacts_root}")
     if moved.forgotten:
-        tasks = "1 pruned task" if moved.forgotten == 1 else f"{moved.forgotten} pruned tasks"
+        tasks = counted(moved.forgotten, "pruned task")
         say(
             f"! artifacts  files of {tasks} may still be in {before.artifacts_root}:"
             " they were to be removed, and nobody looks there any more"

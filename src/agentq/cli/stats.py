@@ -11,6 +11,7 @@ from agentq.cli.options import Duration, TaskRef, group
 from agentq.cli.screen import emit_json, note, say, show_fields, show_table
 from agentq.cli.session import Session, pass_session
 from agentq.cli.status import catch_up
+from agentq.core.counting import counted
 from agentq.core.durations import format_duration
 from agentq.core.states import State
 
@@ -162,7 +163,7 @@ def _overhead_fields(found: Overhead) -> list[tuple[str, str]]:
     if found.gain_ms > 0:
         gain = _span(found.gain_ms)
     return [
-        ("tasks", f"{found.tasks} ({found.attempts} attempts{still})"),
+        ("tasks", f"{found.tasks} ({counted(found.attempts, 'attempt')}{still})"),
         ("work", _span(found.work_ms)),
         ("wall", _span(found.wall_ms)),
         ("critical path", f"{_span(found.critical_path_ms)}  {path}".rstrip()),

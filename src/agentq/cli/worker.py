@@ -16,6 +16,7 @@ from agentq.cli.options import Duration, Whole, command, grace_option, log_json_
 from agentq.cli.screen import is_terminal, note, say_closed
 from agentq.cli.session import Session, pass_session
 from agentq.cli.signals import heed_signals
+from agentq.core.counting import counted
 from agentq.core.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -118,7 +119,9 @@ def _serve(
         if isinstance(view, Table):
             stack.enter_context(view.live(made))
         elif not log_json and not session.json:
-            note(f"{role}: {settings.agent_name}, {settings.slots} slots. Ctrl-C ends it.")
+            note(
+                f"{role}: {settings.agent_name}, {counted(settings.slots, 'slot')}. Ctrl-C ends it."
+            )
         made.run()
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from agentq.contracts.copying import LiveLease, MovedTo
 from agentq.core.access import SYSTEM
+from agentq.core.counting import counted
 from agentq.core.errors import AgentqError, Conflict, Damaged, Invalid, Refused
 from agentq.settings import FILE_NAME, MEMORY, Settings, read_file
 from agentq.settings.references import plain_secrets
@@ -197,8 +198,8 @@ class _Move:
         if problems:
             first = problems[0]
             raise Damaged(
-                f"{len(problems)} tasks cannot be proved from their log, the first: {first.task_id}"
-                f" ({first.what}). The move was given up.",
+                f"The log does not prove {counted(len(problems), 'task')}, the first:"
+                f" {first.task_id} ({first.what}). The move was given up.",
                 "`agentq verify` on the old ledger lists them; mend it, then move again.",
             )
 

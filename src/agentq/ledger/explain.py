@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from agentq.contracts.service_values import Explanation
 from agentq.contracts.store import CircuitRow
+from agentq.core.counting import counted
 from agentq.core.durations import format_duration
 from agentq.core.limits import RoleLimits
 from agentq.core.schedule import approval_deadline, awaits_approval, expiry
@@ -46,11 +47,16 @@ def explain(task: Task, facts: Facts) -> Explanation:
     if task.state is State.READY:
         headline += ", but held back" if causes else " and can be claimed now"
         if facts.ahead:
-            causes.append((f"{facts.ahead} tasks of its role are ahead of it", "wait"))
+            ahead = f"{counted(facts.ahead, 'task')} of its role {_are(facts.ahead)} ahead of it"
+            causes.append((ahead, "wait"))
         causes += _expires(task, facts)
     elif task.state is State.PENDING:
         headline += ": it waits for what is listed below"
     return Explanation(task, headline + ".", tuple(causes))
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
 def _in(moment: int, now: int) -> str:

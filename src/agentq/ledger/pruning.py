@@ -30,6 +30,7 @@ from agentq.contracts.store import (
     Store,
     Tx,
 )
+from agentq.core.counting import counted
 from agentq.core.digests import body_digest
 from agentq.core.errors import AgentqError, Conflict
 from agentq.core.graph import all_next
@@ -219,9 +220,11 @@ class Pruner:
     def _files_left(self) -> FilesLeft:
         first = next(iter(self._failed.values()))
         why = first.cause.removesuffix(" Nothing was changed.")
+        were = "was" if self._deleted == 1 else "were"
         left = FilesLeft(
-            f"{self._deleted} tasks were deleted, but not all files of deleted tasks could be"
-            f" removed. {why} What is left is written down, and removed by the next prune.",
+            f"{counted(self._deleted, 'task')} {were} deleted, but not all files of deleted tasks"
+            f" could be removed. {why} What is left is written down, and removed by the next"
+            " prune.",
             f"{first.remedy} Then prune again; `agentq up` does so by itself.".lstrip(),
         )
         left.deleted, left.why = self._deleted, why

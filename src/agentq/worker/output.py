@@ -10,6 +10,7 @@ import io
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
+from agentq.core.counting import counted
 from agentq.core.errors import Conflict, NotFound, Unavailable
 from agentq.worker.redaction import Redactor
 
@@ -178,7 +179,7 @@ class _Stream:
 
 def _not_stored(count: int, why: str) -> bytes:
     reason = f": {why}" if why else ""
-    return f"[agentq: {count} bytes of output could not be stored{reason}]\n".encode()
+    return f"[agentq: {counted(count, 'byte')} of output could not be stored{reason}]\n".encode()
 
 
 class _Kept(io.RawIOBase):

@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any, TextIO
 
 from agentq.contracts.agent import AttemptOutcome, AttemptResult
+from agentq.core.counting import counted
 from agentq.protocol.secret_detection import redact
 
 if TYPE_CHECKING:
@@ -112,7 +113,8 @@ class Table:
 
         what = "ends when its agents have" if worker.draining else "claims"
         title = (
-            f"{worker.shared.role} {what} · {len(worker.running)} of {len(worker.slots)} slots busy"
+            f"{worker.shared.role} {what} · {len(worker.running)} of"
+            f" {counted(len(worker.slots), 'slot')} busy"
             f" · {worker.completed} completed, {worker.failed} not"
         )
         table = RichTable(title=title, title_justify="left", expand=True, box=None)

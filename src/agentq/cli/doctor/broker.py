@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from agentq.cli.doctor.checks import Check
 from agentq.core.access import SYSTEM
+from agentq.core.counting import counted
 from agentq.core.durations import format_duration
 from agentq.core.errors import AgentqError
 
@@ -42,7 +43,7 @@ def broker_checks(installation: WiredInstallation) -> Iterator[Check]:
         )  # fmt: skip
     else:
         depth = sum(queue.messages for queue in facts.queues)
-        yield Check("queues", "ok", f"{len(facts.queues)} there, {depth} messages wait")
+        yield Check("queues", "ok", f"{len(facts.queues)} there, with {counted(depth, 'message')}")
     yield _ack_limit(facts.ack_limit.seconds, facts.ack_limit.why)
 
 

@@ -21,6 +21,7 @@ from agentq.cli.doctor.checks import Check, guarded
 from agentq.cli.options import command
 from agentq.cli.screen import clean, emit_json, paint, say, size_words
 from agentq.cli.session import Session, pass_session
+from agentq.core.counting import counted
 from agentq.core.errors import AgentqError, Unavailable
 
 if TYPE_CHECKING:
@@ -199,7 +200,9 @@ def _limits(settings: Settings, session: Session) -> Check:
     if different:
         detail = f"{', '.join(sorted(different))}: agentq.toml says something else than the ledger"
         return Check("limits", "warning", detail, "`agentq init` applies what agentq.toml says.")
-    return Check("limits", "ok", f"{len(settings.roles)} roles in the settings, as in the ledger")
+    return Check(
+        "limits", "ok", f"{counted(len(settings.roles), 'role')} in the settings, as in the ledger"
+    )
 
 
 def _artifacts(settings: Settings, session: Session) -> Check:

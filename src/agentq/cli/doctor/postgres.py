@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from agentq.cli.doctor.checks import Check
+from agentq.core.counting import counted
 from agentq.core.durations import format_duration
 
 #: Old versions of rows that are worth a word: so many, and so great a part of the table.
@@ -133,7 +134,7 @@ def _oldest_transaction(facts: Mapping[str, str]) -> Check:
     hidden = int(facts.get("hidden_sessions", "0"))
     words = f"the oldest is open for {span}" if span else "none is open"
     if hidden:
-        sessions = "1 session" if hidden == 1 else f"{hidden} sessions"
+        sessions = counted(hidden, "session")
         return Check(
             "transactions", "warning",
             f"{words} that can be seen; {sessions} of other users cannot be seen",

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agentq.contracts.delivery import KEY_BYTES_MAX, Message, fitting_key
+from agentq.core.counting import counted
 from agentq.core.errors import Unavailable
 from agentq.core.limits import ENVELOPE_BYTES_MAX
 from agentq.delivery.rabbitmq.connection import ANSWER_SECONDS, Link
@@ -75,8 +76,8 @@ class ConfirmChannel:
                 "See `rabbitmqctl status` on its machine; it goes on by itself afterwards.",
             )
         return Unavailable(
-            f"The broker at {self._link.address} has not confirmed {len(self._waiting)} messages"
-            f" within {ANSWER_SECONDS:.0f} s.",
+            f"The broker at {self._link.address} has not confirmed"
+            f" {counted(len(self._waiting), 'message')} within {ANSWER_SECONDS:.0f} s.",
             "They are sent again; see how the broker is doing.",
         )
 

@@ -1,0 +1,16 @@
+"""One thing is said in the singular, whatever is counted."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentq.core.counting import counted
+
+
+@pytest.mark.parametrize(
+    ("count", "words", "said"),
+    [(0, ("task",), "0 tasks"), (1, ("task",), "1 task"), (2, ("task",), "2 tasks"),
+     (1, ("reply", "replies"), "1 reply"), (3, ("reply", "replies"), "3 replies")],
+)  # fmt: skip
+def test_numbers_of_things(count: int, words: tuple[str, ...], said: str) -> None:
+    assert counted(count, *words) == said
