@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,19 +46,45 @@ def filled(
     monkeypatch.chdir(here)
     monkeypatch.setenv("USER", "alice")
     with umask(request.param):
-        run_here("init").ok()
-        (here / "task-1.md").write_text("Do it.")
-        run_here("submit", "--to", "w", "--file", "task-1.md").ok()
-        run_here("claim", "task-1").ok()
-        put = ("artifacts", "put", "task-1", "-", "--name", "patch", "--epoch", "1")
-        run_here(*put, stdin="x").ok()
-        run_here("complete", "task-1", "--epoch", "1").ok()
-        token_for(str(here / ".agentq"), "task-1", 1)
-        bell = SocketDoorbell(here / ".agentq" / "ledger.db.bells")
-        waiter = bell.listen(["a"])
-        run_here("db", "backup", str(here / ".agentq" / "copy.db")).ok()
+        fill(here)
+        waiter = SocketDoorbell(here / ".agentq" / "ledger.db.bells").listen(["a"])
     yield here
     waiter.close()
+
+
+def fill(here: Path) -> None:
+    """Leave everything that an installation leaves."""
+    run_here("init").ok()
+    (here / "task-1.md").write_text("Do it.")
+    (here / "task-1.md").chmod(0o600)
+    run_here("submit", "--to", "w", "--file", "task-1.md").ok()
+    run_here("claim", "task-1").ok()
+    put = ("artifacts", "put", "task-1", "-", "--name", "patch", "--epoch", "1")
+    run_here(*put, stdin="x").ok()
+    run_here("complete", "task-1", "--epoch", "1").ok()
+    token_for(str(here / ".agentq"), "task-1", 1)
+    run_here("db", "backup", str(here / ".agentq" / "copy.db")).ok()
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o077, 0o277], ids=lambda mask: f"umask {mask:04o}")
+def test_a_user_without_greater_rights_gets_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mask: int
+) -> None:
+    """Not even a umask that takes the owner's own rights keeps agentq from its files."""
+    monkeypatch.chdir(tmp_path)
+    fill(tmp_path)  # imports all that nobody may not read on some machines
+    run_here("artifacts", "get", "task-1", "patch").ok()
+    run_here("verify").ok()
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        os.chown(folder, NOBODY, NOBODY)
+        monkeypatch.chdir(folder)
+        with as_nobody(), umask(mask):
+            fill(Path(folder))
+            assert run_here("artifacts", "get", "task-1", "patch").ok().out == "x"
+            assert run_here("verify").ok()
+        found = modes(Path(folder) / ".agentq")
+        assert {name: oct(mode) for name, mode in found.items() if mode & 0o077} == {}
+        monkeypatch.chdir("/")
 
 
 def test_nothing_is_open_to_others(filled: Path) -> None:

@@ -99,9 +99,10 @@ def _unexpected(error: Exception) -> AgentqError:
     if wants_debug():
         import traceback
 
+        from agentq.cli.screen import clean
         from agentq.settings.addresses import hide_secrets
 
-        click.echo(hide_secrets(traceback.format_exc()), err=True)
+        click.echo(clean(hide_secrets(traceback.format_exc())), err=True)
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         return Unavailable(f"{where}{error.strerror}.", "Check the path, its permissions and disk.")

@@ -15,7 +15,7 @@ from agentq.cli.options import command
 from agentq.cli.screen import clean, emit_json, note, paint, say
 from agentq.cli.session import Session, pass_session, refuse_memory
 from agentq.core.errors import Conflict, NotFound
-from agentq.private_files import make_folder, tighten
+from agentq.private_files import FILE_MODE, hold_mode, make_folder, tighten
 from agentq.settings.addresses import passwords_in, without_password
 
 if TYPE_CHECKING:
@@ -149,6 +149,7 @@ def _settings(
         text, private = _first_text(session, broker, artifacts)
         file.touch(mode=0o600 if private else 0o644, exist_ok=False)
         undo.callback(file.unlink)
+        hold_mode(file, FILE_MODE)
         file.write_text(text, "utf-8")
         written = [f"{FILE_NAME} written"]
     settings = read_file(file)

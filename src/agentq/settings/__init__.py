@@ -137,10 +137,12 @@ def attempt_from_environment() -> AttemptEnvironment | None:
     task_id, epoch = os.environ.get("AGENTQ_TASK_ID", ""), os.environ.get("AGENTQ_EPOCH", "")
     if not task_id or not (epoch.isascii() and epoch.isdecimal() and len(epoch) < 19):
         return None
+    token = os.environ.get("AGENTQ_TOKEN", "")
+    remember_secrets(token)
     return AttemptEnvironment(
         task_id,
         int(epoch),
-        os.environ.get("AGENTQ_TOKEN", ""),
+        token,
         os.environ.get("AGENTQ_ROLE", ""),
         tuple(os.environ.get("AGENTQ_MAY", "").split()),
         os.environ.get("AGENTQ_URL", ""),

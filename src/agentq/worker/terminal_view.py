@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from agentq.contracts.agent import AttemptOutcome, AttemptResult
 from agentq.core.counting import counted
 from agentq.protocol.secret_detection import redact
+from agentq.worker.redaction import redacted_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -133,6 +134,6 @@ class Table:
                 attempt.step,
                 f"{seconds:.0f} s",
                 f"{attempt.budget.spent.usd:.2f} $" if attempt.budget.spent.usd else "",
-                Text(printable(redact(attempt.last_words))),
+                Text(printable(redacted_text(attempt.last_words, attempt.secrets))),
             )
         return table
