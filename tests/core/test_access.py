@@ -224,3 +224,18 @@ def test_a_coordinator_may_be_granted_more() -> None:
     plain, trusted = access.coordinator("c"), access.coordinator("c", [granted])
     assert (plain.grants, trusted.grants) == (frozenset(), frozenset({granted}))
     assert GRANTABLE[granted] <= allowed(trusted, granted)
+
+
+def test_whoever_asks_for_an_attempt_is_that_attempt_and_no_more() -> None:
+    grants = [Action.CANCEL, Action.READ]
+    worker = access.on_behalf(access.worker("w1", "builder"), "task-1", 2, "builder", grants)
+    # A worker may not cancel, so neither may its agent, whatever it says its role was granted.
+    assert worker == access.attempt("task-1", 2, "builder", [Action.READ])
+    person = access.on_behalf(access.person("ann"), "task-1", 2, "builder", grants)
+    assert person == access.attempt("task-1", 2, "builder", grants)
+    other = access.attempt("task-9", 1, "builder")
+    assert access.on_behalf(other, "task-1", 2, "builder", grants) is other
+    for who in (access.worker("w1", "tester"), access.coordinator("c")):
+        with pytest.raises(Refused) as said:
+            access.on_behalf(who, "task-1", 2, "builder")
+        assert said.value.code == "not_permitted"

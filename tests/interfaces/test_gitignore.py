@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from agentq.client.tokens import token_for
 from tests.interfaces.conftest import run_here
 from tests.worker.repositories import Repo, environment
 
@@ -34,15 +33,13 @@ def staged(repo: Repo) -> set[str]:
 def use(repo: Repo) -> None:
     """Leave everything that an installation leaves."""
     run_here("submit", "--to", "w", "--instructions", "Do it.").ok()
-    root = run_here("init", "--json").ok().json()["artifacts_root"]
-    token_for(root, "task-1", 1)
 
 
-def test_neither_key_nor_ledger_is_staged(repo: Repo) -> None:
+def test_the_ledger_is_not_staged(repo: Repo) -> None:
     answer = run_here("init").ok()
     assert ".gitignore has /.agentq/" in answer.out
     use(repo)
-    assert (repo.path / ".agentq" / ".token-key").exists()
+    assert (repo.path / ".agentq" / "ledger.db").exists()
     assert staged(repo) == {".gitignore", "agentq.toml"}
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from agentq import private_files
-from agentq.client.tokens import token_for
 from agentq.delivery.local.doorbell import SocketDoorbell
 from tests.interfaces.conftest import doctor_checks, run_here
 from tests.servers.machine import NOBODY, as_nobody
@@ -62,7 +61,6 @@ def fill(here: Path) -> None:
     put = ("artifacts", "put", "task-1", "-", "--name", "patch", "--epoch", "1")
     run_here(*put, stdin="x").ok()
     run_here("complete", "task-1", "--epoch", "1").ok()
-    token_for(str(here / ".agentq"), "task-1", 1)
     run_here("db", "backup", str(here / ".agentq" / "copy.db")).ok()
 
 
@@ -81,7 +79,7 @@ def test_a_user_without_greater_rights_gets_along(
         with as_nobody(), umask(mask):
             fill(Path(folder))
             assert run_here("artifacts", "get", "task-1", "patch").ok().out == "x"
-            assert run_here("verify").ok()
+            run_here("verify").ok()
         found = modes(Path(folder) / ".agentq")
         assert {name: oct(mode) for name, mode in found.items() if mode & 0o077} == {}
         monkeypatch.chdir("/")
@@ -90,7 +88,7 @@ def test_a_user_without_greater_rights_gets_along(
 def test_nothing_is_open_to_others(filled: Path) -> None:
     found = modes(filled / ".agentq")
     kinds = {name.split("/")[0] for name in found}
-    assert kinds >= {"ledger.db", "ledger.db.bells", ".token-key", "artifacts", "tasks", "copy.db"}
+    assert kinds >= {"ledger.db", "ledger.db.bells", "artifacts", "tasks", "copy.db"}
     assert {name: oct(mode) for name, mode in found.items() if mode & 0o077} == {}
     assert all(mode & 0o400 for mode in found.values()), "and their owner can read it"
 
@@ -119,7 +117,6 @@ class TestWhatWasOpenBefore:
     def test_doctor_names_it_with_a_command_that_mends_it(self, home: Path) -> None:
         reachable(home)
         assert doctor_checks()["files"]["status"] == "ok"
-        token_for(str(home / ".agentq"), "task-1", 1)
         open_up(home)
         found = doctor_checks()["files"]
         assert found["status"] == "warning" and "read and write" in found["detail"]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from agentq.client.ancestry import mark_of
 from agentq.client.client import Client
 from agentq.client.queue import Queue
 from agentq.contracts.agent import AttemptResult
@@ -60,7 +61,7 @@ class Fleet:
             lines.ended(attempt, verdict)
 
         who = access.worker(self.queue._client.holder, ROLE)
-        with Supervisor() as supervisor:
+        with Supervisor(mark_of(self.queue._client.installation.settings)) as supervisor:
             client = Client(self.queue._client.installation, who)
             shared = WorkerContext(
                 client, supervisor, Workspaces(self.folder / "workspaces"), ROLE, settings,

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from agentq.client.tokens import token_for
 from agentq.contracts.agent import AttemptOutcome
 from agentq.core import access
 from agentq.core.states import State
@@ -341,10 +340,13 @@ def test_the_token_of_the_attempt_goes_nowhere(fleet: Fleet) -> None:
             "print('AGENTQ_TOKEN=' + token); print(dict(os.environ), file=sys.stderr)",
             "open(os.environ['AGENTQ_ARTIFACTS'] + '/leak.txt', 'w').write('x ' + token + ' y')",
             "open(os.environ['AGENTQ_RESULT'], 'w').write('the token is ' + token)",
+            "open(os.environ['AGENTQ_ARTIFACTS'] + '/backward.txt', 'w').write(token[::-1])",
         ),
     )
     assert fleet.queue.task(task.id).state is State.COMPLETE
-    token = token_for(fleet.queue._client.installation.settings.home, task.id, 1)
+    with fleet.queue._client.open_artifact(task.id, "backward.txt")[1] as file:
+        token = file.read().decode()[::-1]
+    assert token.startswith("agqa_")
     hits = [
         path
         for path in fleet.folder.rglob("*")

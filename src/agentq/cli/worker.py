@@ -83,8 +83,10 @@ def _serve(
     *,
     log_json: bool,
 ) -> None:
+    from agentq.client.ancestry import mark_of
     from agentq.core import access
     from agentq.core.access import Action
+    from agentq.server.attempt_socket import remove_left_over
     from agentq.settings import environment
     from agentq.worker.attempt import WorkerContext
     from agentq.worker.environment import secrets_in
@@ -103,11 +105,12 @@ def _serve(
     alive = is_terminal() and not log_json and not session.json
     view: Table | Lines = Table() if alive else Lines(sys.stdout, as_json=log_json or session.json)
     _allow_files(settings.slots)
+    remove_left_over()
     handler = logging.StreamHandler()
     handler.setFormatter(TextLines("%(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     with ExitStack() as stack:
-        supervisor = stack.enter_context(Supervisor())
+        supervisor = stack.enter_context(Supervisor(mark_of(queue.installation.settings)))
         surroundings = environment()
         shared = WorkerContext(
             queue, supervisor, Workspaces(root, surroundings), role, settings, agent, surroundings,

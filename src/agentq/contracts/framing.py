@@ -12,6 +12,10 @@ import msgspec
 
 #: The line before the files; longer ones are refused.
 HEAD_BYTES_MAX = 1 << 20
+#: A JSON body; long texts of many tasks fit.
+BODY_BYTES_MAX = 32 << 20
+#: All files of one request.
+FILES_BYTES_MAX = 6 << 30
 
 
 class FilesHead(msgspec.Struct, forbid_unknown_fields=True):

@@ -127,4 +127,18 @@ LOCAL_CALLS = frozenset(
     }
 )  # fmt: skip
 
+#: What the worker offers to its agent. The table of access judges each of them; what is missing
+#: here is for workers to say, or for people: claims, live logs, what was spent, limits.
+ATTEMPT_CALLS = frozenset(
+    {route.call for route in SECTIONS["Looking"]}
+    | {
+        "tick", "submit", "renew", "progress", "put_artifacts", "complete", "fail", "block",
+        "release", "comment", "approve", "reject", "answer", "cancel", "requeue",
+    }
+)  # fmt: skip
+
+#: By this header a worker asks for its agent: `task/epoch/role grants…`. The server narrows what
+#: the worker's token may to what that attempt may.
+ATTEMPT_HEADER = "agentq-attempt"
+
 BY_CALL: dict[str, Route] = {route.call: route for route in ROUTES}

@@ -25,6 +25,8 @@ from enum import StrEnum
 from agentq.core.errors import Invalid, Refused
 from agentq.core.task import Task
 
+#: How the token begins that a worker gives to its agent, good for that attempt alone.
+ATTEMPT_TOKEN_PREFIX = "agqa_"  # noqa: S105
 #: In whose name a task is submitted that names nobody.
 COORDINATOR = "coordinator"
 
@@ -230,6 +232,21 @@ def worker(holder: str, role: str = "") -> Principal:
 def coordinator(name: str = "coordinator", grants: Iterable[Action] = ()) -> Principal:
     """A program that asks for work and validates what comes of it."""
     return Principal(PrincipalKind.COORDINATOR, name, grants=frozenset(grants))
+
+
+def on_behalf(
+    who: Principal, task_id: str, epoch: int, role: str, grants: Iterable[Action] = ()
+) -> Principal:
+    """The attempt that somebody asks for who may speak for it, such as its worker.
+
+    It never makes anybody more than they are: an attempt stays itself, a worker asks for its own
+    role alone, and nothing is granted that the asker may not do. Raises `Refused` otherwise.
+    """
+    if who.kind is PrincipalKind.ATTEMPT:
+        return who
+    if who.role not in ("", role) or not allowed(who, Action.COMPLETE):
+        raise refusal(who, Action.COMPLETE, task_id)
+    return attempt(task_id, epoch, role, [each for each in grants if allowed(who, each)])
 
 
 def allowed(who: Principal, action: Action) -> frozenset[Relation]:

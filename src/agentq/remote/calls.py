@@ -11,10 +11,10 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from agentq.contracts.routes import BY_CALL, FILES_TYPE, JSON_TYPE, PREFIX
+from agentq.contracts.routes import ATTEMPT_HEADER, BY_CALL, FILES_TYPE, JSON_TYPE, PREFIX
 from agentq.contracts.service_values import FilesLeft
 from agentq.core import errors
-from agentq.core.access import Principal
+from agentq.core.access import Principal, PrincipalKind
 from agentq.core.errors import AgentqError, Unavailable
 from agentq.ledger.codec import decoder
 from agentq.remote.transport import SILENCE_SECONDS, Broken, HttpReply, Transport
@@ -77,6 +77,8 @@ class Caller:
         route = BY_CALL[call]
         target, rest = _target(route.path, arguments)
         headers = {"authorization": f"Bearer {self._token_of(who)}"}
+        if who is not None and who.kind is PrincipalKind.ATTEMPT:
+            headers[ATTEMPT_HEADER] = attempt_header(who)
         body = b""
         if route.method == "GET":
             target += _query(rest)
@@ -147,6 +149,12 @@ def quote(text: str, also: str = "") -> str:
         chr(byte) if byte in plain else f"%{byte:02X}"
         for byte in text.encode("utf-8", "surrogatepass")
     )
+
+
+def attempt_header(who: Principal) -> str:
+    """The attempt that is asked for, as a header can hold it."""
+    grants = "".join(f" {each}" for each in sorted(who.grants))
+    return f"{quote(who.task_id)}/{who.epoch}/{quote(who.role)}{grants}"
 
 
 def _query(arguments: Mapping[str, Any]) -> str:

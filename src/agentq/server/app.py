@@ -14,12 +14,18 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, BinaryIO
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote
 
 from agentq.contracts.doorbell import Doorbell, role_topic
-from agentq.contracts.routes import EVENT_STREAM_TYPE, FILES_TYPE, PREFIX, WAKEUPS_PATH
+from agentq.contracts.routes import (
+    ATTEMPT_HEADER,
+    EVENT_STREAM_TYPE,
+    FILES_TYPE,
+    PREFIX,
+    WAKEUPS_PATH,
+)
 from agentq.contracts.service import Service
-from agentq.core.access import SYSTEM, Principal
+from agentq.core.access import SYSTEM, Principal, on_behalf, parse_grants
 from agentq.core.errors import AgentqError, Unavailable
 from agentq.server.api import Api, Request, Response, RouteMatch, encode, find, refusal
 from agentq.server.body import ClientGone, Files, read_body
@@ -203,7 +209,7 @@ class HttpApp:
                 "Set AGENTQ_TOKEN or send it as a Bearer; `agentq token create` makes one.",
                 code="bad_token",
             )  # fmt: skip
-        return principal
+        return asked_for(principal, headers.get(ATTEMPT_HEADER, ""))
 
     async def _route(
         self,
@@ -336,6 +342,21 @@ def _seconds(text: str) -> float:
         return min(max(float(text), 0.0), LONG_POLL_SECONDS_MAX)
     except ValueError:
         raise HttpError(400, f"seconds is a number, got {text[:40]!r}.") from None
+
+
+def asked_for(who: Principal, attempt: str) -> Principal:
+    """Who asks: a worker may ask for the attempt of its agent, which may less than itself."""
+    if not attempt:
+        return who
+    named, *grants = attempt.split(" ")
+    parts = named.split("/")
+    if len(parts) != 3 or not (parts[1].isascii() and parts[1].isdigit() and len(parts[1]) < 19):
+        raise HttpError(
+            400, f"The header {ATTEMPT_HEADER} names no attempt: {attempt[:80]!r}.",
+            "It is task/epoch/role, then what the role is granted.",
+        )  # fmt: skip
+    wanted = parse_grants(grants, f"the header {ATTEMPT_HEADER}")
+    return on_behalf(who, unquote(parts[0]), int(parts[1]), unquote(parts[2]), wanted)
 
 
 def raw_path(scope: Scope) -> str:

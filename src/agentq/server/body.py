@@ -10,13 +10,14 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from agentq.contracts.framing import HEAD_BYTES_MAX, decode_head
-from agentq.server.errors import HttpError
+from agentq.contracts.framing import (
+    BODY_BYTES_MAX,
+    FILES_BYTES_MAX,
+    HEAD_BYTES_MAX,
+    decode_head,
+)
+from agentq.server.errors import HttpError, too_large
 
-#: A JSON body; long texts of many tasks fit.
-BODY_BYTES_MAX = 32 << 20
-#: All files of one request.
-FILES_BYTES_MAX = 6 << 30
 _IN_MEMORY = 1 << 20
 #: How long a client may say nothing in the middle of its request.
 _SILENCE_SECONDS = 30.0
@@ -44,13 +45,6 @@ async def pieces(receive: Receive) -> AsyncIterator[bytes]:
             yield message["body"]
         if not message.get("more_body"):
             return
-
-
-def too_large(most: int) -> HttpError:
-    return HttpError(
-        413, f"The request is larger than {most} bytes. Nothing was changed.",
-        "Send less at once; long texts and files belong into artifacts.", code="too_large",
-    )  # fmt: skip
 
 
 async def read_body(receive: Receive, length: int | None) -> bytes:

@@ -24,6 +24,14 @@ class HttpError(AgentqError):
         ).exit_status
 
 
+def too_large(most: int) -> HttpError:
+    """A request that is larger than what is taken in one."""
+    return HttpError(
+        413, f"The request is larger than {most} bytes. Nothing was changed.",
+        "Send less at once; long texts and files belong into artifacts.", code="too_large",
+    )  # fmt: skip
+
+
 def status_of(error: AgentqError) -> int:
     """The HTTP status of an error."""
     if isinstance(error, HttpError):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agentq.core.access import ATTEMPT_TOKEN_PREFIX
 from agentq.core.durations import parse_duration
 from agentq.core.errors import Invalid, NotFound, Unavailable
 from agentq.core.limits import RoleLimits
@@ -126,10 +127,6 @@ class AttemptEnvironment:
     #: Good for this attempt and nothing else; "" if no worker gave one.
     token: str = ""
     role: str = ""
-    #: What its role is granted beyond speaking for itself, in the words of the settings.
-    may: tuple[str, ...] = ()
-    #: The ledger that it is an attempt in.
-    url: str = ""
 
 
 def attempt_from_environment() -> AttemptEnvironment | None:
@@ -142,10 +139,8 @@ def attempt_from_environment() -> AttemptEnvironment | None:
     return AttemptEnvironment(
         task_id,
         int(epoch),
-        token,
+        token if token.startswith(ATTEMPT_TOKEN_PREFIX) else "",
         os.environ.get("AGENTQ_ROLE", ""),
-        tuple(os.environ.get("AGENTQ_MAY", "").split()),
-        os.environ.get("AGENTQ_URL", ""),
     )
 
 

@@ -32,11 +32,14 @@ from agentq.contracts.agent import (
     Listener,
     Spent,
 )
+from agentq.core import access
 from agentq.core.errors import AgentqError, Invalid, Stale
 from agentq.core.limits import PROGRESS_CHARS_MAX
 from agentq.core.reserved_names import CHANGES_PATCH, VERIFY_LOG, output_log
 from agentq.core.states import TERMINAL, State
 from agentq.core.task import Task, Usage
+from agentq.server.attempt_api import AttemptApi
+from agentq.server.attempt_socket import AttemptSocket
 from agentq.settings.roles import RoleSettings
 from agentq.worker import changes, recovery
 from agentq.worker.costs import BudgetTracker
@@ -117,6 +120,9 @@ class Attempt:
         self._stopping: Stop | None = None
         self._workspace: Workspace | None = None
         self._scratch = shared.workspaces.scratch(self.task.id, claim.epoch)
+        self._api = _api_of(shared, claim)
+        #: Values that must never be stored.
+        self.secrets = (*shared.secrets, self._api.token)
         self._session = ""
         self._runs = 0
         self._settled = False
@@ -147,6 +153,7 @@ class Attempt:
         except AgentqError:
             task = None
         cancelled = task is not None and task.state is State.CANCELLED
+        self._api.end()
         why = "it was cancelled" if cancelled else "another attempt holds the task"
         self.stop(Stop(AttemptOutcome.CANCELLED, why, at_once=not cancelled))
 
@@ -199,6 +206,7 @@ class Attempt:
             self.evidence.result = recovery.take_over(self.claim, before)
             return before.verdict
         self._open_workspace()
+        self._api.start()
         job = self._write_context(before.session if self.agent.resumes else "")
         verdict = self._run_agent(job)
         if verdict.session_unknown and job.session:
@@ -302,8 +310,10 @@ class Attempt:
     def start(self, launch: Launch, job: Job) -> AgentProcess:
         role = self.shared.settings
         assert self._workspace is not None
-        writable = (*self._workspace.writable, self._scratch, *map(Path, role.writable))
-        surroundings = environment_for(self.shared, self.claim, job, launch)
+        writable = (
+            *self._workspace.writable, self._scratch, self._api.folder, *map(Path, role.writable),
+        )  # fmt: skip
+        surroundings = environment_for(self.shared, job, launch, self._api)
         self.secrets = (*self.shared.secrets, *secrets_in(surroundings))
         self.evidence.secrets = self.secrets
         return self.shared.supervisor.start(
@@ -435,6 +445,7 @@ class Attempt:
 
     def _clean_up(self) -> None:
         self.step = "clean up"
+        self._api.close()
         shutil.rmtree(self._scratch, ignore_errors=True)
         if self._workspace is None:
             return
@@ -445,6 +456,13 @@ class Attempt:
             why = str(error)
         if why:
             self.shared.show_step(self.task.id, "clean up", f"the workspace stays: {why}")
+
+
+def _api_of(shared: WorkerContext, claim: Claim) -> AttemptSocket:
+    """What the agent of this claim may ask, and where."""
+    who = access.attempt(claim.id, claim.epoch, shared.role, shared.settings.may)
+    doorbell = shared.queue.installation.doorbell
+    return AttemptSocket(AttemptApi(shared.service, doorbell, who))
 
 
 class _Stopped(Exception):

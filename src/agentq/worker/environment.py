@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from agentq.client.tokens import token_for
 from agentq.contracts.agent import Job, Launch
 from agentq.settings.addresses import passwords_in
 
 if TYPE_CHECKING:
-    from agentq.client.claim import Claim
+    from agentq.server.attempt_socket import AttemptSocket
     from agentq.worker.attempt import WorkerContext
 
 #: What nearly every program needs, and no secret is kept in.
@@ -23,30 +22,30 @@ _SECRET_CHARS_MIN = 8
 
 
 def environment_for(
-    shared: WorkerContext, claim: Claim, job: Job, launch: Launch
+    shared: WorkerContext, job: Job, launch: Launch, api: AttemptSocket
 ) -> dict[str, str]:
-    """Everything the agent's process gets to see."""
+    """Everything the agent's process gets to see: no address of the ledger, the broker or the
+    artifacts is among it, only that of the API of its own attempt."""
     names = (*ALWAYS, *launch.passes, *shared.settings.environment)
-    settings = shared.queue.installation.settings
+    passed = {
+        name: shared.environment[name]
+        for name in names
+        if name in shared.environment and not name.startswith("AGENTQ_")
+    }
     common = {
         "PATH": "/usr/local/bin:/usr/bin:/bin",
-        **{name: shared.environment[name] for name in names if name in shared.environment},
+        **passed,
         **launch.environment,
         "AGENTQ_ROLE": shared.role,
-        "AGENTQ_URL": settings.url,
-        "AGENTQ_ARTIFACTS_ROOT": settings.artifacts_root,
-        "AGENTQ_HOME": settings.home,
     }
-    for name, value in settings.artifacts_options.items():
-        common[f"AGENTQ_ARTIFACTS_{name.upper()}"] = value
     if shared.agent.warm:
         return common  # it serves many tasks, and learns from each request which one it is
     return {
         **common,
-        "AGENTQ_TASK_ID": claim.id,
-        "AGENTQ_EPOCH": str(claim.epoch),
-        "AGENTQ_MAY": " ".join(sorted(shared.settings.may)),
-        "AGENTQ_TOKEN": token_for(settings.home, claim.id, claim.epoch, shared.settings.may),
+        "AGENTQ_URL": api.url,
+        "AGENTQ_TOKEN": api.token,
+        "AGENTQ_TASK_ID": job.task.id,
+        "AGENTQ_EPOCH": str(job.epoch),
         "AGENTQ_CONTEXT": str(job.context),
         "AGENTQ_RESULT": str(job.result),
         "AGENTQ_ARTIFACTS": str(job.artifacts),

@@ -181,15 +181,18 @@ class AgentProcess:
 
 
 class Supervisor:
-    """Starts agents so that none outlives the worker. One per worker process; use it as `with`."""
+    """Starts agents so that none outlives the worker. One per worker process; use it as `with`.
 
-    def __init__(self) -> None:
+    `mark` stands in its command line, where every process below it can read whose agent it is.
+    """
+
+    def __init__(self, mark: str = "") -> None:
         self._starts = threading.BoundedSemaphore(_STARTS_AT_ONCE)
         self._children: weakref.WeakSet[AgentProcess] = weakref.WeakSet()
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         #: What the supervisor writes to its standard error.
         self._errors = os.fdopen(os.memfd_create("agentq-supervisor-errors"), "w+b", buffering=0)
-        words = [sys.executable, "-I", "-S", str(_PROGRAM), str(theirs.fileno())]
+        words = [sys.executable, "-I", "-S", str(_PROGRAM), str(theirs.fileno()), mark]
         with theirs:
             try:
                 self._process = subprocess.Popen(

@@ -9,10 +9,13 @@ has none is the kernel's word, not a guess. Should a reaper itself be killed, it
 the supervisor, which ends them the same way.
 
 The supervisor runs as a program of its own, with the standard library only: it must be small and
-have one thread, because it forks for every attempt. `agentq.worker.processes` sends it requests,
-one packet each: the open files `CONTROL, REQUEST, STDIN, STDOUT, STDERR`. REQUEST holds, separated
-by NUL: how many wrappers stand between the reaper and the agent, the folder, the number of
-arguments, the arguments, and the environment as `NAME=value`.
+have one thread, because it forks for every attempt. Its second argument is not for itself: by it
+`agentq.client.ancestry` tells that a process runs inside an attempt, and of which ledger.
+
+`agentq.worker.processes` sends it requests, one packet each: the open files `CONTROL, REQUEST,
+STDIN, STDOUT, STDERR`. REQUEST holds, separated by NUL: how many wrappers stand between the reaper
+and the agent, the folder, the number of arguments, the arguments, and the environment as
+`NAME=value`.
 
 Sent on CONTROL, to the worker: `started REAPER AGENT` or `failed STEP ERRNO`, then `exit CODE
 SIGNAL` for the agent itself, then `gone` when nothing of its tree is left. From the worker: `T`

@@ -1,0 +1,234 @@
+"""An agent that tries to be more than its attempt: every way around is refused."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentq.contracts.agent import AttemptOutcome
+from agentq.core.states import State
+from tests.worker.fleet import ROLE, Fleet, script
+
+AGENTQ = f"[{sys.executable!r}, '-m', 'agentq'"
+#: How an attacking agent says what came of each try: the exit status, and what was said.
+RUN = (
+    "import subprocess",
+    "def run(*words, env=None, unset=(), **more):",
+    "    kept = {k: v for k, v in os.environ.items() if k not in unset} | (env or {})",
+    f"    words = [*{AGENTQ}], *words]",
+    "    done = subprocess.run(words, env=kept, capture_output=True, text=True, **more)",
+    "    return done.returncode, done.stderr",
+)
+VARIABLES = "('AGENTQ_URL', 'AGENTQ_TOKEN', 'AGENTQ_TASK_ID', 'AGENTQ_EPOCH', 'AGENTQ_ROLE')"
+
+
+def test_an_agent_reports_its_own_attempt_and_no_other(fleet: Fleet) -> None:
+    other = fleet.queue.submit(to="somebody-else", instructions="not yours")
+    held = fleet.queue.claim("somebody-else")
+    assert held is not None
+    task = fleet.queue.submit(to=ROLE, instructions="report yourself")
+    verdict = fleet.work(
+        command=script(
+            "import subprocess",
+            f"bad = subprocess.run({AGENTQ}, 'complete', {other.id!r}, '--summary', 'mine now'])",
+            f"good = subprocess.run({AGENTQ}, 'complete', '--summary', 'by itself'])",
+            "print(bad.returncode, good.returncode)",
+        )
+    )
+    assert verdict.outcome is AttemptOutcome.COMPLETED
+    assert fleet.queue.task(other.id).state is State.IN_PROGRESS
+    done = fleet.queue.task(task.id)
+    assert done.state is State.COMPLETE and done.summary == "by itself"
+    held.release()
+
+
+def test_an_agent_does_not_report_past_the_check(fleet: Fleet) -> None:
+    task = fleet.queue.submit(to=ROLE, instructions="pass the check", max_attempts=1)
+    verdict = fleet.work(
+        verify="false",
+        command=script(
+            "import subprocess",
+            f"said = subprocess.run({AGENTQ}, 'complete', '--summary', 'trust me'])",
+            "print('it said', said.returncode)",
+        ),
+    )
+    assert verdict.outcome is AttemptOutcome.BAD_OUTPUT
+    assert fleet.queue.task(task.id).state is State.FAILED
+
+
+def test_an_agent_starts_no_worker_and_no_loops(fleet: Fleet) -> None:
+    """Either would act with more rights than an attempt has."""
+    fleet.queue.submit(to="somebody-else", instructions="not yours")
+    task = fleet.queue.submit(to=ROLE, instructions="help yourself")
+    fleet.work(
+        command=script(
+            "import subprocess",
+            "words = [['worker', 'somebody-else', '--tasks', '1', '--', 'true'], ['up']]",
+            f"ran = [subprocess.run({AGENTQ}, *each], timeout=30).returncode for each in words]",
+            "print(ran)",
+        )
+    )
+    assert fleet.queue.result(task.id).text().strip() == "[4, 4]"
+
+
+#: Decisions that an agent wants for itself.
+DECISIONS = [
+    "approve {other}", "cancel {other}", "requeue {other}", "limits worker --running 99",
+    "prune --older-than 0s --yes",
+    "complete {other}", "claim --as somebody-else", "list", "db backup stolen.db",
+]  # fmt: skip
+
+
+def attack(fleet: Fleet, *lines: str, **fields: Any) -> list[list[object]]:
+    """What an agent of these lines said at its end, as JSON."""
+    task = fleet.queue.submit(to=ROLE, instructions="pass the gate")
+    fleet.work(command=script(*RUN, *lines), **fields)
+    found: list[list[object]] = json.loads(fleet.queue.result(task.id).text())
+    return found
+
+
+@pytest.fixture
+def other(fleet: Fleet) -> str:
+    """A task that an agent would like to see approved."""
+    return fleet.queue.submit(to="somebody-else", instructions="risky", irreversible=True).id
+
+
+#: The ways to ask for them; one stands for the others in quick runs.
+WAYS = {
+    "as itself": "run(*words)",
+    "unset": f"run(*words, unset={VARIABLES}, env={{'AGENTQ_URL': ledger}})",
+    "unset and --url": f"run('--url', ledger, *words, unset={VARIABLES})",
+    "--url": "run('--url', ledger, *words)",
+    "forged": "run('--url', ledger, *words, env={'AGENTQ_ACTOR': 'x', 'AGENTQ_HOME': os.getcwd()})",
+    "link": "run('--url', 'sqlite:///' + link, *words)",
+    "token": "run(*words, env={'AGENTQ_TOKEN': 'agqa_' + 'x' * 43})",
+    "session": "run(*words, start_new_session=True)",
+}
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param(how, id=name, marks=[] if name == "unset" else pytest.mark.long)
+        for name, how in WAYS.items()
+    ],
+)
+def test_no_decision_by_command(fleet: Fleet, other: str, how: str) -> None:
+    before = fleet.queue.task(other).version
+    words = [each.format(other=other).split() for each in DECISIONS]
+    found = attack(
+        fleet,
+        f"ledger = 'sqlite:///{fleet.folder}/ledger.db'",
+        f"link = os.path.abspath('link.db'); os.symlink({str(fleet.folder / 'ledger.db')!r}, link)",
+        f"print(json.dumps([{how} for words in {words!r}]))",
+    )
+    assert [status for status, _ in found] == [4] * len(DECISIONS), found
+    assert fleet.queue.task(other).version == before
+
+
+def test_not_by_a_process_that_has_left_its_parents(fleet: Fleet, other: str) -> None:
+    """A daemon whose parents are gone still belongs to the attempt that it came from."""
+    found = attack(
+        fleet,
+        "seen, back = os.pipe()",
+        "if os.fork() == 0:",
+        "    os.setsid()",
+        "    if os.fork():",
+        "        os._exit(0)",
+        f"    said = run('--url', 'sqlite:///{fleet.folder}/ledger.db', 'approve', {other!r},"
+        f" unset={VARIABLES})",
+        "    os.write(back, json.dumps([said]).encode()); os._exit(0)",
+        "os.close(back)",
+        "print(os.fdopen(seen).read())",
+    )
+    assert found[0][0] == 4, found
+
+
+def test_not_by_the_sdk(fleet: Fleet, other: str) -> None:
+    found = attack(
+        fleet,
+        "from agentq import Queue, AgentqError",
+        "tries = []",
+        f"for url in (None, 'sqlite:///{fleet.folder}/ledger.db'):",
+        "    with Queue(url) as queue:",
+        "        for call in (",
+        f"            lambda: queue.approve({other!r}, by='boss'), lambda: queue.claim('x'),",
+        f"            lambda: queue.cancel({other!r}, by='boss'), lambda: queue.admin.prune('0s'),",
+        "        ):",
+        "            try: tries.append(['done', str(call())])",
+        "            except AgentqError as error: tries.append([error.code, str(error)])",
+        "print(json.dumps(tries))",
+    )
+    assert [code for code, _ in found] == ["not_permitted"] * 8, found
+
+
+def test_not_with_the_socket_or_the_token_of_another_attempt(fleet: Fleet) -> None:
+    """Two attempts run at once: each writes down its address and token, and tries the other's."""
+    for _ in range(2):
+        fleet.queue.submit(to=ROLE, instructions="be the other", max_attempts=1)
+    meeting = fleet.folder / "meeting"
+    meeting.mkdir()
+    lines = (
+        f"mine, meeting = os.environ['AGENTQ_TASK_ID'], {str(meeting)!r}",
+        "card = [mine, os.environ['AGENTQ_URL'], os.environ['AGENTQ_TOKEN']]",
+        "open(f'{meeting}/.{mine}', 'w').write(json.dumps(card))",
+        "os.rename(f'{meeting}/.{mine}', f'{meeting}/{mine}')",
+        "while not (found := [n for n in os.listdir(meeting) if n[0] != '.' and n != mine]):",
+        "    time.sleep(0.01)",
+        "other, url, token = json.load(open(f'{meeting}/{found[0]}'))",
+        "tries = [",
+        "    run('complete', other), run('complete', env={'AGENTQ_TASK_ID': other}),",
+        "    run('complete', env={'AGENTQ_URL': url}),",
+        "    run('complete', env={'AGENTQ_TOKEN': token}),",
+        "    run('complete', other, env={'AGENTQ_URL': url}), run('status', other),",
+        "]",
+        "open(f'{meeting}/.{mine}.tried', 'w').write(json.dumps(tries))",
+        "os.rename(f'{meeting}/.{mine}.tried', f'{meeting}/.tried-{mine}')",
+        "while not os.path.exists(f'{meeting}/.tried-{other}'): time.sleep(0.01)",
+        "print(json.dumps(tries))",
+    )
+    fleet.work(tasks=2, slots=2, command=script(*RUN, *lines))
+    for task in fleet.queue.tasks():
+        tried = json.loads(fleet.queue.result(task.id).text())
+        assert [status for status, _ in tried] == [4] * 6, tried
+
+
+def test_what_it_holds_is_nothing_but_its_attempt(fleet: Fleet) -> None:
+    """Neither the ledger, the broker nor the artifacts are named, nor is anything of the worker."""
+    installation = {
+        "AGENTQ_URL": "postgresql://u:p@db/x", "AGENTQ_BROKER": "amqp://u:p@mq/",
+        "AGENTQ_ARTIFACTS_ROOT": "s3://bucket", "AGENTQ_HOME": "/srv",
+        "AWS_SECRET_ACCESS_KEY": "s3",
+        "AGENTQ_ARTIFACTS_ENDPOINT": "http://s3", "PGPASSWORD": "p",
+    }  # fmt: skip
+    fleet.environment = {**fleet.environment, **installation}
+    named = attack(
+        fleet,
+        "names = [n for n in os.environ if n.startswith(('AGENTQ', 'AWS', 'PG'))]",
+        "print(json.dumps([sorted(names), os.environ['AGENTQ_URL']]))",
+        environment=("AGENTQ_BROKER",),
+    )
+    assert named[0] == [
+        "AGENTQ_ARTIFACTS", "AGENTQ_CONTEXT", "AGENTQ_EPOCH", "AGENTQ_RESULT", "AGENTQ_ROLE",
+        "AGENTQ_TASK_ID", "AGENTQ_TOKEN", "AGENTQ_URL", "AGENTQ_WORKSPACE",
+    ]  # fmt: skip
+    assert str(named[1]).startswith("http+unix:/")
+
+
+def test_its_token_ends_with_its_attempt(fleet: Fleet) -> None:
+    task = fleet.queue.submit(to=ROLE, instructions="remember")
+    fleet.work(command=script("print(os.environ['AGENTQ_URL'], file=open('/dev/stdout', 'w'))"))
+    url = fleet.queue.result(task.id).text().strip()
+    folder = Path(url.removeprefix("http+unix:")).parent
+    assert folder.name.startswith("agentq-attempt-")
+    assert not folder.exists()
+
+
+def test_the_token_is_not_kept_in_the_log(fleet: Fleet) -> None:
+    task = fleet.queue.submit(to=ROLE, instructions="tell everybody")
+    fleet.work(command=script("print(os.environ['AGENTQ_TOKEN'])"))
+    assert "agqa_" not in fleet.queue.result(task.id).text()
