@@ -21,8 +21,9 @@ from agentq.core.errors import Refused
 from agentq.core.states import State
 from agentq.core.task import Task
 from agentq.remote.installation import RemoteInstallation
-from agentq.server import attempt_socket
+from agentq.server import attempt_mailbox, attempt_socket
 from agentq.server.attempt_api import AttemptApi
+from agentq.server.attempt_mailbox import AttemptMailbox
 from agentq.server.attempt_socket import AttemptSocket, remove_left_over
 from agentq.settings import Settings
 from agentq.wiring import open_installation
@@ -37,6 +38,9 @@ class Agent:
     queue: Queue
     task: Task
     server: AttemptSocket
+    mailbox: AttemptMailbox
+    #: Whether it asks by files, as where every connection is denied.
+    by_files: bool = False
 
     @property
     def path(self) -> str:
@@ -59,7 +63,22 @@ class Agent:
             connection.shutdown(socket.SHUT_WR)
             return _answer(b"".join(iter(lambda: connection.recv(65536), b"")))
 
+    def put(self, name: str, request: object) -> Path:
+        """Put a request into the outbox; where its answer will be."""
+        outbox = Path(self.mailbox.outbox)
+        (outbox / f"{name}.part").write_text(json.dumps(request))
+        (outbox / f"{name}.part").rename(outbox / f"{name}.json")
+        return outbox / f"{name}.answer"
+
     def ask(self, method: str, path: str, body: object = None, token: str = "") -> tuple[int, Any]:
+        if self.by_files:
+            headers = {"Authorization": f"Bearer {token or self.server.token}"}
+            request = {"method": method, "target": PREFIX + path, "headers": headers}
+            answer = self.put("ask", {**request, "body": body})
+            eventually(answer.exists, what="an answer")
+            said = json.loads(answer.read_text())
+            answer.unlink()
+            return said["status"], said["body"]
         data = b"" if body is None else json.dumps(body).encode()
         head = (
             f"{method} {PREFIX}{path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n"
@@ -73,7 +92,10 @@ class Agent:
 
     def inside(self) -> Queue:
         """The SDK as the agent has it."""
-        settings = Settings(self.server.url, "nowhere", "the test", token=self.server.token)
+        url = "http+unix:/nowhere" if self.by_files else self.server.url
+        settings = Settings(
+            url, "nowhere", "the test", token=self.server.token, outbox=self.mailbox.outbox
+        )
         who = access.attempt(self.task.id, self.task.epoch, self.task.to)
         return Queue(installation=RemoteInstallation(settings), who=who)
 
@@ -83,8 +105,16 @@ def _answer(data: bytes) -> tuple[int, Any]:
     return int(head.split(b" ")[1]), json.loads(body)
 
 
+@pytest.fixture(params=["socket", "mailbox"])
+def either(agent: Agent, request: pytest.FixtureRequest) -> Agent:
+    """The agent, that asks one way or the other."""
+    agent.by_files = request.param == "mailbox"
+    return agent
+
+
 @pytest.fixture
-def agent(tmp_path: Path) -> Iterator[Agent]:
+def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
+    monkeypatch.setattr(attempt_mailbox, "POLL_SECONDS", 0.01)
     settings = Settings(f"sqlite:///{tmp_path / 'ledger.db'}", str(tmp_path / "files"), "the test")
     with Queue(installation=open_installation(settings, create=True)) as queue:
         queue.submit(to="worker", instructions="do it")
@@ -92,9 +122,12 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
         assert claim is not None
         installation = queue._client.installation
         who = access.attempt(claim.id, claim.epoch, "worker")
-        server = AttemptSocket(AttemptApi(installation.service, installation.doorbell, who))
+        api = AttemptApi(installation.service, installation.doorbell, who)
+        server, mailbox = AttemptSocket(api), AttemptMailbox(api)
         server.start()
-        yield Agent(queue, claim.task, server)
+        mailbox.start(tmp_path)
+        yield Agent(queue, claim.task, server, mailbox)
+        mailbox.close()
         server.close()
 
 
@@ -105,11 +138,11 @@ def test_only_this_user_may_reach_it(agent: Agent) -> None:
     assert [each.name for each in agent.server.folder.iterdir()] == ["socket"]
 
 
-def test_the_verbs_of_an_attempt_by_the_sdk(agent: Agent, tmp_path: Path) -> None:
+def test_the_verbs_of_an_attempt_by_the_sdk(either: Agent, tmp_path: Path) -> None:
     big = tmp_path / "big"
     big.write_bytes(os.urandom(3 << 20))
-    own = agent.task.id
-    with agent.inside() as inside:
+    own = either.task.id
+    with either.inside() as inside:
         assert inside.task(own).id == own
         assert inside.context(own) == "do it"
         assert inside.progress(own, 40, "half").details.progress_percent == 40
@@ -117,10 +150,10 @@ def test_the_verbs_of_an_attempt_by_the_sdk(agent: Agent, tmp_path: Path) -> Non
         inside.put(own, "empty", b"")
         stored = {each.name: each for each in inside.artifacts(own)}
         assert stored["big"].read() == big.read_bytes() and stored["empty"].size == 0
-        inside.comment(own, "me", "slow today", epoch=agent.task.epoch)
+        inside.comment(own, "me", "slow today", epoch=either.task.epoch)
         child = inside.submit(to="helper", instructions="help")
         assert child.spec.parent == own
-        helper = agent.queue.claim("helper", wait=5)
+        helper = either.queue.claim("helper", wait=5)
         assert helper is not None
         helps = threading.Timer(0.1, helper.complete, ("helped",))
         helps.start()
@@ -128,50 +161,59 @@ def test_the_verbs_of_an_attempt_by_the_sdk(agent: Agent, tmp_path: Path) -> Non
         helps.join()
         assert inside.result(child.id).text() == "helped"
         assert inside.complete(own, "done", "# done").state is State.COMPLETE
-    assert agent.queue.result(own).text() == "# done"
+    assert either.queue.result(own).text() == "# done"
 
 
 @pytest.mark.parametrize("verb", ["block", "fail"])
-def test_it_may_block_and_fail(agent: Agent, verb: str) -> None:
-    status, said = agent.ask("POST", agent.own(verb), {"reason": "which?"})
+def test_it_may_block_and_fail(either: Agent, verb: str) -> None:
+    status, said = either.ask("POST", either.own(verb), {"reason": "which?"})
     assert status == 200, said
-    assert agent.queue.task(agent.task.id).state in (State.BLOCKED, State.PENDING)
+    assert either.queue.task(either.task.id).state in (State.BLOCKED, State.PENDING)
 
 
-def test_what_is_not_for_an_attempt_is_refused(agent: Agent) -> None:
+def test_what_is_not_for_an_attempt_is_refused(either: Agent) -> None:
     """Every other route of the table, whatever it is asked with."""
     for route in ROUTES:
         if route.call in ATTEMPT_CALLS:
             continue
-        path = route.path.replace("{task_id}", agent.task.id).replace("{epoch}", "1")
-        path = path.replace("{ref}", agent.task.id).replace("{", "").replace("}", "")
-        status, said = agent.ask(route.method, path, {} if route.method != "GET" else None)
+        path = route.path.replace("{task_id}", either.task.id).replace("{epoch}", "1")
+        path = path.replace("{ref}", either.task.id).replace("{", "").replace("}", "")
+        status, said = either.ask(route.method, path, {} if route.method != "GET" else None)
         assert (status, said["error"]["code"]) == (403, "not_permitted"), route.call
 
 
-def test_it_cannot_say_that_its_work_was_checked(agent: Agent) -> None:
-    status, said = agent.ask("POST", agent.own("complete"), {"summary": "x", "verified": True})
+def test_it_cannot_say_that_its_work_was_checked(either: Agent) -> None:
+    status, said = either.ask("POST", either.own("complete"), {"summary": "x", "verified": True})
     assert (status, said["error"]["code"]) == (403, "not_permitted")
-    assert agent.queue.task(agent.task.id).state is State.IN_PROGRESS
+    assert either.queue.task(either.task.id).state is State.IN_PROGRESS
 
 
-def test_nobody_without_its_token(agent: Agent) -> None:
-    for token in ("x", "agqa_", agent.server.token[:-1], f"{agent.server.token}x", "\xe9"):
-        status, said = agent.ask("GET", f"/tasks/{agent.task.id}", token=token)
+def test_nobody_without_its_token(either: Agent) -> None:
+    for token in ("x", "agqa_", either.server.token[:-1], f"{either.server.token}x", "\xe9"):
+        status, said = either.ask("GET", f"/tasks/{either.task.id}", token=token)
         assert (status, said["error"]["code"]) == (401, "bad_token")
+
+
+def test_nor_without_any(agent: Agent) -> None:
     status, _ = agent.send(f"GET {PREFIX}/clock HTTP/1.1\r\nhost: x\r\n\r\n".encode())
     assert status == 401
 
 
-def test_after_its_end_nothing_is_answered(agent: Agent) -> None:
-    agent.server.end()
-    status, said = agent.ask("GET", f"/tasks/{agent.task.id}")
+def test_when_the_attempt_is_over_it_says_so(either: Agent) -> None:
+    either.server.end()
+    status, said = either.ask("GET", f"/tasks/{either.task.id}")
     assert (status, said["error"]["code"]) == (409, "stale")
+
+
+def test_after_its_end_nothing_is_answered(agent: Agent) -> None:
     agent.server.close()
     with pytest.raises(FileNotFoundError):
         agent.connect()
     assert not agent.server.folder.exists()
     agent.server.close()  # twice is fine
+    agent.mailbox.close()
+    assert not agent.mailbox.folder.exists()
+    agent.mailbox.close()
 
 
 def test_a_request_that_is_sent_again_acts_once(agent: Agent) -> None:
@@ -258,6 +300,103 @@ def test_what_a_killed_worker_left_is_taken_away(
     assert not left.exists() and agent.server.folder.exists()
 
 
+class TestTheOutbox:
+    """The agent owns the folder: whatever it puts there reaches nothing else."""
+
+    def good(self, agent: Agent) -> dict[str, object]:
+        headers = {"authorization": f"Bearer {agent.server.token}"}
+        return {"method": "GET", "target": f"{PREFIX}/clock", "headers": headers}
+
+    def answered(self, path: Path) -> dict[str, Any]:
+        eventually(path.exists, what="an answer")
+        found: dict[str, Any] = json.loads(path.read_text())
+        return found
+
+    def goes_on(self, agent: Agent) -> None:
+        """It still answers, and nothing is left of what it has answered."""
+        assert self.answered(agent.put("last", self.good(agent)))["status"] == 200
+        outbox = Path(agent.mailbox.outbox)
+        eventually(lambda: not list(outbox.glob("*.json")), what="all to be taken")
+
+    @pytest.mark.parametrize(
+        "request_", [[], {"method": "GET"}, {"method": "GET", "target": "/", "x": 1}, None]
+    )
+    def test_bad_requests_are_named(self, agent: Agent, request_: object) -> None:
+        said = self.answered(agent.put("bad", request_))
+        assert (said["status"], said["body"]["error"]["code"]) == (400, "invalid")
+        self.goes_on(agent)
+
+    def test_a_link_is_not_followed(self, agent: Agent, tmp_path: Path) -> None:
+        outbox = Path(agent.mailbox.outbox)
+        secret = tmp_path / "secret"
+        secret.write_text(json.dumps(self.good(agent)))
+        (outbox / "link.json").symlink_to(secret)
+        assert self.answered(outbox / "link.answer")["status"] == 400
+        (outbox / "body.body").symlink_to(secret)
+        said = self.answered(agent.put("body", {**self.good(agent), "body_file": True}))
+        assert said["status"] == 400
+        assert secret.exists()
+        self.goes_on(agent)
+
+    def test_an_answer_is_not_written_through_a_link(self, agent: Agent, tmp_path: Path) -> None:
+        victim = tmp_path / "victim"
+        victim.write_text("precious")
+        answer = Path(agent.mailbox.outbox) / "trap.answer"
+        answer.symlink_to(victim)
+        agent.put("trap", self.good(agent))
+        eventually(lambda: not answer.is_symlink(), what="the link to be replaced")
+        assert victim.read_text() == "precious"
+        self.goes_on(agent)
+
+    def test_what_is_no_file_is_refused(self, agent: Agent) -> None:
+        outbox = Path(agent.mailbox.outbox)
+        os.mkfifo(outbox / "pipe.json")
+        (outbox / "folder.json").mkdir()
+        (outbox / "folder.json" / "more").touch()
+        for name in ("pipe", "folder"):
+            assert self.answered(outbox / f"{name}.answer")["status"] == 400
+        self.goes_on(agent)
+
+    def test_an_answer_that_cannot_be_written(self, agent: Agent) -> None:
+        (Path(agent.mailbox.outbox) / "full.answer").mkdir()
+        agent.put("full", self.good(agent))
+        self.goes_on(agent)
+
+    def test_sizes_and_names_are_bounded(self, agent: Agent) -> None:
+        outbox = Path(agent.mailbox.outbox)
+        with (outbox / "big.json").open("wb") as file:
+            file.truncate(attempt_mailbox.REQUEST_BYTES_MAX + 1)
+        assert self.answered(outbox / "big.answer")["status"] == 413
+        for name in ("a b.json", "ä.json", ".json", f"{'x' * 65}.json"):
+            (outbox / name).write_text("{}")
+        assert self.answered(agent.put("last", self.good(agent)))["status"] == 200
+        assert not list(outbox.glob("x*.answer"))
+
+    def test_the_folder_replaced_by_a_link(self, agent: Agent, tmp_path: Path) -> None:
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir()
+        outbox = Path(agent.mailbox.outbox)
+        outbox.rename(tmp_path / "moved")
+        outbox.symlink_to(elsewhere)
+        (elsewhere / "a.json").write_text(json.dumps(self.good(agent)))
+        # What it holds is the folder that it has made, wherever that is now.
+        moved = tmp_path / "moved" / "b.json"
+        moved.with_suffix(".part").write_text(json.dumps(self.good(agent)))
+        moved.with_suffix(".part").rename(moved)
+        assert self.answered(moved.with_suffix(".answer"))["status"] == 200
+        agent.mailbox.close()
+        assert [each.name for each in elsewhere.iterdir()] == ["a.json"]
+
+    def test_what_an_earlier_attempt_left_in_its_place(self, agent: Agent, tmp_path: Path) -> None:
+        agent.mailbox.close()
+        precious = tmp_path / "precious"
+        precious.mkdir()
+        (precious / "file").touch()
+        agent.mailbox.folder.symlink_to(precious)
+        agent.mailbox.start(tmp_path)
+        assert not agent.mailbox.folder.is_symlink() and (precious / "file").exists()
+
+
 class TestBehindAServer:
     """A worker whose ledger is elsewhere asks for its agent, which may less than itself."""
 
@@ -270,10 +409,11 @@ class TestBehindAServer:
         assert claim is not None
         installation = queue._client.installation
         who = access.attempt(claim.id, claim.epoch, "worker", [access.Action.CANCEL])
-        server = AttemptSocket(AttemptApi(installation.service, installation.doorbell, who))
+        api = AttemptApi(installation.service, installation.doorbell, who)
+        server = AttemptSocket(api)
         server.start()
         try:
-            with Agent(queue, claim.task, server).inside() as inside:
+            with Agent(queue, claim.task, server, AttemptMailbox(api)).inside() as inside:
                 for call in (
                     lambda: inside.task(other.id),
                     lambda: inside.cancel(other.id, by="boss"),

@@ -213,8 +213,8 @@ def test_what_it_holds_is_nothing_but_its_attempt(fleet: Fleet) -> None:
         environment=("AGENTQ_BROKER",),
     )
     assert named[0] == [
-        "AGENTQ_ARTIFACTS", "AGENTQ_CONTEXT", "AGENTQ_EPOCH", "AGENTQ_RESULT", "AGENTQ_ROLE",
-        "AGENTQ_TASK_ID", "AGENTQ_TOKEN", "AGENTQ_URL", "AGENTQ_WORKSPACE",
+        "AGENTQ_ARTIFACTS", "AGENTQ_CONTEXT", "AGENTQ_EPOCH", "AGENTQ_OUTBOX", "AGENTQ_RESULT",
+        "AGENTQ_ROLE", "AGENTQ_TASK_ID", "AGENTQ_TOKEN", "AGENTQ_URL", "AGENTQ_WORKSPACE",
     ]  # fmt: skip
     assert str(named[1]).startswith("http+unix:/")
 

@@ -41,7 +41,13 @@ class RemoteInstallation(WiredInstallation):
 
     @cached_property
     def _transport(self) -> Transport:
-        return Transport(self.settings.url)
+        transport = Transport(self.settings.url)
+        if self.settings.outbox and transport.address.socket_path:
+            from agentq.remote.mailbox import MailboxTransport, can_connect
+
+            if not can_connect(transport.address):
+                return MailboxTransport(self.settings.url, self.settings.outbox)
+        return transport
 
     @cached_property
     def _remote(self) -> RemoteService:

@@ -48,8 +48,8 @@ _PREFIX = "agentq-attempt-"
 _NAME = "socket"
 
 
-class _Gone(Exception):
-    """The agent has closed its connection."""
+class _Gone(EOFError):
+    """A request ended before its end: the agent has closed its connection."""
 
 
 class RequestHead(NamedTuple):
@@ -160,7 +160,7 @@ class AttemptSocket:
                 self._api.check_token(head.headers.get("authorization", ""))
                 if head.headers.get("expect", "").lower() == "100-continue":
                     connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
-                request = _read_request(head, incoming, files)
+                request = read_request(head, incoming, files)
                 keep = head.headers.get("connection", "").lower() != "close"
                 answer = self._api.answer(request, head.headers.get("idempotency-key", "")[:200])
             except AgentqError as error:  # what follows on this connection cannot be told
@@ -214,7 +214,8 @@ def _read_head(incoming: IO[bytes]) -> RequestHead:
     return RequestHead(words[0], words[1], headers)
 
 
-def _read_request(head: RequestHead, incoming: IO[bytes], files: ExitStack) -> Request:
+def read_request(head: RequestHead, incoming: IO[bytes], files: ExitStack) -> Request:
+    """The request that follows its first lines; its files are closed by `files`."""
     length = head.headers.get("content-length", "0")
     if "transfer-encoding" in head.headers or not length.isascii() or not length.isdigit():
         raise HttpError(411, "A request says by content-length how long its body is.")

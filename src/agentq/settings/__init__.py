@@ -91,6 +91,8 @@ class Settings:
     url_written: str = field(default="", repr=False)
     #: Files that references led to.
     secret_files: tuple[str, ...] = ()
+    #: Where an agent that may not connect to its worker puts its requests.
+    outbox: str = ""
 
     @property
     def roles(self) -> dict[str, RoleLimits]:
@@ -373,7 +375,8 @@ def _server(url: str, source: str) -> Settings:
     written = os.environ.get("AGENTQ_TOKEN", "")
     token, _ = _referred(written, "AGENTQ_TOKEN", Path.cwd(), address=False)
     remember_secrets(token)
-    return Settings(url, local, source, local=local, token=token)
+    outbox = os.environ.get("AGENTQ_OUTBOX", "")
+    return Settings(url, local, source, local=local, token=token, outbox=outbox)
 
 
 def _somewhere(url: str, root: str, source: str) -> Settings:

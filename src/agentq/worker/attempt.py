@@ -38,10 +38,9 @@ from agentq.core.limits import PROGRESS_CHARS_MAX
 from agentq.core.reserved_names import CHANGES_PATCH, VERIFY_LOG, output_log
 from agentq.core.states import TERMINAL, State
 from agentq.core.task import Task, Usage
-from agentq.server.attempt_api import AttemptApi
-from agentq.server.attempt_socket import AttemptSocket
 from agentq.settings.roles import RoleSettings
 from agentq.worker import changes, recovery
+from agentq.worker.agent_access import AgentAccess
 from agentq.worker.costs import BudgetTracker
 from agentq.worker.environment import environment_for, secrets_in
 from agentq.worker.evidence import AttemptEvidence
@@ -50,7 +49,7 @@ from agentq.worker.output import Recorder
 from agentq.worker.processes import AgentProcess, Supervisor
 from agentq.worker.prompt import prompt_for
 from agentq.worker.redaction import redacted_text, without_secrets
-from agentq.worker.sandbox import Sandbox
+from agentq.worker.sandbox import Sandbox, hidden_paths
 from agentq.worker.stream import Clocks, Ran, Stop, Stream
 from agentq.worker.workspaces import Workspace, Workspaces
 
@@ -120,7 +119,8 @@ class Attempt:
         self._stopping: Stop | None = None
         self._workspace: Workspace | None = None
         self._scratch = shared.workspaces.scratch(self.task.id, claim.epoch)
-        self._api = _api_of(shared, claim)
+        who = access.attempt(claim.id, claim.epoch, shared.role, shared.settings.may)
+        self._api = AgentAccess(shared.service, shared.queue.installation.doorbell, who)
         #: Values that must never be stored.
         self.secrets = (*shared.secrets, self._api.token)
         self._session = ""
@@ -206,7 +206,8 @@ class Attempt:
             self.evidence.result = recovery.take_over(self.claim, before)
             return before.verdict
         self._open_workspace()
-        self._api.start()
+        assert self._workspace is not None
+        self._api.start(self._workspace.path)
         job = self._write_context(before.session if self.agent.resumes else "")
         verdict = self._run_agent(job)
         if verdict.session_unknown and job.session:
@@ -322,8 +323,11 @@ class Attempt:
             cwd=job.workspace,
             stdin=launch.stdin,
             keep_stdin=launch.keep_stdin,
-            sandbox=Sandbox(role.sandbox, role.network, writable),
+            sandbox=Sandbox(role.sandbox, role.network, writable, self._hidden()),
         )
+
+    def _hidden(self) -> tuple[Path, ...]:
+        return hidden_paths(self.shared.queue.installation.settings)
 
     def _end_process(self, child: AgentProcess, ran: Ran | None, warm: WarmSlot | None) -> None:
         if warm is None:
@@ -456,13 +460,6 @@ class Attempt:
             why = str(error)
         if why:
             self.shared.show_step(self.task.id, "clean up", f"the workspace stays: {why}")
-
-
-def _api_of(shared: WorkerContext, claim: Claim) -> AttemptSocket:
-    """What the agent of this claim may ask, and where."""
-    who = access.attempt(claim.id, claim.epoch, shared.role, shared.settings.may)
-    doorbell = shared.queue.installation.doorbell
-    return AttemptSocket(AttemptApi(shared.service, doorbell, who))
 
 
 class _Stopped(Exception):

@@ -9,7 +9,7 @@ from agentq.contracts.agent import Job, Launch
 from agentq.settings.addresses import passwords_in
 
 if TYPE_CHECKING:
-    from agentq.server.attempt_socket import AttemptSocket
+    from agentq.worker.agent_access import AgentAccess
     from agentq.worker.attempt import WorkerContext
 
 #: What nearly every program needs, and no secret is kept in.
@@ -22,7 +22,7 @@ _SECRET_CHARS_MIN = 8
 
 
 def environment_for(
-    shared: WorkerContext, job: Job, launch: Launch, api: AttemptSocket
+    shared: WorkerContext, job: Job, launch: Launch, api: AgentAccess
 ) -> dict[str, str]:
     """Everything the agent's process gets to see: no address of the ledger, the broker or the
     artifacts is among it, only that of the API of its own attempt."""
@@ -42,10 +42,7 @@ def environment_for(
         return common  # it serves many tasks, and learns from each request which one it is
     return {
         **common,
-        "AGENTQ_URL": api.url,
-        "AGENTQ_TOKEN": api.token,
-        "AGENTQ_TASK_ID": job.task.id,
-        "AGENTQ_EPOCH": str(job.epoch),
+        **api.environment,
         "AGENTQ_CONTEXT": str(job.context),
         "AGENTQ_RESULT": str(job.result),
         "AGENTQ_ARTIFACTS": str(job.artifacts),

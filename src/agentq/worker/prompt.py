@@ -15,6 +15,10 @@ _HOW = (
     "Write the result, in Markdown, to the file named by $AGENTQ_RESULT, and any other evidence"
     " into the folder $AGENTQ_ARTIFACTS. If you cannot write files, your last answer is the result."
 )
+_SAY = (
+    "While you work, `.agentq-task/agentq` in your workspace speaks for this attempt: `progress 40"
+    " reading` says how far you are, `block --reason …` asks a person and ends the attempt."
+)
 
 
 def prompt_for(task: Task, context: str, notes: tuple[Note, ...]) -> str:
@@ -46,6 +50,7 @@ def _hand_in(task: Task) -> str:
         "## Handing in",
         "",
         f"This is task {task.id}, attempt {task.epoch}. " + _HOW,
+        _SAY,
     ]
     wanted = task.spec.expected_output.artifacts
     if wanted:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from agentq.core.errors import Invalid, Unavailable
+from agentq.settings import FILE_NAME, MEMORY, Settings
 
 #: Bubblewrap stands twice between us and the agent: outside, and as process 1 of the namespace.
 BWRAP_PROCESSES = 2
@@ -31,6 +32,8 @@ class Sandbox:
     kind: Literal["none", "bwrap"]
     network: bool = True
     writable: tuple[Path, ...] = ()
+    #: Folders that are empty inside, and files that hold nothing; those that are there.
+    hidden: tuple[Path, ...] = ()
 
     def __post_init__(self) -> None:
         for path in self.writable:
@@ -62,8 +65,13 @@ def wrap(argv: Sequence[str], cwd: Path, sandbox: Sandbox) -> tuple[str, ...]:
         )
     folder = _real(cwd, "The workspace")
     words = [shutil.which("bwrap") or "bwrap", *_walls(sandbox)]
-    for path in (folder, *(_real(path, "The writable path") for path in sandbox.writable)):
-        words += ["--bind", path, path]
+    writable = (folder, *(_real(path, "The writable path") for path in sandbox.writable))
+    mounts = [(path, ["--bind", path, path]) for path in writable]
+    hidden = [os.path.realpath(path) for path in sandbox.hidden if path.exists()]
+    mounts += [(path, _hide(path)) for path in hidden]
+    # What is hidden stays so within a writable folder, and a workspace within it is there again.
+    for _, mount in sorted(mounts, key=lambda each: (each[0].count("/"), each[1][0] == "--bind")):
+        words += mount
     return (*words, "--chdir", folder, "--", *argv)
 
 
@@ -76,6 +84,27 @@ def _walls(sandbox: Sandbox) -> list[str]:
         # a read-only disk does not keep anybody from speaking through them.
         words += ["--unshare-net", "--tmpfs", "/run"]
     return words
+
+
+def _hide(path: str) -> list[str]:
+    return ["--tmpfs", path] if Path(path).is_dir() else ["--ro-bind", "/dev/null", path]
+
+
+def hidden_paths(settings: Settings) -> tuple[Path, ...]:
+    """What of an installation an agent has no business with: the ledger, the evidence of others,
+    keys, and the settings with the addresses of it all."""
+    found = [Path(settings.home)]
+    if not settings.remote_artifacts:
+        found.append(Path(settings.artifacts_root))
+    if settings.url.startswith("sqlite:") and settings.sqlite_path != MEMORY:
+        ledger = settings.sqlite_path
+        found += [Path(f"{ledger}{end}") for end in ("", "-wal", "-shm", "-journal", ".bells")]
+    if settings.source.endswith(FILE_NAME):
+        found.append(Path(settings.source))
+    # A file within a hidden folder is hidden with it, and nothing can be mounted over it there.
+    found = [each for each in dict.fromkeys(found) if each.is_absolute()]
+    folders = [each for each in found if each.is_dir()]
+    return tuple(each for each in found if not any(above in each.parents for above in folders))
 
 
 def _real(path: Path, what: str) -> str:
