@@ -97,9 +97,9 @@ class Fleet:
 
 @contextmanager
 def open_fleet(
-    folder: Path, environment: Mapping[str, str] | None = None, broker: str = ""
+    folder: Path, environment: Mapping[str, str] | None = None, broker: str = "", url: str = ""
 ) -> Iterator[Fleet]:
-    url = f"sqlite:///{folder}/ledger.db"
+    url = url or f"sqlite:///{folder}/ledger.db"
     settings = Settings(url, str(folder / "files"), "the test", broker=broker)
     surroundings = {"PATH": os.environ["PATH"], "HOME": str(folder)} | dict(environment or {})
     with Queue(installation=WiredInstallation(settings, create=True)) as queue:

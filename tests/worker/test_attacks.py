@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,10 @@ from typing import Any
 import pytest
 
 from agentq.contracts.agent import AttemptOutcome
+from agentq.core import access
 from agentq.core.states import State
-from tests.worker.fleet import ROLE, Fleet, script
+from tests.server.conftest import serving_ledger
+from tests.worker.fleet import ROLE, Fleet, open_fleet, script
 
 AGENTQ = f"[{sys.executable!r}, '-m', 'agentq'"
 #: How an attacking agent says what came of each try: the exit status, and what was said.
@@ -83,11 +87,11 @@ DECISIONS = [
 ]  # fmt: skip
 
 
-def attack(fleet: Fleet, *lines: str, **fields: Any) -> list[list[object]]:
+def attack(fleet: Fleet, *lines: str, **fields: Any) -> list[Any]:
     """What an agent of these lines said at its end, as JSON."""
     task = fleet.queue.submit(to=ROLE, instructions="pass the gate")
     fleet.work(command=script(*RUN, *lines), **fields)
-    found: list[list[object]] = json.loads(fleet.queue.result(task.id).text())
+    found: list[Any] = json.loads(fleet.queue.result(task.id).text())
     return found
 
 
@@ -232,3 +236,71 @@ def test_the_token_is_not_kept_in_the_log(fleet: Fleet) -> None:
     task = fleet.queue.submit(to=ROLE, instructions="tell everybody")
     fleet.work(command=script("print(os.environ['AGENTQ_TOKEN'])"))
     assert "agqa_" not in fleet.queue.result(task.id).text()
+
+
+@pytest.mark.usefixtures("bubblewrap")
+def test_in_a_sandbox_the_installation_is_not_there(fleet: Fleet, other: str) -> None:
+    """Nor is anything of the worker, whose environment may hold passwords."""
+    (fleet.folder / "files" / "others").mkdir(parents=True)
+    (fleet.folder / "files" / "others" / "secret").write_text("canary")
+    ledger = fleet.folder / "ledger.db"
+    found = attack(
+        fleet,
+        f"ledger, files = {str(ledger)!r}, {str(fleet.folder / 'files')!r}",
+        "sizes = [os.path.getsize(ledger + end) if os.path.exists(ledger + end) else 0",
+        "         for end in ('', '-wal', '-shm', '-journal')]",
+        "seen = [open(f'/proc/{pid}/environ').read() for pid in os.listdir('/proc')",
+        "        if pid.isdigit() and os.access(f'/proc/{pid}/environ', os.R_OK)]",
+        "named = [each for each in seen if 'postgresql://' in each or ledger in each]",
+        "rest = os.listdir(files) if os.path.exists(files) else []",
+        f"tried = run('--url', 'sqlite:///' + ledger, 'approve', {other!r}, unset={VARIABLES})",
+        f"own = run('approve', {other!r})",
+        "print(json.dumps([sizes, named, rest, tried, own, run('progress', '50')]))",
+        sandbox="bwrap",
+    )
+    sizes, named, rest, tried, own, progress = found
+    assert (sizes, named, rest) == ([0, 0, 0, 0], [], [])
+    assert tried[0] not in (0, 4) and own[0] == 4 and progress[0] == 0, found
+    assert fleet.queue.task(other).version == 1
+
+
+def test_where_the_ledger_is_postgresql(fresh_postgres_url: str, tmp_path: Path) -> None:
+    with open_fleet(tmp_path, url=fresh_postgres_url) as fleet:
+        other = fleet.queue.submit(to="somebody-else", instructions="x", irreversible=True).id
+        found = attack(
+            fleet,
+            f"tries = [run('approve', {other!r}), run('limits'), run('progress', '40')]",
+            # Even with the password, which it could only have read somewhere else.
+            f"tries += [run('--url', {fresh_postgres_url!r}, 'approve', {other!r},"
+            f" unset={VARIABLES})]",
+            "print(json.dumps([*tries, [str(os.environ)]]))",
+        )
+        *tries, (shown,) = found
+        assert [status for status, _ in tries] == [4, 4, 0, 4], tries
+        assert "postgres" not in str(shown)
+
+
+def test_where_the_worker_s_ledger_is_behind_a_server(tmp_path: Path) -> None:
+    with serving_ledger(tmp_path) as served:
+        people = served.queue()
+        other = people.submit(to="somebody-else", instructions="x", irreversible=True).id
+        own = people.submit(to=ROLE, instructions="pass the gate").id
+        surroundings = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+        worker = served.queue(access.worker("w1", ROLE))
+        fleet = Fleet(tmp_path, worker, surroundings, io.StringIO(), [])
+        said = tmp_path / "said"
+        lines = (
+            "tries = [",
+            f"    run('approve', {other!r}), run('status', {other!r}), run('claim', '--as', 'x'),",
+            "    run('progress', '40'), run('submit', '--to', 'helper', '--instructions', 'x'),",
+            "    run('complete', '--summary', 'by itself'), [str(os.environ)],",
+            "]",
+            f"open({str(said)!r}, 'w').write(json.dumps(tries))",
+        )
+        fleet.work(command=script(*RUN, *lines))
+        done = people.task(own)
+        assert (done.state, done.summary) == (State.COMPLETE, "by itself")
+        *tries, (shown,) = json.loads(said.read_text())
+        assert [status for status, _ in tries] == [4, 4, 4, 0, 0, 0], tries
+        assert served.url not in shown
+        assert [each.spec.parent for each in people.tasks(role="helper")] == [own]
