@@ -16,13 +16,20 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from agentq.core.errors import Unavailable
-from agentq.remote.transport import SILENCE_SECONDS, Address, Broken, Pending, Reply, Transport
+from agentq.remote.transport import (
+    SILENCE_SECONDS,
+    Broken,
+    HttpReply,
+    Pending,
+    ServerAddress,
+    Transport,
+)
 
 _POLL_SECONDS = 0.02
 _BLOCK = 64 << 10
 
 
-def can_connect(address: Address) -> bool:
+def can_connect(address: ServerAddress) -> bool:
     """Whether this process may connect to the socket of its attempt."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trial:
         try:
@@ -32,7 +39,7 @@ def can_connect(address: Address) -> bool:
         return True
 
 
-class MailboxReply(Reply):
+class MailboxReply(HttpReply):
     """An answer that was found in the outbox."""
 
     def __init__(self, status: int, headers: dict[str, str], body: bytes | Path) -> None:
@@ -72,7 +79,7 @@ class MailboxTransport(Transport):
         body: bytes | Iterable[bytes] = b"",
         length: int | None = None,
         silence: float = SILENCE_SECONDS,
-    ) -> Reply:
+    ) -> HttpReply:
         name = os.urandom(8).hex()
         request = {"method": method, "target": target, "headers": headers, "body_file": True}
         try:
@@ -91,7 +98,7 @@ class MailboxTransport(Transport):
             ) from error
         return self._answer(name, silence)
 
-    def _answer(self, name: str, silence: float) -> Reply:
+    def _answer(self, name: str, silence: float) -> HttpReply:
         place = self._outbox / f"{name}.answer"
         deadline = time.monotonic() + silence
         while True:

@@ -35,7 +35,7 @@ import msgspec
 from agentq.contracts.framing import FILES_BYTES_MAX
 from agentq.contracts.routes import JSON_TYPE
 from agentq.core.errors import AgentqError, Invalid, Unavailable
-from agentq.server.api import Answer, encode, refusal
+from agentq.server.api import Response, encode, refusal
 from agentq.server.attempt_api import AttemptApi
 from agentq.server.attempt_socket import RequestHead, read_request
 from agentq.server.errors import HttpError, too_large
@@ -100,7 +100,7 @@ class AttemptMailbox:
         self._thread.start()
 
     def close(self) -> None:
-        """Answer nothing any more, and take the folder away. Closing twice is fine."""
+        """Response nothing any more, and take the folder away. Closing twice is fine."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
@@ -165,7 +165,7 @@ class AttemptMailbox:
 
     # -- one request -----------------------------------------------------------------------------
 
-    def _ask(self, name: str, files: ExitStack) -> Answer:
+    def _ask(self, name: str, files: ExitStack) -> Response:
         with self._open(f"{name}.json", REQUEST_BYTES_MAX)[0] as file:
             data = file.read(REQUEST_BYTES_MAX)
         try:
@@ -215,7 +215,7 @@ class AttemptMailbox:
 
     # -- one answer ------------------------------------------------------------------------------
 
-    def _answer(self, name: str, answer: Answer) -> None:
+    def _answer(self, name: str, answer: Response) -> None:
         said: dict[str, Any] = {"status": answer.status, "headers": answer.headers}
         body = answer.body
         if isinstance(body, bytes) and answer.headers.get("content-type") == JSON_TYPE:
