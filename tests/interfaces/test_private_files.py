@@ -14,7 +14,7 @@ import pytest
 
 from agentq import private_files
 from agentq.delivery.local.doorbell import SocketDoorbell
-from tests.interfaces.conftest import doctor_checks, run_here
+from tests.interfaces.conftest import doctor_checks, run_here, run_program
 from tests.servers.machine import NOBODY, as_nobody
 
 
@@ -150,6 +150,14 @@ class TestWhatWasOpenBefore:
         assert f"other users may not read {home}/.agentq any more" in changed
         assert modes(home / ".agentq")["."] == 0o700
         assert run_here("init", "--json").ok().json()["changed"] == []
+
+    def test_a_worker_takes_it_back_and_says_so(self, home: Path) -> None:
+        reachable(home)
+        run_here("submit", "--to", "w", "--instructions", "x").ok()
+        open_up(home)
+        worker = run_program("worker", "w", "--tasks", "1", "--", "true", cwd=home).ok()
+        assert "other users could read or write these until now" in worker.err
+        assert f"{home}/.agentq" in worker.err and modes(home / ".agentq")["."] == 0o700
 
     def test_a_folder_with_other_things_in_it_keeps_its_mode(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -145,12 +145,6 @@ def note(text: str) -> None:
     click.echo(paint(clean(text), "bright_black", err=True), err=True)
 
 
-def say_closed(paths: Sequence[str]) -> None:
-    """Tell which files other users could have read until now."""
-    if paths:
-        note(clean(f"other users could read or write these until now: {', '.join(paths)}"))
-
-
 @contextmanager
 def progress_bar(verb: str, total: int) -> Iterator[Callable[[int], None]]:
     """Show a bar on a terminal where much is to do; gives a function that sets how much is done."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from agentq.cli.options import (
     log_json_option,
     port_option,
 )
-from agentq.cli.screen import is_terminal, say_closed
+from agentq.cli.screen import is_terminal
 from agentq.cli.session import Session, pass_session
 from agentq.cli.signals import heed_signals
 
@@ -80,8 +81,11 @@ def up(
     queue.check_may(Action.OPERATE)
     queue.installation.schema_version()  # refused where the settings name a server
     as_json = log_json or session.json
-    say_closed(session.close_to_others())
     log_to_stderr("agentq.daemon", as_json=as_json)
+    closed = session.close_to_others()
+    if closed:
+        log = logging.getLogger("agentq.daemon")
+        log.warning("other users could read or write these until now: %s", ", ".join(closed))
     with _output(quiet=no_workers) as output:
         settings = queue.installation.settings
         listed = {} if no_workers else settings.workers

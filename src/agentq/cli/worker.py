@@ -13,7 +13,7 @@ import click
 
 from agentq.cli.log_lines import TextLines
 from agentq.cli.options import Duration, Whole, command, grace_option, log_json_option
-from agentq.cli.screen import is_terminal, note, say_closed
+from agentq.cli.screen import is_terminal, note
 from agentq.cli.session import Session, pass_session
 from agentq.cli.signals import heed_signals
 from agentq.core.counting import counted
@@ -98,7 +98,8 @@ def _serve(
     queue = session.client_when_there()
     queue.check_may(Action.CLAIM, f"tasks of {role}")
     queue.who = access.worker(queue.holder, role)
-    say_closed(session.close_to_others())
+    if closed := session.close_to_others():
+        note(f"other users could read or write these until now: {', '.join(closed)}")
     root = Path(queue.installation.settings.workspaces_root)
     _refuse_unwritable(root)
     agent = queue.installation.agent(settings.agent_name)
@@ -114,7 +115,7 @@ def _serve(
         surroundings = environment()
         shared = WorkerContext(
             queue, supervisor, Workspaces(root, surroundings), role, settings, agent, surroundings,
-            view.show_step, secrets_in(surroundings),
+            view.show_step, secrets_in({**surroundings, **_addresses(queue)}),
         )  # fmt: skip
         slots = _warm_slots(queue, settings, warm=agent.warm)
         made = Worker(shared, slots, view.ended, grace=grace, health=health, limit=tasks)
@@ -126,6 +127,13 @@ def _serve(
                 f"{role}: {settings.agent_name}, {counted(settings.slots, 'slot')}. Ctrl-C ends it."
             )
         made.run()
+
+
+def _addresses(queue: Client) -> dict[str, str]:
+    """What the settings hold that no agent's log may: as variables, since others are judged so."""
+    settings = queue.installation.settings
+    credentials = {f"SECRET_{name}": each for name, each in settings.artifacts_credentials.items()}
+    return {"LEDGER_URL": settings.url, "BROKER_URL": settings.broker, **credentials}
 
 
 def _refuse_unwritable(root: Path) -> None:
