@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -60,6 +61,31 @@ def test_a_task_from_submit_to_prune(run: Run, objects: ObjectBackend, tmp_path:
     assert run("verify")["problems"] == []
     run("prune", "--older-than", "0s", "--yes")
     assert objects.names() == set()
+
+
+def test_credentials_by_reference(
+    run: Run, objects: ObjectBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given credentials that stand in a variable of another name, and in a file,
+    key, secret = os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"]
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "wrong")
+    file = tmp_path / "agentq.toml"
+    plain = file.read_text()
+    monkeypatch.setenv("STORE_KEY", key)
+    (tmp_path / "store-secret").write_text(f"{secret}\n")
+    (tmp_path / "store-secret").chmod(0o600)
+    # when the settings name them, then the bucket is reached; and not without them.
+    run("submit", "--to", "w", "--id", "task-1", "--instructions", "x" * 70_000, status=7)
+    file.write_text(
+        f'{plain}access_key_id = "env:STORE_KEY"\nsecret_access_key = "file:store-secret"\n'
+    )
+    run("submit", "--to", "w", "--id", "task-1", "--instructions", "x" * 70_000)
+    assert "tasks/task-1.md" in objects.names()
+    shown = (
+        json.dumps(run("doctor")) + json.dumps(run("init")) + json.dumps(run("status", "task-1"))
+    )
+    assert secret not in shown
 
 
 def test_links_that_cannot_be(run: Run, tmp_path: Path) -> None:
