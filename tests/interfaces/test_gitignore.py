@@ -78,6 +78,15 @@ def test_a_ledger_with_another_name(repo: Repo) -> None:
     assert staged(repo) == {".gitignore", "agentq.toml"}
 
 
+def test_artifacts_among_the_files_of_the_project(repo: Repo) -> None:
+    run_here("init", "--artifacts", ".").ok()
+    use(repo)
+    repo.write("src/tasks/mine.py")
+    assert (repo.path / ".token-key").exists()
+    assert staged(repo) == {".gitignore", "agentq.toml", "src/tasks/mine.py"}
+    assert run_here("init", "--json").ok().json()["changed"] == []
+
+
 def test_a_worktree_is_a_repository_too(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
     repo.commit()
     tree = repo.path.parent / "tree"

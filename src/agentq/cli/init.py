@@ -74,6 +74,7 @@ def _keep_out_of_git(settings: Settings) -> Ignored:
     from agentq.settings import FILE_NAME, MEMORY
     from agentq.settings.gitignore import ignore
     from agentq.settings.references import plain_secrets
+    from agentq.wiring import local_files
 
     here = Path.cwd()
     made = [Path(settings.home)]
@@ -82,6 +83,8 @@ def _keep_out_of_git(settings: Settings) -> Ignored:
     if settings.url.startswith("sqlite:") and settings.sqlite_path != MEMORY:
         made.append(Path(settings.sqlite_path))
     made = [path for path in made if path.exists()]
+    if here in made:  # among other things: what agentq will put there is named one by one
+        made = [*(each for each in made if each != here), *map(Path, local_files(settings))]
     top = [path for path in made if not any(other in path.parents for other in made)]
     made = [*top, here / f"{FILE_NAME}.before-move"]
     file = here / FILE_NAME

@@ -61,10 +61,11 @@ def ignore(folder: Path, paths: Iterable[Path]) -> Ignored:
 
 
 def _pattern(path: Path, base: Path) -> bytes:
-    """The line for this path alone, and for what SQLite and agentq keep beside a file."""
+    """The line for this path alone, and for what SQLite and agentq keep beside a file that is
+    there already."""
     plain = path.relative_to(base).as_posix()
     quoted = "".join(f"\\{sign}" if sign in _SIGNS else sign for sign in plain)
-    ending = "/" if path.is_dir() else "*"
+    ending = "/" if path.is_dir() else "*" if path.exists() else ""
     return os.fsencode(f"/{quoted}{ending}")
 
 
