@@ -66,7 +66,7 @@ def refused(status: int, *words: str, says: str) -> Answer:
         (["claim", "--as", "w", "--wait", "5x"], "--wait"),
         (["progress", "nothing"], "[ID] PERCENT"),
         (["--url", "ledger.db", "list"], "sqlite:///"),
-        (["--url", "https://example.org", "list"], "sqlite:///"),
+        (["--url", "ftp://example.org", "list"], "sqlite:///"),
         (["completion", "tcsh"], "'tcsh'"),
     ],
 )  # fmt: skip

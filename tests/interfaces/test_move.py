@@ -304,7 +304,7 @@ class TestRefusals:
         connection = apsw.Connection(str(worked / ".agentq" / "ledger.db"))
         connection.execute("UPDATE tasks SET epoch = epoch + 1 WHERE epoch = 1")
         connection.close()
-        run_here("move", "--to", fresh_postgres_url).refused(8, "cannot be proved", "given up")
+        run_here("move", "--to", fresh_postgres_url).refused(8, "does not prove", "given up")
         # Nothing is left of it on either side.
         run_here(*SUBMIT).ok()
         with Queue(fresh_postgres_url) as target:

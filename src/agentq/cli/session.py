@@ -41,7 +41,7 @@ class Session:
     def installation(self) -> WiredInstallation:
         """What these settings name, opened; closed when the command ends."""
         if self._installation is None:
-            from agentq.remote.installation import open_any
+            from agentq.remote.opening import open_any
 
             self._installation = open_any(self.settings())
             click.get_current_context().find_root().call_on_close(self._installation.close)

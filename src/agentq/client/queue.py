@@ -18,7 +18,7 @@ from agentq.client.task_fields import ClaimOptions, TaskFields, TaskOptions, Tas
 from agentq.core.states import TERMINAL, State
 from agentq.core.task import NO_USAGE, Spec, Task, Usage
 from agentq.core.triggers import FailureKind, LogEntry, Resolution
-from agentq.remote.installation import open_any
+from agentq.remote.opening import open_any
 from agentq.settings import load_settings
 from agentq.wiring import WiredInstallation
 

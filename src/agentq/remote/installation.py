@@ -6,34 +6,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
 from agentq.core.access import person
-from agentq.core.errors import Refused
 from agentq.remote.calls import Caller
 from agentq.remote.transport import Transport
-from agentq.settings import Settings
-from agentq.wiring import WiredInstallation, open_installation
+from agentq.wiring import WiredInstallation
 
 if TYPE_CHECKING:
     from agentq.contracts.artifacts import ArtifactStore
     from agentq.contracts.doorbell import Doorbell
     from agentq.contracts.service import Queries, Service
     from agentq.remote.service import RemoteService
-
-
-def is_remote(settings: Settings) -> bool:
-    """Whether the ledger of these settings is behind a server."""
-    return settings.url.startswith(("http://", "https://", "http+unix:"))
-
-
-def open_any(settings: Settings, *, create: bool = False) -> WiredInstallation:
-    """Open what these settings name: a ledger, or the server of one."""
-    if not is_remote(settings):
-        return open_installation(settings, create=create)
-    if create:
-        raise Refused(
-            "A ledger is created where it is; this address is that of a server.",
-            "Run `agentq init` on that machine.",
-        )
-    return RemoteInstallation(settings)
 
 
 class RemoteInstallation(WiredInstallation):

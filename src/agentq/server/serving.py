@@ -52,8 +52,9 @@ def listen_at(path: str) -> socket.socket:
     except FileNotFoundError:
         log.debug("nothing at %s yet", path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    mask = os.umask(0o177)
     try:
+        # Before it has a name; a umask would be that of all threads.
+        os.fchmod(listener.fileno(), 0o600)
         listener.bind(path)
         listener.listen(_BACKLOG)
     except OSError as error:
@@ -62,8 +63,6 @@ def listen_at(path: str) -> socket.socket:
             f"The socket {path} cannot be made: {error.strerror or error}.",
             "Name a path in a folder of yours that is free.",
         ) from error
-    finally:
-        os.umask(mask)
     return listener
 
 

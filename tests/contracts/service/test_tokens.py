@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agentq.contracts.service import Service
-from agentq.core.access import SYSTEM, Action, Principal, allowed
+from agentq.core.access import GRANTABLE, SYSTEM, Action, Principal, allowed
 from agentq.core.errors import AgentqError, Conflict, Invalid, NotFound, Refused
 from agentq.core.scopes import principal_of_scopes
 from agentq.core.states import State
@@ -157,7 +157,7 @@ def test_only_people_and_the_system_manage_them(ways: Ways) -> None:
     others: list[Principal] = [
         COORDINATOR,
         WORKER,
-        attempt_at(claimed(ways.service), *Action),
+        attempt_at(claimed(ways.service), *GRANTABLE),
         *(principal_of_scopes("ann", [scope]) for scope in ("read", "approve", "submit", "work")),
     ]
     for who in others:
