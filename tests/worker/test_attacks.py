@@ -243,6 +243,7 @@ def test_in_a_sandbox_the_installation_is_not_there(fleet: Fleet, other: str) ->
     """Nor is anything of the worker, whose environment may hold passwords."""
     (fleet.folder / "files" / "others").mkdir(parents=True)
     (fleet.folder / "files" / "others" / "secret").write_text("canary")
+    (fleet.folder / "workspaces" / "another-1").mkdir(parents=True)
     ledger = fleet.folder / "ledger.db"
     found = attack(
         fleet,
@@ -255,11 +256,15 @@ def test_in_a_sandbox_the_installation_is_not_there(fleet: Fleet, other: str) ->
         "rest = os.listdir(files) if os.path.exists(files) else []",
         f"tried = run('--url', 'sqlite:///' + ledger, 'approve', {other!r}, unset={VARIABLES})",
         f"own = run('approve', {other!r})",
+        f"rest += os.listdir({str(fleet.folder / 'workspaces')!r})",
+        "rest += [each for each in os.listdir('/tmp') if each.startswith('agentq-attempt-')]",
         "print(json.dumps([sizes, named, rest, tried, own, run('progress', '50')]))",
         sandbox="bwrap",
     )
     sizes, named, rest, tried, own, progress = found
-    assert (sizes, named, rest) == ([0, 0, 0, 0], [], [])
+    assert (sizes, named) == ([0, 0, 0, 0], [])
+    assert len(rest) == 3, "its own workspace, scratch folder and socket"
+    assert not [each for each in rest if "others" in each or "another" in each]
     assert tried[0] not in (0, 4) and own[0] == 4 and progress[0] == 0, found
     assert fleet.queue.task(other).version == 1
 

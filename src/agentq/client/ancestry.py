@@ -7,7 +7,6 @@ ledger. A process in a PID namespace of its own does not see it; there the sandb
 
 from __future__ import annotations
 
-import hashlib
 import os
 from typing import TYPE_CHECKING
 
@@ -24,6 +23,8 @@ _DEPTH_MAX = 500
 
 def mark_of(settings: Settings) -> str:
     """The mark of the ledger that these settings name; "" for one that nobody else can open."""
+    import hashlib  # not at the top: few commands run below a supervisor
+
     if settings.url.startswith("sqlite:"):
         if settings.sqlite_path == MEMORY:
             return ""
@@ -35,14 +36,14 @@ def mark_of(settings: Settings) -> str:
 
 def is_inside_attempt(settings: Settings) -> bool:
     """Whether an agent of a worker of this ledger has started this process."""
-    mark, pid = mark_of(settings).encode(), os.getpid()
+    pid = os.getpid()
     for _ in range(_DEPTH_MAX):
-        name, pid_above = _name_and_parent(pid)
-        if name in _NAMES and mark and mark in _words_of(pid):
+        name, above = _name_and_parent(pid)
+        if name in _NAMES and mark_of(settings).encode() in _marks_of(pid):
             return True
-        if pid_above <= 1:
+        if above <= 1:
             return False
-        pid = pid_above
+        pid = above
     return False
 
 
@@ -55,9 +56,10 @@ def _name_and_parent(pid: int) -> tuple[bytes, int]:
     return before.partition(b"(")[2], int(after.split()[1])
 
 
-def _words_of(pid: int) -> list[bytes]:
+def _marks_of(pid: int) -> list[bytes]:
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:  # noqa: PTH123
-            return file.read().split(b"\0")
+            words = file.read().split(b"\0")
     except OSError:
         return []
+    return [word for word in words if word.startswith(_PREFIX.encode())]

@@ -88,9 +88,12 @@ class AttemptSocket:
             # Not in the workspace: the path of a socket has no more than 107 bytes.
             self.folder = Path(os.path.realpath(tempfile.mkdtemp(prefix=_PREFIX)))
             self._listener = listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            listener.bind(str(self.folder / _NAME))
-            (self.folder / _NAME).chmod(0o600)
+            # Under its name only once it listens: one that does not is taken for a dead one.
+            made = self.folder / f".{_NAME}"
+            listener.bind(str(made))
+            made.chmod(0o600)
             listener.listen(_WAITING_MAX)
+            made.rename(self.folder / _NAME)
         except OSError as error:
             self.close()
             raise Unavailable(

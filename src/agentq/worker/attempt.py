@@ -327,7 +327,8 @@ class Attempt:
         )
 
     def _hidden(self) -> tuple[Path, ...]:
-        return hidden_paths(self.shared.queue.installation.settings)
+        settings = self.shared.queue.installation.settings
+        return hidden_paths(settings, self.shared.workspaces.root)
 
     def _end_process(self, child: AgentProcess, ran: Ran | None, warm: WarmSlot | None) -> None:
         if warm is None:

@@ -90,10 +90,10 @@ def _hide(path: str) -> list[str]:
     return ["--tmpfs", path] if Path(path).is_dir() else ["--ro-bind", "/dev/null", path]
 
 
-def hidden_paths(settings: Settings) -> tuple[Path, ...]:
-    """What of an installation an agent has no business with: the ledger, the evidence of others,
-    keys, and the settings with the addresses of it all."""
-    found = [Path(settings.home)]
+def hidden_paths(settings: Settings, workspaces: Path) -> tuple[Path, ...]:
+    """What of an installation an agent has no business with: the ledger, the work and evidence of
+    others, keys, and the settings with the addresses of it all."""
+    found = [Path(settings.home), workspaces]
     if not settings.remote_artifacts:
         found.append(Path(settings.artifacts_root))
     if settings.url.startswith("sqlite:") and settings.sqlite_path != MEMORY:
