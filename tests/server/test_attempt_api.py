@@ -182,6 +182,34 @@ def test_what_is_not_for_an_attempt_is_refused(either: Agent) -> None:
         assert (status, said["error"]["code"]) == (403, "not_permitted"), route.call
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/tasks/{ref}/approve", {}),
+        ("POST", "/tasks/{ref}/reject", {"reason": "no"}),
+        ("POST", "/tasks/{ref}/requeue", {}),
+        ("POST", "/tasks/{ref}/cancel", {}),
+        ("POST", "/tasks/{ref}/comments", {"text": "hello"}),
+        ("POST", "/tasks/{ref}/attempts/1/complete", {}),
+        ("POST", "/tasks/{ref}/attempts/1/fail", {"reason": "no"}),
+        ("POST", "/leases", {"leases": [{"task_id": "{ref}", "epoch": 1, "lease_ms": 1000}]}),
+        ("GET", "/tasks/{ref}", None),
+        ("GET", "/tasks/{ref}/artifacts", None),
+        ("GET", "/tasks", None),
+        ("GET", "/events?position=0", None),
+        ("GET", "/limits", None),
+    ],
+)
+def test_the_table_judges_what_is_offered(
+    either: Agent, method: str, path: str, body: object
+) -> None:
+    other = either.queue.submit(to="another", instructions="risky", irreversible=True)
+    body = json.loads(json.dumps(body).replace("{ref}", other.id))
+    status, said = either.ask(method, path.replace("{ref}", other.id), body)
+    assert (status, said["error"]["code"]) == (403, "not_permitted"), said
+    assert either.queue.task(other.id).version == other.version
+
+
 def test_it_cannot_say_that_its_work_was_checked(either: Agent) -> None:
     status, said = either.ask("POST", either.own("complete"), {"summary": "x", "verified": True})
     assert (status, said["error"]["code"]) == (403, "not_permitted")
