@@ -41,7 +41,9 @@ def test_names_on_loopback() -> None:
 
 
 @pytest.mark.long
-def test_serve_and_everything_over_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_serve_and_everything_over_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     """The whole way: a token, a server that is killed and started again, commands elsewhere."""
     monkeypatch.chdir(tmp_path)
     run_here("init").ok()
@@ -49,9 +51,12 @@ def test_serve_and_everything_over_it(tmp_path: Path, monkeypatch: pytest.Monkey
     path = tmp_path / "api.sock"
 
     def serve() -> subprocess.Popen[bytes]:
+        path.unlink(missing_ok=True)
         words = [sys.executable, "-m", "agentq", "serve", "--socket", str(path)]
         environment = {key: value for key, value in os.environ.items() if key != "AGENTQ_URL"}
         started = subprocess.Popen(words, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL)
+        request.addfinalizer(started.wait)
+        request.addfinalizer(started.kill)
         eventually(path.exists, what="the socket")
         return started
 
@@ -63,11 +68,10 @@ def test_serve_and_everything_over_it(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("AGENTQ_TOKEN", secret)
     submitted = ("submit", "--to", "w", "--id", "task-1", "--instructions", "x")
     eventually(lambda: run_here(*submitted).status == 0, what="the server to answer")
-    epoch = str(run_here("claim", "w", "--json").ok().json()["epoch"])
+    epoch = str(run_here("claim", "--as", "w", "--json").ok().json()["epoch"])
     server.kill()
     server.wait(20)
     assert run_here("status", "task-1").status == 7
-    path.unlink()
     server = serve()
     eventually(lambda: run_here("status", "task-1").status == 0, what="the new server to answer")
     run_here("complete", "task-1", "--epoch", epoch, "--summary", "well").ok()

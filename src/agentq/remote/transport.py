@@ -109,6 +109,17 @@ class HttpReply:
             self._line.close()
 
 
+def _connect_to(path: str) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(CONNECT_SECONDS)
+        connection.connect(path)
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
 class _Line:
     """One connection."""
 
@@ -280,10 +291,7 @@ class Transport:
         address = self.address
         try:
             if address.socket_path:
-                connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-                connection.settimeout(CONNECT_SECONDS)
-                connection.connect(address.socket_path)
-                return connection
+                return _connect_to(address.socket_path)
             plain = socket.create_connection((address.host, address.port), CONNECT_SECONDS)
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if not address.tls:

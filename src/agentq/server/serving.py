@@ -31,17 +31,21 @@ def listen_on(host: str, port: int) -> socket.socket:
     """A listening TCP socket."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
-        # Inherited by what is accepted: the second half of a small answer must not wait for the
-        # client to acknowledge the first, which takes 40 ms.
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return listener
+        address = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)[0][4]
+        listener = socket.create_server(address, family=family, backlog=_BACKLOG)
+    except (UnicodeError, ValueError, TypeError) as error:
+        raise Invalid(f"--host is no address: {error}.", "As in 127.0.0.1.") from error
     except OSError as error:
         raise Unavailable(
             f"Port {port} on {host} cannot be listened on: {error.strerror or error}.",
-            "Another server may have it; choose another with --port.",
+            "Another server may have it (choose another with --port), or it is no address of this"
+            " machine.",
             code="port_taken",
         ) from error
+    # Inherited by what is accepted: the second half of a small answer must not wait for the
+    # client to acknowledge the first, which takes 40 ms.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
 
 
 def listen_at(path: str) -> socket.socket:
