@@ -460,3 +460,19 @@ class TestBehindAServer:
     def test_a_bad_header_is_named(self, served: Served, header: str) -> None:
         found = served.ask("GET", f"{PREFIX}/clock", headers={"agentq-attempt": header})
         assert found.status == 400
+
+
+def test_a_worker_of_one_role_asks_for_no_attempt_of_another(served: Served) -> None:
+    """Whatever role it writes beside the attempt: the task's own is what its token must be for."""
+    queue = served.queue()
+    queue.submit(to="tester", instructions="x", id="task-1")
+    queue.claim_task("task-1")
+    builder = access.worker("host:1", "builder")
+    path = f"{PREFIX}/tasks/task-1/attempts/1/progress"
+    for role, status in (("builder", 403), ("tester", 403)):
+        headers = {"agentq-attempt": f"task-1/1/{role}"}
+        found = served.ask("POST", path, {"percent": 5}, who=builder, headers=headers)
+        assert (found.status, found.error["code"]) == (status, "not_permitted")
+    tester = access.worker("host:1", "tester")
+    headers = {"agentq-attempt": "task-1/1/tester"}
+    assert served.ask("POST", path, {"percent": 5}, who=tester, headers=headers).status == 200

@@ -25,7 +25,8 @@ from agentq.contracts.routes import (
     WAKEUPS_PATH,
 )
 from agentq.contracts.service import Service
-from agentq.core.access import SYSTEM, Principal, on_behalf, parse_grants
+from agentq.core.access import SYSTEM, Action, Principal, is_of_role, on_behalf, parse_grants
+from agentq.core.access import refusal as access_refusal
 from agentq.core.errors import AgentqError, Unavailable
 from agentq.server.api import Api, Request, Response, RouteMatch, encode, find, refusal
 from agentq.server.body import ClientGone, Files, read_body
@@ -209,7 +210,16 @@ class HttpApp:
                 "Set AGENTQ_TOKEN or send it as a Bearer; `agentq token create` makes one.",
                 code="bad_token",
             )  # fmt: skip
-        return asked_for(principal, headers.get(ATTEMPT_HEADER, ""))
+        asking = asked_for(principal, headers.get(ATTEMPT_HEADER, ""))
+        if asking is not principal:
+            await self.in_thread(self._check_role, principal, asking.task_id)
+        return asking
+
+    def _check_role(self, worker: Principal, task_id: str) -> None:
+        """The role in the header is a word; the one of the task is what the token must be for."""
+        task = self._service.tasks_by_id(SYSTEM, [task_id]).get(task_id)
+        if task is not None and not is_of_role(worker, task.to) and worker.role:
+            raise access_refusal(worker, Action.COMPLETE, task_id)
 
     async def _route(
         self,
