@@ -82,7 +82,6 @@ def test_artifacts_among_the_files_of_the_project(repo: Repo) -> None:
     run_here("init", "--artifacts", ".").ok()
     use(repo)
     repo.write("src/tasks/mine.py")
-    assert (repo.path / ".token-key").exists()
     assert staged(repo) == {".gitignore", "agentq.toml", "src/tasks/mine.py"}
     assert run_here("init", "--json").ok().json()["changed"] == []
 
