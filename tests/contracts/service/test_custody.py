@@ -317,3 +317,24 @@ class TestMany:
         )
         assert len(outcomes) == 2
         assert [task.id for task in taken] == ["task-4"]
+
+
+class TestLiveLogs:
+    def test_what_an_agent_prints_is_read_while_it_runs(self, service: Service) -> None:
+        task, other = claimed(service), claimed(service, "task-2")
+        service.live_append(WORKER, task.id, task.epoch, b"first\n", 1 << 20)
+        service.live_append(WORKER, task.id, task.epoch, b"second\n", 1 << 20)
+        part = service.live_read(ANN, task.id, task.epoch, 0, 100)
+        assert (part.data, part.dropped) == (b"first\nsecond\n", 0)
+        assert service.live_read(ANN, task.id, task.epoch, part.position, 100).data == b""
+        assert service.live_read(attempt_at(task), task.id, task.epoch, 6, 3).data == b"sec"
+        for call in (
+            lambda: service.live_append(attempt_at(other), task.id, task.epoch, b"x", 1 << 20),
+            lambda: service.live_end(attempt_at(other), task.id, task.epoch),
+            lambda: service.live_read(attempt_at(other), task.id, task.epoch, 0, 9),
+        ):
+            with pytest.raises(Refused):
+                call()
+        service.live_end(WORKER, task.id, task.epoch)
+        with pytest.raises(NotFound):
+            service.live_read(ANN, task.id, task.epoch, 0, 100)
