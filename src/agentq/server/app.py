@@ -89,7 +89,7 @@ class HttpApp:
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
-        await self._wakeups.start()
+        self._wakeups.start()
         try:
             await send({"type": "lifespan.startup.complete"})
             await receive()
@@ -275,6 +275,7 @@ class HttpApp:
         topics = frozenset(value for name, value in query if name == "topic")
         seconds = _seconds(plain.get("seconds", "0"))
         cursor = plain.get("since", "")
+        await self._wakeups.listen()
         if not cursor:
             return Response(200, encode({"cursor": self._wakeups.cursor, "rung": []}))
         gone = asyncio.ensure_future(_until_gone(receive))
@@ -297,6 +298,7 @@ class HttpApp:
     ) -> Response:
         """Claim, or wait until something can be claimed; nothing for a client that left."""
         deadline = time.monotonic() + min(arguments["wait_seconds"], LONG_POLL_SECONDS_MAX)
+        await self._wakeups.listen()
         gone = asyncio.ensure_future(_until_gone(receive))
         try:
             with self._wakeups.bell((role_topic(str(arguments["role"])),)) as bell:

@@ -51,6 +51,7 @@ async def follow(
 ) -> None:
     """Send events until the client goes, or the server ends."""
     position = start_of(query, headers)
+    await wakeups.listen()
     with wakeups.bell((EVENTS_TOPIC,)) as bell:
         if position is None:
             position = await app.in_thread(service.last_position, who)

@@ -69,18 +69,24 @@ class Wakeups:
         self._listening = threading.Event()
         self._wake_fd = self._ring_fd = -1
 
-    async def start(self) -> None:
-        """Listen from now on."""
+    def start(self) -> None:
+        """Belong to the running event loop."""
         self._loop = asyncio.get_running_loop()
-        self._wake_fd, self._ring_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._thread = threading.Thread(target=self._listen, name="agentq-wakeups", daemon=True)
-        self._thread.start()
-        await asyncio.to_thread(self._listening.wait, _WAIT_SECONDS)
+
+    async def listen(self) -> None:
+        """Listen from now on. Not before somebody waits: whoever listens costs every commit of the
+        installation a little."""
+        if self._thread is None and not self._stopping:
+            self._wake_fd, self._ring_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+            self._thread = threading.Thread(target=self._hear, name="agentq-wakeups", daemon=True)
+            self._thread.start()
+        if not self._listening.is_set():
+            await asyncio.to_thread(self._listening.wait, _WAIT_SECONDS)
 
     async def stop(self) -> None:
+        self._stopping = True
         if self._thread is None:
             return
-        self._stopping = True
         os.write(self._ring_fd, b"!")
         await asyncio.to_thread(self._thread.join)
         os.close(self._wake_fd)
@@ -111,7 +117,7 @@ class Wakeups:
                 if not others:
                     del self._bells[topic]
 
-    def _listen(self) -> None:
+    def _hear(self) -> None:
         waiter = self._doorbell.listen((ALL_TOPICS,))
         self._listening.set()
         try:
