@@ -53,7 +53,7 @@ def test_made_up_requests_get_documented_answers(served: Served) -> None:
             "--header", f"Authorization: Bearer {served.tokens.of(ANN)}",
             "--checks", CHECKS, "--max-examples", "20", "--request-timeout", "30", "--no-color",
         ],
-        capture_output=True, text=True, timeout=600, check=False,
+        capture_output=True, text=True, timeout=600, check=False, cwd=served.folder,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout[-5000:]
     assert "Tested: " in ran.stdout
