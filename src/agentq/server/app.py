@@ -29,7 +29,7 @@ from agentq.core.access import SYSTEM, Action, Principal, is_of_role, on_behalf,
 from agentq.core.access import refusal as access_refusal
 from agentq.core.errors import AgentqError, Unavailable
 from agentq.server.api import Api, Request, Response, RouteMatch, encode, find, refusal
-from agentq.server.body import ClientGone, Files, read_body
+from agentq.server.body import ClientGone, Files, read_body, until_gone
 from agentq.server.errors import HttpError
 from agentq.server.events import follow
 from agentq.server.failures import Failures
@@ -278,7 +278,7 @@ class HttpApp:
         await self._wakeups.listen()
         if not cursor:
             return Response(200, encode({"cursor": self._wakeups.cursor, "rung": []}))
-        gone = asyncio.ensure_future(_until_gone(receive))
+        gone = asyncio.ensure_future(until_gone(receive))
         try:
             with self._wakeups.bell(topics) as bell:
                 rung = self._wakeups.rung_since(cursor, topics)
@@ -299,7 +299,7 @@ class HttpApp:
         """Claim, or wait until something can be claimed; nothing for a client that left."""
         deadline = time.monotonic() + min(arguments["wait_seconds"], LONG_POLL_SECONDS_MAX)
         await self._wakeups.listen()
-        gone = asyncio.ensure_future(_until_gone(receive))
+        gone = asyncio.ensure_future(until_gone(receive))
         try:
             with self._wakeups.bell((role_topic(str(arguments["role"])),)) as bell:
                 while True:
@@ -375,11 +375,6 @@ def raw_path(scope: Scope) -> str:
     """The path as it was sent: `%2F` in a name is part of that name."""
     raw: bytes = scope.get("raw_path") or scope["path"].encode()
     return raw.partition(b"?")[0].decode("latin-1")
-
-
-async def _until_gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        continue
 
 
 def _next_piece(pieces: BinaryIO | Iterator[bytes]) -> bytes:

@@ -29,6 +29,12 @@ class ClientGone(Exception):
     """The client went away before its request was complete."""
 
 
+async def until_gone(receive: Receive) -> None:
+    """Return when the client has closed its connection."""
+    while (await receive())["type"] != "http.disconnect":
+        continue
+
+
 async def pieces(receive: Receive) -> AsyncIterator[bytes]:
     """The body, piece by piece."""
     while True:

@@ -18,6 +18,7 @@ from agentq.core.errors import AgentqError, Invalid
 from agentq.core.triggers import LogEntry
 from agentq.ledger.log_codec import entry_to_plain
 from agentq.server.api import encode
+from agentq.server.body import until_gone
 from agentq.server.wakeups import Wakeups
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ async def follow(
                 ],
             }
         )
-        gone = asyncio.ensure_future(_until_gone(receive))
+        gone = asyncio.ensure_future(until_gone(receive))
         try:
             await _piece(send, b"retry: 1000\n\n")
             while not gone.done() and not app.stopping:
@@ -99,11 +100,6 @@ async def _rung_or_gone(ring: Awaitable[bool], gone: asyncio.Future[None]) -> bo
 
 async def _piece(send: Callable[[dict[str, Any]], Awaitable[None]], data: bytes) -> None:
     await send({"type": "http.response.body", "body": data, "more_body": True})
-
-
-async def _until_gone(receive: Callable[[], Awaitable[dict[str, Any]]]) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        continue
 
 
 def _line(entry: LogEntry) -> bytes:

@@ -153,9 +153,3 @@ class HttpServer:
             return True
         self._thread.join(seconds)
         return not self._thread.is_alive()
-
-
-def check_port(port: int) -> int:
-    if not 0 <= port < 65536:
-        raise Invalid(f"A port is 0 to 65535, got {port}.")
-    return port
