@@ -84,6 +84,11 @@ class WiredInstallation:
     def _embedded(self) -> bool:
         return self.settings.url.startswith("sqlite:")
 
+    @property
+    def reads_at_once(self) -> bool:
+        """An SQLite file is read without waiting for anybody, writers included."""
+        return self._embedded
+
     @cached_property
     def _doorbell_folder(self) -> str:
         if self.settings.sqlite_path == MEMORY:

@@ -20,11 +20,9 @@ from typing import TYPE_CHECKING
 from agentq.contracts.artifacts import left_out
 from agentq.contracts.doorbell import EVENTS_TOPIC
 from agentq.core.errors import NotFound
-from agentq.core.states import State
 
 if TYPE_CHECKING:
     from agentq.client.reader import QueueReader
-    from agentq.core.task import Task
 
 #: What a worker makes of an attempt's output: of the agent (again, if it was started again), and of
 #: the check that came after it. One after the other they are what the live log was.
@@ -81,7 +79,7 @@ def follow_log(
             # The task first: what was said before it ended is then surely there to be read.
             task = queue.task(task.id)
             yield from reader.parts()
-            if _is_over(task, reader.epoch):
+            if task.is_over(reader.epoch):
                 if epoch or (task.is_terminal and task.epoch <= reader.epoch):
                     return
                 if task.epoch > reader.epoch:
@@ -95,12 +93,6 @@ def follow_log(
                 if left <= 0:
                     return
             queue.wait_for_change(waiter, left)
-
-
-def _is_over(task: Task, epoch: int) -> bool:
-    """Whether that attempt has ended. A cancelled one goes on until its holder lets go."""
-    held = task.state is State.IN_PROGRESS or bool(task.holder)
-    return task.epoch > epoch or (task.epoch == epoch and not held)
 
 
 class _LogReader:

@@ -21,6 +21,10 @@ class Installation(Protocol):
     @property
     def service(self) -> Service: ...
     @property
+    def reads_at_once(self) -> bool:
+        """Whether one look at the ledger takes less time than handing it to a thread would."""
+
+    @property
     def artifacts(self) -> ArtifactStore: ...
     @property
     def doorbell(self) -> Doorbell: ...

@@ -199,6 +199,11 @@ class Task:
     def is_terminal(self) -> bool:
         return self.state in TERMINAL
 
+    def is_over(self, epoch: int) -> bool:
+        """Whether that attempt has ended. A cancelled one goes on until its holder lets go."""
+        held = self.state is State.IN_PROGRESS or bool(self.holder)
+        return self.epoch > epoch or (self.epoch == epoch and not held)
+
     @property
     def summary(self) -> str:
         return self.details.report.summary if self.details.report else ""

@@ -12,11 +12,10 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, BinaryIO
 from urllib.parse import parse_qsl, unquote
 
-from agentq.contracts.doorbell import Doorbell, role_topic
+from agentq.contracts.doorbell import Doorbell
 from agentq.contracts.routes import (
     ATTEMPT_HEADER,
     EVENT_STREAM_TYPE,
@@ -29,12 +28,16 @@ from agentq.core.access import SYSTEM, Action, Principal, is_of_role, on_behalf,
 from agentq.core.access import refusal as access_refusal
 from agentq.core.errors import AgentqError, Unavailable
 from agentq.server.api import Api, Request, Response, RouteMatch, encode, find, refusal
-from agentq.server.body import ClientGone, Files, read_body, until_gone
+from agentq.server.body import ClientGone, Files, read_body
 from agentq.server.errors import HttpError
-from agentq.server.events import follow
+from agentq.server.event_feed import EventFeed
+from agentq.server.events import follow, start_of
 from agentq.server.failures import Failures
+from agentq.server.live_log import LiveLog, follow_log
 from agentq.server.ranges import cut
 from agentq.server.repeats import Repeats
+from agentq.server.threads import Threads
+from agentq.server.waiting import WaitingClaims, rings
 from agentq.server.wakeups import Wakeups
 
 log = logging.getLogger("agentq.server")
@@ -48,8 +51,9 @@ Authenticate = Callable[[str], Principal | None]
 THREADS = 16
 #: Requests at work or waiting for a thread; more are asked to come again.
 BUSY_MAX = 500
-LONG_POLL_SECONDS_MAX = 60.0
 _BLOCK = 1 << 18
+#: Calls whose answer may come as events.
+_STREAMED = frozenset({"events_after", "live_read"})
 _SECURITY = {
     "x-content-type-options": "nosniff",
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
@@ -59,7 +63,8 @@ _SECURITY = {
 
 class HttpApp:
     """One server. `hosts` are the names under which it may be asked, empty for any; `ready` raises
-    `Unavailable` while it cannot serve."""
+    `Unavailable` while it cannot serve; `reads_at_once` says that a look at one row of the ledger
+    is over before a thread would have begun."""
 
     def __init__(
         self,
@@ -68,14 +73,20 @@ class HttpApp:
         authenticate: Authenticate,
         hosts: Sequence[str] = (),
         ready: Callable[[], None] | None = None,
+        *,
+        reads_at_once: bool = False,
     ) -> None:
         self._ready = ready or (lambda: service.check_writable(SYSTEM))
         self._service = service
         self._api = Api(service)
         self._authenticate = authenticate
         self._hosts = frozenset(hosts)
+        self._reads_at_once = reads_at_once
         self._wakeups = Wakeups(doorbell)
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="agentq-http")
+        self._threads = Threads(THREADS, "agentq-http")
+        self.in_thread = self._threads.run
+        self._claims = WaitingClaims(self._wakeups)
+        self._feed = EventFeed(service, self._wakeups, self.in_thread)
         self._repeats = Repeats()
         self._failures = Failures()
         self._busy = 0
@@ -99,21 +110,19 @@ class HttpApp:
             self.end_streams()
             await self._wakeups.stop()
             self._repeats.clear()
-            self._pool.shutdown(wait=False)
+            self._threads.stop()
         await send({"type": "lifespan.shutdown.complete"})
 
     def end_streams(self) -> None:
         """Let requests that wait end now: the server is about to."""
         self.stopping = True
+        self._claims.stop()
+        self._feed.wake_all()
         self._wakeups.ring_all()
 
     def end_streams_soon(self) -> None:
         """The same from another thread."""
         self._wakeups.call_soon(self.end_streams)
-
-    async def in_thread(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, call, *arguments)
 
     # -- one request -----------------------------------------------------------------------------
 
@@ -146,10 +155,20 @@ class HttpApp:
             plain = await self._plain_answer(scope["path"])
             if plain is not None:
                 return plain, who
-            principal = await self._who(headers, (scope.get("client") or ("local",))[0])
-            who = f"{principal.kind}:{principal.name}"
+            client = (scope.get("client") or ("local",))[0]
+            if _is_quick(scope, headers):
+                if self._reads_at_once and _is_small(scope["path"]):
+                    return self._look(scope, headers, client)
+                return await self.in_thread(self._look, scope, headers, client)
+            if self._reads_at_once:
+                principal = self._identify(headers, client)
+            else:
+                principal = await self.in_thread(self._identify, headers, client)
+            who = _name(principal)
             if scope["path"] == PREFIX + WAKEUPS_PATH:
-                return await self._ring(scope, receive), who
+                return await rings(
+                    self._wakeups, _query_of(scope), receive, lambda: self.stopping
+                ), who
             found = find(scope["method"], raw_path(scope))
             if self._busy >= BUSY_MAX:
                 raise HttpError(429, "The server has too much to do.", "Try again in a moment.",
@@ -190,12 +209,12 @@ class HttpApp:
             return Response(200, await self.in_thread(document_bytes))
         return None
 
-    async def _who(self, headers: dict[str, str], client: str) -> Principal:
-        """The principal of the token; guessing is slowed down, address by address."""
+    def _identify(self, headers: dict[str, str], client: str) -> Principal:
+        """The principal of the token; guessing is slowed down, address by address. May block."""
         kind, _, token = headers.get("authorization", "").partition(" ")
         principal: Principal | None = None
         if kind.lower() == "bearer" and token:
-            principal = await self.in_thread(self._authenticate, token.strip())
+            principal = self._authenticate(token.strip())
         if principal is None:
             # A good one is never refused for the sake of others behind the same proxy.
             if self._failures.too_many(client):
@@ -212,7 +231,7 @@ class HttpApp:
             )  # fmt: skip
         asking = asked_for(principal, headers.get(ATTEMPT_HEADER, ""))
         if asking is not principal:
-            await self.in_thread(self._check_role, principal, asking.task_id)
+            self._check_role(principal, asking.task_id)
         return asking
 
     def _check_role(self, worker: Principal, task_id: str) -> None:
@@ -220,6 +239,20 @@ class HttpApp:
         task = self._service.tasks_by_id(SYSTEM, [task_id]).get(task_id)
         if task is not None and not is_of_role(worker, task.to) and worker.role:
             raise access_refusal(worker, Action.COMPLETE, task_id)
+
+    def _look(self, scope: Scope, headers: dict[str, str], client: str) -> tuple[Response, str]:
+        """Answer a question without a body in one go: a thread takes longer to reach than most
+        answers take to find."""
+        who = "-"
+        try:
+            principal = self._identify(headers, client)
+            who = _name(principal)
+            found = find(scope["method"], raw_path(scope))
+            request = Request(scope["method"], scope["path"], _query_of(scope))
+            answer = self._api.call(principal, found, self._api.arguments(found, request))
+            return (cut(answer, headers["range"]) if "range" in headers else answer), who
+        except AgentqError as error:
+            return refusal(error), who
 
     async def _route(
         self,
@@ -231,11 +264,10 @@ class HttpApp:
         send: Send,
     ) -> Response | None:
         call = found.route.call
-        query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        query = _query_of(scope)
         request = Request(scope["method"], scope["path"], query)
-        if call == "events_after" and EVENT_STREAM_TYPE in headers.get("accept", ""):
-            await follow(self, self._service, self._wakeups, who, query, headers, receive, send)
-            return None
+        if EVENT_STREAM_TYPE in headers.get("accept", "") and call in _STREAMED:
+            return await self._stream(who, found, query, headers, receive, send)
         length = headers.get("content-length", "")
         size = int(length) if length.isdigit() else None
         files = Files()
@@ -251,71 +283,48 @@ class HttpApp:
                 return self._call(who, found, arguments)
 
             if call == "claim" and arguments["wait_seconds"] > 0:
-                return await self._claim(who, found, arguments, receive)
+                return await self._claims.claim(arguments, lambda: self.in_thread(act), receive)
             key = headers.get("idempotency-key", "")
             if found.route.method != "GET" and key:
                 return await self._repeats.once((who, key[:200]), lambda: self.in_thread(act))
             answer: Response = await self.in_thread(act)
-            return cut(answer, headers["range"]) if "range" in headers else answer
+            return answer
         finally:
             files.close()
+
+    async def _stream(
+        self,
+        who: Principal,
+        found: RouteMatch,
+        query: Sequence[tuple[str, str]],
+        headers: dict[str, str],
+        receive: Receive,
+        send: Send,
+    ) -> Response | None:
+        """Events, or what an agent says, as they come."""
+        position = start_of(query, headers)
+
+        async def still_good() -> bool:
+            try:
+                return bool(await self.in_thread(self._identify, headers, ""))
+            except AgentqError:
+                return False
+
+        await self._wakeups.listen()
+        if found.route.call == "events_after":
+            await follow(self, self._service, self._feed, who, still_good, position, receive, send)
+            return None
+        asked = [each for each in query if each[0] not in ("position", "limit")]
+        plain = Request("GET", "", [*asked, ("position", "0"), ("limit", "0")])
+        named = self._api.arguments(found, plain)
+        live = LiveLog(self._service, who, named["ref"], named["epoch"])
+        return await follow_log(self, live, still_good, position or 0, receive, send)
 
     def _call(self, who: Principal, found: RouteMatch, arguments: dict[str, Any]) -> Response:
         try:
             return self._api.call(who, found, dict(arguments))
         except AgentqError as error:
             return refusal(error)
-
-    # -- requests that wait ----------------------------------------------------------------------
-
-    async def _ring(self, scope: Scope, receive: Receive) -> Response:
-        """Answer when one of these topics is rung, or was since the cursor of the client."""
-        query = parse_qsl(scope["query_string"].decode("latin-1"))
-        plain = {name: value for name, value in query if name != "topic"}
-        topics = frozenset(value for name, value in query if name == "topic")
-        seconds = _seconds(plain.get("seconds", "0"))
-        cursor = plain.get("since", "")
-        await self._wakeups.listen()
-        if not cursor:
-            return Response(200, encode({"cursor": self._wakeups.cursor, "rung": []}))
-        gone = asyncio.ensure_future(until_gone(receive))
-        try:
-            with self._wakeups.bell(topics) as bell:
-                rung = self._wakeups.rung_since(cursor, topics)
-                if not rung and seconds > 0 and not self.stopping:
-                    waiting = asyncio.ensure_future(bell.wait(seconds))
-                    await asyncio.wait({waiting, gone}, return_when=asyncio.FIRST_COMPLETED)
-                    if gone.done():
-                        waiting.cancel()
-                        raise ClientGone
-                    rung = self._wakeups.rung_since(cursor, topics)
-                return Response(200, encode({"cursor": self._wakeups.cursor, "rung": rung}))
-        finally:
-            gone.cancel()
-
-    async def _claim(
-        self, who: Principal, found: RouteMatch, arguments: dict[str, Any], receive: Receive
-    ) -> Response:
-        """Claim, or wait until something can be claimed; nothing for a client that left."""
-        deadline = time.monotonic() + min(arguments["wait_seconds"], LONG_POLL_SECONDS_MAX)
-        await self._wakeups.listen()
-        gone = asyncio.ensure_future(until_gone(receive))
-        try:
-            with self._wakeups.bell((role_topic(str(arguments["role"])),)) as bell:
-                while True:
-                    answer: Response = await self.in_thread(self._call, who, found, arguments)
-                    left = deadline - time.monotonic()
-                    if answer.status != 200 or answer.body != _NOTHING or left <= 0:
-                        return answer
-                    waiting = asyncio.ensure_future(bell.wait(min(left, _LOOK_SECONDS)))
-                    await asyncio.wait({waiting, gone}, return_when=asyncio.FIRST_COMPLETED)
-                    if gone.done():
-                        waiting.cancel()
-                        raise ClientGone
-                    if self.stopping:
-                        return answer
-        finally:
-            gone.cancel()
 
     # -- sending ---------------------------------------------------------------------------------
 
@@ -344,18 +353,6 @@ class HttpApp:
                 await self.in_thread(body.close)
 
 
-_NOTHING = encode({"value": []})
-#: The net under a ring that was lost.
-_LOOK_SECONDS = 10.0
-
-
-def _seconds(text: str) -> float:
-    try:
-        return min(max(float(text), 0.0), LONG_POLL_SECONDS_MAX)
-    except ValueError:
-        raise HttpError(400, f"seconds is a number, got {text[:40]!r}.") from None
-
-
 def asked_for(who: Principal, attempt: str) -> Principal:
     """Who asks: a worker may ask for the attempt of its agent, which may less than itself."""
     if not attempt:
@@ -369,6 +366,33 @@ def asked_for(who: Principal, attempt: str) -> Principal:
         )  # fmt: skip
     wanted = parse_grants(grants, f"the header {ATTEMPT_HEADER}")
     return on_behalf(who, unquote(parts[0]), int(parts[1]), unquote(parts[2]), wanted)
+
+
+def _is_quick(scope: Scope, headers: dict[str, str]) -> bool:
+    """Whether this is a question that neither brings anything nor waits for anything."""
+    return (
+        scope["method"] == "GET"
+        and "content-length" not in headers
+        and "transfer-encoding" not in headers
+        and EVENT_STREAM_TYPE not in headers.get("accept", "")
+        and scope["path"] != PREFIX + WAKEUPS_PATH
+    )
+
+
+_TASKS = f"{PREFIX}/tasks/"
+
+
+def _is_small(path: str) -> bool:
+    """Whether the question is for one task: a row, and not its files or its history."""
+    return path.startswith(_TASKS) and "/" not in path[len(_TASKS) :]
+
+
+def _name(who: Principal) -> str:
+    return f"{who.kind}:{who.name}"
+
+
+def _query_of(scope: Scope) -> list[tuple[str, str]]:
+    return parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
 
 
 def raw_path(scope: Scope) -> str:

@@ -1,33 +1,21 @@
 """Events as a stream: in the order of commits, without gaps, from wherever the client left off.
 
-The id of each event is its position in the log, so `Last-Event-ID` says where to go on. Bursts are
-sent together, at most a tenth of a second later.
+The id of each event is its position in the log, so `Last-Event-ID` says where to go on.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from agentq.contracts.doorbell import EVENTS_TOPIC
-from agentq.contracts.routes import EVENT_STREAM_TYPE
 from agentq.contracts.service import Service
 from agentq.core.access import Principal
 from agentq.core.errors import AgentqError, Invalid
-from agentq.core.triggers import LogEntry
-from agentq.ledger.log_codec import entry_to_plain
-from agentq.server.api import encode
-from agentq.server.body import until_gone
-from agentq.server.wakeups import Wakeups
+from agentq.server.event_feed import PAGE, EventFeed, lines_of
+from agentq.server.streams import EventStream, Receive, Send, StillGood
 
 if TYPE_CHECKING:
     from agentq.server.app import HttpApp
-
-_COALESCE_SECONDS = 0.1
-#: Something is said so often, so that both ends notice when the other has gone.
-_QUIET_SECONDS = 15.0
-_PAGE = 500
 
 
 def start_of(query: Sequence[tuple[str, str]], headers: dict[str, str]) -> int | None:
@@ -35,7 +23,7 @@ def start_of(query: Sequence[tuple[str, str]], headers: dict[str, str]) -> int |
     text = headers.get("last-event-id", "") or dict(query).get("position", "")
     if not text:
         return None
-    if not text.isdigit() or len(text) > 18:
+    if not (text.isascii() and text.isdigit()) or len(text) > 18:
         raise Invalid(f"A position is a whole number, got {text[:40]!r}.")
     return int(text)
 
@@ -43,65 +31,48 @@ def start_of(query: Sequence[tuple[str, str]], headers: dict[str, str]) -> int |
 async def follow(
     app: HttpApp,
     service: Service,
-    wakeups: Wakeups,
+    feed: EventFeed,
     who: Principal,
-    query: Sequence[tuple[str, str]],
-    headers: dict[str, str],
-    receive: Callable[[], Awaitable[dict[str, Any]]],
-    send: Callable[[dict[str, Any]], Awaitable[None]],
+    still_good: StillGood,
+    position: int | None,
+    receive: Receive,
+    send: Send,
 ) -> None:
     """Send events until the client goes, or the server ends."""
-    position = start_of(query, headers)
-    await wakeups.listen()
-    with wakeups.bell((EVENTS_TOPIC,)) as bell:
-        if position is None:
-            position = await app.in_thread(service.last_position, who)
-        entries = await app.in_thread(service.events_after, who, position, _PAGE)
-        await send(
-            {
-                "type": "http.response.start",
-                "status": 200,
-                "headers": [
-                    (b"content-type", EVENT_STREAM_TYPE.encode()),
-                    (b"cache-control", b"no-store"),
-                    (b"x-accel-buffering", b"no"),
-                ],
-            }
-        )
-        gone = asyncio.ensure_future(until_gone(receive))
-        try:
-            await _piece(send, b"retry: 1000\n\n")
-            while not gone.done() and not app.stopping:
-                if entries:
-                    position = entries[-1].position
-                    await _piece(send, b"".join(map(_line, entries)))
-                    if len(entries) < _PAGE:
-                        await asyncio.sleep(_COALESCE_SECONDS)
-                elif not await _rung_or_gone(bell.wait(_QUIET_SECONDS), gone):
-                    await _piece(send, b": still here\n\n")
-                try:
-                    entries = await app.in_thread(service.events_after, who, position, _PAGE)
-                except AgentqError:
-                    return  # the client comes again from where it was
-        finally:
-            gone.cancel()
-        await send({"type": "http.response.body", "body": b""})
+    with feed.follower() as more:
+        await feed.known()
+        # This also asks whether the principal may read the events at all.
+        last = await app.in_thread(service.last_position, who)
+        stream = EventStream(send, more, still_good)
+        await stream.start()
+        with stream.watched(receive):
+            await _send_events(app, service, feed, who, last if position is None else position,
+                               stream)  # fmt: skip
+        await stream.end()
 
 
-async def _rung_or_gone(ring: Awaitable[bool], gone: asyncio.Future[None]) -> bool:
-    waiting = asyncio.ensure_future(ring)
-    both: set[asyncio.Future[Any]] = {waiting, gone}
-    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-    if not waiting.done():
-        waiting.cancel()
-        return True
-    return waiting.result()
-
-
-async def _piece(send: Callable[[dict[str, Any]], Awaitable[None]], data: bytes) -> None:
-    await send({"type": "http.response.body", "body": data, "more_body": True})
-
-
-def _line(entry: LogEntry) -> bytes:
-    data = encode(entry_to_plain(entry))
-    return b"id: %d\nevent: %s\ndata: %s\n\n" % (entry.position, entry.event.kind.encode(), data)
+async def _send_events(
+    app: HttpApp,
+    service: Service,
+    feed: EventFeed,
+    who: Principal,
+    position: int,
+    stream: EventStream,
+) -> None:
+    while not (app.stopping or feed.failed) and await stream.is_wanted():
+        found = feed.after(position)
+        if found is None:
+            try:
+                entries = await app.in_thread(service.events_after, who, position, PAGE)
+            except AgentqError:
+                return  # the client comes again from where it was
+            lines = lines_of(entries)
+            # Nothing: all between here and the beginning of the feed has been deleted.
+            position = lines[-1][0] if lines else max(position, feed.start)
+            if lines:
+                await stream.send(b"".join(line for _, line in lines))
+        elif found[1]:
+            position = found[0]
+            await stream.send(found[1])
+        else:
+            await stream.wait()

@@ -84,7 +84,14 @@ def make_app(
     from agentq.server.app import HttpApp
 
     service = installation.service
-    return HttpApp(service, installation.doorbell, service.principal_of_token, hosts, ready)
+    return HttpApp(
+        service,
+        installation.doorbell,
+        service.principal_of_token,
+        hosts,
+        ready,
+        reads_at_once=installation.reads_at_once,
+    )
 
 
 def allowed_hosts(host: str, more: Sequence[str]) -> tuple[str, ...]:
