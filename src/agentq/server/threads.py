@@ -8,11 +8,14 @@ a lock and two futures for every call, which costs more than most answers do.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar, TypeVarTuple
+
+log = logging.getLogger("agentq.server")
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -75,8 +78,11 @@ class Threads:
     def _work(self, inbox: _Inbox) -> None:
         job = inbox.get()
         while job is not None:
-            _carry_out(job)
-            job = self._next(inbox) or inbox.get()
+            outcome = _carry_out(job)
+            # Free again before the caller goes on: its next call finds this thread, not a new one.
+            following = self._next(inbox)
+            _report(job, *outcome)
+            job = following or inbox.get()
 
     def _next(self, inbox: _Inbox) -> _Job | None:
         with self._guard:
@@ -86,14 +92,18 @@ class Threads:
             return None
 
 
-def _carry_out(job: _Job) -> None:
-    result, failure = None, None
+def _carry_out(job: _Job) -> tuple[Any, BaseException | None]:
     try:
-        result = job.call(*job.arguments)
+        return job.call(*job.arguments), None
     except BaseException as error:  # noqa: BLE001 - it is raised where the call was asked for
-        failure = error
-    if not job.loop.is_closed():
+        return None, error
+
+
+def _report(job: _Job, result: Any, failure: BaseException | None) -> None:
+    try:
         job.loop.call_soon_threadsafe(_settle, job.future, result, failure)
+    except RuntimeError:
+        log.debug("the event loop ended before its answer came")
 
 
 def _settle(future: asyncio.Future[Any], result: Any, failure: BaseException | None) -> None:
