@@ -169,3 +169,37 @@ class TestRoughClients:
         assert served.ask("POST", "/api/v1/claims", claim, who=other, headers=key).json == {
             "value": []
         }
+
+
+class TestVersions:
+    """`ETag` and `If-Match`: a decision on what was looked at, and on nothing else."""
+
+    def test_a_decision_on_what_has_changed(self, served: Served) -> None:
+        task_id = served.queue().submit(to="w", instructions="x").id
+        looked = served.ask("GET", f"/api/v1/tasks/{task_id}")
+        etag = looked.headers["etag"]
+        assert etag == f'"{looked.json["value"]["version"]}"'
+        served.ask("POST", f"/api/v1/tasks/{task_id}/comments", {"text": "hm"})
+        path = f"/api/v1/tasks/{task_id}/cancel"
+        late = served.ask("POST", path, {}, headers={"if-match": etag})
+        assert (late.status, late.error["code"]) == (412, "version_changed")
+        now = served.ask("GET", f"/api/v1/tasks/{task_id}").headers["etag"]
+        done = served.ask("POST", path, {}, headers={"if-match": now})
+        assert done.status == 200
+        assert done.headers["etag"] != now
+
+    @pytest.mark.parametrize(
+        "header", ["7", '""', '"x"', 'W/"7"', '"0"', "*", '"1", "2"', '"' + "9" * 40 + '"']
+    )
+    def test_a_condition_that_is_none(self, served: Served, header: str) -> None:
+        task_id = served.queue().submit(to="w", instructions="x").id
+        path = f"/api/v1/tasks/{task_id}/cancel"
+        found = served.ask("POST", path, {}, headers={"if-match": header})
+        assert (found.status, found.error["code"]) == (400, "invalid")
+        assert served.ask("GET", f"/api/v1/tasks/{task_id}").json["value"]["state"] == "ready"
+
+    def test_a_call_that_cannot_hold_it(self, served: Served) -> None:
+        body = {"specs": [{"id": "task-1", "to": "w", "instructions": "x"}]}
+        found = served.ask("POST", "/api/v1/tasks", body, headers={"if-match": '"1"'})
+        assert (found.status, found.error["code"]) == (400, "invalid")
+        assert served.ask("GET", "/api/v1/tasks/task-1").status == 404

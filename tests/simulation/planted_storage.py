@@ -339,10 +339,14 @@ def a_verb_is_acknowledged_before_its_commit() -> AbstractContextManager[Any]:
     real = Ledger.apply_many
 
     def apply_many(
-        self: Ledger, items: Sequence[Any], fence: tuple[int, int] | None = None
+        self: Ledger,
+        items: Sequence[Any],
+        fence: tuple[int, int] | None = None,
+        *,
+        if_version: int = 0,
     ) -> list[Task | AgentqError]:
         try:
-            return real(self, items, fence)
+            return real(self, items, fence, if_version=if_version)
         except Unavailable:
             work = []
 

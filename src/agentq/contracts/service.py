@@ -234,15 +234,26 @@ class Service(Queries, Protocol):
     def stopped(self, who: Principal, task_id: str, epoch: int) -> Task | None:
         """Say of a cancelled task that its agent is gone; None if there is nothing to say."""
 
-    # What is decided about a task from outside. The principal's name stands in the log.
+    # What is decided about a task from outside. The principal's name stands in the log. With
+    # `if_version` it is decided only if the task is still as it was in that version.
 
-    def approve(self, who: Principal, ref: str, digest: str = "") -> Task:
+    def approve(self, who: Principal, ref: str, digest: str = "", *, if_version: int = 0) -> Task:
         """Let a task start; or, if it waits for review, accept its report."""
 
-    def reject(self, who: Principal, ref: str, reason: str = "", *, changes: bool = False) -> Task:
+    def reject(
+        self,
+        who: Principal,
+        ref: str,
+        reason: str = "",
+        *,
+        changes: bool = False,
+        if_version: int = 0,
+    ) -> Task:
         """Refuse to let a task start; or, of a report, ask for changes or reject it for good."""
 
-    def verdict(self, who: Principal, ref: str, ruling: Ruling, feedback: str = "") -> Task: ...
+    def verdict(
+        self, who: Principal, ref: str, ruling: Ruling, feedback: str = "", *, if_version: int = 0
+    ) -> Task: ...
     def answer(
         self,
         who: Principal,
@@ -250,9 +261,15 @@ class Service(Queries, Protocol):
         text: str = "",
         resolution: Resolution = Resolution.RETRY,
         extra_budget: Usage = NO_USAGE,
+        *,
+        if_version: int = 0,
     ) -> Task: ...
-    def cancel(self, who: Principal, ref: str, reason: str = "") -> Task: ...
-    def requeue(self, who: Principal, ref: str, reason: str = "") -> Task: ...
+    def cancel(
+        self, who: Principal, ref: str, reason: str = "", *, if_version: int = 0
+    ) -> Task: ...
+    def requeue(
+        self, who: Principal, ref: str, reason: str = "", *, if_version: int = 0
+    ) -> Task: ...
     def comment(self, who: Principal, ref: str, text: str, epoch: int = 0) -> Task:
         """Leave a note. With an `epoch` the holder of that attempt speaks, and is fenced."""
 
@@ -267,7 +284,9 @@ class Service(Queries, Protocol):
     def close_circuit(self, who: Principal, provider: str) -> bool:
         """Let claims for this provider begin again at once; whether its circuit was open."""
 
-    def raise_tree_budget(self, who: Principal, ref: str, extra: Usage) -> Task:
+    def raise_tree_budget(
+        self, who: Principal, ref: str, extra: Usage, *, if_version: int = 0
+    ) -> Task:
         """Let a task and all that descend from it spend more together."""
 
     def prune(self, who: Principal, before_ms: int) -> int:

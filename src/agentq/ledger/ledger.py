@@ -123,11 +123,16 @@ class Ledger:
             raise Invalid(f"A lease lasts 1 ms to a year, got {shortest} to {longest} ms.")
         return self.store.write(lambda tx: tx.renew(leases))
 
-    def apply_many(self, items: Items, fence: Fence = None) -> list[Task | AgentqError]:
-        """Apply triggers in one transaction; each refused one gives its error instead of a task."""
+    def apply_many(
+        self, items: Items, fence: Fence = None, *, if_version: int = 0
+    ) -> list[Task | AgentqError]:
+        """Apply triggers in one transaction; each refused one gives its error instead of a task.
+        None is applied unless the first task is still in that version."""
 
         def change(work: UnitOfWork) -> list[Task | AgentqError]:
             work.check_fence(fence, [key for key, _ in items])
+            if if_version:
+                work.check_version(items[0][0], if_version)
             return claims.apply_all(work, items)
 
         return self._change(change)
@@ -160,8 +165,10 @@ class Ledger:
             held = self.claim(role, count, holder, lease_ms, provider, gated=gated)
         return outcomes, held
 
-    def apply(self, key: int, trigger: t.Trigger, fence: Fence = None) -> Task:
-        outcome = self.apply_many([(key, trigger)], fence)[0]
+    def apply(
+        self, key: int, trigger: t.Trigger, fence: Fence = None, *, if_version: int = 0
+    ) -> Task:
+        outcome = self.apply_many([(key, trigger)], fence, if_version=if_version)[0]
         if isinstance(outcome, AgentqError):
             raise outcome
         return outcome
@@ -201,7 +208,14 @@ class Ledger:
         return self._change(change)
 
     def requeue(
-        self, key: int, by: str, reason: str = "", how: str = "", fence: Fence = None
+        self,
+        key: int,
+        by: str,
+        reason: str = "",
+        how: str = "",
+        fence: Fence = None,
+        *,
+        if_version: int = 0,
     ) -> Task:
         """Open a dead letter again. It waits anew for those dependencies that are under way."""
         check_trigger(t.Requeue(by, reason))
@@ -209,6 +223,7 @@ class Ledger:
         def change(work: UnitOfWork) -> Task:
             work.check_fence(fence, [key])
             work.load([key])
+            work.check_version(key, if_version)
             edges = work.tx.edges_of([key])
             parents = work.tx.tasks([parent for parent, child in edges if child == key])
             under_way = tuple(
@@ -290,7 +305,9 @@ class Ledger:
 
         return self.store.write(change)
 
-    def raise_tree(self, key: int, by: str, extra: Usage, how: str = "") -> Task:
+    def raise_tree(
+        self, key: int, by: str, extra: Usage, how: str = "", *, if_version: int = 0
+    ) -> Task:
         """Add to the budget that a task shares with its descendants. Its log says who did."""
         check_usage("extra", extra)
         amounts = ", ".join(f"{value:g} {unit}" for unit, value in usage_to_dict(extra).items())
@@ -300,6 +317,7 @@ class Ledger:
 
         def change(work: UnitOfWork) -> Task:
             work.load([key])
+            work.check_version(key, if_version)
             shared_budgets.load_trees(work, [key])
             task = work.task(key)
             if key not in work.trees:

@@ -47,22 +47,30 @@ class EmbeddedService(CustodyService):
     Who decided stands in the log, by name and by how it is known.
     """
 
-    def approve(self, who: Principal, ref: str, digest: str = "") -> Task:
+    def approve(self, who: Principal, ref: str, digest: str = "", *, if_version: int = 0) -> Task:
         key, task = self._queries.find(ref)
         if task.state is State.REVIEW:
-            return self._judge(who, key, task, t.Ruling.ACCEPT, "")
+            return self._judge(who, key, task, t.Ruling.ACCEPT, "", if_version)
         self._check_task(who, Action.APPROVE, task)
         own = who.kind is PrincipalKind.PERSON and who.name == task.spec.sender
         if own:
             roles = self._queries.limits()
             own = approves_own(who.name, task, roles, four_eyes=self._four_eyes)
-        return self._decide(who, key, t.Approve(who.name, digest, who.how, own))
+        return self._decide(who, key, t.Approve(who.name, digest, who.how, own), if_version)
 
-    def reject(self, who: Principal, ref: str, reason: str = "", *, changes: bool = False) -> Task:
+    def reject(
+        self,
+        who: Principal,
+        ref: str,
+        reason: str = "",
+        *,
+        changes: bool = False,
+        if_version: int = 0,
+    ) -> Task:
         key, task = self._queries.find(ref)
         if task.state is State.REVIEW:
             ruling = t.Ruling.CHANGES if changes else t.Ruling.REJECT
-            return self._judge(who, key, task, ruling, reason)
+            return self._judge(who, key, task, ruling, reason, if_version)
         self._check_task(who, Action.REJECT, task)
         if changes:
             raise Refused(
@@ -70,15 +78,32 @@ class EmbeddedService(CustodyService):
                 " changed.",
                 "Changes can be asked for while a task is in review.",
             )
-        return self._decide(who, key, t.Reject(who.name, reason, who.how))
+        return self._decide(who, key, t.Reject(who.name, reason, who.how), if_version)
 
-    def verdict(self, who: Principal, ref: str, ruling: t.Ruling, feedback: str = "") -> Task:
+    def verdict(
+        self,
+        who: Principal,
+        ref: str,
+        ruling: t.Ruling,
+        feedback: str = "",
+        *,
+        if_version: int = 0,
+    ) -> Task:
         key, task = self._queries.find(ref)
-        return self._judge(who, key, task, t.Ruling(ruling), feedback)
+        return self._judge(who, key, task, t.Ruling(ruling), feedback, if_version)
 
-    def _judge(self, who: Principal, key: int, task: Task, ruling: t.Ruling, feedback: str) -> Task:
+    def _judge(
+        self,
+        who: Principal,
+        key: int,
+        task: Task,
+        ruling: t.Ruling,
+        feedback: str,
+        if_version: int,
+    ) -> Task:
         self._check_task(who, Action.VERDICT, task)
-        judged = self._decide(who, key, t.Verdict(who.name, ruling, feedback, who.how))
+        verdict = t.Verdict(who.name, ruling, feedback, who.how)
+        judged = self._decide(who, key, verdict, if_version)
         self._after_completion(judged)
         return judged
 
@@ -89,22 +114,26 @@ class EmbeddedService(CustodyService):
         text: str = "",
         resolution: t.Resolution = t.Resolution.RETRY,
         extra_budget: Usage = NO_USAGE,
+        *,
+        if_version: int = 0,
     ) -> Task:
         key, task = self._find(who, Action.ANSWER, ref)
         if extra_budget != NO_USAGE:
             self._check_task(who, Action.RAISE_BUDGET, task)
         answer = t.Answer(who.name, text, t.Resolution(resolution), extra_budget, how=who.how)
-        answered = self._decide(who, key, answer)
+        answered = self._decide(who, key, answer, if_version)
         self._after_completion(answered)
         return answered
 
-    def cancel(self, who: Principal, ref: str, reason: str = "") -> Task:
+    def cancel(self, who: Principal, ref: str, reason: str = "", *, if_version: int = 0) -> Task:
         key, _ = self._find(who, Action.CANCEL, ref)
-        return self._decide(who, key, t.Cancel(who.name, reason, who.how))
+        return self._decide(who, key, t.Cancel(who.name, reason, who.how), if_version)
 
-    def requeue(self, who: Principal, ref: str, reason: str = "") -> Task:
+    def requeue(self, who: Principal, ref: str, reason: str = "", *, if_version: int = 0) -> Task:
         key, _ = self._find(who, Action.REQUEUE, ref)
-        return self._ledger.requeue(key, who.name, reason, who.how, self._fence(who))
+        return self._ledger.requeue(
+            key, who.name, reason, who.how, self._fence(who), if_version=if_version
+        )
 
     def comment(self, who: Principal, ref: str, text: str, epoch: int = 0) -> Task:
         check_comment(text)
@@ -117,8 +146,8 @@ class EmbeddedService(CustodyService):
                 epoch = who.epoch
         return self._decide(who, key, t.Comment(who.name, redact(text), epoch, who.how))
 
-    def _decide(self, who: Principal, key: int, trigger: t.Trigger) -> Task:
-        return self._ledger.apply(key, trigger, self._fence(who))
+    def _decide(self, who: Principal, key: int, trigger: t.Trigger, if_version: int = 0) -> Task:
+        return self._ledger.apply(key, trigger, self._fence(who), if_version=if_version)
 
     def _fence(self, who: Principal) -> Fence:
         """An attempt that has lost its task decides nothing about any other either."""
@@ -142,9 +171,11 @@ class EmbeddedService(CustodyService):
         self._check(who, Action.CLOSE_CIRCUIT, provider)
         return self._ledger.close_circuit(provider, who.name)
 
-    def raise_tree_budget(self, who: Principal, ref: str, extra: Usage) -> Task:
+    def raise_tree_budget(
+        self, who: Principal, ref: str, extra: Usage, *, if_version: int = 0
+    ) -> Task:
         key, _ = self._find(who, Action.RAISE_BUDGET, ref)
-        return self._ledger.raise_tree(key, who.name, extra, who.how)
+        return self._ledger.raise_tree(key, who.name, extra, who.how, if_version=if_version)
 
     # -- files and lanes ---------------------------------------------------------------------------
 

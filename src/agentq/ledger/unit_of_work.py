@@ -32,7 +32,7 @@ from agentq.contracts.store import (
     Tx,
 )
 from agentq.core.effects import Announce, Effect, ResolveDependents, SpawnNext, StopHolder
-from agentq.core.errors import NotFound
+from agentq.core.errors import Conflict, NotFound
 from agentq.core.states import State
 from agentq.core.steps import fenced_out
 from agentq.core.task import Spec, Task, Usage
@@ -126,6 +126,20 @@ class UnitOfWork:
         if fence is not None:
             self.load(sorted({fence[0], *keys}))
             fenced_out(self.task(fence[0]), fence[1])
+
+    def check_version(self, key: int, version: int) -> None:
+        """Raise `Conflict` if the task has changed since that version; 0 stands for any."""
+        if not version:
+            return
+        self.load([key])
+        task = self.task(key)
+        if task.version != version:
+            raise Conflict(
+                f"{task.id} has changed: it is {task.state} in version {task.version}, and this was"
+                f" decided on version {version}. Nothing was changed.",
+                "Look at it again, then decide.",
+                code="version_changed",
+            )
 
     def task(self, key: int) -> Task:
         try:

@@ -231,14 +231,28 @@ class RemoteCustody(RemoteQueries):
 class RemoteDecisions(RemoteCustody):
     """Decisions about tasks, and administration."""
 
-    def approve(self, who: Principal, ref: str, digest: str = "") -> Task:
-        return self._task("approve", who, ref=ref, digest=digest)
+    def approve(self, who: Principal, ref: str, digest: str = "", *, if_version: int = 0) -> Task:
+        return self._task("approve", who, ref=ref, digest=digest, if_version=if_version)
 
-    def reject(self, who: Principal, ref: str, reason: str = "", *, changes: bool = False) -> Task:
-        return self._task("reject", who, ref=ref, reason=reason, changes=changes)
+    def reject(
+        self,
+        who: Principal,
+        ref: str,
+        reason: str = "",
+        *,
+        changes: bool = False,
+        if_version: int = 0,
+    ) -> Task:
+        return self._task(
+            "reject", who, ref=ref, reason=reason, changes=changes, if_version=if_version
+        )
 
-    def verdict(self, who: Principal, ref: str, ruling: Ruling, feedback: str = "") -> Task:
-        return self._task("verdict", who, ref=ref, ruling=ruling, feedback=feedback)
+    def verdict(
+        self, who: Principal, ref: str, ruling: Ruling, feedback: str = "", *, if_version: int = 0
+    ) -> Task:
+        return self._task(
+            "verdict", who, ref=ref, ruling=ruling, feedback=feedback, if_version=if_version
+        )
 
     def answer(
         self,
@@ -247,16 +261,19 @@ class RemoteDecisions(RemoteCustody):
         text: str = "",
         resolution: Resolution = Resolution.RETRY,
         extra_budget: Usage = NO_USAGE,
+        *,
+        if_version: int = 0,
     ) -> Task:
         return self._task(
-            "answer", who, ref=ref, text=text, resolution=resolution, extra_budget=extra_budget
-        )
+            "answer", who, ref=ref, text=text, resolution=resolution, extra_budget=extra_budget,
+            if_version=if_version,
+        )  # fmt: skip
 
-    def cancel(self, who: Principal, ref: str, reason: str = "") -> Task:
-        return self._task("cancel", who, ref=ref, reason=reason)
+    def cancel(self, who: Principal, ref: str, reason: str = "", *, if_version: int = 0) -> Task:
+        return self._task("cancel", who, ref=ref, reason=reason, if_version=if_version)
 
-    def requeue(self, who: Principal, ref: str, reason: str = "") -> Task:
-        return self._task("requeue", who, ref=ref, reason=reason)
+    def requeue(self, who: Principal, ref: str, reason: str = "", *, if_version: int = 0) -> Task:
+        return self._task("requeue", who, ref=ref, reason=reason, if_version=if_version)
 
     def comment(self, who: Principal, ref: str, text: str, epoch: int = 0) -> Task:
         return self._task("comment", who, ref=ref, text=text, epoch=epoch)
@@ -275,8 +292,10 @@ class RemoteDecisions(RemoteCustody):
     def close_circuit(self, who: Principal, provider: str) -> bool:
         return bool(self._caller.value(bool, "close_circuit", who, provider=provider))
 
-    def raise_tree_budget(self, who: Principal, ref: str, extra: Usage) -> Task:
-        return self._task("raise_tree_budget", who, ref=ref, extra=extra)
+    def raise_tree_budget(
+        self, who: Principal, ref: str, extra: Usage, *, if_version: int = 0
+    ) -> Task:
+        return self._task("raise_tree_budget", who, ref=ref, extra=extra, if_version=if_version)
 
     def prune(self, who: Principal, before_ms: int) -> int:
         return int(self._caller.value(int, "prune", who, before_ms=before_ms))

@@ -92,7 +92,27 @@ class Api:
         method: Callable[..., Any] = getattr(self._service, call)
         result = method(**arguments) if call == "now" else method(who, **arguments)
         shown = _SPECIAL.get(call)
-        return shown(result) if shown is not None else Response(200, encode({"value": result}))
+        if shown is not None:
+            return shown(result)
+        answer = Response(200, encode({"value": result}))
+        if isinstance(result, Task):
+            answer.headers["etag"] = f'"{result.version}"'
+        return answer
+
+
+def match_version(arguments: dict[str, Any], header: str) -> None:
+    """Take the version of a task that `If-Match` names. A condition is never passed over."""
+    if "if_version" not in arguments:
+        raise HttpError(400, "If-Match means nothing for this call. Nothing was changed.",
+                        "Leave it out: reports of an attempt name its epoch.")  # fmt: skip
+    quoted = header.strip()
+    version = quoted[1:-1] if quoted[:1] == quoted[-1:] == '"' else ""
+    if not (version.isascii() and version.isdigit() and 0 < int(version[:18]) == int(version)):
+        raise HttpError(
+            400, f"If-Match names one version of the task, got {header[:40]!r}.",
+            'As in If-Match: "7", which is what ETag said.',
+        )  # fmt: skip
+    arguments["if_version"] = int(version)
 
 
 # -- finding the route -----------------------------------------------------------------------------

@@ -27,7 +27,16 @@ from agentq.contracts.service import Service
 from agentq.core.access import SYSTEM, Action, Principal, is_of_role, on_behalf, parse_grants
 from agentq.core.access import refusal as access_refusal
 from agentq.core.errors import AgentqError, Unavailable
-from agentq.server.api import Api, Request, Response, RouteMatch, encode, find, refusal
+from agentq.server.api import (
+    Api,
+    Request,
+    Response,
+    RouteMatch,
+    encode,
+    find,
+    match_version,
+    refusal,
+)
 from agentq.server.body import ClientGone, Files, read_body
 from agentq.server.errors import HttpError
 from agentq.server.event_feed import EventFeed
@@ -278,6 +287,8 @@ class HttpApp:
             else:
                 request.body = await read_body(receive, size)
             arguments = self._api.arguments(found, request)
+            if "if-match" in headers and found.route.method != "GET":
+                match_version(arguments, headers["if-match"])
 
             def act() -> Response:
                 return self._call(who, found, arguments)

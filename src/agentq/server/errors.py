@@ -8,6 +8,8 @@ from agentq.core.errors import AgentqError, Invalid, Refused, Unavailable
 
 #: Codes that mean: not you, whatever the state of the task.
 _FORBIDDEN = frozenset({"not_permitted", "bad_token"})
+#: What was decided on a version of a task that it has no longer.
+VERSION_CHANGED = "version_changed"
 #: How soon somebody whom the ledger could not serve should ask again.
 RETRY_SECONDS = 2
 
@@ -38,6 +40,8 @@ def status_of(error: AgentqError) -> int:
         return error.status
     if isinstance(error, errors.Refused):
         return 403 if error.code in _FORBIDDEN else 409
+    if error.code == VERSION_CHANGED:
+        return 412
     kinds: tuple[tuple[type[AgentqError], int], ...] = (
         (errors.Invalid, 400),
         (errors.NotFound, 404),

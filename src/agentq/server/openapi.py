@@ -28,6 +28,7 @@ from agentq.contracts.routes import (
     Route,
 )
 from agentq.contracts.service import Service
+from agentq.core.task import Task
 
 _REFERENCE = "#/components/schemas/{name}"
 
@@ -43,12 +44,28 @@ _ERRORS = {
     "404": "No such task, artifact or route.",
     "408": "The rest of the request did not come in time.",
     "409": "The task's state, a gate or a rule does not allow it; or the attempt is stale.",
+    "412": "The task has changed since the version that `If-Match` names. Nothing was changed.",
     "413": "The request is too large.",
     "416": "The file has no such part.",
     "421": "The server is not asked under this name.",
     "429": "The server has too much to do: come again after `Retry-After`.",
     "500": "Stored evidence is damaged, or the server failed.",
     "503": "The ledger cannot serve now: come again after `Retry-After`.",
+}
+
+_IF_MATCH: dict[str, Any] = {
+    "name": "If-Match",
+    "in": "header",
+    "required": False,
+    "description": "The version of the task that was looked at, as `ETag` gave it; the same as"
+    " `if_version`.",
+    "schema": {"type": "string", "pattern": '^"[1-9][0-9]{0,15}"$'},
+    "example": '"7"',
+}
+
+_NO_CONTENT = {
+    "open_result": "The task gave only its summary.",
+    "live_read": "Asked for as a stream: the attempt is over, its log stands among the artifacts.",
 }
 
 #: An example body for the calls that a newcomer tries first.
@@ -199,6 +216,8 @@ def _operation(shape: Shape, fields: dict[str, Any], answer: Any) -> dict[str, A
     }
     if description:
         operation["description"] = description
+    if _takes_version(shape):
+        operation["parameters"].append(_IF_MATCH)
     defaults = _defaults(shape.request)
     rest = {name: _with_default(fields[name], defaults.get(name, ...)) for name in fields
             if name not in shape.in_path}  # fmt: skip
@@ -211,6 +230,10 @@ def _operation(shape: Shape, fields: dict[str, Any], answer: Any) -> dict[str, A
     elif rest:
         operation["requestBody"] = _request_body(route, rest, required)
     return operation
+
+
+def _takes_version(shape: Shape) -> bool:
+    return "if_version" in shape.request.__struct_fields__
 
 
 def _with_default(schema: Any, default: Any) -> Any:
@@ -259,9 +282,14 @@ def _responses(shape: Shape, answer: Any) -> dict[str, Any]:
     if route.streams == "file":
         responses["206"] = {"description": "The part that `Range` asked for.", "content": _FILE}
         responses["416"] = {"$ref": "#/components/responses/Error416"}
-    if route.call == "open_result":
-        responses["204"] = {"description": "The task gave only its summary."}
-    for code in _ERRORS.keys() - {"416"}:
+    if route.call in _NO_CONTENT:
+        responses["204"] = {"description": _NO_CONTENT[route.call]}
+    if _takes_version(shape):
+        responses["412"] = {"$ref": "#/components/responses/Error412"}
+    if shape.answer is Task:
+        done["headers"] = {"ETag": {"description": "The version of the task, in quotes.",
+                                    "schema": {"type": "string"}}}  # fmt: skip
+    for code in _ERRORS.keys() - {"412", "416"}:
         responses[code] = {"$ref": f"#/components/responses/Error{code}"}
     return responses
 
@@ -320,7 +348,7 @@ def _content(shape: Shape, answer: Any) -> dict[str, Any]:
     value = by_hand.get(call, answer if answer is not None else {"type": "null"})
     schema = {"type": "object", "required": ["value"], "properties": {"value": value}}
     content = {JSON_TYPE: {"schema": schema}}
-    if call == "events_after":
+    if call in ("events_after", "live_read"):
         content[EVENT_STREAM_TYPE] = {"schema": {"type": "string"}}
     return content
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 
 from agentq.contracts.service import Service
-from agentq.core.errors import Invalid, NotFound, Refused
+from agentq.core.errors import Conflict, Invalid, NotFound, Refused
 from agentq.core.limits import RoleLimits
 from agentq.core.states import State
-from agentq.core.task import Usage
+from agentq.core.task import Task, Usage
 from agentq.core.triggers import Resolution, Ruling
 from tests.contracts.service.people import (
     ANN,
@@ -66,6 +69,38 @@ class TestTasks:
         assert service.history(ANN, "task-2")[-1].event.kind == "commented"
         with pytest.raises(NotFound):
             service.comment(ANN, "nowhere", "hello")
+
+
+class TestVersions:
+    """With `if_version` nothing is decided about what has changed since."""
+
+    def test_every_decision_about_a_task(self, service: Service) -> None:
+        submit(service, "start", requires_approval=True)
+        submit(service, "never", requires_approval=True)
+        submit(service, "live")
+        reported(service, "report", review=True)
+        reported(service, "wrong", review=True)
+        blocked(service, "stuck")
+        failed(service, "dead")
+        claimed(service, "tree", tree_budget=Usage(usd=1))
+        decisions: list[tuple[str, Callable[..., Task]]] = [
+            ("start", partial(service.approve, ANN, "start")),
+            ("never", partial(service.reject, ANN, "never")),
+            ("report", partial(service.approve, ANN, "report")),
+            ("wrong", partial(service.verdict, ANN, "wrong", Ruling.REJECT)),
+            ("stuck", partial(service.answer, ANN, "stuck", "main")),
+            ("live", partial(service.cancel, ANN, "live")),
+            ("dead", partial(service.requeue, ANN, "dead")),
+            ("tree", partial(service.raise_tree_budget, ANN, "tree", Usage(usd=1))),
+        ]
+        for task_id, decide in decisions:
+            seen = service.task(ANN, task_id).version
+            service.comment(ANN, task_id, "somebody was here")
+            with pytest.raises(Conflict, match="has changed") as refused:
+                decide(if_version=seen)
+            assert refused.value.code == "version_changed"
+            assert service.task(ANN, task_id).version == seen + 1, "nothing was changed"
+            assert decide(if_version=seen + 1).version > seen + 1
 
 
 class TestRoles:
