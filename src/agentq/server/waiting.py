@@ -27,7 +27,7 @@ _NOTHING = encode({"value": []})
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 
 
-class _Line:
+class _ClaimLine:
     """Requests that wait for the same, in the order in which they came."""
 
     def __init__(self, wakeups: Wakeups, topic: str) -> None:
@@ -77,7 +77,7 @@ class WaitingClaims:
 
     def __init__(self, wakeups: Wakeups) -> None:
         self._wakeups = wakeups
-        self._lines: dict[tuple[Any, ...], _Line] = {}
+        self._lines: dict[tuple[Any, ...], _ClaimLine] = {}
         self._stopping = False
 
     async def claim(
@@ -114,7 +114,7 @@ class WaitingClaims:
             line.call_all()
 
     @contextmanager
-    def _line(self, arguments: dict[str, Any]) -> Iterator[_Line]:
+    def _line(self, arguments: dict[str, Any]) -> Iterator[_ClaimLine]:
         """The line of those for whom nothing differs but who they are."""
         others = {"count", "holder", "lease_ms", "wait_seconds"}
         key = tuple(
@@ -125,7 +125,7 @@ class WaitingClaims:
         line = self._lines.get(key)
         if line is None:
             topic = role_topic(str(arguments["role"]))
-            line = self._lines[key] = _Line(self._wakeups, topic)
+            line = self._lines[key] = _ClaimLine(self._wakeups, topic)
         try:
             yield line
         finally:
