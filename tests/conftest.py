@@ -12,8 +12,8 @@ import hypothesis
 import pytest
 
 from agentq.client.queue import Queue
+from agentq.remote.opening import is_remote, open_any
 from agentq.settings import Settings, addresses, load_settings
-from agentq.wiring import open_installation
 from tests.servers.missing import IN_CI
 
 pytest_plugins = ["tests.budget", "tests.servers.fixtures"]
@@ -97,7 +97,8 @@ def queue(request: pytest.FixtureRequest, settings: Settings) -> Iterator[Queue]
 
     At the end its log still tells what its rows and files are, unless the test is marked `damages`.
     """
-    with Queue(installation=open_installation(settings, create=True)) as opened:
+    create = not is_remote(settings)
+    with Queue(installation=open_any(settings, create=create)) as opened:
         yield opened
         if request.node.get_closest_marker("damages") is None:
             assert [problems for _, problems in opened.admin.verify() if problems] == []

@@ -10,7 +10,7 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ import pytest
 from click.testing import CliRunner
 
 from agentq.cli.main import cli
-from agentq.settings import FILE_NAME, Settings, read_file
+from agentq.settings import FILE_NAME, Settings, load_settings, read_file
+from tests.ways import BESIDE, REMOTE, kept_variables, served, ways_of
 
 PROGRAM = [sys.executable, "-m", "agentq"]
 
@@ -87,7 +88,8 @@ def clean_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     }
     # Bytecode is made once for all the programs that these tests start.
     kept.pop("PYTHONDONTWRITEBYTECODE", None)
-    return {**kept, "TERM": "xterm-256color", "PYTHONFAULTHANDLER": "1", **(more or {})}
+    kept |= {"TERM": "xterm-256color", "PYTHONFAULTHANDLER": "1"}
+    return {**kept, **kept_variables(), **(more or {})}
 
 
 def run_on_terminal(
@@ -119,15 +121,37 @@ def run_on_terminal(
     return Answer(child.wait(timeout=60), data.decode().replace("\r\n", "\n"), "")
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "way" in metafunc.fixturenames and (ways := ways_of(metafunc.definition)):
+        metafunc.parametrize("way", ways, indirect=True)
+
+
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An installation, and the folder that commands run in."""
+def way(request: pytest.FixtureRequest) -> str:
+    """Beside the ledger, or through its server (see `tests.ways`)."""
+    return str(getattr(request, "param", BESIDE))
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> Iterator[Path]:
+    """An installation, and the folder that commands run in; through a server the variables lead to
+    it, and it is elsewhere."""
     for name in ("AGENTQ_TASK_ID", "AGENTQ_EPOCH", "AGENTQ_URL", "AGENTQ_ACTOR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("USER", "alice")
-    monkeypatch.chdir(tmp_path)
+    there = tmp_path / "there" if way == REMOTE else tmp_path
+    there.mkdir(exist_ok=True)
+    monkeypatch.chdir(there)
     run_here("init").ok()
-    return tmp_path
+    if way != REMOTE:
+        yield tmp_path
+        return
+    monkeypatch.chdir(tmp_path)
+    with served(read_file(there / FILE_NAME)) as elsewhere:
+        for name, value in elsewhere.environment.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("AGENTQ_HOME", str(tmp_path / "here"))
+        yield tmp_path
 
 
 @pytest.fixture
@@ -161,9 +185,9 @@ def submit(home: Path) -> Submit:
 
 
 @pytest.fixture
-def settings(home: Path) -> Settings:
+def settings(home: Path, way: str) -> Settings:
     """Of the same installation, for the SDK."""
-    return read_file(home / FILE_NAME)
+    return load_settings() if way == REMOTE else read_file(home / FILE_NAME)
 
 
 def count_tasks() -> int:

@@ -15,6 +15,8 @@ from agentq.server.attempt_api import AttemptApi
 from agentq.server.attempt_socket import AttemptSocket
 from tests.interfaces.conftest import Answer, Submit, run_here
 
+pytestmark = pytest.mark.both_ways
+
 Enter = Callable[..., Task]
 
 
@@ -104,6 +106,7 @@ def test_by_does_not_make_it_a_person(submit: Submit, enter: Enter, queue: Queue
     }  # fmt: skip
 
 
+@pytest.mark.beside("a token says who asks, and not the name that is given")
 def test_outside_a_name_is_stated_and_events_say_so(submit: Submit) -> None:
     task = submit("--requires-approval", "--from", "ann")
     run_here("approve", task, "--by", "ann").ok()
@@ -113,6 +116,7 @@ def test_outside_a_name_is_stated_and_events_say_so(submit: Submit) -> None:
     assert "by: bob (stated)" in shown
 
 
+@pytest.mark.beside("looks at the files of the installation")
 def test_with_four_eyes_nobody_approves_their_own(submit: Submit, home: Path) -> None:
     task = submit("--requires-approval", "--from", "ann")
     settings = home / "agentq.toml"

@@ -22,6 +22,8 @@ from agentq.core.states import State
 from tests.interfaces.conftest import Answer, Submit, clean_environment, run_here, run_program
 from tests.servers.seaweed import SeaweedServer
 
+pytestmark = pytest.mark.both_ways
+
 MEGABYTE = 1 << 20
 #: `LARGE_FILE_BYTES=1500000000 … -o timeout=600` tries more.
 LARGE_MEGABYTES = int(os.environ.get("LARGE_FILE_BYTES", str(160 << 20))) >> 20
@@ -98,6 +100,7 @@ def test_large_files_in_a_folder_take_little_memory(
     assert not list((home / "tmp").iterdir())
 
 
+@pytest.mark.beside("makes the installation")
 @pytest.mark.long
 def test_large_files_in_an_object_store_take_little_memory(
     home: Path, submit: Submit, shared_s3: SeaweedServer, monkeypatch: pytest.MonkeyPatch
@@ -238,6 +241,7 @@ def on_a_full_disk(*words: str, **more: Any) -> Answer:
 
 
 @pytest.mark.parametrize("words", [(), ("--force",)], ids=["new", "replaced"])
+@pytest.mark.beside("through a server a whole file is fetched first, into the temporary folder")
 def test_a_file_that_cannot_be_written_whole_is_named_and_removed(
     home: Path, stored: str, words: tuple[str, ...]
 ) -> None:
@@ -250,6 +254,7 @@ def test_a_file_that_cannot_be_written_whole_is_named_and_removed(
     assert not target.exists()
 
 
+@pytest.mark.beside("through a server a whole file is fetched first, into the temporary folder")
 def test_what_is_not_ours_is_not_removed(home: Path, stored: str) -> None:
     (home / "other").write_text("before")
     (home / "link").symlink_to("other")
@@ -260,6 +265,7 @@ def test_what_is_not_ours_is_not_removed(home: Path, stored: str) -> None:
     assert Path("/dev/full").is_char_device()
 
 
+@pytest.mark.beside("through a server a whole file is fetched first, into the temporary folder")
 def test_standard_output_that_is_full_is_told(home: Path, stored: str) -> None:
     with Path("/dev/full").open("wb") as full:
         answer = on_a_full_disk("artifacts", "get", stored, "x.bin", stdout=full)
@@ -278,6 +284,7 @@ def read_only(place: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", [in_the_way, read_only])
+@pytest.mark.beside("looks at the files of the installation")
 def test_a_worker_that_cannot_write_workspaces_does_not_start(
     home: Path, queue: Queue, submit: Submit, spoil: Callable[[Path], None]
 ) -> None:

@@ -5,24 +5,26 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agentq import AsyncClaim, AsyncQueue, Claim, Fail, Queue, Retry, Stale, State, TimedOut
+from tests.ways import LEDGERS, ledger_address
 
 PATIENCE = 20.0
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The address of a ledger, on each database."""
+@pytest.fixture(params=LEDGERS)
+def url(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
+    """The address of a ledger, on each database and behind a server."""
     monkeypatch.setenv("AGENTQ_HOME", str(tmp_path / "home"))
-    if request.param == "postgres":
-        return str(request.getfixturevalue("fresh_postgres_url"))
-    return f"sqlite:///{tmp_path}/ledger.db"
+    with ledger_address(request, tmp_path, monkeypatch) as address:
+        yield address
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:
@@ -57,7 +59,7 @@ def test_it_has_the_members_of_the_queue() -> None:
 
 def test_submit_claim_report_and_look(url: str) -> None:
     async def test() -> None:
-        async with AsyncQueue.create(url) as queue:
+        async with AsyncQueue(url) as queue:
             task = await queue.submit("w", "look", ttl="1h", reply_to="results.coordinator")
             assert (await queue.submit_many([{"to": "v", "title": "x"}]))[0].state is State.READY
             claim = await queue.claim("w", wait=5)
@@ -90,7 +92,7 @@ def test_submit_claim_report_and_look(url: str) -> None:
 
 def test_coroutines_are_handlers(url: str) -> None:
     async def test() -> None:
-        async with AsyncQueue.create(url) as queue:
+        async with AsyncQueue(url) as queue:
             together = asyncio.Barrier(3)
 
             @queue.handler("meeting", slots=3)
@@ -128,7 +130,7 @@ def test_coroutines_are_handlers(url: str) -> None:
 
 def test_a_cancel_cancels_the_coroutine_within_a_second(url: str) -> None:
     async def test() -> None:
-        async with AsyncQueue.create(url) as queue:
+        async with AsyncQueue(url) as queue:
             began, ended = asyncio.Event(), asyncio.Event()
 
             async def work(claim: AsyncClaim) -> None:
@@ -154,7 +156,7 @@ def test_a_cancel_cancels_the_coroutine_within_a_second(url: str) -> None:
 
 def test_a_cancelled_server_gives_back_what_runs(url: str) -> None:
     async def test() -> None:
-        async with AsyncQueue.create(url) as queue:
+        async with AsyncQueue(url) as queue:
             began, cancelled = asyncio.Event(), asyncio.Event()
 
             async def work(claim: AsyncClaim) -> None:
@@ -179,7 +181,7 @@ def test_a_cancelled_server_gives_back_what_runs(url: str) -> None:
 
 def test_a_lost_claim_says_so(url: str) -> None:
     async def test() -> None:
-        async with AsyncQueue.create(url) as queue:
+        async with AsyncQueue(url) as queue:
             claim = await queue.claim_task(await queue.submit("w", "x"))
             await queue.cancel(claim.task, by="ann")
             with pytest.raises(Stale):

@@ -9,6 +9,8 @@ import pytest
 from agentq import Invalid, Queue
 from tests.interfaces.conftest import run_here
 
+pytestmark = pytest.mark.both_ways(quick=True)
+
 
 def finish(task_id: str) -> None:
     run_here("claim", task_id).ok()

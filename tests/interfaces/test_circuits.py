@@ -12,6 +12,8 @@ from agentq.core.errors import Refused
 from agentq.core.task import Usage
 from tests.interfaces.conftest import Submit, run_here
 
+pytestmark = pytest.mark.both_ways
+
 
 def test_circuits_are_listed_opened_and_closed(queue: Queue, submit: Submit) -> None:
     assert "no circuit is open" in run_here("circuits").ok().err

@@ -15,6 +15,8 @@ import pytest
 from tests.interfaces.conftest import Answer, Submit, count_tasks, run_here, run_program
 from tests.servers import machine
 
+pytestmark = pytest.mark.both_ways
+
 TOKEN = "ghp_" + "0123456789abcdefghij" + "ABCDEFGHIJ012345"
 
 
@@ -213,6 +215,7 @@ def test_a_later_batch_that_is_refused_says_what_was_submitted(home: Path) -> No
 # -- the ledger ----------------------------------------------------------------------------------
 
 
+@pytest.mark.beside("looks at the files of the installation")
 def test_no_installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     refused(3, "list", says="agentq init")
@@ -235,6 +238,7 @@ def test_no_installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         ("roles = 7\n", "roles"),
     ],
 )
+@pytest.mark.beside("looks at the files of the installation")
 def test_bad_settings(home: Path, toml: str, says: str) -> None:
     (home / "agentq.toml").write_text(toml)
     refused(2, "list", says=says)
@@ -242,6 +246,7 @@ def test_bad_settings(home: Path, toml: str, says: str) -> None:
     assert (home / "agentq.toml").read_text() == toml
 
 
+@pytest.mark.beside("looks at the files of the installation")
 def test_a_ledger_that_has_gone_is_not_replaced_by_an_empty_one(home: Path, submit: Submit) -> None:
     submit()
     (home / ".agentq/ledger.db").unlink()
@@ -254,11 +259,13 @@ def test_a_ledger_that_has_gone_is_not_replaced_by_an_empty_one(home: Path, subm
     refused(7, "list", says="cannot be opened")
 
 
+@pytest.mark.beside("looks at the files of the installation")
 def test_a_ledger_whose_folder_has_gone(home: Path) -> None:
     (home / ".agentq").rename(home / "elsewhere")
     refused(7, "list", says="There is no ledger at")
 
 
+@pytest.mark.beside("looks at the files of the installation")
 def test_a_file_that_is_no_database(home: Path) -> None:
     garbage = os.urandom(8_192)
     (home / ".agentq/ledger.db").write_bytes(garbage)
@@ -268,6 +275,7 @@ def test_a_file_that_is_no_database(home: Path) -> None:
     assert (home / ".agentq/ledger.db").read_bytes() == garbage
 
 
+@pytest.mark.beside("looks at the files of the installation")
 def test_a_ledger_that_was_cut_off_is_not_taken_for_a_new_one(home: Path, submit: Submit) -> None:
     submit()
     ledger = home / ".agentq/ledger.db"
@@ -320,6 +328,7 @@ def set_schema(home: Path, version: int) -> None:
     connection.close()
 
 
+@pytest.mark.beside("looks at the files of the installation")
 def test_a_newer_schema(home: Path, submit: Submit) -> None:
     task = submit()
     current = run_here("db", "status", "--json").ok().json()["schema"]

@@ -6,10 +6,13 @@ import threading
 from pathlib import Path
 
 import apsw
+import pytest
 
 from agentq import Queue
 from agentq.protocol.envelope import task_to_dict
 from tests.interfaces.conftest import Submit, run_here
+
+pytestmark = pytest.mark.both_ways
 
 TASK_KEYS = {"v", "task_id", "state", "epoch", "from", "to", "type", "instructions", "result_ref"}
 
@@ -39,7 +42,7 @@ def test_a_task_has_one_shape_everywhere(submit: Submit, queue: Queue) -> None:
 
 
 def test_list_filters_and_pages(submit: Submit) -> None:
-    tasks = [submit("--label", f"n={n}", "--from", "me", to=f"role-{n % 2}") for n in range(5)]
+    tasks = [submit("--label", f"n={n}", "--from", "alice", to=f"role-{n % 2}") for n in range(5)]
     run_here("claim", tasks[0]).ok()
 
     def ids(*words: str) -> list[str]:
@@ -50,7 +53,7 @@ def test_list_filters_and_pages(submit: Submit) -> None:
     assert ids("--state", "in_progress", "--state", "ready") == tasks[::-1]
     assert ids("--role", "role-1") == [tasks[3], tasks[1]]
     assert ids("--role", "no-such") == []
-    assert ids("--label", "n=2", "--from", "me", "--type", "task") == [tasks[2]]
+    assert ids("--label", "n=2", "--from", "alice", "--type", "task") == [tasks[2]]
     first = run_here("list", "--limit", "3", "--json").ok().json()
     rest = run_here("list", "--limit", "3", "--cursor", str(first["cursor"]), "--json").ok().json()
     assert [task["task_id"] for task in rest["tasks"]] == tasks[1::-1]
@@ -101,13 +104,13 @@ def test_events_in_order_of_commits(submit: Submit, queue: Queue) -> None:
     assert run_here("events", "--task", second, "--json").ok().lines() == [events[1]]
     assert "holder: worker" in run_here("events", "--task", first).ok().out
     # Following starts where it is told to, and goes on with what happens.
-    later = threading.Timer(0.3, lambda: queue.cancel(second, "bob"))
+    later = threading.Timer(0.3, lambda: queue.cancel(second, "alice"))
     later.start()
     followed = run_here("events", "--follow", "--after", "2", "--limit", "2", "--json").ok().lines()
     later.join()
     assert followed[0] == events[2] and followed[1]["kind"] == "cancelled"
     text = run_here("events", "--follow", "--after", "0", "--task", second, "--limit", "2").ok().out
-    assert "submitted" in text and "by: bob" in text
+    assert "submitted" in text and "by: alice" in text
 
 
 def test_stats_and_explain(submit: Submit) -> None:
@@ -144,6 +147,7 @@ def test_replay_proves_a_life(submit: Submit) -> None:
     assert "proved: replaying 3 events" in run_here("replay", task).ok().out
 
 
+@pytest.mark.beside("looks at the files of the installation")
 def test_verify_finds_what_was_altered(home: Path, submit: Submit) -> None:
     task = submit()
     run_here("complete", task, "--from", "worker", "--result-file", "-", stdin="evidence").ok()
@@ -157,6 +161,7 @@ def test_verify_finds_what_was_altered(home: Path, submit: Submit) -> None:
     run_here("artifacts", "get", task, "result.md").refused(8, "altered")
 
 
+@pytest.mark.beside("looks at the files of the installation")
 def test_replay_of_a_log_that_was_altered(home: Path, submit: Submit) -> None:
     import apsw
 
@@ -193,6 +198,7 @@ def test_prune_asks_or_is_told(submit: Submit) -> None:
     run_here("status", task).refused(3)
 
 
+@pytest.mark.beside("looks at the files of the installation")
 def test_doctor_says_what_is_well(home: Path) -> None:
     output = run_here("doctor", "--json").ok().json()
     assert output["ok"]
@@ -204,6 +210,7 @@ def test_doctor_says_what_is_well(home: Path) -> None:
     assert "✓ schema" in run_here("doctor").ok().out
 
 
+@pytest.mark.beside("looks at the files of the installation")
 def test_db_status_migrate_and_backup(home: Path, submit: Submit) -> None:
     task = submit()
     output = run_here("db", "status", "--json").ok().json()
@@ -216,6 +223,7 @@ def test_db_status_migrate_and_backup(home: Path, submit: Submit) -> None:
     run_here("db", "backup", "copy.db").refused(5, "never overwrites")
 
 
+@pytest.mark.beside("looks at the files of the installation")
 def test_a_database_without_a_ledger_is_left_as_it_is(home: Path) -> None:
     foreign = apsw.Connection(str(home / "foreign.db"))
     foreign.execute("CREATE TABLE customers (name text)")

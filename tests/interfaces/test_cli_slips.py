@@ -14,6 +14,8 @@ from agentq.contracts.service_values import Wanted
 from tests.interfaces.conftest import Submit, count_tasks, run_here, run_program
 from tests.servers import machine
 
+pytestmark = pytest.mark.both_ways
+
 SUBMIT = ("submit", "--to", "w", "--instructions", "x")
 
 
@@ -93,6 +95,11 @@ def test_programs_hear_the_same(queue: Queue) -> None:
     for say in (claim.comment, lambda text: queue.comment(task.id, "ann", text)):
         with pytest.raises(Invalid, match="some text"):
             say(" ")
+
+
+@pytest.mark.beside("a token says who asks, and not the name that is given")
+def test_whoever_comments_has_a_name(queue: Queue) -> None:
+    task = queue.submit("w", "x")
     with pytest.raises(Invalid, match="one line"):
         queue.comment(task.id, "  ", "hello")
 

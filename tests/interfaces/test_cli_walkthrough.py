@@ -5,11 +5,17 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from agentq.settings import read_file
 from tests.interfaces.conftest import PROGRAM, clean_environment, run_program
+from tests.ways import REMOTE, served
+
+pytestmark = pytest.mark.both_ways(quick=True)
 
 #: From the seed text; only /shared is a folder of the test.
 INIT = "agentq init"
@@ -49,6 +55,7 @@ class Shell:
         self.shared = folder / "shared"
         (self.shared / "tasks").mkdir(parents=True)
         (self.shared / "results").mkdir()
+        self.remote: Callable[[], None] | None = None
 
     def __call__(self, line: str, *more: str) -> subprocess.CompletedProcess[str]:
         words = shlex.split(line.replace("\\\n", " "))
@@ -64,6 +71,13 @@ class Shell:
             check=False,
         )
 
+    def begin(self) -> str:
+        """Make the installation; through a server all that follows asks that."""
+        shown = self.ok(INIT)
+        if self.remote is not None:
+            self.remote()
+        return shown
+
     def ok(self, line: str, *more: str) -> str:
         done = self(line, *more)
         assert done.returncode == 0, done.stderr
@@ -72,13 +86,22 @@ class Shell:
 
 
 @pytest.fixture
-def shell(tmp_path: Path) -> Shell:
-    return Shell(tmp_path)
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> Iterator[Shell]:
+    made = Shell(tmp_path)
+    with ExitStack() as stack:
+
+        def serve() -> None:
+            elsewhere = stack.enter_context(served(read_file(tmp_path / "agentq.toml")))
+            for name, value in elsewhere.environment.items():
+                monkeypatch.setenv(name, value)
+
+        made.remote = serve if way == REMOTE else None
+        yield made
 
 
 def test_the_commands_of_the_text(shell: Shell) -> None:
     # Given an installation and a task file.
-    assert "ledger" in shell.ok(INIT)
+    assert "ledger" in shell.begin()
     (shell.shared / "tasks/task-123.md").write_text("# One scoped change\n\nand run tests.\n")
     # When the coordinator submits that file, its name gives the task its id.
     assert shell.ok(SUBMIT_FILE) == "task-123\n"
@@ -96,7 +119,8 @@ def test_the_commands_of_the_text(shell: Shell) -> None:
     assert told["text"] == "# Report\n\nAll tests pass.\n"
     assert told["summary"] == "Implemented and tested"
     assert len(told["sha256"]) == 64
-    assert told["result_ref"].endswith("/results/task-123.md")
+    place = "/tasks/task-123/result" if shell.remote else "/results/task-123.md"
+    assert told["result_ref"].endswith(place)
     state = json.loads(shell.ok(STATUS, "--json"))
     assert (state["task_id"], state["state"], state["epoch"]) == ("task-123", "complete", 1)
     # And failing it afterwards is refused: it is over.
@@ -108,7 +132,7 @@ def test_the_commands_of_the_text(shell: Shell) -> None:
 
 
 def test_a_failed_task_becomes_a_dead_letter(shell: Shell) -> None:
-    shell.ok(INIT)
+    shell.begin()
     (shell.shared / "tasks/task-123.md").write_text("---\nmax_attempts: 1\n---\nFind the bug.\n")
     shell.ok(SUBMIT_FILE)
     assert "task-123 is failed" in shell.ok(FAIL)
@@ -117,14 +141,14 @@ def test_a_failed_task_becomes_a_dead_letter(shell: Shell) -> None:
     assert letters[1].startswith("task-123  failed  implementation-worker")
     assert letters[1].endswith("Could not reproduce the issue")
     # Opened again, it can be done after all.
-    assert "task-123 is ready" in shell.ok("agentq requeue task-123 --by alice")
+    assert "task-123 is ready" in shell.ok("agentq requeue task-123")
 
 
 def test_shared_files_may_be_the_store_itself(shell: Shell) -> None:
     """In the text tasks, results and artifacts lie in one shared folder: that folder may be ours,
     and a worker may write its result straight to the place where it will be published."""
     (shell.folder / "agentq.toml").write_text('[artifacts]\nroot = "shared"\n')
-    shell.ok(INIT)
+    shell.begin()
     (shell.shared / "tasks/task-123.md").write_text("One scoped change.\n")
     assert shell.ok(SUBMIT_FILE) == "task-123\n"
     (shell.shared / "results/task-123.md").write_text("Done.\n")
@@ -134,7 +158,7 @@ def test_shared_files_may_be_the_store_itself(shell: Shell) -> None:
 
 
 def test_a_worker_claims_and_reports_inside_an_attempt(shell: Shell) -> None:
-    shell.ok(INIT)
+    shell.begin()
     (shell.shared / "tasks/task-123.md").write_text("Read this.\n")
     shell.ok(SUBMIT_FILE)
     claimed = json.loads(shell.ok("agentq claim --as implementation-worker --json"))

@@ -12,9 +12,12 @@ from agentq import Queue, Unavailable
 from agentq.artifacts.files.store import FileArtifacts
 from tests.interfaces.conftest import Submit, run_here
 
+pytestmark = pytest.mark.both_ways
+
 # -- init ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.beside("makes the installation")
 def test_init_twice_changes_nothing(home: Path) -> None:
     before = (home / "agentq.toml").read_text()
     assert "nothing to change" in run_here("init").ok().out
@@ -22,6 +25,7 @@ def test_init_twice_changes_nothing(home: Path) -> None:
     assert run_here("init", "--json").ok().json()["changed"] == []
 
 
+@pytest.mark.beside("makes the installation")
 def test_init_applies_limits_of_roles(home: Path) -> None:
     toml = home / "agentq.toml"
     toml.write_text(toml.read_text() + "\n[roles.worker]\nmax_running = 2\n")
@@ -35,6 +39,7 @@ def test_init_applies_limits_of_roles(home: Path) -> None:
     assert "says something else" not in run_here("doctor").ok().out
 
 
+@pytest.mark.beside("makes the installation")
 def test_init_with_a_url_writes_settings_that_agree_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -51,6 +56,7 @@ def test_init_with_a_url_writes_settings_that_agree_with_it(
     assert not (tmp_path / "other.db").exists()
 
 
+@pytest.mark.beside("makes the installation")
 def test_init_of_the_ledger_that_the_environment_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -62,6 +68,7 @@ def test_init_of_the_ledger_that_the_environment_names(
     assert run_here("list", "--json").ok().json() == {"tasks": [], "cursor": 0}
 
 
+@pytest.mark.beside("looks at the files of the installation")
 def test_commands_find_the_installation_from_below(
     home: Path, submit: Submit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,6 +81,7 @@ def test_commands_find_the_installation_from_below(
 # -- submit --------------------------------------------------------------------------------------
 
 
+@pytest.mark.beside("a token says who asks, and not the name that is given")
 def test_submit_takes_every_field(home: Path, submit: Submit, queue: Queue) -> None:
     (home / "later.md").write_text("---\nto: reviewer\n---\nReview it.\n")
     first = submit("--id", "first-one")
@@ -320,6 +328,7 @@ def test_failures_back_off_and_end_as_dead_letters(submit: Submit) -> None:
     assert "backing off" in run_here("explain", again).ok().out
 
 
+@pytest.mark.beside("a token says who asks, and not the name that is given")
 def test_approval_and_its_refusal(submit: Submit) -> None:
     risky, other = submit("--irreversible"), submit("--requires-approval")
     run_here("claim", "--as", "worker").refused(6)
@@ -330,6 +339,7 @@ def test_approval_and_its_refusal(submit: Submit) -> None:
     assert run_here("reject", other, "--reason", "no", "--json").ok().json()["state"] == "failed"
 
 
+@pytest.mark.beside("a token says who asks, and not the name that is given")
 def test_review_and_changes(submit: Submit) -> None:
     task = submit("--review")
     run_here("complete", task, "--from", "worker", "--summary", "first").ok()
@@ -410,6 +420,7 @@ def test_answers(submit: Submit) -> None:
         assert output["notes"][-1]["text"] == words[0]
 
 
+@pytest.mark.beside("a token says who asks, and not the name that is given")
 def test_cancel_and_comment(submit: Submit) -> None:
     task = submit()
     run_here("comment", task, "look\nhere", "--by", "bob").ok()

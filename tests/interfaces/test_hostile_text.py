@@ -17,6 +17,8 @@ from agentq.contracts.delivery import DeadMessage
 from agentq.worker.terminal_view import Lines
 from tests.interfaces.conftest import Answer, doctor_checks, run_here, run_on_terminal
 
+pytestmark = pytest.mark.both_ways
+
 #: Sets the title of a window, clears the screen, rings, overwrites the line, turns the reading
 #: order round, begins a sequence with one character, and colours what follows.
 HOSTILE = "a\x1b]0;owned\x07b\x1b[2Jc\rd\u202ee\x9b31mf\x1b[31mg\u2066h\x00"

@@ -15,8 +15,10 @@ from agentq.cli.session import Session
 from agentq.client.logs import LogPart, follow_log, read_log
 from agentq.core import access
 from agentq.core.errors import AgentqError, NotFound
-from agentq.core.triggers import Stopped
 from tests.interfaces.conftest import Answer
+from tests.ways import service_of_worker
+
+pytestmark = pytest.mark.both_ways
 
 LIVE_BYTES = 4096
 
@@ -39,7 +41,8 @@ def say(queue: Queue, data: bytes, epoch: int = 1, keep_bytes: int = LIVE_BYTES)
 
 def as_worker(queue: Queue, task_id: str, name: str, data: bytes, epoch: int = 1) -> None:
     who = access.worker("host:1")
-    queue._client.service.put_artifacts(who, task_id, epoch, [(name, data)])
+    with service_of_worker(queue) as service:
+        service.put_artifacts(who, task_id, epoch, [(name, data)])
 
 
 def stored(queue: Queue, data: bytes, epoch: int = 1) -> None:
@@ -167,9 +170,8 @@ def test_following_goes_over_to_the_artifact_and_the_next_attempt(queue: Queue, 
     queue.cancel(task, "bob")
     say(queue, b"stopping\n", epoch=3)
     assert next(parts) == LogPart(3, b"stopping\n")  # cancelled, but its holder has not let go
-    queue._client.installation.ledger.apply(
-        queue._client.installation.ledger_queries.find(task)[0], Stopped(3)
-    )
+    with service_of_worker(queue) as service:
+        service.stopped(access.worker("host:1"), task, 3)
     assert texts(parts) == []
 
 

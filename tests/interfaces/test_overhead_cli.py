@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from click.testing import CliRunner
 
 from agentq import Queue
 from agentq.cli.session import Session
 from agentq.cli.stats import overhead
+
+pytestmark = pytest.mark.both_ways(quick=True)
 
 
 def show(*words: str) -> str:

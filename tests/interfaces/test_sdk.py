@@ -14,6 +14,8 @@ from agentq.client.task_input.specs import FIELDS
 from agentq.contracts.service_values import Page, Wanted
 from tests.interfaces.conftest import run_here
 
+pytestmark = pytest.mark.both_ways(quick=True)
+
 #: Every public member of `Queue`. A new one is a promise: add it here on purpose, at most 40.
 MEMBERS = [
     "admin",
@@ -186,6 +188,7 @@ def test_what_is_no_duration_is_refused(queue: Queue) -> None:
         queue.claim("w", lease=0)
 
 
+@pytest.mark.beside("a token says who asks, and not the name that is given")
 def test_a_task_or_its_id_wherever_either_fits(queue: Queue) -> None:
     first = queue.submit("w", "x", id="task-first")
     child = queue.submit("w", "y", after=first, irreversible=True, from_="ann")

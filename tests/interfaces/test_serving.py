@@ -18,23 +18,25 @@ import pytest
 from agentq import Block, Claim, Fail, Invalid, Queue, Retry, Stale, State, Task
 from agentq.core.triggers import LogEntry
 from tests.architecture.files import ROOT
+from tests.ways import LEDGERS, ledger_address
 
 PATIENCE = 20.0
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The address of a ledger, on each database."""
-    if request.param == "postgres":
-        return str(request.getfixturevalue("fresh_postgres_url"))
-    return f"sqlite:///{tmp_path}/ledger.db"
+@pytest.fixture(params=LEDGERS)
+def url(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
+    """The address of a ledger, on each database and behind a server."""
+    monkeypatch.setenv("AGENTQ_HOME", str(tmp_path / "home"))
+    with ledger_address(request, tmp_path, monkeypatch) as address:
+        yield address
 
 
 @pytest.fixture
-def queue(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Queue]:
+def queue(url: str) -> Iterator[Queue]:
     """A queue; at the end its log still tells what its rows say."""
-    monkeypatch.setenv("AGENTQ_HOME", str(tmp_path / "home"))
-    with Queue.create(url) as made:
+    with Queue(url) as made:
         yield made
         assert [problems for _, problems in made.admin.verify() if problems] == []
 

@@ -30,7 +30,7 @@ def approve(session: Session, ref: str, by: str) -> None:
     work.
     """
     queue = session.writer()
-    answer_with_task(session, queue, queue.approve(ref, by), f"approved by {by}")
+    answer_with_task(session, queue, queue.approve(ref, by), session.done("approved", by))
 
 
 @command()
@@ -44,7 +44,7 @@ def reject(session: Session, ref: str, by: str, reason: str, changes: bool) -> N
     queue = session.writer()
     task = queue.reject(ref, by, text_of(reason, "The reason"), changes=changes)
     word = "changes asked for" if changes and not task.is_terminal else "rejected"
-    answer_with_task(session, queue, task, f"{word} by {by}")
+    answer_with_task(session, queue, task, session.done(word, by))
 
 
 @command()
@@ -69,7 +69,7 @@ def answer(
     queue = session.writer()
     words = text_of(text, "The answer")
     task = queue.answer(ref, by, words, resolution=resolution, extra_usd=extra_usd)
-    answer_with_task(session, queue, task, f"answered by {by}")
+    answer_with_task(session, queue, task, session.done("answered", by))
 
 
 @command()
@@ -101,7 +101,7 @@ def requeue(session: Session, ref: str, by: str, reason: str) -> None:
     A failed or expired task gets fresh attempts; its history stays.
     """
     queue = session.writer()
-    answer_with_task(session, queue, queue.requeue(ref, by, reason), f"reopened by {by}")
+    answer_with_task(session, queue, queue.requeue(ref, by, reason), session.done("reopened", by))
 
 
 @command()
@@ -120,4 +120,4 @@ def comment(session: Session, words: tuple[str, ...], by: str, epoch: int | None
     queue, task_id, epoch = session.holder(words[0] if len(words) == 2 else None, epoch)
     text = text_of(words[-1], "The comment")
     task = queue.comment(task_id, by, text, epoch=epoch or 0)
-    answer_with_task(session, queue, task, f"noted by {by}")
+    answer_with_task(session, queue, task, session.done("noted", by))

@@ -123,8 +123,9 @@ def requeue(session: Session, refs: tuple[str, ...], by: str, reason: str) -> No
         plain = [queue.as_json(task) for task in tasks]
         emit_json({"tasks": plain, "messages": [_plain(each) for each in messages]})
         return
+    done = session.done("reopened", one_line(by)) if tasks else ""
     for task in tasks:
-        say(f"{task.id} is {task.state}: reopened by {one_line(by)}")
+        say(f"{task.id} is {task.state}: {done}")
     for each in messages:
         say(f"{each.key} was sent to {one_line(each.queue)} again")
 

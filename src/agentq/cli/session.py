@@ -96,6 +96,18 @@ class Session:
 
         check(principal_of(self.settings()), action, Relation.NONE, about)
 
+    def done(self, word: str, by: str) -> str:
+        """What was done and by whom, as the log has it: behind a server a token says who asks, and
+        a name that was typed is not recorded."""
+        if not self.settings().url.startswith("http"):
+            return f"{word} by {by}"
+        context = click.get_current_context()
+        if context.get_parameter_source("by") is click.core.ParameterSource.COMMANDLINE:
+            from agentq.cli.screen import note
+
+            note("--by was not recorded: the token says who asks.")
+        return word
+
     def task_id(self, ref: str | None) -> str:
         """The task that is meant: the one named, else the one this process works on."""
         if ref is not None:

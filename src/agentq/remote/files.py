@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from agentq.contracts.artifacts import Source
-from agentq.core.errors import Damaged
+from agentq.core.errors import Damaged, Unavailable
 from agentq.remote.transport import Broken, HttpReply
 
 _BLOCK = 1 << 16
@@ -26,7 +26,7 @@ class Upload:
             self._file: BinaryIO = io.BytesIO(source)
         elif isinstance(source, os.PathLike):
             self._file = Path(source).open("rb")  # noqa: SIM115 - closed by `close`
-        elif source.seekable():
+        elif getattr(source, "seekable", bool)():
             self._file, self._owned = source, False
         else:
             self._file = _copy(iter(lambda: source.read(_BLOCK), b""))
@@ -66,6 +66,14 @@ def spooled(reply: HttpReply, sha256: str) -> BinaryIO:
     except Broken as broken:
         file.close()
         raise Damaged(f"The file did not come whole: {broken}.", "Ask for it again.") from broken
+    except OSError as error:
+        reply.close()
+        file.close()
+        why = (error.strerror or str(error)).lower()
+        raise Unavailable(
+            f"The file does not fit into the temporary folder {tempfile.gettempdir()}: {why}.",
+            "Make room, or set TMPDIR to another folder.",
+        ) from error
     if digest.hexdigest() != sha256:
         file.close()
         raise Damaged("The file that came is not the one that was recorded.", "Ask again.")

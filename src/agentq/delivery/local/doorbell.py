@@ -39,14 +39,15 @@ class SocketDoorbell:
         self._folder = os.fspath(folder)
         self._socket: socket.socket | None = None
         self._directory = -1
-        self._guard = threading.Lock()
+        #: Threads of one server ring at the same time.
+        self._opening = threading.Lock()
 
     def _address(self, name: str) -> str:
         """A path short enough for a socket, through an open folder where the true one is long."""
         plain = os.path.join(self._folder, name)  # noqa: PTH118 - on the path of every submit
         if len(os.fsencode(plain)) <= _ADDRESS_MAX:
             return plain
-        with self._guard:
+        with self._opening:
             if self._directory < 0:
                 self._directory = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
         return f"/proc/self/fd/{self._directory}/{name}"
@@ -72,21 +73,17 @@ class SocketDoorbell:
                 self._send(name, text)
 
     def _send(self, name: str, text: bytes) -> None:
+        with self._opening:
+            if self._socket is None:
+                kind = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK
+                self._socket = socket.socket(socket.AF_UNIX, kind)
         try:
-            self._sender().sendto(text, self._address(name))
+            self._socket.sendto(text, self._address(name))
         except ConnectionRefusedError:
             self._remove_stale(name)
         except OSError:
             # Its queue is full: it has been rung already. Or it has just gone: nobody to wake.
             return
-
-    def _sender(self) -> socket.socket:
-        """One socket for all threads: whoever rings first makes it."""
-        with self._guard:
-            if self._socket is None:
-                kind = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK
-                self._socket = socket.socket(socket.AF_UNIX, kind)
-            return self._socket
 
     def _remove_stale(self, name: str) -> None:
         """A socket file whose process is gone; the next ring should not meet it again."""
