@@ -1,9 +1,9 @@
 """The same tests beside a ledger and through its server.
 
 A module says `pytestmark = pytest.mark.both_ways`: each of its tests that asks for the fixture
-`way`, directly or through another fixture, runs beside the ledger and once more with `AGENTQ_URL` and
-`AGENTQ_TOKEN` of a server. Through the server they are `long`, but for a few (`quick=True`). A test
-that looks behind the interface is marked `beside`, with the reason, and runs there only.
+`way`, directly or through another fixture, runs beside the ledger and once more with `AGENTQ_URL`
+and `AGENTQ_TOKEN` of a server. Through the server they are `long`, but for a few (`quick=True`). A
+test that looks behind the interface is marked `beside`, with the reason, and runs there only.
 """
 
 from __future__ import annotations

@@ -141,6 +141,7 @@ def purge(session: Session, refs: tuple[str, ...], everything: bool) -> None:
     """
     if bool(refs) == everything:
         raise click.UsageError("Name messages, or say --all.")
+    session.refuse_server()
     queue = session.writer()
     keys = []
     for ref in refs:

@@ -52,6 +52,7 @@ def move(
     from agentq.core.access import Action
 
     session.check_may(Action.MOVE)
+    session.refuse_server()
     settings = session.settings()
     if undo:
         if to:

@@ -89,6 +89,12 @@ class Session:
 
         return tighten(local_files(self.settings()))
 
+    def refuse_server(self) -> None:
+        """Refuse what is done beside the ledger only, where the settings name a server."""
+        from agentq.wiring import refuse_server
+
+        refuse_server(self.settings())
+
     def check_may(self, action: Action, about: str = "") -> None:
         """Raise `Refused` unless the user may do that; needs no ledger that can be opened."""
         from agentq.client.principals import principal_of
