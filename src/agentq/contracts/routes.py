@@ -127,8 +127,9 @@ LOCAL_CALLS = frozenset(
     }
 )  # fmt: skip
 
-#: What the worker offers to its agent. The table of access judges each of them; what is missing
-#: here is for workers to say, or for people: claims, live logs, what was spent, limits.
+#: What the worker offers to its agent. The table of access judges each of them (and refuses `renew`
+#: in its own words); what is missing here is for workers to say, or for people: claims, live logs,
+#: what was spent, limits.
 ATTEMPT_CALLS = frozenset(
     {route.call for route in SECTIONS["Looking"]}
     | {

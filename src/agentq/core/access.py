@@ -108,11 +108,14 @@ _ROLE = frozenset({Relation.ROLE})
 _OUTSIDE = frozenset({Relation.ROLE, Relation.NONE})
 _VISIBLE = frozenset({Relation.OWN, Relation.DESCENDANT, Relation.TREE, Relation.INPUT})
 
-#: What the holder of an attempt says about it.
+#: What the holder of an attempt says about it, be it the worker or its agent.
 CUSTODY = (
-    Action.RENEW, Action.PROGRESS, Action.PUT_ARTIFACT, Action.SPEND, Action.COMMENT,
-    Action.COMPLETE, Action.FAIL, Action.BLOCK, Action.RELEASE, Action.STOP,
+    Action.PROGRESS, Action.PUT_ARTIFACT, Action.COMMENT, Action.COMPLETE, Action.FAIL,
+    Action.BLOCK, Action.RELEASE,
 )  # fmt: skip
+#: What only the worker says: that it is still there, what was spent, that the agent is gone. An
+#: agent that renewed its own lease could hold its task for a year after its worker has died.
+OF_WORKER = (Action.RENEW, Action.SPEND, Action.STOP)
 
 P, A, W = PrincipalKind.PERSON, PrincipalKind.ATTEMPT, PrincipalKind.WORKER
 C, S = PrincipalKind.COORDINATOR, PrincipalKind.SYSTEM
@@ -135,7 +138,7 @@ TABLE: dict[tuple[PrincipalKind, Action], frozenset[Relation]] = {
     (W, Action.SUBMIT): _OWN,
     (W, Action.TICK): ALL,
     (W, Action.CLAIM): _ROLE,
-    **dict.fromkeys(((W, action) for action in CUSTODY), _OWN),
+    **dict.fromkeys(((W, action) for action in (*CUSTODY, *OF_WORKER)), _OWN),
     # Whoever ran the check says that it has passed, and a worker writes what readers take for its
     # own word (see `reserved_names`). An attempt cannot speak for its worker.
     (W, Action.ATTEST): _OWN,
@@ -240,13 +243,15 @@ def on_behalf(
     """The attempt that somebody asks for who may speak for it, such as its worker.
 
     It never makes anybody more than they are: an attempt stays itself, a worker asks for its own
-    role alone, and nothing is granted that the asker may not do. Raises `Refused` otherwise.
+    role alone, and nothing is granted that the asker may not do everywhere where the grant would
+    hold. Raises `Refused` otherwise.
     """
     if who.kind is PrincipalKind.ATTEMPT:
         return who
     if who.role not in ("", role) or not allowed(who, Action.COMPLETE):
         raise refusal(who, Action.COMPLETE, task_id)
-    return attempt(task_id, epoch, role, [each for each in grants if allowed(who, each)])
+    granted = [each for each in grants if GRANTABLE.get(each, ALL) <= allowed(who, each)]
+    return attempt(task_id, epoch, role, granted)
 
 
 def allowed(who: Principal, action: Action) -> frozenset[Relation]:
@@ -308,6 +313,8 @@ def _reason(who: Principal, action: Action) -> str:
         return f"its token is for {', '.join(sorted(who.roles))}, and for no other role"
     if who.grants & {action}:
         return "nobody decides about the tree that their own attempt belongs to"
+    if who.kind is PrincipalKind.ATTEMPT and action is Action.RENEW:
+        return "its worker does, as long as the agent runs"
     limits = {
         PrincipalKind.ATTEMPT: "an attempt speaks for its own task and reads its own tree",
         PrincipalKind.WORKER: "a worker claims for its role and speaks for what it holds",

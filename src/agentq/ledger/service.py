@@ -48,10 +48,10 @@ class EmbeddedService(CustodyService):
     """
 
     def approve(self, who: Principal, ref: str, digest: str = "", *, if_version: int = 0) -> Task:
-        key, task = self._queries.find(ref)
+        key, task = self._locate(who, ref)
         if task.state is State.REVIEW:
-            return self._judge(who, key, task, t.Ruling.ACCEPT, "", if_version)
-        self._check_task(who, Action.APPROVE, task)
+            return self._judge(who, key, task, ref, t.Ruling.ACCEPT, "", if_version)
+        self._check_task(who, Action.APPROVE, task, ref)
         own = who.kind is PrincipalKind.PERSON and who.name == task.spec.sender
         if own:
             roles = self._queries.limits()
@@ -67,11 +67,11 @@ class EmbeddedService(CustodyService):
         changes: bool = False,
         if_version: int = 0,
     ) -> Task:
-        key, task = self._queries.find(ref)
+        key, task = self._locate(who, ref)
         if task.state is State.REVIEW:
             ruling = t.Ruling.CHANGES if changes else t.Ruling.REJECT
-            return self._judge(who, key, task, ruling, reason, if_version)
-        self._check_task(who, Action.REJECT, task)
+            return self._judge(who, key, task, ref, ruling, reason, if_version)
+        self._check_task(who, Action.REJECT, task, ref)
         if changes:
             raise Refused(
                 f"{task.id} is {task.state}: there is no report to ask changes of. Nothing was"
@@ -89,19 +89,20 @@ class EmbeddedService(CustodyService):
         *,
         if_version: int = 0,
     ) -> Task:
-        key, task = self._queries.find(ref)
-        return self._judge(who, key, task, t.Ruling(ruling), feedback, if_version)
+        key, task = self._locate(who, ref)
+        return self._judge(who, key, task, ref, t.Ruling(ruling), feedback, if_version)
 
     def _judge(
         self,
         who: Principal,
         key: int,
         task: Task,
+        ref: str,
         ruling: t.Ruling,
         feedback: str,
         if_version: int,
     ) -> Task:
-        self._check_task(who, Action.VERDICT, task)
+        self._check_task(who, Action.VERDICT, task, ref)
         verdict = t.Verdict(who.name, ruling, feedback, who.how)
         judged = self._decide(who, key, verdict, if_version)
         self._after_completion(judged)

@@ -15,7 +15,7 @@ from agentq.contracts import service_values as v
 from agentq.contracts.artifacts import Stored
 from agentq.contracts.store import Lease
 from agentq.core import triggers as t
-from agentq.core.access import Action, Principal, PrincipalKind, allowed
+from agentq.core.access import ALL, Action, Principal, PrincipalKind, allowed
 from agentq.core.errors import (
     AgentqError,
     Conflict,
@@ -66,14 +66,15 @@ class CustodyService(QueryService):
     ) -> list[Task]:
         if who.kind is PrincipalKind.ATTEMPT and under is None:
             under = (who.task_id, who.epoch)
+        fence = None
         if under is None:
             self._check_submission(who, specs)
-            specs = [_signed(spec, who) for spec in specs]
-            fence = None
         else:
             self._check_attempt(who, Action.SUBMIT, *under)
             specs = [_child(spec, under[0]) for spec in specs]
+            self._check_inputs(who, specs)
             fence = (self._key(under[0]), under[1])
+        specs = [_signed(spec, who) for spec in specs]
         if not contexts:
             return self._submit(specs, generated, fence, connection)
         staged: list[tuple[str, str]] = []
@@ -100,6 +101,15 @@ class CustodyService(QueryService):
         for spec in specs:
             for each in (spec, *all_next(spec)):
                 self._check(who, Action.SUBMIT, role=each.to)
+
+    def _check_inputs(self, who: Principal, specs: Sequence[Spec]) -> None:
+        """Check what new tasks come after: whoever works on them may read it, and then so may
+        whoever reads their results."""
+        every = [each for spec in specs for each in (spec, *all_next(spec))]
+        after = {each for spec in every for each in spec.after} - {spec.id for spec in every}
+        if after and allowed(who, Action.READ) is not ALL:
+            for task in self._queries.by_id(sorted(after)).values():
+                self._check_task(who, Action.READ, task)
 
     def _submit(
         self, specs: Sequence[Spec], generated: Collection[str], fence: Fence, connection: object
@@ -330,12 +340,25 @@ class CustodyService(QueryService):
         name, sha256 = "", ""
         if isinstance(result, Stored):
             name, sha256 = result.name, result.sha256
+            self._check_recorded(key, task_id, epoch, result)
         elif result is not None:
             name, sha256 = self._put_result(key, task_id, epoch, result, verified=verified)
         report = t.Report(epoch, brief(summary), name, sha256, cost=cost, verified=verified)
         task = self._ledger.apply(key, report)
         self._after_completion(task)
         return task
+
+    def _check_recorded(self, key: int, task_id: str, epoch: int, result: Stored) -> None:
+        """A result that is said to be stored already is one of the files of its own attempt: what
+        nobody could publish would be accepted."""
+        for row in self._queries.artifacts(key):
+            if (row.epoch, row.name, row.sha256) == (epoch, result.name, result.sha256):
+                return
+        raise Invalid(
+            f"Attempt {epoch} of {task_id} has stored no {result.name[:200]!r} of that digest. The"
+            " report was not accepted.",
+            "Store the file first, or send it with the report.",
+        )
 
     def _put_result(
         self, key: int, task_id: str, epoch: int, result: Source, *, verified: bool
@@ -412,11 +435,11 @@ class CustodyService(QueryService):
 
 def _signed(spec: Spec, who: Principal) -> Spec:
     """What somebody with a token submits bears their name, whatever they wrote: nobody approves
-    their own task under the name of another."""
-    if who.proof != "token" or who.kind not in (PrincipalKind.PERSON, PrincipalKind.COORDINATOR):
+    their own task under the name of another. An attempt's name is that of its role."""
+    if who.proof != "token":
         return spec
     following = tuple(_signed(each, who) for each in spec.next)
-    return replace(spec, sender=who.name, next=following)
+    return replace(spec, sender=who.role or who.name, next=following)
 
 
 def _child(spec: Spec, parent: str) -> Spec:

@@ -22,7 +22,7 @@ from agentq.core.access import (
     is_of_role,
     refusal,
 )
-from agentq.core.errors import Conflict, Damaged, NotFound, Refused, Unavailable
+from agentq.core.errors import Conflict, Damaged, Invalid, NotFound, Refused, Unavailable
 from agentq.core.states import State
 
 if TYPE_CHECKING:
@@ -132,11 +132,13 @@ class QueryService:
         found = self._queries.by_id(ids)
         return {each for each, task in found.items() if not is_of_role(who, task.to)}
 
-    def _check_task(self, who: Principal, action: Action, task: Task) -> None:
-        """Check a request about one task that is not its holder's."""
+    def _check_task(self, who: Principal, action: Action, task: Task, ref: str = "") -> None:
+        """Check a request about one task that is not its holder's, and was asked for as `ref`."""
         may = allowed(who, action)
         if may is not ALL and (not may or self._relation(who, task) not in may):
-            raise refusal(who, action, task.id)
+            # By its whole id only to whoever may see it: `ref` may be the beginning of any.
+            sees = not ref or allowed(who, Action.READ) is ALL
+            raise refusal(who, action, task.id if sees else ref)
 
     def _find(self, who: Principal, action: Action, ref: str) -> tuple[int, Task]:
         """The task that is meant and its key, if the principal may do this with it."""
@@ -144,15 +146,26 @@ class QueryService:
         if not may:
             raise refusal(who, action, ref)
         try:
-            key, task = self._queries.find(ref)
+            key, task = self._locate(who, ref)
         except NotFound:
             # Its transaction may have committed, and nobody has decided it yet.
             if not self._decide_deferred():
                 raise
-            key, task = self._queries.find(ref)
-        if may is not ALL and self._relation(who, task) not in may:
-            raise refusal(who, action, task.id)
+            key, task = self._locate(who, ref)
+        self._check_task(who, action, task, ref)
         return key, task
+
+    def _locate(self, who: Principal, ref: str) -> tuple[int, Task]:
+        """The task that is meant and its key. Of ids that it may not list nobody is told which
+        begin alike."""
+        try:
+            return self._queries.find(ref)
+        except Invalid as error:
+            if error.code != "ambiguous" or allowed(who, Action.READ) is ALL:
+                raise
+            raise Invalid(
+                f"{ref!r} could be any of several tasks.", "Give more of the id.", code=error.code
+            ) from None
 
     def _relation(self, who: Principal, task: Task) -> Relation:
         if who.kind is PrincipalKind.ATTEMPT:

@@ -24,7 +24,7 @@ from agentq.contracts.routes import (
     WAKEUPS_PATH,
 )
 from agentq.contracts.service import Service
-from agentq.core.access import SYSTEM, Action, Principal, is_of_role, on_behalf, parse_grants
+from agentq.core.access import SYSTEM, Action, Principal, on_behalf, parse_grants
 from agentq.core.access import refusal as access_refusal
 from agentq.core.errors import AgentqError, Unavailable
 from agentq.server.api import (
@@ -240,14 +240,15 @@ class HttpApp:
             )  # fmt: skip
         asking = asked_for(principal, headers.get(ATTEMPT_HEADER, ""))
         if asking is not principal:
-            self._check_role(principal, asking.task_id)
+            self._check_role(principal, asking)
         return asking
 
-    def _check_role(self, worker: Principal, task_id: str) -> None:
-        """The role in the header is a word; the one of the task is what the token must be for."""
-        task = self._service.tasks_by_id(SYSTEM, [task_id]).get(task_id)
-        if task is not None and not is_of_role(worker, task.to) and worker.role:
-            raise access_refusal(worker, Action.COMPLETE, task_id)
+    def _check_role(self, worker: Principal, asking: Principal) -> None:
+        """The role in the header is a word, and must be that of the task: what an attempt submits
+        bears its name."""
+        task = self._service.tasks_by_id(SYSTEM, [asking.task_id]).get(asking.task_id)
+        if task is not None and task.to != asking.role:
+            raise access_refusal(worker, Action.COMPLETE, asking.task_id)
 
     def _look(self, scope: Scope, headers: dict[str, str], client: str) -> tuple[Response, str]:
         """Answer a question without a body in one go: a thread takes longer to reach than most

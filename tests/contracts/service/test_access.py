@@ -74,16 +74,16 @@ NEVER: dict[str, Call] = {
     "create a token": lambda s, who, ref: s.create_token(who, "me", ["admin"]),
     "list tokens": lambda s, who, ref: s.tokens(who),
     "revoke a token": lambda s, who, ref: s.revoke_token(who, "ann"),
+    "renew": lambda s, who, ref: s.renew(who, [AttemptLease(ref, who.epoch, 60_000)]),
+    "spend": lambda s, who, ref: s.spend(who, ref, who.epoch, Usage(usd=0.1)),
+    "say that it is gone": lambda s, who, ref: s.stopped(who, ref, who.epoch),
 }
 #: What it may do about its own task and nothing else.
 OWN: dict[str, Callable[[Service, Principal, str, int], Any]] = {
-    "renew": lambda s, who, ref, epoch: s.renew(who, [AttemptLease(ref, epoch, 60_000)]),
     "progress": lambda s, who, ref, epoch: s.progress(who, ref, epoch, 5),
-    "spend": lambda s, who, ref, epoch: s.spend(who, ref, epoch, Usage(usd=0.1)),
     "comment": lambda s, who, ref, epoch: s.comment(who, ref, "hello", epoch),
     "put": lambda s, who, ref, epoch: s.put_artifacts(who, ref, epoch, [("a.md", b"a")]),
     "submit": lambda s, who, ref, epoch: s.submit(who, [spec("task-c")], under=(ref, epoch)),
-    "stopped": lambda s, who, ref, epoch: s.stopped(who, ref, epoch),
     "complete": lambda s, who, ref, epoch: s.complete(who, ref, epoch, "done"),
     "complete many": lambda s, who, ref, epoch: s.complete_many(who, [Completion(ref, epoch)]),
     "fail": lambda s, who, ref, epoch: s.fail(who, ref, epoch, "no"),
