@@ -63,6 +63,16 @@ def create_file(path: str | os.PathLike[str]) -> int:
     return file
 
 
+def spool_folder() -> str:
+    """The folder for large files that are needed for a moment: the one that TMPDIR names, else one
+    on a disk. /tmp is memory on many machines, and a file of gigabytes must not be."""
+    import tempfile
+
+    chosen = tempfile.gettempdir()
+    on_disk = "/var/tmp"  # noqa: S108 - its files have no name
+    return on_disk if chosen == "/tmp" and os.access(on_disk, os.W_OK) else chosen  # noqa: S108
+
+
 def hold_mode(file: int | str | os.PathLike[str], mode: int) -> None:
     """Give the owner what a strict umask has taken from something just made."""
     if stat.S_IMODE(os.stat(file).st_mode) & mode == mode:  # noqa: PTH116 - also a descriptor

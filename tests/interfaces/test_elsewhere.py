@@ -84,5 +84,5 @@ def test_a_typed_name_is_not_claimed_to_be_recorded(submit: Submit, queue: Queue
 
 def test_no_transaction_of_somebody_else(queue: Queue) -> None:
     with pytest.raises(Refused, match="Nothing was submitted"):
-        queue.submit("w", "x", connection=object())  # type: ignore[arg-type]
+        queue.submit("w", "x", connection=object())
     assert list(queue.tasks()) == []

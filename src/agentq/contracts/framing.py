@@ -6,7 +6,7 @@ order. So a request of any size is read in one pass, with no more of it in memor
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -16,13 +16,14 @@ HEAD_BYTES_MAX = 1 << 20
 BODY_BYTES_MAX = 32 << 20
 #: All files of one request.
 FILES_BYTES_MAX = 6 << 30
+FILES_MAX = 10_000
 
 
 class FilesHead(msgspec.Struct, forbid_unknown_fields=True):
     """What the line says."""
 
     arguments: dict[str, Any]
-    sizes: list[int] = []
+    sizes: Annotated[list[int], msgspec.Meta(max_length=FILES_MAX)] = []
 
 
 def encode_head(arguments: dict[str, Any], sizes: list[int]) -> bytes:

@@ -57,7 +57,9 @@ class Alarm:
             os.read(self.fd, 4096)
 
     def wait(self, seconds: float) -> None:
-        select.select([self.fd], [], [], max(seconds, 0))
+        poller = select.poll()  # a server in this process may have thousands of files open
+        poller.register(self.fd, select.POLLIN)
+        poller.poll(max(seconds, 0) * 1000)
         self.clear()
 
     def close(self) -> None:

@@ -23,6 +23,8 @@ T = TypeVar("T")
 
 #: How long a server that was there and went away is waited for: longer than a restart takes.
 PATIENCE_SECONDS = 75.0
+#: Answers after which the same request may be served: too much to do, or nobody behind a proxy.
+_AGAIN = frozenset({429, 502, 503, 504})
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~")
 
 
@@ -61,8 +63,17 @@ class Caller:
 
     def value(self, kind: Any, call: str, who: Principal | None, /, **arguments: object) -> Any:
         """The value that a call answers with, as this type."""
-        body = self.reply(call, who, arguments).read()
-        return decoder(Value[kind]).decode(body).value
+        return self._decoded(kind, self.reply(call, who, arguments))
+
+    def value_soon(
+        self, kind: Any, silence: float, call: str, who: Principal | None, /, **arguments: object
+    ) -> Any:
+        """The same for a call that is useless when it comes late: the server is asked again on
+        another connection when it says nothing for so many seconds."""
+        return self._decoded(kind, self.reply(call, who, arguments, silence=silence))
+
+    def _decoded(self, kind: Any, reply: HttpReply) -> Any:
+        return decoder(Value[kind]).decode(reply.read()).value
 
     def reply(
         self,
@@ -72,11 +83,18 @@ class Caller:
         files: Callable[[], Iterable[bytes]] | None = None,
         length: int | None = None,
         silence: float = SILENCE_SECONDS,
+        *,
+        streamed: bool = False,
+        headers: Mapping[str, str] | None = None,
     ) -> HttpReply:
-        """Send a call, again if its answer was lost; raises the error that came instead."""
+        """Send a call, again if its answer was lost; raises the error that came instead.
+
+        Unless it is `streamed`, all of the answer has come: only streams can break while they are
+        read.
+        """
         route = BY_CALL[call]
         target, rest = _target(route.path, arguments)
-        headers = {"authorization": f"Bearer {self._token_of(who)}"}
+        headers = {**(headers or {}), "authorization": f"Bearer {self._token_of(who)}"}
         if who is not None and who.kind is PrincipalKind.ATTEMPT:
             headers[ATTEMPT_HEADER] = attempt_header(who)
         body = b""
@@ -94,7 +112,10 @@ class Caller:
 
         def send() -> HttpReply:
             sent: bytes | Iterable[bytes] = body if files is None else files()
-            return self._transport.send(route.method, target, headers, sent, length, silence)
+            reply = self._transport.send(route.method, target, headers, sent, length, silence)
+            if not streamed and reply.status < 400:
+                reply.read()
+            return reply
 
         return self._insist(send)
 
@@ -107,7 +128,7 @@ class Caller:
                 if reply.status < 400:
                     return reply
                 error = _error(reply)
-                if reply.status not in (429, 502, 503, 504):
+                if reply.status not in _AGAIN and error.code != "too_slow":
                     raise error
             except (Broken, Unavailable) as broken:
                 error = broken if isinstance(broken, Unavailable) else self._away(broken)

@@ -71,8 +71,10 @@ class RemoteWaiter:
             if self._pending is None and not self._ask(min(timeout, _POLL_SECONDS)):
                 # Nobody there: a slow poll, as wherever nothing is heard.
                 left = min(deadline - time.monotonic(), _AWAY_SECONDS)
-                woken = select.select([wake_fd] if wake_fd >= 0 else [], [], [], max(left, 0))[0]
-                if woken or time.monotonic() >= deadline:
+                poller = select.poll()
+                if wake_fd >= 0:
+                    poller.register(wake_fd, select.POLLIN)
+                if poller.poll(max(left, 0) * 1000) or time.monotonic() >= deadline:
                     return False
                 continue
             found = self._answer(deadline, wake_fd)

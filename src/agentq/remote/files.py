@@ -6,12 +6,13 @@ import hashlib
 import io
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from agentq.contracts.artifacts import Source
 from agentq.core.errors import Damaged, Unavailable
+from agentq.private_files import spool_folder
 from agentq.remote.transport import Broken, HttpReply
 
 _BLOCK = 1 << 16
@@ -49,33 +50,57 @@ class Upload:
 
 
 def _copy(pieces: Iterable[bytes]) -> BinaryIO:
-    file = tempfile.TemporaryFile()  # noqa: SIM115 - whoever asked closes it
-    for piece in pieces:
-        file.write(piece)
+    file = _temporary()
+    file.writelines(pieces)
     file.seek(0)
     return file
 
 
-def spooled(reply: HttpReply, sha256: str) -> BinaryIO:
-    """The body as a file, checked: whoever reads it sees all of it or an error."""
-    digest, file = hashlib.sha256(), tempfile.TemporaryFile()  # noqa: SIM115 - whoever asked closes it
+def _temporary() -> BinaryIO:
+    """A file without a name, closed by whoever asked for it."""
+    return cast("BinaryIO", tempfile.TemporaryFile(dir=spool_folder()))
+
+
+def spooled(reply: HttpReply, sha256: str, again: Callable[[int], HttpReply]) -> BinaryIO:
+    """The body as a file, checked: whoever reads it sees all of it or an error.
+
+    When the connection breaks, `again` asks for what is left after so many bytes.
+    """
+    file, digest = _temporary(), hashlib.sha256()
+    try:
+        while not _take(reply, file, digest):
+            reply = again(file.tell())
+            if reply.status != 206:  # not the rest, but all of it
+                file.seek(0)
+                file.truncate()
+                digest = hashlib.sha256()
+        if digest.hexdigest() != sha256:
+            raise Damaged("The file that came is not the one that was recorded.", "Ask again.")
+        file.seek(0)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _take(reply: HttpReply, file: BinaryIO, digest: hashlib._Hash) -> bool:
+    """Write what comes; False if it broke off in the middle, and can be gone on with."""
+    before = file.tell()
     try:
         for piece in reply.pieces():
             digest.update(piece)
             file.write(piece)
     except Broken as broken:
-        file.close()
-        raise Damaged(f"The file did not come whole: {broken}.", "Ask for it again.") from broken
+        if file.tell() == before:  # nobody gets any further this way
+            raise Unavailable(
+                f"The file did not come whole: {broken}.", "Ask for it again.", code="server_away"
+            ) from broken
+        return False
     except OSError as error:
         reply.close()
-        file.close()
         why = (error.strerror or str(error)).lower()
         raise Unavailable(
-            f"The file does not fit into the temporary folder {tempfile.gettempdir()}: {why}.",
+            f"The file does not fit into the temporary folder {spool_folder()}: {why}.",
             "Make room, or set TMPDIR to another folder.",
         ) from error
-    if digest.hexdigest() != sha256:
-        file.close()
-        raise Damaged("The file that came is not the one that was recorded.", "Ask again.")
-    file.seek(0)
-    return file
+    return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, BinaryIO
 
 import msgspec
@@ -20,6 +21,7 @@ from agentq.contracts.service_values import (
     Wanted,
 )
 from agentq.core.access import Principal
+from agentq.core.errors import Unavailable
 from agentq.core.limits import RoleLimits
 from agentq.core.task import Task, Usage
 from agentq.core.triggers import LogEntry
@@ -27,7 +29,7 @@ from agentq.ledger.codec import decoder
 from agentq.ledger.log_codec import entry_from_plain, trigger_data
 from agentq.remote.calls import Caller, fields_of
 from agentq.remote.files import spooled
-from agentq.remote.transport import HttpReply
+from agentq.remote.transport import Broken, HttpReply
 
 
 class RemoteQueries:
@@ -106,7 +108,7 @@ class RemoteQueries:
         return Replayed(msgspec.convert(plain["task"], Task), steps, problems)
 
     def verify(self, who: Principal, *, files: bool = True) -> Iterator[tuple[int, list[Problem]]]:
-        return _findings(self._caller.reply("verify", who, {"files": files}))
+        return _findings(self._caller.reply("verify", who, {"files": files}, streamed=True))
 
     def overhead(self, who: Principal, ids: Sequence[str]) -> Overhead:
         overhead: Overhead = self._caller.value(Overhead, "overhead", who, ids=list(ids))
@@ -124,9 +126,17 @@ class RemoteQueries:
     ) -> tuple[Task, ArtifactInfo, BinaryIO]:
         task = self.task(who, ref)
         asked = {"ref": task.id, "name": name, "epoch": epoch}
-        reply = self._caller.reply("open_artifact", who, asked)
+        reply = self._download("open_artifact", who, asked)
         info: ArtifactInfo = decoder(ArtifactInfo).decode(reply.headers["agentq-artifact"])
-        return task, info, spooled(reply, info.sha256)
+        again = partial(self._download, "open_artifact", who, asked)
+        return task, info, spooled(reply, info.sha256, again)
+
+    def _download(
+        self, call: str, who: Principal, asked: dict[str, Any], after: int = 0
+    ) -> HttpReply:
+        """Ask for a file, or for the rest of it."""
+        headers = {"range": f"bytes={after}-"} if after else {}
+        return self._caller.reply(call, who, asked, streamed=True, headers=headers)
 
     def live_read(
         self, who: Principal, ref: str, epoch: int, position: int, limit: int
@@ -138,21 +148,30 @@ class RemoteQueries:
 
     def open_result(self, who: Principal, ref: str) -> tuple[Task, BinaryIO | None]:
         task = self.task(who, ref)
-        reply = self._caller.reply("open_result", who, {"ref": task.id})
+        asked = {"ref": task.id}
+        reply = self._download("open_result", who, asked)
         if reply.status == 204:
             reply.read()
             return task, None
-        return task, spooled(reply, reply.headers["agentq-sha256"])
+        again = partial(self._download, "open_result", who, asked)
+        return task, spooled(reply, reply.headers["agentq-sha256"], again)
 
 
 def _findings(reply: HttpReply) -> Iterator[tuple[int, list[Problem]]]:
     ahead = b""
-    for piece in reply.pieces():
-        *lines, ahead = (ahead + piece).split(b"\n")
-        for line in lines:
-            found = msgspec.json.decode(line)
-            problems = [msgspec.convert(each, Problem) for each in found["problems"]]
-            yield found["looked_at"], problems
+    try:
+        for piece in reply.pieces():
+            *lines, ahead = (ahead + piece).split(b"\n")
+            for line in lines:
+                found = msgspec.json.decode(line)
+                problems = [msgspec.convert(each, Problem) for each in found["problems"]]
+                yield found["looked_at"], problems
+    except Broken as broken:
+        raise Unavailable(
+            f"The verification broke off: {broken}. What was not looked at is not verified.",
+            "Start it again.",
+            code="server_away",
+        ) from broken
 
 
 def _entries(plain: Sequence[dict[str, Any]]) -> list[LogEntry]:

@@ -31,7 +31,11 @@ from agentq.ledger.codec import decoder
 from agentq.remote.calls import Outcome, error_from
 from agentq.remote.files import Upload
 from agentq.remote.queries import RemoteQueries
-from agentq.remote.transport import HttpReply
+from agentq.remote.transport import SILENCE_SECONDS, HttpReply
+
+#: A renewal that is not answered within such a part of its lease is sent again.
+_RENEWALS_A_LEASE = 6
+_RENEW_SECONDS_MIN = 5.0
 
 
 class RemoteCustody(RemoteQueries):
@@ -105,7 +109,9 @@ class RemoteCustody(RemoteQueries):
         return [_outcome(each) for each in both.outcomes], both.taken
 
     def renew(self, who: Principal, leases: Sequence[AttemptLease]) -> set[str]:
-        return set(self._caller.value(set[str], "renew", who, leases=list(leases)))
+        shortest = min((lease.lease_ms for lease in leases), default=0)
+        silence = min(max(shortest / _RENEWALS_A_LEASE / 1000, _RENEW_SECONDS_MIN), SILENCE_SECONDS)
+        return set(self._caller.value_soon(set[str], silence, "renew", who, leases=list(leases)))
 
     def progress(
         self, who: Principal, task_id: str, epoch: int, percent: int, note: str = ""

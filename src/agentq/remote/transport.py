@@ -7,6 +7,7 @@ other end is ours. Connections are kept and shared between threads, one request 
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import threading
 from collections.abc import Iterable, Iterator
@@ -20,6 +21,11 @@ _BLOCK = 64 << 10
 CONNECT_SECONDS = 10.0
 #: A server that says nothing for so long is not there any more; long polls end before.
 SILENCE_SECONDS = 90.0
+#: What was sent and is not acknowledged for so long was lost, and so is a connection on which
+#: nothing comes back when the other side is asked whether it is there. TCP by itself would try for
+#: a quarter of an hour, at longer and longer intervals: no lease waits for that.
+_UNHEARD_SECONDS = 20
+_ASKED_AFTER_SECONDS, _ASKED_EVERY_SECONDS = 10, 3
 
 
 class Broken(Exception):
@@ -76,9 +82,14 @@ class HttpReply:
             self._left, self._chunked = 0, False
         self._ended = False
 
+    #: The body, once it was read as a whole.
+    _body_read: bytes | None = None
+
     def read(self) -> bytes:
-        """The whole body."""
-        return b"".join(self.pieces())
+        """The whole body; raises `Broken`, but not again after it was read once."""
+        if self._body_read is None:
+            self._body_read = b"".join(self.pieces())
+        return self._body_read
 
     def pieces(self) -> Iterator[bytes]:
         """The body, piece by piece; raises `Broken` if it ends before its end."""
@@ -93,8 +104,7 @@ class HttpReply:
 
     def _chunks(self) -> Iterator[bytes]:
         while True:
-            size = int(self._line.read_line().split(b";")[0], 16)
-            left = size
+            left = size = _chunk_size(self._line.read_line())
             while left:
                 block = self._line.receive(min(left, _BLOCK))
                 left -= len(block)
@@ -107,6 +117,27 @@ class HttpReply:
         """Leave the rest unread; the connection is of no more use then."""
         if not self._ended:
             self._line.close()
+
+
+def _chunk_size(line: bytes) -> int:
+    try:
+        return int(line.split(b";")[0], 16)
+    except ValueError:
+        raise Broken("a part of the answer has no size", sent=True) from None
+
+
+def _notice_silence(connection: socket.socket) -> None:
+    """Let TCP end a connection whose other side is not heard any more."""
+    options = (
+        ("TCP_USER_TIMEOUT", _UNHEARD_SECONDS * 1000),
+        ("TCP_KEEPIDLE", _ASKED_AFTER_SECONDS),
+        ("TCP_KEEPINTVL", _ASKED_EVERY_SECONDS),
+        ("TCP_KEEPCNT", (_UNHEARD_SECONDS - _ASKED_AFTER_SECONDS) // _ASKED_EVERY_SECONDS),
+    )
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in options:
+        if hasattr(socket, name):  # not every system has each
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _connect_to(path: str) -> socket.socket:
@@ -156,6 +187,12 @@ class _Line:
         line, _, self._ahead = self._ahead.partition(b"\n")
         return line.rstrip(b"\r")
 
+    def has_answer(self) -> bool:
+        """Whether the server says something already."""
+        poller = select.poll()
+        poller.register(self._connection, select.POLLIN)
+        return bool(poller.poll(0))
+
     def fileno(self) -> int:
         return self._connection.fileno()
 
@@ -181,6 +218,20 @@ class _Line:
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self._connection.close()
+
+
+def _send_pieces(line: _Line, body: Iterable[bytes]) -> bool:
+    """Send a body; False if the server has answered before its end, and wants no more of it."""
+    for piece in body:
+        if line.has_answer():
+            return False
+        try:
+            line.send(piece)
+        except Broken:
+            if line.has_answer():  # and has closed the connection since
+                return False
+            raise
+    return True
 
 
 class Pending:
@@ -228,13 +279,17 @@ class Transport:
         try:
             line.set_timeout(silence)
             line.send(self._head(method, target, headers, body, length))
-            if not isinstance(body, bytes):
-                for piece in body:
-                    line.send(piece)
-            return self.reply(line)
-        except BaseException:
+            whole = isinstance(body, bytes) or _send_pieces(line, body)
+            reply = self.reply(line)
+            # Behind half a body no other request can follow.
+            line.reusable = line.reusable and whole
+        except BaseException as error:
             line.close()
+            if isinstance(error, Broken):
+                # The others lead the same way: each would be waited for in vain.
+                self.close()
             raise
+        return reply
 
     def begin(self, method: str, target: str, headers: dict[str, str]) -> Pending:
         """Send one request without a body, to be answered later."""
@@ -294,6 +349,7 @@ class Transport:
                 return _connect_to(address.socket_path)
             plain = socket.create_connection((address.host, address.port), CONNECT_SECONDS)
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            _notice_silence(plain)
             if not address.tls:
                 return plain
             import ssl

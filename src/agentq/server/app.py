@@ -45,7 +45,7 @@ from agentq.server.failures import Failures
 from agentq.server.live_log import LiveLog, follow_log
 from agentq.server.ranges import cut
 from agentq.server.repeats import Repeats
-from agentq.server.threads import Threads
+from agentq.server.threads import T, Threads, Ts
 from agentq.server.waiting import WaitingClaims, rings
 from agentq.server.wakeups import Wakeups
 
@@ -58,7 +58,8 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 Authenticate = Callable[[str], Principal | None]
 
 THREADS = 16
-#: Requests at work or waiting for a thread; more are asked to come again.
+#: Calls at work or waiting for a thread; while there are more, requests are asked to come again.
+#: Streams, long polls and bodies on their way are none: they are bounded as connections.
 BUSY_MAX = 500
 _BLOCK = 1 << 18
 #: Calls whose answer may come as events.
@@ -93,7 +94,6 @@ class HttpApp:
         self._reads_at_once = reads_at_once
         self._wakeups = Wakeups(doorbell)
         self._threads = Threads(THREADS, "agentq-http")
-        self.in_thread = self._threads.run
         self._claims = WaitingClaims(self._wakeups)
         self._feed = EventFeed(service, self._wakeups, self.in_thread)
         self._repeats = Repeats()
@@ -132,6 +132,13 @@ class HttpApp:
     def end_streams_soon(self) -> None:
         """The same from another thread."""
         self._wakeups.call_soon(self.end_streams)
+
+    async def in_thread(self, call: Callable[[*Ts], T], *arguments: *Ts) -> T:
+        self._busy += 1
+        try:
+            return await self._threads.run(call, *arguments)
+        finally:
+            self._busy -= 1
 
     # -- one request -----------------------------------------------------------------------------
 
@@ -182,11 +189,7 @@ class HttpApp:
             if self._busy >= BUSY_MAX:
                 raise HttpError(429, "The server has too much to do.", "Try again in a moment.",
                                 code="busy")  # fmt: skip
-            self._busy += 1
-            try:
-                return await self._route(principal, found, scope, headers, receive, send), who
-            finally:
-                self._busy -= 1
+            return await self._route(principal, found, scope, headers, receive, send), who
         except AgentqError as error:
             return refusal(error), who
         except (ClientGone, asyncio.CancelledError):

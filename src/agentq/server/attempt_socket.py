@@ -29,6 +29,7 @@ from agentq.contracts.framing import (
 )
 from agentq.contracts.routes import FILES_TYPE
 from agentq.core.errors import AgentqError, Unavailable
+from agentq.private_files import spool_folder
 from agentq.server.api import Request, Response, refusal
 from agentq.server.attempt_api import AttemptApi, request_of
 from agentq.server.errors import HttpError, too_large
@@ -257,7 +258,7 @@ def _exactly(incoming: IO[bytes], size: int) -> bytes:
 
 def _spooled(incoming: IO[bytes], size: int, files: ExitStack) -> BinaryIO:
     """A file of the request, on disk if it is large."""
-    spooled = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 - closed by `files`
+    spooled = tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=spool_folder())  # noqa: SIM115
     files.callback(spooled.close)
     while size:
         block = _exactly(incoming, min(size, _BLOCK))

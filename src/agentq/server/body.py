@@ -6,7 +6,7 @@ import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import msgspec
 
@@ -16,11 +16,15 @@ from agentq.contracts.framing import (
     HEAD_BYTES_MAX,
     decode_head,
 )
+from agentq.core.errors import Unavailable
+from agentq.private_files import spool_folder
 from agentq.server.errors import HttpError, too_large
 
 _IN_MEMORY = 1 << 20
-#: How long a client may say nothing in the middle of its request.
-_SILENCE_SECONDS = 30.0
+#: How long a client may say nothing in the middle of its request; so long it may also take for all
+#: of it, and longer only while it sends at least so much a second.
+SILENCE_SECONDS = 30.0
+_BYTES_A_SECOND_MIN = 16 << 10
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 
@@ -36,18 +40,22 @@ async def until_gone(receive: Receive) -> None:
 
 
 async def pieces(receive: Receive) -> AsyncIterator[bytes]:
-    """The body, piece by piece."""
+    """The body, piece by piece; raises `HttpError` 408 for one that hardly comes."""
+    now = asyncio.get_running_loop().time
+    began, size = now(), 0
     while True:
+        left = began + SILENCE_SECONDS + size / _BYTES_A_SECOND_MIN - now()
         try:
-            message = await asyncio.wait_for(receive(), _SILENCE_SECONDS)
+            message = await asyncio.wait_for(receive(), min(left, SILENCE_SECONDS))
         except TimeoutError:
             raise HttpError(
-                408, f"The rest of the request did not come within {_SILENCE_SECONDS:g} s.",
-                "Send it again.", code="timed_out",
+                408, f"The request came too slowly: {size} bytes of its body in"
+                f" {now() - began:.0f} s. Nothing was changed.", "Send it again.", code="too_slow",
             ) from None  # fmt: skip
         if message["type"] == "http.disconnect":
             raise ClientGone
         if message.get("body"):
+            size += len(message["body"])
             yield message["body"]
         if not message.get("more_body"):
             return
@@ -63,6 +71,11 @@ async def read_body(receive: Receive, length: int | None) -> bytes:
         if len(found) > BODY_BYTES_MAX:
             raise too_large(BODY_BYTES_MAX)
     return bytes(found)
+
+
+def _spooled() -> BinaryIO:
+    """A file in memory until it is large, closed by whoever asked for it."""
+    return cast("BinaryIO", tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=spool_folder()))
 
 
 class Files:
@@ -111,8 +124,7 @@ class Files:
 
     def _skip_empty(self, sizes: list[int]) -> None:
         while sizes:
-            spooled = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 - closed below
-            self.open.append(spooled)  # type: ignore[arg-type]
+            self.open.append(_spooled())
             if sizes[0]:
                 return
             sizes.pop(0)
@@ -122,10 +134,18 @@ class Files:
         while data and sizes:
             part, data = data[: sizes[0]], data[sizes[0] :]
             file = self.open[-1]
-            if len(part) < _IN_MEMORY:
-                file.write(part)
-            else:
-                await asyncio.to_thread(file.write, part)
+            try:
+                # In a thread, as a disk may be slow, but for what is small enough for memory.
+                if sizes[0] < _IN_MEMORY:
+                    file.write(part)
+                else:
+                    await asyncio.to_thread(file.write, part)
+            except OSError as error:
+                raise Unavailable(
+                    f"The server cannot take the files: {error.strerror or error} in"
+                    f" {spool_folder()}. Nothing was changed.",
+                    "Make room there, or let TMPDIR of the server name another folder.",
+                ) from error
             sizes[0] -= len(part)
             if not sizes[0]:
                 sizes.pop(0)

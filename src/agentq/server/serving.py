@@ -109,16 +109,19 @@ class HttpServer:
     def __init__(self, app: HttpApp, listeners: Sequence[socket.socket]) -> None:
         try:
             import uvicorn
+
+            from agentq.server.connections import IDLE_SECONDS, allow_many_files, bounded
         except ImportError as error:
             raise Unavailable(
                 f"The HTTP server needs uvicorn, which is not installed ({error}).",
                 "pip install 'agentq-orchestrator[server]'",
                 code="no_server",
             ) from error
+        allow_many_files()
         config = uvicorn.Config(
             app, log_config=None, access_log=False, timeout_graceful_shutdown=_GRACE_SECONDS,
-            timeout_keep_alive=75, h11_max_incomplete_event_size=64 << 10, server_header=False,
-            lifespan="on",
+            timeout_keep_alive=int(IDLE_SECONDS), h11_max_incomplete_event_size=64 << 10,
+            server_header=False, lifespan="on", http=bounded(), ws="none",
         )  # fmt: skip
 
         class EndingServer(uvicorn.Server):

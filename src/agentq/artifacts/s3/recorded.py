@@ -15,6 +15,7 @@ from agentq.artifacts.locations import ArtifactLocation
 from agentq.artifacts.s3.bucket import STEP_BYTES, Bucket, Found
 from agentq.artifacts.s3.errors import store_errors
 from agentq.core.errors import Refused
+from agentq.private_files import spool_folder
 
 #: The record of a context or a result does not say how large it is. Nobody's is larger, and a
 #: server that has gone mad cannot fill our memory.
@@ -72,8 +73,9 @@ class RecordedObjects:
         found = self.found(place, size)
         if found.size <= STEP_BYTES:
             return io.BytesIO(self._whole(place, found, sha256))
-        with disk_errors(f"keep a copy of {place.path} in {tempfile.gettempdir()}"):
-            copy = cast("BinaryIO", tempfile.TemporaryFile(prefix="agentq-"))  # noqa: SIM115
+        folder = spool_folder()
+        with disk_errors(f"keep a copy of {place.path} in {folder}"):
+            copy = cast("BinaryIO", tempfile.TemporaryFile(prefix="agentq-", dir=folder))  # noqa: SIM115
             try:
                 content = Measured(self.chunks(place, found))
                 copy.writelines(content)

@@ -159,7 +159,10 @@ class SilentWaiter:
     """A waiter where no socket can be opened: only its timeout wakes it."""
 
     def wait(self, timeout: float, wake_fd: int = -1) -> bool:
-        select.select([wake_fd] if wake_fd >= 0 else [], [], [], max(timeout, 0))
+        poller = select.poll()
+        if wake_fd >= 0:
+            poller.register(wake_fd, select.POLLIN)
+        poller.poll(max(timeout, 0) * 1000)
         return False
 
     def rung(self) -> frozenset[str]:

@@ -199,7 +199,10 @@ class NotifyWaiter:
         left = deadline - time.monotonic()
         if left > 0:
             pause = min(left, random.uniform(self._pause_seconds / 2, self._pause_seconds))
-            if select.select([wake_fd] if wake_fd >= 0 else [], [], [], pause)[0]:
+            poller = select.poll()
+            if wake_fd >= 0:
+                poller.register(wake_fd, select.POLLIN)
+            if poller.poll(pause * 1000):
                 return False
             self._pause_seconds = min(self._pause_seconds * 2, _RECONNECT_SECONDS_MAX)
         return time.monotonic() < deadline
