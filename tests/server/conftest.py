@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,8 @@ from agentq.core import access
 from agentq.core.access import Principal
 from agentq.remote.installation import RemoteInstallation
 from agentq.server.app import HttpApp
+from agentq.server.failures import Failures
+from agentq.server.login import Logins
 from agentq.server.serving import LOOPBACK_NAMES, HttpServer
 from agentq.settings import Settings
 from agentq.wiring import WiredInstallation, open_installation
@@ -53,6 +55,7 @@ class Served:
     tokens: Tokens
     folder: Path
     server: HttpServer
+    app: HttpApp
     queues: list[Queue] = field(default_factory=list)
 
     def connection(self) -> http.client.HTTPConnection:
@@ -91,14 +94,14 @@ class Served:
 
 
 @contextmanager
-def serving_ledger(folder: Path) -> Iterator[Served]:
+def serving_ledger(folder: Path, hosts: Sequence[str] = LOOPBACK_NAMES) -> Iterator[Served]:
     """A server over a new ledger in this folder."""
     settings = Settings(f"sqlite:///{folder / 'ledger.db'}", str(folder / "files"), "the test")
     installation = open_installation(settings, create=True)
     tokens = Tokens()
-    app = HttpApp(installation.service, installation.doorbell, tokens.principal, LOOPBACK_NAMES)
+    app = HttpApp(installation.service, installation.doorbell, tokens.principal, hosts)
     with serving(app) as (url, server):
-        found = Served(url, installation, tokens, folder, server)
+        found = Served(url, installation, tokens, folder, server, app)
         yield found
         for queue in found.queues:
             queue.close()
@@ -109,3 +112,19 @@ def serving_ledger(folder: Path) -> Iterator[Served]:
 def served(tmp_path: Path) -> Iterator[Served]:
     with serving_ledger(tmp_path) as found:
         yield found
+
+
+@pytest.fixture(scope="module")
+def lasting_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """One server for all tests of a module: most of what such a test costs is a server's start."""
+    with serving_ledger(tmp_path_factory.mktemp("server")) as found:
+        yield found
+
+
+@pytest.fixture
+def fresh_logins(lasting_server: Served) -> Served:
+    """That server, with nobody logged in and no login failed."""
+    app = lasting_server.app
+    app._failures = Failures()
+    app._logins = Logins(app._authenticate, app.in_thread, app._failures)
+    return lasting_server

@@ -57,7 +57,10 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("method", "path", "status"),
         [
-            ("GET", "/", 404),
+            ("GET", "/nothing", 404),
+            ("POST", "/", 405),
+            ("PUT", "/login", 405),
+            ("GET", "/favicon.ico", 404),
             ("GET", "/api/v1/", 404),
             ("GET", "/api/v1/nothing", 404),
             ("GET", "/api/v1/tasks/", 404),

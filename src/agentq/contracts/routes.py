@@ -17,6 +17,13 @@ from typing import NamedTuple
 PREFIX = "/api/v1"
 #: Long polls for rings of the doorbell, which is no part of the service.
 WAKEUPS_PATH = "/wakeups"
+#: Beside the API, for browsers: a form that logs in, and a code for the link that leads to it.
+LOGIN_PATH = "/login"
+LOGIN_CODES_PATH = "/login-codes"
+#: What a page sends along with its session's cookie when it changes something.
+CSRF_HEADER = "x-csrf-token"
+#: How long a browser stays logged in at most.
+SESSION_SECONDS = 12 * 3600
 JSON_TYPE = "application/json"
 LINES_TYPE = "application/x-ndjson"
 FILES_TYPE = "application/vnd.agentq.files"

@@ -311,9 +311,9 @@ class Transport:
         length: int | None,
     ) -> bytes:
         size = len(body) if isinstance(body, bytes) else length or 0
-        host = self.address.host if not self.address.port else (
-            f"{self.address.host}:{self.address.port}"
-        )  # fmt: skip
+        host = f"[{self.address.host}]" if ":" in self.address.host else self.address.host
+        if self.address.port:
+            host += f":{self.address.port}"
         lines = [f"{method} {self.address.prefix}{target} HTTP/1.1", f"host: {host}"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         lines.append(f"content-length: {size}")

@@ -311,8 +311,12 @@ def _lines(found: Iterator[tuple[int, list[Any]]]) -> Response:
     return Response(200, pieces(), {"content-type": LINES_TYPE})
 
 
+#: What agents wrote is saved by a browser, and never shown as a page of this server.
+_RAW = {"content-type": "application/octet-stream", "content-disposition": "attachment"}
+
+
 def _text(text: str) -> Response:
-    headers = {"content-type": "text/markdown; charset=utf-8"}
+    headers = {"content-type": "text/markdown; charset=utf-8", "content-disposition": "attachment"}
     return Response(200, text.encode("utf-8", "surrogateescape"), headers)
 
 
@@ -326,15 +330,13 @@ def _result(found: tuple[Task, BinaryIO | None]) -> Response:
     report = task.details.report
     if file is None or report is None:
         return Response(204, b"", {})
-    return Response(200, file, {"content-type": "text/markdown; charset=utf-8",
-                              "agentq-sha256": report.result_sha256})  # fmt: skip
+    return Response(200, file, {**_RAW, "agentq-sha256": report.result_sha256})
 
 
 def _file_headers(info: ArtifactInfo) -> dict[str, str]:
     return {
-        "content-type": "application/octet-stream",
+        **_RAW,
         "content-length": str(info.size),
-        "content-disposition": "attachment",
         "agentq-artifact": encode(info).decode("ascii", "backslashreplace"),
         "agentq-sha256": info.sha256,
     }

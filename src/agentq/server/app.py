@@ -38,13 +38,16 @@ from agentq.server.api import (
     refusal,
 )
 from agentq.server.body import ClientGone, Files, read_body
+from agentq.server.browser_rules import SECURITY_HEADERS, host_name
 from agentq.server.errors import HttpError
 from agentq.server.event_feed import EventFeed
 from agentq.server.events import follow, start_of
 from agentq.server.failures import Failures
 from agentq.server.live_log import LiveLog, follow_log
+from agentq.server.login import Logins
 from agentq.server.ranges import cut
 from agentq.server.repeats import Repeats
+from agentq.server.sessions import Login
 from agentq.server.threads import T, Threads, Ts
 from agentq.server.waiting import WaitingClaims, rings
 from agentq.server.wakeups import Wakeups
@@ -64,11 +67,6 @@ BUSY_MAX = 500
 _BLOCK = 1 << 18
 #: Calls whose answer may come as events.
 _STREAMED = frozenset({"events_after", "live_read"})
-_SECURITY = {
-    "x-content-type-options": "nosniff",
-    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
-    "cache-control": "no-store",
-}
 
 
 class HttpApp:
@@ -90,7 +88,7 @@ class HttpApp:
         self._service = service
         self._api = Api(service)
         self._authenticate = authenticate
-        self._hosts = frozenset(hosts)
+        self._hosts = frozenset(name.lower() for name in hosts)
         self._reads_at_once = reads_at_once
         self._wakeups = Wakeups(doorbell)
         self._threads = Threads(THREADS, "agentq-http")
@@ -98,6 +96,7 @@ class HttpApp:
         self._feed = EventFeed(service, self._wakeups, self.in_thread)
         self._repeats = Repeats()
         self._failures = Failures()
+        self._logins = Logins(authenticate, self.in_thread, self._failures)
         self._busy = 0
         self.stopping = False
 
@@ -132,6 +131,10 @@ class HttpApp:
     def end_streams_soon(self) -> None:
         """The same from another thread."""
         self._wakeups.call_soon(self.end_streams)
+
+    def login_code(self, person: Principal) -> str:
+        """A code that logs a browser in as this person, once and soon."""
+        return self._logins.sessions.issue_code(Login(person))
 
     async def in_thread(self, call: Callable[[*Ts], T], *arguments: *Ts) -> T:
         self._busy += 1
@@ -171,15 +174,17 @@ class HttpApp:
             plain = await self._plain_answer(scope["path"])
             if plain is not None:
                 return plain, who
-            client = (scope.get("client") or ("local",))[0]
+            page = await self._logins.answer(scope, headers, receive)
+            if page is not None:
+                return page, who
             if _is_quick(scope, headers):
                 if self._reads_at_once and _is_small(scope["path"]):
-                    return self._look(scope, headers, client)
-                return await self.in_thread(self._look, scope, headers, client)
+                    return self._look(scope, headers)
+                return await self.in_thread(self._look, scope, headers)
             if self._reads_at_once:
-                principal = self._identify(headers, client)
+                principal = self._identify(scope, headers)
             else:
-                principal = await self.in_thread(self._identify, headers, client)
+                principal = await self.in_thread(self._identify, scope, headers)
             who = _name(principal)
             if scope["path"] == PREFIX + WAKEUPS_PATH:
                 return await rings(
@@ -200,10 +205,9 @@ class HttpApp:
 
     def _check_host(self, host: str) -> None:
         """A page of another site must not reach this server under a name of its own."""
-        name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
-        if self._hosts and name not in self._hosts:
+        if self._hosts and host_name(host) not in self._hosts:
             raise HttpError(
-                421, f"This server is not asked under the name {name[:100]!r}.",
+                421, f"This server is not asked under the name {host[:100]!r}.",
                 "Use the address it was started with, or name more with --allow-host.",
                 code="wrong_host",
             )  # fmt: skip
@@ -221,12 +225,16 @@ class HttpApp:
             return Response(200, await self.in_thread(document_bytes))
         return None
 
-    def _identify(self, headers: dict[str, str], client: str) -> Principal:
-        """The principal of the token; guessing is slowed down, address by address. May block."""
+    def _identify(self, scope: Scope, headers: dict[str, str]) -> Principal:
+        """The principal of the token, else of the browser's session; guessing is slowed down,
+        address by address. May block."""
+        client = (scope.get("client") or ("local",))[0]
         kind, _, token = headers.get("authorization", "").partition(" ")
         principal: Principal | None = None
         if kind.lower() == "bearer" and token:
             principal = self._authenticate(token.strip())
+        elif "authorization" not in headers:
+            principal = self._logins.principal(scope, headers)
         if principal is None:
             # A good one is never refused for the sake of others behind the same proxy.
             if self._failures.too_many(client):
@@ -253,12 +261,12 @@ class HttpApp:
         if task is not None and task.to != asking.role:
             raise access_refusal(worker, Action.COMPLETE, asking.task_id)
 
-    def _look(self, scope: Scope, headers: dict[str, str], client: str) -> tuple[Response, str]:
+    def _look(self, scope: Scope, headers: dict[str, str]) -> tuple[Response, str]:
         """Answer a question without a body in one go: a thread takes longer to reach than most
         answers take to find."""
         who = "-"
         try:
-            principal = self._identify(headers, client)
+            principal = self._identify(scope, headers)
             who = _name(principal)
             found = find(scope["method"], raw_path(scope))
             request = Request(scope["method"], scope["path"], _query_of(scope))
@@ -280,7 +288,7 @@ class HttpApp:
         query = _query_of(scope)
         request = Request(scope["method"], scope["path"], query)
         if EVENT_STREAM_TYPE in headers.get("accept", "") and call in _STREAMED:
-            return await self._stream(who, found, query, headers, receive, send)
+            return await self._stream(who, found, scope, headers, receive, send)
         length = headers.get("content-length", "")
         size = int(length) if length.isdigit() else None
         files = Files()
@@ -311,17 +319,18 @@ class HttpApp:
         self,
         who: Principal,
         found: RouteMatch,
-        query: Sequence[tuple[str, str]],
+        scope: Scope,
         headers: dict[str, str],
         receive: Receive,
         send: Send,
     ) -> Response | None:
         """Events, or what an agent says, as they come."""
+        query = _query_of(scope)
         position = start_of(query, headers)
 
         async def still_good() -> bool:
             try:
-                return bool(await self.in_thread(self._identify, headers, ""))
+                return bool(await self.in_thread(self._identify, scope, headers))
             except AgentqError:
                 return False
 
@@ -344,7 +353,7 @@ class HttpApp:
     # -- sending ---------------------------------------------------------------------------------
 
     async def _send(self, answer: Response, number: str, send: Send, *, head: bool) -> None:
-        headers = {**_SECURITY, **answer.headers, "x-request-id": number}
+        headers = {**SECURITY_HEADERS, **answer.headers, "x-request-id": number}
         body = answer.body
         if isinstance(body, bytes):
             headers["content-length"] = str(len(body))

@@ -21,7 +21,7 @@ class HttpError(AgentqError):
         super().__init__(cause, remedy, code=code)
         self.status = status
         # What a command at the far end makes of it: refused, or not served now.
-        self.exit_status = {401: Refused, 421: Refused, 429: Unavailable}.get(
+        self.exit_status = {401: Refused, 403: Refused, 421: Refused, 429: Unavailable}.get(
             status, Invalid
         ).exit_status
 

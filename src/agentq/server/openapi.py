@@ -18,6 +18,7 @@ from agentq import __version__
 from agentq.contracts.artifacts import Stored
 from agentq.contracts.route_types import Shape, shape_of
 from agentq.contracts.routes import (
+    CSRF_HEADER,
     EVENT_STREAM_TYPE,
     FILES_TYPE,
     JSON_TYPE,
@@ -34,13 +35,13 @@ _REFERENCE = "#/components/schemas/{name}"
 
 _FILE: dict[str, Any] = {
     "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
-    "text/markdown": {"schema": {"type": "string"}},
 }
 
 _ERRORS = {
     "400": "The request is malformed or out of bounds. Nothing was changed.",
     "401": "No token, or none that the server knows.",
-    "403": "This principal may not do that.",
+    "403": "This principal may not do that; or a browser asks from another site, or without the"
+    " CSRF token of its session.",
     "404": "No such task, artifact or route.",
     "408": "The rest of the request did not come in time.",
     "409": "The task's state, a gate or a rule does not allow it; or the attempt is stale.",
@@ -66,6 +67,25 @@ _IF_MATCH: dict[str, Any] = {
 _NO_CONTENT = {
     "open_result": "The task gave only its summary.",
     "live_read": "Asked for as a stream: the attempt is over, its log stands among the artifacts.",
+}
+
+_SECURITY_SCHEMES: dict[str, Any] = {
+    "token": {"type": "http", "scheme": "bearer"},
+    "session": {
+        "type": "apiKey",
+        "in": "cookie",
+        "name": "agentq-session-8765",
+        "description": "The session of a browser that has logged in at `/login`; the number is the"
+        " port, and over TLS `__Host-` stands before it. Only for pages of this server, as `Origin`"
+        " and `Sec-Fetch-Site` tell. A request that brings a Bearer token is judged by that alone.",
+    },
+    "csrf": {
+        "type": "apiKey",
+        "in": "header",
+        "name": CSRF_HEADER,
+        "description": "The `csrf_token` of `GET /session`; what changes something needs it beside"
+        " the cookie.",
+    },
 }
 
 #: An example body for the calls that a newcomer tries first.
@@ -131,12 +151,12 @@ def document() -> dict[str, Any]:
             " Every call is one of the service interface; the token says who asks, and the table of"
             " access whether they may.",
         },
-        "security": [{"token": []}],
+        "security": [{"token": []}, {"session": []}],
         "paths": paths,
         "components": {
             "schemas": components,
             "responses": _error_responses(),
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": _SECURITY_SCHEMES,
         },
     }
 
@@ -218,6 +238,8 @@ def _operation(shape: Shape, fields: dict[str, Any], answer: Any) -> dict[str, A
         operation["description"] = description
     if _takes_version(shape):
         operation["parameters"].append(_IF_MATCH)
+    if route.method != "GET":
+        operation["security"] = [{"token": []}, {"session": [], "csrf": []}]
     defaults = _defaults(shape.request)
     rest = {name: _with_default(fields[name], defaults.get(name, ...)) for name in fields
             if name not in shape.in_path}  # fmt: skip

@@ -100,7 +100,7 @@ def allowed_hosts(host: str, more: Sequence[str]) -> tuple[str, ...]:
         return (*LOOPBACK_NAMES, *more)
     if not more:
         return ()
-    return (host, *more)
+    return (f"[{host}]" if ":" in host else host, *more)
 
 
 class HttpServer:
@@ -123,6 +123,9 @@ class HttpServer:
             timeout_keep_alive=int(IDLE_SECONDS), h11_max_incomplete_event_size=64 << 10,
             server_header=False, lifespan="on", http=bounded(), ws="none",
         )  # fmt: skip
+
+        # It would write down whole addresses, and a login link holds a code. Ours is in `app`.
+        logging.getLogger("uvicorn.access").disabled = True
 
         class EndingServer(uvicorn.Server):
             """Ends streams as soon as it is told to end itself."""

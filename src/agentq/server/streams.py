@@ -10,6 +10,7 @@ from typing import Any
 
 from agentq.contracts.routes import EVENT_STREAM_TYPE
 from agentq.server.body import until_gone
+from agentq.server.browser_rules import SECURITY_HEADERS
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -19,12 +20,7 @@ StillGood = Callable[[], Awaitable[bool]]
 #: Something is said so often, so that both ends notice when the other has gone. As often it is
 #: asked whether the token is still good.
 QUIET_SECONDS = 15.0
-_HEADERS = [
-    (b"content-type", EVENT_STREAM_TYPE.encode()),
-    (b"cache-control", b"no-store"),
-    (b"x-accel-buffering", b"no"),
-    (b"x-content-type-options", b"nosniff"),
-]
+_HEADERS = {**SECURITY_HEADERS, "content-type": EVENT_STREAM_TYPE, "x-accel-buffering": "no"}
 
 
 class EventStream:
@@ -38,7 +34,8 @@ class EventStream:
         self.gone = False
 
     async def start(self) -> None:
-        await self._send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+        headers = [(name.encode(), text.encode()) for name, text in _HEADERS.items()]
+        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
         await self.send(b"retry: 1000\n\n")
 
     async def send(self, data: bytes) -> None:

@@ -1,0 +1,124 @@
+"""Browser sessions and the codes that open them, in the memory of one serving process.
+
+A session is named by 256 random bits in a cookie, of which only a digest is kept. It stands for a
+person at this machine, or for a token that is asked about again in every request: revoke it, and
+its sessions have ended. Nothing is written down: a restart ends all of them, and another link costs
+one command. A stored session would be one more secret to keep, to expire and to move.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from agentq.contracts.routes import SESSION_SECONDS
+from agentq.core.access import Principal
+
+#: How long a link may wait for its click.
+CODE_SECONDS = 600.0
+#: A session that nobody has used for so long has ended.
+IDLE_SECONDS = 2 * 3600.0
+#: Beyond these the oldest codes, and the sessions unused for longest, make way.
+CODES_MAX = 100
+SESSIONS_MAX = 1000
+_SECRET_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """For whom a session is: a person whom the server knows by itself, or whoever has a token."""
+
+    person: Principal | None = None
+    token: str = field(default="", repr=False)
+
+
+@dataclass(slots=True)
+class _OpenSession:
+    login: Login
+    opened_at: float
+    used_at: float
+
+
+class Sessions:
+    """The open codes and sessions. For several threads."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._guard = threading.Lock()
+        self._codes: dict[str, tuple[Login, float]] = {}
+        self._sessions: dict[str, _OpenSession] = {}
+
+    def issue_code(self, login: Login) -> str:
+        """Make a code that opens one session, once and soon."""
+        code = secrets.token_urlsafe(_SECRET_BYTES)
+        with self._guard:
+            self._codes[_digest(code)] = (login, self._clock() + CODE_SECONDS)
+            while len(self._codes) > CODES_MAX:
+                self._codes.pop(next(iter(self._codes)))
+        return code
+
+    def use_code(self, code: str) -> Login | None:
+        """Use up a code; None if it is unknown, too old or used already."""
+        with self._guard:
+            # Found by its digest: how long that takes tells nothing about any code.
+            login, end = self._codes.pop(_digest(code), (None, 0.0))
+            return login if self._clock() < end else None
+
+    def open(self, login: Login) -> str:
+        """Open a session; the secret that its cookie holds."""
+        secret = secrets.token_urlsafe(_SECRET_BYTES)
+        with self._guard:
+            now = self._clock()
+            self._sessions[_digest(secret)] = _OpenSession(login, now, now)
+            while len(self._sessions) > SESSIONS_MAX:
+                self._sessions.pop(next(iter(self._sessions)))
+        return secret
+
+    def use(self, secret: str) -> Login | None:
+        """For whom this session is; None if there is none, or not any more."""
+        key = _digest(secret)
+        with self._guard:
+            session = self._sessions.pop(key, None)
+            if session is None or self._seconds_left(session) <= 0:
+                return None
+            session.used_at = self._clock()
+            self._sessions[key] = session  # the last of them again
+            return session.login
+
+    def end(self, secret: str) -> None:
+        """End a session, if it has not ended."""
+        with self._guard:
+            self._sessions.pop(_digest(secret), None)
+
+    def seconds_left(self, secret: str) -> int:
+        """How long the session can last if it is used; 0 if it has ended."""
+        with self._guard:
+            session = self._sessions.get(_digest(secret))
+            return max(0, int(self._seconds_left(session))) if session else 0
+
+    def _seconds_left(self, session: _OpenSession) -> float:
+        now = self._clock()
+        if now - session.used_at >= IDLE_SECONDS:
+            return 0.0
+        return session.opened_at + SESSION_SECONDS - now
+
+
+def csrf_token(secret: str) -> str:
+    """What pages of a session send along when they change something, and no other site can know.
+
+    It follows from the cookie, which no script can read, so nothing more is to be kept.
+    """
+    return hmac.new(secret.encode(), b"agentq csrf token", "sha256").hexdigest()
+
+
+def is_csrf_token(secret: str, shown: str) -> bool:
+    return hmac.compare_digest(csrf_token(secret).encode(), shown.encode("utf-8", "replace"))
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
