@@ -145,12 +145,14 @@ class AttemptMailbox:
                     answer = self._ask(name, files)
                 except AgentqError as error:
                     answer = refusal(error)
+                finally:
+                    # Before its answer is there: whoever has that may use the name again.
+                    for each in (f"{name}.json", f"{name}.body"):
+                        self._take_away(each)
                 self._answer(name, answer)
         except OSError as error:
             log.warning("a request in %s could not be answered: %s", self.outbox, error)
         finally:
-            for each in (f"{name}.json", f"{name}.body"):
-                self._take_away(each)
             self._at_work.discard(name)
 
     def _take_away(self, name: str) -> None:
