@@ -43,6 +43,7 @@ from agentq.server.errors import HttpError
 from agentq.server.event_feed import EventFeed
 from agentq.server.events import follow, start_of
 from agentq.server.failures import Failures
+from agentq.server.headers import check_once
 from agentq.server.live_log import LiveLog, follow_log
 from agentq.server.login import Logins
 from agentq.server.ranges import cut
@@ -170,6 +171,7 @@ class HttpApp:
     ) -> tuple[Response | None, str]:
         who = "-"
         try:
+            check_once(scope["headers"])
             self._check_host(headers.get("host", ""))
             plain = await self._plain_answer(scope["path"])
             if plain is not None:
