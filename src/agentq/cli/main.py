@@ -58,6 +58,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Operating": {
         "up": ("up:up", "Run the loops that keep an installation going, and its workers."),
         "serve": ("serve:serve", "Serve the HTTP API of this installation."),
+        "login": ("login:login", "Print a link that logs a browser in."),
         "limits": ("limits:limits", "Show or set the limits and daily budget of a role."),
         "token": ("token:token", "Make, list and revoke tokens for those who ask from elsewhere."),
         "circuits": ("limits:circuits", "Show, open or close the circuits of providers."),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from agentq.cli.log_lines import log_to_stderr
+from agentq.cli.login import offer_link
 from agentq.cli.options import command, host_option, log_json_option, port_option
 from agentq.cli.screen import note
 from agentq.cli.session import Session, pass_session
@@ -37,10 +38,18 @@ def serve(
 
     Whoever asks shows a token: `agentq token create` makes one. On the other machine
     AGENTQ_URL=http://… and AGENTQ_TOKEN make every command and the SDK work as they do here. The
-    server speaks plain HTTP: let a reverse proxy do TLS where others can listen.
+    server speaks plain HTTP: let a reverse proxy do TLS where others can listen. On a terminal it
+    prints a link that logs your browser in; `agentq login` prints another.
     """
     from agentq.core.access import Action
-    from agentq.server.serving import HttpServer, allowed_hosts, listen_at, listen_on, make_app
+    from agentq.server.serving import (
+        HttpServer,
+        address_of,
+        allowed_hosts,
+        listen_at,
+        listen_on,
+        make_app,
+    )
 
     queue = session.client_when_there()
     queue.check_may(Action.OPERATE)
@@ -49,9 +58,10 @@ def serve(
     listener = listen_at(path) if path else listen_on(host, port)
     app = make_app(queue.installation, () if path else allowed_hosts(host, names))
     server = HttpServer(app, [listener])
-    shown = f"[{host}]" if ":" in host else host
-    address = f"http+unix:{path}" if path else f"http://{shown}:{listener.getsockname()[1]}"
+    address = f"http+unix:{path}" if path else address_of(host, listener)
     note(f"Serving on {address}; Ctrl-C ends it.")
+    if not (path or log_json or session.json):
+        offer_link(app, address, queue.who)
     if not queue.service.tokens(queue.who):
         note("Nobody has a token yet: `agentq token create --name YOU --scope admin` makes one.")
     server.run()

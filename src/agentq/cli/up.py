@@ -6,11 +6,13 @@ import logging
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import click
 
 from agentq.cli.log_lines import log_to_stderr
+from agentq.cli.login import offer_link
 from agentq.cli.options import (
     Duration,
     command,
@@ -68,7 +70,7 @@ def up(
     [roles.NAME] in agentq.toml that name an agent or a command; they are started again when they
     end. Several may run, on one machine or on many: each loop runs in one of them, and in another
     soon after that one is gone. The HTTP API is served as `agentq serve` does; if it cannot be, all
-    else runs without.
+    else runs without. On a terminal a link is printed that logs your browser in, once.
 
     SIGTERM or Ctrl-C ends workers first, then the loops; a second one ends everything at once.
     """
@@ -91,7 +93,10 @@ def up(
         listed = {} if no_workers else settings.workers
         roles = [role for role, each in listed.items() if each.agent or each.command]
         http = None if no_http else (host, port)
-        options = Options(float(term), keep or settings.keep, grace, health, output, as_json, http)
+        link = None if as_json else partial(offer_link, who=queue.who)
+        options = Options(
+            float(term), keep or settings.keep, grace, health, output, as_json, http, link
+        )
         daemon = Daemon(queue.installation, queue.holder, roles, options)
         heed_signals(daemon.stop, daemon.hurry, daemon.ringer())
         daemon.run()

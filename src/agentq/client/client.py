@@ -32,6 +32,7 @@ from agentq.settings import default_holder
 from agentq.wiring import WiredInstallation
 
 if TYPE_CHECKING:
+    from agentq.client.login import LoginLink
     from agentq.contracts.service_values import TokenInfo
     from agentq.core.access import Principal
 
@@ -239,6 +240,12 @@ class Client(QueueWriter):
         return self.service.create_token(
             self.who, name, scopes, milliseconds_of(lifetime, "expires")
         )
+
+    def login_link(self, server: str = "") -> LoginLink:
+        """Return a link that logs a browser in at this server; see `client.login`."""
+        from agentq.client.login import login_link
+
+        return login_link(self, server)
 
     def tokens(self) -> list[TokenInfo]:
         """Return all tokens, the oldest first, those that are no longer good among them."""

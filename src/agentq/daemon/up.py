@@ -11,7 +11,7 @@ import secrets
 import select
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,10 +30,11 @@ from agentq.daemon.loops.reply import Replies
 from agentq.daemon.loops.results import Results
 from agentq.daemon.shared_publisher import SharedPublisher
 from agentq.daemon.workers import Workers
-from agentq.server.serving import HttpServer, allowed_hosts, listen_on, make_app
+from agentq.server.serving import HttpServer, address_of, allowed_hosts, listen_on, make_app
 
 if TYPE_CHECKING:
     from agentq.contracts.installation import Installation
+    from agentq.server.app import HttpApp
 
 #: What goes to the broker, and is stored in the outbox for it.
 BROKER_LANES = frozenset({"delivery", "reply"})
@@ -64,6 +65,8 @@ class Options:
     log_json: bool = False
     #: Where the HTTP API is served; None: nowhere.
     http: tuple[str, int] | None = None
+    #: Called when it is served, with its address.
+    on_serving: Callable[[HttpApp, str], None] | None = None
 
 
 class Daemon:
@@ -183,7 +186,10 @@ class Daemon:
             log.warning("up: runs without HTTP: %s", error)
             return
         self._http.start()
-        log.info("up: serves on http://%s:%d", host, listener.getsockname()[1])
+        address = address_of(host, listener)
+        log.info("up: serves on %s; `agentq login` prints a link for browsers", address)
+        if self.options.on_serving is not None:
+            self.options.on_serving(app, address)
 
     def _check_ready(self) -> None:
         """Raise `Unavailable` unless the ledger can be written to and no loop hangs."""

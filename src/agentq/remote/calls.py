@@ -11,7 +11,14 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from agentq.contracts.routes import ATTEMPT_HEADER, BY_CALL, FILES_TYPE, JSON_TYPE, PREFIX
+from agentq.contracts.routes import (
+    ATTEMPT_HEADER,
+    BY_CALL,
+    FILES_TYPE,
+    JSON_TYPE,
+    LOGIN_CODES_PATH,
+    PREFIX,
+)
 from agentq.contracts.service_values import FilesLeft
 from agentq.core import errors
 from agentq.core.access import Principal, PrincipalKind
@@ -32,6 +39,13 @@ class Value(msgspec.Struct, Generic[T]):
     """The shape of an answer that is one value."""
 
     value: T
+
+
+class LoginCode(msgspec.Struct):
+    """A code for a browser: the path that it opens, and for how long it is good."""
+
+    path: str
+    seconds: int
 
 
 class _ErrorBody(msgspec.Struct):
@@ -118,6 +132,20 @@ class Caller:
             return reply
 
         return self._insist(send)
+
+    def login_code(self) -> LoginCode:
+        """Ask for a code that logs a browser in as whoever has this token."""
+        headers = {"authorization": f"Bearer {self._token_of(None)}"}
+        reply = self._insist(lambda: self._transport.send("POST", LOGIN_CODES_PATH, headers))
+        try:
+            code: LoginCode = decoder(Value[LoginCode]).decode(reply.read()).value
+            return code
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise Unavailable(
+                f"What answers at {self._transport.address.text} is no agentq server that knows"
+                " logins.",
+                "Check the address, and that its version is the one here.",
+            ) from error
 
     def _insist(self, send: Callable[[], HttpReply]) -> HttpReply:
         started, pause = time.monotonic(), 0.05

@@ -60,7 +60,8 @@ def parse_address(url: str) -> ServerAddress:
     host, colon, port = authority.rpartition(":")
     if not colon or port.endswith("]"):
         host, port = authority, "443" if scheme == "https" else "80"
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+    named = scheme in ("http", "https") and host
+    if not named or not port.isdigit() or not 0 < int(port) < 65536:
         raise Invalid(
             f"{without_password(url)!r} is no address of a server.", "As in http://127.0.0.1:8765."
         )

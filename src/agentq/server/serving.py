@@ -48,6 +48,12 @@ def listen_on(host: str, port: int) -> socket.socket:
     return listener
 
 
+def address_of(host: str, listener: socket.socket) -> str:
+    """The address of a server that listens there, as people write it."""
+    shown = f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{listener.getsockname()[1]}"
+
+
 def listen_at(path: str) -> socket.socket:
     """A listening Unix socket that only this user may connect to."""
     try:
