@@ -181,6 +181,26 @@ class WiredInstallation:
         return self.settings.four_eyes
 
     @cached_property
+    def local_user(self) -> str:
+        """The user of the operating system that this process runs as."""
+        import pwd
+
+        try:
+            return pwd.getpwuid(os.geteuid()).pw_name
+        except KeyError:
+            return str(os.geteuid())
+
+    @cached_property
+    def local_origin(self) -> str:
+        """The same by number, and the machine."""
+        return f"uid {os.geteuid()} on {os.uname().nodename}"
+
+    @property
+    def keep_audit_ms(self) -> int:
+        """How long the audit log is kept."""
+        return self.settings.keep_audit * 1000
+
+    @cached_property
     def service(self) -> Service:
         """Everything that may be asked of the ledger, and the only way to ask it."""
         from agentq.ledger.service import EmbeddedService

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 
+from agentq.contracts.audit_rows import AuditFilter
 from agentq.contracts.store import (
     BLOCKED,
     CANCELLED,
@@ -160,6 +161,7 @@ def everything(reader: Reader) -> list[object]:
         reader.trees_of(keys),
         reader.holders_of(["gpu", "db", "port"]),
         reader.circuits(),
+        reader.audit(AuditFilter()),
         reader.spending("role"),
         reader.spending("label"),
         reader.leader_leases(),

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
+from agentq.contracts.audit_rows import AuditFilter, AuditRow
 from agentq.contracts.copying import MovedTo
 from agentq.contracts.store import (
     COMPLETE,
@@ -20,6 +21,7 @@ from agentq.contracts.store import (
     CircuitRow,
     DedupRow,
     EffectRow,
+    Expired,
     SpendingRow,
     Store,
     TokenRow,
@@ -46,6 +48,10 @@ from tests.contracts.rows import (
 from tests.servers.postgres import PostgresServer
 
 MOVED = MovedTo("it's there", "/files")
+DECISION = AuditRow(
+    5, "kim", "person", "token tok-1", "::1", "cancel", "a", "done", "", 1, "it's \x1b[1m"
+)
+REFUSAL = AuditRow(6, "", "", "", "10.0.0.1", "login", "", "refused", "bad_token", 2**40, "no")
 
 
 class End(NamedTuple):
@@ -104,6 +110,7 @@ def work(store: Store) -> None:
                 artifacts=[ArtifactRow(a, 1, "deep/ü.md", 2**40, "ab" * 32, "text/plain", 5)],
                 circuits=[CircuitRow("acme", 2**50, "quota \\ \n\t", 1, "kim")],
                 tokens=[TokenRow("tok-1", "kim", "cd" * 32, "read submit:x", 1, "ada", 2**50)],
+                audit=[DECISION, REFUSAL],
                 spending=[SpendingRow("role", "worker", 20_000, 0.1, 1e15, 3.0, 1 / 3)],
             )
         )
@@ -132,6 +139,13 @@ class TestFilling:
             assert add(store, "next") == {"next": 5}, "the key of what was pruned is not used again"
             move(store, [5], COMPLETE)
         assert log(target.store) == log(source.store)
+        again = AuditRow(9, "", "", "", "", "", "", "done", "", 1, "")
+        for store in (source.store, target.store):
+            store.write(lambda tx: tx.save(Changes(audit=[again])))
+        audits = [
+            end.store.read(lambda reader: reader.audit(AuditFilter())) for end in (source, target)
+        ]
+        assert len(audits[0]) == 3 and audits[0] == audits[1]
         roles = [end.store.read(lambda reader: reader.roles()) for end in (source, target)]
         assert roles[0] == roles[1]
 
@@ -185,7 +199,7 @@ def test_a_ledger_that_was_moved_takes_no_writes(source: End) -> None:
         lambda: store.write(lambda tx: tx.settle_effects([1], 2**51)),
         lambda: store.write(lambda tx: tx.settle_effects([1])),
         lambda: store.write(lambda tx: tx.save(Changes(tokens=tx.tokens()))),
-        lambda: store.write(lambda tx: tx.forget(2**60, 0)),
+        lambda: store.write(lambda tx: tx.delete((), Expired(2**60))),
         lambda: store.write(lambda tx: tx.delete([key])),
         lambda: LeaderLeases(store).hold(["prune"], "ada", 1000),
     ]

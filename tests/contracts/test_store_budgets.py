@@ -11,6 +11,7 @@ from agentq.contracts.store import (
     READY,
     Changes,
     CircuitRow,
+    Expired,
     Picked,
     RoleRow,
     SpendingRow,
@@ -208,7 +209,9 @@ class TestSpending:
     def test_old_days_of_labels_are_forgotten(self, store: Store) -> None:
         rows = [spent("a", day, 1.0, kind=kind) for kind in ("label", "role") for day in (1, 2)]
         spend(store, *rows)
-        assert store.write(lambda tx: tx.forget(0, 2)) == 0, "it counts dedup records"
+        assert store.write(lambda tx: tx.delete((), Expired(labels_before_day=2))) == 0, (
+            "it counts dedup records"
+        )
         assert [row.day for row in store.read(lambda reader: reader.spending("label"))] == [2]
         assert len(store.read(lambda reader: reader.spending("role"))) == 2
 

@@ -14,6 +14,7 @@ from agentq.contracts.store import (
     Changes,
     DedupRow,
     EffectRow,
+    Expired,
     OutboxRow,
     RoleRow,
     Store,
@@ -286,8 +287,8 @@ class TestDedup:
     def test_forgetting_what_has_expired(self, store: Store) -> None:
         rows = [self.row(f"key:{n}", "t", expires_at=n) for n in range(1, 6)]
         self.save(store, *rows)
-        assert store.write(lambda tx: tx.forget(3, 0)) == 3
-        assert store.write(lambda tx: tx.forget(3, 0)) == 0
+        assert store.write(lambda tx: tx.delete((), Expired(3))) == 3
+        assert store.write(lambda tx: tx.delete((), Expired(3))) == 0
         assert sorted(self.records(store, *(row.name for row in rows))) == ["key:4", "key:5"]
 
     def test_records_survive_their_task(self, store: Store) -> None:

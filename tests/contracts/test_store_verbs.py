@@ -16,7 +16,7 @@ GONE = {
     "naming", "keys_after", "ready_after", "ready_counts", "last_key", "last_position",
     "parents_of", "children", "spent_on", "terms", "lock_terms", "set_terms", "known_lanes",
     "events_of", "extend_circuit", "close_circuit", "still_prunable", "forget_dedup",
-    "forget_spending", "ack_effects", "postpone_effects", "ahead", "oldest_ready", "role",
+    "forget_spending", "forget", "ack_effects", "postpone_effects", "ahead", "oldest_ready", "role",
 }  # fmt: skip
 
 

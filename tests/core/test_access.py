@@ -59,6 +59,7 @@ EXPECTED: dict[str, tuple[str, str, str]] = {
     "move": ("", "", ""),
     "operate": ("", "", ""),
     "manage_tokens": ("", "", ""),
+    "audit": ("", "", ""),
 }
 WHO: dict[PrincipalKind, Principal] = {
     PrincipalKind.PERSON: access.person("ann"),

@@ -19,6 +19,7 @@ from agentq.core.access import Principal
 from agentq.remote.installation import RemoteInstallation
 from agentq.server.app import HttpApp
 from agentq.server.failures import Failures
+from agentq.server.identity import Identities
 from agentq.server.login import Logins
 from agentq.server.serving import LOOPBACK_NAMES, HttpServer
 from agentq.settings import Settings
@@ -126,5 +127,7 @@ def fresh_logins(lasting_server: Served) -> Served:
     """That server, with nobody logged in and no login failed."""
     app = lasting_server.app
     app._failures = Failures()
-    app._logins = Logins(app._authenticate, app.in_thread, app._failures)
+    authenticate = app._identities._authenticate
+    app._logins = Logins(authenticate, app.in_thread, app._failures, app._note_login)
+    app._identities = Identities(app._service, authenticate, app._logins, app._failures)
     return lasting_server

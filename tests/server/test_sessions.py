@@ -232,7 +232,7 @@ class TestEnds:
         self, served: Served, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         service = served.installation.service
-        for part in (served.app, served.app._logins):
+        for part in (served.app._identities, served.app._logins):
             monkeypatch.setattr(part, "_authenticate", service.principal_of_token)
         info, secret = service.create_token(access.SYSTEM, "kim", ["approve"])
         browser = Browser(served)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from agentq.contracts.store import Changes, EventRow, OutboxRow, RunAgain, T, Tx
+from agentq.contracts.store import Changes, EventRow, Expired, OutboxRow, RunAgain, T, Tx
 from agentq.core import external_decisions, schedule, transition, triggers
 from agentq.core.effects import Reply
 from agentq.core.errors import AgentqError, Unavailable
@@ -303,12 +303,14 @@ def an_idempotency_key_is_not_remembered() -> AbstractContextManager[Any]:
 
 @breaks(DEDUP)
 def names_are_forgotten_too_early() -> AbstractContextManager[Any]:
-    real = SqliteTx.forget
+    real = SqliteTx.delete
 
-    def forget(self: SqliteTx, dedup_before: int, labels_before_day: int) -> int:
-        return real(self, dedup_before + 7 * 3_600_000, labels_before_day)
+    def delete(self: SqliteTx, keys: Sequence[int], expired: Expired | None = None) -> int:
+        if expired is not None:
+            expired = expired._replace(dedup_before=expired.dedup_before + 7 * 3_600_000)
+        return real(self, keys, expired)
 
-    return patch.object(SqliteTx, "forget", forget)
+    return patch.object(SqliteTx, "delete", delete)
 
 
 # -- commits ---------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from agentq.client.task_fields import TaskRef
     from agentq.contracts.delivery import DeadMessage
     from agentq.contracts.service_values import (
+        AuditPage,
         Circuit,
         Overhead,
         Problem,
@@ -118,6 +119,32 @@ class Admin:
     def revoke_token(self, ref: str) -> TokenInfo:
         """End a token at once, by its id, the beginning of one, or its name."""
         return self._client.revoke_token(ref)
+
+    # -- who did what ------------------------------------------------------------------------------
+
+    def audit(
+        self,
+        *,
+        refused: bool = False,
+        by: str = "",
+        task: TaskRef | None = None,
+        since: Duration | None = None,
+        cursor: int = 0,
+        limit: int = 100,
+    ) -> AuditPage:
+        """Return who decided what and who was refused, the newest first. The next page goes on with
+        the `cursor` of this one.
+
+        >>> from agentq.testing import MemoryQueue
+        >>> queue = MemoryQueue()
+        >>> _ = queue.admin.create_token("ci", ["read"])
+        >>> [(each.action, each.detail) for each in queue.admin.audit().entries]
+        [('manage_tokens', 'made for ci: read')]
+        """
+        ref = id_of(task) if task is not None else ""
+        return self._client.audit(
+            refused=refused, by=by, task=ref, since=since, cursor=cursor, limit=limit
+        )
 
     # -- care --------------------------------------------------------------------------------------
 

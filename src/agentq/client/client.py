@@ -33,7 +33,7 @@ from agentq.wiring import WiredInstallation
 
 if TYPE_CHECKING:
     from agentq.client.login import LoginLink
-    from agentq.contracts.service_values import TokenInfo
+    from agentq.contracts.service_values import AuditPage, TokenInfo
     from agentq.core.access import Principal
 
 
@@ -254,6 +254,21 @@ class Client(QueueWriter):
     def revoke_token(self, ref: str) -> TokenInfo:
         """End a token at once, by its id, the beginning of one, or its name."""
         return self.service.revoke_token(self.who, ref)
+
+    def audit(
+        self,
+        *,
+        refused: bool = False,
+        by: str = "",
+        task: str = "",
+        since: Duration | None = None,
+        cursor: int = 0,
+        limit: int = 100,
+    ) -> AuditPage:
+        """Return who decided what and who was refused, the newest first."""
+        since_ms = self.now() - milliseconds_of(since, "since") if since is not None else 0
+        outcome = "refused" if refused else ""
+        return self.service.audit(self.who, cursor, limit, outcome, by, task, since_ms)
 
     def prune(self, older_than: Duration) -> int:
         """Delete tasks that ended longer ago than this, with their evidence; how many.

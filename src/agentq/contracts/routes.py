@@ -107,6 +107,7 @@ SECTIONS: dict[str, tuple[Route, ...]] = {
         Route("create_token", "POST", "/tokens"),
         Route("tokens", "GET", "/tokens"),
         Route("revoke_token", "POST", "/tokens/{ref}/revoke"),
+        Route("audit", "GET", "/audit"),
         Route("lanes", "GET", "/lanes"),
         Route("open_lanes", "POST", "/lanes/open"),
     ),
@@ -124,13 +125,13 @@ SECTIONS: dict[str, tuple[Route, ...]] = {
 ROUTES: tuple[Route, ...] = tuple(route for section in SECTIONS.values() for route in section)
 
 #: Calls that stay beside the ledger. Its loops run there, and nobody else has a use for what only
-#: they ask; `event_data` only reads what the caller has already, and `principal_of_token` is asked
-#: by whoever lets others in.
+#: they ask; `event_data` only reads what the caller has already, and whoever lets others in asks
+#: `principal_of_token` and notes whom it refused.
 LOCAL_CALLS = frozenset(
     {
         "event_data", "hold_leader_leases", "give_up_leader_leases", "outbox_batch",
         "settle_outbox", "publish_results", "judge_messages", "store_message_files",
-        "discard_message_files", "principal_of_token",
+        "discard_message_files", "principal_of_token", "note_refusal",
     }
 )  # fmt: skip
 

@@ -318,6 +318,31 @@ class Service(Queries, Protocol):
     def principal_of_token(self, token: str) -> Principal | None:
         """Return whoever shows this secret; None if it is unknown, expired or revoked."""
 
+    def audit(
+        self,
+        who: Principal,
+        cursor: int = 0,
+        limit: int = 100,
+        outcome: str = "",
+        by: str = "",
+        task: str = "",
+        since_ms: int = 0,
+    ) -> v.AuditPage:
+        """Return what was decided and what was refused, the newest first: with this outcome, by
+        whoever goes by this name, about this task, since that moment. `cursor` comes from the page
+        before."""
+
+    def note_refusal(
+        self,
+        who: Principal | None,
+        error: AgentqError,
+        action: str = "",
+        subject: str = "",
+        origin: str = "",
+    ) -> None:
+        """Write down that somebody else has refused this, and why; None if nobody knows who asked.
+        Never raises: whoever is refused is refused, whether it can be written down or not."""
+
     def lanes(self, who: Principal) -> frozenset[str]:
         """Return the lanes whose effects are stored until somebody carries them out."""
 

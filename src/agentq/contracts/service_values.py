@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentq.core.errors import Unavailable
@@ -137,6 +138,44 @@ class TokenInfo:
     def is_good(self, now: int) -> bool:
         """Whether whoever shows it is let in at that moment."""
         return not self.revoked_at and (not self.expires_at or now < self.expires_at)
+
+
+class AuditOutcome(StrEnum):
+    """What became of what an entry of the audit log is about."""
+
+    DONE = "done"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """A decision that was taken, or a request that was refused.
+
+    `how` says how anybody knows who it was (a token, an attempt, a user of the machine), `origin`
+    from where they spoke. `action` is a word of the access table, `subject` what it was about: a
+    task, a role, a provider, a token. `times` is how many refusals alike the entry stands for.
+    """
+
+    number: int
+    at: int
+    who: str
+    kind: str
+    how: str
+    origin: str
+    action: str
+    subject: str
+    outcome: AuditOutcome
+    code: str
+    times: int
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class AuditPage:
+    """Newest first. `cursor` is 0 on the last page."""
+
+    entries: tuple[AuditEntry, ...]
+    cursor: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol, TypeVar
 
+from agentq.contracts.audit_rows import AuditFilter, AuditRow
+
 T = TypeVar("T")
 
 #: States as the stores keep them. Live ones come first: `code < OVER` is what indexes cover.
@@ -275,6 +277,15 @@ class Filter:
     limit: int = 100
 
 
+class Expired(NamedTuple):
+    """What is kept for a time of its own, and the moments (of labels the day) before which it may
+    go."""
+
+    dedup_before: int = 0
+    labels_before_day: int = 0
+    audit_before: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Changes:
     """Everything that one transaction writes. `events` are those of `tasks`, in order.
@@ -296,6 +307,7 @@ class Changes:
     circuits: Sequence[CircuitRow] = ()
     leases: Sequence[LeaseRow] = ()
     tokens: Sequence[TokenRow] = ()
+    audit: Sequence[AuditRow] = ()
     released: Sequence[int] = ()
     lanes: frozenset[str] | None = None
     topics: Iterable[str] = ()
@@ -376,6 +388,9 @@ class Reader(Protocol):
         """The oldest first, those that are no longer good among them; or the one whose secret has
         this digest. In a transaction nobody else changes them."""
 
+    def audit(self, wanted: AuditFilter) -> list[AuditRow]:
+        """What was decided and refused, the newest first. Nothing changes these rows."""
+
     def lanes(self) -> frozenset[str]:
         """The open outbox lanes."""
 
@@ -429,12 +444,10 @@ class Tx(Reader, Protocol):
         """Forget effects that were carried out; with `until` they were not, and are not due again
         before that moment, one try more."""
 
-    def delete(self, keys: Sequence[int]) -> None:
-        """Forget tasks with their events and artifact records. Dedup records stay."""
-
-    def forget(self, dedup_before: int, labels_before_day: int) -> int:
-        """Delete dedup records that have expired, and what was spent under labels before that day;
-        how many records."""
+    def delete(self, keys: Sequence[int], expired: Expired | None = None) -> int:
+        """Forget tasks with their events and artifact records, but not what outlives them. Of that
+        what has `expired`: dedup records, what was spent under labels, audit rows. Returns how many
+        dedup records it were."""
 
 
 class Store(Protocol):

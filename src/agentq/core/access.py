@@ -19,7 +19,7 @@ never more.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from agentq.core.errors import Invalid, Refused
@@ -78,6 +78,7 @@ class Action(StrEnum):
     MOVE = "move"
     OPERATE = "operate"
     MANAGE_TOKENS = "manage_tokens"
+    AUDIT = "audit"
 
 
 class Relation(StrEnum):
@@ -182,7 +183,8 @@ class Principal:
     """Who asks. `proof` says how anybody knows: `token`, `stated` or `local`.
 
     `only` are the actions that its token allows, and `roles` those that it may address; empty ones
-    do not restrict.
+    do not restrict. `token_id` and `origin`, the address it speaks from, are for the audit log: the
+    same principal elsewhere is the same. Without an origin it is of this very process.
     """
 
     kind: PrincipalKind
@@ -194,6 +196,8 @@ class Principal:
     grants: frozenset[Action] = frozenset()
     only: frozenset[Action] = frozenset()
     roles: frozenset[str] = frozenset()
+    token_id: str = field(default="", compare=False)
+    origin: str = field(default="", compare=False)
 
     @property
     def how(self) -> str:
@@ -251,7 +255,8 @@ def on_behalf(
     if who.role not in ("", role) or not allowed(who, Action.COMPLETE):
         raise refusal(who, Action.COMPLETE, task_id)
     granted = [each for each in grants if GRANTABLE.get(each, ALL) <= allowed(who, each)]
-    return attempt(task_id, epoch, role, granted)
+    asking = attempt(task_id, epoch, role, granted)
+    return replace(asking, token_id=who.token_id, origin=who.origin)
 
 
 def allowed(who: Principal, action: Action) -> frozenset[Relation]:
@@ -382,4 +387,5 @@ _PHRASES: dict[Action, str] = {
     Action.MOVE: "move the installation",
     Action.OPERATE: "run the loops of the installation",
     Action.MANAGE_TOKENS: "make, list or revoke tokens",
+    Action.AUDIT: "see who decided what and who was refused",
 }

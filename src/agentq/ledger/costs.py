@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from agentq.contracts.store import Reader, SpendingRow
+from agentq.core.digests import usage_to_dict
 from agentq.core.limits import DAY_MS, NAME_CHARS_MAX
 from agentq.core.task import NO_USAGE, Spec, Usage
 
@@ -43,6 +44,13 @@ def bookings(costs: Iterable[tuple[Spec, Usage]], now: int) -> list[SpendingRow]
         )
         for (kind, name), total in sorted(totals.items())
     ]  # fmt: skip
+
+
+def amounts(usage: Usage) -> str:
+    """A cost or a budget in words."""
+    return (
+        ", ".join(f"{value:g} {unit}" for unit, value in usage_to_dict(usage).items()) or "nothing"
+    )
 
 
 def _accounts(spec: Spec) -> Iterator[tuple[str, str]]:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
+from agentq.contracts.audit_rows import AuditRow
 from agentq.contracts.doorbell import ROOM_TOPIC, role_topic
 from agentq.contracts.store import Changes, CircuitRow, Lease, Store, Tx
 from agentq.core import triggers as t
-from agentq.core.digests import usage_to_dict
 from agentq.core.effects import LANES
 from agentq.core.errors import AgentqError, Conflict, Invalid, Refused
 from agentq.core.limits import BATCH_MAX, CIRCUIT_MS_MAX, RoleLimits
@@ -20,6 +20,7 @@ from agentq.core.trigger_validation import check_trigger
 from agentq.ledger import claims, shared_budgets
 from agentq.ledger.claims import Held
 from agentq.ledger.codec import STATES, SpecCache, encode_usage
+from agentq.ledger.costs import amounts
 from agentq.ledger.pruning import Pruner
 from agentq.ledger.queries import LedgerQueries
 from agentq.ledger.submit import DEDUP_MS, Submitted, Submitter
@@ -124,16 +125,24 @@ class Ledger:
         return self.store.write(lambda tx: tx.renew(leases))
 
     def apply_many(
-        self, items: Items, fence: Fence = None, *, if_version: int = 0
+        self,
+        items: Items,
+        fence: Fence = None,
+        audit: AuditRow | None = None,
+        *,
+        if_version: int = 0,
     ) -> list[Task | AgentqError]:
         """Apply triggers in one transaction; each refused one gives its error instead of a task.
-        None is applied unless the first task is still in that version."""
+        None is applied unless the first task is still in that version. `audit` says who decided so,
+        and is written with it."""
 
         def change(work: UnitOfWork) -> list[Task | AgentqError]:
             work.check_fence(fence, [key for key, _ in items])
             if if_version:
                 work.check_version(items[0][0], if_version)
-            return claims.apply_all(work, items)
+            outcomes = claims.apply_all(work, items)
+            work.note_decision(audit)
+            return outcomes
 
         return self._change(change)
 
@@ -166,9 +175,15 @@ class Ledger:
         return outcomes, held
 
     def apply(
-        self, key: int, trigger: t.Trigger, fence: Fence = None, *, if_version: int = 0
+        self,
+        key: int,
+        trigger: t.Trigger,
+        fence: Fence = None,
+        audit: AuditRow | None = None,
+        *,
+        if_version: int = 0,
     ) -> Task:
-        outcome = self.apply_many([(key, trigger)], fence, if_version=if_version)[0]
+        outcome = self.apply_many([(key, trigger)], fence, audit, if_version=if_version)[0]
         if isinstance(outcome, AgentqError):
             raise outcome
         return outcome
@@ -214,6 +229,7 @@ class Ledger:
         reason: str = "",
         how: str = "",
         fence: Fence = None,
+        audit: AuditRow | None = None,
         *,
         if_version: int = 0,
     ) -> Task:
@@ -231,7 +247,9 @@ class Ledger:
                 for row in parents
                 if STATES[row.hot.state] not in TERMINAL
             )
-            return work.apply(key, t.Requeue(by, reason, under_way, how))
+            task = work.apply(key, t.Requeue(by, reason, under_way, how))
+            work.note_decision(audit)
+            return task
 
         return self._change(change)
 
@@ -254,19 +272,29 @@ class Ledger:
         work.finish()
         return len(rows), len(work.events)
 
-    def open_lanes(self, *lanes: str) -> None:
+    def open_lanes(self, *lanes: str, audit: AuditRow | None = None) -> None:
         """From the next commit on, effects of these lanes are stored until somebody acks them."""
         unknown = sorted(set(lanes) - set(LANES))
         if unknown:
             raise Invalid(f"Lanes are {', '.join(LANES)}; got {', '.join(unknown)}.")
-        self.store.write(lambda tx: tx.save(Changes(lanes=tx.lanes() | frozenset(lanes))))
+
+        def change(tx: Tx) -> None:
+            known = tx.lanes()
+            new = bool(frozenset(lanes) - known)
+            tx.save(
+                Changes(lanes=known | frozenset(lanes), audit=_dated(audit if new else None, tx))
+            )
+
+        self.store.write(change)
 
     def close_lanes(self, *lanes: str) -> None:
         self.store.write(lambda tx: tx.save(Changes(lanes=tx.lanes() - frozenset(lanes))))
 
     # -- circuits and budgets --------------------------------------------------------------------
 
-    def open_circuit(self, provider: str, until_ms: int, reason: str, by: str) -> CircuitRow:
+    def open_circuit(
+        self, provider: str, until_ms: int, reason: str, by: str, audit: AuditRow | None = None
+    ) -> CircuitRow:
         """Let nobody claim for this provider before that moment; longer than it was, never shorter.
         Return how its circuit stands now."""
         check_role(provider, "provider")
@@ -284,12 +312,12 @@ class Ledger:
             if row is None or row.open_until < until_ms:
                 opened_at = row.opened_at if row is not None and row.open_until > now else now
                 row = CircuitRow(provider, until_ms, reason, opened_at, by)
-                tx.save(Changes(circuits=(row,)))
+                tx.save(Changes(circuits=(row,), audit=_dated(audit, tx)))
             return row
 
         return self.store.write(change)
 
-    def close_circuit(self, provider: str, by: str) -> bool:
+    def close_circuit(self, provider: str, by: str, audit: AuditRow | None = None) -> bool:
         """Let claims for this provider begin again at once; whether its circuit was open."""
         check_role(provider, "provider")
         check_trigger(t.Comment(by, ""))
@@ -300,18 +328,25 @@ class Ledger:
                 return False
             waiting = [role_topic(role.name) for role in tx.roles() if role.provider == provider]
             closed = row._replace(open_until=now, reason=f"closed by {by}")
-            tx.save(Changes(circuits=(closed,), topics=(ROOM_TOPIC, *waiting)))
+            topics = (ROOM_TOPIC, *waiting)
+            tx.save(Changes(circuits=(closed,), topics=topics, audit=_dated(audit, tx)))
             return True
 
         return self.store.write(change)
 
     def raise_tree(
-        self, key: int, by: str, extra: Usage, how: str = "", *, if_version: int = 0
+        self,
+        key: int,
+        by: str,
+        extra: Usage,
+        how: str = "",
+        audit: AuditRow | None = None,
+        *,
+        if_version: int = 0,
     ) -> Task:
         """Add to the budget that a task shares with its descendants. Its log says who did."""
         check_usage("extra", extra)
-        amounts = ", ".join(f"{value:g} {unit}" for unit, value in usage_to_dict(extra).items())
-        text = f"raised the budget of its tree by {amounts or 'nothing'}"
+        text = f"raised the budget of its tree by {amounts(extra)}"
         comment = t.Comment(by, text, how=how)
         check_trigger(comment)
 
@@ -328,11 +363,12 @@ class Ledger:
                 )
             task = work.apply(key, comment)
             shared_budgets.note(work, [shared_budgets.raised(work.trees[key], extra)])
+            work.note_decision(audit)
             return task
 
         return self._change(change)
 
-    def set_limits(self, role: str, limits: RoleLimits) -> None:
+    def set_limits(self, role: str, limits: RoleLimits, audit: AuditRow | None = None) -> None:
         for limit in (limits.max_running, limits.max_review):
             if type(limit) is not int or not 0 <= limit <= 1_000_000:
                 raise Invalid(f"A limit is 0 (none) to 1000000, got {limit!r}.")
@@ -340,26 +376,41 @@ class Ledger:
         role_id = self._role_id(role)
 
         def change(tx: Tx) -> None:
-            row = tx.lock_role(role_id)._replace(
+            held = tx.lock_role(role_id)
+            row = held._replace(
                 max_running=limits.max_running,
                 max_review=limits.max_review,
                 paused=int(limits.paused),
                 daily=encode_usage(limits.daily),
             )
             # There may be room now for whoever waits.
-            tx.save(Changes(roles=(row,), topics=(role_topic(role), ROOM_TOPIC)))
+            noted = _dated(audit if row != held else None, tx)
+            tx.save(Changes(roles=(row,), topics=(role_topic(role), ROOM_TOPIC), audit=noted))
 
         self.store.write(change)
 
-    def prune(self, before: int, forget: Callable[[str], None], limit: int = 500) -> int:
+    def prune(
+        self,
+        before: int,
+        forget: Callable[[str], None],
+        limit: int = 500,
+        audit: AuditRow | None = None,
+        audit_before: int = 0,
+    ) -> int:
         """Delete tasks that ended before that moment, and their files through `forget`; how many.
 
         What a live task refers to stays: those it comes after, its parent, the root of its tree,
         and whatever it names as next. Files that cannot be removed now are, by the next call:
         `FilesLeft` says so. Dedup records outlive tasks: the same idempotency key still gives the
-        same answer.
+        same answer. Rows of the audit log go that are older than `audit_before`.
         """
-        return Pruner(self.store, self._specs, forget).prune(before, limit)
+        pruner = Pruner(self.store, self._specs, forget, audit, audit_before)
+        return pruner.prune(before, limit)
+
+
+def _dated(audit: AuditRow | None, tx: Tx) -> tuple[AuditRow, ...]:
+    """The row of a decision, at the moment of its transaction; none if there is none to write."""
+    return () if audit is None else (audit._replace(at=tx.now()),)
 
 
 def _circuit(tx: Tx, provider: str) -> CircuitRow | None:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
+from agentq.contracts.audit_rows import AuditRow
 from agentq.contracts.service_values import FilesLeft
 from agentq.contracts.store import (
     LIVE,
@@ -23,6 +24,7 @@ from agentq.contracts.store import (
     Changes,
     DedupRow,
     EffectRow,
+    Expired,
     Filter,
     Order,
     OutboxRow,
@@ -103,10 +105,20 @@ def files_to_remove(reader: Reader) -> int:
 
 
 class Pruner:
-    """Prunes one store, once; `forget` removes the files of a task and may raise."""
+    """Prunes one store, once; `forget` removes the files of a task and may raise. `audit` says who
+    decided so, and is written with each batch that is deleted."""
 
-    def __init__(self, store: Store, specs: SpecCache, forget: Forget) -> None:
+    def __init__(
+        self,
+        store: Store,
+        specs: SpecCache,
+        forget: Forget,
+        audit: AuditRow | None = None,
+        audit_before: int = 0,
+    ) -> None:
         self._store = store
+        self._audit = audit
+        self._audit_before = audit_before
         self._specs = specs
         self._forget = forget
         self._named = Named()
@@ -133,7 +145,9 @@ class Pruner:
                 break
             self._last_key = keys[-1]
         # What roles spent is kept, a row a day; of labels there may be as many as tasks.
-        self._store.write(lambda tx: tx.forget(tx.now(), day_of(before)))
+        self._store.write(
+            lambda tx: tx.delete((), Expired(tx.now(), day_of(before), self._audit_before))
+        )
         if self._failed:
             raise self._files_left()
         return self._deleted
@@ -150,9 +164,17 @@ class Pruner:
             bodies = {ids[row.hot.key]: row.spec.body for row in rows if row.hot.key in going}
             hold_names(tx, bodies)
             tx.delete(list(going))
-            tx.save(Changes(effects=(_order(min(going), 0, list(going.values())),)))
+            order = _order(min(going), 0, list(going.values()))
+            tx.save(Changes(effects=(order,), audit=self._noted(tx, list(going.values()))))
             self._specs.drop(list(going))
         return len(going)
+
+    def _noted(self, tx: Tx, ids: Sequence[str]) -> Sequence[AuditRow]:
+        if self._audit is None:
+            return ()
+        named = f"{ids[0]} to {ids[-1]}" if len(ids) > 1 else ids[0]
+        detail = f"{counted(len(ids), 'task')} deleted: {named}"
+        return (self._audit._replace(at=tx.now(), detail=detail),)
 
     @property
     def _is_away(self) -> bool:

@@ -8,20 +8,22 @@ roles, providers and files, and what the loops of an installation need.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from agentq.contracts import service_values as v
+from agentq.contracts.audit_rows import AuditFilter
 from agentq.contracts.store import READY, Filter, Order
 from agentq.core import triggers as t
 from agentq.core.access import Action, Principal, PrincipalKind, approves_own
-from agentq.core.errors import Refused
+from agentq.core.errors import NotFound, Refused
 from agentq.core.states import State
 from agentq.core.task import NO_USAGE, Task, Usage
 from agentq.core.trigger_validation import check_comment
 from agentq.ledger.codec import decode_spec, limits_of, to_task
-from agentq.ledger.costs import spent_today
+from agentq.ledger.costs import amounts, spent_today
 from agentq.ledger.leader_leases import LeaderLeases
 from agentq.ledger.outbox import Outbox
 from agentq.ledger.pruning import Named, files_to_remove, touch
@@ -56,7 +58,8 @@ class EmbeddedService(CustodyService):
         if own:
             roles = self._queries.limits()
             own = approves_own(who.name, task, roles, four_eyes=self._four_eyes)
-        return self._decide(who, key, t.Approve(who.name, digest, who.how, own), if_version)
+        trigger = t.Approve(who.name, digest, who.how, own)
+        return self._decide(who, Action.APPROVE, key, task, trigger, if_version=if_version)
 
     def reject(
         self,
@@ -78,7 +81,8 @@ class EmbeddedService(CustodyService):
                 " changed.",
                 "Changes can be asked for while a task is in review.",
             )
-        return self._decide(who, key, t.Reject(who.name, reason, who.how), if_version)
+        trigger = t.Reject(who.name, reason, who.how)
+        return self._decide(who, Action.REJECT, key, task, trigger, reason, if_version=if_version)
 
     def verdict(
         self,
@@ -103,8 +107,9 @@ class EmbeddedService(CustodyService):
         if_version: int,
     ) -> Task:
         self._check_task(who, Action.VERDICT, task, ref)
-        verdict = t.Verdict(who.name, ruling, feedback, who.how)
-        judged = self._decide(who, key, verdict, if_version)
+        trigger = t.Verdict(who.name, ruling, feedback, who.how)
+        said = f"{ruling}: {feedback}" if feedback else str(ruling)
+        judged = self._decide(who, Action.VERDICT, key, task, trigger, said, if_version=if_version)
         self._after_completion(judged)
         return judged
 
@@ -122,19 +127,26 @@ class EmbeddedService(CustodyService):
         if extra_budget != NO_USAGE:
             self._check_task(who, Action.RAISE_BUDGET, task)
         answer = t.Answer(who.name, text, t.Resolution(resolution), extra_budget, how=who.how)
-        answered = self._decide(who, key, answer, if_version)
+        said = f"{answer.resolution}: {text}" if text else str(answer.resolution)
+        if extra_budget != NO_USAGE:
+            said = f"{said} (and {amounts(extra_budget)} more)"
+        answered = self._decide(who, Action.ANSWER, key, task, answer, said, if_version=if_version)
         self._after_completion(answered)
         return answered
 
     def cancel(self, who: Principal, ref: str, reason: str = "", *, if_version: int = 0) -> Task:
-        key, _ = self._find(who, Action.CANCEL, ref)
-        return self._decide(who, key, t.Cancel(who.name, reason, who.how), if_version)
+        key, task = self._find(who, Action.CANCEL, ref)
+        trigger = t.Cancel(who.name, reason, who.how)
+        return self._decide(who, Action.CANCEL, key, task, trigger, reason, if_version=if_version)
 
     def requeue(self, who: Principal, ref: str, reason: str = "", *, if_version: int = 0) -> Task:
-        key, _ = self._find(who, Action.REQUEUE, ref)
-        return self._ledger.requeue(
-            key, who.name, reason, who.how, self._fence(who), if_version=if_version
-        )
+        key, task = self._find(who, Action.REQUEUE, ref)
+        audit = self._decision(who, Action.REQUEUE, task.id, reason)
+        fence = self._fence(who)
+        with self._noting(who, Action.REQUEUE, task.id):
+            return self._ledger.requeue(
+                key, who.name, reason, who.how, fence, audit, if_version=if_version
+            )
 
     def comment(self, who: Principal, ref: str, text: str, epoch: int = 0) -> Task:
         check_comment(text)
@@ -145,10 +157,25 @@ class EmbeddedService(CustodyService):
             key, task = self._find(who, Action.COMMENT, ref)
             if task.id == who.task_id:
                 epoch = who.epoch
-        return self._decide(who, key, t.Comment(who.name, redact(text), epoch, who.how))
+        comment = t.Comment(who.name, redact(text), epoch, who.how)
+        return self._ledger.apply(key, comment, self._fence(who))
 
-    def _decide(self, who: Principal, key: int, trigger: t.Trigger, if_version: int = 0) -> Task:
-        return self._ledger.apply(key, trigger, self._fence(who), if_version=if_version)
+    def _decide(
+        self,
+        who: Principal,
+        action: Action,
+        key: int,
+        task: Task,
+        trigger: t.Trigger,
+        said: str = "",
+        *,
+        if_version: int = 0,
+    ) -> Task:
+        """Apply what somebody decided about a task, with who it was."""
+        audit = self._decision(who, action, task.id, said)
+        fence = self._fence(who)
+        with self._noting(who, action, task.id):
+            return self._ledger.apply(key, trigger, fence, audit, if_version=if_version)
 
     def _fence(self, who: Principal) -> Fence:
         """An attempt that has lost its task decides nothing about any other either."""
@@ -160,23 +187,32 @@ class EmbeddedService(CustodyService):
 
     def set_limits(self, who: Principal, role: str, limits: RoleLimits) -> None:
         self._check(who, Action.SET_LIMITS, role)
-        self._ledger.set_limits(role, limits)
+        audit = self._decision(who, Action.SET_LIMITS, role, _in_words(limits))
+        self._ledger.set_limits(role, limits, audit)
 
     def open_circuit(
         self, who: Principal, provider: str, until_ms: int, reason: str = ""
     ) -> v.Circuit:
         self._check(who, Action.OPEN_CIRCUIT, provider)
-        return v.Circuit(*self._ledger.open_circuit(provider, until_ms, brief(reason), who.name))
+        said = brief(reason)
+        audit = self._decision(who, Action.OPEN_CIRCUIT, provider, said)
+        return v.Circuit(*self._ledger.open_circuit(provider, until_ms, said, who.name, audit))
 
     def close_circuit(self, who: Principal, provider: str) -> bool:
         self._check(who, Action.CLOSE_CIRCUIT, provider)
-        return self._ledger.close_circuit(provider, who.name)
+        audit = self._decision(who, Action.CLOSE_CIRCUIT, provider)
+        return self._ledger.close_circuit(provider, who.name, audit)
 
     def raise_tree_budget(
         self, who: Principal, ref: str, extra: Usage, *, if_version: int = 0
     ) -> Task:
-        key, _ = self._find(who, Action.RAISE_BUDGET, ref)
-        return self._ledger.raise_tree(key, who.name, extra, who.how, if_version=if_version)
+        key, task = self._find(who, Action.RAISE_BUDGET, ref)
+        said = f"{amounts(extra)} more for its tree"
+        audit = self._decision(who, Action.RAISE_BUDGET, task.id, said)
+        with self._noting(who, Action.RAISE_BUDGET, task.id):
+            return self._ledger.raise_tree(
+                key, who.name, extra, who.how, audit, if_version=if_version
+            )
 
     # -- files and lanes ---------------------------------------------------------------------------
 
@@ -188,7 +224,11 @@ class EmbeddedService(CustodyService):
         self._publish_contexts(self._ledger.decide_deferred())
         # Before tasks, so that none is deleted while the files are out of reach.
         self._sweep_contexts()
-        return self._ledger.prune(before_ms + 1, self._artifacts.remove)
+        audit = self._decision(who, Action.PRUNE)
+        old = self._store.now() - self._resources.keep_audit_ms
+        return self._ledger.prune(
+            before_ms + 1, self._artifacts.remove, audit=audit, audit_before=old
+        )
 
     def _sweep_contexts(self) -> None:
         """Drop contexts that submitters staged and never committed; young ones may be under way."""
@@ -222,15 +262,17 @@ class EmbeddedService(CustodyService):
 
     def open_lanes(self, who: Principal, lanes: Sequence[str]) -> None:
         self._check(who, Action.OPERATE)
-        self._ledger.open_lanes(*lanes)
+        audit = self._decision(who, Action.OPERATE, "", f"opened lanes: {', '.join(lanes)}")
+        self._ledger.open_lanes(*lanes, audit=audit)
 
-    # -- what the loops of an installation need ----------------------------------------------------
+    # -- tokens, and who did what ------------------------------------------------------------------
 
     def create_token(
         self, who: Principal, name: str, scopes: Sequence[str], lifetime_ms: int = 0
     ) -> tuple[v.TokenInfo, str]:
         self._check(who, Action.MANAGE_TOKENS)
-        return self._tokens.create(name, scopes, lifetime_ms, who.name)
+        audit = self._decision(who, Action.MANAGE_TOKENS)
+        return self._tokens.create(name, scopes, lifetime_ms, who.name, audit)
 
     def tokens(self, who: Principal) -> list[v.TokenInfo]:
         self._check(who, Action.MANAGE_TOKENS)
@@ -238,7 +280,7 @@ class EmbeddedService(CustodyService):
 
     def revoke_token(self, who: Principal, ref: str) -> v.TokenInfo:
         self._check(who, Action.MANAGE_TOKENS)
-        return self._tokens.revoke(ref, who.name)
+        return self._tokens.revoke(ref, who.name, self._decision(who, Action.MANAGE_TOKENS))
 
     def principal_of_token(self, token: str) -> Principal | None:
         return self._tokens.principal(token)
@@ -249,11 +291,33 @@ class EmbeddedService(CustodyService):
 
         return Tokens(self._store, self._resources.random_bytes)
 
+    def audit(
+        self,
+        who: Principal,
+        cursor: int = 0,
+        limit: int = 100,
+        outcome: str = "",
+        by: str = "",
+        task: str = "",
+        since_ms: int = 0,
+    ) -> v.AuditPage:
+        from agentq.ledger.audit import page
+
+        self._check(who, Action.AUDIT)
+        self._write_held_refusals(all_of_them=True)
+        if task:
+            with suppress(NotFound):  # one that was pruned is asked for by its whole id
+                task = self._queries.find(task)[1].id
+        return page(self._store, AuditFilter(outcome, by, task, since_ms, cursor, limit))
+
+    # -- what the loops of an installation need ----------------------------------------------------
+
     def tick(self, who: Principal) -> int:
         self._check(who, Action.TICK)
         born = self._ledger.decide_deferred()
         self._publish_contexts(born)
         changed = self._ledger.tick() + len(born)
+        self._write_held_refusals()
         self._try_to_publish()
         return changed
 
@@ -366,6 +430,12 @@ class EmbeddedService(CustodyService):
 
         self._check(who, Action.OPERATE)
         discard_unrecorded(self._queries, self._artifacts, inbound)
+
+
+def _in_words(limits: RoleLimits) -> str:
+    daily = f", {amounts(limits.daily)} a day" if limits.daily != NO_USAGE else ""
+    paused = ", paused" if limits.paused else ""
+    return f"max_running {limits.max_running}, max_review {limits.max_review}{daily}{paused}"
 
 
 def _listed(reader: Reader, wanted: Filter) -> list[TaskRow]:

@@ -71,8 +71,9 @@ class CustodyService(QueryService):
             self._check_submission(who, specs)
         else:
             self._check_attempt(who, Action.SUBMIT, *under)
-            specs = [_child(spec, under[0]) for spec in specs]
-            self._check_inputs(who, specs)
+            with self._noting(who, Action.SUBMIT, under[0]):
+                specs = [_child(spec, under[0]) for spec in specs]
+                self._check_inputs(who, specs)
             fence = (self._key(under[0]), under[1])
         specs = [_signed(spec, who) for spec in specs]
         if not contexts:
@@ -286,9 +287,10 @@ class CustodyService(QueryService):
     ) -> list[Stored]:
         self._check_attempt(who, Action.PUT_ARTIFACT, task_id, epoch)
         if not allowed(who, Action.RECORD):
-            for name, _ in files:
-                if is_reserved(name):
-                    raise reserved(name)
+            with self._noting(who, Action.RECORD, task_id):
+                for name, _ in files:
+                    if is_reserved(name):
+                        raise reserved(name)
         key = self._key(task_id)
         return self._put(key, self._queries.get(key), task_id, epoch, files)
 

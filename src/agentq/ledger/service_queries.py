@@ -20,10 +20,10 @@ from agentq.core.access import (
     Relation,
     allowed,
     is_of_role,
-    refusal,
 )
 from agentq.core.errors import Conflict, Damaged, Invalid, NotFound, Refused, Unavailable
 from agentq.core.states import State
+from agentq.ledger.service_audit import AuditedService
 
 if TYPE_CHECKING:
     from agentq.contracts import service_values as v
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from agentq.ledger.ledger import Ledger
     from agentq.ledger.queries import LedgerQueries
 
+#: Actions whose refusals are worded by what many tasks have in common, not by what is asked for.
+_ABOUT_MANY = (Action.READ, Action.SUBMIT)
 #: Keys of claimed tasks that are remembered, so that their holders' calls need no look-up.
 _KEYS_MAX = 20_000
 
@@ -56,16 +58,27 @@ class Resources(Protocol):
         open."""
 
     @property
+    def local_user(self) -> str:
+        """The user of the operating system that this process runs as."""
+
+    @property
+    def local_origin(self) -> str:
+        """The same by number, and the machine: where a principal of this process speaks from."""
+
+    @property
+    def keep_audit_ms(self) -> int:
+        """How long the audit log is kept."""
+
+    @property
     def random_bytes(self) -> Callable[[int], bytes]:
         """What secrets are made of: so many bytes that nobody can guess."""
 
 
-class QueryService:
-    """Answers queries and changes nothing."""
+class QueryService(AuditedService):
+    """Answers queries and changes nothing, but that it writes down whom it refuses."""
 
     def __init__(self, resources: Resources) -> None:
-        self._resources = resources
-        self._store = resources.store
+        super().__init__(resources)
         self._claimed_keys: dict[str, int] = {}
 
     @property
@@ -102,7 +115,8 @@ class QueryService:
             return
         own_role = role is not None and is_of_role(who, role)
         if (Relation.ROLE if own_role else Relation.NONE) not in may:
-            raise refusal(who, action, about or role or "")
+            subject = role or ("" if action in _ABOUT_MANY else about)
+            raise self._refused(who, action, about or role or "", subject)
 
     def _check_attempt(self, who: Principal, action: Action, task_id: str, epoch: int) -> None:
         """Check what the holder of an attempt asks for. Whoever names the epoch is fenced by it;
@@ -122,7 +136,7 @@ class QueryService:
                 who.kind is PrincipalKind.ATTEMPT and (who.task_id, who.epoch) != (task_id, epoch)
             )
             if (Relation.NONE if foreign else Relation.OWN) not in may:
-                raise refusal(who, action, task_id)
+                raise self._refused(who, action, task_id)
 
     def _of_other_roles(self, who: Principal, ids: list[str]) -> set[str]:
         """Those of these tasks that a worker's token is not for. A worker beside the ledger is
@@ -138,13 +152,13 @@ class QueryService:
         if may is not ALL and (not may or self._relation(who, task) not in may):
             # By its whole id only to whoever may see it: `ref` may be the beginning of any.
             sees = not ref or allowed(who, Action.READ) is ALL
-            raise refusal(who, action, task.id if sees else ref)
+            raise self._refused(who, action, task.id if sees else ref)
 
     def _find(self, who: Principal, action: Action, ref: str) -> tuple[int, Task]:
         """The task that is meant and its key, if the principal may do this with it."""
         may = allowed(who, action)
         if not may:
-            raise refusal(who, action, ref)
+            raise self._refused(who, action, ref)
         try:
             key, task = self._locate(who, ref)
         except NotFound:

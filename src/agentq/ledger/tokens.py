@@ -11,9 +11,11 @@ import hashlib
 import hmac
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from agentq.contracts.audit_rows import AuditRow
 from agentq.contracts.service_values import TokenInfo
 from agentq.contracts.store import Changes, Reader, Store, TokenRow, Tx
 from agentq.core.access import Action, Principal, PrincipalKind, allowed
@@ -40,9 +42,15 @@ class Tokens:
         self._random_bytes = random_bytes
 
     def create(
-        self, name: str, scopes: Sequence[str], lifetime_ms: int, by: str
+        self,
+        name: str,
+        scopes: Sequence[str],
+        lifetime_ms: int,
+        by: str,
+        audit: AuditRow | None = None,
     ) -> tuple[TokenInfo, str]:
-        """Make a token; returns its secret, which is stored nowhere."""
+        """Make a token; returns its secret, which is stored nowhere. `audit` says who decided so,
+        and is written with it."""
         check_role(name, "name of a token")
         principal = principal_of_scopes(name, scopes)
         for role in {principal.role, *principal.roles} - {""}:
@@ -63,7 +71,9 @@ class Tokens:
             row = TokenRow(f"tok-{digest[:_ID_CHARS]}", name, digest, words, now, by, expires_at)
             if any(row.id == other.id for other in tx.tokens()):
                 raise Conflict("Another token has the same id. No token was made.", "Try again.")
-            tx.save(Changes(tokens=[row]))
+            tx.save(
+                Changes(tokens=[row], audit=_noted(audit, row, f"made for {name}: {words}", now))
+            )
             return row
 
         return _info(self._store.write(change)), secret
@@ -72,7 +82,7 @@ class Tokens:
         """Return all tokens, the oldest first."""
         return [_info(row) for row in self._store.read(lambda reader: reader.tokens())]
 
-    def revoke(self, ref: str, by: str) -> TokenInfo:
+    def revoke(self, ref: str, by: str, audit: AuditRow | None = None) -> TokenInfo:
         """End a token at once; the first who does stands in the list."""
 
         def change(tx: Tx) -> TokenRow:
@@ -80,7 +90,8 @@ class Tokens:
             row = _meant(ref, tx.tokens(), now)
             if not row.revoked_at:
                 row = row._replace(revoked_at=now, revoked_by=by)
-                tx.save(Changes(tokens=[row]))
+                noted = _noted(audit, row, f"revoked; it was for {row.name}", now)
+                tx.save(Changes(tokens=[row], audit=noted))
             return row
 
         return _info(self._store.write(change))
@@ -100,13 +111,17 @@ class Tokens:
             )
 
         row = self._store.read(look)
-        return _principal(row.name, row.scopes) if row is not None else None
+        return None if row is None else replace(_principal(row.name, row.scopes), token_id=row.id)
 
 
 @lru_cache(1024)
 def _principal(name: str, scopes: str) -> Principal:
     """Asked for with every request over HTTP, and always the same."""
     return principal_of_scopes(name, scopes.split())
+
+
+def _noted(audit: AuditRow | None, row: TokenRow, detail: str, now: int) -> Sequence[AuditRow]:
+    return () if audit is None else (audit._replace(at=now, subject=row.id, detail=detail),)
 
 
 def count_approvers(reader: Reader) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
+from agentq.contracts.audit_rows import AuditRow
 from agentq.contracts.doorbell import (
     EVENTS_TOPIC,
     ROOM_TOPIC,
@@ -72,6 +73,7 @@ class UnitOfWork:
         self.artifacts: list[ArtifactRow] = []
         self.dedup: list[DedupRow] = []
         self.roles: list[RoleRow] = []
+        self._audit: list[AuditRow] = []
         #: The trees that tasks belong to, where they were loaded (see `shared_budgets`).
         self.roots: dict[int, list[int]] = {}
         self.trees: dict[int, TreeRow] = {}
@@ -176,6 +178,11 @@ class UnitOfWork:
             self._costs.append((after.spec, trigger.cost))
         return after
 
+    def note_decision(self, row: AuditRow | None) -> None:
+        """Write down who decided, unless nothing came of it."""
+        if row is not None and self.events:
+            self._audit.append(row._replace(at=self.now))
+
     def note_effects(self, key: int, task: Task, effects: Sequence[Effect]) -> None:
         for number, effect in enumerate(effects):
             kind = type(effect)
@@ -244,6 +251,7 @@ class UnitOfWork:
                 trees=trees,
                 dedup=self.dedup,
                 roles=self.roles,
+                audit=self._audit,
                 released=self._freed,
                 topics=self.topics,
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from agentq.contracts.inbound_messages import InboundMessage, IntakeResult
 from agentq.contracts.service_values import (
     ArtifactInfo,
     AttemptLease,
+    AuditPage,
     Capacity,
     Circuit,
     Completion,
@@ -36,6 +38,8 @@ from agentq.remote.transport import SILENCE_SECONDS, HttpReply
 #: A renewal that is not answered within such a part of its lease is sent again.
 _RENEWALS_A_LEASE = 6
 _RENEW_SECONDS_MIN = 5.0
+
+log = logging.getLogger("agentq.audit")
 
 
 class RemoteCustody(RemoteQueries):
@@ -331,6 +335,22 @@ class RemoteDecisions(RemoteCustody):
         revoked: TokenInfo = self._caller.value(TokenInfo, "revoke_token", who, ref=ref)
         return revoked
 
+    def audit(
+        self,
+        who: Principal,
+        cursor: int = 0,
+        limit: int = 100,
+        outcome: str = "",
+        by: str = "",
+        task: str = "",
+        since_ms: int = 0,
+    ) -> AuditPage:
+        page: AuditPage = self._caller.value(
+            AuditPage, "audit", who, cursor=cursor, limit=limit, outcome=outcome, by=by, task=task,
+            since_ms=since_ms,
+        )  # fmt: skip
+        return page
+
     def lanes(self, who: Principal) -> frozenset[str]:
         return frozenset(self._caller.value(list[str], "lanes", who))
 
@@ -409,6 +429,18 @@ class RemoteService(RemoteDecisions):
 
     def discard_message_files(self, who: Principal, inbound: InboundMessage) -> None:
         raise _only_there("take messages in")
+
+    def note_refusal(
+        self,
+        who: Principal | None,
+        error: AgentqError,
+        action: str = "",
+        subject: str = "",
+        origin: str = "",
+    ) -> None:
+        """What is refused here never reaches the server: the log of this process has it."""
+        name = who.name if who else "nobody"
+        log.warning("refused %s (%s): %s", name, origin or "here", error.cause)
 
     def principal_of_token(self, token: str) -> Principal | None:
         raise _only_there("say whose a token is")

@@ -13,19 +13,17 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
 from typing import Any, BinaryIO
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl
 
 from agentq.contracts.doorbell import Doorbell
 from agentq.contracts.routes import (
-    ATTEMPT_HEADER,
     EVENT_STREAM_TYPE,
     FILES_TYPE,
     PREFIX,
     WAKEUPS_PATH,
 )
 from agentq.contracts.service import Service
-from agentq.core.access import SYSTEM, Action, Principal, on_behalf, parse_grants
-from agentq.core.access import refusal as access_refusal
+from agentq.core.access import SYSTEM, Principal
 from agentq.core.errors import AgentqError, Unavailable
 from agentq.server.api import (
     Api,
@@ -44,6 +42,7 @@ from agentq.server.event_feed import EventFeed
 from agentq.server.events import follow, start_of
 from agentq.server.failures import Failures
 from agentq.server.headers import check_once
+from agentq.server.identity import Authenticate, Identities
 from agentq.server.live_log import LiveLog, follow_log
 from agentq.server.login import Logins
 from agentq.server.ranges import cut
@@ -58,8 +57,6 @@ log = logging.getLogger("agentq.server")
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
-#: The principal of a token; None if there is no such token. May ask a database.
-Authenticate = Callable[[str], Principal | None]
 
 THREADS = 16
 #: Calls at work or waiting for a thread; while there are more, requests are asked to come again.
@@ -88,7 +85,6 @@ class HttpApp:
         self._ready = ready or (lambda: service.check_writable(SYSTEM))
         self._service = service
         self._api = Api(service)
-        self._authenticate = authenticate
         self._hosts = frozenset(name.lower() for name in hosts)
         self._reads_at_once = reads_at_once
         self._wakeups = Wakeups(doorbell)
@@ -97,7 +93,8 @@ class HttpApp:
         self._feed = EventFeed(service, self._wakeups, self.in_thread)
         self._repeats = Repeats()
         self._failures = Failures()
-        self._logins = Logins(authenticate, self.in_thread, self._failures)
+        self._logins = Logins(authenticate, self.in_thread, self._failures, self._note_login)
+        self._identities = Identities(service, authenticate, self._logins, self._failures)
         self._busy = 0
         self.stopping = False
 
@@ -132,6 +129,9 @@ class HttpApp:
     def end_streams_soon(self) -> None:
         """The same from another thread."""
         self._wakeups.call_soon(self.end_streams)
+
+    def _note_login(self, error: AgentqError, client: str) -> None:
+        self._service.note_refusal(None, error, "login", origin=client)
 
     def login_code(self, person: Principal) -> str:
         """A code that logs a browser in as this person, once and soon."""
@@ -180,13 +180,8 @@ class HttpApp:
             if page is not None:
                 return page, who
             if _is_quick(scope, headers):
-                if self._reads_at_once and _is_small(scope["path"]):
-                    return self._look(scope, headers)
-                return await self.in_thread(self._look, scope, headers)
-            if self._reads_at_once:
-                principal = self._identify(scope, headers)
-            else:
-                principal = await self.in_thread(self._identify, scope, headers)
+                return await self._quick_answer(scope, headers)
+            principal = await self.in_thread(self._identities.identify, scope, headers)
             who = _name(principal)
             if scope["path"] == PREFIX + WAKEUPS_PATH:
                 return await rings(
@@ -227,55 +222,29 @@ class HttpApp:
             return Response(200, await self.in_thread(document_bytes))
         return None
 
-    def _identify(self, scope: Scope, headers: dict[str, str]) -> Principal:
-        """The principal of the token, else of the browser's session; guessing is slowed down,
-        address by address. May block."""
-        client = (scope.get("client") or ("local",))[0]
-        kind, _, token = headers.get("authorization", "").partition(" ")
-        principal: Principal | None = None
-        if kind.lower() == "bearer" and token:
-            principal = self._authenticate(token.strip())
-        elif "authorization" not in headers:
-            principal = self._logins.principal(scope, headers)
-        if principal is None:
-            # A good one is never refused for the sake of others behind the same proxy.
-            if self._failures.too_many(client):
-                raise HttpError(
-                    429, "Too many requests from this address brought no good token.",
-                    "Wait a minute.", code="busy",
-                )  # fmt: skip
-            self._failures.note(client)
-            log.warning("refused: no good token from %s", client)
-            raise HttpError(
-                401, "This server answers to tokens, and the request brought none that it knows.",
-                "Set AGENTQ_TOKEN or send it as a Bearer; `agentq token create` makes one.",
-                code="bad_token",
-            )  # fmt: skip
-        asking = asked_for(principal, headers.get(ATTEMPT_HEADER, ""))
-        if asking is not principal:
-            self._check_role(principal, asking)
-        return asking
-
-    def _check_role(self, worker: Principal, asking: Principal) -> None:
-        """The role in the header is a word, and must be that of the task: what an attempt submits
-        bears its name."""
-        task = self._service.tasks_by_id(SYSTEM, [asking.task_id]).get(asking.task_id)
-        if task is not None and task.to != asking.role:
-            raise access_refusal(worker, Action.COMPLETE, asking.task_id)
-
-    def _look(self, scope: Scope, headers: dict[str, str]) -> tuple[Response, str]:
+    async def _quick_answer(self, scope: Scope, headers: dict[str, str]) -> tuple[Response, str]:
         """Answer a question without a body in one go: a thread takes longer to reach than most
         answers take to find."""
-        who = "-"
+        if self._reads_at_once and _is_small(scope["path"]):
+            reader = self._identities.reader(scope, headers)
+            if reader is not None:
+                return self._look(reader, scope, headers)
+        return await self.in_thread(self._identify_and_look, scope, headers)
+
+    def _identify_and_look(self, scope: Scope, headers: dict[str, str]) -> tuple[Response, str]:
         try:
-            principal = self._identify(scope, headers)
-            who = _name(principal)
+            return self._look(self._identities.identify(scope, headers), scope, headers)
+        except AgentqError as error:
+            return refusal(error), "-"
+
+    def _look(self, who: Principal, scope: Scope, headers: dict[str, str]) -> tuple[Response, str]:
+        try:
             found = find(scope["method"], raw_path(scope))
             request = Request(scope["method"], scope["path"], _query_of(scope))
-            answer = self._api.call(principal, found, self._api.arguments(found, request))
-            return (cut(answer, headers["range"]) if "range" in headers else answer), who
+            answer = self._api.call(who, found, self._api.arguments(found, request))
+            return (cut(answer, headers["range"]) if "range" in headers else answer), _name(who)
         except AgentqError as error:
-            return refusal(error), who
+            return refusal(error), _name(who)
 
     async def _route(
         self,
@@ -332,7 +301,7 @@ class HttpApp:
 
         async def still_good() -> bool:
             try:
-                return bool(await self.in_thread(self._identify, scope, headers))
+                return bool(await self.in_thread(self._identities.identify, scope, headers))
             except AgentqError:
                 return False
 
@@ -377,21 +346,6 @@ class HttpApp:
         finally:
             if hasattr(body, "close"):
                 await self.in_thread(body.close)
-
-
-def asked_for(who: Principal, attempt: str) -> Principal:
-    """Who asks: a worker may ask for the attempt of its agent, which may less than itself."""
-    if not attempt:
-        return who
-    named, *grants = attempt.split(" ")
-    parts = named.split("/")
-    if len(parts) != 3 or not (parts[1].isascii() and parts[1].isdigit() and len(parts[1]) < 19):
-        raise HttpError(
-            400, f"The header {ATTEMPT_HEADER} names no attempt: {attempt[:80]!r}.",
-            "It is task/epoch/role, then what the role is granted.",
-        )  # fmt: skip
-    wanted = parse_grants(grants, f"the header {ATTEMPT_HEADER}")
-    return on_behalf(who, unquote(parts[0]), int(parts[1]), unquote(parts[2]), wanted)
 
 
 def _is_quick(scope: Scope, headers: dict[str, str]) -> bool:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import hmac
 import logging
+import os
 import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from urllib.parse import parse_qsl
 
 from agentq.contracts.doorbell import EVENTS_TOPIC, Doorbell
@@ -26,6 +28,7 @@ from agentq.server.errors import HttpError
 
 log = logging.getLogger("agentq.attempt")
 
+_HOST = os.uname().nodename
 #: Answers kept for requests that are sent again because their answer was lost.
 _KEPT_MAX = 64
 _KEPT_BYTES_MAX = 1 << 20
@@ -39,6 +42,7 @@ class AttemptApi:
 
     def __init__(self, service: Service, doorbell: Doorbell, who: Principal) -> None:
         self._api = Api(service)
+        self._service = service
         self._doorbell = doorbell
         self._who = who
         self._acting = threading.Lock()
@@ -51,7 +55,7 @@ class AttemptApi:
         """Refuse whatever comes from now on: the attempt is over, and its token with it."""
         self._ended = True
 
-    def check_token(self, header: str) -> None:
+    def check_token(self, header: str, origin: str = "socket") -> None:
         """Raise unless an `Authorization` header shows the token of this attempt."""
         kind, _, token = header.partition(" ")
         shown = token.strip().encode("utf-8", "surrogateescape")
@@ -66,26 +70,33 @@ class AttemptApi:
                 code="bad_token",
             )
             error.exit_status = Refused.exit_status
+            # Whoever it is, it came to the door of this attempt.
+            where = f"{origin} of attempt {self._who.task_id}/{self._who.epoch}"
+            self._service.note_refusal(None, error, "login", self._who.task_id, where)
             raise error
 
-    def answer(self, request: Request, key: str = "") -> Response:
-        """The answer to a request, refusals included; the same again to the same `key`."""
+    def answer(self, request: Request, key: str = "", origin: str = "socket") -> Response:
+        """The answer to a request, refusals included; the same again to the same `key`. `origin`
+        says by which way it came."""
+        who = replace(self._who, origin=f"{origin} on {_HOST}")
         try:
             self._check_alive()
             if request.path == PREFIX + WAKEUPS_PATH:
                 return self._wait(request.query)
             found = find(request.method, request.path)
             if found.route.call not in ATTEMPT_CALLS:
-                raise self._not_offered(found)
+                error = self._not_offered(found)
+                self._service.note_refusal(who, error, found.route.call, who.task_id)
+                raise error
             arguments = self._api.arguments(found, request)
             if request.method == "GET" or found.route.call == "tasks_by_id":
-                return self._api.call(self._who, found, arguments)
+                return self._api.call(who, found, arguments)
             with self._acting:
                 kept = self._kept.get(key) if key else None
                 if kept is not None:
                     return kept
                 self._check_alive()
-                answer = self._api.call(self._who, found, arguments)
+                answer = self._api.call(who, found, arguments)
                 self._keep(key, answer)
                 return answer
         except AgentqError as error:

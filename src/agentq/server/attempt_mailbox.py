@@ -178,7 +178,7 @@ class AttemptMailbox:
                 "It is an object with method, target, headers, and body or body_file.",
             ) from error
         headers = {key.lower(): value for key, value in said.headers.items()}
-        self._api.check_token(headers.get("authorization", ""))
+        self._api.check_token(headers.get("authorization", ""), "mailbox")
         body, size = self._body(name, said)
         files.callback(body.close)
         headers["content-length"] = str(size)
@@ -187,7 +187,7 @@ class AttemptMailbox:
             request = read_request(RequestHead(said.method, said.target, headers), body, files)
         except EOFError as error:
             raise HttpError(400, f"{name}.body became shorter while it was read.") from error
-        return self._api.answer(request, headers.get("idempotency-key", "")[:200])
+        return self._api.answer(request, headers.get("idempotency-key", "")[:200], "mailbox")
 
     def _body(self, name: str, said: MailRequest) -> tuple[BinaryIO, int]:
         if said.body_file:

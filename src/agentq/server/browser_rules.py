@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from agentq.contracts.routes import CSRF_HEADER
 from agentq.server.errors import HttpError
@@ -72,6 +72,18 @@ class BrowserRequest(NamedTuple):
             if name == self.origin.cookie:
                 return value
         return ""
+
+
+def scheme_of(scope: Mapping[str, Any], headers: Mapping[str, str]) -> str:
+    """The scheme that the browser used: what a proxy on this machine says, else the connection's.
+
+    A program on this machine may say https where it is none, and tells that to itself alone.
+    """
+    client = (scope.get("client") or ("127.0.0.1",))[0]
+    said = headers.get("x-forwarded-proto", "")
+    if said in _PORTS and (client == "::1" or _LOOPBACK.fullmatch(client)):
+        return said
+    return str(scope.get("scheme", "http"))
 
 
 def browser_request(method: str, scheme: str, headers: Mapping[str, str]) -> BrowserRequest:

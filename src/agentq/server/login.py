@@ -26,6 +26,7 @@ from agentq.server.browser_rules import (
     check_page_request,
     check_same_origin,
     check_session_request,
+    scheme_of,
     set_cookie,
 )
 from agentq.server.errors import HttpError, too_large
@@ -53,25 +54,27 @@ Authenticate = Callable[[str], Principal | None]
 
 class Logins:
     """Answers these paths, and knows the principal of a session. `authenticate` knows tokens, and
-    may block: `in_thread` is where."""
+    may block: `in_thread` is where. `note` writes a refusal down, with the address it went to."""
 
     def __init__(
         self,
         authenticate: Authenticate,
         in_thread: Callable[..., Awaitable[Any]],
         failures: Failures,
+        note: Callable[[AgentqError, str], None],
     ) -> None:
         self._authenticate = authenticate
         self._in_thread = in_thread
         self._failures = failures
+        self._note = note
         self.sessions = Sessions()
 
     # -- who asks ----------------------------------------------------------------------------------
 
-    def principal(self, scope: Mapping[str, Any], headers: dict[str, str]) -> Principal | None:
+    def principal(self, scope: Mapping[str, Any], headers: Mapping[str, str]) -> Principal | None:
         """Whose session the cookie of a request to the API names; None without a cookie. Raises
         `HttpError` for what browsers may not ask."""
-        request = browser_request(scope["method"], scope.get("scheme", "http"), headers)
+        request = browser_request(scope["method"], scheme_of(scope, headers), headers)
         if not request.secret:
             return None
         check_session_request(request)
@@ -107,7 +110,7 @@ class Logins:
             takes = ", ".join(_METHODS[path])
             raise HttpError(405 if takes else 404, f"{path} does not take {method[:20]}.",
                             f"It takes {takes}." if takes else "", code="no_route")  # fmt: skip
-        request = browser_request(method, scope.get("scheme", "http"), headers)
+        request = browser_request(method, scheme_of(scope, headers), headers)
         client = (scope.get("client") or ("local",))[0]
         if path == LOGIN_CODES_PATH:
             return await self._code(headers, client)
@@ -170,7 +173,7 @@ class Logins:
         wanted = login is not None and (code or token)
         who = await self._in_thread(self._person, login) if wanted else None
         if login is None or who is None:
-            raise self._refused(
+            raise await self._refused(
                 client, "The link was used already, is older than ten minutes, or is of a server"
                 " that was restarted." if code else "The server knows no such token.",
                 "`agentq login` prints another link.",
@@ -184,7 +187,7 @@ class Logins:
         kind, _, token = headers.get("authorization", "").partition(" ")
         token = token.strip() if kind.lower() == "bearer" else ""
         if not token or await self._in_thread(self._authenticate, token) is None:
-            raise self._refused(
+            raise await self._refused(
                 client, "The request brought no token that the server knows.",
                 "Send one as a Bearer; `agentq token create` makes one.",
             )  # fmt: skip
@@ -192,14 +195,16 @@ class Logins:
         value = {"path": f"{LOGIN_PATH}?code={code}", "seconds": int(CODE_SECONDS)}
         return Response(201, encode({"value": value}))
 
-    def _refused(self, client: str, cause: str, remedy: str) -> HttpError:
+    async def _refused(self, client: str, cause: str, remedy: str) -> HttpError:
         """The refusal of a login that failed; guessing is slowed down, address by address."""
+        error = HttpError(401, cause, remedy, code="bad_token")
+        await self._in_thread(self._note, error, client)
         if self._failures.too_many(client):
             return HttpError(429, "Too many logins from this address have failed.",
                              "Wait a minute.", code="busy")  # fmt: skip
         self._failures.note(client)
         log.warning("refused: a login from %s failed", client)
-        return HttpError(401, cause, remedy, code="bad_token")
+        return error
 
 
 async def _read_form(receive: Receive) -> dict[str, str]:

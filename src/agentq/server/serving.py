@@ -128,6 +128,9 @@ class HttpServer:
             app, log_config=None, access_log=False, timeout_graceful_shutdown=_GRACE_SECONDS,
             timeout_keep_alive=int(IDLE_SECONDS), h11_max_incomplete_event_size=64 << 10,
             server_header=False, lifespan="on", http=bounded(), ws="none",
+            # Whoever may connect could name any address in a header: as its own in the audit log,
+            # and a new one for each token it tries.
+            proxy_headers=False,
         )  # fmt: skip
 
         # It would write down whole addresses, and a login link holds a code. Ours is in `app`.

@@ -32,10 +32,13 @@ TABLES = {
     "ledger": ("url",),
     "artifacts": ("root", *ARTIFACTS_OPTIONS, *CREDENTIALS),
     "broker": ("url",),
-    "retention": ("keep",),
+    "retention": ("keep", "audit"),
     "access": ("four_eyes",),
 }
 MEMORY = ":memory:"
+#: How many seconds the audit log is kept where settings do not say: a year and a month, so that
+#: what happened a year ago can still be looked up.
+KEEP_AUDIT_SECONDS = 400 * 24 * 3600
 
 #: What `agentq init` writes.
 TEMPLATE = """\
@@ -80,6 +83,8 @@ class Settings:
     local: str = ""
     #: How many seconds a task is kept after it ended, with its files; 0: for ever.
     keep: int = 0
+    #: How many seconds the audit log is kept.
+    keep_audit: int = field(default=KEEP_AUDIT_SECONDS, kw_only=True)
     #: Whether nobody may approve what they submitted themselves; None leaves it to whether there
     #: are two people with tokens who could.
     four_eyes: bool | None = None
@@ -233,7 +238,8 @@ def read_file(file: Path) -> Settings:
     if broker and not os.environ.get("AGENTQ_BROKER"):
         broker_url = _text(broker, "url", "", file)
         broker_url, broker_file = _referred(broker_url, f"url in [broker] of {file}", file.parent)
-    keep = _text(retention, "keep", "", file) if retention else ""
+    keep = _text(retention, "keep", "", file) if "keep" in retention else ""
+    keep_audit = _text(retention, "audit", "", file) if "audit" in retention else ""
     written = _text(tables["ledger"], "url", "sqlite:///.agentq/ledger.db", file)
     url, url_file = _referred(written, f"url in [ledger] of {file}", file.parent)
     root = _text(artifacts, "root", ".agentq", file)
@@ -252,6 +258,10 @@ def read_file(file: Path) -> Settings:
         os.environ.get("AGENTQ_HOME") or str(file.parent / ".agentq"),
         parse_duration(keep, field=f"keep in {file}") if keep else 0,
         _four_eyes(tables["access"], file),
+        keep_audit=(
+            parse_duration(keep_audit, field=f"audit in {file}") if keep_audit
+            else KEEP_AUDIT_SECONDS
+        ),
         artifacts_credentials=credentials,
         secret_files=tuple(each for each in (url_file, broker_file, *secret_files) if each),
     )  # fmt: skip

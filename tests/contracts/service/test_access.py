@@ -77,6 +77,7 @@ NEVER: dict[str, Call] = {
     "renew": lambda s, who, ref: s.renew(who, [AttemptLease(ref, who.epoch, 60_000)]),
     "spend": lambda s, who, ref: s.spend(who, ref, who.epoch, Usage(usd=0.1)),
     "say that it is gone": lambda s, who, ref: s.stopped(who, ref, who.epoch),
+    "see the audit log": lambda s, who, ref: s.audit(who),
 }
 #: What it may do about its own task and nothing else.
 OWN: dict[str, Callable[[Service, Principal, str, int], Any]] = {

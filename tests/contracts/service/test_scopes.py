@@ -96,6 +96,7 @@ ADMIN: dict[str, Call] = {
     "create a token": lambda s, who: s.create_token(who, "eve", ["admin"]),
     "list tokens": lambda s, who: s.tokens(who),
     "revoke a token": lambda s, who: s.revoke_token(who, "nobody"),
+    "audit": lambda s, who: s.audit(who),
 }
 ALL = {**READ, **SUBMIT, **DECIDE, **APPROVE, **WORK, **ADMIN}
 #: What a coordinator may say about an attempt it does not hold: naming its epoch, it is fenced.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from agentq.contracts.audit_rows import AuditFilter, AuditRow
 from agentq.contracts.store import (
     OVER,
     ArtifactRow,
@@ -177,6 +178,10 @@ class PostgresReader:
         if sha256:
             return self._ask("token_of", {"sha256": sha256}, TokenRow._make)
         return self._ask("tokens", make_row=TokenRow._make)
+
+    def audit(self, wanted: AuditFilter) -> list[AuditRow]:
+        name = "audit_of" if wanted.subject else "audit"
+        return self._ask(name, wanted._asdict(), AuditRow._make)
 
     def lanes(self) -> frozenset[str]:
         return frozenset(self._ask("lanes")[0][0].split())

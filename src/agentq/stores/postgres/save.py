@@ -68,6 +68,8 @@ def _surroundings(changes: Changes, lanes: str) -> Iterator[Named]:
         yield "set_leader_leases", columns(_LEASES, changes.leases)
     for token in changes.tokens:
         yield "set_token", token._asdict()
+    for row in changes.audit:
+        yield "add_audit", row._asdict()
     if changes.lanes is not None:
         wanted = " ".join(sorted(changes.lanes))
         if wanted != lanes:

@@ -18,6 +18,7 @@ from agentq.contracts.store import (
     CircuitRow,
     DedupRow,
     EventRow,
+    Expired,
     HotRow,
     Lease,
     LeaseRow,
@@ -333,7 +334,7 @@ class PostgresTx(PostgresReader):
         else:
             self._ask("postpone_effects", {**values, "until": until})
 
-    def delete(self, keys: Sequence[int]) -> None:
+    def delete(self, keys: Sequence[int], expired: Expired | None = None) -> int:
         if keys:
             # Whoever gives events their places ends first, so that none stays behind without one.
             calls = [
@@ -342,17 +343,18 @@ class PostgresTx(PostgresReader):
                 Call(self._sql["delete_trees"], NO_VALUES),
             ]
             self._ask_all(calls)
-
-    def forget(self, dedup_before: int, labels_before_day: int) -> int:
+        if expired is None:
+            return 0
         calls = [
-            Call(self._sql["forget_labels"], {"before_day": labels_before_day}),
-            Call(self._sql["forget_dedup"], {"now": dedup_before}),
+            Call(self._sql["forget_labels"], {"before_day": expired.labels_before_day}),
+            Call(self._sql["forget_audit"], {"audit_before": expired.audit_before}),
+            Call(self._sql["forget_dedup"], {"now": expired.dedup_before}),
         ]
-        return int(self._ask_all(calls)[1][0][0])
+        return int(self._ask_all(calls)[2][0][0])
 
 
 #: The parts of `Changes` that are rows.
 _WRITTEN = (
     "new", "tasks", "events", "effects", "artifacts", "spending", "trees", "dedup", "roles",
-    "circuits", "leases", "tokens", "released",
+    "circuits", "leases", "tokens", "audit", "released",
 )  # fmt: skip

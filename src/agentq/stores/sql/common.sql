@@ -82,6 +82,27 @@ VALUES (:id, :name, :sha256, :scopes, :created_at, :created_by, :expires_at, :re
         :revoked_by)
 ON CONFLICT (id) DO UPDATE SET revoked_at = excluded.revoked_at, revoked_by = excluded.revoked_by;
 
+-- name: add_audit
+INSERT INTO audit (at, who, kind, how, origin, action, subject, outcome, code, times, detail)
+VALUES (:at, :who, :kind, :how, :origin, :action, :subject, :outcome, :code, :times, :detail);
+
+-- name: audit
+SELECT at, who, kind, how, origin, action, subject, outcome, code, times, detail, number FROM audit
+WHERE (CAST(:before AS bigint) = 0 OR number < :before) AND at >= :since
+  AND (CAST(:outcome AS text) = '' OR outcome = :outcome)
+  AND (CAST(:who AS text) = '' OR who = :who)
+ORDER BY number DESC LIMIT :limit;
+
+-- name: audit_of
+SELECT at, who, kind, how, origin, action, subject, outcome, code, times, detail, number FROM audit
+WHERE subject = :subject AND (CAST(:before AS bigint) = 0 OR number < :before) AND at >= :since
+  AND (CAST(:outcome AS text) = '' OR outcome = :outcome)
+  AND (CAST(:who AS text) = '' OR who = :who)
+ORDER BY number DESC LIMIT :limit;
+
+-- name: forget_audit
+DELETE FROM audit WHERE at < :audit_before;
+
 -- name: spending_of_day
 SELECT kind, name, day, usd, tokens, turns, seconds FROM spending
 WHERE kind = :kind AND name = :name AND day = :day;

@@ -8,6 +8,7 @@ from typing import Any
 import apsw
 import msgspec
 
+from agentq.contracts.audit_rows import AuditFilter, AuditRow
 from agentq.contracts.store import (
     ArtifactRow,
     CircuitRow,
@@ -156,6 +157,10 @@ class SqliteReader:
     def tokens(self, sha256: str = "") -> list[TokenRow]:
         rows = self._all("token_of", {"sha256": sha256}) if sha256 else self._all("tokens")
         return [TokenRow(*row) for row in rows]
+
+    def audit(self, wanted: AuditFilter) -> list[AuditRow]:
+        rows = self._all("audit_of" if wanted.subject else "audit", wanted._asdict())
+        return [AuditRow(*row) for row in rows]
 
     def last_position(self) -> int:
         return int(self._all("last_position")[0][0])

@@ -11,6 +11,7 @@ from agentq.contracts.store import (
     Changes,
     DedupRow,
     EventRow,
+    Expired,
     HotRow,
     Lease,
     LeaseRow,
@@ -171,6 +172,8 @@ class SqliteTx(SqliteReader):
             self._many("set_leader_lease", [row._asdict() for row in changes.leases])
         if changes.tokens:
             self._many("set_token", [row._asdict() for row in changes.tokens])
+        if changes.audit:
+            self._many("add_audit", [row._asdict() for row in changes.audit])
         if changes.lanes is not None:
             self._all("set_lanes", (" ".join(sorted(changes.lanes)),))
             self._counted = False
@@ -245,7 +248,17 @@ class SqliteTx(SqliteReader):
             each_once = [(until, sequence) for sequence in sorted(set(sequences))]
             self._many("postpone_effect", each_once)
 
-    def delete(self, keys: Sequence[int]) -> None:
+    def delete(self, keys: Sequence[int], expired: Expired | None = None) -> int:
+        if keys:
+            self._delete(keys)
+        if expired is None:
+            return 0
+        self._all("forget_labels", (expired.labels_before_day,))
+        self._all("forget_audit", {"audit_before": expired.audit_before})
+        self._all("forget_dedup", (expired.dedup_before,))
+        return self.connection.changes()
+
+    def _delete(self, keys: Sequence[int]) -> None:
         self._all("set_floors")
         each = [(key,) for key in keys]
         for name in ("keep_outcome", "delete_events", "delete_artifacts", "delete_outbox",
@@ -254,11 +267,6 @@ class SqliteTx(SqliteReader):
             self._many(name, each)
         self._all("delete_trees")
         self._counted = False
-
-    def forget(self, dedup_before: int, labels_before_day: int) -> int:
-        self._all("forget_labels", (labels_before_day,))
-        self._all("forget_dedup", (dedup_before,))
-        return self.connection.changes()
 
     # -- roles -----------------------------------------------------------------------------------
 

@@ -1,0 +1,36 @@
+"""Rows of the audit log, as a store keeps them (see `contracts.store`)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class AuditRow(NamedTuple):
+    """A decision that was taken, or a request that was refused: who, how anybody knows, from where.
+    `times` is how many alike it stands for; `number` orders the rows, and is 0 before it is
+    saved."""
+
+    at: int
+    who: str
+    kind: str
+    how: str
+    origin: str
+    action: str
+    subject: str
+    outcome: str
+    code: str
+    times: int
+    detail: str
+    number: int = 0
+
+
+class AuditFilter(NamedTuple):
+    """Which audit rows to list, the newest first; empty fields do not restrict. A page goes on
+    before the row of this number."""
+
+    outcome: str = ""
+    who: str = ""
+    subject: str = ""
+    since: int = 0
+    before: int = 0
+    limit: int = 100
