@@ -10,6 +10,7 @@ import os
 import random
 import sys
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 from agentq.client.queue import Queue
@@ -18,6 +19,7 @@ from tests.processes.campaign import run_kills
 from tests.processes.checker import Verdict
 from tests.processes.cluster import Plan, founded, run_cluster
 from tests.processes.noisy_agent import PEAK_MEGABYTES_MAX, run_noisy_agent
+from tests.processes.served_campaign import run_served_kills
 from tests.processes.worker_fleet import run_worker_kills
 from tests.servers.postgres import PostgresServer
 from tests.servers.rabbitmq import RabbitServer
@@ -32,6 +34,9 @@ def main() -> int:
     parser.add_argument(
         "--cluster", type=int, default=120, help="kill -9 in a cluster of three servers"
     )
+    parser.add_argument(
+        "--served", type=int, default=300, help="kill -9 of servers and clients, on each store"
+    )
     parser.add_argument("--talk", type=int, default=10, help="gigabytes that one agent says")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     options = parser.parse_args()
@@ -43,6 +48,7 @@ def main() -> int:
         os.environ["AGENTQ_ARTIFACTS_ROOT"] = str(Path(place, "postgres-artifacts"))
         verdicts.append(_on_postgres(options, Path(place)))
         del os.environ["AGENTQ_ARTIFACTS_ROOT"]
+        verdicts += _over_http(options, Path(place))
         _with_workers(options, Path(place))
         _with_a_noisy_agent(options, Path(place))
         verdicts.append(_in_a_cluster(options, Path(place)))
@@ -84,6 +90,27 @@ def _on_postgres(options: argparse.Namespace, place: Path) -> Verdict:
         verdict = run_kills(url, folder, kills=options.kills, seed=options.seed, between=between)
     print(f"postgres: {verdict}", flush=True)
     return verdict
+
+
+def _over_http(options: argparse.Namespace, place: Path) -> list[Verdict]:
+    """Servers and their clients, on either store."""
+    verdicts = []
+    for name in ("sqlite", "postgres"):
+        folder = place / f"served-{name}"
+        folder.mkdir()
+        shown = _progress(f"over HTTP, {name}", options.served)
+        with ExitStack() as running:
+            url = f"sqlite:///{folder / 'ledger.db'}"
+            if name == "postgres":
+                server = running.enter_context(PostgresServer())
+                url = running.enter_context(server.fresh_database())
+            verdicts.append(
+                run_served_kills(
+                    url, folder, kills=options.served, seed=options.seed, between=shown
+                )
+            )
+        print(f"over HTTP, {name}: {verdicts[-1]}", flush=True)
+    return verdicts
 
 
 def _with_workers(options: argparse.Namespace, place: Path) -> None:

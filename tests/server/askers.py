@@ -209,7 +209,7 @@ def open_gate(folder: Path, url: str = "") -> Iterator[Gate]:
         service = installation.service
         app = HttpApp(service, installation.doorbell, service.principal_of_token, LOOPBACK_NAMES)
         # Those without a good token are told so as often as they ask.
-        app._failures = _Patient()
+        app._identities._failures = _Patient()
         address, _ = ends.enter_context(serving(app))
         yield Gate(address, installation, ends)
         assert [found for _, found in service.verify(SYSTEM) if found] == []

@@ -183,6 +183,7 @@ _OPERATE: dict[str, tuple[Action, dict[str, Any]]] = {
     "check_writable": (A.OPERATE, {}),
     "create_token": (A.MANAGE_TOKENS, {"name": "eve", "scopes": ["admin"]}),
     "tokens": (A.MANAGE_TOKENS, {}),
+    "audit": (A.AUDIT, {}),
     "revoke_token": (A.MANAGE_TOKENS, {}),
 }
 

@@ -1,8 +1,9 @@
 """A machine of its own, as far as the network can tell: a network namespace with one bridge to us.
 
 Servers of tests listen on the loopback of this machine, where a namespace cannot reach them; so
-each is forwarded at our end of the bridge. `cut` takes the bridge down: nothing arrives any more,
-and nobody is told, as when a cable is pulled.
+each is forwarded at our end of the bridge. `cut` takes the link down: nothing arrives any more,
+and no program is told, as when a cable is pulled. `lose_packets` does the same further away, as
+when a cable is pulled behind the next switch: here not even the kernel knows.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class NetworkNamespace:
             raise IslandUnavailable("network namespaces need root and the program ip")
         mark = secrets.token_hex(3)
         self.name = f"aq-{mark}"
-        self._ours, self._theirs = f"aqh{mark}", f"aqn{mark}"
+        self._ours, self._theirs, self._bridge = f"aqh{mark}", f"aqn{mark}", f"aqb{mark}"
         number = secrets.randbelow(250) + 1
         self.host, self._guest = f"10.213.{number}.1", f"10.213.{number}.2"
         self._listeners: list[socket.socket] = []
@@ -43,7 +44,19 @@ class NetworkNamespace:
             _ip("netns", "add", self.name)
             _ip("link", "add", self._ours, "type", "veth", "peer", "name", self._theirs)
             _ip("link", "set", self._theirs, "netns", self.name)
-            _ip("addr", "add", f"{self.host}/30", "dev", self._ours)
+            # An address of its own, or it would change with what hangs on it.
+            _ip(
+                "link",
+                "add",
+                self._bridge,
+                "address",
+                f"02:00:{_pairs(self.name[3:])}:01",
+                "type",
+                "bridge",
+            )
+            _ip("addr", "add", f"{self.host}/30", "dev", self._bridge)
+            _ip("link", "set", self._ours, "master", self._bridge)
+            _ip("link", "set", self._bridge, "up")
             _ip("link", "set", self._ours, "up")
             for words in (
                 ("addr", "add", f"{self._guest}/30", "dev", self._theirs),
@@ -61,7 +74,9 @@ class NetworkNamespace:
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
             each.close()
-        for words in (("link", "del", self._ours), ("netns", "del", self.name)):
+        for words in (
+            ("link", "del", self._ours), ("link", "del", self._bridge), ("netns", "del", self.name),
+        ):  # fmt: skip
             subprocess.run(["ip", *words], capture_output=True, check=False)
 
     def words(self, argv: Sequence[str]) -> list[str]:
@@ -71,7 +86,11 @@ class NetworkNamespace:
     def cut(self) -> None:
         _ip("link", "set", self._ours, "down")
 
+    def lose_packets(self) -> None:
+        _ip("link", "set", self._ours, "nomaster")
+
     def mend(self) -> None:
+        _ip("link", "set", self._ours, "master", self._bridge)
         _ip("link", "set", self._ours, "up")
 
     def forward(self, target: Address) -> int:
@@ -95,6 +114,10 @@ class NetworkNamespace:
             self._lines += [guest, host]
             for source, sink in ((guest, host), (host, guest)):
                 threading.Thread(target=_pump, args=(source, sink), daemon=True).start()
+
+
+def _pairs(mark: str) -> str:
+    return ":".join(mark[place : place + 2] for place in range(0, 6, 2))
 
 
 def _ip(*words: str) -> None:

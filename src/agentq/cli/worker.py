@@ -58,10 +58,10 @@ def worker(
     writes the file $AGENTQ_RESULT.
     """
     from agentq.protocol.spec_validation import check_role
-    from agentq.settings.roles import RoleSettings, checked
+    from agentq.settings.roles import checked, role_settings
 
     check_role(role)
-    settings = session.settings().workers.get(role, RoleSettings())
+    settings = role_settings(session.settings(), role)
     given = {"slots": slots, "agent": agent, "timeout": timeout, "command": words or None}
     chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     settings = checked(replace(settings, **chosen), f"The worker of {role}")

@@ -12,10 +12,15 @@ from agentq.core.durations import parse_duration
 from agentq.core.errors import Invalid
 from agentq.core.limits import RoleLimits
 from agentq.core.task import NO_USAGE, Usage
-from agentq.settings import only_known
+from agentq.settings import Settings, only_known
 
 SANDBOXES = ("none", "bwrap")
 WORKSPACES = ("folder", "git")
+
+
+#: The lease of a worker whose ledger is behind a server. It renews every third of it, so that a
+#: minute without a server or a network costs no attempt.
+SERVED_LEASE_SECONDS = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,14 @@ class RoleSettings:
     @property
     def agent_name(self) -> str:
         return self.agent or "command"
+
+
+def role_settings(settings: Settings, role: str) -> RoleSettings:
+    """How a worker of this role works: what the settings say, else the defaults."""
+    if role in settings.workers:
+        return settings.workers[role]
+    served = settings.url.startswith(("http://", "https://", "http+unix:"))
+    return RoleSettings(lease=SERVED_LEASE_SECONDS) if served else RoleSettings()
 
 
 _DURATIONS = ("lease", "timeout", "silence", "grace", "verify_timeout")
