@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from agentq.client.durations import Duration, milliseconds_of
 from agentq.client.reader import QueueReader
 from agentq.contracts.service_values import AttemptLease
-from agentq.core import access
 from agentq.core.access import Action, PrincipalKind
 from agentq.core.errors import AgentqError, Refused, Stale
 from agentq.core.gates import missing_evidence
@@ -44,7 +43,7 @@ class QueueWriter(QueueReader):
         self, ref: str, epoch: int | None = None, *, lease: Duration | None = None
     ) -> Task:
         """Renew the lease of an attempt; raises `Stale` if it is lost."""
-        task, epoch = self._attempt(Action.RENEW, ref, epoch)
+        task, epoch = self._attempt(ref, epoch)
         lease_ms = milliseconds_of(lease) or COMMAND_LEASE_MS
         if not self.service.renew(self.who, [AttemptLease(task.id, epoch, lease_ms)]):
             raise Stale(
@@ -54,9 +53,7 @@ class QueueWriter(QueueReader):
             )
         return self.task(task.id)
 
-    def _attempt(
-        self, action: Action, ref: str, epoch: int | None, sender: str = ""
-    ) -> tuple[Task, int]:
+    def _attempt(self, ref: str, epoch: int | None, sender: str = "") -> tuple[Task, int]:
         """The task and the epoch that a caller without a `Claim` speaks for.
 
         The epoch may be left out only while there has been just one attempt: then it cannot be
@@ -64,9 +61,10 @@ class QueueWriter(QueueReader):
         """
         who = self.who
         if who.kind is PrincipalKind.ATTEMPT:
-            if epoch not in (None, who.epoch) or not self._is_own(ref):
-                raise access.refusal(who, action, ref)
-            return self.task(who.task_id), who.epoch
+            if epoch in (None, who.epoch) and self._is_own(ref):
+                return self.task(who.task_id), who.epoch
+            # Not for it to say. The service refuses that, and writes down that it was tried.
+            return self.task(ref), who.epoch if epoch is None else epoch
         task = self.task(ref)
         if sender and sender != task.to:
             raise Refused(
@@ -112,16 +110,16 @@ class QueueWriter(QueueReader):
         words = shorten(redact(summary), SUMMARY_CHARS_MAX)
         report = Report(epoch or 0, words, "" if result is None else RESULT_NAME, cost=cost)
         check_trigger(report)
-        with self._reporting(Action.COMPLETE, ref, epoch, sender, report) as (task, speaks):
+        with self._reporting(ref, epoch, sender, report) as (task, speaks):
             return self.service.complete(self.who, task.id, speaks, summary, result, cost)
 
     @contextlib.contextmanager
     def _reporting(
-        self, action: Action, ref: str, epoch: int | None, sender: str, report: Report | None = None
+        self, ref: str, epoch: int | None, sender: str, report: Report | None = None
     ) -> Iterator[tuple[Task, int]]:
         """The attempt to report. One that nobody has claimed is claimed for the report alone: if
         that is refused, the task goes back to the queue at once."""
-        task, speaks = self._attempt(action, ref, epoch, sender)
+        task, speaks = self._attempt(ref, epoch, sender)
         if speaks or epoch is not None:
             yield task, speaks
             return
@@ -152,19 +150,19 @@ class QueueWriter(QueueReader):
         sender: str = "",
     ) -> Task:
         failure = FailureKind(kind)
-        with self._reporting(Action.FAIL, ref, epoch, sender) as (task, speaks):
+        with self._reporting(ref, epoch, sender) as (task, speaks):
             return self.service.fail(self.who, task.id, speaks, reason, failure)
 
     def progress(self, ref: str, percent: int, note: str = "", *, epoch: int | None = None) -> Task:
-        task, epoch = self._attempt(Action.PROGRESS, ref, epoch)
+        task, epoch = self._attempt(ref, epoch)
         return self.service.progress(self.who, task.id, epoch, percent, note)
 
     def block(self, ref: str, reason: str, *, epoch: int | None = None) -> Task:
-        task, epoch = self._attempt(Action.BLOCK, ref, epoch)
+        task, epoch = self._attempt(ref, epoch)
         return self.service.block(self.who, task.id, epoch, reason)
 
     def release(self, ref: str, reason: str = "", *, epoch: int | None = None) -> Task:
-        task, epoch = self._attempt(Action.RELEASE, ref, epoch)
+        task, epoch = self._attempt(ref, epoch)
         return self.service.release(self.who, task.id, epoch, reason)
 
     def put_artifact(
@@ -173,7 +171,7 @@ class QueueWriter(QueueReader):
         """Store a file as evidence of an attempt."""
         from agentq.client.artifacts import Artifact
 
-        task, epoch = self._attempt(Action.PUT_ARTIFACT, ref, epoch)
+        task, epoch = self._attempt(ref, epoch)
         stored = self.service.put_artifacts(self.who, task.id, epoch, [(name, content)])[0]
         return Artifact.of(stored, task.id, epoch, self)
 

@@ -153,7 +153,6 @@ class Refusals:
             window.last = row
             return ready
 
-    @property
     def has_waiting(self) -> bool:
         """Whether any was held back."""
         with self._lock:

@@ -65,7 +65,7 @@ class AuditedService:
 
     def _write_held_refusals(self, *, all_of_them: bool = False) -> None:
         """Write down those that were held back for a minute, or all of them."""
-        if "_refusals" not in self.__dict__ or not self._refusals.has_waiting:
+        if "_refusals" not in self.__dict__ or not self._refusals.has_waiting():
             return
         try:
             now = None if all_of_them else self._store.now()
