@@ -38,6 +38,7 @@ ORIGINS = (
 SITES = (None, "same-origin", "same-site", "cross-site", "none")
 METHODS = ("GET", "POST", "PUT", "DELETE")
 PROOFS = ("nothing", "cookie", "cookie and csrf", "cookie and wrong csrf", "cookie and other csrf",
+          "cookie and basic", "cookie and csrf and basic", "basic",
           "bearer", "bearer and cookie", "wrong bearer and cookie and csrf")  # fmt: skip
 
 
@@ -71,7 +72,7 @@ class Case(NamedTuple):
             return frozenset({403})
         if unsafe and (self.site == "none" or (self.site is None and self.origin is None)):
             return frozenset({403})
-        if unsafe and self.proof != "cookie and csrf":
+        if unsafe and not self.proof.startswith("cookie and csrf"):
             return frozenset({403})
         return done
 
@@ -89,6 +90,7 @@ class Matrix:
         self._browser = Browser(served).log_in()
         self._csrf = {
             "cookie and csrf": self._browser.csrf_token(),
+            "cookie and csrf and basic": self._browser.csrf_token(),
             "wrong bearer and cookie and csrf": self._browser.csrf_token(),
             "cookie and wrong csrf": "0" * 64,
             "cookie and other csrf": Browser(served).log_in().csrf_token(),
@@ -115,6 +117,8 @@ class Matrix:
         if "bearer" in case.proof:
             good = not case.proof.startswith("wrong")
             headers["authorization"] = f"Bearer {self._served.tokens.of(ANN) if good else 'x'}"
+        if "basic" in case.proof:  # a proxy's, say
+            headers["authorization"] = "Basic YTpi"
         path, body = self._request(case.method)
         self.line.request(case.method, path, body, headers)
         answer = self.line.getresponse()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from agentq.core.errors import Unavailable
+from agentq.remote.transport import Transport
 from agentq.server.serving import allowed_hosts, listen_at, listen_on
 from tests.eventually import eventually
 from tests.interfaces.conftest import run_here
@@ -38,6 +39,12 @@ def test_names_on_loopback() -> None:
     assert "localhost" in allowed_hosts("127.0.0.1", ())
     assert "agentq.example" in allowed_hosts("127.0.0.1", ("agentq.example",))
     assert allowed_hosts("0.0.0.0", ()) == ()  # noqa: S104 - said by whoever means it
+
+
+def test_an_ipv6_address_is_named_in_brackets() -> None:
+    sent = Transport("http://[::1]:8765")._head("GET", "/", {}, b"", None)
+    assert b"host: [::1]:8765\r\n" in sent
+    assert "[::1]" in allowed_hosts("::1", ())
 
 
 @pytest.mark.long

@@ -262,6 +262,16 @@ class TestEnds:
         clock.now = end
         assert browser.send("GET", "/session").status == 401
 
+    def test_what_has_ended_is_not_kept(self) -> None:
+        clock = Clock()
+        kept = Sessions(clock)
+        kept.open(Login(LOCAL))
+        kept.issue_code(Login(LOCAL))
+        clock.now += SESSION_SECONDS
+        kept.open(Login(LOCAL))
+        kept.issue_code(Login(LOCAL))
+        assert (len(kept._sessions), len(kept._codes)) == (1, 1)
+
     def test_many_make_way_for_new_ones(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sessions, "SESSIONS_MAX", 3)
         monkeypatch.setattr(sessions, "CODES_MAX", 3)

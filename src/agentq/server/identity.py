@@ -45,9 +45,9 @@ class Identities:
         client = client_of(scope)
         kind, _, token = headers.get("authorization", "").partition(" ")
         principal: Principal | None = None
-        if kind.lower() == "bearer" and token:
-            principal = self._authenticate(token.strip())
-        elif "authorization" not in headers:
+        if kind.lower() == "bearer":
+            principal = self._authenticate(token.strip()) if token else None
+        else:  # also beside what a proxy in front asks for, such as Basic
             principal = self._logins.principal(scope, headers)
         if principal is None:
             raise self._unknown(client)

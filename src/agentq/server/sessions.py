@@ -57,7 +57,9 @@ class Sessions:
         """Make a code that opens one session, once and soon."""
         code = secrets.token_urlsafe(_SECRET_BYTES)
         with self._guard:
-            self._codes[_digest(code)] = (login, self._clock() + CODE_SECONDS)
+            now = self._clock()
+            self._codes = {key: each for key, each in self._codes.items() if now < each[1]}
+            self._codes[_digest(code)] = (login, now + CODE_SECONDS)
             while len(self._codes) > CODES_MAX:
                 self._codes.pop(next(iter(self._codes)))
         return code
@@ -74,6 +76,9 @@ class Sessions:
         secret = secrets.token_urlsafe(_SECRET_BYTES)
         with self._guard:
             now = self._clock()
+            self._sessions = {
+                key: each for key, each in self._sessions.items() if self._seconds_left(each) > 0
+            }
             self._sessions[_digest(secret)] = _OpenSession(login, now, now)
             while len(self._sessions) > SESSIONS_MAX:
                 self._sessions.pop(next(iter(self._sessions)))
