@@ -161,6 +161,7 @@ class TestServers:
         self, home: Path, command: str, request: pytest.FixtureRequest
     ) -> None:
         ours, theirs = pty.openpty()
+        request.addfinalizer(lambda: os.close(ours))  # after the server, which still writes to it
         with open(home / "out", "wb") as out:  # noqa: PTH123 - handed to a process
             words = [*PROGRAM, command, "--port", "0"]
             server = subprocess.Popen(words, stderr=theirs, stdout=out, stdin=subprocess.DEVNULL)
@@ -170,7 +171,6 @@ class TestServers:
         printed = b""
         while not LINK.search(printed.decode()):
             printed += os.read(ours, 65536)
-        os.close(ours)
         found = LINK.search(printed.decode())
         assert found
         assert found[1] not in (home / "out").read_text()
