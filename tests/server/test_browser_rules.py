@@ -219,6 +219,17 @@ class TestOtherSites:
                     assert answer.headers[name] == value
 
 
+def test_a_change_shows_the_csrf_token_of_its_own_session(served: Served) -> None:
+    browser, other = Browser(served).log_in(), Browser(served).log_in()
+    own = {"origin": served.url, "sec-fetch-site": "same-origin"}
+    for shown in (None, "", "0" * 64, other.csrf_token(), browser.csrf_token().upper(), "é"):
+        headers = own if shown is None else {**own, "x-csrf-token": shown}
+        found = browser.send("PUT", "/api/v1/limits/w", {"limits": {}}, headers)
+        assert (found.status, found.error["code"]) == (403, "bad_csrf_token")
+    headers = {**own, "x-csrf-token": browser.csrf_token()}
+    assert browser.send("PUT", "/api/v1/limits/w", {"limits": {}}, headers).status == 200
+
+
 class TestNames:
     @pytest.mark.parametrize("host", [each.format(port=8765) for each in BAD_HOSTS])
     def test_pages_are_not_there_under_other_names(self, served: Served, host: str) -> None:
