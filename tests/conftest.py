@@ -15,6 +15,7 @@ from agentq.client.queue import Queue
 from agentq.remote.opening import is_remote, open_any
 from agentq.settings import Settings, addresses, load_settings
 from tests.servers.missing import IN_CI
+from tests.ways import BESIDE, ways_of
 
 pytest_plugins = ["tests.budget", "tests.servers.fixtures"]
 
@@ -77,6 +78,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             folder = item.path.relative_to(TESTS).parts[0]
             if folder in {"processes", "simulation"}:
                 item.add_marker(folder)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "way" in metafunc.fixturenames and (ways := ways_of(metafunc.definition)):
+        metafunc.parametrize("way", ways, indirect=True)
+
+
+@pytest.fixture
+def way(request: pytest.FixtureRequest) -> str:
+    """Beside the ledger, or through its server (see `tests.ways`)."""
+    return str(getattr(request, "param", BESIDE))
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ from click.testing import CliRunner
 
 from agentq.cli.main import cli
 from agentq.settings import FILE_NAME, Settings, load_settings, read_file
-from tests.ways import BESIDE, REMOTE, kept_variables, served, ways_of
+from tests.ways import REMOTE, kept_variables, served
 
 PROGRAM = [sys.executable, "-m", "agentq"]
 
@@ -119,17 +119,6 @@ def run_on_terminal(
         pass  # Linux says so when the other side has closed
     os.close(ours)
     return Answer(child.wait(timeout=60), data.decode().replace("\r\n", "\n"), "")
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "way" in metafunc.fixturenames and (ways := ways_of(metafunc.definition)):
-        metafunc.parametrize("way", ways, indirect=True)
-
-
-@pytest.fixture
-def way(request: pytest.FixtureRequest) -> str:
-    """Beside the ledger, or through its server (see `tests.ways`)."""
-    return str(getattr(request, "param", BESIDE))
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,13 +14,33 @@ from agentq.core.states import State
 from tests.eventually import eventually
 from tests.processes.noisy_agent import PEAK_MEGABYTES_MAX, run_noisy_agent
 from tests.processes.worker_fleet import WorkerFleet, run_worker_kills
+from tests.ways import REMOTE, Elsewhere, served
+
+pytestmark = pytest.mark.both_ways
+
+
+@pytest.fixture
+def elsewhere(queue: Queue, way: str) -> Iterator[Elsewhere | None]:
+    """The server that workers reach the ledger through; None beside it."""
+    if way != REMOTE:
+        yield None
+        return
+    with served(queue._client.installation.settings) as found:
+        yield found
 
 
 @pytest.mark.parametrize(("kills", "tasks"), [(5, 9), pytest.param(50, 90, marks=pytest.mark.long)])
 def test_every_task_ends_once_under_kills(
-    tmp_path: Path, queue: Queue, session_seed: int, kills: int, tasks: int
+    tmp_path: Path,
+    queue: Queue,
+    session_seed: int,
+    elsewhere: Elsewhere | None,
+    kills: int,
+    tasks: int,
 ) -> None:
-    run_worker_kills(tmp_path, queue, kills=kills, tasks=tasks, seed=session_seed)
+    run_worker_kills(
+        tmp_path, queue, kills=kills, tasks=tasks, seed=session_seed, elsewhere=elsewhere
+    )
 
 
 @pytest.mark.long
@@ -31,8 +52,10 @@ def test_a_noisy_agent_needs_no_memory(tmp_path: Path) -> None:
     assert heard.log_bytes < heard.disk_bytes < 10_000_000
 
 
-def test_no_agent_outlives_its_worker(tmp_path: Path, queue: Queue) -> None:
-    fleet = WorkerFleet(tmp_path, work=600)
+def test_no_agent_outlives_its_worker(
+    tmp_path: Path, queue: Queue, elsewhere: Elsewhere | None
+) -> None:
+    fleet = WorkerFleet(tmp_path, 600, elsewhere)
     queue.submit_many({"to": "w", "instructions": "run"} for _ in range(3))
     worker = fleet.start()
     eventually(lambda: len(fleet.traces()) == 3)
@@ -42,8 +65,10 @@ def test_no_agent_outlives_its_worker(tmp_path: Path, queue: Queue) -> None:
     eventually(lambda: not fleet.alive(), 5)
 
 
-def test_a_stopped_worker_wakes_up_to_nothing(tmp_path: Path, queue: Queue) -> None:
-    fleet = WorkerFleet(tmp_path, work=600)
+def test_a_stopped_worker_wakes_up_to_nothing(
+    tmp_path: Path, queue: Queue, elsewhere: Elsewhere | None
+) -> None:
+    fleet = WorkerFleet(tmp_path, 600, elsewhere)
     task = queue.submit(to="w", instructions="run")
     first = fleet.start()
     second: subprocess.Popen[bytes] | None = None

@@ -12,6 +12,7 @@ from pathlib import Path
 from agentq.client.queue import Queue
 from agentq.core.states import TERMINAL, State
 from tests.eventually import eventually
+from tests.ways import Elsewhere
 
 #: An agent that leaves a trace of itself and of a child in a session of its own, then works a bit.
 AGENT = """\
@@ -28,18 +29,26 @@ print("done")
 class WorkerFleet:
     """Workers of one role as processes of their own."""
 
-    def __init__(self, folder: Path, work: float) -> None:
+    def __init__(self, folder: Path, work: float, elsewhere: Elsewhere | None = None) -> None:
+        """With `elsewhere` the workers reach the ledger through that server."""
         self.folder = folder
         self.trace = folder / "trace"
         (folder / "agent.py").write_text(AGENT)
+        ledger = f'[ledger]\nurl = "{elsewhere.url}"\n' if elsewhere else ""
         (folder / "agentq.toml").write_text(
-            '[roles.w]\ncommand = ["' + sys.executable + '", "' + str(folder / "agent.py") + '"]\n'
+            ledger
+            + '[roles.w]\ncommand = ["'
+            + sys.executable
+            + '", "'
+            + str(folder / "agent.py")
+            + '"]\n'
             'slots = 3\nlease = "3s"\ngrace = "1s"\nenvironment = ["TRACE", "WORK"]\n'
         )
         self.environment = {
             **{k: v for k, v in os.environ.items() if not k.startswith("AGENTQ_")},
             "TRACE": str(self.trace),
             "WORK": str(work),
+            **({"AGENTQ_TOKEN": elsewhere.work_token} if elsewhere else {}),
         }
         self._started = 0
 
@@ -77,11 +86,12 @@ def run_worker_kills(
     kills: int,
     tasks: int,
     seed: int,
+    elsewhere: Elsewhere | None = None,
     between: Callable[[int], None] = lambda kill: None,
 ) -> None:
     """Kill workers with `kill -9` while their agents run; then account for every task."""
     chance = random.Random(seed)
-    fleet = WorkerFleet(folder, work=0.05)
+    fleet = WorkerFleet(folder, 0.05, elsewhere)
     queue.submit_many({"to": "w", "instructions": f"task {n}"} for n in range(tasks))
     workers = [fleet.start() for _ in range(3)]
     try:

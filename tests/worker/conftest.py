@@ -18,6 +18,6 @@ def bubblewrap() -> None:
 
 
 @pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Fleet]:
-    with open_fleet(tmp_path) as made:
+def fleet(tmp_path: Path, way: str) -> Iterator[Fleet]:
+    with open_fleet(tmp_path, way=way) as made:
         yield made

@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,17 @@ from agentq.client.client import Client
 from agentq.client.queue import Queue
 from agentq.contracts.agent import AttemptResult
 from agentq.core import access
+from agentq.remote.installation import RemoteInstallation
 from agentq.settings import Settings
 from agentq.settings.roles import RoleSettings, checked
-from agentq.wiring import WiredInstallation
+from agentq.wiring import WiredInstallation, open_installation
 from agentq.worker.attempt import Attempt, WorkerContext
 from agentq.worker.environment import secrets_in
 from agentq.worker.processes import Supervisor
 from agentq.worker.terminal_view import Lines
 from agentq.worker.worker import Worker
 from agentq.worker.workspaces import Workspaces
+from tests.ways import BESIDE, REMOTE, served
 
 ROLE = "worker"
 PYTHON = sys.executable
@@ -45,6 +47,12 @@ class Fleet:
     environment: Mapping[str, str]
     output: io.StringIO
     verdicts: list[AttemptResult]
+    #: The installation as its workers reach it, if not as the queue does.
+    reached: WiredInstallation | None = None
+
+    @property
+    def installation(self) -> WiredInstallation:
+        return self.reached or self.queue._client.installation
 
     def settings(self, **fields: Any) -> RoleSettings:
         return checked(replace(RoleSettings(lease=30, grace=1), **fields), "the test")
@@ -61,8 +69,8 @@ class Fleet:
             lines.ended(attempt, verdict)
 
         who = access.worker(self.queue._client.holder, ROLE)
-        with Supervisor(mark_of(self.queue._client.installation.settings)) as supervisor:
-            client = Client(self.queue._client.installation, who)
+        with Supervisor(mark_of(self.installation.settings)) as supervisor:
+            client = Client(self.installation, who)
             shared = WorkerContext(
                 client, supervisor, Workspaces(self.folder / "workspaces"), ROLE, settings,
                 client.installation.agent(settings.agent_name), self.environment, lines.show_step,
@@ -97,10 +105,29 @@ class Fleet:
 
 @contextmanager
 def open_fleet(
-    folder: Path, environment: Mapping[str, str] | None = None, broker: str = "", url: str = ""
+    folder: Path,
+    environment: Mapping[str, str] | None = None,
+    broker: str = "",
+    url: str = "",
+    way: str = BESIDE,
 ) -> Iterator[Fleet]:
     url = url or f"sqlite:///{folder}/ledger.db"
     settings = Settings(url, str(folder / "files"), "the test", broker=broker)
     surroundings = {"PATH": os.environ["PATH"], "HOME": str(folder)} | dict(environment or {})
-    with Queue(installation=WiredInstallation(settings, create=True)) as queue:
-        yield Fleet(folder, queue, surroundings, io.StringIO(), [])
+
+    def made_of(reached: WiredInstallation, workers: WiredInstallation | None = None) -> Fleet:
+        queue = stack.enter_context(Queue(installation=reached))
+        return Fleet(folder, queue, surroundings, io.StringIO(), [], workers)
+
+    with ExitStack() as stack:
+        installation = open_installation(settings, create=True)
+        if way != REMOTE:
+            yield made_of(installation)
+            return
+        stack.callback(installation.close)
+        elsewhere = stack.enter_context(served(settings))
+        # The queue is that of a person; workers have a token of their own and nothing else.
+        home = str(folder / "elsewhere")
+        workers = RemoteInstallation(elsewhere.settings(home, work=True))
+        stack.callback(workers.close)
+        yield made_of(RemoteInstallation(elsewhere.settings(home)), workers)

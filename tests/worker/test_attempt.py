@@ -13,6 +13,8 @@ from agentq.core.states import State
 from tests.eventually import eventually
 from tests.worker.fleet import ROLE, Fleet, script
 
+pytestmark = pytest.mark.both_ways
+
 
 def names(fleet: Fleet, task_id: str) -> set[str]:
     return {row.name for row in fleet.queue.artifacts(task_id)}
@@ -24,6 +26,7 @@ def read(fleet: Fleet, task_id: str, name: str) -> str:
         return file.read().decode()
 
 
+@pytest.mark.both_ways(quick=True)
 def test_a_command_gets_the_task_and_its_output_is_the_result(fleet: Fleet) -> None:
     task = fleet.queue.submit(to=ROLE, instructions="say it in capitals")
     verdict = fleet.work(command=script("print(sys.stdin.read().splitlines()[0].upper())"))
@@ -201,6 +204,7 @@ def test_missing_evidence_is_bad_output(fleet: Fleet) -> None:
     assert "risks" in fleet.queue.task(task.id).reason
 
 
+@pytest.mark.both_ways(quick=True)
 def test_cancelling_reaches_a_running_agent(fleet: Fleet, tmp_path: Path) -> None:
     started, asked = tmp_path / "started", tmp_path / "asked"
     task = fleet.queue.submit(to=ROLE, instructions="run")
@@ -241,7 +245,7 @@ def crash_after(fleet: Fleet, task_id: str, *files: tuple[str, bytes]) -> None:
     assert claim is not None and claim.id == task_id
     who = access.worker(claim.task.holder, ROLE)
     sources = [*files, (recovery.VERDICT, output)]
-    fleet.queue._client.service.put_artifacts(who, task_id, claim.epoch, sources)
+    fleet.installation.service.put_artifacts(who, task_id, claim.epoch, sources)
     eventually(lambda: fleet.queue.admin.tick() > 0 or fleet.queue.task(task_id).holder == "")
 
 
@@ -270,6 +274,7 @@ def test_a_finished_result_brings_the_evidence_that_was_asked_for(fleet: Fleet) 
         assert (row.epoch, file.read()) == (2, b"+ a line")
 
 
+@pytest.mark.beside("looks at the files of the installation")
 def test_work_whose_result_is_damaged_is_done_again(fleet: Fleet) -> None:
     task = fleet.queue.submit(to=ROLE, instructions="once")
     crash_after(fleet, task.id, ("result.md", b"the result"))

@@ -17,6 +17,8 @@ from agentq.core.states import State
 from agentq.core.task import Task
 from tests.worker.fleet import ROLE, Fleet, script
 
+pytestmark = pytest.mark.both_ways
+
 DROP = "drop = os.environ['AGENTQ_ARTIFACTS'] + '/'"
 
 

@@ -15,6 +15,8 @@ from agentq.core.task import Task, Usage
 from tests.eventually import eventually
 from tests.worker.fleet import ROLE, Fleet
 
+pytestmark = pytest.mark.both_ways
+
 #: What it does first; each is one task of the round.
 MISBEHAVIOURS = {
     "works": "[{work: 0.05}, {artifact: {name: notes.md, text: seen}}]",

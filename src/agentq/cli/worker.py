@@ -133,7 +133,8 @@ def _addresses(queue: Client) -> dict[str, str]:
     """What the settings hold that no agent's log may: as variables, since others are judged so."""
     settings = queue.installation.settings
     credentials = {f"SECRET_{name}": each for name, each in settings.artifacts_credentials.items()}
-    return {"LEDGER_URL": settings.url, "BROKER_URL": settings.broker, **credentials}
+    named = {"LEDGER_URL": settings.url, "BROKER_URL": settings.broker}
+    return {**named, "SERVER_TOKEN": settings.token, **credentials}
 
 
 def _refuse_unwritable(root: Path) -> None:

@@ -22,7 +22,7 @@ from agentq.contracts.routes import (
 from agentq.contracts.service_values import FilesLeft
 from agentq.core import errors
 from agentq.core.access import Principal, PrincipalKind
-from agentq.core.errors import AgentqError, Unavailable
+from agentq.core.errors import AgentqError, Invalid, Unavailable
 from agentq.ledger.codec import decoder
 from agentq.remote.transport import SILENCE_SECONDS, Broken, HttpReply, Transport
 
@@ -115,7 +115,7 @@ class Caller:
         if route.method == "GET":
             target += _query(rest)
         elif files is None:
-            body = msgspec.json.encode(rest)
+            body = encoded(msgspec.json.encode, rest)
             headers["content-type"] = JSON_TYPE
         else:
             headers["content-type"] = FILES_TYPE
@@ -189,6 +189,18 @@ def _target(path: str, arguments: Mapping[str, Any]) -> tuple[str, dict[str, Any
             part = quote(str(value), "/" if whole else "")  # noqa: PLW2901
         parts.append(part)
     return "/".join(parts), rest
+
+
+def encoded(encode: Callable[..., bytes], *values: Any) -> bytes:
+    """What is sent; raises `Invalid` for what no JSON can hold."""
+    try:
+        return encode(*values)
+    except (UnicodeEncodeError, OverflowError) as error:
+        raise Invalid(
+            f"The request cannot be sent, as something in it is not text in UTF-8: {error}. Nothing"
+            " was changed.",
+            "Put binary content into a file and store that as an artifact.",
+        ) from error
 
 
 def quote(text: str, also: str = "") -> str:

@@ -30,7 +30,7 @@ from agentq.core.limits import RoleLimits
 from agentq.core.task import NO_USAGE, Spec, Task, Usage
 from agentq.core.triggers import FailureKind, Resolution, Ruling
 from agentq.ledger.codec import decoder
-from agentq.remote.calls import Outcome, error_from
+from agentq.remote.calls import Outcome, encoded, error_from
 from agentq.remote.files import Upload
 from agentq.remote.queries import RemoteQueries
 from agentq.remote.transport import SILENCE_SECONDS, HttpReply
@@ -149,7 +149,9 @@ class RemoteCustody(RemoteQueries):
     def put_artifacts(
         self, who: Principal, task_id: str, epoch: int, files: Sequence[tuple[str, Source]]
     ) -> list[Stored]:
-        named = [{"name": name, "file": number} for number, (name, _) in enumerate(files)]
+        # What is no text is refused over there, in the words that every other name is refused in.
+        names = [name.encode("utf-8", "backslashreplace").decode() for name, _ in files]
+        named = [{"name": name, "file": number} for number, name in enumerate(names)]
         asked = {"task_id": task_id, "epoch": epoch}
         sources = [source for _, source in files]
         reply = self._upload("put_artifacts", who, asked, {"files": named}, sources)
@@ -191,7 +193,7 @@ class RemoteCustody(RemoteQueries):
         """Send a call with files, whatever their sizes, again from their beginnings if need be."""
         opened = [Upload(source) for source in sources]
         try:
-            head = encode_head(body, [each.size for each in opened])
+            head = encoded(encode_head, body, [each.size for each in opened])
 
             def pieces() -> Iterable[bytes]:
                 yield head

@@ -39,6 +39,8 @@ MEMORY = ":memory:"
 #: How many seconds the audit log is kept where settings do not say: a year and a month, so that
 #: what happened a year ago can still be looked up.
 KEEP_AUDIT_SECONDS = 400 * 24 * 3600
+#: How the address of a server begins.
+_SERVERS = ("http://", "https://", "http+unix:")
 
 #: What `agentq init` writes.
 TEMPLATE = """\
@@ -244,6 +246,10 @@ def read_file(file: Path) -> Settings:
     url, url_file = _referred(written, f"url in [ledger] of {file}", file.parent)
     root = _text(artifacts, "root", ".agentq", file)
     workers = _workers(tables["roles"], file) if tables["roles"] else {}
+    if url.startswith(_SERVERS):
+        _refuse_of_the_server(plain, file)
+        home = os.environ.get("AGENTQ_HOME") or str(file.parent / ".agentq")
+        return replace(_server(url, str(file), home), workers=workers)
     if url.startswith("sqlite:"):
         path = sqlite_path(url)
         if path != MEMORY:
@@ -265,6 +271,17 @@ def read_file(file: Path) -> Settings:
         artifacts_credentials=credentials,
         secret_files=tuple(each for each in (url_file, broker_file, *secret_files) if each),
     )  # fmt: skip
+
+
+def _refuse_of_the_server(plain: Mapping[str, Any], file: Path) -> None:
+    """Refuse what would be read and never used: the server has settings of its own."""
+    for name in plain:
+        if name not in ("ledger", "roles"):
+            raise Invalid(
+                f"[{name}] in {file} has no effect: url in [ledger] names a server, which has"
+                " settings of its own.",
+                "Take it out.",
+            )
 
 
 def _four_eyes(table: Mapping[str, Any], file: Path) -> bool | None:
@@ -374,14 +391,13 @@ def _for_plain_url(url: str, source: str) -> Settings:
         return _somewhere(url, root, source)
     if url.startswith(("postgresql://", "postgres://")):
         return _somewhere(url, root, source)
-    if url.startswith(("http://", "https://", "http+unix:")):
-        return _server(url, source)
+    if url.startswith(_SERVERS):
+        return _server(url, source, os.environ.get("AGENTQ_HOME") or _shared_root(url))
     raise _unknown_url(url)
 
 
-def _server(url: str, source: str) -> Settings:
+def _server(url: str, source: str, local: str) -> Settings:
     """The settings of a ledger behind a server: it has the files and the broker."""
-    local = os.environ.get("AGENTQ_HOME") or _shared_root(url)
     written = os.environ.get("AGENTQ_TOKEN", "")
     token, _ = _referred(written, "AGENTQ_TOKEN", Path.cwd(), address=False)
     remember_secrets(token)
@@ -426,7 +442,7 @@ def _unknown_url(url: str) -> Invalid:
             "Use sqlite:///file.db or postgresql://user@host/database.",
         )
     return Invalid(
-        f"A ledger URL starts with sqlite:///, postgresql:// or http://; got {shown!r}.",
+        f"A ledger URL starts with sqlite:///, postgresql:// or https://; got {shown!r}.",
         "For example sqlite:///.agentq/ledger.db.",
     )
 
