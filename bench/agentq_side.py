@@ -84,6 +84,15 @@ class AgentqSide(Side):
     def _on_postgres(self) -> bool:
         return self.place.url.startswith("postgresql:")
 
+    def submit_times(self, count: int) -> list[float]:
+        """Seconds of each of so many submits."""
+        found = []
+        for task in self.new_tasks(count):
+            started = time.perf_counter()
+            self.submit_one(task)
+            found.append(time.perf_counter() - started)
+        return found
+
     def drain_alone(self, count: int) -> float:
         """Claim and complete so many, one by one, while others may do the same."""
         started = time.perf_counter()
@@ -176,7 +185,7 @@ class AgentqRabbitSide(AgentqSide):
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509  (no threads here yet)
+                preexec_fn=die_with_parent,  # noqa: PLW1509  (no threads here yet)
             )
         self.connect()
 
@@ -286,6 +295,6 @@ def _program() -> str:
     return str(Path(sys.executable).parent / "agentq")
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """What this side has started ends when its process does, however that ends."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -106,7 +106,7 @@ def command_table(side: Side) -> dict[str, Callable[..., Any]]:
         "drain": side.drain,
     }
     # Only some sides take part in these subjects.
-    for extra in ("make_history", "hold_leases", "lease_cost", "drain_alone"):
+    for extra in ("make_history", "hold_leases", "lease_cost", "drain_alone", "submit_times"):
         if hasattr(side, extra):
             commands[extra] = getattr(side, extra)
     return commands

@@ -32,6 +32,11 @@ class Options:
     #: In processes of 125.
     idle_workers: int = 500
     watch_seconds: float = 30.0
+    http_seconds: float = 4.0
+    followers: int = 500
+    waiting_clients: int = 1_000
+    #: Longer than a long poll, so that each is asked again once.
+    waiting_seconds: float = 65.0
 
     @classmethod
     def quick(cls) -> Options:
@@ -57,6 +62,10 @@ class Options:
             broker_latency_tasks=20,
             idle_workers=125,
             watch_seconds=10.0,
+            http_seconds=1.0,
+            followers=50,
+            waiting_clients=100,
+            waiting_seconds=5.0,
         )
 
 

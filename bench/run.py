@@ -24,11 +24,11 @@ from bench.report import Report, progress  # noqa: E402
 
 SUBJECTS = [
     *("sqlite", "postgres", "processes", "rabbit", "latency", "growth", "startup", "leases"),
-    "workers",
+    *("workers", "http"),
 ]
 PACKAGES = [
     *("apsw", "psycopg", "amqp", "huey", "pgqueuer", "procrastinate", "dbos"),
-    *("celery", "dramatiq", "taskiq"),
+    *("celery", "dramatiq", "taskiq", "fastapi", "uvicorn"),
 ]
 
 

@@ -116,6 +116,7 @@ SIDES = {
     "raw_pg": ("bench.limits", "RawPostgres"),
     "agentq_sqlite": ("bench.agentq_side", "AgentqSide"),
     "agentq_pg": ("bench.agentq_side", "AgentqSide"),
+    "agentq_http": ("bench.http_side", "AgentqHttpSide"),
     "huey": ("bench.peers.huey_peer", "HueyPeer"),
     "pgqueuer": ("bench.peers.pgqueuer_peer", "PgqueuerPeer"),
     "procrastinate": ("bench.peers.procrastinate_peer", "ProcrastinatePeer"),
