@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 )
 @pass_session
 def login(session: Session, server: str) -> None:
-    """Print a link that logs a browser in at `agentq up` or `agentq serve`.
+    """Print a link that logs a browser in.
 
-    The link works once. Behind AGENTQ_URL the session is that of your AGENTQ_TOKEN and ends with
-    it. Beside the ledger a token for 12 hours is made for the session: `agentq token list` shows
-    it under your name, and `agentq token revoke` ends it.
+    It leads to what `agentq up` and `agentq serve` serve, and works once. Behind AGENTQ_URL the
+    session is that of your AGENTQ_TOKEN and ends with it. Beside the ledger a token for 12 hours is
+    made for the session: `agentq token list` shows it under your name, and `agentq token revoke`
+    ends it.
     """
     made = session.client().login_link(server)
     if session.json:
