@@ -71,12 +71,14 @@ def hostile(home: Path) -> Path:
             harmless(run_here(*put, TYPED)).refused(2)
             said(*put, "notes.md")
             said("complete", *about, "--summary", TYPED)
+    said("submit", "--to", "w", "--id", "task-gone", "--instructions", "x")
+    said("cancel", "task-gone", "--reason", TYPED)
     return home
 
 
 VIEWS = [
     ["list"], ["list", "--all"], ["stats"], ["events"], ["events", "--limit", "1000"], ["dlq"],
-    ["dlq", "show", "task-failed"], ["limits"], ["circuits"], ["workspaces"], ["verify"],
+    ["dlq", "show", "task-failed"], ["limits"], ["circuits"], ["workspaces"], ["verify"], ["audit"],
     *([verb, f"task-{name}"] for verb in ("status", "explain", "replay", "events")
       for name in ("ready", "held", "failed", "blocked", "done", "review", "approval")),
     ["artifacts", "list", "task-done"],
@@ -95,7 +97,8 @@ def test_every_view_in_a_pipe(hostile: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["list"], ["status", "task-blocked"], ["dlq", "show", "task-failed"], ["events"]]
+    "words",
+    [["list"], ["status", "task-blocked"], ["dlq", "show", "task-failed"], ["events"], ["audit"]],
 )
 def test_on_a_terminal(hostile: Path, words: list[str]) -> None:
     answer = run_on_terminal(words, columns=400).ok()

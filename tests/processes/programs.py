@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from agentq.client.queue import Queue
-from agentq.core.errors import AgentqError, Stale, Unavailable
+from agentq.core.errors import AgentqError, Refused, Stale, Unavailable
 from tests.eventually import pause
 
 Say = Callable[..., int]
@@ -114,9 +114,21 @@ def patiently(call: Callable[[], Any]) -> Any:
             pause(0.05)
 
 
+def canceller(say: Say, url: str, ids: list[str], name: str) -> None:
+    """Cancel these tasks one after the other, by a name of its own; says each that was."""
+    queue = Queue(url)
+    for task_id in ids:
+        try:
+            queue.cancel(task_id, by=name)
+        except Refused:
+            continue  # somebody was here before
+        say("cancelled", task_id)
+
+
 PROGRAMS: dict[str, Callable[..., None]] = {
     "submitter": submitter,
     "worker": worker,
     "racer": racer,
     "zombie": zombie,
+    "canceller": canceller,
 }

@@ -222,6 +222,24 @@ def test_nobody_without_its_token(either: Agent) -> None:
         assert (status, said["error"]["code"]) == (401, "bad_token")
 
 
+def test_what_it_is_refused_is_in_the_audit_log(either: Agent) -> None:
+    other = either.queue.submit(to="another", instructions="risky", irreversible=True)
+    either.ask("POST", f"/tasks/{other.id}/approve", {})
+    either.ask("PUT", "/limits/worker", {})
+    either.ask("GET", "/clock", token="agqa_guessed")
+    with either.inside() as inside, pytest.raises(Refused):
+        inside.cancel(either.task.id, by="me")
+    cancel, login, limits, approve = either.queue.admin.audit(refused=True).entries
+    way = "mailbox" if either.by_files else "socket"
+    for entry, action in ((approve, "approve"), (limits, "set_limits"), (cancel, "cancel")):
+        assert (entry.action, entry.kind, entry.who) == (action, "attempt", "worker")
+        assert entry.how == f"attempt {either.task.id}/1"
+        assert entry.origin == f"{way} on {os.uname().nodename}"
+    assert (approve.subject, cancel.subject) == (other.id, either.task.id)
+    assert (login.who, login.action, login.code) == ("", "login", "bad_token")
+    assert login.origin == f"{way} of attempt {either.task.id}/1"
+
+
 def test_nor_without_any(agent: Agent) -> None:
     status, _ = agent.send(f"GET {PREFIX}/clock HTTP/1.1\r\nhost: x\r\n\r\n".encode())
     assert status == 401
