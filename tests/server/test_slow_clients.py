@@ -66,11 +66,13 @@ def test_a_head_that_never_ends(hasty: Served) -> None:
     assert hasty.ask("GET", "/healthz").status == 200
 
 
+@pytest.mark.long
 def test_a_connection_that_says_nothing(hasty: Served) -> None:
     with line_to(hasty.url) as line:
         assert answer_to(line) == b""
 
 
+@pytest.mark.long
 def test_a_second_request_that_never_ends(hasty: Served) -> None:
     """What holds for the first request of a connection holds for the next."""
     whole = b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
@@ -78,7 +80,9 @@ def test_a_second_request_that_never_ends(hasty: Served) -> None:
     assert said.count(b"HTTP/1.1") == 1
 
 
-@pytest.mark.parametrize("kind", ["application/json", FILES_TYPE])
+@pytest.mark.parametrize(
+    "kind", ["application/json", pytest.param(FILES_TYPE, marks=pytest.mark.long)]
+)
 def test_a_body_that_hardly_comes(hasty: Served, kind: str) -> None:
     lines = ("content-length: 100000", f"content-type: {kind}")
     path = "/tasks" if kind != FILES_TYPE else "/tasks/task-1/attempts/1/artifacts"
@@ -87,6 +91,7 @@ def test_a_body_that_hardly_comes(hasty: Served, kind: str) -> None:
     assert b"too_slow" in said
 
 
+@pytest.mark.long
 def test_a_body_that_nobody_wants(hasty: Served) -> None:
     """A request is refused by its head; who goes on sending is let go after a moment."""
     refused = head(hasty, "POST", "/tasks", "content-length: 100000", token="wrong")
@@ -94,6 +99,7 @@ def test_a_body_that_nobody_wants(hasty: Served) -> None:
     assert status_in(said) == 401
 
 
+@pytest.mark.long
 def test_an_answer_that_is_not_read(hasty: Served) -> None:
     """The file is let go, and the connection."""
     queue = hasty.queue()
@@ -122,7 +128,7 @@ def test_more_connections_than_there_is_room_for(hasty: Served) -> None:
             assert hasty.ask("GET", "/healthz").status == 200
         assert answer_to(lines[0]) == b""
         hasty.queue().submit(to="w", instructions="x", id="task-seen")
-        assert b"task-seen" in eventually(lambda: stream.recv(1 << 16))
+        eventually(lambda: b"task-seen" in stream.recv(1 << 16), what="the event")
 
 
 def test_when_all_connections_are_at_work(hasty: Served) -> None:
