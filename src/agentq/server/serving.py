@@ -23,7 +23,7 @@ DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8765
 #: Names under which a server on loopback may be asked, so that no other site's name leads to it.
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 #: Streams and slow clients get so long to end.
-_GRACE_SECONDS = 3
+_GRACE_SECONDS = 2
 _BACKLOG = 2048
 
 

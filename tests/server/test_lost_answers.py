@@ -1,0 +1,149 @@
+"""Answers that are lost on their way: what a client that never got its answer may do again.
+
+While the server lives it knows the key of a request and gives the same answer. Here it is made to
+forget them, as a server does that was killed and started again: then the ledger's own rules hold.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from agentq import Queue
+from agentq.core.errors import Conflict, Stale
+from agentq.core.states import State
+from agentq.remote.installation import RemoteInstallation
+from agentq.server.repeats import Repeats
+from agentq.settings import Settings
+from tests.server.conftest import ANN, Served
+from tests.server.lost_answers import LosingProxy
+
+
+@dataclass
+class Losing:
+    """A client, and which of its next answers are lost."""
+
+    served: Served
+    queue: Queue
+    proxy: LosingProxy
+    next_lost: list[bool]
+
+    def lose(self, *answers: bool) -> None:
+        self.next_lost[:] = answers
+
+
+@pytest.fixture(
+    params=[pytest.param("the server lives", marks=pytest.mark.long), "the server is new"]
+)
+def losing(
+    request: pytest.FixtureRequest, served: Served, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[Losing]:
+    if request.param == "the server is new":
+        real = Repeats.once
+
+        async def once(self: Repeats, *arguments: object) -> object:
+            self.clear()
+            return await real(self, *arguments)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(Repeats, "once", once)
+    lost: list[bool] = []
+    with LosingProxy(served.url, lambda: bool(lost) and lost.pop(0)) as proxy:
+        home = str(tmp_path / "elsewhere")
+        token = served.tokens.of(ANN)
+        settings = Settings(proxy.url, home, "the test", local=home, token=token)
+        with Queue(installation=RemoteInstallation(settings)) as queue:
+            queue.admin.stats()  # a server that was reached is waited for
+            yield Losing(served, queue, proxy, lost)
+
+
+def kinds(losing: Losing, task_id: str) -> list[str]:
+    history = losing.served.installation.service.history(ANN, task_id)
+    return [entry.event.kind for entry in history]
+
+
+class TestSubmit:
+    @pytest.mark.parametrize(
+        "fields", [{"id": "task-1"}, {"idempotency_key": "order-7"}, {}],
+        ids=["an id", "a key", "neither"],
+    )  # fmt: skip
+    def test_nothing_is_submitted_twice(self, losing: Losing, fields: dict[str, str]) -> None:
+        losing.lose(True, True)
+        task = losing.queue.submit(to="w", instructions="x", **fields)  # type: ignore[arg-type]
+        assert losing.proxy.lost == 2
+        assert [each.id for each in losing.queue.tasks()] == [task.id]
+        assert kinds(losing, task.id) == ["submitted"]
+
+    def test_another_body_under_the_same_key_is_refused(self, losing: Losing) -> None:
+        losing.lose(True)
+        losing.queue.submit(to="w", instructions="x", idempotency_key="order-7")
+        with pytest.raises(Conflict):
+            losing.queue.submit(to="w", instructions="y", idempotency_key="order-7")
+
+    @pytest.mark.long
+    def test_by_chance(self, losing: Losing, session_seed: int) -> None:
+        """A third of all answers is lost, in batches and one by one, with and without keys."""
+        chance, expected = random.Random(session_seed), set[str]()
+        for number in range(25):
+            losing.lose(*(chance.random() < 1 / 3 for _ in range(6)))
+            keyed = {"idempotency_key": f"key-{number}"} if chance.random() < 0.5 else {}
+            if chance.random() < 0.5:
+                made = [losing.queue.submit(to="w", instructions=str(number), **keyed)]  # type: ignore[arg-type]
+            else:
+                many = [{"to": "w", "instructions": str(each)} for each in range(3)]
+                made = losing.queue.submit_many(many)
+            expected |= {task.id for task in made}
+        assert losing.proxy.lost > 3
+        losing.lose()
+        assert {task.id for task in losing.queue.tasks()} == expected
+
+
+class TestReports:
+    def test_a_completion_counts_once(self, losing: Losing) -> None:
+        task = losing.queue.submit(to="w", instructions="x")
+        claim = losing.queue.claim_task(task.id)
+        losing.lose(True, True)
+        claim.complete(summary="well", result="the result")
+        assert losing.proxy.lost == 2
+        assert kinds(losing, task.id).count("completed") == 1
+        assert losing.queue.task(task.id).state is State.COMPLETE
+
+    def test_evidence_is_there_once(self, losing: Losing) -> None:
+        task = losing.queue.submit(to="w", instructions="x")
+        claim = losing.queue.claim_task(task.id)
+        losing.lose(True, True)
+        claim.put("a.txt", "the same")
+        assert [each.name for each in losing.queue.artifacts(task.id)] == ["a.txt"]
+
+    def test_a_failure_counts_once(self, losing: Losing) -> None:
+        """A new server finds that the attempt is over, and says so: to the worker it is."""
+        task = losing.queue.submit(to="w", instructions="x")
+        claim = losing.queue.claim_task(task.id)
+        losing.lose(True)
+        with suppress(Stale):
+            claim.fail("no luck")
+        assert losing.proxy.lost == 1
+        assert kinds(losing, task.id).count("retrying") == 1
+
+    def test_a_renewal_is_no_loss(self, losing: Losing) -> None:
+        task = losing.queue.submit(to="w", instructions="x")
+        claim = losing.queue.claim_task(task.id)
+        losing.lose(True, True)
+        claim.heartbeat()
+        assert not claim.cancel_token.cancelled
+
+
+class TestClaims:
+    def test_a_claim_is_one_attempt(self, losing: Losing) -> None:
+        """A server that lives gives the same claim again. After a restart nobody knows whose it
+        was: that attempt ends with its lease, and the task waits for that long."""
+        task = losing.queue.submit(to="w", instructions="x")
+        losing.lose(True)
+        claim = losing.queue.claim("w", lease=60)
+        assert kinds(losing, task.id) == ["submitted", "claimed"]
+        if claim is not None:
+            assert (claim.id, claim.epoch) == (task.id, 1)
