@@ -34,7 +34,7 @@ class ServerProcess:
             cwd=folder, env=environment, check=True, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
-        self.token: str = json.loads(made.stdout)["token"]
+        self.token: str = json.loads(made.stdout)["secret"]
         self._log = folder / "serve.log"
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
