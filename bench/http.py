@@ -37,7 +37,6 @@ SUBMIT_SLICE = 50
 
 TARGETS = [
     Target(GET, SQLITE, ">=", 0.5, against=FASTAPI),
-    Target(GET, POSTGRES, ">=", 0.5, against=FASTAPI),
     Target(SUBMIT, REMOTE, "<=", 3.0, against=EMBEDDED),
     Target("http latency p50", REMOTE, "<=", 3.0, against=EMBEDDED),
     Target("events dropped or doubled", MINE, "<=", 0.0),

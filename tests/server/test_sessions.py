@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
 import logging
+from contextlib import closing, suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -10,7 +12,8 @@ import pytest
 
 from agentq.contracts.routes import SESSION_SECONDS
 from agentq.core import access
-from agentq.server import sessions
+from agentq.core.task import Spec
+from agentq.server import sessions, streams
 from agentq.server.sessions import CODE_SECONDS, IDLE_SECONDS, Login, Sessions
 from tests.server.browser import FORM, LOCAL, Browser
 from tests.server.conftest import ANN, Served, serving_ledger
@@ -244,6 +247,31 @@ class TestEnds:
         service.revoke_token(access.SYSTEM, info.id)
         assert browser.send("GET", "/api/v1/stats").error["code"] == "no_session"
         assert Browser(served).submit("/login", code=code).status == 401
+
+    @pytest.mark.parametrize("cookie", [True, False])
+    def test_a_stream_ends_with_what_it_was_opened_by(
+        self, served: Served, monkeypatch: pytest.MonkeyPatch, cookie: bool
+    ) -> None:
+        monkeypatch.setattr(streams, "QUIET_SECONDS", 0.05)
+        service = served.installation.service
+        for part in (served.app._identities, served.app._logins):
+            monkeypatch.setattr(part, "_authenticate", service.principal_of_token)
+        info, secret = service.create_token(access.SYSTEM, "kim", ["read"])
+        browser = Browser(served)
+        browser.submit("/login", token=secret)
+        shown = {"cookie": browser.cookie} if cookie else {"authorization": f"Bearer {secret}"}
+        with closing(served.connection()) as line:
+            headers = {"accept": "text/event-stream", **shown}
+            line.request("GET", "/api/v1/events", headers=headers)
+            with line.getresponse() as stream:
+                service.submit(access.SYSTEM, [Spec(f"task-seen-{cookie}", "w")])
+                while b"task-seen" not in stream.readline():
+                    continue
+                service.revoke_token(access.SYSTEM, info.id)
+                service.submit(access.SYSTEM, [Spec(f"task-after-{cookie}", "w")])  # wakes it
+                with suppress(http.client.IncompleteRead):  # it ends in the middle
+                    for text in iter(stream.readline, b""):
+                        assert b"never" not in text  # read to the end, which comes
 
     def test_unused_for_long(self, served: Served, clock: Clock) -> None:
         browser = Browser(served).log_in()

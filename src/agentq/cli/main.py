@@ -61,7 +61,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "login": ("login:login", "Print a link that logs a browser in."),
         "limits": ("limits:limits", "Show or set the limits and daily budget of a role."),
         "token": ("token:token", "Make, list and revoke tokens for those who ask from elsewhere."),
-        "audit": ("audit:audit", "Show who decided what, and who was refused."),
+        "audit": ("audit:audit", "Show who decided what and who was refused, the newest first."),
         "circuits": ("limits:circuits", "Show, open or close the circuits of providers."),
         "workspaces": ("workspaces:workspaces", "List, open and remove the folders of attempts."),
         "verify": ("database:verify", "Prove every state from the log and check every file."),
