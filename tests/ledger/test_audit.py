@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from agentq.contracts.audit_rows import AuditRow
+from agentq.contracts.audit_rows import AuditFilter, AuditRow
 from agentq.core import access
 from agentq.core.access import SYSTEM, Action, Principal
-from agentq.core.errors import Refused
+from agentq.core.errors import Refused, Unavailable
 from agentq.core.limits import DAY_MS
 from agentq.ledger import audit
 from agentq.ledger.audit import ALIKE_MS, ROWS_MAX, Place, Refusals, decision, refusal_row
+from agentq.testing import MemoryQueue
 
 HERE = Place("kim", "uid 7 on host")
 ANN = replace(access.person("ann", "token"), token_id="tok-1", origin="::1")
@@ -123,6 +127,17 @@ class TestNobodyFillsTheDisk:
                                ("", "", 1)]  # fmt: skip
         assert shown(refusals.waiting()) == [("", "", 5)]
 
+    def test_what_could_not_be_written_waits_but_not_without_end(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(audit, "UNWRITTEN_MAX", 3)
+        refusals = Refusals()
+        refusals.put_back([refused(0, "a"), refused(1, "b")])
+        assert refusals.has_waiting()
+        refusals.put_back([refused(2, "c"), refused(3, "d")])
+        assert [row.subject for row in refusals.waiting(START)] == ["c", "d", "a"]
+        assert not refusals.has_waiting()
+
     def test_threads_lose_none(self) -> None:
         refusals = Refusals()
         rows: list[AuditRow] = []
@@ -184,3 +199,61 @@ def test_where_a_principal_speaks_from_does_not_make_it_another() -> None:
     """A request that is sent again over another connection must not act twice."""
     assert replace(ANN, origin="10.0.0.1", token_id="tok-9") == ANN
     assert hash(replace(ANN, origin="10.0.0.1", token_id="tok-9")) == hash(ANN)
+
+
+# -- through the service ---------------------------------------------------------------------------
+
+WORKER = access.worker("w", "builder")
+
+
+@pytest.fixture
+def queue() -> Iterator[MemoryQueue]:
+    with MemoryQueue() as queue:
+        yield queue
+
+
+def refuse(queue: MemoryQueue, times: int = 1) -> None:
+    for _ in range(times):
+        with pytest.raises(Refused) as caught:
+            queue._client.service.prune(WORKER, 1)
+        assert caught.value.code == "not_permitted"
+
+
+def written(queue: MemoryQueue) -> list[int]:
+    """How many refusals each row stands for, the oldest first: as they are stored, unasked."""
+    rows = queue._client.installation.store.read(lambda reader: reader.audit(AuditFilter()))
+    return [row.times for row in rows[::-1]]
+
+
+def test_what_was_held_back_is_written_by_whoever_ticks(queue: MemoryQueue) -> None:
+    refuse(queue, 3)
+    assert written(queue) == [1]
+    queue.admin.tick()
+    assert written(queue) == [1], "the minute is not over"
+    queue.advance(60)
+    assert written(queue) == [1, 2]
+    queue.advance(600)
+    assert written(queue) == [1, 2]
+
+
+def test_a_ledger_that_cannot_be_written_refuses_all_the_same(
+    queue: MemoryQueue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = queue._client.installation.store
+    refuse(queue)
+    queue.advance(60)
+
+    def away(*_: Any, **__: Any) -> None:
+        raise Unavailable("The disk is full.", "Make room.")
+
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING, "agentq.audit"):
+        patch.setattr(store, "write", away)
+        refuse(queue, 3)
+        assert len(queue.admin.audit().entries) == 1, "what is there can be read"
+    assert caplog.text.count("The disk is full.") == 2 and "Traceback" not in caplog.text
+    with monkeypatch.context() as patch:
+        patch.setattr(audit, "redact", lambda text: text[None])
+        refuse(queue)
+    assert "could not be written down" in caplog.text
+    refuse(queue)
+    assert sum(each.times for each in queue.admin.audit().entries) == 5, "none is forgotten"

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import http.client
-import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from agentq.contracts.audit_rows import AuditFilter
 from agentq.contracts.service_values import AuditEntry
 from agentq.core import access
 from agentq.core.access import SYSTEM
-from agentq.core.errors import Refused, Unavailable
 from agentq.remote.calls import Caller
 from agentq.remote.service import RemoteService
 from agentq.remote.transport import Transport
@@ -118,40 +114,3 @@ def test_whoever_comes_by_a_unix_socket(installation: WiredInstallation, tmp_pat
     assert (entry.action, entry.how, entry.origin) == (
         "operate", f"token {info.id}", "unix socket",
     )  # fmt: skip
-
-
-def test_a_ledger_that_cannot_be_written_refuses_all_the_same(
-    installation: WiredInstallation,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    service, store = installation.service, installation.store
-    worker = access.worker("w", "builder")
-    with pytest.raises(Refused) as before:
-        service.prune(worker, 1)
-
-    def away(*_: Any, **__: Any) -> None:
-        raise Unavailable("The disk is full.", "Make room.")
-
-    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING, "agentq.audit"):
-        patch.setattr(store, "write", away)
-        for _ in range(3):
-            with pytest.raises(Refused) as caught:
-                service.open_lanes(worker, ["reply"])
-            assert caught.value.code == before.value.code == "not_permitted"
-        assert service.audit(SYSTEM).entries[0].action == "prune", "what is there can be read"
-    assert "The disk is full." in caplog.text and "Traceback" not in caplog.text
-
-
-def test_what_was_held_back_is_written_by_whoever_ticks(
-    installation: WiredInstallation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    service, store = installation.service, installation.store
-    clock, worker = store.now(), access.worker("w", "builder")
-    for _ in range(3):
-        with pytest.raises(Refused):
-            service.prune(worker, 1)
-    monkeypatch.setattr(store, "now", lambda: clock + 120_000)
-    service.tick(SYSTEM)
-    rows = store.read(lambda reader: reader.audit(AuditFilter()))
-    assert [row.times for row in rows] == [2, 1]

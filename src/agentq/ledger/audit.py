@@ -31,6 +31,8 @@ ALIKE_MS = 60_000
 #: Rows for the refusals of one principal (of all without a good token together) in that time, and
 #: on a day; and rows for all refusals that one process writes on a day.
 ROWS_MAX, ROWS_A_DAY_MAX, ALL_ROWS_A_DAY_MAX = 20, 2_000, 10_000
+#: Rows that wait for a ledger that cannot be written.
+UNWRITTEN_MAX = 1000
 PAGE_MAX = 1000
 _MANY = "More was refused than is written down one by one."
 
@@ -136,6 +138,7 @@ class Refusals:
         self._day: dict[tuple[str, ...], int] = {}
         self._minute_of = self._day_of = -1
         self._rows_of_day = 0
+        self._unwritten: list[AuditRow] = []
 
     def add(self, row: AuditRow) -> list[AuditRow]:
         """Take in one refusal; return the rows to be written now."""
@@ -148,7 +151,7 @@ class Refusals:
                 window = self._windows.get(_alike(row))
             if window is None:
                 self._windows[_alike(row)] = _Window(row)
-                return [*ready, row]
+                return [*self._take_unwritten(), *ready, row]
             window.held += 1
             window.last = row
             return ready
@@ -156,15 +159,24 @@ class Refusals:
     def has_waiting(self) -> bool:
         """Whether any was held back."""
         with self._lock:
-            return any(window.held for window in self._windows.values())
+            return bool(self._unwritten) or any(each.held for each in self._windows.values())
 
     def waiting(self, now: int | None = None) -> list[AuditRow]:
         """The rows for what was held back: all of it, or what is a minute old at this moment."""
         with self._lock:
             if now is not None:
-                return self._over(now)
+                return [*self._take_unwritten(), *self._over(now)]
             found = [window.take() for window in self._windows.values()]
-            return [row for row in found if row is not None]
+            return [*self._take_unwritten(), *(row for row in found if row is not None)]
+
+    def put_back(self, rows: list[AuditRow]) -> None:
+        """Keep rows that could not be written for the next time; the oldest, if they are many."""
+        with self._lock:
+            self._unwritten = [*rows, *self._unwritten][:UNWRITTEN_MAX]
+
+    def _take_unwritten(self) -> list[AuditRow]:
+        rows, self._unwritten = self._unwritten, []
+        return rows
 
     def _over(self, now: int) -> list[AuditRow]:
         ended = [key for key, each in self._windows.items() if now - each.since >= ALIKE_MS]

@@ -61,7 +61,12 @@ class AuditedService:
             row = refusal_row(who, error, action, subject, place, self._store.now())
             self._write(self._refusals.add(row))
         except AgentqError as failed:
-            _log_lost(error.cause, failed)
+            _log_delay(error.cause, failed)
+        except Exception:
+            import logging
+
+            # A slip in here must not look to whoever is refused like anything but a refusal.
+            logging.getLogger("agentq.audit").exception("a refusal could not be written down")
 
     def _write_held_refusals(self, *, all_of_them: bool = False) -> None:
         """Write down those that were held back for a minute, or all of them."""
@@ -71,14 +76,18 @@ class AuditedService:
             now = None if all_of_them else self._store.now()
             self._write(self._refusals.waiting(now))
         except AgentqError as failed:
-            _log_lost("refusals", failed)
+            _log_delay("refusals", failed)
 
     def _write(self, rows: list[AuditRow]) -> None:
         if not rows:
             return
         from agentq.contracts.store import Changes
 
-        self._store.write(lambda tx: tx.save(Changes(audit=rows)))
+        try:
+            self._store.write(lambda tx: tx.save(Changes(audit=rows)))
+        except AgentqError:
+            self._refusals.put_back(rows)
+            raise
 
     def _decision(
         self, who: Principal, action: Action, subject: str = "", detail: str = ""
@@ -101,9 +110,9 @@ class AuditedService:
         return Place(self._resources.local_user, self._resources.local_origin)
 
 
-def _log_lost(what: str, failed: AgentqError) -> None:
+def _log_delay(what: str, failed: AgentqError) -> None:
     """Whoever is refused is refused, also by a ledger that cannot be written."""
     import logging
 
     log = logging.getLogger("agentq.audit")
-    log.warning("not written into the audit log: %s (%s)", what, failed)
+    log.warning("not in the audit log yet: %s (%s)", what, failed)
