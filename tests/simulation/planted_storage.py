@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
+from agentq.contracts.audit_rows import AuditRow
 from agentq.contracts.store import Changes, EventRow, Expired, OutboxRow, RunAgain, T, Tx
 from agentq.core import external_decisions, schedule, transition, triggers
 from agentq.core.effects import Reply
@@ -344,11 +345,12 @@ def a_verb_is_acknowledged_before_its_commit() -> AbstractContextManager[Any]:
         self: Ledger,
         items: Sequence[Any],
         fence: tuple[int, int] | None = None,
+        audit: AuditRow | None = None,
         *,
         if_version: int = 0,
     ) -> list[Task | AgentqError]:
         try:
-            return real(self, items, fence, if_version=if_version)
+            return real(self, items, fence, audit, if_version=if_version)
         except Unavailable:
             work = []
 
