@@ -29,6 +29,7 @@ QUICK_PROOFS = {
     12: "tests/ledger/test_limits.py",
     13: "tests/interfaces/test_cli_bad_input.py",
     14: "tests/contracts/service/test_access.py",
+    15: "tests/contracts/service/test_audit.py",
 }
 
 

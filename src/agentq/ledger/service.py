@@ -8,7 +8,6 @@ roles, providers and files, and what the loops of an installation need.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,7 +17,7 @@ from agentq.contracts.audit_rows import AuditFilter
 from agentq.contracts.store import READY, Filter, Order
 from agentq.core import triggers as t
 from agentq.core.access import Action, Principal, PrincipalKind, approves_own
-from agentq.core.errors import NotFound, Refused
+from agentq.core.errors import Refused
 from agentq.core.states import State
 from agentq.core.task import NO_USAGE, Task, Usage
 from agentq.core.trigger_validation import check_comment
@@ -305,9 +304,10 @@ class EmbeddedService(CustodyService):
 
         self._check(who, Action.AUDIT)
         self._write_held_refusals(all_of_them=True)
-        if task:
-            with suppress(NotFound):  # one that was pruned is asked for by its whole id
-                task = self._queries.find(task)[1].id
+        # One that was pruned is asked for by its whole id, which others may begin with.
+        whole = AuditFilter(subject=task, limit=1)
+        if task and not self._store.read(lambda reader: reader.audit(whole)):
+            task = self._meant(task)
         return page(self._store, AuditFilter(outcome, by, task, since_ms, cursor, limit))
 
     # -- what the loops of an installation need ----------------------------------------------------

@@ -21,7 +21,15 @@ from agentq.core.access import (
     allowed,
     is_of_role,
 )
-from agentq.core.errors import Conflict, Damaged, Invalid, NotFound, Refused, Unavailable
+from agentq.core.errors import (
+    AgentqError,
+    Conflict,
+    Damaged,
+    Invalid,
+    NotFound,
+    Refused,
+    Unavailable,
+)
 from agentq.core.states import State
 from agentq.ledger.service_audit import AuditedService
 
@@ -152,13 +160,13 @@ class QueryService(AuditedService):
         if may is not ALL and (not may or self._relation(who, task) not in may):
             # By its whole id only to whoever may see it: `ref` may be the beginning of any.
             sees = not ref or allowed(who, Action.READ) is ALL
-            raise self._refused(who, action, task.id if sees else ref)
+            raise self._refused(who, action, task.id if sees else ref, task.id)
 
     def _find(self, who: Principal, action: Action, ref: str) -> tuple[int, Task]:
         """The task that is meant and its key, if the principal may do this with it."""
         may = allowed(who, action)
         if not may:
-            raise self._refused(who, action, ref)
+            raise self._refused(who, action, ref, self._meant(ref))
         try:
             key, task = self._locate(who, ref)
         except NotFound:
@@ -180,6 +188,13 @@ class QueryService(AuditedService):
             raise Invalid(
                 f"{ref!r} could be any of several tasks.", "Give more of the id.", code=error.code
             ) from None
+
+    def _meant(self, ref: str) -> str:
+        """The id of the task that is meant, for the audit log; what was said, if it is no task."""
+        try:
+            return self._queries.find(ref)[1].id
+        except AgentqError:
+            return ref
 
     def _relation(self, who: Principal, task: Task) -> Relation:
         if who.kind is PrincipalKind.ATTEMPT:

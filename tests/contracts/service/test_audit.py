@@ -413,6 +413,17 @@ def test_filters_and_pages(service: Service) -> None:
     assert len(entries(service, since_ms=page.entries[-1].at)) >= 4
 
 
+def test_a_task_is_found_by_what_it_was_called(service: Service) -> None:
+    """Also where somebody named it by a beginning, and where others begin with its whole id."""
+    cancelled(service)
+    assert service.prune(BOB, service.now()) == 1
+    submit(service, "task-10")
+    refused(lambda: service.requeue(WORKER, "10"))
+    assert [each.subject for each in entries(service, outcome="refused")] == ["task-10"]
+    assert [each.action for each in entries(service, task="task-1")] == ["cancel"]
+    assert [each.action for each in entries(service, task="task-10")] == ["requeue"]
+
+
 def test_what_no_page_can_be(service: Service) -> None:
     wrongs: list[dict[str, Any]] = [{"outcome": "maybe"}, {"limit": 0}, {"limit": 1001}]
     for wrong in wrongs:
