@@ -68,12 +68,12 @@ def _row(
     code: str,
     detail: str,
 ) -> AuditRow:
-    name = _storable(who.name, NAME_CHARS_MAX) if who else ""
+    name = storable(who.name, NAME_CHARS_MAX) if who else ""
     origin = (who.origin if who else "") or place.origin
     return AuditRow(
-        0, name, str(who.kind) if who else "", how_known(who, place), _storable(origin),
-        str(action), _storable(subject), str(outcome), code, 1,
-        _storable(redact(detail[:_READ_CHARS_MAX]), DETAIL_CHARS_MAX),
+        0, name, str(who.kind) if who else "", how_known(who, place), storable(origin),
+        str(action), storable(subject), str(outcome), code, 1,
+        storable(redact(detail[:_READ_CHARS_MAX]), DETAIL_CHARS_MAX),
     )  # fmt: skip
 
 
@@ -84,11 +84,11 @@ def how_known(who: Principal | None, place: Place) -> str:
     token = f"token {who.token_id}" if who.token_id else "token" if who.proof == "token" else ""
     if who.kind is PrincipalKind.ATTEMPT:
         attempt = f"attempt {who.task_id}/{who.epoch}"
-        return _storable(f"{attempt} by {token}" if who.token_id else attempt)
+        return storable(f"{attempt} by {token}" if who.token_id else attempt)
     return token or (f"local user {place.user}" if not who.origin else str(who.how))
 
 
-def _storable(text: str, most: int = NAME_CHARS_MAX) -> str:
+def storable(text: str, most: int = NAME_CHARS_MAX) -> str:
     """Text as every database takes it, cut off where it is too long."""
     text = text.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
     return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -300,10 +300,11 @@ class EmbeddedService(CustodyService):
         task: str = "",
         since_ms: int = 0,
     ) -> v.AuditPage:
-        from agentq.ledger.audit import page
+        from agentq.ledger.audit import page, storable
 
         self._check(who, Action.AUDIT)
         self._write_held_refusals(all_of_them=True)
+        by, task = storable(by), storable(task)  # as they are written down
         # One that was pruned is asked for by its whole id, which others may begin with.
         whole = AuditFilter(subject=task, limit=1)
         if task and not self._store.read(lambda reader: reader.audit(whole)):

@@ -191,6 +191,9 @@ class QueryService(AuditedService):
 
     def _meant(self, ref: str) -> str:
         """The id of the task that is meant, for the audit log; what was said, if it is no task."""
+        from agentq.ledger.audit import storable
+
+        ref = storable(ref)
         try:
             return self._queries.find(ref)[1].id
         except AgentqError:

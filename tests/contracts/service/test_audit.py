@@ -330,12 +330,14 @@ def test_one_principal_does_not_fill_the_log(service: Service) -> None:
     assert sum(each.times for each in found) == 60
 
 
-@pytest.mark.parametrize("ref", ["\x00", "\x1b[2J", "é" * 300, "' OR 1=1", "a\nb"])
+@pytest.mark.parametrize("ref", ["\x00", "\x1b[2J", "é" * 300, "' OR 1=1", "a\nb", "\udcff"])
 def test_whatever_is_asked_for_is_written_down(beside: Service, ref: str) -> None:
     refused(lambda: beside.requeue(WORKER, ref))
     (entry,) = entries(beside)
     assert entry.action == "requeue" and len(entry.subject) <= 200
     assert "\x00" not in entry.subject + entry.detail
+    assert entries(beside, task=ref) == [entry], "it is looked for by the same words"
+    assert entries(beside, by=ref) == []
 
 
 # -- how anybody knows, and from where -------------------------------------------------------------
