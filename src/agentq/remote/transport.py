@@ -94,12 +94,16 @@ class HttpReply:
 
     def pieces(self) -> Iterator[bytes]:
         """The body, piece by piece; raises `Broken` if it ends before its end."""
-        if self._chunked:
-            yield from self._chunks()
-        while self._left:
-            block = self._line.receive(min(self._left, _BLOCK))
-            self._left -= len(block)
-            yield block
+        try:
+            if self._chunked:
+                yield from self._chunks()
+            while self._left:
+                block = self._line.receive(min(self._left, _BLOCK))
+                self._left -= len(block)
+                yield block
+        except BaseException:  # also when whoever reads has had enough
+            self.close()
+            raise
         self._ended = True
         self._line.give_back()
 
