@@ -31,6 +31,10 @@ from agentq.remote.calls import Caller, fields_of
 from agentq.remote.files import spooled
 from agentq.remote.transport import Broken, HttpReply
 
+#: A server says nothing of a file before it has compared all of it with its digest. That it is
+#: still there is known from the connection.
+_CHECKED_SECONDS_MAX = 600.0
+
 
 class RemoteQueries:
     """Questions."""
@@ -108,7 +112,10 @@ class RemoteQueries:
         return Replayed(msgspec.convert(plain["task"], Task), steps, problems)
 
     def verify(self, who: Principal, *, files: bool = True) -> Iterator[tuple[int, list[Problem]]]:
-        return _findings(self._caller.reply("verify", who, {"files": files}, streamed=True))
+        reply = self._caller.reply(
+            "verify", who, {"files": files}, silence=_CHECKED_SECONDS_MAX, streamed=True
+        )
+        return _findings(reply)
 
     def overhead(self, who: Principal, ids: Sequence[str]) -> Overhead:
         overhead: Overhead = self._caller.value(Overhead, "overhead", who, ids=list(ids))
@@ -136,7 +143,9 @@ class RemoteQueries:
     ) -> HttpReply:
         """Ask for a file, or for the rest of it."""
         headers = {"range": f"bytes={after}-"} if after else {}
-        return self._caller.reply(call, who, asked, streamed=True, headers=headers)
+        return self._caller.reply(
+            call, who, asked, silence=_CHECKED_SECONDS_MAX, streamed=True, headers=headers
+        )
 
     def live_read(
         self, who: Principal, ref: str, epoch: int, position: int, limit: int

@@ -38,6 +38,8 @@ from agentq.remote.transport import SILENCE_SECONDS, HttpReply
 #: A renewal that is not answered within such a part of its lease is sent again.
 _RENEWALS_A_LEASE = 6
 _RENEW_SECONDS_MIN = 5.0
+#: Of a server with a slow disk.
+_STORED_BYTES_A_SECOND_MIN = 10 << 20
 
 log = logging.getLogger("agentq.audit")
 
@@ -201,7 +203,9 @@ class RemoteCustody(RemoteQueries):
                     yield from each.pieces()
 
             length = len(head) + sum(each.size for each in opened)
-            return self._caller.reply(call, who, path, pieces, length)
+            # When all has come, it is stored and synced before there is an answer.
+            silence = SILENCE_SECONDS + length / _STORED_BYTES_A_SECOND_MIN
+            return self._caller.reply(call, who, path, pieces, length, silence)
         finally:
             for each in opened:
                 each.close()
