@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agentq.contracts.routes import FILES_TYPE
-from agentq.server import body, connections
+from agentq.server import app, body, connections
 from tests.eventually import eventually, pause
 from tests.server.conftest import Served, serving_ledger
 from tests.server.hostile import answer_to, first_answer, head, line_to, status_in
@@ -129,6 +129,17 @@ def test_more_connections_than_there_is_room_for(hasty: Served) -> None:
         assert answer_to(lines[0]) == b""
         hasty.queue().submit(to="w", instructions="x", id="task-seen")
         eventually(lambda: b"task-seen" in stream.recv(1 << 16), what="the event")
+
+
+def test_streams_are_no_work(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many follow the log, whoever has something to do is not asked to come again."""
+    monkeypatch.setattr(app, "BUSY_MAX", 4)
+    with ExitStack() as open_lines:
+        for _ in range(8):
+            line = open_lines.enter_context(line_to(served.url))
+            line.sendall(head(served, "GET", "/events", "accept: text/event-stream"))
+            assert status_in(first_answer(line)) == 200
+        assert served.ask("GET", "/api/v1/stats").status == 200
 
 
 def test_when_all_connections_are_at_work(hasty: Served) -> None:

@@ -6,13 +6,14 @@ import http.client
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agentq.core.errors import Stale
+from agentq.remote.transport import Pending, Transport
 from tests.eventually import eventually
 from tests.server.conftest import ANN, Served, serving_ledger
 
@@ -110,6 +111,22 @@ class TestEvents:
 
 
 class TestTheSdk:
+    def test_whoever_is_refused_does_not_storm_the_server(
+        self, served: Served, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As with a token that was revoked: asked again now and then, not as fast as it goes."""
+        asked, real = list[str](), Transport.begin
+
+        def begin(self: Transport, method: str, target: str, headers: dict[str, str]) -> Pending:
+            asked.append(target)
+            return real(self, method, target, headers | {"authorization": "Bearer wrong"})
+
+        monkeypatch.setattr(Transport, "begin", begin)
+        doorbell = served.queue()._client.installation.doorbell
+        with closing(doorbell.listen(("role:w",))) as waiter:
+            assert not waiter.wait(0.7)
+        assert 2 <= len(asked) <= 4
+
     def test_a_cancel_is_heard_over_http(self, served: Served) -> None:
         queue, elsewhere = served.queue(), served.queue()
         task = queue.submit(to="w", instructions="x")

@@ -59,6 +59,8 @@ class RemoteWaiter:
         self._cursor = ""
         self._pending: Pending | None = None
         self._rung: frozenset[str] = frozenset()
+        #: Whether the last question broke off or was refused: to ask at once would only be a storm.
+        self._unheard = False
         self._ask(0.0)
         self._answer(time.monotonic() + _POLL_SECONDS, -1)
 
@@ -68,8 +70,11 @@ class RemoteWaiter:
     def wait(self, timeout: float, wake_fd: int = -1) -> bool:
         deadline = time.monotonic() + max(timeout, 0)
         while True:
-            if self._pending is None and not self._ask(min(timeout, _POLL_SECONDS)):
-                # Nobody there: a slow poll, as wherever nothing is heard.
+            if self._pending is None and (
+                self._unheard or not self._ask(min(timeout, _POLL_SECONDS))
+            ):
+                # Nobody there, or nobody who listens: a slow poll, as wherever nothing is heard.
+                self._unheard = False
                 left = min(deadline - time.monotonic(), _AWAY_SECONDS)
                 poller = select.poll()
                 if wake_fd >= 0:
@@ -105,6 +110,7 @@ class RemoteWaiter:
         if not any(fd == self._pending.fileno() for fd, _ in ready):
             return False
         pending, self._pending = self._pending, None
+        self._unheard = True
         try:
             reply = pending.reply()
             body = reply.read()
@@ -112,6 +118,7 @@ class RemoteWaiter:
                 return None
         except Broken:
             return None
+        self._unheard = False
         answer: Rung = decoder(Rung).decode(body)
         self._cursor = answer.cursor
         self._rung = frozenset(answer.rung)
