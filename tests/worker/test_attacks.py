@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from agentq.client.ancestry import mark_of
 from agentq.contracts.agent import AttemptOutcome
 from agentq.core import access
 from agentq.core.states import State
+from agentq.settings import Settings
 from tests.server.conftest import serving_ledger
 from tests.worker.fleet import ROLE, Fleet, open_fleet, script
 
@@ -132,6 +134,34 @@ def test_no_decision_by_command(fleet: Fleet, other: str, how: str) -> None:
     )
     assert [status for status, _ in found] == [4] * len(DECISIONS), found
     assert fleet.queue.task(other).version == before
+
+
+SERVER = "postgresql://agentq:secret@db.example:5433/work"
+SAME_SERVER = (
+    "postgresql://db:5433/work", "postgresql://other@127.0.0.1:5433/work?sslmode=disable",
+    "postgresql:///work?host=/run/postgresql&port=5433",
+)  # fmt: skip
+OTHER_SERVERS = ("postgresql://db.example:5432/work", "postgresql://db.example:5433/play")
+
+
+def test_a_ledger_is_known_by_all_its_names(tmp_path: Path) -> None:
+    """Else an agent would be a person at the same ledger, under another name."""
+
+    def parts(url: str) -> set[str]:
+        return set(mark_of(Settings(url, str(tmp_path), "the test")).split(":")[1:])
+
+    names = [tmp_path / name for name in ("ledger.db", "hard.db", "soft.db", "other.db")]
+    names[0].write_text("x")
+    names[1].hardlink_to(names[0])
+    names[2].symlink_to(names[0])
+    names[3].write_text("x")
+    ledger, hard, soft, other = (parts(f"sqlite:///{name}") for name in names)
+    assert ledger & hard and ledger & soft and not ledger & other
+    assert all(parts(SERVER) & parts(url) for url in SAME_SERVER)
+    assert not any(parts(SERVER) & parts(url) for url in OTHER_SERVERS)
+    assert parts(f"sqlite:///{tmp_path / 'nowhere.db'}")
+    assert mark_of(Settings("sqlite:///:memory:", "x", "the test")) == ""
+    assert parts("postgresql://db:not-a-port/x") and parts("https://queue.example/?x")
 
 
 def test_not_by_a_process_that_has_left_its_parents(fleet: Fleet, other: str) -> None:
