@@ -1,0 +1,225 @@
+"""An agent that tries every way it can think of to pass a gate: none works where docs say so.
+
+A real worker runs it, once without a sandbox and once in one, on each ledger. Its task has a check
+that never passes, and beside it are tasks that wait for others to decide. What docs/security.md
+says is possible is tried too, and must be: a table that claims less than it could is wrong as well.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentq.client.queue import Queue
+from agentq.contracts.service import Service
+from agentq.core import access
+from agentq.core.access import SYSTEM
+from agentq.core.limits import RoleLimits
+from agentq.core.reserved_names import is_reserved
+from agentq.core.states import State
+from agentq.core.task import Spec, Task
+from agentq.server.attempt_api import AttemptApi
+from agentq.server.attempt_socket import AttemptSocket
+from agentq.settings import Settings
+from agentq.wiring import open_installation
+from agentq.worker import sandbox
+from tests.eventually import eventually
+from tests.processes.attacking import by_files, by_processes, by_requests
+from tests.processes.attacking.base import PLACES, SAID, WAYS, Way
+from tests.servers.missing import go_without
+
+MODULES = (by_files, by_processes, by_requests)
+CHECKOUT = Path(__file__).parents[2]
+#: Longer than any of this takes: nobody's lease ends but that of a worker which was killed.
+LEASE_MS = 3_600_000
+#: What only the worker leaves; of the attempt's own records none was forged if it is among these.
+BY_THE_WORKER = {"output.log", "verify.log", "agentq/verdict.json"}
+
+
+def test_the_table_has_forty_ways() -> None:
+    assert len(WAYS) >= 40
+    assert len({way.tries for way in WAYS.values()}) == len(WAYS)
+    assert {way.run.__module__ for way in WAYS.values()} == {each.__name__ for each in MODULES}
+
+
+@dataclass
+class Campaign:
+    """An installation with one role, whose agent attacks."""
+
+    folder: Path
+    url: str
+    box: str
+    queue: Queue
+    victims: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def service(self) -> Service:
+        return self.queue._client.service
+
+    def add(self, task_id: str, *, held: bool = False, **fields: Any) -> Task:
+        spec = Spec(task_id, fields.pop("to", "other"), instructions="x", **fields)
+        (task,) = self.service.submit(SYSTEM, [spec])
+        if held:
+            return self.service.claim_task(SYSTEM, task_id, "somebody", LEASE_MS)
+        return task
+
+    def add_victims(self) -> None:
+        """Tasks that wait for others, by what for."""
+        service = self.service
+        held = self.add("victim-held", held=True)
+        service.put_artifacts(SYSTEM, held.id, held.epoch, [("canary.md", b"canary")])
+        self.add("victim-parent", held=True)
+        self.add("victim-waits", irreversible=True)
+        self.add("victim-ready")
+        for name in ("review", "sibling"):
+            parent = "victim-parent" if name == "sibling" else ""
+            made = self.add(f"victim-{name}", held=True, review=True, parent=parent)
+            service.complete(SYSTEM, made.id, made.epoch, "done")
+        blocked = self.add("victim-blocked", held=True)
+        service.block(SYSTEM, blocked.id, blocked.epoch, "which?")
+        failed = self.add("victim-failed", held=True, max_attempts=1)
+        service.fail(SYSTEM, failed.id, failed.epoch, "no")
+        names = "held parent waits ready review sibling blocked failed"
+        self.victims = {name: f"victim-{name}" for name in names.split()}
+
+    def write_settings(self) -> None:
+        agent = [sys.executable, "-m", "tests.processes.attacking", str(self.folder / "facts.json")]
+        # Where the ledger is a server its address is the worker's alone, as docs/security.md says.
+        url = self.url if self.url.startswith("sqlite") else "env:LEDGER_ADDRESS"
+        (self.folder / "agentq.toml").write_text(
+            f'[ledger]\nurl = "{url}"\n[artifacts]\nroot = "{self.folder / "artifacts"}"\n'
+            f'[roles.w]\ncommand = {json.dumps(agent)}\nenvironment = ["PYTHONPATH"]\n'
+            f'sandbox = "{self.box}"\nslots = 4\nlease = "3s"\ngrace = "1s"\n'
+            f'verify = \'"{sys.executable}" -I "{self.folder / "check.py"}"\'\n'
+        )
+        (self.folder / "check.py").write_text("raise SystemExit(3)\n")
+
+    def work(self, tasks: int) -> int:
+        """Let a worker do so many tasks; how it ended."""
+        self.write_settings()
+        kept = {k: v for k, v in os.environ.items() if k in ("PATH", "HOME", "LANG")}
+        surroundings = {**kept, "PYTHONPATH": str(CHECKOUT), "MY_SECRET": by_processes.SECRET,
+                        "LEDGER_ADDRESS": self.url}  # fmt: skip
+        words = [sys.executable, "-m", "agentq", "worker", "w", "--tasks", str(tasks)]
+        with (self.folder / "worker.log").open("ab") as log:
+            return subprocess.run(
+                words, cwd=self.folder, env=surroundings, stdin=subprocess.DEVNULL, stdout=log,
+                stderr=log, check=False, timeout=240,
+            ).returncode  # fmt: skip
+
+    def try_ways(self, ways: list[Way]) -> None:
+        for way in ways:
+            self.add(f"try-{way.name}", to="w", max_attempts=1, parent="victim-parent")
+        if self.work(len(ways)) < 0:
+            # It was killed: another worker takes over when the lease has ended.
+            eventually(lambda: self.has_lost(f"try-{ways[0].name}"), 60)
+            self.work(1)
+        for way in ways:
+            if way.alone and not self.queue.task(f"try-{way.name}").is_terminal:
+                self.service.cancel(SYSTEM, f"try-{way.name}", "it crashed, and would again")
+
+    def has_lost(self, task_id: str) -> bool:
+        self.queue.admin.tick()
+        return self.queue.task(task_id).state is not State.IN_PROGRESS
+
+    def said(self, way: Way) -> dict[str, Any]:
+        """What the agent said at its end; nothing if it did not live to say it."""
+        for artifact in self.queue.artifacts(f"try-{way.name}"):
+            if artifact.name == "output.log":
+                for line in artifact.read().decode("utf-8", "replace").splitlines():
+                    if line.startswith(SAID):
+                        found: dict[str, Any] = json.loads(line.removeprefix(SAID))
+                        return found
+        return {}
+
+
+@contextmanager
+def open_campaign(folder: Path, url: str, box: str) -> Iterator[Campaign]:
+    settings = Settings(url, str(folder / "artifacts"), "the test")
+    with ExitStack() as ends:
+        installation = open_installation(settings, create=True)
+        queue = ends.enter_context(Queue(installation=installation))
+        made = Campaign(folder, url, box, queue)
+        made.add_victims()
+        who = access.attempt(made.victims["held"], 1, "other")
+        door = AttemptSocket(AttemptApi(installation.service, installation.doorbell, who))
+        door.start()
+        ends.callback(door.close)
+        facts = {
+            "folder": str(folder), "ledger": url, "victims": made.victims,
+            "neighbour": door.url.removeprefix("http+unix:"),
+        }  # fmt: skip
+        (folder / "facts.json").write_text(json.dumps(facts))
+        yield made
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Not below /tmp, which a sandbox hides as a whole: what it hides of an installation must be
+    hidden by name."""
+    made = Path(tempfile.mkdtemp(prefix="agentq-attacked-", dir="/var/tmp"))
+    yield made
+    shutil.rmtree(made, ignore_errors=True)
+
+
+def address(request: pytest.FixtureRequest, folder: Path, store: str) -> str:
+    if store == "sqlite":
+        return f"sqlite:///{folder / 'ledger.db'}"
+    return str(request.getfixturevalue("fresh_postgres_url"))
+
+
+def problems_of(campaign: Campaign, way: Way, place: tuple[str, str]) -> list[str]:
+    """What is wrong with how this way ended."""
+    found = []
+    task = campaign.queue.task(f"try-{way.name}")
+    if task.state is not State.FAILED and not (way.alone and task.state is State.CANCELLED):
+        found.append(f"its own task is {task.state}: {task.reason}")
+    said = campaign.said(way)
+    expected = place in way.possible
+    if not way.alone and said.get("through") is not expected:
+        found.append(f"it {'did not get' if expected else 'got'} through: {said}")
+    records = [each for each in campaign.queue.artifacts(task.id) if is_reserved(each.name)]
+    found += [f"it left {each.name}" for each in records if each.name not in BY_THE_WORKER]
+    verdicts = [each.read() for each in records if each.name == "agentq/verdict.json"]
+    found += ["it left a verdict" for each in verdicts if b"believe me" in each]
+    return found
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("place", ["-".join(each) for each in PLACES])
+def test_no_way_passes_a_gate(request: pytest.FixtureRequest, folder: Path, place: str) -> None:
+    box, store = place.split("-")
+    if box == "bwrap" and not sandbox.available():
+        go_without("bubblewrap", "Install the package, and allow user namespaces.")
+    url = address(request, folder, store)
+    with open_campaign(folder, url, box) as campaign:
+        names = sorted(campaign.victims.values())
+        before = campaign.service.tasks_by_id(SYSTEM, names)
+        # Given an agent that tries each way in an attempt of its own
+        campaign.try_ways([way for way in WAYS.values() if not way.alone])
+        for way in WAYS.values():
+            if way.alone:
+                campaign.try_ways([way])
+        # Then its work is never accepted, and it got nowhere but where docs say so
+        wrong = {way.name: problems_of(campaign, way, (box, store)) for way in WAYS.values()}
+        assert {name: each for name, each in wrong.items() if each} == {}
+        # And nobody else's task has changed
+        assert campaign.service.tasks_by_id(SYSTEM, names) == before
+        assert campaign.service.tokens(SYSTEM) == []
+        known = campaign.service.limits(SYSTEM)
+        assert all(each == RoleLimits() for each in known.values())
+        accepted = [each.id for each in campaign.queue.tasks() if each.state is State.COMPLETE]
+        assert accepted == []
+        # And the log still tells what there is
+        assert [found for _, found in campaign.service.verify(SYSTEM) if found] == []
