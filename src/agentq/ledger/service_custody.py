@@ -353,14 +353,14 @@ class CustodyService(QueryService):
     def _check_recorded(self, key: int, task_id: str, epoch: int, result: Stored) -> None:
         """A result that is said to be stored already is one of the files of its own attempt: what
         nobody could publish would be accepted."""
-        for row in self._queries.artifacts(key):
-            if (row.epoch, row.name, row.sha256) == (epoch, result.name, result.sha256):
-                return
-        raise Invalid(
-            f"Attempt {epoch} of {task_id} has stored no {result.name[:200]!r} of that digest. The"
-            " report was not accepted.",
-            "Store the file first, or send it with the report.",
-        )
+        rows = self._queries.artifacts(key)
+        known = {(row.epoch, row.name, row.sha256) for row in rows}
+        if (epoch, result.name, result.sha256) not in known:
+            raise Invalid(
+                f"Attempt {epoch} of {task_id} has stored no {result.name[:200]!r} of that digest."
+                " The report was not accepted.",
+                "Store the file first, or send it with the report.",
+            )
 
     def _put_result(
         self, key: int, task_id: str, epoch: int, result: Source, *, verified: bool
