@@ -6,6 +6,7 @@ table says no, the answer is 403 (or 401 for whoever is nobody), and nothing has
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,10 +17,15 @@ import pytest
 from agentq.contracts.routes import BY_CALL
 from agentq.contracts.service_values import Wanted
 from agentq.core.access import SYSTEM, Action
+from agentq.core.states import State
+from agentq.core.task import Spec
 from agentq.ledger.service_queries import QueryService
+from agentq.server import streams
 from tests.conftest import SEED
+from tests.eventually import eventually
 from tests.server.askers import Answered, Asker, Gate, open_gate
 from tests.server.rights import (
+    BUILDER,
     CASES,
     ENDING,
     Case,
@@ -171,3 +177,34 @@ def test_the_matrix_finds_a_hole(gate: Gate, hole: str, monkeypatch: pytest.Monk
 def check_both(cells: Sequence[Cell], made: Family) -> None:
     check_refused([cell for cell in cells if not shall_pass(cell, made)], made)
     check_let_through([cell for cell in cells if shall_pass(cell, made)], made)
+
+
+# -- tokens that end while their request waits -----------------------------------------------------
+
+
+def test_a_stream_ends_with_its_token(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "TRUST_SECONDS", 0.0)
+    info, token = gate.service.create_token(SYSTEM, "reader", ["read"])
+    connection = gate.connection()
+    headers = {"authorization": f"Bearer {token}", "accept": "text/event-stream"}
+    connection.request("GET", "/api/v1/events?position=0", headers=headers)
+    answer = connection.getresponse()
+    assert answer.readline() == b"retry: 1000\n"
+    gate.service.revoke_token(SYSTEM, info.id)
+    family(gate.service, "secret-")
+    assert b"secret-" not in answer.read(), "to its end, which has come"
+
+
+def test_a_worker_that_waits_claims_nothing_once_its_token_is_revoked(gate: Gate) -> None:
+    info, token = gate.service.create_token(SYSTEM, "host", ["work:builder"])
+    body = json.dumps({"role": BUILDER, "count": 1, "holder": "me", "wait_seconds": 50}).encode()
+    connection = gate.connection()
+    headers = {"authorization": f"Bearer {token}"}
+    connection.request("POST", "/api/v1/claims", body, headers)
+    # It waits once it has asked for the first time, which the role remembers.
+    eventually(lambda: any(each.seen_at for each in gate.service.roles(SYSTEM)))
+    gate.service.revoke_token(SYSTEM, info.id)
+    gate.service.submit(SYSTEM, [Spec("task-1", BUILDER, instructions="x")])
+    answer = connection.getresponse()
+    assert (answer.status, answer.read()) == (200, b'{"value":[]}')
+    assert gate.service.task(SYSTEM, "task-1").state is State.READY

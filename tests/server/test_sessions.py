@@ -252,7 +252,7 @@ class TestEnds:
     def test_a_stream_ends_with_what_it_was_opened_by(
         self, served: Served, monkeypatch: pytest.MonkeyPatch, cookie: bool
     ) -> None:
-        monkeypatch.setattr(streams, "QUIET_SECONDS", 0.05)
+        monkeypatch.setattr(streams, "TRUST_SECONDS", 0.0)
         service = served.installation.service
         for part in (served.app._identities, served.app._logins):
             monkeypatch.setattr(part, "_authenticate", service.principal_of_token)

@@ -100,6 +100,7 @@ class TestEvents:
         self, served: Served, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(streams, "QUIET_SECONDS", 0.05)
+        monkeypatch.setattr(streams, "TRUST_SECONDS", 0.05)
         with opened(served, EVENTS) as answer:
             assert answer.readline() == b"retry: 1000\n"
             eventually(lambda: b"still here" in answer.readline(), what="a sign of life")

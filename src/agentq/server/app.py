@@ -48,6 +48,7 @@ from agentq.server.login import Logins
 from agentq.server.ranges import cut
 from agentq.server.repeats import Repeats
 from agentq.server.sessions import Login
+from agentq.server.streams import StillGood
 from agentq.server.threads import T, Threads, Ts
 from agentq.server.waiting import WaitingClaims, rings
 from agentq.server.wakeups import Wakeups
@@ -277,7 +278,10 @@ class HttpApp:
                 return self._call(who, found, arguments)
 
             if call == "claim" and arguments["wait_seconds"] > 0:
-                return await self._claims.claim(arguments, lambda: self.in_thread(act), receive)
+                still_good = self._still_good(who, scope, headers)
+                return await self._claims.claim(
+                    arguments, lambda: self.in_thread(act), still_good, receive
+                )
             key = headers.get("idempotency-key", "")
             if found.route.method != "GET" and key:
                 return await self._repeats.once((who, key[:200]), lambda: self.in_thread(act))
@@ -299,12 +303,7 @@ class HttpApp:
         query = _query_of(scope)
         position = start_of(query, headers)
 
-        async def still_good() -> bool:
-            try:
-                return bool(await self.in_thread(self._identities.identify, scope, headers))
-            except AgentqError:
-                return False
-
+        still_good = self._still_good(who, scope, headers)
         await self._wakeups.listen()
         if found.route.call == "events_after":
             await follow(self, self._service, self._feed, who, still_good, position, receive, send)
@@ -314,6 +313,17 @@ class HttpApp:
         named = self._api.arguments(found, plain)
         live = LiveLog(self._service, who, named["ref"], named["epoch"])
         return await follow_log(self, live, still_good, position or 0, receive, send)
+
+    def _still_good(self, who: Principal, scope: Scope, headers: dict[str, str]) -> StillGood:
+        """Whether a request that has waited would still be let in: tokens end, and are revoked."""
+
+        async def still_good() -> bool:
+            try:
+                return await self.in_thread(self._identities.identify, scope, headers) == who
+            except AgentqError:
+                return False
+
+        return still_good
 
     def _call(self, who: Principal, found: RouteMatch, arguments: dict[str, Any]) -> Response:
         try:

@@ -17,9 +17,10 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 #: Whether whoever asked may still; it may ask the ledger.
 StillGood = Callable[[], Awaitable[bool]]
 
-#: Something is said so often, so that both ends notice when the other has gone. As often it is
-#: asked whether the token is still good.
+#: Something is said so often, so that both ends notice when the other has gone.
 QUIET_SECONDS = 15.0
+#: How long a stream goes on after its token or session has ended, if something happens.
+TRUST_SECONDS = 10.0
 _HEADERS = {**SECURITY_HEADERS, "content-type": EVENT_STREAM_TYPE, "x-accel-buffering": "no"}
 
 
@@ -52,7 +53,7 @@ class EventStream:
         if self.gone:
             return False
         now = time.monotonic()
-        if now - self._asked_at >= QUIET_SECONDS:
+        if now - self._asked_at >= TRUST_SECONDS:
             self._asked_at = now
             if not await self._still_good():
                 return False

@@ -84,9 +84,11 @@ class WaitingClaims:
         self,
         arguments: dict[str, Any],
         look: Callable[[], Awaitable[Response]],
+        still_good: Callable[[], Awaitable[bool]],
         receive: Receive,
     ) -> Response:
-        """Claim, or wait until something can be claimed; nothing for a client that left."""
+        """Claim, or wait until something can be claimed; nothing for a client that left, or
+        that may no longer."""
         deadline = time.monotonic() + min(arguments["wait_seconds"], LONG_POLL_SECONDS_MAX)
         await self._wakeups.listen()
         gone = asyncio.ensure_future(until_gone(receive))
@@ -104,6 +106,8 @@ class WaitingClaims:
                     await _first_of(called.wait(), gone, left)
                     if gone.done():
                         raise ClientGone
+                    if not await still_good():
+                        return answer  # the client comes again, and is told
         finally:
             gone.cancel()
 
