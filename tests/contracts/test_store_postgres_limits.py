@@ -25,6 +25,8 @@ from tests.contracts.rows import add, hot, log, move, moved, stepped
 from tests.servers.pgbouncer import pooler_or_skip
 from tests.servers.postgres import PostgresServer
 
+pytestmark = pytest.mark.long
+
 TIGHT = Limits(statement=0.4, lock=0.2, grace=0.4)
 IN_FORCE = Statement(
     "in_force", "SELECT current_setting('statement_timeout'), current_setting('lock_timeout')"

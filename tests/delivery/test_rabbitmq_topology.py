@@ -26,6 +26,8 @@ from tests.delivery.users import made_by
 from tests.eventually import eventually
 from tests.servers.rabbitmq import RabbitServer
 
+pytestmark = pytest.mark.long
+
 
 def test_declaring_says_what_and_may_be_repeated(rabbitmq_url: str) -> None:
     said = declare(rabbitmq_url, [ROLE, "review.worker:v2", ROLE])

@@ -15,7 +15,7 @@ from agentq.settings import read_file
 from tests.interfaces.conftest import PROGRAM, clean_environment, run_program
 from tests.ways import REMOTE, served
 
-pytestmark = pytest.mark.both_ways(quick=True)
+pytestmark = pytest.mark.both_ways
 
 #: From the seed text; only /shared is a folder of the test.
 INIT = "agentq init"
@@ -99,6 +99,7 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> Iterator
         yield made
 
 
+@pytest.mark.both_ways(quick=True)
 def test_the_commands_of_the_text(shell: Shell) -> None:
     # Given an installation and a task file.
     assert "ledger" in shell.begin()

@@ -363,6 +363,7 @@ def test_a_report_that_is_refused_leaves_the_task_as_it_was(submit: Submit) -> N
     run_here("fail", task, "--from", "worker", "--reason", "no luck").ok()
 
 
+@pytest.mark.beside("through a server the client waits 75 seconds for what is unavailable")
 def test_a_claim_made_for_a_report_ends_with_it(
     submit: Submit, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,8 @@ from tests.interfaces.conftest import doctor_checks
 from tests.servers.rabbitmq import RabbitServer, answers, free_ports
 from tests.servers.seaweed import SeaweedServer
 
+pytestmark = pytest.mark.long
+
 
 class TestPostgres:
     def test_all_is_well(self, on_postgres: str) -> None:

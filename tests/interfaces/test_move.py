@@ -134,6 +134,7 @@ class TestMoving:
         assert (worked / "agentq.toml").stat().st_mode & 0o077 == 0
         check_arrived(before)
 
+    @pytest.mark.long
     def test_and_back_again_with_its_files(
         self, worked: Path, fresh_postgres_url: str, new: str, tmp_path: Path
     ) -> None:
@@ -151,6 +152,7 @@ class TestMoving:
         assert not (files / "tasks" / "task-second.md").exists(), "it waits for its task"
         check_arrived(before)
 
+    @pytest.mark.long
     def test_to_an_object_store_and_from_it(
         self, worked: Path, fresh_postgres_url: str, shared_s3: SeaweedServer, new: str
     ) -> None:
@@ -359,6 +361,7 @@ class TestWaiting:
         with Queue(new) as target:
             assert target.task("task-first").state is State.COMPLETE
 
+    @pytest.mark.long
     def test_for_a_lease_that_nobody_renews(self, worked: Path, new: str) -> None:
         with Queue() as queue:
             queue.claim_task("task-first", holder="ada", lease=2)

@@ -14,7 +14,7 @@ from agentq.client.task_input.specs import FIELDS
 from agentq.contracts.service_values import Page, Wanted
 from tests.interfaces.conftest import run_here
 
-pytestmark = pytest.mark.both_ways(quick=True)
+pytestmark = pytest.mark.both_ways
 
 #: Every public member of `Queue`. A new one is a promise: add it here on purpose, at most 40.
 MEMBERS = [

@@ -28,11 +28,13 @@ class JsonLines(logging.Formatter):
     """For programs: one object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        plain = {
+        plain: dict[str, object] = {
             "at": round(record.created, 3),
             "level": record.levelname.lower(),
             "message": hide_secrets(record.getMessage()),
         }
+        for name, value in getattr(record, "fields", {}).items():
+            plain[name] = hide_secrets(value) if isinstance(value, str) else value
         if record.exc_info:
             plain["traceback"] = hide_secrets(self.formatException(record.exc_info))
         return json.dumps(plain)  # in ASCII: no terminal obeys it

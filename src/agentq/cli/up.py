@@ -84,6 +84,8 @@ def up(
     queue.installation.schema_version()  # refused where the settings name a server
     as_json = log_json or session.json
     log_to_stderr("agentq.daemon", as_json=as_json)
+    if as_json:  # people who watch it would see nothing else
+        logging.getLogger("agentq.server").setLevel(logging.INFO)
     closed = session.close_to_others()
     if closed:
         log = logging.getLogger("agentq.daemon")

@@ -106,9 +106,12 @@ class RemoteWaiter:
         poller.register(self._pending.fileno(), select.POLLIN)
         if wake_fd >= 0:
             poller.register(wake_fd, select.POLLIN)
-        ready = poller.poll(max(deadline - time.monotonic(), 0) * 1000)
-        if not any(fd == self._pending.fileno() for fd, _ in ready):
-            return False
+        while True:
+            ready = poller.poll(max(deadline - time.monotonic(), 0) * 1000)
+            if not any(fd == self._pending.fileno() for fd, _ in ready):
+                return False
+            if self._pending.has_answer():
+                break
         pending, self._pending = self._pending, None
         self._unheard = True
         try:

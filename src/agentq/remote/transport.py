@@ -11,10 +11,13 @@ import select
 import socket
 import threading
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from agentq.core.errors import Invalid, Unavailable
 from agentq.settings.addresses import without_password
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 _HEADERS_BYTES_MAX = 64 << 10
 _BLOCK = 64 << 10
@@ -192,7 +195,7 @@ class _Line:
         line, _, self._ahead = self._ahead.partition(b"\n")
         return line.rstrip(b"\r")
 
-    def has_answer(self) -> bool:
+    def has_spoken(self) -> bool:
         """Whether the server says something already."""
         poller = select.poll()
         poller.register(self._connection, select.POLLIN)
@@ -212,6 +215,8 @@ class _Line:
 
     def is_alive(self) -> bool:
         """Whether an idle connection can still be used: the server has said nothing on it."""
+        if self._pool.address.tls:  # there nobody can peek, and nothing is due
+            return not select.select([self._connection], [], [], 0)[0]
         try:
             self._connection.settimeout(0)
             return not self._connection.recv(1, socket.MSG_PEEK)
@@ -219,6 +224,25 @@ class _Line:
             return True
         except OSError:
             return False
+
+    def has_answer(self) -> bool:
+        """Whether what came on a readable connection is an answer, or its end. With TLS it may be
+        something that only concerns the encryption."""
+        if not self._pool.address.tls or self._ahead:
+            return True
+        from ssl import SSLWantReadError
+
+        before = self._connection.gettimeout()
+        self._connection.settimeout(0)
+        try:
+            self._ahead = self._connection.recv(_BLOCK)
+        except SSLWantReadError:
+            return False
+        except OSError:
+            return True  # whoever reads on hears of it
+        finally:
+            self._connection.settimeout(before)
+        return True
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -228,12 +252,12 @@ class _Line:
 def _send_pieces(line: _Line, body: Iterable[bytes]) -> bool:
     """Send a body; False if the server has answered before its end, and wants no more of it."""
     for piece in body:
-        if line.has_answer():
+        if line.has_spoken():
             return False
         try:
             line.send(piece)
         except Broken:
-            if line.has_answer():  # and has closed the connection since
+            if line.has_spoken():  # and has closed the connection since
                 return False
             raise
     return True
@@ -248,6 +272,10 @@ class Pending:
 
     def fileno(self) -> int:
         return self._line.fileno()
+
+    def has_answer(self) -> bool:
+        """Whether there is something to read for `reply`, once `fileno` is readable."""
+        return self._line.has_answer()
 
     def reply(self) -> HttpReply:
         """The answer; raises `Broken`."""
@@ -268,6 +296,7 @@ class Transport:
         self.address = parse_address(url)
         self._idle: list[_Line] = []
         self._guard = threading.Lock()
+        self._tls: SSLContext | None = None
 
     def send(
         self,
@@ -355,16 +384,36 @@ class Transport:
             plain = socket.create_connection((address.host, address.port), CONNECT_SECONDS)
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             _notice_silence(plain)
-            if not address.tls:
-                return plain
-            import ssl
-
-            return ssl.create_default_context().wrap_socket(plain, server_hostname=address.host)
+            return self._encrypted(plain) if address.tls else plain
         except OSError as error:
             raise Unavailable(
                 f"No agentq server answers at {address.text}: {error}. Nothing was changed.",
                 "Check AGENTQ_URL, and that `agentq serve` or `agentq up` runs there.",
                 code="server_away",
+            ) from error
+
+    def _encrypted(self, plain: socket.socket) -> socket.socket:
+        import ssl
+
+        address = self.address
+        try:
+            if self._tls is None:  # reading all authorities takes a while
+                self._tls = ssl.create_default_context()
+            return self._tls.wrap_socket(plain, server_hostname=address.host)
+        except ssl.SSLCertVerificationError as error:
+            raise Unavailable(
+                f"The certificate that {address.text} shows is not to be trusted:"
+                f" {error.verify_message}. Nothing was sent.",
+                "If it is of an authority of your own, set SSL_CERT_FILE to the certificate of that"
+                " authority; else somebody may stand between.",
+                code="bad_certificate",
+            ) from error
+        except ssl.SSLError as error:
+            raise Unavailable(
+                f"What answers at {address.text} does not speak TLS: {error.reason or error}."
+                " Nothing was sent.",
+                "A server without a proxy in front of it speaks plain http://.",
+                code="bad_certificate",
             ) from error
 
     def keep(self, line: _Line) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
 from typing import Any, BinaryIO
@@ -25,6 +24,7 @@ from agentq.contracts.routes import (
 from agentq.contracts.service import Service
 from agentq.core.access import SYSTEM, Principal
 from agentq.core.errors import AgentqError, Unavailable
+from agentq.server.access_log import log_request, request_id
 from agentq.server.api import (
     Api,
     Request,
@@ -42,7 +42,7 @@ from agentq.server.event_feed import EventFeed
 from agentq.server.events import follow, start_of
 from agentq.server.failures import Failures
 from agentq.server.headers import check_once
-from agentq.server.identity import Authenticate, Identities
+from agentq.server.identity import Authenticate, Identities, client_of
 from agentq.server.live_log import LiveLog, follow_log
 from agentq.server.login import Logins
 from agentq.server.ranges import cut
@@ -148,23 +148,24 @@ class HttpApp:
     # -- one request -----------------------------------------------------------------------------
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        began, number = time.monotonic(), secrets.token_hex(6)
+        began = time.monotonic()
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in
                    scope["headers"]}  # fmt: skip
-        status, who = 0, "-"
+        number = headers["x-request-id"] = request_id(headers.get("x-request-id", ""))
+        status, who = 499, "-"
         try:
             answer, who = await self._reach(scope, headers, receive, send)
+            status = 200 if answer is None else answer.status
             if answer is not None:
-                status = answer.status
                 await self._send(answer, number, send, head=scope["method"] == "HEAD")
         except ClientGone:
             status = 499
         except OSError:
             status = 499
         finally:
-            log.info(
-                "%s %s %s %s %d %.1fms", number, who, scope["method"], scope["path"][:200], status,
-                (time.monotonic() - began) * 1000,
+            log_request(
+                number, who, client_of(scope), scope["method"],
+                raw_path(scope), status, time.monotonic() - began,
             )  # fmt: skip
 
     async def _reach(
@@ -302,6 +303,7 @@ class HttpApp:
         """Events, or what an agent says, as they come."""
         query = _query_of(scope)
         position = start_of(query, headers)
+        send = _with_request_id(send, headers["x-request-id"])
 
         still_good = self._still_good(who, scope, headers)
         await self._wakeups.listen()
@@ -356,6 +358,15 @@ class HttpApp:
         finally:
             if hasattr(body, "close"):
                 await self.in_thread(body.close)
+
+
+def _with_request_id(send: Send, number: str) -> Send:
+    async def send_with_id(message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message["headers"], (b"x-request-id", number.encode())]
+        await send(message)
+
+    return send_with_id
 
 
 def _is_quick(scope: Scope, headers: dict[str, str]) -> bool:
