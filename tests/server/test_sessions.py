@@ -351,7 +351,7 @@ class TestPages:
         browser.submit("/login", code=code)
         secret = browser.secret
         browser.fetch("GET", "/api/v1/stats")
-        assert "GET /login 200" in caplog.text
+        assert "method=GET path=/login route=- status=200" in caplog.text
         assert "login of person:ann (local)" in caplog.text
         for hidden in (code, secret):
             assert hidden not in caplog.text
