@@ -9,7 +9,7 @@ test that looks behind the interface is marked `beside`, with the reason, and ru
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -75,7 +75,9 @@ def service_of_worker(queue: Queue) -> Iterator[Service]:
 
 
 @contextmanager
-def served(settings: Settings, name: str = "alice") -> Iterator[Elsewhere]:
+def served(
+    settings: Settings, name: str = "alice", hosts: Sequence[str] = LOOPBACK_NAMES
+) -> Iterator[Elsewhere]:
     """A server in this process for the installation of these settings, with its own tokens."""
     installation = open_installation(settings)
     who = access.person(name)
@@ -83,7 +85,7 @@ def served(settings: Settings, name: str = "alice") -> Iterator[Elsewhere]:
         installation.service.create_token(who, name, [scope], 0)[1] for scope in ("admin", "work")
     ]
     listener = listen_on("127.0.0.1", 0)
-    server = HttpServer(make_app(installation, LOOPBACK_NAMES), [listener])
+    server = HttpServer(make_app(installation, hosts), [listener])
     server.start()
     try:
         eventually(lambda: server.started or not server.alive, what="the server to start")

@@ -152,10 +152,13 @@ class Caller:
         while True:
             try:
                 reply = send()
-                self._reached = True
                 if reply.status < 400:
+                    self._reached = True
                     return reply
-                error = _error(reply)
+                said = _said(reply)
+                # A proxy with nobody behind it, or another program, is not the server.
+                self._reached = self._reached or said is not None
+                error = _unknown(reply) if said is None else error_from(said)
                 if reply.status not in _AGAIN and error.code != "too_slow":
                     raise error
             except (Broken, Unavailable) as broken:
@@ -243,16 +246,21 @@ _CLASSES: dict[int, type[AgentqError]] = {
 }  # fmt: skip
 
 
-def _error(reply: HttpReply) -> AgentqError:
+def _said(reply: HttpReply) -> _ErrorBody | None:
+    """What a server has refused a request with; None if what answered is none of ours."""
     body = reply.read()
     try:
-        said = decoder(_Refusal).decode(body).error
+        refusal: _Refusal = decoder(_Refusal).decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return Unavailable(
-            f"The server answered with status {reply.status} and no reason that agentq knows.",
-            "Check that AGENTQ_URL leads to an agentq server.",
-        )
-    return error_from(said)
+        return None
+    return refusal.error
+
+
+def _unknown(reply: HttpReply) -> Unavailable:
+    return Unavailable(
+        f"The server answered with status {reply.status} and no reason that agentq knows.",
+        "Check that AGENTQ_URL leads to an agentq server.",
+    )
 
 
 def error_from(said: Any) -> AgentqError:
