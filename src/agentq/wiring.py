@@ -180,6 +180,11 @@ class WiredInstallation:
         open."""
         return self.settings.four_eyes
 
+    @property
+    def artifact_links(self) -> bool:
+        """Whether workers elsewhere reach the artifact store by links."""
+        return self.settings.artifact_links
+
     @cached_property
     def local_user(self) -> str:
         """The user of the operating system that this process runs as."""

@@ -258,6 +258,7 @@ def _working_cases() -> Iterator[Case]:
     yield Case(
         "complete", "holder", (A.COMPLETE, A.ATTEST), lambda f, t: {"verified": True}, "as verified"
     )
+    yield Case("upload_links", "holder", (A.PUT_ARTIFACT,))
     for name, record in (("b.md", ()), ("agentq/verdict.json", (A.RECORD,))):
         actions: tuple[Action, ...] = (A.PUT_ARTIFACT, *record)
         yield Case(

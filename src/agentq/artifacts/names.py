@@ -98,6 +98,9 @@ def uri_quoted(path: str) -> str:
     return "".join(chr(b) if b in _URI_SAFE else f"%{b:02X}" for b in raw)
 
 
+_TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{24}")
+
+
 def temporary_name() -> str:
     """Return a name that no artifact can have and no two writers share."""
     return f".tmp-{os.urandom(12).hex()}"
@@ -105,6 +108,11 @@ def temporary_name() -> str:
 
 def is_temporary(name: str) -> bool:
     return name.startswith(".tmp-")
+
+
+def is_temporary_name(name: str) -> bool:
+    """Whether this is exactly what `temporary_name` gives."""
+    return _TEMPORARY.fullmatch(name) is not None
 
 
 def _shown(value: object) -> str:

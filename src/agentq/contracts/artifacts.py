@@ -41,6 +41,28 @@ class Stored:
     media_type: str
 
 
+@dataclass(frozen=True, slots=True)
+class UploadLink:
+    """Where to send one file by PUT, and the name that it has there until it is taken in."""
+
+    url: str
+    temporary: str
+
+
+@dataclass(frozen=True, slots=True)
+class Uploaded:
+    """What somebody says of a file that they have sent by a link. The store looks for itself."""
+
+    temporary: str
+    size: int
+    sha256: str
+
+
+#: Smaller files go through the server: asking for a link would take longer.
+LINKED_BYTES_MIN = 8 << 20
+#: How long a link is good.
+LINK_SECONDS = 15 * 60
+
 #: How much of a live log is kept unless its writer says otherwise.
 LIVE_KEEP_BYTES = 8 << 20
 #: How often one store object looks through all evidence for files that never got their name.
@@ -128,6 +150,17 @@ class ArtifactStore(Protocol):
         Nobody looks whether the file is there, and whoever fetches it checks the digest. `Refused`
         by a store whose files cannot be fetched by a link.
         """
+        ...
+
+    def upload_link(self, task_id: str, epoch: int, seconds: int) -> UploadLink:
+        """Return a link by which somebody without rights here may send one file for so long.
+
+        Nobody sees it until it is taken in. `Refused` by a store that has no links.
+        """
+        ...
+
+    def take_in(self, task_id: str, epoch: int, name: str, uploaded: Uploaded) -> Stored:
+        """Store a file that was sent by a link, after its content was checked; else like `put`."""
         ...
 
     # ---- the result of a task -------------------------------------------------------------------

@@ -21,6 +21,7 @@ from agentq.contracts.routes import BY_CALL, Route
 from agentq.contracts.service import Service
 from agentq.core import access, errors, limits, task, triggers
 
+_ARTIFACT_NAMES = ("LivePart", "Source", "Stored", "Uploaded", "UploadLink")
 #: Names in the annotations of the interface, which it imports for type checkers only.
 _NAMES: dict[str, Any] = {
     "Collection": typing.Collection,
@@ -34,7 +35,7 @@ _NAMES: dict[str, Any] = {
     "Task": task.Task,
     "LogEntry": triggers.LogEntry,
     "BinaryIO": BinaryIO,
-    **{name: getattr(artifacts, name) for name in ("LivePart", "Source", "Stored")},
+    **{name: getattr(artifacts, name) for name in _ARTIFACT_NAMES},
 }
 
 
@@ -46,10 +47,12 @@ class StoredFile(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class NamedFile(msgspec.Struct, forbid_unknown_fields=True):
-    """The name of an artifact, and the number of the file that comes with the request."""
+    """The name of an artifact, and the number of the file that comes with the request, or what
+    was sent by a link."""
 
     name: str
-    file: int
+    file: int = -1
+    uploaded: artifacts.Uploaded | None = None
 
 
 class Shape(NamedTuple):

@@ -78,6 +78,7 @@ SECTIONS: dict[str, tuple[Route, ...]] = {
         Route("complete_many", "POST", "/completions"),
         Route("progress", "POST", f"{_ATTEMPT}/progress"),
         Route("spend", "POST", f"{_ATTEMPT}/spend"),
+        Route("upload_links", "POST", f"{_ATTEMPT}/uploads"),
         Route("put_artifacts", "POST", f"{_ATTEMPT}/artifacts", files=True),
         Route("live_append", "POST", f"{_ATTEMPT}/log"),
         Route("live_end", "POST", f"{_ATTEMPT}/log/end"),
@@ -125,13 +126,14 @@ SECTIONS: dict[str, tuple[Route, ...]] = {
 ROUTES: tuple[Route, ...] = tuple(route for section in SECTIONS.values() for route in section)
 
 #: Calls that stay beside the ledger. Its loops run there, and nobody else has a use for what only
-#: they ask; `event_data` only reads what the caller has already, and whoever lets others in asks
+#: they ask; `event_data` only reads what the caller has already, `artifact_link` answers by a
+#: redirect instead of the file, and whoever lets others in asks
 #: `principal_of_token` and notes whom it refused.
 LOCAL_CALLS = frozenset(
     {
         "event_data", "hold_leader_leases", "give_up_leader_leases", "outbox_batch",
         "settle_outbox", "publish_results", "judge_messages", "store_message_files",
-        "discard_message_files", "principal_of_token", "note_refusal",
+        "discard_message_files", "principal_of_token", "artifact_link", "note_refusal",
     }
 )  # fmt: skip
 
@@ -145,6 +147,9 @@ ATTEMPT_CALLS = frozenset(
         "release", "comment", "approve", "reject", "answer", "cancel", "requeue",
     }
 )  # fmt: skip
+
+#: With this header a client says that it follows links to the artifact store.
+LINKS_HEADER = "agentq-links"
 
 #: By this header a worker asks for its agent: `task/epoch/role grants…`. The server narrows what
 #: the worker's token may to what that attempt may.

@@ -20,7 +20,7 @@ from agentq.core.triggers import FailureKind, Resolution, Ruling
 
 if TYPE_CHECKING:
     from agentq.contracts import service_values as v
-    from agentq.contracts.artifacts import LivePart, Source, Stored
+    from agentq.contracts.artifacts import LivePart, Source, Stored, Uploaded, UploadLink
     from agentq.contracts.inbound_messages import InboundMessage, IntakeResult
     from agentq.core.access import Principal
     from agentq.core.errors import AgentqError
@@ -89,6 +89,12 @@ class Queries(Protocol):
         self, who: Principal, ref: str, name: str, epoch: int = 0
     ) -> tuple[Task, v.ArtifactInfo, BinaryIO]:
         """Open a file of an attempt (the newest that has it), checked against its digest."""
+
+    def artifact_link(
+        self, who: Principal, ref: str, name: str, epoch: int = 0
+    ) -> tuple[v.ArtifactInfo, str] | None:
+        """Return what is recorded of a large file and a link that reads it for a while; None where
+        it is read from the ledger's side. Whoever fetches it checks the digest."""
 
     def open_result(self, who: Principal, ref: str) -> tuple[Task, BinaryIO | None]:
         """Open the result file of a complete task, checked; None if it gave only its summary."""
@@ -182,8 +188,18 @@ class Service(Queries, Protocol):
         """Record a cost. One that uses a budget up blocks the task; with `unless_used_up` it is
         refused instead, so that the holder can hand in what it has before it reports."""
 
+    def upload_links(
+        self, who: Principal, task_id: str, epoch: int, count: int = 1
+    ) -> list[UploadLink]:
+        """Return links by which a worker sends large files straight to the artifact store, before
+        it names them in `put_artifacts`; none where settings do not offer links."""
+
     def put_artifacts(
-        self, who: Principal, task_id: str, epoch: int, files: Sequence[tuple[str, Source]]
+        self,
+        who: Principal,
+        task_id: str,
+        epoch: int,
+        files: Sequence[tuple[str, Source | Uploaded]],
     ) -> list[Stored]:
         """Store files and make them visible, all or none. A fenced-out attempt leaves nothing, and
         nobody but a worker a file under a name that stands for the worker's word."""

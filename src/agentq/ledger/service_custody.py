@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentq.contracts import service_values as v
-from agentq.contracts.artifacts import Stored
+from agentq.contracts.artifacts import LINK_SECONDS, Stored, Uploaded, UploadLink
 from agentq.contracts.store import Lease
 from agentq.core import triggers as t
 from agentq.core.access import ALL, Action, Principal, PrincipalKind, allowed
@@ -49,6 +49,10 @@ RESULT_NAME = "result.md"
 def brief(text: str) -> str:
     """A text as it goes into the log: without secrets, and not endless."""
     return shorten(redact(text), SUMMARY_CHARS_MAX)
+
+
+#: More large files than this at once go through the server.
+_LINKS_MAX = 100
 
 
 class CustodyService(QueryService):
@@ -282,10 +286,27 @@ class CustodyService(QueryService):
         self._check_attempt(who, Action.PUT_ARTIFACT, task_id, epoch)
         self._artifacts.live_end(task_id, epoch)
 
+    def upload_links(
+        self, who: Principal, task_id: str, epoch: int, count: int = 1
+    ) -> list[UploadLink]:
+        self._check_attempt(who, Action.PUT_ARTIFACT, task_id, epoch)
+        # An agent gives files to its worker, and never has a link that it could hand on.
+        if not self._resources.artifact_links or who.kind is PrincipalKind.ATTEMPT:
+            return []
+        wanted = range(min(count, _LINKS_MAX))
+        return [self._artifacts.upload_link(task_id, epoch, LINK_SECONDS) for _ in wanted]
+
     def put_artifacts(
-        self, who: Principal, task_id: str, epoch: int, files: Sequence[tuple[str, Source]]
+        self,
+        who: Principal,
+        task_id: str,
+        epoch: int,
+        files: Sequence[tuple[str, Source | Uploaded]],
     ) -> list[Stored]:
         self._check_attempt(who, Action.PUT_ARTIFACT, task_id, epoch)
+        by_link = any(isinstance(source, Uploaded) for _, source in files)
+        if by_link and who.kind is PrincipalKind.ATTEMPT:
+            raise self._refused(who, Action.RECORD, task_id)
         if not allowed(who, Action.RECORD):
             with self._noting(who, Action.RECORD, task_id):
                 for name, _ in files:
@@ -300,7 +321,7 @@ class CustodyService(QueryService):
         task: Task | None,
         task_id: str,
         epoch: int,
-        files: Sequence[tuple[str, Source]],
+        files: Sequence[tuple[str, Source | Uploaded]],
     ) -> list[Stored]:
         """Store files of an attempt that holds its task, as that was read just now."""
         if task is None or task.epoch != epoch or task.state is not State.IN_PROGRESS:
@@ -310,7 +331,12 @@ class CustodyService(QueryService):
                 "Stop working on it.",
             )
         artifacts = self._artifacts
-        stored = [artifacts.put(task_id, epoch, name, source) for name, source in files]
+        stored = [
+            artifacts.take_in(task_id, epoch, name, source)
+            if isinstance(source, Uploaded)
+            else artifacts.put(task_id, epoch, name, source)
+            for name, source in files
+        ]
         added = [t.AddArtifact(epoch, s.name, s.size, s.sha256, s.media_type) for s in stored]
         try:
             self._ledger.record_artifacts(key, added)

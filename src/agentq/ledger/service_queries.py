@@ -66,6 +66,10 @@ class Resources(Protocol):
         open."""
 
     @property
+    def artifact_links(self) -> bool:
+        """Whether workers elsewhere reach the artifact store by links."""
+
+    @property
     def local_user(self) -> str:
         """The user of the operating system that this process runs as."""
 
@@ -422,6 +426,26 @@ class QueryService(AuditedService):
     ) -> tuple[Task, v.ArtifactInfo, BinaryIO]:
         from agentq.contracts.artifacts import Stored
 
+        task, row = self._recorded_file(who, ref, name, epoch)
+        stored = Stored(row.name, row.size, row.sha256, row.media_type)
+        return task, row, self._artifacts.open(task.id, row.epoch, row.name, stored)
+
+    def artifact_link(
+        self, who: Principal, ref: str, name: str, epoch: int = 0
+    ) -> tuple[v.ArtifactInfo, str] | None:
+        from agentq.contracts.artifacts import LINK_SECONDS, LINKED_BYTES_MIN
+
+        # An agent gets files, and never a link that it could hand on.
+        if not self._resources.artifact_links or who.kind is PrincipalKind.ATTEMPT:
+            return None
+        task, row = self._recorded_file(who, ref, name, epoch)
+        if row.size < LINKED_BYTES_MIN:
+            return None
+        return row, self._artifacts.presign(task.id, row.epoch, row.name, LINK_SECONDS)
+
+    def _recorded_file(
+        self, who: Principal, ref: str, name: str, epoch: int
+    ) -> tuple[Task, v.ArtifactInfo]:
         key, task = self._find(who, Action.READ, ref)
         rows = [
             row
@@ -433,9 +457,7 @@ class QueryService(AuditedService):
                 f"{task.id} has no artifact {name!r}" + (f" in attempt {epoch}." if epoch else "."),
                 f"`agentq artifacts ls {task.id}` shows what there is.",
             )
-        row = rows[-1]
-        stored = Stored(row.name, row.size, row.sha256, row.media_type)
-        return task, row, self._artifacts.open(task.id, row.epoch, row.name, stored)
+        return task, rows[-1]
 
     def open_result(self, who: Principal, ref: str) -> tuple[Task, BinaryIO | None]:
         task = self.task(who, ref)

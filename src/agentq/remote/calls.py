@@ -24,7 +24,13 @@ from agentq.core import errors
 from agentq.core.access import Principal, PrincipalKind
 from agentq.core.errors import AgentqError, Invalid, Unavailable
 from agentq.ledger.codec import decoder
-from agentq.remote.transport import SILENCE_SECONDS, Broken, HttpReply, Transport
+from agentq.remote.transport import (
+    SILENCE_SECONDS,
+    Broken,
+    HttpReply,
+    ServerAddress,
+    Transport,
+)
 
 T = TypeVar("T")
 
@@ -74,6 +80,11 @@ class Caller:
         self._token_of = token_of
         self._patience = patience_seconds
         self._reached = False
+
+    @property
+    def address(self) -> ServerAddress:
+        """Where the server is."""
+        return self._transport.address
 
     def value(self, kind: Any, call: str, who: Principal | None, /, **arguments: object) -> Any:
         """The value that a call answers with, as this type."""

@@ -9,6 +9,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from agentq.contracts.artifacts import LivePart
+from agentq.contracts.routes import LINKS_HEADER
 from agentq.contracts.service_values import (
     ArtifactInfo,
     Circuit,
@@ -133,16 +134,44 @@ class RemoteQueries:
     ) -> tuple[Task, ArtifactInfo, BinaryIO]:
         task = self.task(who, ref)
         asked = {"ref": task.id, "name": name, "epoch": epoch}
-        reply = self._download("open_artifact", who, asked)
+        reply = self._download("open_artifact", who, asked, links=True)
+        if reply.status == 307:
+            found = self._linked(reply)
+            if found is not None:
+                return task, *found
+            reply = self._download("open_artifact", who, asked)
         info: ArtifactInfo = decoder(ArtifactInfo).decode(reply.headers["agentq-artifact"])
         again = partial(self._download, "open_artifact", who, asked)
         return task, info, spooled(reply, info.sha256, again)
 
+    def _linked(self, reply: HttpReply) -> tuple[ArtifactInfo, BinaryIO] | None:
+        """The file that the server sends us to fetch elsewhere; None if it cannot be had there."""
+        from agentq.remote.links import fetched, may_follow
+
+        reply.read()
+        info: ArtifactInfo = decoder(ArtifactInfo).decode(reply.headers["agentq-artifact"])
+        url = reply.headers.get("location", "")
+        file = fetched(url, info.sha256) if may_follow(url, self._caller.address) else None
+        return None if file is None else (info, file)
+
+    def artifact_link(
+        self, who: Principal, ref: str, name: str, epoch: int = 0
+    ) -> tuple[ArtifactInfo, str] | None:
+        return None  # the server makes them, and `open_artifact` follows
+
     def _download(
-        self, call: str, who: Principal, asked: dict[str, Any], after: int = 0
+        self,
+        call: str,
+        who: Principal,
+        asked: dict[str, Any],
+        after: int = 0,
+        *,
+        links: bool = False,
     ) -> HttpReply:
-        """Ask for a file, or for the rest of it."""
+        """Ask for a file, or for the rest of it; with `links` for where else it is."""
         headers = {"range": f"bytes={after}-"} if after else {}
+        if links:
+            headers[LINKS_HEADER] = "yes"
         return self._caller.reply(
             call, who, asked, silence=_CHECKED_SECONDS_MAX, streamed=True, headers=headers
         )

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
 
 import msgspec
 
-from agentq.contracts.artifacts import Source, Stored
-from agentq.contracts.framing import encode_head
 from agentq.contracts.inbound_messages import InboundMessage, IntakeResult
 from agentq.contracts.service_values import (
     ArtifactInfo,
-    AttemptLease,
     AuditPage,
     Capacity,
     Circuit,
-    Completion,
     LeaderLease,
     OutboundEffect,
     PublishedResults,
@@ -27,221 +22,11 @@ from agentq.contracts.service_values import (
 from agentq.core.access import Principal
 from agentq.core.errors import AgentqError, Refused
 from agentq.core.limits import RoleLimits
-from agentq.core.task import NO_USAGE, Spec, Task, Usage
-from agentq.core.triggers import FailureKind, Resolution, Ruling
-from agentq.ledger.codec import decoder
-from agentq.remote.calls import Outcome, encoded, error_from
-from agentq.remote.files import Upload
-from agentq.remote.queries import RemoteQueries
-from agentq.remote.transport import SILENCE_SECONDS, HttpReply
-
-#: A renewal that is not answered within such a part of its lease is sent again.
-_RENEWALS_A_LEASE = 6
-_RENEW_SECONDS_MIN = 5.0
-#: Of a server with a slow disk.
-_STORED_BYTES_A_SECOND_MIN = 10 << 20
+from agentq.core.task import NO_USAGE, Task, Usage
+from agentq.core.triggers import Resolution, Ruling
+from agentq.remote.custody import RemoteCustody
 
 log = logging.getLogger("agentq.audit")
-
-
-class RemoteCustody(RemoteQueries):
-    """Submitting, claiming and reporting."""
-
-    def submit(
-        self,
-        who: Principal,
-        specs: Sequence[Spec],
-        contexts: Mapping[str, bytes] | None = None,
-        generated: Collection[str] = (),
-        under: tuple[str, int] | None = None,
-        *,
-        connection: object = None,
-    ) -> list[Task]:
-        if connection is not None:
-            raise Refused(
-                "A submission inside your own transaction needs the ledger's database; this queue"
-                " is reached over HTTP. Nothing was submitted.",
-                "Open the ledger itself (AGENTQ_URL=postgresql://…), or submit without it.",
-            )
-        return self._tasks(
-            "submit", who, specs=list(specs), contexts=contexts, generated=list(generated),
-            under=under,
-        )  # fmt: skip
-
-    def _tasks(self, call: str, who: Principal, /, **arguments: object) -> list[Task]:
-        return list(self._caller.value(list[Task], call, who, **arguments))
-
-    def claim(
-        self,
-        who: Principal,
-        role: str,
-        count: int,
-        holder: str,
-        lease_ms: int = 0,
-        provider: str = "",
-        *,
-        ids: Sequence[str] | None = None,
-        gated: bool = False,
-    ) -> list[Task]:
-        return self._tasks(
-            "claim", who, role=role, count=count, holder=holder, lease_ms=lease_ms,
-            provider=provider, ids=None if ids is None else list(ids), gated=gated,
-        )  # fmt: skip
-
-    def claim_task(
-        self, who: Principal, ref: str, holder: str, lease_ms: int = 0, provider: str = ""
-    ) -> Task:
-        return self._task(
-            "claim_task", who, ref=ref, holder=holder, lease_ms=lease_ms, provider=provider
-        )
-
-    def complete_and_claim(
-        self,
-        who: Principal,
-        done: Sequence[Completion],
-        role: str,
-        count: int,
-        holder: str,
-        lease_ms: int = 0,
-        provider: str = "",
-        *,
-        ids: Sequence[str] | None = None,
-    ) -> tuple[list[Task | AgentqError], list[Task]]:
-        both = self._caller.value(
-            _OutcomesAndClaims, "complete_and_claim", who, done=list(done), role=role, count=count,
-            holder=holder, lease_ms=lease_ms, provider=provider,
-            ids=None if ids is None else list(ids),
-        )  # fmt: skip
-        return [_outcome(each) for each in both.outcomes], both.taken
-
-    def renew(self, who: Principal, leases: Sequence[AttemptLease]) -> set[str]:
-        shortest = min((lease.lease_ms for lease in leases), default=0)
-        silence = min(max(shortest / _RENEWALS_A_LEASE / 1000, _RENEW_SECONDS_MIN), SILENCE_SECONDS)
-        return set(self._caller.value_soon(set[str], silence, "renew", who, leases=list(leases)))
-
-    def progress(
-        self, who: Principal, task_id: str, epoch: int, percent: int, note: str = ""
-    ) -> Task:
-        return self._task("progress", who, task_id=task_id, epoch=epoch, percent=percent, note=note)
-
-    def spend(
-        self,
-        who: Principal,
-        task_id: str,
-        epoch: int,
-        cost: Usage,
-        *,
-        unless_used_up: bool = False,
-    ) -> Task:
-        return self._task(
-            "spend", who, task_id=task_id, epoch=epoch, cost=cost, unless_used_up=unless_used_up
-        )
-
-    def live_append(
-        self, who: Principal, task_id: str, epoch: int, data: bytes, keep_bytes: int
-    ) -> None:
-        self._caller.value(
-            None, "live_append", who, task_id=task_id, epoch=epoch, data=data,
-            keep_bytes=keep_bytes,
-        )  # fmt: skip
-
-    def live_end(self, who: Principal, task_id: str, epoch: int) -> None:
-        self._caller.value(None, "live_end", who, task_id=task_id, epoch=epoch)
-
-    def put_artifacts(
-        self, who: Principal, task_id: str, epoch: int, files: Sequence[tuple[str, Source]]
-    ) -> list[Stored]:
-        # What is no text is refused over there, in the words that every other name is refused in.
-        names = [name.encode("utf-8", "backslashreplace").decode() for name, _ in files]
-        named = [{"name": name, "file": number} for number, name in enumerate(names)]
-        asked = {"task_id": task_id, "epoch": epoch}
-        sources = [source for _, source in files]
-        reply = self._upload("put_artifacts", who, asked, {"files": named}, sources)
-        return list(decoder(_Stored).decode(reply.read()).value)
-
-    def complete(
-        self,
-        who: Principal,
-        task_id: str,
-        epoch: int,
-        summary: str = "",
-        result: Source | Stored | None = None,
-        cost: Usage = NO_USAGE,
-        *,
-        verified: bool = False,
-    ) -> Task:
-        named: dict[str, object] | None = None
-        sources: list[Source] = []
-        if isinstance(result, Stored):
-            # Without what a subclass may carry beside it.
-            plain = Stored(result.name, result.size, result.sha256, result.media_type)
-            named = {"stored": plain}
-        elif result is not None:
-            named, sources = {"file": 0}, [result]
-        body = {"summary": summary, "result": named, "cost": cost, "verified": verified}
-        asked = {"task_id": task_id, "epoch": epoch}
-        reply = self._upload("complete", who, asked, body, sources)
-        task: Task = decoder(_Completed).decode(reply.read()).value
-        return task
-
-    def _upload(
-        self,
-        call: str,
-        who: Principal,
-        path: dict[str, Any],
-        body: dict[str, Any],
-        sources: Sequence[Source],
-    ) -> HttpReply:
-        """Send a call with files, whatever their sizes, again from their beginnings if need be."""
-        opened = [Upload(source) for source in sources]
-        try:
-            head = encoded(encode_head, body, [each.size for each in opened])
-
-            def pieces() -> Iterable[bytes]:
-                yield head
-                for each in opened:
-                    yield from each.pieces()
-
-            length = len(head) + sum(each.size for each in opened)
-            # When all has come, it is stored and synced before there is an answer.
-            silence = SILENCE_SECONDS + length / _STORED_BYTES_A_SECOND_MIN
-            return self._caller.reply(call, who, path, pieces, length, silence)
-        finally:
-            for each in opened:
-                each.close()
-
-    def complete_many(self, who: Principal, done: Sequence[Completion]) -> list[Task | AgentqError]:
-        found = self._caller.value(list[Outcome], "complete_many", who, done=list(done))
-        return [_outcome(each) for each in found]
-
-    def fail(
-        self,
-        who: Principal,
-        task_id: str,
-        epoch: int,
-        reason: str,
-        kind: FailureKind = FailureKind.TRANSIENT,
-        cost: Usage = NO_USAGE,
-    ) -> Task:
-        return self._task(
-            "fail", who, task_id=task_id, epoch=epoch, reason=reason, kind=kind, cost=cost
-        )
-
-    def block(self, who: Principal, task_id: str, epoch: int, reason: str) -> Task:
-        return self._task("block", who, task_id=task_id, epoch=epoch, reason=reason)
-
-    def release(
-        self, who: Principal, task_id: str, epoch: int, reason: str = "", not_before: int = 0
-    ) -> Task:
-        return self._task(
-            "release", who, task_id=task_id, epoch=epoch, reason=reason, not_before=not_before
-        )
-
-    def stopped(self, who: Principal, task_id: str, epoch: int) -> Task | None:
-        task: Task | None = self._caller.value(
-            Task | None, "stopped", who, task_id=task_id, epoch=epoch
-        )
-        return task
 
 
 class RemoteDecisions(RemoteCustody):
@@ -463,14 +248,6 @@ def _only_there(what: str) -> Refused:
     )
 
 
-class _Completed(msgspec.Struct):
-    value: Task
-
-
-class _Stored(msgspec.Struct):
-    value: list[Stored]
-
-
 class _TaskFiles(msgspec.Struct):
     task: Task
     artifacts: list[ArtifactInfo]
@@ -479,15 +256,3 @@ class _TaskFiles(msgspec.Struct):
 class _FilesPage(msgspec.Struct):
     tasks: list[_TaskFiles]
     after: int
-
-
-class _OutcomesAndClaims(msgspec.Struct):
-    outcomes: list[Outcome]
-    taken: list[Task]
-
-
-def _outcome(said: Outcome) -> Task | AgentqError:
-    if said.error is not None:
-        return error_from(said.error)
-    task: Task = msgspec.convert(said.task, Task)
-    return task

@@ -119,6 +119,13 @@ def match_version(arguments: dict[str, Any], header: str) -> None:
     arguments["if_version"] = int(version)
 
 
+def redirect_to(link: tuple[ArtifactInfo, str]) -> Response:
+    """The answer that sends a client to the artifact store; it goes there without its token."""
+    info, url = link
+    headers = _file_headers(info) | {"location": url, "content-length": "0"}
+    return Response(307, b"", headers)
+
+
 # -- finding the route -----------------------------------------------------------------------------
 
 
@@ -253,7 +260,9 @@ def _attach(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> None:
     """Put the files that came with a request in the place of their numbers."""
     if "files" in arguments:
         listed: list[NamedFile] = arguments["files"]
-        arguments["files"] = [(each.name, _file(files, each.file)) for each in listed]
+        arguments["files"] = [
+            (each.name, each.uploaded or _file(files, each.file)) for each in listed
+        ]
     result: StoredFile | None = arguments.get("result")
     if result is not None:
         arguments["result"] = result.stored or _file(files, result.file)

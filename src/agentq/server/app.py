@@ -18,6 +18,7 @@ from agentq.contracts.doorbell import Doorbell
 from agentq.contracts.routes import (
     EVENT_STREAM_TYPE,
     FILES_TYPE,
+    LINKS_HEADER,
     PREFIX,
     WAKEUPS_PATH,
 )
@@ -33,6 +34,7 @@ from agentq.server.api import (
     encode,
     find,
     match_version,
+    redirect_to,
     refusal,
 )
 from agentq.server.body import ClientGone, Files, read_body
@@ -243,7 +245,12 @@ class HttpApp:
         try:
             found = find(scope["method"], raw_path(scope))
             request = Request(scope["method"], scope["path"], _query_of(scope))
-            answer = self._api.call(who, found, self._api.arguments(found, request))
+            arguments = self._api.arguments(found, request)
+            if LINKS_HEADER in headers and found.route.call == "open_artifact":
+                link = self._service.artifact_link(who, **arguments)
+                if link is not None:
+                    return redirect_to(link), _name(who)
+            answer = self._api.call(who, found, arguments)
             return (cut(answer, headers["range"]) if "range" in headers else answer), _name(who)
         except AgentqError as error:
             return refusal(error), _name(who)
@@ -373,7 +380,7 @@ def _is_quick(scope: Scope, headers: dict[str, str]) -> bool:
     """Whether this is a question that neither brings anything nor waits for anything."""
     return (
         scope["method"] == "GET"
-        and "content-length" not in headers
+        and headers.get("content-length", "0") == "0"
         and "transfer-encoding" not in headers
         and EVENT_STREAM_TYPE not in headers.get("accept", "")
         and scope["path"] != PREFIX + WAKEUPS_PATH

@@ -30,7 +30,7 @@ CREDENTIALS = ("access_key_id", "secret_access_key", "session_token")
 #: The tables of agentq.toml, besides those of roles, and what may stand in each.
 TABLES = {
     "ledger": ("url",),
-    "artifacts": ("root", *ARTIFACTS_OPTIONS, *CREDENTIALS),
+    "artifacts": ("root", *ARTIFACTS_OPTIONS, *CREDENTIALS, "links"),
     "broker": ("url",),
     "retention": ("keep", "audit"),
     "access": ("four_eyes",),
@@ -90,6 +90,8 @@ class Settings:
     #: Whether nobody may approve what they submitted themselves; None leaves it to whether there
     #: are two people with tokens who could.
     four_eyes: bool | None = None
+    #: Whether workers elsewhere reach the object store by links that the server makes.
+    artifact_links: bool = field(default=False, kw_only=True)
     #: What speaks for this process where the ledger is behind a server.
     token: str = field(default="", repr=False)
     #: Of an object store, where its own variables (AWS_…) do not say so.
@@ -269,6 +271,7 @@ def read_file(file: Path) -> Settings:
             else KEEP_AUDIT_SECONDS
         ),
         artifacts_credentials=credentials,
+        artifact_links=_links(tables["artifacts"], root, file),
         secret_files=tuple(each for each in (url_file, broker_file, *secret_files) if each),
     )  # fmt: skip
 
@@ -282,6 +285,18 @@ def _refuse_of_the_server(plain: Mapping[str, Any], file: Path) -> None:
                 " settings of its own.",
                 "Take it out.",
             )
+
+
+def _links(table: Mapping[str, Any], root: str, file: Path) -> bool:
+    links = table.get("links", False)
+    if not isinstance(links, bool):
+        raise Invalid(f"links in {file} is true or false, got {links!r}.")
+    if links and not root.startswith("s3:"):
+        raise Invalid(
+            f"links in {file} needs artifacts in an object store, and they are in {root}.",
+            "Take it out, or name s3://bucket/prefix as root.",
+        )
+    return links
 
 
 def _four_eyes(table: Mapping[str, Any], file: Path) -> bool | None:

@@ -41,7 +41,7 @@ from agentq.artifacts.names import (
 )
 from agentq.artifacts.sources import reading
 from agentq.artifacts.store_base import ARTIFACTS, RESULTS, ArtifactStoreBase
-from agentq.contracts.artifacts import Source, Stored
+from agentq.contracts.artifacts import Source, Stored, Uploaded, UploadLink
 from agentq.core.errors import Refused, Unavailable
 from agentq.private_files import FIXED_MODE, OTHERS
 
@@ -91,6 +91,12 @@ class FileArtifacts(ArtifactStoreBase):
             " it there.",
             "`agentq artifacts get` reads it. Links need artifacts in s3://bucket/prefix.",
         )
+
+    def upload_link(self, task_id: str, epoch: int, seconds: int) -> UploadLink:
+        raise _no_uploads()
+
+    def take_in(self, task_id: str, epoch: int, name: str, uploaded: Uploaded) -> Stored:
+        raise _no_uploads()
 
     # ---- the result of a task -------------------------------------------------------------------
 
@@ -173,3 +179,10 @@ def _same_or_conflict(place: ArtifactLocation, sha256: str) -> None:
     with disk_errors(f"read the file {place.path}"), open_folder(place.root, place.folders) as at:
         if not has_digest(at, place.name, sha256):
             raise place.taken("A result is published once. `agentq verify` shows what differs.")
+
+
+def _no_uploads() -> Refused:
+    return Refused(
+        "Nobody sends files by a link to a folder.",
+        "Send them to the server. Links need artifacts in s3://bucket/prefix.",
+    )

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 from urllib.parse import urlsplit
 
 import obstore
@@ -219,9 +219,9 @@ class Bucket:
                 at_ms = int(meta["last_modified"].timestamp() * 1000)
                 yield ListedObject(meta["path"], meta["size"], at_ms)
 
-    def signed(self, key: str, seconds: int) -> str:
-        """Return a link that reads the object for so long, with our rights."""
-        return obstore.sign(cast("S3Store", self._quick), "GET", key, timedelta(seconds=seconds))
+    def signed(self, key: str, seconds: int, method: Literal["GET", "PUT"] = "GET") -> str:
+        """Return a link that reads or writes the object for so long, with our rights."""
+        return obstore.sign(cast("S3Store", self._quick), method, key, timedelta(seconds=seconds))
 
 
 def _attributes(media_type: str) -> Any:

@@ -20,15 +20,21 @@ from os import urandom
 
 from agentq.artifacts.digests import HEAD_BYTES, Measured
 from agentq.artifacts.locations import ArtifactLocation
-from agentq.artifacts.names import check_sha256, is_temporary, media_type, temporary_name
-from agentq.artifacts.s3.bucket import STEP_BYTES, Bucket
+from agentq.artifacts.names import (
+    check_sha256,
+    is_temporary,
+    is_temporary_name,
+    media_type,
+    temporary_name,
+)
+from agentq.artifacts.s3.bucket import STEP_BYTES, Bucket, Found
 from agentq.artifacts.s3.contexts import ContextObjects
 from agentq.artifacts.s3.errors import store_errors
 from agentq.artifacts.s3.live_logs import LiveObjects
 from agentq.artifacts.s3.recorded import RecordedObjects
 from agentq.artifacts.sources import reading
 from agentq.artifacts.store_base import ARTIFACTS, ArtifactStoreBase
-from agentq.contracts.artifacts import Source, Stored
+from agentq.contracts.artifacts import Source, Stored, Uploaded, UploadLink
 from agentq.core.errors import AgentqError, Conflict, Invalid, Unavailable
 
 _PROBES = "probes"
@@ -119,6 +125,53 @@ class ObjectArtifacts(ArtifactStoreBase):
         with store_errors(f"sign a link to {place.path}"):
             return self._bucket.signed(place.key, seconds)
 
+    def upload_link(self, task_id: str, epoch: int, seconds: int) -> UploadLink:
+        temporary = temporary_name()
+        with store_errors(f"sign a link for a file of task {task_id}"):
+            url = self._bucket.signed(self._temporary(task_id, epoch, temporary), seconds, "PUT")
+        return UploadLink(url, temporary)
+
+    def _temporary(self, task_id: str, epoch: int, temporary: str) -> str:
+        if not is_temporary_name(temporary):
+            raise Invalid(f"{temporary[:80]!r} is no name that a link was given for.")
+        return "/".join((*self._evidence(task_id, epoch, "file").folders[:3], temporary))
+
+    def take_in(self, task_id: str, epoch: int, name: str, uploaded: Uploaded) -> Stored:
+        place = self._evidence(task_id, epoch, name)
+        key = self._temporary(task_id, epoch, uploaded.temporary)
+        doing = f"store the file {place.path}"
+        try:
+            with store_errors(doing):
+                found = self._bucket.find(key)
+            if found is None or found.size != uploaded.size or found.size > _SIZE_MAX:
+                raise _not_what_was_said(place, "there is no such file, or it has another size")
+            measured = Measured(self._objects.chunks(place, found))
+            for _ in measured:
+                continue
+            if measured.sha256 != uploaded.sha256:
+                raise _not_what_was_said(place, "its content is another")
+            kind = media_type(name, measured.head)
+            if not self._named(found, place, kind):
+                self._keep_only_the_same(place, measured)
+            return Stored(name, measured.size, measured.sha256, kind)
+        finally:
+            with suppress(AgentqError), store_errors(doing):  # else it is swept away
+                self._bucket.delete([key])
+
+    def _named(self, found: Found, place: ArtifactLocation, kind: str) -> bool:
+        """Give an object that was checked its name; returns whether it got it. The link may be used
+        again meanwhile, so what was copied must be what was checked."""
+        with store_errors(f"store the file {place.path}"):
+            if found.content is not None:
+                return self._bucket.create(place.key, found.content, kind)
+            if not self._bucket.copy_unless_taken(found.key, place.key):
+                return False
+            after = self._bucket.find(found.key)
+            if after is None or after.tag != found.tag:
+                self._bucket.delete([place.key])
+                raise _not_what_was_said(place, "it was altered while it was checked")
+        return True
+
     # ---- the result of a task -------------------------------------------------------------------
 
     def publish_result(self, task_id: str, epoch: int, name: str, sha256: str) -> None:
@@ -196,6 +249,13 @@ class ObjectArtifacts(ArtifactStoreBase):
                 " evidence would not be safe there.",
                 _OVERWRITES,
             )
+
+
+def _not_what_was_said(place: ArtifactLocation, why: str) -> Conflict:
+    return Conflict(
+        f"The file for {place.path} did not come as it was promised: {why}. Nothing was stored.",
+        "Send it again.",
+    )
 
 
 def _limited(chunks: Iterable[bytes]) -> Iterator[bytes]:
