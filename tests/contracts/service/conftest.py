@@ -1,7 +1,8 @@
 """The service interface under one suite. A test that takes `service` runs on every way to reach it.
 
-That is the embedded service on each database, and each over HTTP: nothing in the suite looks behind
-the interface. What only the loops beside a ledger ask is tried there (`beside`).
+That is the embedded service on each database, and each over HTTP, by TCP or by a Unix socket:
+nothing in the suite looks behind the interface. What only the loops beside a ledger ask is tried
+there (`beside`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ BESIDE = [pytest.param("sqlite"), pytest.param("postgres", marks=pytest.mark.pos
 WAYS = [
     *BESIDE,
     pytest.param("http to sqlite"),
+    pytest.param("socket to sqlite", marks=pytest.mark.long),
     pytest.param("http to postgres", marks=[pytest.mark.postgres, pytest.mark.long]),
 ]
 
@@ -41,10 +43,11 @@ def open_way(
 @contextmanager
 def reached(way: str, installation: WiredInstallation) -> Iterator[Service]:
     """The service of an installation, by this way."""
-    if not way.startswith("http"):
+    if not way.startswith(("http", "socket")):
         yield installation.service
         return
-    with over_http(installation.service, installation.doorbell) as remote:
+    by_socket = way.startswith("socket")
+    with over_http(installation.service, installation.doorbell, by_socket=by_socket) as remote:
         yield remote
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import secrets
+import socket
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -13,7 +15,7 @@ from agentq.remote.calls import Caller
 from agentq.remote.service import RemoteService
 from agentq.remote.transport import Transport
 from agentq.server.app import HttpApp
-from agentq.server.serving import HttpServer, listen_on
+from agentq.server.serving import HttpServer, listen_at, listen_on
 from tests.eventually import eventually
 
 
@@ -36,15 +38,24 @@ class Tokens:
 
 
 @contextmanager
-def serving(app: HttpApp) -> Iterator[tuple[str, HttpServer]]:
-    """Serve on a free port of this machine; the address, and the server."""
-    listener = listen_on("127.0.0.1", 0)
+def serving(app: HttpApp, *, by_socket: bool = False) -> Iterator[tuple[str, HttpServer]]:
+    """Serve on a free port of this machine, or on a socket; the address, and the server."""
+    with tempfile.TemporaryDirectory(prefix="aq-") as folder:
+        if by_socket:
+            listener, url = listen_at(f"{folder}/api"), f"http+unix:{folder}/api"
+        else:
+            listener = listen_on("127.0.0.1", 0)
+            url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        yield from _served(app, listener, url)
+
+
+def _served(app: HttpApp, listener: socket.socket, url: str) -> Iterator[tuple[str, HttpServer]]:
     server = HttpServer(app, [listener])
     server.start()
     try:
         eventually(lambda: server.started or not server.alive, what="the server to start")
         assert server.alive
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}", server
+        yield url, server
     finally:
         assert server.stop()
 
@@ -65,10 +76,13 @@ def by_token(service: Service, doorbell: Doorbell) -> Iterator[Callable[[str], R
 
 
 @contextmanager
-def over_http(service: Service, doorbell: Doorbell) -> Iterator[RemoteService]:
+def over_http(
+    service: Service, doorbell: Doorbell, *, by_socket: bool = False
+) -> Iterator[RemoteService]:
     """The same service at the other end of a connection."""
     tokens = Tokens()
-    with serving(HttpApp(service, doorbell, tokens.principal)) as (url, _):
+    app = HttpApp(service, doorbell, tokens.principal)
+    with serving(app, by_socket=by_socket) as (url, _):
         remote = RemoteService(Caller(Transport(url), tokens.of))
         yield remote
         remote.close()
