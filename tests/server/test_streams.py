@@ -234,7 +234,7 @@ class TestThreads:
             with pytest.raises(ZeroDivisionError):
                 await threads.run(divmod, 7, 0)
             threads.stop()
-            with pytest.raises(RuntimeError, match="ended"):
+            with pytest.raises(Unavailable, match="ended"):
                 await threads.run(divmod, 7, 2)
 
         asyncio.run(main())

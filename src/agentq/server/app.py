@@ -126,7 +126,7 @@ class HttpApp:
         """Let requests that wait end now: the server is about to."""
         self.stopping = True
         self._claims.stop()
-        self._feed.wake_all()
+        self._feed.stop()
         self._wakeups.ring_all()
 
     def end_streams_soon(self) -> None:

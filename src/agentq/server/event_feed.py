@@ -92,6 +92,12 @@ class EventFeed:
             found = self._joined[position] = (end, b"".join(self._lines[first:]))
         return found
 
+    def stop(self) -> None:
+        """Read no more, and let whoever follows know: the server is about to end."""
+        if self._reader is not None:
+            self._reader.cancel()
+        self._end_with_failure()
+
     def wake_all(self) -> None:
         for follower in self._followers:
             follower.set()

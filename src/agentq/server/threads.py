@@ -15,6 +15,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 
+from agentq.core.errors import Unavailable
+
 log = logging.getLogger("agentq.server")
 
 T = TypeVar("T")
@@ -62,7 +64,7 @@ class Threads:
     def _hand_over(self, job: _Job) -> None:
         with self._guard:
             if self._stopping:
-                raise RuntimeError("the server has ended")
+                raise Unavailable("The server has ended.", "Ask again when it is back.")
             if self._idle:
                 inbox = self._idle.pop()
             elif len(self._inboxes) < self._count:
