@@ -5,15 +5,16 @@ from __future__ import annotations
 import io
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agentq.contracts.artifacts import LINKED_BYTES_MIN, Uploaded
 from agentq.core import access
 from agentq.core.access import SYSTEM
-from agentq.core.errors import Damaged, Refused, Stale, Unavailable
+from agentq.core.errors import Damaged, NotFound, Refused, Stale, Unavailable
 from agentq.core.states import State
 from agentq.core.task import Spec, Task
 from agentq.ledger import service as service_module
@@ -298,3 +299,47 @@ def test_a_file_that_was_recorded_before_outlives_the_attempt(
     # then what was recorded stays.
     assert place.stored("log.txt") and not place.stored("new.txt")
     assert place.problems() == []
+
+
+class TestLinks:
+    """Links to the artifact store (see tests/server/test_links.py for one that has them)."""
+
+    @pytest.fixture
+    def linked(self, place: Place) -> Place:
+        place.parts.settings = replace(place.parts.settings, artifact_links=True)
+        return place
+
+    def test_a_folder_has_none(self, linked: Place) -> None:
+        linked.claimed()
+        with pytest.raises(Refused, match="by a link to a folder"):
+            linked.service.upload_links(WORKER, "task-1", 1)
+        with pytest.raises(Refused, match="by a link to a folder"):
+            linked.service.put_artifacts(WORKER, "task-1", 1, [("a", Uploaded("", 1, "0" * 64))])
+        files = [("small", b"x"), ("large", b"x" * LINKED_BYTES_MIN)]
+        linked.service.put_artifacts(WORKER, "task-1", 1, files)
+        assert linked.service.artifact_link(ANN, "task-1", "small") is None
+        with pytest.raises(Refused, match="no links to files in a folder"):
+            linked.service.artifact_link(ANN, "task-1", "large")
+        with pytest.raises(NotFound):
+            linked.service.artifact_link(ANN, "task-1", "other")
+
+    def test_nobody_gets_one_unless_settings_say_so(self, place: Place) -> None:
+        place.claimed()
+        place.service.put_artifacts(WORKER, "task-1", 1, [("large", b"x" * LINKED_BYTES_MIN)])
+        assert place.service.upload_links(WORKER, "task-1", 1) == []
+        assert place.service.artifact_link(ANN, "task-1", "large") is None
+
+    def test_an_agent_gets_none(self, linked: Place) -> None:
+        linked.claimed()
+        agent = access.attempt("task-1", 1, "builder")
+        assert linked.service.upload_links(agent, "task-1", 1) == []
+        assert linked.service.artifact_link(agent, "task-1", "large") is None
+        with pytest.raises(Refused, match="may not"):
+            linked.service.put_artifacts(agent, "task-1", 1, [("a", Uploaded("", 1, "0" * 64))])
+
+
+def test_when_an_attempt_is_over(place: Place) -> None:
+    task = place.claimed()
+    assert [task.is_over(epoch) for epoch in (0, 1, 2)] == [True, False, False]
+    ended = place.service.complete(WORKER, "task-1", 1, "done")
+    assert [ended.is_over(epoch) for epoch in (0, 1, 2)] == [True, True, False]
