@@ -206,3 +206,51 @@ class TestVersions:
         found = served.ask("POST", "/api/v1/tasks", body, headers={"if-match": '"1"'})
         assert (found.status, found.error["code"]) == (400, "invalid")
         assert served.ask("GET", "/api/v1/tasks/task-1").status == 404
+
+
+class TestTrust:
+    """Where asking for a token takes a way to a database, a good one is believed for a moment."""
+
+    def test_it_is_asked_once_and_again_when_one_was_revoked(
+        self, served: Served, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        identities = served.app._identities
+        service = served.installation.service
+        asked: list[str] = []
+
+        def authenticate(token: str) -> access.Principal | None:
+            asked.append(token)
+            return service.principal_of_token(token)
+
+        monkeypatch.setattr(identities, "_authenticate", authenticate)
+        monkeypatch.setattr(identities, "_trust_seconds", 1000.0)
+        admin = service.create_token(access.SYSTEM, "ann", ["admin"])[1]
+        info, kim = service.create_token(access.SYSTEM, "kim", ["read"])
+
+        def ask(method: str, path: str, token: str, body: object = None) -> int:
+            shown = {"authorization": f"Bearer {token}"}
+            return served.ask(method, path, body, who=None, headers=shown).status
+
+        assert [ask("GET", "/api/v1/stats", kim) for _ in range(3)] == [200] * 3
+        assert ask("POST", "/api/v1/prune", kim, {"before_ms": 0}) == 403
+        assert asked == [kim]
+        assert ask("GET", "/api/v1/stats", "agq_guessed") == 401
+        assert ask("GET", "/api/v1/stats", "agq_guessed") == 401
+        assert len(asked) == 3, "only good ones are remembered"
+        assert ask("POST", f"/api/v1/tokens/{info.id}/revoke", admin, {}) == 200
+        assert ask("GET", "/api/v1/stats", kim) == 401
+
+    def test_only_for_a_moment(self, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+        service = served.installation.service
+        identities = served.app._identities
+        monkeypatch.setattr(identities, "_authenticate", service.principal_of_token)
+        info, kim = service.create_token(access.SYSTEM, "kim", ["read"])
+        shown = {"authorization": f"Bearer {kim}"}
+        for seconds, status in ((1000.0, 200), (0.0, 401)):
+            monkeypatch.setattr(identities, "_trust_seconds", seconds)
+            identities.forget()
+            assert served.ask("GET", "/api/v1/stats", who=None, headers=shown).status == 200
+            service.revoke_token(access.SYSTEM, info.id)  # as another process would
+            assert served.ask("GET", "/api/v1/stats", who=None, headers=shown).status == status
+            info, kim = service.create_token(access.SYSTEM, "kim", ["read"])
+            shown = {"authorization": f"Bearer {kim}"}

@@ -73,7 +73,8 @@ _STREAMED = frozenset({"events_after", "live_read"})
 class HttpApp:
     """One server. `hosts` are the names under which it may be asked, empty for any; `ready` raises
     `Unavailable` while it cannot serve; `reads_at_once` says that a look at one row of the ledger
-    is over before a thread would have begun."""
+    is over before a thread would have begun, else a token is believed for `trust_seconds` without
+    asking for it again."""
 
     def __init__(
         self,
@@ -84,6 +85,7 @@ class HttpApp:
         ready: Callable[[], None] | None = None,
         *,
         reads_at_once: bool = False,
+        trust_seconds: float = 0.0,
     ) -> None:
         self._ready = ready or (lambda: service.check_writable(SYSTEM))
         self._service = service
@@ -97,7 +99,9 @@ class HttpApp:
         self._repeats = Repeats()
         self._failures = Failures()
         self._logins = Logins(authenticate, self.in_thread, self._failures, self._note_login)
-        self._identities = Identities(service, authenticate, self._logins, self._failures)
+        self._identities = Identities(
+            service, authenticate, self._logins, self._failures, trust_seconds
+        )
         self._busy = 0
         self.stopping = False
 
@@ -185,7 +189,9 @@ class HttpApp:
                 return page, who
             if _is_quick(scope, headers):
                 return await self._quick_answer(scope, headers)
-            principal = await self.in_thread(self._identities.identify, scope, headers)
+            principal = self._identities.trusted(scope, headers)
+            if principal is None:
+                principal = await self.in_thread(self._identities.identify, scope, headers)
             who = _name(principal)
             if scope["path"] == PREFIX + WAKEUPS_PATH:
                 return await rings(
@@ -233,6 +239,9 @@ class HttpApp:
             reader = self._identities.reader(scope, headers)
             if reader is not None:
                 return self._look(reader, scope, headers)
+        trusted = self._identities.trusted(scope, headers)
+        if trusted is not None:
+            return await self.in_thread(self._look, trusted, scope, headers)
         return await self.in_thread(self._identify_and_look, scope, headers)
 
     def _identify_and_look(self, scope: Scope, headers: dict[str, str]) -> tuple[Response, str]:
@@ -283,7 +292,11 @@ class HttpApp:
                 match_version(arguments, headers["if-match"])
 
             def act() -> Response:
-                return self._call(who, found, arguments)
+                try:
+                    return self._call(who, found, arguments)
+                finally:
+                    if call == "revoke_token":
+                        self._identities.forget()
 
             if call == "claim" and arguments["wait_seconds"] > 0:
                 still_good = self._still_good(who, scope, headers)

@@ -5,7 +5,9 @@ What is refused here stands in the audit log, with where it came from.
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -26,18 +28,50 @@ log = logging.getLogger("agentq.server")
 Authenticate = Callable[[str], Principal | None]
 Headers = Mapping[str, str]
 _FORWARDED_CHARS_MAX = 60
+_TRUSTED_MAX = 1000
 
 
 class Identities:
-    """Knows tokens and sessions. Its calls may ask the ledger, and so may block."""
+    """Knows tokens and sessions. Its calls may ask the ledger, and so may block.
+
+    A good token is believed for `trust_seconds` without asking again, where asking takes a way to a
+    database: that long somebody may go on whose token was revoked by another process.
+    """
 
     def __init__(
-        self, service: Service, authenticate: Authenticate, logins: Logins, failures: Failures
+        self,
+        service: Service,
+        authenticate: Authenticate,
+        logins: Logins,
+        failures: Failures,
+        trust_seconds: float = 0.0,
     ) -> None:
         self._service = service
         self._authenticate = authenticate
         self._logins = logins
         self._failures = failures
+        self._trust_seconds = trust_seconds
+        self._trusted: dict[str, tuple[Principal, float]] = {}
+
+    def trusted(self, scope: Mapping[str, Any], headers: Headers) -> Principal | None:
+        """Whoever has shown this token a moment ago; None if that must be asked. Never blocks."""
+        kind, _, token = headers.get("authorization", "").partition(" ")
+        if kind.lower() != "bearer" or ATTEMPT_HEADER in headers:
+            return None
+        principal, until = self._trusted.get(_digest(token.strip()), (None, 0.0))
+        if principal is None or time.monotonic() >= until:
+            return None
+        return replace(principal, origin=origin_of(client_of(scope), headers))
+
+    def forget(self) -> None:
+        """Ask about every token again."""
+        self._trusted.clear()
+
+    def _trust(self, token: str, principal: Principal) -> None:
+        if self._trust_seconds:
+            if len(self._trusted) >= _TRUSTED_MAX:
+                self._trusted.clear()
+            self._trusted[_digest(token)] = (principal, time.monotonic() + self._trust_seconds)
 
     def identify(self, scope: Mapping[str, Any], headers: Headers) -> Principal:
         """The principal of the token, else of the browser's session; guessing is slowed down,
@@ -47,6 +81,8 @@ class Identities:
         principal: Principal | None = None
         if kind.lower() == "bearer":
             principal = self._authenticate(token.strip()) if token else None
+            if principal is not None:
+                self._trust(token.strip(), principal)
         else:  # also beside what a proxy in front asks for, such as Basic
             principal = self._logins.principal(scope, headers)
         if principal is None:
@@ -100,6 +136,11 @@ class Identities:
         task = self._service.tasks_by_id(SYSTEM, [asking.task_id]).get(asking.task_id)
         if task is not None and task.to != asking.role:
             raise access_refusal(worker, Action.COMPLETE, asking.task_id)
+
+
+def _digest(token: str) -> str:
+    """Found by this, so the time a look takes tells nothing about any token."""
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def asked_for(who: Principal, attempt: str) -> Principal:

@@ -25,6 +25,8 @@ LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 #: Streams and slow clients get so long to end.
 _GRACE_SECONDS = 2
 _BACKLOG = 2048
+#: How long a token is believed without a way to the database.
+_TRUST_SECONDS = 1.0
 
 
 def listen_on(host: str, port: int) -> socket.socket:
@@ -97,6 +99,7 @@ def make_app(
         hosts,
         ready,
         reads_at_once=installation.reads_at_once,
+        trust_seconds=0.0 if installation.reads_at_once else _TRUST_SECONDS,
     )
 
 

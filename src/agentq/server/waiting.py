@@ -8,6 +8,7 @@ there is nothing for the others either.
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from agentq.server.wakeups import Wakeups
 LONG_POLL_SECONDS_MAX = 60.0
 #: The net under a ring that was lost.
 _LOOK_SECONDS = 10.0
+_SPREAD_SECONDS_MIN = 5.0
 _NOTHING = encode({"value": []})
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -89,7 +91,7 @@ class WaitingClaims:
     ) -> Response:
         """Claim, or wait until something can be claimed; nothing for a client that left, or
         that may no longer."""
-        deadline = time.monotonic() + min(arguments["wait_seconds"], LONG_POLL_SECONDS_MAX)
+        deadline = time.monotonic() + _spread(arguments["wait_seconds"])
         await self._wakeups.listen()
         gone = asyncio.ensure_future(until_gone(receive))
         try:
@@ -176,8 +178,14 @@ async def _first_of(wanted: Awaitable[Any], gone: asyncio.Future[None], seconds:
         waiting.cancel()
 
 
+def _spread(seconds: float) -> float:
+    """How long to wait. Those that began together do not all come again at the same moment."""
+    seconds = min(max(seconds, 0.0), LONG_POLL_SECONDS_MAX)
+    return seconds * random.uniform(0.85, 1.0) if seconds >= _SPREAD_SECONDS_MIN else seconds
+
+
 def _seconds(text: str) -> float:
     try:
-        return min(max(float(text), 0.0), LONG_POLL_SECONDS_MAX)
+        return _spread(float(text))
     except ValueError:
         raise HttpError(400, f"seconds is a number, got {text[:40]!r}.") from None
