@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -86,3 +88,16 @@ def test_no_transaction_of_somebody_else(queue: Queue) -> None:
     with pytest.raises(Refused, match="Nothing was submitted"):
         queue.submit("w", "x", connection=object())
     assert list(queue.tasks()) == []
+
+
+def test_a_question_over_http_imports_little() -> None:
+    """What takes a tenth of a second to import is imported by those who need it."""
+    program = (
+        "import sys, agentq.remote.service\n"
+        "heavy = {'agentq.core.triggers', 'agentq.contracts.service_values', 'http.client', 'ssl',"
+        " 'tempfile', 'asyncio'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr

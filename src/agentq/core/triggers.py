@@ -10,40 +10,13 @@ Where somebody decides from outside, `by` is their name and `how` says how anybo
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TypeAlias, get_args
 
+from agentq.core.choices import FailureKind as FailureKind  # noqa: PLC0414 - exported
+from agentq.core.choices import Resolution as Resolution  # noqa: PLC0414
+from agentq.core.choices import Ruling as Ruling  # noqa: PLC0414
 from agentq.core.states import State
 from agentq.core.task import NO_USAGE, Spec, Usage
-
-
-class FailureKind(StrEnum):
-    """Why an attempt did not succeed; each kind has its own answer (see `transition`)."""
-
-    TRANSIENT = "transient"
-    TIMEOUT = "timeout"
-    STALLED = "stalled"
-    CRASHED = "crashed"
-    BAD_OUTPUT = "bad_output"
-    REFUSED = "refused"
-    INVALID = "invalid"
-    BUDGET = "budget"
-
-
-class Ruling(StrEnum):
-    """How a reviewer rules on a report."""
-
-    ACCEPT = "accept"
-    CHANGES = "changes"
-    REJECT = "reject"
-
-
-class Resolution(StrEnum):
-    """What a person decides about a blocked task."""
-
-    RETRY = "retry"
-    DONE = "done"
-    GIVE_UP = "give_up"
 
 
 @dataclass(frozen=True, slots=True)

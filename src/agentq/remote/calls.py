@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
@@ -19,7 +19,6 @@ from agentq.contracts.routes import (
     LOGIN_CODES_PATH,
     PREFIX,
 )
-from agentq.contracts.service_values import FilesLeft
 from agentq.core import errors
 from agentq.core.access import Principal, PrincipalKind
 from agentq.core.errors import AgentqError, Invalid, Unavailable
@@ -31,6 +30,9 @@ from agentq.remote.transport import (
     ServerAddress,
     Transport,
 )
+
+if TYPE_CHECKING:
+    pass
 
 T = TypeVar("T")
 
@@ -276,6 +278,8 @@ def _unknown(reply: HttpReply) -> Unavailable:
 
 def error_from(said: Any) -> AgentqError:
     """The error that an answer describes, as the class that it was over there."""
+    from agentq.contracts.service_values import FilesLeft
+
     kind = _CLASSES.get(said.exit_status, AgentqError)
     if said.code == "stale":
         kind = errors.Stale

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from agentq.contracts.artifacts import LINKED_BYTES_MIN, Source, Stored, Uploaded, UploadLink
 from agentq.contracts.framing import encode_head
-from agentq.contracts.service_values import (
-    AttemptLease,
-    Completion,
-)
 from agentq.core.access import Principal, PrincipalKind
+from agentq.core.choices import FailureKind
 from agentq.core.errors import AgentqError, Refused
 from agentq.core.task import NO_USAGE, Spec, Task, Usage
-from agentq.core.triggers import FailureKind
 from agentq.ledger.codec import decoder
 from agentq.remote.calls import Outcome, encoded, error_from
-from agentq.remote.files import Upload
 from agentq.remote.queries import RemoteQueries
 from agentq.remote.transport import SILENCE_SECONDS, HttpReply
+
+if TYPE_CHECKING:
+    from agentq.contracts.artifacts import Source, Stored, Uploaded, UploadLink
+    from agentq.contracts.service_values import (
+        AttemptLease,
+        Completion,
+    )
+    from agentq.remote.files import Upload
 
 #: A renewal that is not answered within such a part of its lease is sent again.
 _RENEWALS_A_LEASE = 6
@@ -141,6 +143,9 @@ class RemoteCustody(RemoteQueries):
         epoch: int,
         files: Sequence[tuple[str, Source | Uploaded]],
     ) -> list[Stored]:
+        from agentq.contracts.artifacts import Uploaded
+        from agentq.remote.files import Upload
+
         asked = {"task_id": task_id, "epoch": epoch}
         uploads = [
             source if isinstance(source, Uploaded) else Upload(source) for _, source in files
@@ -157,7 +162,9 @@ class RemoteCustody(RemoteQueries):
                 else:
                     named.append({"name": plain, "file": streamed.index(each)})
             reply = self._upload("put_artifacts", who, asked, {"files": named}, streamed)
-            return list(decoder(_Stored).decode(reply.read()).value)
+            from agentq.remote.pages import StoredFiles
+
+            return list(decoder(StoredFiles).decode(reply.read()).value)
         finally:
             for each in uploads:
                 if isinstance(each, Upload):
@@ -167,6 +174,9 @@ class RemoteCustody(RemoteQueries):
         self, who: Principal, asked: dict[str, Any], uploads: list[Upload | Uploaded]
     ) -> list[Upload | Uploaded]:
         """Send what is large straight to the artifact store, where the server gives links to it."""
+        from agentq.contracts.artifacts import LINKED_BYTES_MIN
+        from agentq.remote.files import Upload
+
         large = [
             place
             for place, each in enumerate(uploads)
@@ -192,6 +202,8 @@ class RemoteCustody(RemoteQueries):
     def upload_links(
         self, who: Principal, task_id: str, epoch: int, count: int = 1
     ) -> list[UploadLink]:
+        from agentq.contracts.artifacts import UploadLink
+
         return list(
             self._caller.value(
                 list[UploadLink], "upload_links", who, task_id=task_id, epoch=epoch, count=count
@@ -209,6 +221,9 @@ class RemoteCustody(RemoteQueries):
         *,
         verified: bool = False,
     ) -> Task:
+        from agentq.contracts.artifacts import Stored
+        from agentq.remote.files import Upload
+
         named: dict[str, object] | None = None
         sources: list[Source] = []
         if isinstance(result, Stored):
@@ -285,10 +300,6 @@ class RemoteCustody(RemoteQueries):
 
 class _Completed(msgspec.Struct):
     value: Task
-
-
-class _Stored(msgspec.Struct):
-    value: list[Stored]
 
 
 class _OutcomesAndClaims(msgspec.Struct):

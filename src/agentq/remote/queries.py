@@ -4,33 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 
-from agentq.contracts.artifacts import LivePart
 from agentq.contracts.routes import LINKS_HEADER
-from agentq.contracts.service_values import (
-    ArtifactInfo,
-    Circuit,
-    Explanation,
-    Overhead,
-    Page,
-    Problem,
-    Replayed,
-    Stats,
-    Wanted,
-)
 from agentq.core.access import Principal
 from agentq.core.errors import Unavailable
 from agentq.core.limits import RoleLimits
 from agentq.core.task import Task, Usage
-from agentq.core.triggers import LogEntry
 from agentq.ledger.codec import decoder
-from agentq.ledger.log_codec import entry_from_plain, trigger_data
 from agentq.remote.calls import Caller, fields_of
-from agentq.remote.files import spooled
 from agentq.remote.transport import Broken, HttpReply
+
+if TYPE_CHECKING:
+    from agentq.contracts.artifacts import LivePart
+    from agentq.contracts.service_values import (
+        ArtifactInfo,
+        Circuit,
+        Explanation,
+        Overhead,
+        Page,
+        Problem,
+        Replayed,
+        Stats,
+        Wanted,
+    )
+    from agentq.core.triggers import LogEntry
 
 #: A server says nothing of a file before it has compared all of it with its digest. That it is
 #: still there is known from the connection.
@@ -63,6 +63,8 @@ class RemoteQueries:
         return found
 
     def list_tasks(self, who: Principal, wanted: Wanted) -> Page:
+        from agentq.contracts.service_values import Page
+
         asked = fields_of(wanted)
         asked["labels"] = [f"{name}={value}" for name, value in wanted.labels]
         page: Page = self._caller.value(Page, "list_tasks", who, **asked)
@@ -72,10 +74,14 @@ class RemoteQueries:
         return list(self._caller.value(list[str], "ids", who, prefix=prefix, limit=limit))
 
     def explain(self, who: Principal, ref: str) -> Explanation:
+        from agentq.contracts.service_values import Explanation
+
         explanation: Explanation = self._caller.value(Explanation, "explain", who, ref=ref)
         return explanation
 
     def stats(self, who: Principal) -> Stats:
+        from agentq.contracts.service_values import Stats
+
         stats: Stats = self._caller.value(Stats, "stats", who)
         return stats
 
@@ -86,6 +92,8 @@ class RemoteQueries:
         return dict(self._caller.value(dict[str, RoleLimits], "limits", who))
 
     def circuits(self, who: Principal) -> list[Circuit]:
+        from agentq.contracts.service_values import Circuit
+
         return list(self._caller.value(list[Circuit], "circuits", who))
 
     def history(self, who: Principal, ref: str) -> list[LogEntry]:
@@ -101,9 +109,14 @@ class RemoteQueries:
         return int(self._caller.value(int, "last_position", who))
 
     def event_data(self, entry: LogEntry) -> dict[str, object]:
+        from agentq.ledger.log_codec import trigger_data
+
         return trigger_data(entry.event.trigger)
 
     def replay(self, who: Principal, ref: str) -> Replayed:
+        from agentq.contracts.service_values import Problem, Replayed
+        from agentq.ledger.log_codec import entry_from_plain
+
         plain = self._caller.value(dict[str, Any], "replay", who, ref=ref)
         steps = tuple(
             (entry_from_plain(each["event"]), msgspec.convert(each["task"], Task))
@@ -119,6 +132,8 @@ class RemoteQueries:
         return _findings(reply)
 
     def overhead(self, who: Principal, ids: Sequence[str]) -> Overhead:
+        from agentq.contracts.service_values import Overhead
+
         overhead: Overhead = self._caller.value(Overhead, "overhead", who, ids=list(ids))
         return overhead
 
@@ -127,11 +142,16 @@ class RemoteQueries:
         return body.decode("utf-8", "surrogateescape")
 
     def artifacts(self, who: Principal, ref: str) -> list[ArtifactInfo]:
+        from agentq.contracts.service_values import ArtifactInfo
+
         return list(self._caller.value(list[ArtifactInfo], "artifacts", who, ref=ref))
 
     def open_artifact(
         self, who: Principal, ref: str, name: str, epoch: int = 0
     ) -> tuple[Task, ArtifactInfo, BinaryIO]:
+        from agentq.contracts.service_values import ArtifactInfo
+        from agentq.remote.files import spooled
+
         task = self.task(who, ref)
         asked = {"ref": task.id, "name": name, "epoch": epoch}
         reply = self._download("open_artifact", who, asked, links=True)
@@ -146,6 +166,7 @@ class RemoteQueries:
 
     def _linked(self, reply: HttpReply) -> tuple[ArtifactInfo, BinaryIO] | None:
         """The file that the server sends us to fetch elsewhere; None if it cannot be had there."""
+        from agentq.contracts.service_values import ArtifactInfo
         from agentq.remote.links import fetched, may_follow
 
         reply.read()
@@ -179,12 +200,16 @@ class RemoteQueries:
     def live_read(
         self, who: Principal, ref: str, epoch: int, position: int, limit: int
     ) -> LivePart:
+        from agentq.contracts.artifacts import LivePart
+
         part: LivePart = self._caller.value(
             LivePart, "live_read", who, ref=ref, epoch=epoch, position=position, limit=limit
         )
         return part
 
     def open_result(self, who: Principal, ref: str) -> tuple[Task, BinaryIO | None]:
+        from agentq.remote.files import spooled
+
         task = self.task(who, ref)
         asked = {"ref": task.id}
         reply = self._download("open_result", who, asked)
@@ -196,6 +221,8 @@ class RemoteQueries:
 
 
 def _findings(reply: HttpReply) -> Iterator[tuple[int, list[Problem]]]:
+    from agentq.contracts.service_values import Problem
+
     ahead = b""
     try:
         for piece in reply.pieces():
@@ -213,4 +240,6 @@ def _findings(reply: HttpReply) -> Iterator[tuple[int, list[Problem]]]:
 
 
 def _entries(plain: Sequence[dict[str, Any]]) -> list[LogEntry]:
+    from agentq.ledger.log_codec import entry_from_plain
+
     return [entry_from_plain(each) for each in plain]

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
-import msgspec
-
-from agentq.contracts.inbound_messages import InboundMessage, IntakeResult
-from agentq.contracts.service_values import (
-    ArtifactInfo,
-    AuditPage,
-    Capacity,
-    Circuit,
-    LeaderLease,
-    OutboundEffect,
-    PublishedResults,
-    RoleStanding,
-    TokenInfo,
-)
 from agentq.core.access import Principal
+from agentq.core.choices import Resolution, Ruling
 from agentq.core.errors import AgentqError, Refused
 from agentq.core.limits import RoleLimits
 from agentq.core.task import NO_USAGE, Task, Usage
-from agentq.core.triggers import Resolution, Ruling
 from agentq.remote.custody import RemoteCustody
+
+if TYPE_CHECKING:
+    from agentq.contracts.inbound_messages import InboundMessage, IntakeResult
+    from agentq.contracts.service_values import (
+        ArtifactInfo,
+        AuditPage,
+        Capacity,
+        Circuit,
+        LeaderLease,
+        OutboundEffect,
+        PublishedResults,
+        RoleStanding,
+        TokenInfo,
+    )
 
 log = logging.getLogger("agentq.audit")
 
@@ -85,6 +86,8 @@ class RemoteDecisions(RemoteCustody):
     def open_circuit(
         self, who: Principal, provider: str, until_ms: int, reason: str = ""
     ) -> Circuit:
+        from agentq.contracts.service_values import Circuit
+
         circuit: Circuit = self._caller.value(
             Circuit, "open_circuit", who, provider=provider, until_ms=until_ms, reason=reason
         )
@@ -104,7 +107,9 @@ class RemoteDecisions(RemoteCustody):
     def task_files(
         self, who: Principal, after: int = 0, limit: int = 500
     ) -> tuple[list[tuple[Task, list[ArtifactInfo]]], int]:
-        page = self._caller.value(_FilesPage, "task_files", who, after=after, limit=limit)
+        from agentq.remote.pages import FilesPage
+
+        page = self._caller.value(FilesPage, "task_files", who, after=after, limit=limit)
         return [(each.task, each.artifacts) for each in page.tasks], page.after
 
     def files_to_remove(self, who: Principal) -> int:
@@ -113,6 +118,8 @@ class RemoteDecisions(RemoteCustody):
     def create_token(
         self, who: Principal, name: str, scopes: Sequence[str], lifetime_ms: int = 0
     ) -> tuple[TokenInfo, str]:
+        from agentq.contracts.service_values import TokenInfo
+
         made: tuple[TokenInfo, str] = self._caller.value(
             tuple[TokenInfo, str], "create_token", who,
             name=name, scopes=list(scopes), lifetime_ms=lifetime_ms,
@@ -120,9 +127,13 @@ class RemoteDecisions(RemoteCustody):
         return made
 
     def tokens(self, who: Principal) -> list[TokenInfo]:
+        from agentq.contracts.service_values import TokenInfo
+
         return list(self._caller.value(list[TokenInfo], "tokens", who))
 
     def revoke_token(self, who: Principal, ref: str) -> TokenInfo:
+        from agentq.contracts.service_values import TokenInfo
+
         revoked: TokenInfo = self._caller.value(TokenInfo, "revoke_token", who, ref=ref)
         return revoked
 
@@ -136,6 +147,8 @@ class RemoteDecisions(RemoteCustody):
         task: str = "",
         since_ms: int = 0,
     ) -> AuditPage:
+        from agentq.contracts.service_values import AuditPage
+
         page: AuditPage = self._caller.value(
             AuditPage, "audit", who, cursor=cursor, limit=limit, outcome=outcome, by=by, task=task,
             since_ms=since_ms,
@@ -159,6 +172,8 @@ class RemoteService(RemoteDecisions):
         self._caller.value(None, "check_writable", who)
 
     def roles(self, who: Principal) -> list[RoleStanding]:
+        from agentq.contracts.service_values import RoleStanding
+
         return list(self._caller.value(list[RoleStanding], "roles", who))
 
     def ready_counts(self, who: Principal) -> dict[str, int]:
@@ -178,6 +193,8 @@ class RemoteService(RemoteDecisions):
         )  # fmt: skip
 
     def capacity(self, who: Principal, role: str) -> Capacity:
+        from agentq.contracts.service_values import Capacity
+
         capacity: Capacity = self._caller.value(Capacity, "capacity", who, role=role)
         return capacity
 
@@ -246,13 +263,3 @@ def _only_there(what: str) -> Refused:
         "Run `agentq up` where the ledger is.",
         code="not_permitted",
     )
-
-
-class _TaskFiles(msgspec.Struct):
-    task: Task
-    artifacts: list[ArtifactInfo]
-
-
-class _FilesPage(msgspec.Struct):
-    tasks: list[_TaskFiles]
-    after: int
