@@ -198,9 +198,7 @@ class HttpApp:
                     self._wakeups, _query_of(scope), receive, lambda: self.stopping
                 ), who
             found = find(scope["method"], raw_path(scope))
-            if self._busy >= BUSY_MAX:
-                raise HttpError(429, "The server has too much to do.", "Try again in a moment.",
-                                code="busy")  # fmt: skip
+            self._check_busy()
             return await self._route(principal, found, scope, headers, receive, send), who
         except AgentqError as error:
             return refusal(error), who
@@ -209,6 +207,11 @@ class HttpApp:
         except Exception:
             log.exception("a request failed in a way that nobody thought of")
             return refusal(AgentqError("The server failed.", "Its log says why.")), who
+
+    def _check_busy(self) -> None:
+        if self._busy >= BUSY_MAX:
+            raise HttpError(429, "The server has too much to do.", "Try again in a moment.",
+                            code="busy")  # fmt: skip
 
     def _check_host(self, host: str) -> None:
         """A page of another site must not reach this server under a name of its own."""
@@ -239,6 +242,7 @@ class HttpApp:
             reader = self._identities.reader(scope, headers)
             if reader is not None:
                 return self._look(reader, scope, headers)
+        self._check_busy()
         trusted = self._identities.trusted(scope, headers)
         if trusted is not None:
             return await self.in_thread(self._look, trusted, scope, headers)
