@@ -19,23 +19,15 @@ from typing import TYPE_CHECKING
 
 from agentq.contracts.agent import (
     Agent,
-    AgentEvent,
-    AgentMessage,
-    AgentSession,
     AttemptOutcome,
     AttemptResult,
-    Denied,
-    Exit,
     Job,
     Launch,
-    Limited,
     Listener,
-    Spent,
 )
 from agentq.core import access
 from agentq.core.errors import AgentqError, Invalid, Stale
-from agentq.core.limits import PROGRESS_CHARS_MAX
-from agentq.core.reserved_names import CHANGES_PATCH, VERIFY_LOG, output_log
+from agentq.core.reserved_names import CHANGES_PATCH, output_log
 from agentq.core.states import TERMINAL, State
 from agentq.core.task import Task, Usage
 from agentq.settings.roles import RoleSettings
@@ -44,6 +36,7 @@ from agentq.worker.agent_access import AgentAccess
 from agentq.worker.costs import BudgetTracker
 from agentq.worker.environment import environment_for, secrets_in
 from agentq.worker.evidence import AttemptEvidence
+from agentq.worker.observation import Observer
 from agentq.worker.outcomes import report
 from agentq.worker.output import Recorder
 from agentq.worker.processes import AgentProcess, Supervisor
@@ -51,6 +44,7 @@ from agentq.worker.prompt import prompt_for
 from agentq.worker.redaction import redacted_text, without_secrets
 from agentq.worker.sandbox import Sandbox, hidden_paths
 from agentq.worker.stream import Clocks, Ran, Stop, Stream
+from agentq.worker.verification import verify
 from agentq.worker.workspaces import Workspace, Workspaces
 
 if TYPE_CHECKING:
@@ -60,8 +54,6 @@ if TYPE_CHECKING:
     from agentq.core.access import Principal
     from agentq.worker.warm import WarmSlot
 
-VERIFY_TAIL = 3000
-PROGRESS_SECONDS = 1.0
 TREE_SECONDS = 10.0
 TREE_GRACE_SECONDS = 1.5
 
@@ -105,7 +97,6 @@ class Attempt:
         #: The step that went wrong, if it was not the last.
         self.failed_at = ""
         self.started = time.monotonic()
-        self.last_words = ""
         self.budget = BudgetTracker(
             claim,
             shared.settings.budget,
@@ -123,15 +114,14 @@ class Attempt:
         self._api = AgentAccess(shared.service, shared.queue.installation.doorbell, who)
         #: Values that must never be stored.
         self.secrets = (*shared.secrets, self._api.token)
-        self._session = ""
         self._runs = 0
         self._settled = False
-        self._version = self.task.version
-        self._progress_at = -PROGRESS_SECONDS
         self.evidence = AttemptEvidence(
             shared.queue, claim, shared.settings, shared.secrets,
             partial(shared.show_step, self.task.id),
         )  # fmt: skip
+
+        self.observer = Observer(self)
 
     # -- from outside ------------------------------------------------------------------------------
 
@@ -141,6 +131,11 @@ class Attempt:
         stream = self._stream
         if stream is not None:
             stream.stop(stop)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the agent says that it is done, though it may not have ended yet."""
+        return self._stream is not None and self._stream.is_done
 
     def stored(self) -> Task | None:
         """Return the task as the ledger has it now; None if it is gone."""
@@ -202,7 +197,7 @@ class Attempt:
     def _work(self) -> AttemptResult:
         before = recovery.look(self.shared.queue, self.claim)
         if before.verdict is not None:
-            self._at("collect", "the result of an earlier attempt is there already")
+            self.at("collect", "the result of an earlier attempt is there already")
             self.evidence.result = recovery.take_over(self.claim, before)
             return before.verdict
         self._open_workspace()
@@ -211,7 +206,7 @@ class Attempt:
         job = self._write_context(before.session if self.agent.resumes else "")
         verdict = self._run_agent(job)
         if verdict.session_unknown and job.session:
-            self._at("spawn", "its earlier conversation is not known any more: from the start")
+            self.at("spawn", "its earlier conversation is not known any more: from the start")
             verdict = self._run_agent(replace(job, session=""))
         if verdict.outcome is not AttemptOutcome.COMPLETED:
             self.failed_at = self.step
@@ -220,7 +215,7 @@ class Attempt:
         self._collect(job, verdict)
         verdict = self.evidence.judged(verdict)
         if verdict.outcome is AttemptOutcome.COMPLETED:
-            verdict = self._verify(job, verdict)
+            verdict = verify(self, job, verdict)
         # Only now: what is found completed after a crash is reported, and not checked again.
         named = replace(verdict, summary=self.evidence.named(verdict.summary))
         self.evidence.store((recovery.VERDICT, recovery.written(named, self.secrets)))
@@ -230,7 +225,7 @@ class Attempt:
         self.step = step
         self.shared.show_step(self.task.id, step, note)
 
-    def _at(self, step: str, note: str = "") -> None:
+    def at(self, step: str, note: str = "") -> None:
         """Begin a step, unless the attempt must end."""
         if self._stopping is not None:
             raise _Stopped(self._stopping)
@@ -239,12 +234,12 @@ class Attempt:
     # -- workspace, context ------------------------------------------------------------------------
 
     def _open_workspace(self) -> None:
-        self._at("workspace")
+        self.at("workspace")
         shared = self.shared
         self._workspace = shared.workspaces.open(self.task.id, self.claim.epoch, shared.settings)
 
     def _write_context(self, session: str) -> Job:
-        self._at("context")
+        self.at("context")
         assert self._workspace is not None
         drop = self._scratch / "artifacts"
         drop.mkdir(parents=True, exist_ok=True)
@@ -261,7 +256,7 @@ class Attempt:
 
     def _run_agent(self, job: Job) -> AttemptResult:
         self.evidence.store()
-        self._at("spawn")
+        self.at("spawn")
         listener = self.agent.listen(job)
         if self._warm is not None:
             child, opening = self._warm.child_for(self, job), self.agent.opening(job)
@@ -274,10 +269,10 @@ class Attempt:
         clocks = Clocks(limit, role.silence, role.grace, role.repeats, left)
         self._runs += 1
         log = output_log(self._runs)
-        ran = self._watch(child, listener, clocks, log, opening, self._warm)
+        ran = self.watch(child, listener, clocks, log, opening, self._warm)
         return self._judged(ran, listener.verdict(ran.exit))
 
-    def _watch(
+    def watch(
         self,
         child: AgentProcess,
         listener: Listener,
@@ -292,7 +287,7 @@ class Attempt:
             cap_bytes=self.shared.settings.output_bytes, secrets=self.secrets,
         )  # fmt: skip
         stream = Stream(
-            child, listener, recorder, clocks, self._on_event, self._shows_life,
+            child, listener, recorder, clocks, self.observer.heard, self.observer.shows_life,
             stays=warm is not None,
         )  # fmt: skip
         child.send(opening)
@@ -343,39 +338,6 @@ class Attempt:
         if why:
             self.shared.show_step(self.task.id, "spawn", f"the warm agent is replaced: {why}")
 
-    def _on_event(self, event: AgentEvent) -> None:
-        if isinstance(event, AgentMessage):
-            self.last_words = event.text[:200]
-            self._note_progress(event)
-        elif isinstance(event, Spent):
-            done = self._stream is not None and self._stream.is_done
-            self.budget.add(event.cost, is_done=done)
-        elif isinstance(event, AgentSession) and event.id != self._session:
-            self._session = event.id
-            recovery.remember_session(self.claim, event.id)
-        elif isinstance(event, Limited):
-            self.last_words = event.reason[:200]
-        elif isinstance(event, Denied):
-            self.last_words = f"not allowed: {event.what}"[:200]
-
-    def _shows_life(self) -> bool:
-        """Whether the task changed since the last call, as it does by `agentq progress`."""
-        try:
-            task = self.stored()
-        except AgentqError:
-            return True  # nobody knows: the ledger is away
-        before, self._version = self._version, task.version if task is not None else 0
-        return self._version > before
-
-    def _note_progress(self, record: AgentMessage) -> None:
-        """Record the agent's progress in the ledger, not more often than people can read."""
-        now = time.monotonic()
-        if record.percent < 0 or now - self._progress_at < PROGRESS_SECONDS or self.claim.lost:
-            return
-        self._progress_at = now
-        note = redacted_text(record.text, self.secrets)[:PROGRESS_CHARS_MAX]
-        self.claim.progress(min(record.percent, 100), note)
-
     def _judged(self, ran: Ran, verdict: AttemptResult) -> AttemptResult:
         """Return the result of a run; the reason for stopping it outweighs how it then exited."""
         self.budget.add(verdict.cost, is_done=True)
@@ -420,26 +382,6 @@ class Attempt:
             self.claim.settled()
         return self._settled
 
-    def _verify(self, job: Job, verdict: AttemptResult) -> AttemptResult:
-        """The role's own check, in the workspace, after the agent: its exit code decides."""
-        line = self.shared.settings.verify
-        if not line:
-            return verdict
-        self._at("verify", line)
-        self.evidence.store()  # the check's own output goes on where the agent's ended
-        child = self.start(Launch(("/bin/sh", "-c", line)), job)
-        tail = _Tail()
-        clocks = Clocks(self.shared.settings.verify_timeout, 0, self.shared.settings.grace)
-        ran = self._watch(child, tail, clocks, VERIFY_LOG)
-        if ran.exit.clean and ran.stopped is None:
-            return verdict
-        if ran.stopped is not None and ran.stopped.outcome is not AttemptOutcome.TIMEOUT:
-            return replace(verdict, outcome=ran.stopped.outcome, summary=ran.stopped.reason)
-        why = f"`{line}` ended with {ran.exit}" + (" at its time limit" if ran.stopped else "")
-        output = redacted_text(tail.verdict(ran.exit).summary, self.secrets)
-        summary = f"{why}; the end of its output:\n{output}"
-        return replace(verdict, outcome=AttemptOutcome.BAD_OUTPUT, summary=summary)
-
     # -- the end -----------------------------------------------------------------------------------
 
     def push(self) -> None:
@@ -469,21 +411,3 @@ class _Stopped(Exception):
     def __init__(self, stop: Stop) -> None:
         super().__init__(stop.reason)
         self.stop = stop
-
-
-class _Tail:
-    """Listens to a verification command and keeps the end of its output."""
-
-    def __init__(self) -> None:
-        self._kept = b""
-
-    def line(self, line: bytes, *, is_error: bool = False) -> list[AgentEvent]:
-        self._kept = (self._kept + line + b"\n")[-VERIFY_TAIL:]
-        return []
-
-    def interrupt(self) -> None:
-        return None
-
-    def verdict(self, exit: Exit) -> AttemptResult:
-        outcome = AttemptOutcome.COMPLETED if exit.clean else AttemptOutcome.BAD_OUTPUT
-        return AttemptResult(outcome, self._kept.decode("utf-8", "replace"))

@@ -134,6 +134,6 @@ class Table:
                 attempt.step,
                 f"{seconds:.0f} s",
                 f"{attempt.budget.spent.usd:.2f} $" if attempt.budget.spent.usd else "",
-                Text(printable(redacted_text(attempt.last_words, attempt.secrets))),
+                Text(printable(redacted_text(attempt.observer.last_words, attempt.secrets))),
             )
         return table

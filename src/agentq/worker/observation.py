@@ -1,0 +1,64 @@
+"""Acts on what the agent of an attempt says while it runs: progress, cost, its conversation."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from agentq.contracts.agent import AgentEvent, AgentMessage, AgentSession, Denied, Limited, Spent
+from agentq.core.errors import AgentqError
+from agentq.core.limits import PROGRESS_CHARS_MAX
+from agentq.worker import recovery
+from agentq.worker.redaction import redacted_text
+
+if TYPE_CHECKING:
+    from agentq.worker.attempt import Attempt
+
+PROGRESS_SECONDS = 1.0
+_WORDS_CHARS_MAX = 200
+
+
+class Observer:
+    """Hears the events of one attempt."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+        #: What it said last, for those who watch.
+        self.last_words = ""
+        self._session = ""
+        self._version = attempt.task.version
+        self._progress_at = -PROGRESS_SECONDS
+
+    def heard(self, event: AgentEvent) -> None:
+        """Act on one event."""
+        attempt = self._attempt
+        if isinstance(event, AgentMessage):
+            self.last_words = event.text[:_WORDS_CHARS_MAX]
+            self._note_progress(event)
+        elif isinstance(event, Spent):
+            attempt.budget.add(event.cost, is_done=attempt.is_done)
+        elif isinstance(event, AgentSession) and event.id != self._session:
+            self._session = event.id
+            recovery.remember_session(attempt.claim, event.id)
+        elif isinstance(event, Limited):
+            self.last_words = event.reason[:_WORDS_CHARS_MAX]
+        elif isinstance(event, Denied):
+            self.last_words = f"not allowed: {event.what}"[:_WORDS_CHARS_MAX]
+
+    def shows_life(self) -> bool:
+        """Whether the task changed since the last call, as it does by `agentq progress`."""
+        try:
+            task = self._attempt.stored()
+        except AgentqError:
+            return True  # nobody knows: the ledger is away
+        before, self._version = self._version, task.version if task is not None else 0
+        return self._version > before
+
+    def _note_progress(self, record: AgentMessage) -> None:
+        """Record the agent's progress in the ledger, not more often than people can read."""
+        now, claim = time.monotonic(), self._attempt.claim
+        if record.percent < 0 or now - self._progress_at < PROGRESS_SECONDS or claim.lost:
+            return
+        self._progress_at = now
+        note = redacted_text(record.text, self._attempt.secrets)[:PROGRESS_CHARS_MAX]
+        claim.progress(min(record.percent, 100), note)
