@@ -391,6 +391,9 @@ class Reader(Protocol):
     def audit(self, wanted: AuditFilter) -> list[AuditRow]:
         """What was decided and refused, the newest first. Nothing changes these rows."""
 
+    def dedup_records(self, names: Sequence[str]) -> dict[str, DedupRow]:
+        """What is remembered under these names, expired records among it."""
+
     def lanes(self) -> frozenset[str]:
         """The open outbox lanes."""
 
@@ -439,7 +442,6 @@ class Tx(Reader, Protocol):
     def hold_resources(self, key: int, resources: Sequence[str]) -> bool:
         """Take all of these exclusive resources for this task, or none."""
 
-    def dedup_records(self, names: Sequence[str]) -> dict[str, DedupRow]: ...
     def settle_effects(self, sequences: Sequence[int], until: int | None = None) -> None:
         """Forget effects that were carried out; with `until` they were not, and are not due again
         before that moment, one try more."""

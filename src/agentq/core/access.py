@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from agentq.core.errors import Invalid, Refused
+from agentq.core.errors import Conflict, Invalid, Refused
 from agentq.core.task import Task
 
 #: How the token begins that a worker gives to its agent, good for that attempt alone.
@@ -179,12 +179,31 @@ ROLE_BOUND: dict[PrincipalKind, frozenset[Action]] = {
 
 
 @dataclass(frozen=True, slots=True)
+class RequestKey:
+    """The name that a client gave to its request, and the digest of what it asks for: by these the
+    ledger knows a request that comes again because its answer was lost."""
+
+    key: str
+    digest: str
+
+
+def key_reused() -> Conflict:
+    """The error for a request under a key that stands for another one."""
+    return Conflict(
+        "This Idempotency-Key stands for another request already. Nothing was changed.",
+        "Give each request a key of its own, and the same key only to the same request.",
+        code="key_reused",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Principal:
     """Who asks. `proof` says how anybody knows: `token`, `stated` or `local`.
 
     `only` are the actions that its token allows, and `roles` those that it may address; empty ones
     do not restrict. `token_id` and `origin`, the address it speaks from, are for the audit log: the
-    same principal elsewhere is the same. Without an origin it is of this very process.
+    same principal elsewhere is the same. Without an origin it is of this very process. `request` is
+    what it asks under, where an answer may be lost on its way.
     """
 
     kind: PrincipalKind
@@ -198,6 +217,7 @@ class Principal:
     roles: frozenset[str] = frozenset()
     token_id: str = field(default="", compare=False)
     origin: str = field(default="", compare=False)
+    request: RequestKey | None = field(default=None, compare=False)
 
     @property
     def how(self) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from agentq.contracts.audit_rows import AuditRow
 from agentq.contracts.doorbell import ROOM_TOPIC, role_topic
@@ -23,14 +25,18 @@ from agentq.ledger.codec import STATES, SpecCache, encode_usage
 from agentq.ledger.costs import amounts
 from agentq.ledger.pruning import Pruner
 from agentq.ledger.queries import LedgerQueries
+from agentq.ledger.request_keys import sweep
 from agentq.ledger.submit import DEDUP_MS, Submitted, Submitter
 from agentq.ledger.unit_of_work import Fence, Items, UnitOfWork
 from agentq.protocol.spec_validation import check_role
 
 if TYPE_CHECKING:
     from agentq.ledger.deferred_submit import DeferredSubmitter
+    from agentq.ledger.request_keys import KeyedRequest
 
 T = TypeVar("T")
+#: What became of reports or decisions, and what was taken.
+Answered: TypeAlias = tuple[Sequence[Task | AgentqError], Sequence[Held]]
 
 LEASE_MS_MAX = 366 * 24 * 3600 * 1000
 
@@ -50,6 +56,16 @@ class Ledger:
         self._limited: set[str] = set()
         self._submitter = Submitter(store, self._specs, dedup_ms)
         self.queries = LedgerQueries(store, self._specs)
+        self._request: KeyedRequest | None = None
+        self._keyed_requests = itertools.count()
+
+    def under(self, request: KeyedRequest) -> Ledger:
+        """The same ledger for one request that may come again: what it does is remembered in the
+        transaction that does it, and not done twice (see `request_keys`)."""
+        sweep(self.store, next(self._keyed_requests))
+        keyed = copy.copy(self)
+        keyed._request = request  # noqa: SLF001 - a ledger of this class
+        return keyed
 
     @cached_property
     def _deferred(self) -> DeferredSubmitter:
@@ -60,16 +76,28 @@ class Ledger:
     def _work(self, tx: Tx) -> UnitOfWork:
         return self._submitter.work(tx, self._limited)
 
-    def _change(self, decide: Callable[[UnitOfWork], T]) -> T:
-        """Let `decide` take its decisions and save what follows from them, in one transaction."""
+    def _change(
+        self, decide: Callable[[UnitOfWork], T], answered: Callable[[T], Answered] | None = None
+    ) -> T:
+        """Let `decide` take its decisions and save what follows from them, in one transaction.
+        `answered` says what of it is remembered under the key of the request, if it has one."""
+        request = self._request if answered is not None else None
 
         def change(tx: Tx) -> T:
             work = self._work(tx)
-            answer = decide(work)
+            if request is None or answered is None:
+                answer = decide(work)
+            else:
+                with request.checking(work):
+                    answer = decide(work)
+                request.note(work, *answered(answer))
             work.finish()
             return answer
 
-        return self.store.write(change)
+        changed = self.store.write(change)
+        if request is not None:
+            request.committed()
+        return changed
 
     def _role_id(self, role: str) -> int:
         return self.store.role_ids((check_role(role),))[role]
@@ -106,7 +134,8 @@ class Ledger:
         role_id = self._role_id(role)
         while True:
             held, look_again = self._change(
-                lambda work: claims.claim_ready(work, role_id, count, claim, provider)
+                lambda work: claims.claim_ready(work, role_id, count, claim, provider),
+                lambda found: ((), found[0]),
             )
             if not look_again:
                 return held
@@ -114,7 +143,9 @@ class Ledger:
     def claim_task(self, key: int, holder: str, lease_ms: int = 0, provider: str = "") -> Held:
         """Take this very task."""
         claim = _checked_claim(holder, lease_ms, provider)
-        return self._change(lambda work: claims.claim_one(work, key, claim, provider))
+        return self._change(
+            lambda work: claims.claim_one(work, key, claim, provider), lambda held: ((), [held])
+        )
 
     def heartbeat(self, leases: Sequence[Lease]) -> set[int]:
         """Renew leases, all in one statement. A key that is not in the answer is lost."""
@@ -144,7 +175,7 @@ class Ledger:
             work.note_decision(audit)
             return outcomes
 
-        return self._change(change)
+        return self._change(change, lambda outcomes: (outcomes, ()))
 
     def complete_and_claim(
         self,
@@ -167,7 +198,8 @@ class Ledger:
         outcomes, held = self._change(
             lambda work: claims.complete_and_claim(
                 work, items, role_id, count, claim, provider, ids
-            )
+            ),
+            lambda both: both,
         )
         if not held and ids is None:
             # A role with limits, one that nobody asked for lately, or nothing there: as usual.
@@ -251,7 +283,7 @@ class Ledger:
             work.note_decision(audit)
             return task
 
-        return self._change(change)
+        return self._change(change, _one)
 
     def tick(self, limit: int = 500) -> int:
         """Apply time to every task whose moment has come; how many changed."""
@@ -366,7 +398,7 @@ class Ledger:
             work.note_decision(audit)
             return task
 
-        return self._change(change)
+        return self._change(change, _one)
 
     def set_limits(self, role: str, limits: RoleLimits, audit: AuditRow | None = None) -> None:
         for limit in (limits.max_running, limits.max_review):
@@ -406,6 +438,10 @@ class Ledger:
         """
         pruner = Pruner(self.store, self._specs, forget, audit, audit_before)
         return pruner.prune(before, limit)
+
+
+def _one(task: Task) -> Answered:
+    return [task], ()
 
 
 def _dated(audit: AuditRow | None, tx: Tx) -> tuple[AuditRow, ...]:

@@ -26,6 +26,7 @@ from agentq.ledger.costs import amounts, spent_today
 from agentq.ledger.leader_leases import LeaderLeases
 from agentq.ledger.outbox import Outbox
 from agentq.ledger.pruning import Named, files_to_remove, touch
+from agentq.ledger.request_keys import KeyedRequest, repeatable, the_task
 from agentq.ledger.service_custody import CustodyService, brief
 from agentq.ledger.service_queries import recorded
 from agentq.protocol.secret_detection import redact
@@ -48,6 +49,7 @@ class EmbeddedService(CustodyService):
     Who decided stands in the log, by name and by how it is known.
     """
 
+    @repeatable(the_task)
     def approve(self, who: Principal, ref: str, digest: str = "", *, if_version: int = 0) -> Task:
         key, task = self._locate(who, ref)
         if task.state is State.REVIEW:
@@ -60,6 +62,7 @@ class EmbeddedService(CustodyService):
         trigger = t.Approve(who.name, digest, who.how, own)
         return self._decide(who, Action.APPROVE, key, task, trigger, if_version=if_version)
 
+    @repeatable(the_task)
     def reject(
         self,
         who: Principal,
@@ -83,6 +86,7 @@ class EmbeddedService(CustodyService):
         trigger = t.Reject(who.name, reason, who.how)
         return self._decide(who, Action.REJECT, key, task, trigger, reason, if_version=if_version)
 
+    @repeatable(the_task)
     def verdict(
         self,
         who: Principal,
@@ -112,6 +116,7 @@ class EmbeddedService(CustodyService):
         self._after_completion(judged)
         return judged
 
+    @repeatable(the_task)
     def answer(
         self,
         who: Principal,
@@ -133,20 +138,23 @@ class EmbeddedService(CustodyService):
         self._after_completion(answered)
         return answered
 
+    @repeatable(the_task)
     def cancel(self, who: Principal, ref: str, reason: str = "", *, if_version: int = 0) -> Task:
         key, task = self._find(who, Action.CANCEL, ref)
         trigger = t.Cancel(who.name, reason, who.how)
         return self._decide(who, Action.CANCEL, key, task, trigger, reason, if_version=if_version)
 
+    @repeatable(the_task)
     def requeue(self, who: Principal, ref: str, reason: str = "", *, if_version: int = 0) -> Task:
         key, task = self._find(who, Action.REQUEUE, ref)
         audit = self._decision(who, Action.REQUEUE, task.id, reason)
         fence = self._fence(who)
         with self._noting(who, Action.REQUEUE, task.id):
-            return self._ledger.requeue(
+            return self._ledger_for(who).requeue(
                 key, who.name, reason, who.how, fence, audit, if_version=if_version
             )
 
+    @repeatable(the_task)
     def comment(self, who: Principal, ref: str, text: str, epoch: int = 0) -> Task:
         check_comment(text)
         if epoch:
@@ -157,7 +165,7 @@ class EmbeddedService(CustodyService):
             if task.id == who.task_id:
                 epoch = who.epoch
         comment = t.Comment(who.name, redact(text), epoch, who.how)
-        return self._ledger.apply(key, comment, self._fence(who))
+        return self._ledger_for(who).apply(key, comment, self._fence(who))
 
     def _decide(
         self,
@@ -174,7 +182,8 @@ class EmbeddedService(CustodyService):
         audit = self._decision(who, action, task.id, said)
         fence = self._fence(who)
         with self._noting(who, action, task.id):
-            return self._ledger.apply(key, trigger, fence, audit, if_version=if_version)
+            ledger = self._ledger_for(who)
+            return ledger.apply(key, trigger, fence, audit, if_version=if_version)
 
     def _fence(self, who: Principal) -> Fence:
         """An attempt that has lost its task decides nothing about any other either."""
@@ -202,6 +211,7 @@ class EmbeddedService(CustodyService):
         audit = self._decision(who, Action.CLOSE_CIRCUIT, provider)
         return self._ledger.close_circuit(provider, who.name, audit)
 
+    @repeatable(the_task)
     def raise_tree_budget(
         self, who: Principal, ref: str, extra: Usage, *, if_version: int = 0
     ) -> Task:
@@ -209,7 +219,7 @@ class EmbeddedService(CustodyService):
         said = f"{amounts(extra)} more for its tree"
         audit = self._decision(who, Action.RAISE_BUDGET, task.id, said)
         with self._noting(who, Action.RAISE_BUDGET, task.id):
-            return self._ledger.raise_tree(
+            return self._ledger_for(who).raise_tree(
                 key, who.name, extra, who.how, audit, if_version=if_version
             )
 
@@ -271,7 +281,8 @@ class EmbeddedService(CustodyService):
     ) -> tuple[v.TokenInfo, str]:
         self._check(who, Action.MANAGE_TOKENS)
         audit = self._decision(who, Action.MANAGE_TOKENS)
-        return self._tokens.create(name, scopes, lifetime_ms, who.name, audit)
+        request = None if who.request is None else KeyedRequest(who)
+        return self._tokens.create(name, scopes, lifetime_ms, who.name, audit, request)
 
     def tokens(self, who: Principal) -> list[v.TokenInfo]:
         self._check(who, Action.MANAGE_TOKENS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -19,20 +18,26 @@ from agentq.core.access import ALL, Action, Principal, PrincipalKind, allowed
 from agentq.core.errors import (
     AgentqError,
     Conflict,
-    Damaged,
     Invalid,
     NotFound,
     Refused,
     Stale,
-    Unavailable,
 )
 from agentq.core.graph import all_next
 from agentq.core.limits import SUMMARY_CHARS_MAX, shorten
 from agentq.core.reserved_names import is_reserved, reserved
 from agentq.core.states import State
 from agentq.core.task import NO_USAGE, Spec, Task, Usage
-from agentq.ledger.outbox import Outbox
-from agentq.ledger.service_queries import QueryService
+from agentq.ledger.request_keys import (
+    repeatable,
+    the_outcomes,
+    the_outcomes_and_tasks_taken,
+    the_task,
+    the_task_if_any,
+    the_task_taken,
+    the_tasks_taken,
+)
+from agentq.ledger.service_results import ResultService
 from agentq.protocol.secret_detection import redact
 
 if TYPE_CHECKING:
@@ -40,9 +45,6 @@ if TYPE_CHECKING:
     from agentq.ledger.claims import Held
     from agentq.ledger.unit_of_work import Fence
 
-log = logging.getLogger("agentq.service")
-
-RESULTS_LANE = "results"
 RESULT_NAME = "result.md"
 
 
@@ -55,7 +57,7 @@ def brief(text: str) -> str:
 _LINKS_MAX = 100
 
 
-class CustodyService(QueryService):
+class CustodyService(ResultService):
     """Submits tasks, hands them out to workers and takes their reports in."""
 
     def submit(
@@ -154,6 +156,7 @@ class CustodyService(QueryService):
 
     # -- claims ----------------------------------------------------------------------------------
 
+    @repeatable(the_tasks_taken)
     def claim(
         self,
         who: Principal,
@@ -167,20 +170,23 @@ class CustodyService(QueryService):
         gated: bool = False,
     ) -> list[Task]:
         self._check(who, Action.CLAIM, role=role)
+        ledger = self._ledger_for(who)
         if ids is not None:
-            _, held = self._ledger.complete_and_claim(
+            _, held = ledger.complete_and_claim(
                 [], role, count, holder, lease_ms, provider, ids=ids[:count], gated=gated
             )
             return self._taken(held)
-        claim = partial(self._ledger.claim, role, count, holder, lease_ms, provider, gated=gated)
+        claim = partial(ledger.claim, role, count, holder, lease_ms, provider, gated=gated)
         return self._taken(claim() or (claim() if self._decide_deferred() else []))
 
+    @repeatable(the_task_taken)
     def claim_task(
         self, who: Principal, ref: str, holder: str, lease_ms: int = 0, provider: str = ""
     ) -> Task:
         key, _ = self._find(who, Action.CLAIM, ref)
-        return self._taken([self._ledger.claim_task(key, holder, lease_ms, provider)])[0]
+        return self._taken([self._ledger_for(who).claim_task(key, holder, lease_ms, provider)])[0]
 
+    @repeatable(the_outcomes_and_tasks_taken)
     def complete_and_claim(
         self,
         who: Principal,
@@ -196,11 +202,12 @@ class CustodyService(QueryService):
         self._check(who, Action.CLAIM, role=role)
         reports = self._reports(who, done)
         ids = None if ids is None else ids[:count]
-        outcomes, held = self._ledger.complete_and_claim(
+        ledger = self._ledger_for(who)
+        outcomes, held = ledger.complete_and_claim(
             reports, role, count, holder, lease_ms, provider, ids=ids
         )
         if not held and ids is None and self._decide_deferred():
-            held = self._ledger.claim(role, count, holder, lease_ms, provider)
+            held = ledger.claim(role, count, holder, lease_ms, provider)
         self._after_many(outcomes)
         return outcomes, self._taken(held)
 
@@ -223,12 +230,14 @@ class CustodyService(QueryService):
         rows = [Lease(key, each.epoch, each.lease_ms) for key, each in asked.items()]
         return {asked[key].task_id for key in self._ledger.heartbeat(rows)} if rows else set()
 
+    @repeatable(the_task)
     def progress(
         self, who: Principal, task_id: str, epoch: int, percent: int, note: str = ""
     ) -> Task:
         self._check_attempt(who, Action.PROGRESS, task_id, epoch)
-        return self._apply(task_id, t.Progress(epoch, percent, redact(note)))
+        return self._apply(who, task_id, t.Progress(epoch, percent, redact(note)))
 
+    @repeatable(the_task)
     def spend(
         self,
         who: Principal,
@@ -239,8 +248,9 @@ class CustodyService(QueryService):
         unless_used_up: bool = False,
     ) -> Task:
         self._check_attempt(who, Action.SPEND, task_id, epoch)
-        return self._apply(task_id, t.Spend(epoch, cost, unless_used_up=unless_used_up))
+        return self._apply(who, task_id, t.Spend(epoch, cost, unless_used_up=unless_used_up))
 
+    @repeatable(the_task)
     def fail(
         self,
         who: Principal,
@@ -251,30 +261,33 @@ class CustodyService(QueryService):
         cost: Usage = NO_USAGE,
     ) -> Task:
         self._check_attempt(who, Action.FAIL, task_id, epoch)
-        return self._ledger.fail(
+        return self._ledger_for(who).fail(
             self._key(task_id), epoch, brief(reason), t.FailureKind(kind), cost
         )
 
+    @repeatable(the_task)
     def block(self, who: Principal, task_id: str, epoch: int, reason: str) -> Task:
         self._check_attempt(who, Action.BLOCK, task_id, epoch)
-        return self._apply(task_id, t.BlockTask(epoch, brief(reason)))
+        return self._apply(who, task_id, t.BlockTask(epoch, brief(reason)))
 
+    @repeatable(the_task)
     def release(
         self, who: Principal, task_id: str, epoch: int, reason: str = "", not_before: int = 0
     ) -> Task:
         self._check_attempt(who, Action.RELEASE, task_id, epoch)
-        return self._apply(task_id, t.Release(epoch, brief(reason), not_before))
+        return self._apply(who, task_id, t.Release(epoch, brief(reason), not_before))
 
+    @repeatable(the_task_if_any)
     def stopped(self, who: Principal, task_id: str, epoch: int) -> Task | None:
         self._check_attempt(who, Action.STOP, task_id, epoch)
         key = self._key(task_id)
         task = self._queries.get(key)
         if task is None or task.state is not State.CANCELLED or task.epoch != epoch:
             return None
-        return self._ledger.apply(key, t.Stopped(epoch))
+        return self._ledger_for(who).apply(key, t.Stopped(epoch))
 
-    def _apply(self, task_id: str, trigger: t.Trigger) -> Task:
-        return self._ledger.apply(self._key(task_id), trigger)
+    def _apply(self, who: Principal, task_id: str, trigger: t.Trigger) -> Task:
+        return self._ledger_for(who).apply(self._key(task_id), trigger)
 
     def live_append(
         self, who: Principal, task_id: str, epoch: int, data: bytes, keep_bytes: int
@@ -350,6 +363,7 @@ class CustodyService(QueryService):
 
     # -- completion --------------------------------------------------------------------------------
 
+    @repeatable(the_task)
     def complete(
         self,
         who: Principal,
@@ -372,7 +386,7 @@ class CustodyService(QueryService):
         elif result is not None:
             name, sha256 = self._put_result(key, task_id, epoch, result, verified=verified)
         report = t.Report(epoch, brief(summary), name, sha256, cost=cost, verified=verified)
-        task = self._ledger.apply(key, report)
+        task = self._ledger_for(who).apply(key, report)
         self._after_completion(task)
         return task
 
@@ -402,10 +416,11 @@ class CustodyService(QueryService):
             return RESULT_NAME, _sha256(result)
         return RESULT_NAME, stored.sha256
 
+    @repeatable(the_outcomes)
     def complete_many(
         self, who: Principal, done: Sequence[v.Completion]
     ) -> list[Task | AgentqError]:
-        outcomes = self._ledger.apply_many(self._reports(who, done))
+        outcomes = self._ledger_for(who).apply_many(self._reports(who, done))
         self._after_many(outcomes)
         return outcomes
 
@@ -414,51 +429,6 @@ class CustodyService(QueryService):
         self._check_attempts(who, Action.COMPLETE, reported)
         keys = self._keys([each.task_id for each in done])
         return [(keys[each.task_id], t.Report(each.epoch, brief(each.summary))) for each in done]
-
-    def _after_many(self, outcomes: Sequence[Task | AgentqError]) -> None:
-        for outcome in outcomes:
-            if not isinstance(outcome, AgentqError):
-                self._after_completion(outcome)
-
-    def _after_completion(self, task: Task) -> None:
-        """What a completion makes visible outside the ledger. The completion stands whatever
-        happens here: what is not published now waits in the outbox."""
-        if task.state is not State.COMPLETE:
-            return
-        for child in task.spec.next:
-            if child.context_sha256:
-                self._publish_context(child.id, child.context_sha256)
-        report = task.details.report
-        if report is not None and report.result:
-            self._try_to_publish()
-
-    def _try_to_publish(self) -> None:
-        try:
-            self._publish_waiting(100)
-        except Unavailable as error:
-            log.warning("results are published later: %s", error)
-
-    def _publish_waiting(self, count: int) -> v.PublishedResults:
-        """Publish what the outbox holds. Another process may be at it: the same again is fine."""
-        outbox = Outbox(self._store)
-        effects = outbox.batch(RESULTS_LANE, count)
-        done, failed, reasons = [], [], []
-        try:
-            for effect in effects:
-                epoch, name, sha256 = (effect.data[each] for each in ("epoch", "name", "sha256"))
-                try:
-                    self._artifacts.publish_result(effect.task.id, epoch, name, sha256)
-                except (Damaged, Conflict, NotFound, Invalid) as error:
-                    # Its evidence is not what was recorded: that mends by hand only, and must not
-                    # keep others from being published.
-                    failed.append(effect)
-                    if effect.tries == 0:
-                        reasons.append((effect.task.id, str(error)))
-                else:
-                    done.append(effect)
-        finally:
-            outbox.settle(done, failed)  # also what was done before the disk went away
-        return v.PublishedResults(len(done), len(failed), tuple(reasons), len(effects) == count)
 
 
 def _signed(spec: Spec, who: Principal) -> Spec:

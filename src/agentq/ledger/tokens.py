@@ -27,6 +27,8 @@ from agentq.protocol.spec_validation import check_role
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from agentq.ledger.request_keys import KeyedRequest
+
 PREFIX = "agq_"
 _SECRET_BYTES = 32
 _ID_CHARS = 12
@@ -48,9 +50,11 @@ class Tokens:
         lifetime_ms: int,
         by: str,
         audit: AuditRow | None = None,
+        request: KeyedRequest | None = None,
     ) -> tuple[TokenInfo, str]:
         """Make a token; returns its secret, which is stored nowhere. `audit` says who decided so,
-        and is written with it."""
+        and is written with it. A `request` that comes again gets the token that it made, with
+        another secret: nobody has ever seen the first, and nobody can show it."""
         check_role(name, "name of a token")
         principal = principal_of_scopes(name, scopes)
         for role in {principal.role, *principal.roles} - {""}:
@@ -69,11 +73,18 @@ class Tokens:
             now = tx.now()
             expires_at = now + lifetime_ms if lifetime_ms else 0
             row = TokenRow(f"tok-{digest[:_ID_CHARS]}", name, digest, words, now, by, expires_at)
-            if any(row.id == other.id for other in tx.tokens()):
+            said = f"made for {name}: {words}"
+            others = {other.id: other for other in tx.tokens()}
+            if row.id in others:
                 raise Conflict("Another token has the same id. No token was made.", "Try again.")
-            tx.save(
-                Changes(tokens=[row], audit=_noted(audit, row, f"made for {name}: {words}", now))
-            )
+            if request is not None:
+                made = request.places(tx, now)
+                if made in others:
+                    row = others[made]._replace(sha256=digest)
+                    said = f"given another secret, as its first was lost: {row.name}"
+            record = () if request is None else (request.record(now, row.id),)
+            noted = _noted(audit, row, said, now)
+            tx.save(Changes(tokens=[row], audit=noted, dedup=record))
             return row
 
         return _info(self._store.write(change)), secret

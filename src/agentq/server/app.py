@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
+from dataclasses import replace
 from typing import Any, BinaryIO
 from urllib.parse import parse_qsl
 
@@ -49,6 +50,7 @@ from agentq.server.live_log import LiveLog, follow_log
 from agentq.server.login import Logins
 from agentq.server.ranges import cut
 from agentq.server.repeats import Repeats
+from agentq.server.request_key import request_key
 from agentq.server.sessions import Login
 from agentq.server.streams import StillGood
 from agentq.server.threads import T, Threads, Ts
@@ -122,7 +124,6 @@ class HttpApp:
         finally:
             self.end_streams()
             await self._wakeups.stop()
-            self._repeats.clear()
             self._threads.stop()
         await send({"type": "lifespan.shutdown.complete"})
 
@@ -294,6 +295,9 @@ class HttpApp:
             arguments = self._api.arguments(found, request)
             if "if-match" in headers and found.route.method != "GET":
                 match_version(arguments, headers["if-match"])
+            key = headers.get("idempotency-key", "")
+            if found.route.method != "GET" and key:
+                who = replace(who, request=request_key(key, found, request, arguments))
 
             def act() -> Response:
                 try:
@@ -307,11 +311,7 @@ class HttpApp:
                 return await self._claims.claim(
                     arguments, lambda: self.in_thread(act), still_good, receive
                 )
-            key = headers.get("idempotency-key", "")
-            if found.route.method != "GET" and key:
-                return await self._repeats.once((who, key[:200]), lambda: self.in_thread(act))
-            answer: Response = await self.in_thread(act)
-            return answer
+            return await self._repeats.once(who, lambda: self.in_thread(act))
         finally:
             files.close()
 

@@ -21,10 +21,11 @@ from urllib.parse import parse_qsl
 from agentq.contracts.doorbell import EVENTS_TOPIC, Doorbell
 from agentq.contracts.routes import ATTEMPT_CALLS, PREFIX, WAKEUPS_PATH
 from agentq.contracts.service import Service
-from agentq.core.access import ATTEMPT_TOKEN_PREFIX, Principal
+from agentq.core.access import ATTEMPT_TOKEN_PREFIX, Principal, RequestKey, key_reused
 from agentq.core.errors import AgentqError, Refused, Stale
 from agentq.server.api import Api, Request, Response, RouteMatch, encode, find, refusal
 from agentq.server.errors import HttpError
+from agentq.server.request_key import request_key
 
 log = logging.getLogger("agentq.attempt")
 
@@ -46,7 +47,8 @@ class AttemptApi:
         self._doorbell = doorbell
         self._who = who
         self._acting = threading.Lock()
-        self._kept: OrderedDict[str, Response] = OrderedDict()
+        #: By key, with the digest of what was asked under it.
+        self._kept: OrderedDict[str, tuple[str, Response]] = OrderedDict()
         self._ended = False
         #: What the agent shows with each request over the socket.
         self.token = ATTEMPT_TOKEN_PREFIX + secrets.token_urlsafe(32)
@@ -91,13 +93,16 @@ class AttemptApi:
             arguments = self._api.arguments(found, request)
             if request.method == "GET" or found.route.call == "tasks_by_id":
                 return self._api.call(who, found, arguments)
+            asked = request_key(key, found, request, arguments)
             with self._acting:
                 kept = self._kept.get(key) if key else None
+                if kept is not None and kept[0] != asked.digest:
+                    raise key_reused()
                 if kept is not None:
-                    return kept
+                    return kept[1]
                 self._check_alive()
                 answer = self._api.call(who, found, arguments)
-                self._keep(key, answer)
+                self._keep(asked, answer)
                 return answer
         except AgentqError as error:
             return refusal(error)
@@ -122,9 +127,10 @@ class AttemptApi:
             code="not_permitted",
         )
 
-    def _keep(self, key: str, answer: Response) -> None:
-        if key and isinstance(answer.body, bytes) and len(answer.body) <= _KEPT_BYTES_MAX:
-            self._kept[key] = answer
+    def _keep(self, asked: RequestKey, answer: Response) -> None:
+        small = isinstance(answer.body, bytes) and len(answer.body) <= _KEPT_BYTES_MAX
+        if asked.key and small:
+            self._kept[asked.key] = asked.digest, answer
             if len(self._kept) > _KEPT_MAX:
                 self._kept.popitem(last=False)
 

@@ -1,62 +1,47 @@
-"""Answers that are given again instead of acting twice.
+"""Requests that come again under the same key, because their answer was lost.
 
-A client whose answer was lost sends its request again under the same key. As long as this process
-lives it gets the same answer; after a restart the ledger's own rules hold (a claim whose answer was
-lost ends with its lease, a report that was accepted is accepted again).
+What was done under a key, and what was answered, the ledger knows: it was written in the same
+transaction, so it does not matter which server is asked, or how often it was killed meanwhile (see
+`ledger.request_keys`). Here is only what no ledger can know: which requests are under way in this
+very process.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
-from agentq.core.access import Principal
+from agentq.core.access import Principal, key_reused
 from agentq.server.api import Response
 
-Key: TypeAlias = tuple[Principal, str]
-
-_KEEP_SECONDS = 600.0
-_KEPT_MAX = 10_000
-#: Larger answers are not kept: whoever asks again finds the task as it is.
-_ANSWER_BYTES_MAX = 1 << 20
+UnderWay: TypeAlias = tuple[str, asyncio.Future[Response]]
 
 
 class Repeats:
-    """Remembers answers by who asked and the key they gave."""
+    """The requests under way, by who asks and the key they gave."""
 
     def __init__(self) -> None:
-        self._answers: dict[Key, tuple[float, asyncio.Future[Response]]] = {}
+        self._under_way: dict[tuple[Principal, str], UnderWay] = {}
 
-    async def once(self, key: Key, act: Callable[[], Awaitable[Response]]) -> Response:
-        """The answer of the first request under this key; later ones wait for it."""
-        self._forget()
-        known = self._answers.get(key)
-        if known is not None:
-            return await asyncio.shield(known[1])
+    async def once(self, who: Principal, act: Callable[[], Awaitable[Response]]) -> Response:
+        """Act, or wait for the answer to the same request if that is under way."""
+        if who.request is None:
+            return await act()
+        key = (who, who.request.key)
+        while (known := self._under_way.get(key)) is not None:
+            if known[0] != who.request.digest:
+                raise key_reused()
+            try:
+                return await asyncio.shield(known[1])
+            except asyncio.CancelledError:
+                if not known[1].cancelled():
+                    raise  # it is this request that ends
         future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-        self._answers[key] = (time.monotonic(), future)
+        self._under_way[key] = (who.request.digest, future)
         try:
-            answer = await act()
-        except BaseException:
-            self._answers.pop(key, None)
-            future.cancel()
-            raise
-        future.set_result(answer)
-        if answer.status >= 500 or not isinstance(answer.body, bytes) or (
-            len(answer.body) > _ANSWER_BYTES_MAX
-        ):  # fmt: skip
-            self._answers.pop(key, None)
-        return answer
-
-    def _forget(self) -> None:
-        old = time.monotonic() - _KEEP_SECONDS
-        for key, (at, future) in list(self._answers.items()):
-            if at > old and len(self._answers) <= _KEPT_MAX:
-                return
-            if future.done():
-                del self._answers[key]
-
-    def clear(self) -> None:
-        self._answers.clear()
+            future.set_result(await act())
+        finally:
+            del self._under_way[key]
+            future.cancel()  # if it came to nothing: then another one acts
+        return future.result()

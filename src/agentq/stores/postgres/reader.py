@@ -11,6 +11,7 @@ from agentq.contracts.store import (
     ArtifactRow,
     CircuitRow,
     CountRow,
+    DedupRow,
     EventRow,
     Filter,
     HotRow,
@@ -182,6 +183,12 @@ class PostgresReader:
     def audit(self, wanted: AuditFilter) -> list[AuditRow]:
         name = "audit_of" if wanted.subject else "audit"
         return self._ask(name, wanted._asdict(), AuditRow._make)
+
+    def dedup_records(self, names: Sequence[str]) -> dict[str, DedupRow]:
+        if not names:
+            return {}
+        rows = self._ask("dedup_records", {"names": list(names)}, DedupRow._make)
+        return {row.name: row for row in rows}
 
     def lanes(self) -> frozenset[str]:
         return frozenset(self._ask("lanes")[0][0].split())

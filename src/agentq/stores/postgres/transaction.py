@@ -317,12 +317,9 @@ class PostgresTx(PostgresReader):
     # -- records beside the tasks ----------------------------------------------------------------
 
     def dedup_records(self, names: Sequence[str]) -> dict[str, DedupRow]:
-        if not names:
-            return {}
-        rows = self._ask("dedup_records", {"names": list(names)}, DedupRow._make)
-        found = {row.name: row for row in rows}
-        for name in names:
-            self._records[name] = found.get(name)
+        """What was found, or that nothing was, must still be so when a record is saved."""
+        found = super().dedup_records(names)
+        self._records.update((name, found.get(name)) for name in names)
         return found
 
     def settle_effects(self, sequences: Sequence[int], until: int | None = None) -> None:

@@ -13,6 +13,7 @@ from agentq.contracts.store import (
     ArtifactRow,
     CircuitRow,
     CountRow,
+    DedupRow,
     EventRow,
     Filter,
     HotRow,
@@ -161,6 +162,10 @@ class SqliteReader:
     def audit(self, wanted: AuditFilter) -> list[AuditRow]:
         rows = self._all("audit_of" if wanted.subject else "audit", wanted._asdict())
         return [AuditRow(*row) for row in rows]
+
+    def dedup_records(self, names: Sequence[str]) -> dict[str, DedupRow]:
+        rows = self._all("dedup_records", (as_json(list(names)),))
+        return {row[0]: DedupRow(*row) for row in rows}
 
     def last_position(self) -> int:
         return int(self._all("last_position")[0][0])

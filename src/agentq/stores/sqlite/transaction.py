@@ -9,7 +9,6 @@ import apsw
 
 from agentq.contracts.store import (
     Changes,
-    DedupRow,
     EventRow,
     Expired,
     HotRow,
@@ -236,10 +235,6 @@ class SqliteTx(SqliteReader):
         self._many("insert_event", rows)
 
     # -- records beside the tasks ----------------------------------------------------------------
-
-    def dedup_records(self, names: Sequence[str]) -> dict[str, DedupRow]:
-        rows = self._all("dedup_records", (as_json(list(names)),))
-        return {row[0]: DedupRow(*row) for row in rows}
 
     def settle_effects(self, sequences: Sequence[int], until: int | None = None) -> None:
         if until is None:
