@@ -37,6 +37,18 @@ class AttemptOutcome(StrEnum):
     INTERRUPTED = "interrupted"  # the worker shuts down: given back, no attempt is used
 
 
+class Permissions(StrEnum):
+    """What an agent may do with its own tools: the word of `permissions` in a role's settings.
+
+    Each holds what those before it hold. `agents/permissions.py` says how tools are told.
+    """
+
+    READ = "read"  # look at the workspace, and write below .agentq-task/ alone
+    EDIT = "edit"  # change the files of the workspace as well
+    RUN = "run"  # run the commands that the role names as well
+    FULL = "full"  # whatever the tool can do, unasked
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """One attempt as an adapter sees it."""
@@ -55,6 +67,13 @@ class Job:
     #: The tool's own id of an earlier conversation about this task, to go on from; "" for none.
     session: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
+    #: None: nothing is said to the tool, because the role's own command does, or it is a program
+    #: of the user's own.
+    permissions: Permissions | None = None
+    #: What it may run under `Permissions.RUN`: each a command, or the beginning of one before " *".
+    commands: tuple[str, ...] = ()
+    #: Whether it runs inside our own sandbox, in which no other can be made.
+    sandboxed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from agentq.contracts.agent import Permissions
 from agentq.core.access import Action, parse_grants
 from agentq.core.durations import parse_duration
 from agentq.core.errors import Invalid
@@ -16,6 +17,8 @@ from agentq.settings import Settings, only_known
 
 SANDBOXES = ("none", "bwrap")
 WORKSPACES = ("folder", "git")
+#: Agents that are tools with permissions of their own. The others are programs of the user's.
+TOOLS = ("acp", "claude", "codex", "gemini", "opencode")
 
 
 #: The lease of a worker whose ledger is behind a server. It renews every third of it, so that a
@@ -64,12 +67,30 @@ class RoleSettings:
     rotate_hours: int = 0
     #: What attempts of this role may do beyond speaking for themselves.
     may: frozenset[Action] = frozenset()
+    #: What the agent may do with its own tools; "" for the default, see `permissions_of`.
+    permissions: Literal["", "read", "edit", "run", "full"] = ""
+    #: What it may run under permissions = "run", besides `verify`; `*` at the end is any ending.
+    commands: tuple[str, ...] = ()
     #: Whatever else the adapter of this agent understands.
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def agent_name(self) -> str:
         return self.agent or "command"
+
+
+def permissions_of(role: RoleSettings, name: str, task_type: str = "") -> Permissions | None:
+    """The word that the tool of this role is told; None for a program of the user's own.
+
+    Whoever reviews only has to look: that is the default of a role with "review" in its name, and
+    for tasks of that type. What a task says can take away from a default, and never add.
+    """
+    if role.agent_name not in TOOLS:
+        return None
+    if role.permissions:
+        return Permissions(role.permissions)
+    reviews = "review" in name.lower() or task_type.lower() == "review"
+    return Permissions.READ if reviews else Permissions.EDIT
 
 
 def role_settings(settings: Settings, role: str) -> RoleSettings:
@@ -83,8 +104,9 @@ def role_settings(settings: Settings, role: str) -> RoleSettings:
 _DURATIONS = ("lease", "timeout", "silence", "grace", "verify_timeout")
 _COUNTS = ("slots", "repeats", "output_bytes", "evidence_files", "evidence_bytes", "result_bytes",
            "rotate_tasks", "rotate_tokens", "rotate_hours")  # fmt: skip
-_TEXTS = ("agent", "workspace", "repo", "base", "push", "verify", "provider", "sandbox")
-_LISTS = ("environment", "writable")
+_TEXTS = ("agent", "workspace", "repo", "base", "push", "verify", "provider", "sandbox",
+          "permissions")  # fmt: skip
+_LISTS = ("environment", "writable", "commands")
 _LIMITS = ("max_running", "max_review")
 _BUDGETS = {"budget_usd": "usd", "budget_tokens": "tokens", "budget_turns": "turns",
             "budget_time": "seconds"}  # fmt: skip
@@ -123,6 +145,7 @@ def checked(role: RoleSettings, where: str) -> RoleSettings:
         value = getattr(role, key)
         if value not in choices:
             raise _wrong(key, " or ".join(choices), value, where)
+    _check_permissions(role, where)
     if role.slots < 1 or role.slots > 1000:
         raise _wrong("slots", "1 to 1000", role.slots, where)
     if role.lease < 3:
@@ -137,6 +160,19 @@ def checked(role: RoleSettings, where: str) -> RoleSettings:
             'For example command = ["python3", "worker.py"].',
         )
     return role
+
+
+def _check_permissions(role: RoleSettings, where: str) -> None:
+    if not role.permissions:
+        return
+    if role.permissions not in tuple(Permissions):
+        raise _wrong("permissions", " or ".join(Permissions), role.permissions, where)
+    if role.agent_name not in TOOLS:
+        raise Invalid(
+            f"{where} has permissions = {role.permissions!r} for the agent {role.agent_name!r},"
+            " which is a program of your own: nobody but that program could keep to them.",
+            'Take the line out. sandbox = "bwrap" confines any program.',
+        )
 
 
 def _role_limits(table: Mapping[str, Any], where: str) -> RoleLimits:
