@@ -143,6 +143,6 @@ def _print_error(error: AgentqError | click.ClickException, words: Sequence[str]
             click.echo(f"{paint('error:', 'red', err=True)} {clean(cause)}", err=True)
             if remedy:
                 click.echo(f"  {paint('→', 'cyan', err=True)} {clean(remedy)}", err=True)
-    except BrokenPipeError:
+    except OSError:  # nobody reads it, or no disk takes it: the status says it all the same
         _forget_stdout()
     return status

@@ -20,5 +20,7 @@ def heed_signals(end: Callable[[], None], hurry: Callable[[], None], ringer: int
         asked = True
 
     signal.set_wakeup_fd(ringer, warn_on_full_buffer=False)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, handle)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as `nohup` leaves it: go on
+        signal.signal(signal.SIGHUP, handle)

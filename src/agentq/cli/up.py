@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from agentq.cli.background_output import LAST_SECONDS, output_in_background
 from agentq.cli.log_lines import log_to_stderr
 from agentq.cli.login import offer_link
 from agentq.cli.options import (
@@ -83,14 +84,8 @@ def up(
     queue.check_may(Action.OPERATE)
     queue.installation.schema_version()  # refused where the settings name a server
     as_json = log_json or session.json
-    log_to_stderr("agentq.daemon", as_json=as_json)
-    if as_json:  # people who watch it would see nothing else
-        logging.getLogger("agentq.server").setLevel(logging.INFO)
-    closed = session.close_to_others()
-    if closed:
-        log = logging.getLogger("agentq.daemon")
-        log.warning("other users could read or write these until now: %s", ", ".join(closed))
-    with _output(quiet=no_workers) as output:
+    with output_in_background(), _output(quiet=no_workers) as output:
+        _log(session, as_json=as_json)
         settings = queue.installation.settings
         listed = {} if no_workers else settings.workers
         roles = [role for role, each in listed.items() if each.agent or each.command]
@@ -104,6 +99,15 @@ def up(
         daemon.run()
 
 
+def _log(session: Session, *, as_json: bool) -> None:
+    log_to_stderr("agentq.daemon", as_json=as_json)
+    if as_json:  # people who watch it would see nothing else
+        logging.getLogger("agentq.server").setLevel(logging.INFO)
+    if closed := session.close_to_others():
+        log = logging.getLogger("agentq.daemon")
+        log.warning("other users could read or write these until now: %s", ", ".join(closed))
+
+
 @contextmanager
 def _output(*, quiet: bool) -> Iterator[int | None]:
     """Where workers write. On a terminal they would draw tables over each other, so they
@@ -111,6 +115,14 @@ def _output(*, quiet: bool) -> Iterator[int | None]:
     if quiet or not is_terminal():
         yield None
         return
-    with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, process_group=0) as copying:
-        assert copying.stdin is not None
+    copying = subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, process_group=0)
+    assert copying.stdin is not None
+    try:
         yield copying.stdin.fileno()
+    finally:
+        copying.stdin.close()
+        try:
+            copying.wait(LAST_SECONDS)
+        except subprocess.TimeoutExpired:  # the terminal takes nothing, or a child keeps the pipe
+            copying.kill()
+            copying.wait()

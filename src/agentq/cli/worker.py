@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from agentq.cli.background_output import output_in_background
 from agentq.cli.log_lines import TextLines
 from agentq.cli.options import Duration, Whole, command, grace_option, log_json_option
 from agentq.cli.screen import is_terminal, note
@@ -70,7 +71,8 @@ def worker(
             f"Nothing says which agent works for {role}. Add a command after `--`, --agent NAME, or"
             f" [roles.{role}] with `agent` or `command` to agentq.toml."
         )
-    _serve(session, role, settings, grace, tasks or 0, health, log_json=log_json)
+    with output_in_background():
+        _serve(session, role, settings, grace, tasks or 0, health, log_json=log_json)
 
 
 def _serve(
@@ -104,7 +106,8 @@ def _serve(
     _refuse_unwritable(root)
     agent = queue.installation.agent(settings.agent_name)
     alive = is_terminal() and not log_json and not session.json
-    view: Table | Lines = Table() if alive else Lines(sys.stdout, as_json=log_json or session.json)
+    as_json = log_json or session.json
+    view: Table | Lines = Table(sys.stdout) if alive else Lines(sys.stdout, as_json=as_json)
     _allow_files(settings.slots)
     remove_left_over()
     handler = logging.StreamHandler()

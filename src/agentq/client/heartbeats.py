@@ -88,8 +88,12 @@ class Heartbeats:
             claims = self._next_round()
             if claims is None:
                 return
-            if claims:
-                self._renew(claims)
+            try:
+                if claims:
+                    self._renew(claims)
+            except Exception:
+                # Every claim of this process depends on this thread: it goes on in any case.
+                log.exception("leases were not renewed, by an error of agentq itself")
 
     def _next_round(self) -> dict[str, Claim] | None:
         """Sleep until leases must be renewed, then say which; None when it is time to end."""

@@ -9,6 +9,7 @@ and nothing of the agent is left running.
 
 from __future__ import annotations
 
+import logging
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -30,12 +31,14 @@ from agentq.core.errors import AgentqError, Invalid, Stale
 from agentq.core.reserved_names import CHANGES_PATCH, output_log
 from agentq.core.states import TERMINAL, State
 from agentq.core.task import Task, Usage
+from agentq.core.triggers import FailureKind
 from agentq.settings.roles import RoleSettings
 from agentq.worker import changes, recovery
 from agentq.worker.agent_access import AgentAccess
 from agentq.worker.costs import BudgetTracker
 from agentq.worker.environment import environment_for, secrets_in
 from agentq.worker.evidence import AttemptEvidence
+from agentq.worker.internal_errors import crashed_by, named, unfailing
 from agentq.worker.observation import Observer
 from agentq.worker.outcomes import report
 from agentq.worker.output import Recorder
@@ -53,6 +56,8 @@ if TYPE_CHECKING:
     from agentq.contracts.service import Service
     from agentq.core.access import Principal
     from agentq.worker.warm import WarmSlot
+
+log = logging.getLogger("agentq.worker")
 
 TREE_SECONDS = 10.0
 TREE_GRACE_SECONDS = 1.5
@@ -72,6 +77,9 @@ class WorkerContext:
     show_step: Callable[[str, str, str], None]  # task id, step, what happened
     #: Values that must never be stored.
     secrets: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.show_step = unfailing(self.show_step)
 
     @property
     def service(self) -> Service:
@@ -164,21 +172,43 @@ class Attempt:
             why = self._stopping.reason if self._stopping is not None else lost.cause
             return AttemptResult(AttemptOutcome.CANCELLED, why)
         finally:
-            self._clean_up()
+            try:
+                self._clean_up()
+            except Exception as error:  # noqa: BLE001 - it was reported; `agentq workspaces` shows it
+                log.error("%s: clean up: %s", self.task.id, named(error))  # noqa: TRY400
 
     def _run_steps(self) -> AttemptResult:
+        verdict = self._worked()
         try:
-            verdict = self._work()
+            return self._hand_in(verdict)
+        except AgentqError:
+            raise
+        except Exception as error:  # noqa: BLE001 - of agentq itself: it ends this attempt alone
+            crashed = crashed_by(error, self)
+            if self.claim.reported:
+                return verdict
+            reason = f"{self.failed_at}: {crashed.summary}"
+            self.claim.fail(reason, FailureKind.CRASHED, self.budget.unreported)
+            return crashed
+
+    def _worked(self) -> AttemptResult:
+        """Work, and return how that ended, whatever went wrong; raises only `Stale`."""
+        try:
+            return self._work()
         except Stale:
             raise
         except _Stopped as stopped:
-            verdict = AttemptResult(stopped.stop.outcome, stopped.stop.reason)
+            return AttemptResult(stopped.stop.outcome, stopped.stop.reason)
         except AgentqError as error:
             invalid = isinstance(error, Invalid)
             kind = AttemptOutcome.INVALID if invalid else AttemptOutcome.TRANSIENT
-            verdict = AttemptResult(kind, str(error))
+            return AttemptResult(kind, str(error))
         except OSError as error:
-            verdict = AttemptResult(AttemptOutcome.TRANSIENT, f"{type(error).__name__}: {error}")
+            return AttemptResult(AttemptOutcome.TRANSIENT, f"{type(error).__name__}: {error}")
+        except Exception as error:  # noqa: BLE001 - of agentq itself: it ends this attempt alone
+            return crashed_by(error, self)
+
+    def _hand_in(self, verdict: AttemptResult) -> AttemptResult:
         self.evidence.store()
         verdict = replace(verdict, summary=self.evidence.named(verdict.summary))
         if self.budget.blocked:

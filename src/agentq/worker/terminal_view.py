@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any, TextIO
@@ -78,10 +77,10 @@ class Lines:
 class Table:
     """A live table on a terminal; what ended scrolls by above it."""
 
-    def __init__(self) -> None:
+    def __init__(self, out: TextIO) -> None:
         from rich.console import Console
 
-        self._console = Console(file=sys.stdout)
+        self._console = Console(file=out)
 
     def show_step(self, task_id: str, step: str, note: str) -> None:
         """Steps show in the table, which refreshes itself."""
@@ -105,8 +104,15 @@ class Table:
             console=self._console,
             transient=True,
             refresh_per_second=REFRESHES_PER_SECOND,
-            get_renderable=lambda: self._table(worker),
+            get_renderable=lambda: self._shown(worker),
         )
+
+    def _shown(self, worker: Worker) -> RenderableType:
+        """The table; one that cannot be drawn must not end the thread that draws it."""
+        try:
+            return self._table(worker)
+        except Exception as error:  # noqa: BLE001 - whatever it is: the next one may be drawn again
+            return f"(the table cannot be drawn: {type(error).__name__})"
 
     def _table(self, worker: Worker) -> RenderableType:
         from rich.table import Table as RichTable

@@ -23,7 +23,9 @@ from typing import TYPE_CHECKING
 
 from agentq.contracts.agent import AttemptOutcome, AttemptResult
 from agentq.core.errors import AgentqError, Invalid, Unavailable
+from agentq.core.triggers import FailureKind
 from agentq.worker.attempt import Attempt, WorkerContext
+from agentq.worker.internal_errors import named, unfailing
 from agentq.worker.stream import Stop
 from agentq.worker.warm import WarmSlot
 
@@ -43,6 +45,9 @@ _AWAY_SECONDS = 30.0
 _BEAT_SECONDS = 1.0
 #: After so long hints are followed again for which the ledger was not available.
 _RETRY_SECONDS = 1.0
+#: How long a worker that ends at once waits for what runs. After that it leaves it: the supervisor
+#: ends the agents, and the ledger their leases.
+_HURRY_SECONDS = 20.0
 _NO_SUCH_TASK = (
     "the ledger has no task of this id; a message on agentq.tasks only says that a task is ready,"
     " and `agentq submit` makes one"
@@ -86,7 +91,7 @@ class Worker:
         self._grace = grace
         self._health = health
         self._left = limit or -1
-        self._ended = ended
+        self._ended = unfailing(ended)
         self._wake, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._beat_at = 0.0
         self._look_at = self._eager_until = 0.0
@@ -94,7 +99,7 @@ class Worker:
         self._hints: list[Hint] = []
         #: Of the hints that were followed last, those that gave no claim.
         self._refused: list[Hint] = []
-        self._error = self._broker_error = ""
+        self._error = self._broker_error = self._health_error = ""
         #: Why there will never be anything to do here again.
         self._over: Unavailable | None = None
 
@@ -136,6 +141,7 @@ class Worker:
             if self._over is not None:
                 raise self._over
         finally:
+            self._end_slots()
             inbox.close()
             for slot in self.slots:
                 if slot.warm is not None:
@@ -145,10 +151,18 @@ class Worker:
             os.close(waker)
 
     def _write_health(self) -> None:
-        if self._health is not None:
-            counts = {"running": len(self.running), "completed": self.completed,
-                      "failed": self.failed, "refused_hints": self.refused_hints}  # fmt: skip
+        if self._health is None:
+            return
+        counts = {"running": len(self.running), "completed": self.completed,
+                  "failed": self.failed, "refused_hints": self.refused_hints}  # fmt: skip
+        problem = ""
+        try:
             self._health.write_text(json.dumps(counts) + "\n", "utf-8")
+        except OSError as error:
+            problem = str(error)  # a full disk must not end the work: the file's age shows it
+        if problem and problem != self._health_error:
+            log.warning("the health file cannot be written: %s", problem)
+        self._health_error = problem
 
     def _may_look(self, inbox: Inbox) -> bool:
         """Whether to ask the ledger for any task of the role, without a hint."""
@@ -240,27 +254,51 @@ class Worker:
 
     def _begin(self, slot: Slot, claim: Claim) -> None:
         self._worked_at = time.monotonic()
-        slot.attempt = Attempt(self.shared, claim, slot.warm)
-        args, name = (slot, slot.attempt), f"slot-{slot.number}"
-        slot.thread = threading.Thread(target=self._run_one, args=args, name=name)
-        slot.thread.start()
+        try:
+            slot.attempt = Attempt(self.shared, claim, slot.warm)
+            args, name = (slot, slot.attempt), f"slot-{slot.number}"
+            # A daemon: one that hangs in spite of all must not keep the process from ending.
+            slot.thread = threading.Thread(target=self._run_one, args=args, name=name, daemon=True)
+            slot.thread.start()
+        except Exception as error:  # noqa: BLE001 - no thread, no file: nothing of it has begun
+            slot.attempt = None
+            self._give_up(claim, error)
+
+    def _give_up(self, claim: Claim, error: Exception) -> None:
+        """Report an attempt that could not even begin."""
+        self.failed += 1
+        reason = f"claim: {named(error)}"
+        log.error("%s: the attempt could not begin: %s", claim.id, reason)
+        try:
+            claim.fail(reason, FailureKind.CRASHED)
+        except AgentqError as unreported:
+            log.error("%s: that could not be reported: %s", claim.id, unreported)  # noqa: TRY400
 
     def _run_one(self, slot: Slot, attempt: Attempt) -> None:
         try:
-            verdict = attempt.run()
+            verdict = self._verdict_of(attempt)
+            if verdict.outcome is AttemptOutcome.COMPLETED:
+                self.completed += 1
+            else:
+                self.failed += 1
+            self._ended(attempt, verdict)
+        finally:
+            slot.attempt = None
+            if self._broker_error or time.monotonic() < self._eager_until:
+                self._look_at = 0.0  # no hint may come for the next
+            self._wake_up()
+
+    @staticmethod
+    def _verdict_of(attempt: Attempt) -> AttemptResult:
+        try:
+            return attempt.run()
         except AgentqError as error:
             # Its lease will end by itself; somebody else takes the task then.
             log.error("%s: the attempt could not be reported: %s", attempt.task.id, error)  # noqa: TRY400
-            verdict = AttemptResult(AttemptOutcome.TRANSIENT, str(error))
-        if verdict.outcome is AttemptOutcome.COMPLETED:
-            self.completed += 1
-        else:
-            self.failed += 1
-        self._ended(attempt, verdict)
-        slot.attempt = None
-        if self._broker_error or time.monotonic() < self._eager_until:
-            self._look_at = 0.0  # no hint may come for the next
-        self._wake_up()
+            return AttemptResult(AttemptOutcome.TRANSIENT, str(error))
+        except Exception as error:  # noqa: BLE001 - of agentq itself: the slot must be free again
+            log.error("%s: the attempt ended by an error: %s", attempt.task.id, named(error))  # noqa: TRY400
+            return AttemptResult(AttemptOutcome.CRASHED, named(error))
 
     def _wait(self, inbox: Inbox) -> None:
         hints, self._hints = self._hints, []
@@ -337,16 +375,27 @@ class Worker:
         while self.running:
             if self._hurry and not hurried:
                 hurried = stop_sent = True
+                deadline = time.monotonic() + _HURRY_SECONDS
                 self._stop_all(at_once=True)
+            elif hurried and time.monotonic() >= deadline:
+                return
             elif not stop_sent and time.monotonic() >= deadline:
                 stop_sent = True
                 self._stop_all(at_once=False)
-            left = deadline - time.monotonic() if not stop_sent else POLL_SECONDS
+            left = deadline - time.monotonic() if hurried or not stop_sent else POLL_SECONDS
             inbox.take(0, max(0.0, min(left, POLL_SECONDS)), self._wake)
             self._drain_pipe()
+
+    def _end_slots(self) -> None:
+        """End what still runs, after an error or in a hurry, and wait for it; not for ever."""
+        deadline = time.monotonic() + (1.0 if self._hurry else _HURRY_SECONDS)
+        self._stop_all(at_once=True)
         for slot in self.slots:
             if slot.thread is not None:
-                slot.thread.join()
+                slot.thread.join(max(deadline - time.monotonic(), 0))
+        if self.running:
+            names = ", ".join(attempt.task.id for attempt in self.running)
+            log.error("these attempts do not end and are left; their leases will: %s", names)
 
     def _stop_all(self, *, at_once: bool) -> None:
         for attempt in self.running:
