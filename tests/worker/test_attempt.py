@@ -126,6 +126,20 @@ def test_silence_is_stalling_only_where_asked(fleet: Fleet) -> None:
     )
 
 
+@pytest.mark.long
+def test_a_tool_that_tells_every_step_is_not_silent_for_long(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the role says nothing; `silence = 0` lets it be as silent as it likes."""
+    monkeypatch.setattr("agentq.settings.roles.STREAMING_SILENCE_SECONDS", 1)
+    for _ in range(2):
+        fleet.queue.submit(to=ROLE, instructions="think")
+    thinks = script("time.sleep(2)")
+    assert fleet.work(agent="claude", command=thinks).outcome is AttemptOutcome.STALLED
+    off = fleet.work(agent="claude", command=thinks, silence=0)
+    assert off.outcome is not AttemptOutcome.STALLED
+
+
 def test_progress_is_a_sign_of_life(fleet: Fleet) -> None:
     fleet.queue.submit(to=ROLE, instructions="think, and say how far you are")
     lines = (

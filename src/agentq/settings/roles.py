@@ -20,6 +20,9 @@ WORKSPACES = ("folder", "git")
 #: Agents that are tools with permissions of their own. The others are programs of the user's.
 TOOLS = ("acp", "claude", "codex", "gemini", "opencode")
 
+#: Tools that write a line for every step they take: half an hour without one is no thinking.
+STREAMING_AGENTS = ("acp", "claude", "codex", "gemini", "opencode")
+STREAMING_SILENCE_SECONDS = 30 * 60
 
 #: The lease of a worker whose ledger is behind a server. It renews every third of it, so that a
 #: minute without a server or a network costs no attempt.
@@ -36,8 +39,8 @@ class RoleSettings:
     slots: int = 1
     lease: int = 60
     timeout: int = 0
-    #: No output and no progress for so long: stalled. Off unless asked for: some agents think.
-    silence: int = 0
+    #: No output and no progress for so long: stalled. None leaves it to the agent.
+    silence: int | None = None
     #: The same block of output so many times in a row: stalled. Off unless asked for.
     repeats: int = 0
     #: How long an agent may take to exit after its own "done", or after being asked to stop.
@@ -77,6 +80,13 @@ class RoleSettings:
     @property
     def agent_name(self) -> str:
         return self.agent or "command"
+
+    @property
+    def silence_seconds(self) -> int:
+        """How long the agent may be silent; 0 is no limit."""
+        if self.silence is not None:
+            return self.silence
+        return STREAMING_SILENCE_SECONDS if self.agent_name in STREAMING_AGENTS else 0
 
 
 def permissions_of(role: RoleSettings, name: str, task_type: str = "") -> Permissions | None:

@@ -296,7 +296,7 @@ class Attempt:
         role = self.shared.settings
         limit = self.task.spec.timeout_seconds or role.timeout
         left = self.budget.seconds_left()
-        clocks = Clocks(limit, role.silence, role.grace, role.repeats, left)
+        clocks = Clocks(limit, role.silence_seconds, role.grace, role.repeats, left)
         self._runs += 1
         log = output_log(self._runs)
         ran = self.watch(child, listener, clocks, log, opening, self._warm)
