@@ -48,7 +48,7 @@ def test_a_gated_claim_completes_by_a_verified_report_only() -> None:
     gated = then(submitted(), t.ClaimTask("ann", LEASE_MS, gated=True))
     with pytest.raises(Refused) as refusal:
         transition(gated, t.Report(1, "believe me"), NOW)
-    assert refusal.value.code == "gated" and "AGENTQ_RESULT" in refusal.value.remedy
+    assert refusal.value.code == "gated" and "/result.md" in refusal.value.remedy
     assert then(gated, t.Report(1, "checked", verified=True)).state is State.COMPLETE
 
 

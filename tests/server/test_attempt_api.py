@@ -17,7 +17,7 @@ import pytest
 from agentq import Queue
 from agentq.contracts.routes import ATTEMPT_CALLS, PREFIX, ROUTES
 from agentq.core import access
-from agentq.core.errors import Refused
+from agentq.core.errors import Refused, Unavailable
 from agentq.core.states import State
 from agentq.core.task import Task
 from agentq.remote.installation import RemoteInstallation
@@ -258,8 +258,9 @@ def test_after_its_end_nothing_is_answered(agent: Agent) -> None:
     assert not agent.server.folder.exists()
     agent.server.close()  # twice is fine
     agent.mailbox.close()
-    assert not agent.mailbox.folder.exists()
+    unanswered = agent.put("late", {})
     agent.mailbox.close()
+    assert not unanswered.exists()
 
 
 def test_a_request_that_is_sent_again_acts_once(agent: Agent) -> None:
@@ -433,14 +434,14 @@ class TestTheOutbox:
         agent.mailbox.close()
         assert [each.name for each in elsewhere.iterdir()] == ["a.json"]
 
-    def test_what_an_earlier_attempt_left_in_its_place(self, agent: Agent, tmp_path: Path) -> None:
+    def test_nothing_may_lie_in_its_place(self, agent: Agent, tmp_path: Path) -> None:
         agent.mailbox.close()
-        precious = tmp_path / "precious"
-        precious.mkdir()
-        (precious / "file").touch()
-        agent.mailbox.folder.symlink_to(precious)
-        agent.mailbox.start(tmp_path)
-        assert not agent.mailbox.folder.is_symlink() and (precious / "file").exists()
+        other, precious = tmp_path / "other", tmp_path / "precious"
+        other.mkdir()
+        (other / "outbox").symlink_to(precious)
+        with pytest.raises(Unavailable, match="cannot make"):
+            agent.mailbox.start(other)
+        assert not precious.exists()
 
 
 class TestBehindAServer:

@@ -1,8 +1,8 @@
 """Any executable: the prompt on standard input, the result in a file or on standard output.
 
-The program finds the prompt on standard input and in the file `$AGENTQ_CONTEXT`. Its result is the
-file `$AGENTQ_RESULT` if it writes one, else the end of its standard output. Its exit code says how
-it went, by the conventions of sysexits.h and shells:
+The program finds the prompt on standard input and in `.agentq-task/task.md`. Its result is the file
+`.agentq-task/result.md` if it writes one, else the end of its standard output. Its exit code says
+how it went, by the conventions of sysexits.h and shells:
 
     0             completed
     64, 65, 78    invalid: wrong usage, data or configuration; not tried again

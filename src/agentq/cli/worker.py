@@ -56,7 +56,7 @@ def worker(
 
     [roles.ROLE] of agentq.toml says which agent, and how; options override it. Or give a COMMAND
     after `--`: it gets the task on its standard input, and what it prints is the result, unless it
-    writes the file $AGENTQ_RESULT.
+    writes the file .agentq-task/result.md.
     """
     from agentq.protocol.spec_validation import check_role
     from agentq.settings.roles import checked, role_settings

@@ -10,6 +10,7 @@ from agentq.core.effects import Effect, Notify, StopHolder
 from agentq.core.errors import Refused
 from agentq.core.gates import missing_evidence
 from agentq.core.limits import CRASHES_MAX, REMINDER_MS, WARN_SHARE, overspent
+from agentq.core.reserved_names import TASK_FOLDER
 from agentq.core.retry import backoff_ms
 from agentq.core.schedule import expiry
 from agentq.core.spec_types import check_usage
@@ -111,8 +112,8 @@ def report(task: Task, trigger: t.Report, now: int) -> Step:
         raise Refused(
             f"{task.id} does not count as complete before the check of its role has passed. The"
             " report was not accepted, the attempt goes on.",
-            "Write the result to $AGENTQ_RESULT and end your process: the worker checks and"
-            " reports.",
+            f"Write the result to {TASK_FOLDER}/result.md and end your process: the worker checks"
+            " and reports.",
             code="gated",
         )
     missing = missing_evidence(task.spec, trigger)

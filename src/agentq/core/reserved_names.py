@@ -12,6 +12,8 @@ import re
 
 from agentq.core.errors import Refused
 
+#: The folder in a workspace by which worker and agent hand things to each other.
+TASK_FOLDER = ".agentq-task"
 #: The folder of the worker's own records.
 WORKER_FOLDER = "agentq/"
 #: What the agent printed, and if it was started again `output-2.log` and so on.

@@ -1,7 +1,7 @@
 """The API of one attempt by files: for agents whose sandbox denies every connection.
 
-Beside the agent's work lies `.agentq-task`, with a launcher `agentq` for the attempt's own commands
-and an `outbox`. A request is a file `NAME.json` there, written whole by a rename:
+In the folder that the worker keeps in the agent's workspace lies an `outbox`. A request is a file
+`NAME.json` there, written whole by a rename:
 
     {"method": "POST", "target": "/api/v1/…", "headers": {"authorization": "Bearer …"}, "body": {…}}
 
@@ -42,7 +42,7 @@ from agentq.server.errors import HttpError, too_large
 
 log = logging.getLogger("agentq.attempt")
 
-FOLDER, OUTBOX = ".agentq-task", "outbox"
+OUTBOX = "outbox"
 POLL_SECONDS = 0.2
 REQUEST_BYTES_MAX = 1 << 20
 #: Files looked at in one round; an outbox that holds more is not read to its end.
@@ -68,39 +68,33 @@ class AttemptMailbox:
 
     def __init__(self, api: AttemptApi) -> None:
         self._api = api
-        self._workspace = Path()
+        self._outbox = Path()
         self._fd = -1
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
         self._at_work: set[str] = set()
 
     @property
-    def folder(self) -> Path:
-        """What the worker keeps for the agent beside its work."""
-        return self._workspace / FOLDER
-
-    @property
     def outbox(self) -> str:
-        return str(self.folder / OUTBOX)
+        return str(self._outbox)
 
-    def start(self, workspace: Path) -> None:
-        """Make the folder, empty, and answer what is put there."""
-        self._workspace = workspace
+    def start(self, folder: Path) -> None:
+        """Make the outbox in this folder, and answer what is put there."""
+        self._outbox = folder / OUTBOX
         try:
-            self._remove()
-            (self.folder / OUTBOX).mkdir(mode=0o700, parents=True)
-            (self.folder / ".gitignore").write_text("*\n", "utf-8")
-            self._fd = os.open(self.outbox, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            self._outbox.mkdir(mode=0o700)
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            self._fd = os.open(self._outbox, flags)
         except OSError as error:
             raise Unavailable(
-                f"The worker cannot make {self.folder}: {error.strerror or error}.",
+                f"The worker cannot make {self._outbox}: {error.strerror or error}.",
                 "Mend the owner and the mode of the workspace.",
             ) from error
         self._thread = threading.Thread(target=self._watch, name="attempt-mailbox", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Response nothing any more, and take the folder away. Closing twice is fine."""
+        """Answer nothing any more. Closing twice is fine."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
@@ -108,12 +102,6 @@ class AttemptMailbox:
         self._end.set()
         thread.join()
         os.close(self._fd)
-        self._remove()
-
-    def _remove(self) -> None:
-        if self.folder.is_symlink() or self.folder.is_file():
-            self.folder.unlink()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
     # -- watching --------------------------------------------------------------------------------
 

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 from agentq.server.attempt_api import AttemptApi
 from agentq.server.attempt_mailbox import AttemptMailbox
 from agentq.server.attempt_socket import AttemptSocket
+from agentq.worker.task_folder import LAUNCHER
 
 if TYPE_CHECKING:
     from agentq.contracts.doorbell import Doorbell
     from agentq.contracts.service import Service
     from agentq.core.access import Principal
-
-LAUNCHER = "agentq"
+    from agentq.worker.task_folder import TaskFolder
 
 
 class AgentAccess:
@@ -56,12 +56,11 @@ class AgentAccess:
             "AGENTQ_EPOCH": str(self._who.epoch),
         }
 
-    def start(self, workspace: Path) -> None:
-        """Answer from now on, and leave the launcher beside the agent's work."""
+    def start(self, folder: TaskFolder) -> None:
+        """Answer from now on, and leave the launcher in the folder of the attempt."""
         self._socket.start()
-        self._mailbox.start(workspace)
-        path = self._mailbox.folder / LAUNCHER
-        with open(path, "x", encoding="utf-8", opener=_private) as file:
+        self._mailbox.start(folder.path)
+        with open(folder.path / LAUNCHER, "x", encoding="utf-8", opener=_private) as file:
             file.write(launcher(self.environment))
 
     def end(self) -> None:

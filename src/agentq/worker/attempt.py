@@ -10,7 +10,6 @@ and nothing of the agent is left running.
 from __future__ import annotations
 
 import logging
-import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -47,6 +46,7 @@ from agentq.worker.prompt import prompt_for
 from agentq.worker.redaction import redacted_text, without_secrets
 from agentq.worker.sandbox import Sandbox, hidden_paths
 from agentq.worker.stream import Clocks, Ran, Stop, Stream
+from agentq.worker.task_folder import TaskFolder
 from agentq.worker.verification import verify
 from agentq.worker.workspaces import Workspace, Workspaces
 
@@ -117,7 +117,7 @@ class Attempt:
         self._stream: Stream | None = None
         self._stopping: Stop | None = None
         self._workspace: Workspace | None = None
-        self._scratch = shared.workspaces.scratch(self.task.id, claim.epoch)
+        self._folder: TaskFolder | None = None
         who = access.attempt(claim.id, claim.epoch, shared.role, shared.settings.may)
         self._api = AgentAccess(shared.service, shared.queue.installation.doorbell, who)
         #: Values that must never be stored.
@@ -231,8 +231,6 @@ class Attempt:
             self.evidence.result = recovery.take_over(self.claim, before)
             return before.verdict
         self._open_workspace()
-        assert self._workspace is not None
-        self._api.start(self._workspace.path)
         job = self._write_context(before.session if self.agent.resumes else "")
         verdict = self._run_agent(job)
         if verdict.session_unknown and job.session:
@@ -242,7 +240,7 @@ class Attempt:
             self.failed_at = self.step
         if self.budget.blocked or self._reported_itself() or self.claim.lost:
             return verdict
-        self._collect(job, verdict)
+        self._collect(verdict)
         verdict = self.evidence.judged(verdict)
         if verdict.outcome is AttemptOutcome.COMPLETED:
             verdict = verify(self, job, verdict)
@@ -267,19 +265,19 @@ class Attempt:
         self.at("workspace")
         shared = self.shared
         self._workspace = shared.workspaces.open(self.task.id, self.claim.epoch, shared.settings)
+        self._folder = TaskFolder(self._workspace.path)
+        self._folder.make()
+        self._api.start(self._folder)
 
     def _write_context(self, session: str) -> Job:
         self.at("context")
-        assert self._workspace is not None
-        drop = self._scratch / "artifacts"
-        drop.mkdir(parents=True, exist_ok=True)
+        assert self._workspace is not None and self._folder is not None
+        folder = self._folder
         prompt = prompt_for(self.task, self.claim.context(), self.claim.notes)
-        context = self._scratch / "context.md"
-        context.write_text(prompt, "utf-8", errors="replace")
+        folder.write_task(prompt)
         return Job(
-            self.task, self.claim.epoch, prompt, self._workspace.path, context,
-            self._scratch / "result.md", drop, self.shared.settings.command, session,
-            self.shared.settings.options,
+            self.task, self.claim.epoch, prompt, self._workspace.path, folder.task, folder.result,
+            folder.artifacts, self.shared.settings.command, session, self.shared.settings.options,
         )  # fmt: skip
 
     # -- spawn, stream, watch ----------------------------------------------------------------------
@@ -336,9 +334,7 @@ class Attempt:
     def start(self, launch: Launch, job: Job) -> AgentProcess:
         role = self.shared.settings
         assert self._workspace is not None
-        writable = (
-            *self._workspace.writable, self._scratch, self._api.folder, *map(Path, role.writable),
-        )  # fmt: skip
+        writable = (*self._workspace.writable, self._api.folder, *map(Path, role.writable))
         surroundings = environment_for(self.shared, job, launch, self._api)
         self.secrets = (*self.shared.secrets, *secrets_in(surroundings))
         self.evidence.secrets = self.secrets
@@ -386,18 +382,18 @@ class Attempt:
 
     # -- collect, verify ---------------------------------------------------------------------------
 
-    def _collect(self, job: Job, verdict: AttemptResult) -> None:
+    def _collect(self, verdict: AttemptResult) -> None:
         """Take in what the agent left, also of one that was stopped: its work is not lost."""
         if self._stopping is not None and self._stopping.at_once:
             raise _Stopped(self._stopping)
         self.begin("collect")
-        assert self._workspace is not None
+        assert self._workspace is not None and self._folder is not None
         for each in self._workspace.collect(self.shared.settings.evidence_bytes):
             if each.name == changes.NOTE:
                 self.evidence.leave_out(CHANGES_PATCH, each.content.decode("utf-8").strip(" .\n"))
             self.evidence.keep(each.name, without_secrets(each.content, self.secrets))
-        self.evidence.take_folder(job.artifacts)
-        self.evidence.take_result(job.result, verdict.result)
+        with self._folder.opened() as folder:
+            self.evidence.take_handed_in(folder, verdict.result)
 
     def _reported_itself(self) -> bool:
         """Whether the agent has reported this attempt, with `agentq complete` or the SDK."""
@@ -423,9 +419,10 @@ class Attempt:
     def _clean_up(self) -> None:
         self.step = "clean up"
         self._api.close()
-        shutil.rmtree(self._scratch, ignore_errors=True)
         if self._workspace is None:
             return
+        if self._folder is not None:
+            self._folder.remove()
         try:
             task = self.stored()
             why = self._workspace.finish(task.state if task else None)

@@ -17,17 +17,15 @@ from typing import TYPE_CHECKING, BinaryIO
 from agentq.contracts.agent import AttemptOutcome, AttemptResult
 from agentq.contracts.artifacts import Stored
 from agentq.core.errors import AgentqError, Conflict, Invalid, Stale, Unavailable
-from agentq.core.reserved_names import is_reserved
+from agentq.core.reserved_names import TASK_FOLDER, is_reserved
 from agentq.worker.output import Recorder
 from agentq.worker.redaction import redacted_text, without_secrets
+from agentq.worker.task_folder import ARTIFACTS, RESULT
 
 if TYPE_CHECKING:
     from agentq.client.claim import Claim
     from agentq.client.client import Client
     from agentq.settings.roles import RoleSettings
-
-#: The name of the file that becomes the result of the task.
-RESULT = "result.md"
 
 REDACT_BYTES_MAX = 16 * 1024 * 1024
 #: How many files a report names that were not taken.
@@ -102,6 +100,18 @@ class AttemptEvidence:
                 stored = self._queue.artifacts_of(self._claim.id)
                 self._note_result([each for each in stored if each.epoch == self._claim.epoch])
 
+    def take_handed_in(self, folder: Path | None, last_answer: str) -> None:
+        """Store what the folder of the attempt holds; None: it is no folder any more.
+
+        A file wins over the tool's last answer, which is there even where every write was denied.
+        """
+        if folder is None:
+            self.leave_out(TASK_FOLDER, "it is no folder any more")
+            self._add_result(b"", last_answer)
+        else:
+            self.take_folder(folder / ARTIFACTS)
+            self.take_result(folder / RESULT, last_answer)
+
     def take_folder(self, folder: Path) -> None:
         """Store the files that the agent left in its folder of artifacts."""
         limits = self._settings
@@ -136,6 +146,9 @@ class AttemptEvidence:
         elif file is not None:
             with file:
                 result = file.read()
+        self._add_result(result, otherwise)
+
+    def _add_result(self, result: bytes, otherwise: str) -> None:
         result = without_secrets(result or otherwise.encode("utf-8", "replace"), self.secrets)
         if result:
             self._waiting.append((RESULT, result))
@@ -243,6 +256,8 @@ def left_in(
     if folder.is_symlink():  # which the walk would follow
         yield folder.name, "the folder was replaced by a link"
         return
+    if not os.path.lexists(folder):  # it was taken away, with nothing in it that anybody left
+        return
     count = 0
     unreadable: list[OSError] = []
     for parent, folders, files in os.walk(folder, onerror=unreadable.append, followlinks=False):
@@ -257,7 +272,8 @@ def left_in(
         if count > _COUNTED_MAX:
             break
     for error in unreadable:
-        name = Path(os.fsdecode(error.filename)).relative_to(folder).as_posix()
+        path = Path(os.fsdecode(error.filename))
+        name = path.relative_to(folder).as_posix() if path != folder else folder.name
         yield name, f"it cannot be read ({error.strerror})"
     if files_max and count > files_max:
         more = "or more " if count > _COUNTED_MAX else ""

@@ -57,7 +57,7 @@ def _named(process: str) -> str:
 def remove_tree(folder: Path) -> str:
     """Remove a folder, however deep; why it could not be removed, or "". Nothing there is fine."""
     try:
-        top = os.open(folder, _FOLDER)
+        top = _open(str(folder))
     except FileNotFoundError:
         return ""
     except OSError as error:
@@ -85,10 +85,22 @@ def _empty(folder: int) -> None:
 
 
 def _lift_out(folder: int, name: str) -> None:
-    child = os.open(name, _FOLDER, dir_fd=folder)
+    child = _open(name, folder)
     try:
         for inner in os.listdir(child):  # noqa: PTH208 - a descriptor, not a path
             os.rename(inner, f".gone-{secrets.token_hex(8)}", src_dir_fd=child, dst_dir_fd=folder)
     finally:
         os.close(child)
     os.rmdir(name, dir_fd=folder)
+
+
+def _open(name: str, within: int | None = None) -> int:
+    """A folder, opened so that it can be emptied: whoever made it may have closed it to us."""
+    place = os.open(name, _FOLDER | os.O_PATH, dir_fd=within)
+    try:
+        held = f"/proc/self/fd/{place}"  # which no link can lead elsewhere
+        if os.fstat(place).st_mode & stat.S_IRWXU != stat.S_IRWXU:
+            os.chmod(held, stat.S_IRWXU)  # noqa: PTH101 - as above
+        return os.open(held, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    finally:
+        os.close(place)

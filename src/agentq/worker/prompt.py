@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from agentq.core.reserved_names import TASK_FOLDER
 from agentq.core.task import Note, Task
+from agentq.worker.task_folder import ARTIFACTS, LAUNCHER, RESULT
 
 _KINDS = {
     "failure": "An earlier attempt failed",
@@ -11,13 +13,15 @@ _KINDS = {
     "feedback": "A reviewer asked for changes",
 }
 NOTES_BYTES_MAX = 32 * 1024
+# Paths are literal and relative: tools check a command before it runs, and cannot check variables.
 _HOW = (
-    "Write the result, in Markdown, to the file named by $AGENTQ_RESULT, and any other evidence"
-    " into the folder $AGENTQ_ARTIFACTS. If you cannot write files, your last answer is the result."
+    f"Write the result, in Markdown, to the file `{TASK_FOLDER}/{RESULT}` in your workspace, and"
+    f" any other evidence into the folder `{TASK_FOLDER}/{ARTIFACTS}/`. If you may not write files,"
+    " your last answer is the result."
 )
 _SAY = (
-    "While you work, `.agentq-task/agentq` in your workspace speaks for this attempt: `progress 40"
-    " reading` says how far you are, `block --reason …` asks a person and ends the attempt."
+    f"While you work, `{TASK_FOLDER}/{LAUNCHER} progress 40 reading` says how far you are, and"
+    f" `{TASK_FOLDER}/{LAUNCHER} block --reason …` asks a person and ends the attempt."
 )
 
 

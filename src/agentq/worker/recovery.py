@@ -17,8 +17,8 @@ from agentq.contracts.agent import AttemptOutcome, AttemptResult
 from agentq.core.errors import AgentqError, Conflict
 from agentq.core.limits import SUMMARY_CHARS_MAX, shorten
 from agentq.core.reserved_names import WORKER_FOLDER, is_worker_record
-from agentq.worker.evidence import RESULT
 from agentq.worker.redaction import redacted_text
+from agentq.worker.task_folder import RESULT
 
 if TYPE_CHECKING:
     from agentq.client.artifacts import Artifact

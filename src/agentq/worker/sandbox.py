@@ -2,7 +2,7 @@
 
 The disk looks the same inside, so that tools, interpreters and certificates are found where they
 always are; only the workspace and the paths named in the settings can be written, and `/tmp` is a
-private, empty one. Whatever of it is needed inside (a context file) belongs into a named path.
+private, empty one.
 """
 
 from __future__ import annotations

@@ -150,10 +150,6 @@ class Workspaces:
         if not record.branch or not self.worktrees.remove(_worktree(record, tree)):
             _record_path(tree).unlink(missing_ok=True)
 
-    def scratch(self, task_id: str, epoch: int) -> Path:
-        """A folder name beside the workspace for what the worker hands to the agent; not made."""
-        return self.root / f"{_name(task_id, epoch)}.scratch"
-
     # -- looking ---------------------------------------------------------------------------------
 
     def all(self) -> list[Kept]:
@@ -239,7 +235,7 @@ class Workspaces:
             )
         name = kept.path.name
         for entry in list(self.root.iterdir()):
-            if entry.name == f"{name}.scratch" or entry.name.startswith(f".{name}.evidence-"):
+            if entry.name.startswith(f".{name}.evidence-"):
                 remove_tree(entry)
         _record_path(kept.path).unlink(missing_ok=True)
 
