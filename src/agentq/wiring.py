@@ -243,6 +243,10 @@ class WiredInstallation:
     def schema_version(self) -> int:
         return self.store.schema_version()
 
+    def ledger_id(self) -> str:
+        """The name of the ledger that is open here, to find out who may ask it anything."""
+        return self.store.read(lambda reader: reader.ledger_id())
+
     @staticmethod
     def agent(name: str) -> Agent:
         """The adapter of this agent tool."""
@@ -279,6 +283,21 @@ def open_installation(settings: Settings, *, create: bool = False) -> WiredInsta
     installation = WiredInstallation(settings, create=create)
     assert installation.store is not None
     return installation
+
+
+def ledger_id_of(settings: Settings) -> str:
+    """The name of the ledger that these settings name; "" if there is none, or none that has one
+    yet."""
+    try:
+        installation = open_installation(settings)
+    except Unavailable as error:
+        if error.code in ("no_ledger", "older_schema"):
+            return ""
+        raise
+    try:
+        return installation.ledger_id()
+    finally:
+        installation.close()
 
 
 class Database:

@@ -131,6 +131,19 @@ def test_opening_twice_changes_nothing(shared: Backend) -> None:
     assert second.schema_version() == first.schema_version()
 
 
+def test_a_ledger_keeps_the_name_that_it_was_given(shared: Backend, tmp_path: Path) -> None:
+    def name_of(store: Store) -> str:
+        return store.read(lambda reader: reader.ledger_id())
+
+    name = name_of(shared.open())
+    assert len(name) == 32 and name.isalnum()
+    assert name_of(shared.open()) == name
+    assert shared.open().write(lambda tx: tx.ledger_id()) == name
+    other = SqliteStore(str(tmp_path / "another.db"), create=True)
+    assert name_of(other) != name
+    other.close()
+
+
 def set_version(backend: Backend, version: int) -> None:
     if backend.name == "postgres":
         with psycopg.connect(backend.address) as connection:

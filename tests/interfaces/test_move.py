@@ -93,6 +93,7 @@ def picture(url: str | None = None) -> dict[str, Any]:
             "circuits": queue.admin.circuits(),
             "costs": queue.admin.costs("role"),
             "lanes": queue._client.installation.store.read(lambda reader: reader.lanes()),
+            "name": queue._client.installation.ledger_id(),
             "outbox": queue._client.installation.store.read(lambda reader: reader.effect_counts()),
         }
 

@@ -1,8 +1,9 @@
 """An agent that tries every way it can think of to pass a gate: none works where docs say so.
 
-A real worker runs it, once without a sandbox and once in one, on each ledger. Its task has a check
-that never passes, and beside it are tasks that wait for others to decide. What docs/security.md
-says is possible is tried too, and must be: a table that claims less than it could is wrong as well.
+A real worker runs it, once without a sandbox and once in one, on each ledger and through a server.
+Its task has a check that never passes, and beside it are tasks that wait for others to decide. What
+docs/security.md says is possible is tried too, and must be: a table that claims less than it could
+is wrong as well.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from tests.eventually import eventually
 from tests.processes.attacking import by_files, by_processes, by_requests
 from tests.processes.attacking.base import PLACES, SAID, WAYS, Way
 from tests.servers.missing import go_without
+from tests.ways import served
 
 MODULES = (by_files, by_processes, by_requests)
 CHECKOUT = Path(__file__).parents[2]
@@ -61,6 +63,8 @@ class Campaign:
     url: str
     box: str
     queue: Queue
+    #: What the worker is given to reach the ledger: an address, and a token where that is a server.
+    variables: dict[str, str] = field(default_factory=dict)
     victims: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -96,9 +100,11 @@ class Campaign:
     def write_settings(self) -> None:
         agent = [sys.executable, "-m", "tests.processes.attacking", str(self.folder / "facts.json")]
         # Where the ledger is a server its address is the worker's alone, as docs/security.md says.
-        url = self.url if self.url.startswith("sqlite") else "env:LEDGER_ADDRESS"
+        url = self.variables["LEDGER_ADDRESS"]
+        artifacts = f'[artifacts]\nroot = "{self.folder / "artifacts"}"\n'
         (self.folder / "agentq.toml").write_text(
-            f'[ledger]\nurl = "{url}"\n[artifacts]\nroot = "{self.folder / "artifacts"}"\n'
+            f'[ledger]\nurl = "{url if url.startswith("sqlite") else "env:LEDGER_ADDRESS"}"\n'
+            f"{'' if url.startswith('http') else artifacts}"
             f'[roles.w]\ncommand = {json.dumps(agent)}\nenvironment = ["PYTHONPATH"]\n'
             f'sandbox = "{self.box}"\nslots = 4\nlease = "3s"\ngrace = "1s"\n'
             f'verify = \'"{sys.executable}" -I "{self.folder / "check.py"}"\'\n'
@@ -110,7 +116,7 @@ class Campaign:
         self.write_settings()
         kept = {k: v for k, v in os.environ.items() if k in ("PATH", "HOME", "LANG")}
         surroundings = {**kept, "PYTHONPATH": str(CHECKOUT), "MY_SECRET": by_processes.SECRET,
-                        "LEDGER_ADDRESS": self.url}  # fmt: skip
+                        **self.variables}  # fmt: skip
         words = [sys.executable, "-m", "agentq", "worker", "w", "--tasks", str(tasks)]
         with (self.folder / "worker.log").open("ab") as log:
             return subprocess.run(
@@ -145,12 +151,18 @@ class Campaign:
 
 
 @contextmanager
-def open_campaign(folder: Path, url: str, box: str) -> Iterator[Campaign]:
+def open_campaign(folder: Path, url: str, box: str, *, through: bool) -> Iterator[Campaign]:
+    """An installation whose worker goes `through` its server, or opens the ledger itself."""
     settings = Settings(url, str(folder / "artifacts"), "the test")
     with ExitStack() as ends:
         installation = open_installation(settings, create=True)
         queue = ends.enter_context(Queue(installation=installation))
-        made = Campaign(folder, url, box, queue)
+        variables = {"LEDGER_ADDRESS": url}
+        if through:
+            elsewhere = ends.enter_context(served(settings))
+            variables = {"LEDGER_ADDRESS": elsewhere.url, "AGENTQ_TOKEN": elsewhere.work_token,
+                         "AGENTQ_HOME": str(folder / "elsewhere")}  # fmt: skip
+        made = Campaign(folder, url, box, queue, variables)
         made.add_victims()
         who = access.attempt(made.victims["held"], 1, "other")
         door = AttemptSocket(AttemptApi(installation.service, installation.doorbell, who))
@@ -174,7 +186,7 @@ def folder() -> Iterator[Path]:
 
 
 def address(request: pytest.FixtureRequest, folder: Path, store: str) -> str:
-    if store == "sqlite":
+    if store != "postgres":
         return f"sqlite:///{folder / 'ledger.db'}"
     return str(request.getfixturevalue("fresh_postgres_url"))
 
@@ -203,9 +215,10 @@ def test_no_way_passes_a_gate(request: pytest.FixtureRequest, folder: Path, plac
     if box == "bwrap" and not sandbox.available():
         go_without("bubblewrap", "Install the package, and allow user namespaces.")
     url = address(request, folder, store)
-    with open_campaign(folder, url, box) as campaign:
+    with open_campaign(folder, url, box, through=store == "served") as campaign:
         names = sorted(campaign.victims.values())
         before = campaign.service.tasks_by_id(SYSTEM, names)
+        tokens = campaign.service.tokens(SYSTEM)
         # Given an agent that tries each way in an attempt of its own
         campaign.try_ways([way for way in WAYS.values() if not way.alone])
         for way in WAYS.values():
@@ -213,10 +226,11 @@ def test_no_way_passes_a_gate(request: pytest.FixtureRequest, folder: Path, plac
                 campaign.try_ways([way])
         # Then its work is never accepted, and it got nowhere but where docs say so
         wrong = {way.name: problems_of(campaign, way, (box, store)) for way in WAYS.values()}
-        assert {name: each for name, each in wrong.items() if each} == {}
+        log = (folder / "worker.log").read_text()
+        assert {name: each for name, each in wrong.items() if each} == {}, log[-2000:]
         # And nobody else's task has changed
         assert campaign.service.tasks_by_id(SYSTEM, names) == before
-        assert campaign.service.tokens(SYSTEM) == []
+        assert campaign.service.tokens(SYSTEM) == tokens
         known = campaign.service.limits(SYSTEM)
         assert all(each == RoleLimits() for each in known.values())
         accepted = [each.id for each in campaign.queue.tasks() if each.state is State.COMPLETE]

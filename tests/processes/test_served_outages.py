@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -108,6 +108,23 @@ def test_a_minute_without_a_server_costs_no_attempt(tmp_path: Path) -> None:
             server.start()
             done = eventually(lambda: queue.task(task.id).state is State.COMPLETE, what="the end")
             assert done, said.read_text()
+        assert_done_once(queue, task, 1)
+
+
+def test_a_worker_that_was_started_before_its_server(tmp_path: Path) -> None:
+    """It must know whose agents it starts; it waits for that as long as it takes."""
+    with new_ledger(f"sqlite:///{tmp_path / 'ledger.db'}", tmp_path) as (settings, queue, _):
+        there, server = tmp_path / "there", ServerProcess(settings, tmp_path)
+        task = queue.submit(to="w", instructions="work")
+        with ExitStack() as ends:
+            ends.push(server)  # ended last
+            running = worker(server, work_token(queue), there, agentq_worker(there))
+            said = ends.enter_context(running)
+            eventually(lambda: "It is waited for" in said.read_text(), what="what it waits for")
+            (there / "go").touch()
+            server.start()
+            eventually(lambda: queue.task(task.id).state is State.COMPLETE, what="the end")
+        assert said.read_text().count("It is waited for") == 1
         assert_done_once(queue, task, 1)
 
 

@@ -69,8 +69,9 @@ class Fleet:
             lines.ended(attempt, verdict)
 
         who = access.worker(self.queue._client.holder, ROLE)
-        with Supervisor(mark_of(self.installation.settings)) as supervisor:
-            client = Client(self.installation, who)
+        client = Client(self.installation, who)
+        mark = mark_of(self.installation.settings, client.queries.ledger_id(who))
+        with Supervisor(mark) as supervisor:
             shared = WorkerContext(
                 client, supervisor, Workspaces(self.folder / "workspaces"), ROLE, settings,
                 client.installation.agent(settings.agent_name), self.environment, lines.show_step,

@@ -29,6 +29,8 @@ RUN = (
     "    done = subprocess.run(words, env=kept, capture_output=True, text=True, **more)",
     "    return done.returncode, done.stderr",
 )
+pytestmark = pytest.mark.both_ways
+
 VARIABLES = "('AGENTQ_URL', 'AGENTQ_TOKEN', 'AGENTQ_TASK_ID', 'AGENTQ_EPOCH', 'AGENTQ_ROLE')"
 
 
@@ -111,6 +113,9 @@ WAYS = {
     "--url": "run('--url', ledger, *words)",
     "forged": "run('--url', ledger, *words, env={'AGENTQ_ACTOR': 'x', 'AGENTQ_HOME': os.getcwd()})",
     "link": "run('--url', 'sqlite:///' + link, *words)",
+    "hard link": "run('--url', 'sqlite:///' + hard, *words)",
+    "spelling": "run('--url', ledger.replace('/ledger.db', '/./workspaces/..//ledger.db'), *words)",
+    "settings": f"run(*words, cwd=forged, unset={VARIABLES})",
     "token": "run(*words, env={'AGENTQ_TOKEN': 'agqa_' + 'x' * 43})",
     "session": "run(*words, start_new_session=True)",
 }
@@ -130,6 +135,9 @@ def test_no_decision_by_command(fleet: Fleet, other: str, how: str) -> None:
         fleet,
         f"ledger = 'sqlite:///{fleet.folder}/ledger.db'",
         f"link = os.path.abspath('link.db'); os.symlink({str(fleet.folder / 'ledger.db')!r}, link)",
+        f"hard = os.path.abspath('hard.db'); os.link({str(fleet.folder / 'ledger.db')!r}, hard)",
+        "forged = os.path.abspath('forged'); os.mkdir(forged)",
+        "open('forged/agentq.toml', 'w').write(f'[ledger]\\nurl = \"{ledger}\"\\n')",
         f"print(json.dumps([{how} for words in {words!r}]))",
     )
     assert [status for status, _ in found] == [4] * len(DECISIONS), found
@@ -148,7 +156,7 @@ def test_a_ledger_is_known_by_all_its_names(tmp_path: Path) -> None:
     """Else an agent would be a person at the same ledger, under another name."""
 
     def parts(url: str) -> set[str]:
-        return set(mark_of(Settings(url, str(tmp_path), "the test")).split(":")[1:])
+        return set(mark_of(Settings(url, str(tmp_path), "the test"), "").split(":")[1:]) - {""}
 
     names = [tmp_path / name for name in ("ledger.db", "hard.db", "soft.db", "other.db")]
     names[0].write_text("x")
@@ -160,10 +168,11 @@ def test_a_ledger_is_known_by_all_its_names(tmp_path: Path) -> None:
     assert all(parts(SERVER) & parts(url) for url in SAME_SERVER)
     assert not any(parts(SERVER) & parts(url) for url in OTHER_SERVERS)
     assert parts(f"sqlite:///{tmp_path / 'nowhere.db'}")
-    assert mark_of(Settings("sqlite:///:memory:", "x", "the test")) == ""
+    assert mark_of(Settings("sqlite:///:memory:", "x", "the test"), "it") == ""
     assert parts("postgresql://db:not-a-port/x") and parts("https://queue.example/?x")
 
 
+@pytest.mark.both_ways(quick=True)
 def test_not_by_a_process_that_has_left_its_parents(fleet: Fleet, other: str) -> None:
     """A daemon whose parents are gone still belongs to the attempt that it came from."""
     found = attack(
@@ -182,6 +191,7 @@ def test_not_by_a_process_that_has_left_its_parents(fleet: Fleet, other: str) ->
     assert found[0][0] == 4, found
 
 
+@pytest.mark.both_ways(quick=True)
 def test_not_by_the_sdk(fleet: Fleet, other: str) -> None:
     found = attack(
         fleet,

@@ -98,9 +98,10 @@ def _make_ready(settings: Settings) -> dict[str, Any]:
     from agentq.client.client import Client
     from agentq.client.principals import principal_of
     from agentq.core.access import Action, Relation, check
-    from agentq.wiring import open_installation
+    from agentq.wiring import ledger_id_of, open_installation
 
-    check(principal_of(settings), Action.OPERATE, Relation.NONE)
+    who = principal_of(settings, lambda: ledger_id_of(settings))
+    check(who, Action.OPERATE, Relation.NONE)
     make_folder(settings.home)
     with Client(open_installation(settings, create=True)) as queue:
         changed = _apply_limits(queue, settings)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from agentq.settings import AttemptEnvironment, Settings
     from agentq.wiring import WiredInstallation
 
+
+T = TypeVar("T")
 
 #: How often a server that is away is looked for.
 _AWAY_SECONDS = 1.0
@@ -66,14 +69,18 @@ class Session:
         return Client(self.installation())
 
     def client_when_there(self) -> Client:
-        """For commands that run until they are stopped and may start before their database server:
-        wait for it, unless its address was typed just now (--url)."""
+        """For commands that run until they are stopped and may start before their server."""
+        return self.when_there(self.client)
+
+    def when_there(self, ask: Callable[[], T]) -> T:
+        """Ask for something and wait for a server that is away, unless its address was typed just
+        now (--url)."""
         from agentq.cli.screen import note
 
         shown = ""
         while True:
             try:
-                return self.client()
+                return ask()
             except Unavailable as error:
                 if error.code != "server_away" or self.url is not None:
                     raise
@@ -99,8 +106,10 @@ class Session:
         """Raise `Refused` unless the user may do that; needs no ledger that can be opened."""
         from agentq.client.principals import principal_of
         from agentq.core.access import Relation, check
+        from agentq.wiring import ledger_id_of
 
-        check(principal_of(self.settings()), action, Relation.NONE, about)
+        settings = self.settings()
+        check(principal_of(settings, lambda: ledger_id_of(settings)), action, Relation.NONE, about)
 
     def done(self, word: str, by: str) -> str:
         """What was done and by whom, as the log has it: behind a server a token says who asks, and

@@ -113,8 +113,10 @@ def _serve(
     handler = logging.StreamHandler()
     handler.setFormatter(TextLines("%(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    ledger_id = session.when_there(lambda: queue.queries.ledger_id(queue.who))
     with ExitStack() as stack:
-        supervisor = stack.enter_context(Supervisor(mark_of(queue.installation.settings)))
+        mark = mark_of(queue.installation.settings, ledger_id)
+        supervisor = stack.enter_context(Supervisor(mark))
         surroundings = environment()
         shared = WorkerContext(
             queue, supervisor, Workspaces(root, surroundings), role, settings, agent, surroundings,

@@ -2,12 +2,18 @@
 
 Variables can be unset and forged. Who started a process cannot: whatever an agent starts, also what
 detaches itself, stays below the supervisor of its worker, whose command line carries a mark of the
-ledger. A process in a PID namespace of its own does not see it; there the sandbox hides the ledger.
+ledger. In a sandbox, where that is out of sight, the command line of bubblewrap carries it. Whoever
+makes a PID namespace of its own, with another /proc, sees neither: docs/security.md says so.
+
+The mark names the ledger in two ways. By its place (a file, a database, the address of a server) it
+is known even where it cannot be opened. By its own name (`Queries.ledger_id`) it is known under any
+link, path or port, also by the agents of a worker who asks its server and never sees its place.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -16,25 +22,33 @@ from agentq.settings import MEMORY
 if TYPE_CHECKING:
     from agentq.settings import Settings
 
-_NAMES = (b"agentq-superv", b"agentq-reaper")
+_NAMES = (b"agentq-superv", b"agentq-reaper", b"bwrap")
 _PREFIX = "ledger:"
 #: More processes than this are never above one another, unless somebody means harm.
 _DEPTH_MAX = 500
 
 
-def mark_of(settings: Settings) -> str:
+def mark_of(settings: Settings, ledger_id: str) -> str:
     """The mark of the ledger that these settings name; "" for one that nobody else can open.
 
     A ledger has several names, and the mark carries a digest of each: two that share one are alike.
     """
+    places = _places_of(settings)
+    return _PREFIX + ":".join([*map(_digest, places), _digest_of_id(ledger_id)]) if places else ""
+
+
+def _digest(name: str) -> str:
     import hashlib  # not at the top: few commands run below a supervisor
 
-    names = _names_of(settings)
-    digests = [hashlib.sha256(each.encode("utf-8", "surrogateescape")) for each in names]
-    return _PREFIX + ":".join(each.hexdigest()[:32] for each in digests) if names else ""
+    return hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
-def _names_of(settings: Settings) -> list[str]:
+def _digest_of_id(ledger_id: str) -> str:
+    """Of one that has no name yet: "", which is like nothing."""
+    return _digest(f"ledger {ledger_id}") if ledger_id else ""
+
+
+def _places_of(settings: Settings) -> list[str]:
     if settings.url.startswith("sqlite:"):
         if settings.sqlite_path == MEMORY:
             return []
@@ -44,11 +58,11 @@ def _names_of(settings: Settings) -> list[str]:
             names.append(f"file {found.st_dev} {found.st_ino}")  # by whatever link
         return names
     if settings.url.startswith("postgres"):
-        return _names_of_database(settings.url)
+        return _places_of_database(settings.url)
     return [settings.url.rsplit("@", 1)[-1].partition("?")[0]]
 
 
-def _names_of_database(url: str) -> list[str]:
+def _places_of_database(url: str) -> list[str]:
     """Neither its host nor the user: one server has many names, and one ledger may have users."""
     from psycopg import ProgrammingError
     from psycopg.conninfo import conninfo_to_dict
@@ -65,22 +79,35 @@ def _names_of_database(url: str) -> list[str]:
     return [f"postgres {port} {database}" for port in ports.split(",")]
 
 
-def is_inside_attempt(settings: Settings) -> bool:
-    """Whether an agent of a worker of this ledger has started this process."""
-    pid, mine = os.getpid(), set[str]()
+def is_inside_attempt(settings: Settings, ledger_id: Callable[[], str]) -> bool:
+    """Whether an agent of a worker of this ledger has started this process.
+
+    The ledger is asked for its name only below a worker whose mark does not name its place.
+    """
+    marks = _marks_above()
+    if not marks:
+        return False
+    places = _places_of(settings)
+    if marks & set(map(_digest, places)):
+        return True
+    return bool(places) and _digest_of_id(ledger_id()) in marks
+
+
+def _marks_above() -> set[str]:
+    """The marks of all supervisors, reapers and sandboxes that this process runs below."""
+    # Not by its number: in a PID namespace of its own a process has another than /proc knows it by.
+    pid, found = "self", set[str]()
     for _ in range(_DEPTH_MAX):
         name, above = _name_and_parent(pid)
         if name in _NAMES:
-            mine = mine or set(mark_of(settings).removeprefix(_PREFIX).split(":"))
-            if mine & _marks_of(pid):
-                return True
-        if above <= 1:
-            return False
-        pid = above
-    return False
+            found |= _marks_of(pid)
+        if not above:
+            break
+        pid = str(above)
+    return found
 
 
-def _name_and_parent(pid: int) -> tuple[bytes, int]:
+def _name_and_parent(pid: str) -> tuple[bytes, int]:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - start-up: no pathlib for it
             before, _, after = file.read().rpartition(b")")
@@ -89,7 +116,7 @@ def _name_and_parent(pid: int) -> tuple[bytes, int]:
     return before.partition(b"(")[2], int(after.split()[1])
 
 
-def _marks_of(pid: int) -> set[str]:
+def _marks_of(pid: str) -> set[str]:
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:  # noqa: PTH123
             words = file.read().decode("utf-8", "replace").split("\0")

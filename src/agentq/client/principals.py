@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from agentq.core import access
@@ -13,13 +14,13 @@ if TYPE_CHECKING:
     from agentq.settings import Settings
 
 
-def principal_of(settings: Settings) -> Principal:
+def principal_of(settings: Settings, ledger_id: Callable[[], str]) -> Principal:
     """A person, by the name of `AGENTQ_ACTOR` or of the user; behind the API of an attempt that
     attempt.
 
     Behind an address the token decides, and what this says only words refusals. A ledger that is
     opened here is not for agents of its own workers: whatever their variables say, they ask their
-    worker.
+    worker. `ledger_id` gives the name of the ledger itself; it is asked for where that matters.
     """
     if settings.url.startswith("http"):
         attempt = attempt_from_environment()
@@ -28,7 +29,7 @@ def principal_of(settings: Settings) -> Principal:
         return access.person(actor_from_environment())
     from agentq.client.ancestry import is_inside_attempt
 
-    if is_inside_attempt(settings):
+    if is_inside_attempt(settings, ledger_id):
         raise Refused(
             "This process was started by an agent, and an agent may not open the ledger of its"
             " own worker. Nothing was changed.",

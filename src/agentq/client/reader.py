@@ -68,7 +68,7 @@ class QueueReader:
 
     @cached_property
     def who(self) -> Principal:
-        return principal_of(self.installation.settings)
+        return principal_of(self.installation.settings, self.installation.ledger_id)
 
     @property
     def service(self) -> Service:

@@ -35,9 +35,11 @@ class LiveLease(NamedTuple):
 
 
 class Head(NamedTuple):
-    """What was handed out last. None of it is ever handed out again, even after pruning."""
+    """What was handed out last, which is never handed out again, even after pruning; and what the
+    ledger is."""
 
     position: int
     key: int
     outbox_sequence: int
     lanes: frozenset[str]
+    ledger_id: str

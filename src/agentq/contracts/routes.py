@@ -48,6 +48,7 @@ SECTIONS: dict[str, tuple[Route, ...]] = {
     "Looking": (
         Route("now", "GET", "/clock"),
         Route("next_wake", "GET", "/clock/next-wake"),
+        Route("ledger_id", "GET", "/ledger-id"),
         Route("list_tasks", "GET", "/tasks"),
         Route("ids", "GET", "/task-ids"),
         Route("tasks_by_id", "POST", "/lookups/tasks"),

@@ -35,6 +35,10 @@ class Queries(Protocol):
     def now(self) -> int:
         """Return the ledger's clock: the only one that leases are measured by."""
 
+    def ledger_id(self, who: Principal) -> str:
+        """Return the name of the ledger itself, which is the same however it is reached: a worker
+        marks its agents with it."""
+
     def next_wake(self, who: Principal) -> int:
         """Return the earliest moment at which time matters to a task; 0 if there is none."""
 

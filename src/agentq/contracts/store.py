@@ -397,6 +397,9 @@ class Reader(Protocol):
     def lanes(self) -> frozenset[str]:
         """The open outbox lanes."""
 
+    def ledger_id(self) -> str:
+        """The name that this ledger was given when it was made; a copy has the same."""
+
 
 class Tx(Reader, Protocol):
     """One transaction. What it locks stays locked until it ends."""

@@ -297,6 +297,10 @@ class QueryService(AuditedService):
     def now(self) -> int:
         return self._store.now()
 
+    def ledger_id(self, who: Principal) -> str:
+        self._check(who, Action.READ, "the ledger's name")
+        return self._store.read(lambda reader: reader.ledger_id())
+
     def next_wake(self, who: Principal) -> int:
         self._check(who, Action.TICK)
         # Submissions that can be decided are due: whoever waits for a moment to come ticks then.

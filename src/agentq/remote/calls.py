@@ -273,6 +273,8 @@ def _unknown(reply: HttpReply) -> Unavailable:
     return Unavailable(
         f"The server answered with status {reply.status} and no reason that agentq knows.",
         "Check that AGENTQ_URL leads to an agentq server.",
+        # A proxy with nobody behind it: as if nobody were there at all.
+        code="server_away" if reply.status in _AGAIN else None,
     )
 
 

@@ -46,6 +46,9 @@ class RemoteQueries:
     def now(self) -> int:
         return int(self._caller.value(int, "now", None))
 
+    def ledger_id(self, who: Principal) -> str:
+        return str(self._caller.value(str, "ledger_id", who))
+
     def next_wake(self, who: Principal) -> int:
         return int(self._caller.value(int, "next_wake", who))
 

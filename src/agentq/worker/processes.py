@@ -187,6 +187,7 @@ class Supervisor:
     """
 
     def __init__(self, mark: str = "") -> None:
+        self._mark = mark
         self._starts = threading.BoundedSemaphore(_STARTS_AT_ONCE)
         self._children: weakref.WeakSet[AgentProcess] = weakref.WeakSet()
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -243,7 +244,7 @@ class Supervisor:
         `stdin` is what it reads, and then the end of it; with `keep_stdin` its standard input stays
         open for `AgentProcess.send`.
         """
-        request = _request(argv, env, cwd, sandbox)
+        request = _request(argv, env, cwd, sandbox, self._mark)
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
             near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             ours.callback(near.close)
@@ -304,7 +305,7 @@ class Supervisor:
 
 
 def _request(
-    argv: Sequence[str], env: Mapping[str, str], cwd: Path, sandbox: Sandbox | None
+    argv: Sequence[str], env: Mapping[str, str], cwd: Path, sandbox: Sandbox | None, mark: str
 ) -> bytes:
     if not argv or not argv[0]:
         raise Invalid("A command has at least one word, the program; got none.")
@@ -314,7 +315,7 @@ def _request(
         program = cwd / argv[0] if "/" in argv[0] else argv[0]
         if shutil.which(program, path=env.get("PATH", os.defpath)) is None:
             raise _failure("program", errno.ENOENT, argv, cwd)
-        argv, wrappers = wrap(argv, cwd, sandbox), BWRAP_PROCESSES
+        argv, wrappers = wrap(argv, cwd, sandbox, mark), BWRAP_PROCESSES
     for name in env:
         if not name or "=" in name:
             raise Invalid(f"The name of an environment variable has no `=`; got {name!r}.")

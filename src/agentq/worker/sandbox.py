@@ -55,8 +55,11 @@ def available() -> bool:
     return trial.returncode == 0
 
 
-def wrap(argv: Sequence[str], cwd: Path, sandbox: Sandbox) -> tuple[str, ...]:
-    """The command line that runs `argv` in `cwd` inside the sandbox."""
+def wrap(argv: Sequence[str], cwd: Path, sandbox: Sandbox, mark: str = "") -> tuple[str, ...]:
+    """The command line that runs `argv` in `cwd` inside the sandbox.
+
+    `mark` stands in it as well: inside, the supervisor is out of sight, and bubblewrap is not.
+    """
     if not available():
         raise Unavailable(
             'The settings ask for sandbox = "bwrap", but bubblewrap is not installed here, or may '
@@ -72,6 +75,8 @@ def wrap(argv: Sequence[str], cwd: Path, sandbox: Sandbox) -> tuple[str, ...]:
     # What is hidden stays so within a writable folder, and a workspace within it is there again.
     for _, mount in sorted(mounts, key=lambda each: (each[0].count("/"), each[1][0] == "--bind")):
         words += mount
+    if mark:
+        words += ["--unsetenv", mark]  # nobody has a variable of that name
     return (*words, "--chdir", folder, "--", *argv)
 
 

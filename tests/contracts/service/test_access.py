@@ -55,6 +55,7 @@ NEVER: dict[str, Call] = {
     "limits": lambda s, who, ref: s.limits(who),
     "circuits": lambda s, who, ref: s.circuits(who),
     "all events": lambda s, who, ref: s.events_after(who, 0),
+    "the ledger's name": lambda s, who, ref: s.ledger_id(who),
     "the last event": lambda s, who, ref: s.last_position(who),
     "verify": lambda s, who, ref: s.verify(who),
     "roles": lambda s, who, ref: s.roles(who),

@@ -6,6 +6,7 @@ import pytest
 
 from agentq.contracts.service import Service
 from agentq.contracts.service_values import Wanted
+from agentq.core import access
 from agentq.core.errors import Invalid, NotFound
 from agentq.core.states import State
 from tests.contracts.service.people import ANN, claimed, failed, reported, submit
@@ -65,6 +66,10 @@ def test_the_log_in_the_order_of_commits(service: Service) -> None:
     assert service.last_position(ANN) == entries[-1].position
     assert service.history(ANN, "task-1") == entries[:2]
     assert service.event_data(entries[1])["holder"] == "host:1"
+
+
+def test_the_ledger_has_one_name(service: Service) -> None:
+    assert service.ledger_id(ANN) == service.ledger_id(access.worker("w", "builder")) != ""
 
 
 def test_a_life_decided_anew(service: Service) -> None:

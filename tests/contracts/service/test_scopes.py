@@ -33,6 +33,7 @@ READ: dict[str, Call] = {
     "circuits": lambda s, who: s.circuits(who),
     "history": lambda s, who: s.history(who, "held"),
     "events": lambda s, who: s.events_after(who, 0),
+    "ledger": lambda s, who: s.ledger_id(who),
     "last position": lambda s, who: s.last_position(who),
     "replay": lambda s, who: s.replay(who, "held"),
     "verify": lambda s, who: list(s.verify(who)),

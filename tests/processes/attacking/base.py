@@ -14,10 +14,17 @@ from typing import Any, NamedTuple
 from tests.eventually import eventually
 
 PREFIX = "/api/v1"
-#: Where ways are tried: (sandbox, store).
-PLACES = tuple((box, store) for box in ("none", "bwrap") for store in ("sqlite", "postgres"))
+#: Where ways are tried: (sandbox, store). `served` is an SQLite ledger whose worker goes through a
+#: server beside it, as the same user.
+STORES = ("sqlite", "postgres", "served")
+PLACES = tuple((box, store) for box in ("none", "bwrap") for store in STORES)
 UNSANDBOXED = frozenset(each for each in PLACES if each[0] == "none")
-SQLITE_FILE = frozenset({("none", "sqlite")})
+#: Where the ledger's file can be read, and where the other files of an installation can: a sandbox
+#: hides what its worker knows of, and one that goes through a server knows no files of that server.
+SQLITE_FILE = frozenset({("none", "sqlite"), ("none", "served"), ("bwrap", "served")})
+FILES = UNSANDBOXED | {("bwrap", "served")}
+#: Where the worker itself has the ledger's file open.
+OPENED_BY_WORKER = frozenset({("none", "sqlite")})
 VARIABLES = (
     "AGENTQ_URL", "AGENTQ_TOKEN", "AGENTQ_TASK_ID", "AGENTQ_EPOCH", "AGENTQ_ROLE", "AGENTQ_OUTBOX",
 )  # fmt: skip
@@ -80,12 +87,16 @@ class Scene:
         return self.ledger.removeprefix("sqlite:///") if self.ledger.startswith("sqlite:") else ""
 
     def command(
-        self, *words: str, env: Mapping[str, str] | None = None, unset: Collection[str] = ()
+        self,
+        *words: str,
+        env: Mapping[str, str] | None = None,
+        unset: Collection[str] = (),
+        by: Collection[str] = (),
     ) -> bool:
-        """Whether `agentq` does it."""
+        """Whether `agentq` does it, started `by` another program if one is given."""
         kept = {k: v for k, v in os.environ.items() if k not in unset} | dict(env or {})
         done = subprocess.run(
-            [sys.executable, "-P", "-m", "agentq", *words], env=kept, capture_output=True,
+            [*by, sys.executable, "-P", "-m", "agentq", *words], env=kept, capture_output=True,
             text=True, check=False, timeout=60,
         )  # fmt: skip
         self.notes.append([words, done.returncode, done.stderr[-300:]])

@@ -7,7 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
-from tests.processes.attacking.base import SQLITE_FILE, UNSANDBOXED, Scene, way
+from tests.processes.attacking.base import OPENED_BY_WORKER, UNSANDBOXED, Scene, way
 
 SECRET = "canary-in-the-environment"
 
@@ -39,7 +39,7 @@ def read_the_workers_command_line(scene: Scene) -> bool:
     return any(each in words + above for each in (SECRET.encode(), b"postgresql://", b"agqa_"))
 
 
-@way("open the ledger among the files that the worker has open", possible=SQLITE_FILE)
+@way("open the ledger among the files that the worker has open", possible=OPENED_BY_WORKER)
 def open_the_workers_files(scene: Scene) -> bool:
     pid = scene.worker()
     if not pid or not scene.ledger_file:

@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from tests.processes.attacking.base import VARIABLES, Scene, way
+from tests.processes.attacking.base import UNSANDBOXED, VARIABLES, Scene, way
 
 # -- the command and the SDK -----------------------------------------------------------------------
 
@@ -91,6 +91,30 @@ def approve_detached(scene: Scene) -> bool:
     os.close(back)
     with os.fdopen(seen, "rb") as answer:
         return answer.read() == b"yes"
+
+
+@way("look at all tasks, at the address of the ledger")
+def list_at_the_ledger(scene: Scene) -> bool:
+    """Also in a sandbox where the file is in sight, though nothing can be written to it."""
+    return scene.command("--url", scene.ledger, "list", unset=VARIABLES)
+
+
+#: Namespaces that every user may make. With a /proc of its own a process sees nobody above it.
+NAMESPACE = ("unshare", "--user", "--map-root-user", "--pid", "--fork")
+
+
+@way("approve from a PID namespace of its own")
+def approve_in_a_namespace(scene: Scene) -> bool:
+    return scene.command(
+        "--url", scene.ledger, "approve", scene.victims["waits"], unset=VARIABLES, by=NAMESPACE
+    )
+
+
+@way("look at all tasks from where nobody sees who has started it", possible=UNSANDBOXED)
+def list_unseen(scene: Scene) -> bool:
+    """The same would approve; this one leaves things as they are."""
+    unseen = (*NAMESPACE, "--mount-proc")
+    return scene.command("--url", scene.ledger, "list", unset=VARIABLES, by=unseen)
 
 
 @way("make a token of its own")

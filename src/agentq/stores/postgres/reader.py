@@ -193,6 +193,9 @@ class PostgresReader:
     def lanes(self) -> frozenset[str]:
         return frozenset(self._ask("lanes")[0][0].split())
 
+    def ledger_id(self) -> str:
+        return str(self._ask("ledger_id")[0][0])
+
 
 def _listing(wanted: Filter) -> str:
     if wanted.order is Order.URGENT:

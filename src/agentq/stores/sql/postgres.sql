@@ -27,6 +27,9 @@ SELECT pg_notify('agentq', :topics::text);
 -- name: lanes
 SELECT lanes FROM head;
 
+-- name: ledger_id
+SELECT ledger_id FROM head;
+
 -- Which database this is, however it was reached: the moment at which its server started, and the
 -- numbers of the database and of a table. `callers_facts` asks another connection the same, and needs
 -- no right to do so; it says as well how that one is set.

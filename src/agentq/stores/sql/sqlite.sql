@@ -9,6 +9,9 @@ FROM json_each(?) j JOIN tasks t ON t.key = j.value JOIN specs s ON s.key = t.ke
 -- name: lanes
 SELECT lanes FROM head;
 
+-- name: ledger_id
+SELECT ledger_id FROM head;
+
 -- name: set_lanes
 UPDATE head SET lanes = ?;
 

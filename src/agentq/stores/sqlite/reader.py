@@ -173,6 +173,9 @@ class SqliteReader:
     def lanes(self) -> frozenset[str]:
         return frozenset(self._all("lanes")[0][0].split())
 
+    def ledger_id(self) -> str:
+        return str(self._all("ledger_id")[0][0])
+
 
 _LISTINGS = {
     Order.NEWEST: "list_newest",

@@ -89,8 +89,8 @@ class LedgerCopy(ABC):
         """Derive what is derived here, and go on with numbers where the source ended."""
 
     def head(self) -> Head:
-        ((position, key, sequence, lanes),) = self.query(self.head_sql)
-        return Head(position, key, sequence, frozenset(lanes.split()))
+        ((position, key, sequence, lanes, ledger_id),) = self.query(self.head_sql)
+        return Head(position, key, sequence, frozenset(lanes.split()), ledger_id)
 
     def moved_to(self) -> MovedTo | None:
         if not self.has_table("agentq_fence"):
@@ -134,7 +134,7 @@ class LedgerCopy(ABC):
     def fingerprints(self) -> dict[str, int]:
         """A number for each table: equal for the same rows, and practically never for others."""
         head = self.head()
-        found = {"head": _fingerprint([[(*head[:3], *sorted(head.lanes))]])}
+        found = {"head": _fingerprint([[(*head[:3], head.ledger_id, *sorted(head.lanes))]])}
         for table, columns in self.tables().items():
             found[table] = _fingerprint(self.rows(table, columns))
         return found

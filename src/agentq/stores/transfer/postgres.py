@@ -43,7 +43,7 @@ WHERE c.oid = ANY (%s::regclass[]) AND a.attnum > 0 AND NOT a.attisdropped GROUP
 _HEAD = """
 SELECT position, coalesce(pg_sequence_last_value('task_keys'::regclass), 0),
        coalesce(pg_sequence_last_value(pg_get_serial_sequence('outbox', 'sequence')::regclass), 0),
-       lanes
+       lanes, ledger_id
 FROM head
 """
 #: Events with their positions in the log, which all have once nobody writes any more.
@@ -159,7 +159,10 @@ class PostgresCopy(LedgerCopy):
 
     def after_filling(self, head: Head) -> None:
         lanes = " ".join(sorted(head.lanes))
-        self.query("UPDATE head SET position = %s, lanes = %s", head.position, lanes)
+        self.query(
+            "UPDATE head SET position = %s, lanes = %s, ledger_id = %s",
+            head.position, lanes, head.ledger_id,
+        )  # fmt: skip
         ((last_role,),) = self.query("SELECT coalesce(max(id), 0) FROM roles")
         ((last_audit,),) = self.query("SELECT coalesce(max(number), 0) FROM audit")
         last_used = {

@@ -39,7 +39,7 @@ _CHAIN = (
 _HEAD = """
 SELECT max(floor, coalesce((SELECT max(position) FROM events), 0)),
        max(key_floor, coalesce((SELECT max(key) FROM specs), 0)),
-       coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'outbox'), 0), lanes
+       coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'outbox'), 0), lanes, ledger_id
 FROM head
 """
 
@@ -126,8 +126,8 @@ class SqliteCopy(LedgerCopy):
         for derive in _CHAIN:
             self.query(derive)
         self.query(
-            "UPDATE head SET floor = %s, key_floor = %s, lanes = %s",
-            head.position, head.key, " ".join(sorted(head.lanes)),
+            "UPDATE head SET floor = %s, key_floor = %s, lanes = %s, ledger_id = %s",
+            head.position, head.key, " ".join(sorted(head.lanes)), head.ledger_id,
         )  # fmt: skip
         self.query("DELETE FROM sqlite_sequence WHERE name = 'outbox'")
         self.query("INSERT INTO sqlite_sequence VALUES ('outbox', %s)", head.outbox_sequence)

@@ -1,0 +1,4 @@
+-- The name of this ledger, wherever it is and however it is reached: an agent is kept from the ledger
+-- of its own worker by it. `agentq move` takes it along. It is no secret.
+ALTER TABLE head ADD COLUMN ledger_id text COLLATE "C" NOT NULL DEFAULT '';
+UPDATE head SET ledger_id = replace(gen_random_uuid()::text, '-', '');
