@@ -17,9 +17,9 @@ from tests.worker.repositories import new_repo
 VERBS = (
     "set -e",
     "echo evidence > notes.md",
-    "{agentq} progress 40 'half way' > /dev/null",
-    "{agentq} artifacts put notes.md > /dev/null",
-    "{agentq} comment 'slow today' > /dev/null",
+    "{agentq} progress 40 'half way'",
+    "{agentq} artifacts put notes.md",
+    "{agentq} comment 'slow today'",
     "{agentq} submit --to helper --instructions 'help me' > /dev/null",
     "{agentq} status > /dev/null",
     "{agentq} {end} > /dev/null",
@@ -84,9 +84,42 @@ def test_in_a_sandbox(fleet: Fleet, network: bool) -> None:
     check_all(fleet, done)
 
 
+@pytest.mark.long
+@pytest.mark.both_ways
+def test_what_agentq_says_is_no_part_of_the_result(fleet: Fleet) -> None:
+    """The result of a program is its standard output, and agentq runs on the same."""
+    lines = (
+        "set -e",
+        "echo evidence > notes.md",
+        ".agentq-task/agentq progress 40 'half way'",
+        ".agentq-task/agentq artifacts put notes.md",
+        ".agentq-task/agentq comment 'slow today'",
+        "echo my answer",
+    )
+    task = fleet.queue.submit(to=ROLE, instructions="say how far you are", max_attempts=1)
+    fleet.work(command=("/bin/sh", "-c", "\n".join(lines)))
+    assert fleet.queue.result(task.id).text().strip() == "my answer"
+    assert "half way" in str(fleet.queue.history(task.id))
+
+
+@pytest.mark.long
+def test_what_agentq_was_asked_for_is_on_standard_output(fleet: Fleet) -> None:
+    lines = (
+        "set -e",
+        "child=$(.agentq-task/agentq submit --to helper --instructions help)",
+        ".agentq-task/agentq --json progress 40 | grep -q percent",
+        "echo $child",
+    )
+    task = fleet.queue.submit(to=ROLE, instructions="ask", max_attempts=1)
+    fleet.work(command=("/bin/sh", "-c", "\n".join(lines)))
+    (child,) = fleet.queue.tasks(role="helper")
+    assert fleet.queue.result(task.id).text().strip() == child.id
+
+
 def test_its_folder_is_no_part_of_the_work(fleet: Fleet, tmp_path: Path) -> None:
     repo = new_repo(tmp_path)
     done = run(fleet, ".agentq-task/agentq", "status", workspace="git", repo=str(repo.path))
     assert done.state is State.COMPLETE, done.reason
+    assert "half way" not in fleet.queue.result(done.id).text(), "what agentq says is no result"
     for each in fleet.queue.artifacts(done.id):
         assert b"agentq-task" not in each.read(), each.name

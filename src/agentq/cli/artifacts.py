@@ -11,6 +11,7 @@ from agentq.cli.options import Duration, epoch_option, group, named_task_argumen
 from agentq.cli.screen import (
     ago,
     answer,
+    confirm,
     emit_json,
     iso_time,
     one_line,
@@ -120,7 +121,10 @@ def put_artifact(
         rows = [row for row in queue.artifact_list(task_id) if row.name == stored.name]
         emit_json(_as_json(queue, task_id, rows[-1]))
     else:
-        say(f"{one_line(stored.name)}: {size_words(stored.size)}, sha256 {stored.sha256}")
+        confirm(
+            session,
+            f"{one_line(stored.name)}: {size_words(stored.size)}, sha256 {stored.sha256}",
+        )
 
 
 @artifacts.command("link")

@@ -136,8 +136,17 @@ def harmless(text: str, err: bool = False) -> str:
     return "".join(part if number % 2 else clean(part) for number, part in enumerate(parts))
 
 
-def say(text: str = "") -> None:
-    click.echo(harmless(text))
+def say(text: str = "", err: bool = False) -> None:
+    click.echo(harmless(text), err=err)
+
+
+def confirm(session: Session, text: str) -> None:
+    """Say what a command has done: to an agent on standard error.
+
+    The standard output of an agent may be its result, and what agentq says is no part of that.
+    """
+    attempt = session.attempt()
+    say(text, err=attempt is not None and bool(attempt.token))
 
 
 def note(text: str) -> None:

@@ -12,6 +12,7 @@ from agentq.cli.screen import (
     Styled,
     ago,
     clean,
+    confirm,
     emit_json,
     one_line,
     paint,
@@ -122,7 +123,7 @@ def answer_with_task(session: Session, queue: QueueReader, task: Task, sentence:
         emit_json(queue.as_json(task))
     else:
         tail = f": {clean(sentence)}" if sentence else ""
-        say(f"{paint(task.id, 'bold')} is {paint_state(task.state)}{tail}")
+        confirm(session, f"{paint(task.id, 'bold')} is {paint_state(task.state)}{tail}")
 
 
 def headline_of(task: Task) -> str:
