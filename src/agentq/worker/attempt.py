@@ -34,6 +34,7 @@ from agentq.core.triggers import FailureKind
 from agentq.settings.roles import RoleSettings
 from agentq.worker import changes, recovery
 from agentq.worker.agent_access import AgentAccess
+from agentq.worker.commits import request_for
 from agentq.worker.costs import BudgetTracker
 from agentq.worker.environment import environment_for, secrets_in
 from agentq.worker.evidence import AttemptEvidence
@@ -266,6 +267,8 @@ class Attempt:
         shared = self.shared
         self._workspace = shared.workspaces.open(self.task.id, self.claim.epoch, shared.settings)
         self._folder = TaskFolder(self._workspace.path)
+        if self._folder.is_occupied:
+            self._workspace.hide_task_folder()
         self._folder.make()
         self._api.start(self._folder)
 
@@ -388,12 +391,25 @@ class Attempt:
             raise _Stopped(self._stopping)
         self.begin("collect")
         assert self._workspace is not None and self._folder is not None
+        if verdict.outcome is AttemptOutcome.COMPLETED:
+            self._commit()
         for each in self._workspace.collect(self.shared.settings.evidence_bytes):
             if each.name == changes.NOTE:
                 self.evidence.leave_out(CHANGES_PATCH, each.content.decode("utf-8").strip(" .\n"))
             self.evidence.keep(each.name, without_secrets(each.content, self.secrets))
         with self._folder.opened() as folder:
             self.evidence.take_handed_in(folder, verdict.result)
+
+    def _commit(self) -> None:
+        """Commit what the agent did not: before the check, which so sees what was committed."""
+        shared, claim = self.shared, self.claim
+        assert self._workspace is not None
+        limit = shared.settings.evidence_bytes
+        request = request_for(self.task, claim.epoch, shared.role, self.secrets, limit)
+        done = self._workspace.commit(request)
+        self.evidence.leave_uncommitted(done)
+        if done.commit:
+            shared.show_step(self.task.id, "collect", f"committed {done.commit[:12]}")
 
     def _reported_itself(self) -> bool:
         """Whether the agent has reported this attempt, with `agentq complete` or the SDK."""
@@ -405,6 +421,8 @@ class Attempt:
         )
         if self._settled:
             self.begin("collect", "the agent has reported by itself")
+            if task is not None and task.state in (State.COMPLETE, State.REVIEW):
+                self._commit()
             self.claim.settled()
         return self._settled
 

@@ -16,7 +16,7 @@ from tempfile import TemporaryFile
 from typing import IO
 
 from agentq.core.errors import AgentqError
-from agentq.core.reserved_names import CHANGES_PATCH, COMMITS, WORKER_FOLDER
+from agentq.core.reserved_names import CHANGES_PATCH, COMMITS, TASK_FOLDER, WORKER_FOLDER
 from agentq.worker.git import LONG_TIMEOUT_SECONDS, Git, GitLocation, failed
 
 #: Why there is no patch. It is the worker's record: it meets no expected artifact.
@@ -61,30 +61,51 @@ def hidden(git: Git, place: GitLocation) -> dict[str, list[bytes]]:
     found: dict[str, list[bytes]] = {}
     with TemporaryFile() as listing:
         git.ask(place, "ls-files", "-v", "-z", into=listing, limit=_LISTING_BYTES_MAX)
-        for line in _entries(listing):
+        for line in entries(listing):
             tag, name = line[:1], line[2:]
             if tag.islower():
                 found.setdefault("--no-assume-unchanged", []).append(name)
             # Outside a sparse checkout the file is not there; if it is, somebody hid it.
-            if tag in b"Ss" and os.path.lexists(place.folder / os.fsdecode(name)):
+            is_ours = name.split(b"/", 1)[0] == TASK_FOLDER.encode()
+            if tag in b"Ss" and not is_ours and os.path.lexists(place.folder / os.fsdecode(name)):
                 found.setdefault("--no-skip-worktree", []).append(name)
     return found
+
+
+def hide_task_folder(git: Git, place: GitLocation) -> None:
+    """Let git overlook that the worker's folder lies where the repository has something too.
+
+    Else the agent would commit, and everybody see, that the repository's own files are gone.
+    """
+    with TemporaryFile() as listing:
+        git.ask(place, "ls-files", "-z", "--", TASK_FOLDER, into=listing, limit=_LISTING_BYTES_MAX)
+        if listing.tell():
+            listing.seek(0)
+            git.do(place, "update-index", "--skip-worktree", "-z", "--stdin", stdin=listing)
+
+
+def without_task_folder(git: Git, beside: GitLocation, commit: str) -> None:
+    """Let an index have of `.agentq-task/` what the commit has, whatever lies there now."""
+    if not git.ask(beside, "diff-index", "--cached", "--quiet", commit, "--", TASK_FOLDER).ok:
+        git.do(beside, "reset", "--quiet", commit, "--", TASK_FOLDER)
+        hide_task_folder(git, beside)  # an entry that comes back is not hidden
 
 
 def _patch(
     git: Git, place: GitLocation, common: Path, base: str, folder: Path, limit: int
 ) -> Iterator[EvidenceFile]:
-    size = _changed_bytes(git, place)
+    size = changed_bytes(git, place)
     if size > limit:
         yield _note(f"{size} bytes have changed, more than {limit} (evidence_bytes).\n")
         return
-    aside = _aside(git, place, common, folder)
+    beside = aside(git, place, common, folder)
     # What cannot be read is left out, and the rest is taken.
-    git.ask(aside, "add", "--all", "--ignore-errors", ".", timeout=LONG_TIMEOUT_SECONDS)
+    git.ask(beside, "add", "--all", "--ignore-errors", ".", timeout=LONG_TIMEOUT_SECONDS)
+    without_task_folder(git, beside, base)
     patch = folder / "changes.patch"
     with patch.open("xb") as target:
         answer = git.ask(
-            aside, *_DIFF, base, "--",
+            beside, *_DIFF, base, "--",
             into=target, limit=limit, timeout=LONG_TIMEOUT_SECONDS,
         )  # fmt: skip
     if answer.is_cut:
@@ -105,14 +126,15 @@ def _commits(git: Git, place: GitLocation, base: str) -> Iterator[EvidenceFile]:
         yield EvidenceFile(COMMITS, listed.out)
 
 
-def _changed_bytes(git: Git, place: GitLocation) -> int:
+def changed_bytes(git: Git, place: GitLocation) -> int:
+    """The size of what is in the tree and not, or not so, in its index."""
     total = 0
     with TemporaryFile() as listing:
         git.ask(
             place, "ls-files", "-z", "--others", "--modified", "--exclude-standard",
             into=listing, limit=_LISTING_BYTES_MAX, timeout=LONG_TIMEOUT_SECONDS,
         )  # fmt: skip
-        for name in _entries(listing):
+        for name in entries(listing):
             try:
                 total += (place.folder / os.fsdecode(name)).lstat().st_size
             except OSError:
@@ -120,30 +142,30 @@ def _changed_bytes(git: Git, place: GitLocation) -> int:
     return total
 
 
-def _aside(git: Git, place: GitLocation, common: Path, folder: Path) -> GitLocation:
+def aside(git: Git, place: GitLocation, common: Path, folder: Path) -> GitLocation:
     """The same place with an index and new objects of its own, hiding nothing."""
     objects, index = folder / "objects", folder / "index"
     (objects / "info").mkdir(parents=True)
     (objects / "info" / "alternates").write_bytes(os.fsencode(common / "objects") + b"\n")
     extra = {"GIT_INDEX_FILE": str(index), "GIT_OBJECT_DIRECTORY": str(objects)}
-    aside = replace(place, extra=extra)
+    beside = replace(place, extra=extra)
     assert place.git_dir is not None
     theirs = place.git_dir / "index"
     # A copy keeps what git knows of unchanged files, and what was added against .gitignore.
     if theirs.is_file() and not theirs.is_symlink():
         shutil.copyfile(theirs, index)
-    if git.ask(aside, "diff-index", "--cached", "--quiet", "HEAD", "--").code > 1:
+    if git.ask(beside, "diff-index", "--cached", "--quiet", "HEAD", "--").code > 1:
         index.unlink(missing_ok=True)
-        git.do(aside, "read-tree", git.tip(place, "HEAD") or "--empty")
-    for option, names in hidden(git, aside).items():
+        git.do(beside, "read-tree", git.tip(place, "HEAD") or "--empty")
+    for option, names in hidden(git, beside).items():
         with TemporaryFile() as listing:
             listing.write(b"".join(name + b"\0" for name in names))
             listing.seek(0)
-            git.ask(aside, "update-index", option, "-z", "--stdin", stdin=listing)
-    return aside
+            git.ask(beside, "update-index", option, "-z", "--stdin", stdin=listing)
+    return beside
 
 
-def _entries(listing: IO[bytes]) -> Iterator[bytes]:
+def entries(listing: IO[bytes]) -> Iterator[bytes]:
     """The entries of a `-z` listing, from its beginning, a piece at a time."""
     listing.seek(0)
     rest = b""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from agentq.client.claim import Claim
     from agentq.client.client import Client
     from agentq.settings.roles import RoleSettings
+    from agentq.worker.commits import Committed
 
 REDACT_BYTES_MAX = 16 * 1024 * 1024
 #: How many files a report names that were not taken.
@@ -55,6 +56,8 @@ class AttemptEvidence:
         self._waiting: list[tuple[str, Recorder | bytes]] = []
         #: Which files were not taken, and why.
         self._not_taken: list[tuple[str, str]] = []
+        #: Which files were not committed, and why.
+        self._uncommitted: list[tuple[str, str]] = []
         #: Which limits of the role were exceeded, in words.
         self._exceeded: list[str] = []
         #: Why the result could not be stored, if so.
@@ -174,19 +177,26 @@ class AttemptEvidence:
         """A summary that also names what was not taken as evidence."""
         # Of an attempt that failed by these limits the summary names them already.
         named = [each for each in self._exceeded if each not in summary]
-        if not self._not_taken and not named:
-            return summary
-        named += [f"{_shown(name)} ({why})" for name, why in self._not_taken[:_NAMED_MAX]]
-        if len(self._not_taken) > _NAMED_MAX:
-            named.append(f"and {len(self._not_taken) - _NAMED_MAX} more")
-        note = f"Not taken as evidence: {'; '.join(named)}."
-        return f"{summary}\n\n{redacted_text(note, self.secrets)}".lstrip()
+        notes = {
+            "Not taken as evidence": [*named, *_listed(self._not_taken)],
+            "Not committed": _listed(self._uncommitted),
+        }
+        note = "\n\n".join(f"{what}: {'; '.join(names)}." for what, names in notes.items() if names)
+        return f"{summary}\n\n{redacted_text(note, self.secrets)}".strip() if note else summary
 
     def leave_out(self, name: str, why: str) -> None:
         """Note that a file was not taken, for the report to say so."""
         why = " ".join(why.split())[:_REASON_CHARS_MAX]
         self._not_taken.append((name, why))
         self._warn("collect", f"{name} was not taken: {why}")
+
+    def leave_uncommitted(self, committed: Committed) -> None:
+        """Note what of the work is not in the commit, for the report to say so."""
+        self._uncommitted += committed.left_out
+        if committed.problem:
+            self._uncommitted.append(("what the agent left uncommitted", committed.problem))
+        for name, why in self._uncommitted:
+            self._warn("collect", f"{_shown(name)} was not committed: {why}")
 
     def _exceed(self, words: str) -> None:
         self._exceeded.append(words)
@@ -213,6 +223,13 @@ class _Exceeded(str):
 def _shown(name: str) -> str:
     """A name as it may stand in a report: it may hold any bytes, and be of any length."""
     return (name if name.isprintable() else ascii(name)[1:-1])[:_NAME_CHARS_MAX]
+
+
+def _listed(files: Sequence[tuple[str, str]]) -> list[str]:
+    """Files and reasons as a report names them, not too many."""
+    named = [f"{_shown(name)} ({why})" for name, why in files[:_NAMED_MAX]]
+    more = len(files) - _NAMED_MAX
+    return [*named, f"and {more} more"] if more > 0 else named
 
 
 def _content(held: Recorder | bytes) -> bytes | BinaryIO | None:

@@ -139,9 +139,17 @@ class Git:
         call = _Call(timeout, limit, into)
         return call.run([*command, *words], self._surroundings(place), place.folder, stdin)
 
-    def do(self, place: GitLocation, *words: str, timeout: float = TIMEOUT_SECONDS) -> GitOutput:
+    def do(
+        self,
+        place: GitLocation,
+        *words: str,
+        timeout: float = TIMEOUT_SECONDS,
+        limit: int = OUTPUT_BYTES_MAX,
+        stdin: IO[bytes] | None = None,
+        into: IO[bytes] | None = None,
+    ) -> GitOutput:
         """Call git; anything but success is an error in words."""
-        answer = self.ask(place, *words, timeout=timeout)
+        answer = self.ask(place, *words, timeout=timeout, limit=limit, stdin=stdin, into=into)
         if not answer.ok:
             raise failed(words, place, answer)
         return answer

@@ -34,7 +34,7 @@ class Redactor:
     """Redacts one stream, line after line: it remembers when it is in the middle of a key file."""
 
     def __init__(self, secrets: Collection[str]) -> None:
-        self._known = _as_written(secrets)
+        self._known = as_written(secrets)
         self._key_lines_left = 0
         #: Whoever cuts a long line must have this much of it beyond the cut, and drop it after.
         self.margin = max((_SHAPE_BYTES_MAX, *map(len, self._known)))
@@ -104,7 +104,7 @@ def _decoded(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
-def _as_written(secrets: Collection[str]) -> set[bytes]:
+def as_written(secrets: Collection[str]) -> set[bytes]:
     """Each line of each secret, as it is and as JSON and addresses write it."""
     from urllib.parse import quote
 

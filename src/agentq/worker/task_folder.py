@@ -42,6 +42,11 @@ class TaskFolder:
         self.artifacts = self.path / ARTIFACTS
         self.inputs = self.path / INPUTS
 
+    @property
+    def is_occupied(self) -> bool:
+        """Whether something lies in its place: of the repository, or of an earlier attempt."""
+        return os.path.lexists(self.path)
+
     def make(self) -> None:
         """Make it, empty but for its folders, in place of whatever is there."""
         problem = self.remove()
@@ -80,7 +85,7 @@ class TaskFolder:
     def remove(self) -> str:
         """Take the folder away, or what was put in its place; why it could not be, or ""."""
         try:
-            if os.path.lexists(self.path) and (self.path.is_symlink() or not self.path.is_dir()):
+            if self.is_occupied and (self.path.is_symlink() or not self.path.is_dir()):
                 self.path.unlink()
         except OSError as error:
             return f"what lies in its place cannot be removed ({error.strerror})"

@@ -29,6 +29,7 @@ from agentq.private_files import make_folder
 from agentq.protocol.spec_validation import check_id
 from agentq.settings.roles import RoleSettings
 from agentq.worker.changes import EvidenceFile
+from agentq.worker.commits import CommitRequest, Committed
 from agentq.worker.folder_removal import remove_tree, user_of
 from agentq.worker.git import AGENT_ENVIRONMENT, Git
 from agentq.worker.worktrees import Worktree, Worktrees
@@ -288,6 +289,20 @@ class Workspace:
         """What a sandboxed agent must be able to write: to commit, the repository's git folder."""
         is_git = self.record.kind == "git"
         return (self.path, Path(self.record.common)) if is_git else (self.path,)
+
+    def hide_task_folder(self) -> None:
+        """Let a repository that has a path of that name not show it as changed."""
+        if self.record.kind == "git":
+            self._workspaces.worktrees.hide_task_folder(_worktree(self.record, self.path))
+
+    def commit(self, request: CommitRequest) -> Committed:
+        """Commit what the agent left uncommitted in a worktree."""
+        if self.record.kind != "git":
+            return Committed()
+        made, root = _worktree(self.record, self.path), self._workspaces.root
+        prefix = f".{self.path.name}.evidence-"
+        with TemporaryDirectory(prefix=prefix, dir=root, ignore_cleanup_errors=True) as folder:
+            return self._workspaces.worktrees.commit(made, Path(folder), request)
 
     def collect(self, patch_bytes: int = 0) -> list[EvidenceFile]:
         """The evidence that only the workspace has; a patch of at most so many bytes, 0: of any."""

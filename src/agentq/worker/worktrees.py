@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agentq.core.errors import AgentqError, Conflict, Invalid, Unavailable
-from agentq.worker.changes import EvidenceFile, collect, hidden
+from agentq.worker.changes import EvidenceFile, collect, hidden, hide_task_folder
+from agentq.worker.commits import CommitRequest, Committed, commit
 from agentq.worker.git import LONG_TIMEOUT_SECONDS, Git, GitLocation, filters_of
 
 _BRANCHES_TRIED = 100
@@ -140,7 +141,20 @@ class Worktrees:
             own = str(made.git_dir / "config.worktree")
             self._git.ask(shared, "config", "--file", own, "core.hooksPath", "/dev/null")
 
-    # -- collecting and pushing --------------------------------------------------------------------
+    def hide_task_folder(self, made: Worktree) -> None:
+        """Keep what the repository has under the name of the worker's folder out of all changes."""
+        hide_task_folder(self._git, self._place(made))
+
+    # -- committing, collecting and pushing --------------------------------------------------------
+
+    def commit(self, made: Worktree, folder: Path, request: CommitRequest) -> Committed:
+        """Commit what is not committed yet to the attempt's own branch; `folder` is for that."""
+        place = self._place(made)
+        if not self._why_not_clean(place):
+            return Committed()
+        if under_way := _under_way(made):
+            return Committed(problem=f"{under_way} is under way in it")
+        return commit(self._git, place, made.common, made.branch, folder, request)
 
     def collect(self, made: Worktree, folder: Path, patch_bytes: int) -> list[EvidenceFile]:
         """The patch from the base to the tree as it is, and the commits; `folder` is for them."""
@@ -194,9 +208,8 @@ class Worktrees:
             return "the worktree is locked" + _lock_reason(made)
         if not is_there:
             return self._why_not_commits(_shared(made.git_dir), made)
-        for name, words in _UNDER_WAY.items():
-            if (made.git_dir / name).exists():
-                return f"{words} is under way in it"
+        if under_way := _under_way(made):
+            return f"{under_way} is under way in it"
         if (made.git_dir / "modules").exists():
             return "it has submodules that were fetched, and git does not remove such a worktree"
         if _pointed_to(made.tree) != made.git_dir:
@@ -296,6 +309,11 @@ def _pointed_to(tree: Path) -> Path:
             return Path(os.fsdecode(stream.read(8192).strip().removeprefix(b"gitdir: ")))
     except OSError:
         return Path()
+
+
+def _under_way(made: Worktree) -> str:
+    """What git is in the middle of in this tree; "" if nothing."""
+    return next((words for name, words in _UNDER_WAY.items() if (made.git_dir / name).exists()), "")
 
 
 def _lock_reason(made: Worktree) -> str:
