@@ -22,7 +22,9 @@ _LIMIT_MAX = 1 << 24
 class LiveLogStore(Protocol):
     """The live logs of a store. Ids, epochs and limits were checked by the caller."""
 
-    def append(self, task_id: str, epoch: str, data: bytes, keep_bytes: int) -> None: ...
+    def append(
+        self, task_id: str, epoch: str, data: bytes, keep_bytes: int, position: int = -1
+    ) -> int: ...
 
     def read(self, task_id: str, epoch: str, position: int, limit: int) -> LivePart | None:
         """None if there is no such log."""
@@ -97,15 +99,21 @@ class ArtifactStoreBase(ABC):
     # ---- the live log of an attempt -------------------------------------------------------------
 
     def live_append(
-        self, task_id: str, epoch: int, data: bytes, *, keep_bytes: int = LIVE_KEEP_BYTES
-    ) -> None:
+        self,
+        task_id: str,
+        epoch: int,
+        data: bytes,
+        *,
+        keep_bytes: int = LIVE_KEEP_BYTES,
+        position: int = -1,
+    ) -> int:
         attempt = check_task_id(task_id), check_epoch(epoch)
         if keep_bytes < _KEEP_MIN:
             raise Invalid(
                 f"A live log keeps at least {_KEEP_MIN} bytes; got {keep_bytes}.",
                 "Allow for more output.",
             )
-        self._live.append(*attempt, data, keep_bytes)
+        return self._live.append(*attempt, data, keep_bytes, position)
 
     def live_read(self, task_id: str, epoch: int, position: int, limit: int) -> LivePart:
         attempt = check_task_id(task_id), check_epoch(epoch)

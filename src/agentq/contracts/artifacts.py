@@ -183,9 +183,18 @@ class ArtifactStore(Protocol):
     # ---- the live log of an attempt -------------------------------------------------------------
 
     def live_append(
-        self, task_id: str, epoch: int, data: bytes, *, keep_bytes: int = LIVE_KEEP_BYTES
-    ) -> None:
+        self,
+        task_id: str,
+        epoch: int,
+        data: bytes,
+        *,
+        keep_bytes: int = LIVE_KEEP_BYTES,
+        position: int = -1,
+    ) -> int:
         """Add to the live log of an attempt. One writer per attempt; readers see it at once.
+
+        With the `position` at which the data begins, what of it is there already is left out: it
+        may be sent again. Returns where the log ends now, -1 if that is not known.
 
         At most `keep_bytes` stay: half of that from the beginning, and of the rest what came last.
         Cut is only between lines, unless a line alone is too long. Not durable.

@@ -209,9 +209,17 @@ class Service(Queries, Protocol):
         nobody but a worker a file under a name that stands for the worker's word."""
 
     def live_append(
-        self, who: Principal, task_id: str, epoch: int, data: bytes, keep_bytes: int
-    ) -> None:
-        """Add to the live log of an attempt, of which at most so many bytes are kept."""
+        self,
+        who: Principal,
+        task_id: str,
+        epoch: int,
+        data: bytes,
+        keep_bytes: int,
+        position: int = -1,
+    ) -> int:
+        """Add to the live log of an attempt, of which at most so many bytes are kept. Return where
+        it ends now, -1 if that is not known. Whoever says by `position` where the data begins may
+        send it again: what is there already is left out."""
 
     def live_end(self, who: Principal, task_id: str, epoch: int) -> None:
         """Remove the live log of an attempt that is over."""

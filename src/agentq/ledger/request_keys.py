@@ -41,7 +41,7 @@ REMEMBERED_MS = 600_000
 _SWEEP_EVERY = 1000
 
 
-class Answer(NamedTuple):
+class RequestAnswer(NamedTuple):
     """What a request was answered: what became of its reports or decisions, and what it took."""
 
     outcomes: Sequence[Task | AgentqError] = ()
@@ -166,7 +166,7 @@ def sweep(store: Store, number: int) -> None:
 # -- answering again -------------------------------------------------------------------------------
 
 
-def recalled(queries: LedgerQueries, places: str) -> Answer:
+def recalled(queries: LedgerQueries, places: str) -> RequestAnswer:
     """The answer as it was. Of what was taken, that which its attempt still holds: whoever lost it
     must not be told that it is theirs."""
     found = msgspec.json.decode(places, type=_Places)
@@ -177,7 +177,7 @@ def recalled(queries: LedgerQueries, places: str) -> Answer:
         if (task := tasks.get(task_id)) is not None
         and (task.epoch, task.state) == (epoch, State.IN_PROGRESS)
     ]
-    return Answer([_outcome(queries, each) for each in found.outcomes], taken)
+    return RequestAnswer([_outcome(queries, each) for each in found.outcomes], taken)
 
 
 def _outcome(queries: LedgerQueries, place: tuple[str, int] | _Error) -> Task | AgentqError:
@@ -199,11 +199,11 @@ def _outcome(queries: LedgerQueries, place: tuple[str, int] | _Error) -> Task | 
 class _Recalling(Protocol):
     """What a service must be able to do to answer again."""
 
-    def recall(self, who: Principal, places: str | None = None) -> Answer | None: ...
+    def recall(self, who: Principal, places: str | None = None) -> RequestAnswer | None: ...
 
 
 def repeatable(
-    show: Callable[[Answer], R],
+    show: Callable[[RequestAnswer], R],
 ) -> Callable[
     [Callable[Concatenate[S, Principal, P], R]], Callable[Concatenate[S, Principal, P], R]
 ]:
@@ -238,7 +238,7 @@ def repeatable(
     return decorate
 
 
-def the_task(answer: Answer) -> Task:
+def the_task(answer: RequestAnswer) -> Task:
     """The one task that was reported or decided about; raises what was raised then."""
     (outcome,) = answer.outcomes
     if isinstance(outcome, AgentqError):
@@ -246,15 +246,15 @@ def the_task(answer: Answer) -> Task:
     return outcome
 
 
-def the_task_if_any(answer: Answer) -> Task | None:
+def the_task_if_any(answer: RequestAnswer) -> Task | None:
     return the_task(answer)
 
 
-def the_tasks_taken(answer: Answer) -> list[Task]:
+def the_tasks_taken(answer: RequestAnswer) -> list[Task]:
     return list(answer.taken)
 
 
-def the_task_taken(answer: Answer) -> Task:
+def the_task_taken(answer: RequestAnswer) -> Task:
     if not answer.taken:
         raise Stale(
             "The task was claimed when this request came first, and that attempt is over by now.",
@@ -263,9 +263,11 @@ def the_task_taken(answer: Answer) -> Task:
     return answer.taken[0]
 
 
-def the_outcomes(answer: Answer) -> list[Task | AgentqError]:
+def the_outcomes(answer: RequestAnswer) -> list[Task | AgentqError]:
     return list(answer.outcomes)
 
 
-def the_outcomes_and_tasks_taken(answer: Answer) -> tuple[list[Task | AgentqError], list[Task]]:
+def the_outcomes_and_tasks_taken(
+    answer: RequestAnswer,
+) -> tuple[list[Task | AgentqError], list[Task]]:
     return list(answer.outcomes), list(answer.taken)

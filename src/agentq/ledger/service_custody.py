@@ -290,10 +290,18 @@ class CustodyService(ResultService):
         return self._ledger_for(who).apply(self._key(task_id), trigger)
 
     def live_append(
-        self, who: Principal, task_id: str, epoch: int, data: bytes, keep_bytes: int
-    ) -> None:
+        self,
+        who: Principal,
+        task_id: str,
+        epoch: int,
+        data: bytes,
+        keep_bytes: int,
+        position: int = -1,
+    ) -> int:
         self._check_attempt(who, Action.PUT_ARTIFACT, task_id, epoch)
-        self._artifacts.live_append(task_id, epoch, data, keep_bytes=keep_bytes)
+        return self._artifacts.live_append(
+            task_id, epoch, data, keep_bytes=keep_bytes, position=position
+        )
 
     def live_end(self, who: Principal, task_id: str, epoch: int) -> None:
         self._check_attempt(who, Action.PUT_ARTIFACT, task_id, epoch)

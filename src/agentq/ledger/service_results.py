@@ -16,7 +16,7 @@ from agentq.core.errors import AgentqError, Conflict, Damaged, Invalid, NotFound
 from agentq.core.states import State
 from agentq.core.task import Task
 from agentq.ledger.outbox import Outbox
-from agentq.ledger.request_keys import Answer, KeyedRequest, recalled
+from agentq.ledger.request_keys import KeyedRequest, RequestAnswer, recalled
 from agentq.ledger.service_queries import QueryService
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class ResultService(QueryService):
         """The ledger, which remembers what is done if the request has a key."""
         return self._ledger if who.request is None else self._ledger.under(KeyedRequest(who))
 
-    def recall(self, who: Principal, places: str | None = None) -> Answer | None:
+    def recall(self, who: Principal, places: str | None = None) -> RequestAnswer | None:
         """What this request was answered when it came before, if it did."""
         if places is None:
             places = self._store.read(KeyedRequest(who).places)

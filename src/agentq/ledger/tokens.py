@@ -53,8 +53,8 @@ class Tokens:
         request: KeyedRequest | None = None,
     ) -> tuple[TokenInfo, str]:
         """Make a token; returns its secret, which is stored nowhere. `audit` says who decided so,
-        and is written with it. A `request` that comes again gets the token that it made, with
-        another secret: nobody has ever seen the first, and nobody can show it."""
+        and is written with it. If a `request` comes again, the token that it made before is
+        revoked: nobody has ever seen its secret, and nobody can show it."""
         check_role(name, "name of a token")
         principal = principal_of_scopes(name, scopes)
         for role in {principal.role, *principal.roles} - {""}:
@@ -73,18 +73,18 @@ class Tokens:
             now = tx.now()
             expires_at = now + lifetime_ms if lifetime_ms else 0
             row = TokenRow(f"tok-{digest[:_ID_CHARS]}", name, digest, words, now, by, expires_at)
-            said = f"made for {name}: {words}"
             others = {other.id: other for other in tx.tokens()}
             if row.id in others:
                 raise Conflict("Another token has the same id. No token was made.", "Try again.")
-            if request is not None:
-                made = request.places(tx, now)
-                if made in others:
-                    row = others[made]._replace(sha256=digest)
-                    said = f"given another secret, as its first was lost: {row.name}"
-            record = () if request is None else (request.record(now, row.id),)
-            noted = _noted(audit, row, said, now)
-            tx.save(Changes(tokens=[row], audit=noted, dedup=record))
+            noted = _noted(audit, row, f"made for {name}: {words}", now)
+            if request is None:
+                tx.save(Changes(tokens=[row], audit=noted))
+                return row
+            tokens, lost = [row], others.get(request.places(tx, now) or "")
+            if lost is not None and not lost.revoked_at:
+                tokens.append(lost._replace(revoked_at=now, revoked_by=by))
+                noted = (*noted, *_noted(audit, lost, "revoked; its secret was lost", now))
+            tx.save(Changes(tokens=tokens, audit=noted, dedup=(request.record(now, row.id),)))
             return row
 
         return _info(self._store.write(change)), secret

@@ -126,12 +126,19 @@ class RemoteCustody(RemoteQueries):
         )
 
     def live_append(
-        self, who: Principal, task_id: str, epoch: int, data: bytes, keep_bytes: int
-    ) -> None:
-        self._caller.value(
-            None, "live_append", who, task_id=task_id, epoch=epoch, data=data,
-            keep_bytes=keep_bytes,
+        self,
+        who: Principal,
+        task_id: str,
+        epoch: int,
+        data: bytes,
+        keep_bytes: int,
+        position: int = -1,
+    ) -> int:
+        end = self._caller.value(
+            int, "live_append", who, task_id=task_id, epoch=epoch, data=data,
+            keep_bytes=keep_bytes, position=position,
         )  # fmt: skip
+        return int(end)
 
     def live_end(self, who: Principal, task_id: str, epoch: int) -> None:
         self._caller.value(None, "live_end", who, task_id=task_id, epoch=epoch)

@@ -46,12 +46,16 @@ class LiveLogs:
     def __init__(self, root: str) -> None:
         self._root = root
 
-    def append(self, task_id: str, epoch: str, data: bytes, keep_bytes: int) -> None:
+    def append(
+        self, task_id: str, epoch: str, data: bytes, keep_bytes: int, position: int = -1
+    ) -> int:
         with (
             disk_errors(f"write the live log of task {task_id} below {self._root}"),
             open_folder(self._root, (_LIVE, task_id, epoch), create=True) as folder,
         ):
             last = max(_pieces(folder), default=_Piece(0, 0, _HEAD))
+            if position >= 0:
+                data = data[max(last.end - position, 0) :]
             placed = list(_placed(last, data, keep_bytes))
             # What would not outlive this call need not be written.
             kept = [each for each in placed[:-2] if each[0].name == _HEAD] + placed[-2:]
@@ -59,6 +63,7 @@ class LiveLogs:
                 if piece.name not in (last.name, _HEAD):
                     _make_room(folder)
                 _add(folder, piece.name, part)
+            return last.end + len(data)
 
     def read(self, task_id: str, epoch: str, position: int, limit: int) -> LivePart | None:
         with (

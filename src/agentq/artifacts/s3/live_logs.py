@@ -118,6 +118,8 @@ class _Log:
         self._sending = threading.Lock()
         self._taking = threading.Lock()
         self._waiting = bytearray()
+        #: Where the log ends with what waits; -1 until somebody has to know.
+        self._end = -1
         self._keep_bytes = 0
         #: None until it was looked up: an earlier process may have begun this log.
         self._last: Piece | None = None
@@ -130,12 +132,14 @@ class _Log:
     def is_waiting(self) -> bool:
         return bool(self._waiting) and not self._ended
 
-    def append(self, data: bytes, keep_bytes: int) -> None:
+    def append(self, data: bytes, keep_bytes: int, position: int) -> int:
         """Take more in, and send it if it is time.
 
         Raises only if it cannot be taken in. Who is faster than the server waits for it; while
         the server is in trouble nobody does.
         """
+        if position >= 0 and self._end < 0:
+            self._find_end()
         with self._taking:
             self._keep_bytes = keep_bytes
             full = len(self._waiting) + len(data) > _WAITING_MAX and bool(self._waiting)
@@ -145,10 +149,29 @@ class _Log:
             failure = self._failure
             if failure is not None and len(self._waiting) + len(data) > _WAITING_MAX:
                 raise Unavailable(failure.cause, failure.remedy)  # said anew: it is kept
+            if self._end >= 0:
+                if position >= 0:
+                    data = data[max(self._end - position, 0) :]
+                self._end += len(data)
             self._waiting += data
+            end = self._end
         is_time = self._failure is None and time.monotonic() >= self._next_at
         if is_time and not self._sending.locked():
             self.send()
+        return end
+
+    def _find_end(self) -> None:
+        """Look where the log ends, of whoever has written it. While the server is away nobody
+        knows; then what comes is taken as it comes."""
+        with self._sending:
+            if self._last is None:
+                try:
+                    with store_errors(self._doing):
+                        self._last, self._tail = self._looked_up()
+                except AgentqError:
+                    return
+            with self._taking:
+                self._end = self._last.end + len(self._waiting)
 
     def send(self) -> AgentqError | None:
         """Send what waits, now; returns what went wrong. It waits on, then."""
@@ -229,14 +252,16 @@ class LiveObjects:
         self._sender: threading.Thread | None = None
         self._closing = threading.Event()
 
-    def append(self, task_id: str, epoch: str, data: bytes, keep_bytes: int) -> None:
+    def append(
+        self, task_id: str, epoch: str, data: bytes, keep_bytes: int, position: int = -1
+    ) -> int:
         with self._lock:
             log = self._logs.get((task_id, epoch))
             if log is None:
                 log = _Log(self._bucket, _folder(task_id, epoch), task_id)
                 self._logs[(task_id, epoch)] = log
         try:
-            log.append(data, keep_bytes)
+            return log.append(data, keep_bytes, position)
         finally:
             if log.is_waiting:
                 self._send_later()

@@ -80,8 +80,7 @@ INSERT INTO tokens (id, name, sha256, scopes, created_at, created_by, expires_at
                     revoked_by)
 VALUES (:id, :name, :sha256, :scopes, :created_at, :created_by, :expires_at, :revoked_at,
         :revoked_by)
-ON CONFLICT (id) DO UPDATE SET sha256 = excluded.sha256, revoked_at = excluded.revoked_at,
-    revoked_by = excluded.revoked_by;
+ON CONFLICT (id) DO UPDATE SET revoked_at = excluded.revoked_at, revoked_by = excluded.revoked_by;
 
 -- name: add_audit
 INSERT INTO audit (at, who, kind, how, origin, action, subject, outcome, code, times, detail)
