@@ -40,10 +40,18 @@ def files_of_tests() -> list[str]:
 
 def is_long(file: str) -> bool:
     """Whether all of it is marked."""
-    return any(
-        isinstance(node, ast.Assign) and ast.unparse(node) == "pytestmark = pytest.mark.long"
+    return "pytest.mark.long" in marks_of(file)
+
+
+def marks_of(file: str) -> set[str]:
+    """The marks of all that a file holds, without what they say."""
+    return {
+        ast.unparse(each)
         for node in ast.parse((ROOT / file).read_text()).body
-    )
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark"
+        for each in ast.walk(node.value)
+        if isinstance(each, ast.Attribute)
+    }
 
 
 def seconds_of(tier: str) -> dict[str, float]:
@@ -71,6 +79,18 @@ def test_a_tier_costs_no_more_than_its_budget(tier: str) -> None:
         f"quicker shows the same; then `make costs ARGS={worst[0]}`. The costliest:\n"
         + "\n".join(f"{costs[file]:7.1f} s  {file}" for file in worst)
     )
+
+
+def test_workers_are_tried_beside_the_ledger_and_through_its_server() -> None:
+    """A file of tests/worker whose workers run takes both ways, or says why it cannot."""
+    running = [
+        file
+        for file in files_of_tests()
+        if file.startswith("tests/worker/") and "import ROLE, Fleet" in (ROOT / file).read_text()
+    ]
+    assert len(running) > 5
+    ways = {"pytest.mark.both_ways", "pytest.mark.beside"}
+    assert [file for file in running if not marks_of(file) & ways] == []
 
 
 def test_every_promise_is_tried_in_the_quick_tier() -> None:

@@ -14,6 +14,8 @@ from agentq.core.task import Task
 from tests.worker.fleet import ROLE, Fleet
 from tests.worker.repositories import new_repo
 
+pytestmark = pytest.mark.both_ways
+
 VERBS = (
     "set -e",
     "echo evidence > notes.md",
@@ -48,6 +50,7 @@ def test_without_any_variable(fleet: Fleet) -> None:
     check_all(fleet, run(fleet, "env -i .agentq-task/agentq"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("end", "state"), [("block --reason 'which?'", State.BLOCKED),
                                             ("fail --reason no", State.FAILED)])  # fmt: skip
 def test_other_ends(fleet: Fleet, end: str, state: State) -> None:
@@ -77,6 +80,7 @@ def test_where_every_connection_is_denied(fleet: Fleet, tmp_path: Path) -> None:
     check_all(fleet, run(fleet, f"env -i {sys.executable} {program} .agentq-task/agentq"))
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("bubblewrap")
 @pytest.mark.parametrize("network", [True, False])
 def test_in_a_sandbox(fleet: Fleet, network: bool) -> None:
@@ -85,7 +89,6 @@ def test_in_a_sandbox(fleet: Fleet, network: bool) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.both_ways
 def test_what_agentq_says_is_no_part_of_the_result(fleet: Fleet) -> None:
     """The result of a program is its standard output, and agentq runs on the same."""
     lines = (
@@ -116,6 +119,7 @@ def test_what_agentq_was_asked_for_is_on_standard_output(fleet: Fleet) -> None:
     assert fleet.queue.result(task.id).text().strip() == child.id
 
 
+@pytest.mark.long
 def test_its_folder_is_no_part_of_the_work(fleet: Fleet, tmp_path: Path) -> None:
     repo = new_repo(tmp_path)
     done = run(fleet, ".agentq-task/agentq", "status", workspace="git", repo=str(repo.path))

@@ -34,6 +34,7 @@ pytestmark = pytest.mark.both_ways
 VARIABLES = "('AGENTQ_URL', 'AGENTQ_TOKEN', 'AGENTQ_TASK_ID', 'AGENTQ_EPOCH', 'AGENTQ_ROLE')"
 
 
+@pytest.mark.long
 def test_an_agent_reports_its_own_attempt_and_no_other(fleet: Fleet) -> None:
     other = fleet.queue.submit(to="somebody-else", instructions="not yours")
     held = fleet.queue.claim("somebody-else")
@@ -54,6 +55,7 @@ def test_an_agent_reports_its_own_attempt_and_no_other(fleet: Fleet) -> None:
     held.release()
 
 
+@pytest.mark.long
 def test_an_agent_does_not_report_past_the_check(fleet: Fleet) -> None:
     task = fleet.queue.submit(to=ROLE, instructions="pass the check", max_attempts=1)
     verdict = fleet.work(
@@ -68,6 +70,7 @@ def test_an_agent_does_not_report_past_the_check(fleet: Fleet) -> None:
     assert fleet.queue.task(task.id).state is State.FAILED
 
 
+@pytest.mark.long
 def test_an_agent_starts_no_worker_and_no_loops(fleet: Fleet) -> None:
     """Either would act with more rights than an attempt has."""
     fleet.queue.submit(to="somebody-else", instructions="not yours")
@@ -210,6 +213,7 @@ def test_not_by_the_sdk(fleet: Fleet, other: str) -> None:
     assert [code for code, _ in found] == ["not_permitted"] * 8, found
 
 
+@pytest.mark.long
 def test_not_with_the_socket_or_the_token_of_another_attempt(fleet: Fleet) -> None:
     """Two attempts run at once: each writes down its address and token, and tries the other's."""
     for _ in range(2):
@@ -278,6 +282,7 @@ def test_the_token_is_not_kept_in_the_log(fleet: Fleet) -> None:
     assert "agqa_" not in fleet.queue.result(task.id).text()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("bubblewrap")
 def test_in_a_sandbox_the_installation_is_not_there(fleet: Fleet, other: str) -> None:
     """Nor is anything of the worker, whose environment may hold passwords."""
@@ -309,8 +314,9 @@ def test_in_a_sandbox_the_installation_is_not_there(fleet: Fleet, other: str) ->
     assert fleet.queue.task(other).version == 1
 
 
-def test_where_the_ledger_is_postgresql(fresh_postgres_url: str, tmp_path: Path) -> None:
-    with open_fleet(tmp_path, url=fresh_postgres_url) as fleet:
+@pytest.mark.long
+def test_where_the_ledger_is_postgresql(fresh_postgres_url: str, tmp_path: Path, way: str) -> None:
+    with open_fleet(tmp_path, url=fresh_postgres_url, way=way) as fleet:
         other = fleet.queue.submit(to="somebody-else", instructions="x", irreversible=True).id
         found = attack(
             fleet,
@@ -325,6 +331,7 @@ def test_where_the_ledger_is_postgresql(fresh_postgres_url: str, tmp_path: Path)
         assert "postgres" not in str(shown)
 
 
+@pytest.mark.long
 def test_where_the_worker_s_ledger_is_behind_a_server(tmp_path: Path) -> None:
     with serving_ledger(tmp_path) as served:
         people = served.queue()

@@ -13,6 +13,8 @@ from agentq.core.states import State
 from agentq.delivery.rabbitmq import RabbitConsumer, RabbitPublisher
 from tests.worker.fleet import ROLE, Fleet, open_fleet, script
 
+pytestmark = pytest.mark.beside("the broker's address stays with the server")
+
 
 @pytest.fixture
 def broker(rabbitmq_url: str) -> str:

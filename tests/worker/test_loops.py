@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from agentq.core.errors import Invalid
 from agentq.worker.loop_detection import LoopDetector
 
-pytestmark = pytest.mark.both_ways
-
 
 def lines_until_found(detector: LoopDetector, lines: list[bytes]) -> int:
     """The line (from 1) at which the loop was noticed; 0 if it was not."""

@@ -48,12 +48,14 @@ ENDINGS: dict[AttemptOutcome, tuple[str, dict[str, Any], tuple[str, ...]]] = {
     ),
     AttemptOutcome.CANCELLED: ("[hang]", {"grace": 0.5}, ("command", "claude", "warm")),
 }  # fmt: skip
+_OTHER_LIMITS = (AttemptOutcome.STALLED, AttemptOutcome.BUDGET)
 CASES = [
     pytest.param(
         outcome,
         dialect,
         id=f"{outcome}-{dialect}",
-        marks=pytest.mark.long if place else (),  # one dialect stands for all in `make test`
+        # One dialect stands for all in `make test`, and one limit of time for the others.
+        marks=pytest.mark.long if place or outcome in _OTHER_LIMITS else (),
     )
     for outcome, (_, _, dialects) in ENDINGS.items()
     for place, dialect in enumerate(dialects)

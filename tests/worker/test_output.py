@@ -16,8 +16,6 @@ from agentq.core.errors import NotFound
 from agentq.worker.output import LINE_MAX, Recorder
 from agentq.worker.redaction import redacted_text
 
-pytestmark = pytest.mark.both_ways
-
 TASK, CAP = "task-1", 1 << 20
 #: Invented, and of the shape that the rules look for.
 GITHUB = b"ghp_" + b"aB3dE6gH9jK2mN5pQ8sT1vW4xY7zC0fGhJkL"

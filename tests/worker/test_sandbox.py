@@ -18,8 +18,6 @@ from agentq.worker.sandbox import Sandbox, available, wrap
 from tests.worker.unruly import PROGRAM
 from tests.worker.watching import PLAIN, SURVIVAL_SECONDS, Watched, everything, exit_of, lines
 
-pytestmark = pytest.mark.both_ways
-
 BOXED = Sandbox("bwrap")
 
 needs_bubblewrap = pytest.mark.usefixtures("bubblewrap")
