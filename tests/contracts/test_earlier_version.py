@@ -62,7 +62,12 @@ def file(tmp_path: Path) -> Path:
 def ledger(file: Path) -> Iterator[Ledger]:
     """As `agentq db migrate` leaves it."""
     store = SqliteStore(str(file), clock=lambda: CLOSED_AT, check_schema=False)
-    assert store.migrate() == ["0006_tokens", "0007_audit", "0008_ledger_id"]
+    assert store.migrate() == [
+        "0006_tokens",
+        "0007_audit",
+        "0008_ledger_id",
+        "0009_circuits_of_failures",
+    ]
     yield Ledger(store, lambda: 0.5)
     store.close()
 

@@ -55,6 +55,7 @@ EXPECTED: dict[str, tuple[str, str, str]] = {
     "set_limits": ("", "", ""),
     "open_circuit": ("", ANY, ""),
     "close_circuit": ("", "", ""),
+    "check_role": ("", "role", ""),
     "prune": ("", "", ""),
     "move": ("", "", ""),
     "operate": ("", "", ""),

@@ -30,7 +30,7 @@ EXPECTED: dict[str, tuple[str, str]] = {
         "coordinator",
         "read submit tick comment reject verdict answer cancel requeue",
     ),
-    "work": ("worker", f"read submit tick claim attest record open_circuit {CUSTODY}"),
+    "work": ("worker", f"read submit tick claim attest record open_circuit check_role {CUSTODY}"),
     "approve": (
         "person",
         "read tick comment approve reject verdict answer cancel requeue",

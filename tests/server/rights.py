@@ -78,6 +78,8 @@ class Family:
 
 def family(service: Service, prefix: str) -> Family:
     """A new one under ids of its own."""
+    for role in (BUILDER, DEPLOYER):
+        service.close_role_circuit(SYSTEM, role)  # whoever was let in has opened it
     made = Family(service, prefix)
     root = made.add("root", DEPLOYER, Relation.TREE, tree_budget=Usage(usd=1000))
     given = made.add("input", DEPLOYER, Relation.INPUT)
@@ -178,6 +180,7 @@ _OPERATE: dict[str, tuple[Action, dict[str, Any]]] = {
     "tick": (A.TICK, {}),
     "set_limits": (A.SET_LIMITS, {"limits": {"max_running": 9999}}),
     "close_circuit": (A.CLOSE_CIRCUIT, {}),
+    "reset_circuit": (A.OPEN_CIRCUIT, {}),
     "prune": (A.PRUNE, {"before_ms": 1}),
     "open_lanes": (A.OPERATE, {"lanes": ["reply"]}),
     "check_writable": (A.OPERATE, {}),
@@ -238,6 +241,9 @@ def _working_cases() -> Iterator[Case]:
         "submit", "holder", (A.SUBMIT,),
         lambda f, t: {"specs": [_spec(f, t)], "under": [t.id, t.epoch]}, "below",
     )  # fmt: skip
+    yield Case("interrupt", "holder", (A.RELEASE, A.OPEN_CIRCUIT), _said({"reason": "no"}))
+    yield Case("open_role_circuit", "role", (A.CHECK_ROLE,), _said({"reason": "no"}))
+    yield Case("close_role_circuit", "role", (A.CHECK_ROLE,))
     yield Case("claim", "role", (A.CLAIM,), _claim)
     yield Case("claim", "role", (A.CLAIM,), lambda f, t: {**_claim(f, t), "ids": [t.id]}, "named")
     yield Case("complete_and_claim", "role", (A.CLAIM,), lambda f, t: {**_claim(f, t), "done": []})
@@ -272,7 +278,8 @@ CASES: tuple[Case, ...] = tuple(_cases())
 ENDING = frozenset(
     {
         "claim", "claim_task", "complete_and_claim", "complete", "complete_many", "fail", "block",
-        "release", "live_end", "approve", "reject", "verdict", "answer", "requeue", "cancel",
+        "release", "interrupt", "live_end", "approve", "reject", "verdict", "answer", "requeue",
+        "cancel",
     }
 )  # fmt: skip
 

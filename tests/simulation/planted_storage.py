@@ -16,8 +16,8 @@ from agentq.core.errors import AgentqError, Unavailable
 from agentq.core.limits import RoleLimits
 from agentq.core.states import State
 from agentq.core.task import Spec, Task, TaskDetails
+from agentq.ledger import circuits as circuits_module
 from agentq.ledger import claims, pruning, submit
-from agentq.ledger import ledger as ledger_module
 from agentq.ledger.codec import decode_plain
 from agentq.ledger.ledger import Ledger
 from agentq.ledger.pruning import Pruner
@@ -83,7 +83,7 @@ def an_open_circuit_is_ignored() -> AbstractContextManager[Any]:
 
 @breaks(LIMITS)
 def a_circuit_is_shortened() -> AbstractContextManager[Any]:
-    return patch.object(ledger_module, "_circuit", lambda *_: None)
+    return patch.object(circuits_module, "circuit_row", lambda *_: None)
 
 
 @breaks(LIMITS)

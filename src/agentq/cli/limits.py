@@ -1,5 +1,5 @@
-"""`agentq limits` and `circuits`: what roles and trees may run and spend, and which providers have
-no quota left."""
+"""`agentq limits` and `circuits`: what roles and trees may run and spend, and which providers and
+roles cannot work now."""
 
 from __future__ import annotations
 
@@ -130,10 +130,13 @@ def _usage(usage: Usage) -> str:
 @click.pass_context
 @pass_session
 def circuits(session: Session, ctx: click.Context) -> None:
-    """Show, open or close the circuits of providers.
+    """Show, open or close the circuits of providers and roles.
 
     While a provider's circuit is open, workers that use it claim nothing. It opens by itself when
-    an agent hits its quota, and closes by itself when the quota is said to be reset.
+    an agent hits its quota, until the quota is reset; and when the provider fails, for longer each
+    time, until one task that is given out as a probe is served. The circuit of a role opens when it
+    cannot work (no program, no login, no repository): that needs a person. Its workers close it
+    when their checks pass again.
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -144,8 +147,8 @@ def circuits(session: Session, ctx: click.Context) -> None:
         return
     now = queue.now() if rows else 0
     show_table(
-        ("provider", "closes in", "opened by", "reason"),
-        [(row.provider, _left(row, now), row.opened_by, one_line(row.reason, 80)) for row in rows],
+        ("circuit of", "closes in", "opened by", "reason"),
+        [(_whose(row), _ends(row, now), row.opened_by, one_line(row.reason, 80)) for row in rows],
         "no circuit is open",
     )
 
@@ -168,25 +171,52 @@ def open_circuit(session: Session, provider: str, duration: int, reason: str, by
 
 
 @circuits.command("close")
-@click.argument("provider")
+@click.argument("provider", required=False)
+@click.option("--role", type=Role(), help="Close the circuit of this role instead.")
 @by_option
 @pass_session
-def close_circuit(session: Session, provider: str, by: str) -> None:
-    """Let claims for a provider begin again at once."""
-    closed = session.writer().close_circuit(provider, by)
+def close_circuit(session: Session, provider: str | None, role: str | None, by: str) -> None:
+    """Let claims for a provider, or of a role, begin again at once."""
+    if bool(provider) == bool(role):
+        raise click.UsageError("Whose? Name a provider, or a role with --role.")
+    queue = session.writer()
+    if role:
+        closed = queue.close_role_circuit(role, by)
+        whose, plain = f"role {role}", {"role": role, "closed": closed}
+    else:
+        assert provider
+        closed = queue.close_circuit(provider, by)
+        whose, plain = provider, {"provider": provider, "closed": closed}
     outcome = "is closed: its workers claim again" if closed else "was not open"
-    plain = {"provider": provider, "closed": closed}
-    answer(session, plain, f"the circuit of {provider} {outcome}")
+    answer(session, plain, f"the circuit of {whose} {outcome}")
 
 
 def _circuit_json(row: Circuit) -> dict[str, object]:
     return {
-        "provider": row.provider,
-        "open_until": iso_time(row.open_until),
+        "provider": row.provider or None,
+        "role": row.role or None,
+        "needs_person": bool(row.role),
+        "open_until": iso_time(row.open_until) if row.open_until else None,
+        "failures": row.failures,
+        "probing": row.probing,
         "reason": row.reason or None,
         "opened_at": iso_time(row.opened_at),
         "opened_by": row.opened_by,
     }
+
+
+def _whose(row: Circuit) -> str:
+    return f"role {row.role}" if row.role else row.provider
+
+
+def _ends(row: Circuit, now: int) -> str | Styled:
+    if row.role:
+        return Styled("needs a person", "red")
+    if row.probing:
+        return "a probe is out"
+    if row.failures and row.open_until <= now:
+        return "next is a probe"
+    return _left(row, now)
 
 
 def _left(row: Circuit, now: int) -> str:

@@ -63,7 +63,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "roles": ("roles:roles", "Show how the agents of roles are run, and what they may do."),
         "token": ("token:token", "Make, list and revoke tokens for those who ask from elsewhere."),
         "audit": ("audit:audit", "Show who decided what and who was refused, the newest first."),
-        "circuits": ("limits:circuits", "Show, open or close the circuits of providers."),
+        "circuits": ("limits:circuits", "Show, open or close the circuits of providers and roles."),
         "workspaces": ("workspaces:workspaces", "List, open and remove the folders of attempts."),
         "verify": ("database:verify", "Prove every state from the log and check every file."),
         "doctor": ("doctor.command:doctor", "Check settings, database, broker, disk and files."),

@@ -90,6 +90,11 @@ class Admin:
         """Let claims for this provider begin again at once; whether its circuit was open."""
         return self._client.close_circuit(provider, by)
 
+    def close_role_circuit(self, role: str, by: str = "") -> bool:
+        """Let claims of a role begin again, because whatever it needed a person for is mended;
+        whether its circuit was open."""
+        return self._client.close_role_circuit(role, by)
+
     def raise_tree_budget(self, task: TaskRef, by: str, extra: Usage) -> Task:
         """Let a task and all that descend from it spend more together."""
         return self._client.raise_tree_budget(id_of(task), by, extra)

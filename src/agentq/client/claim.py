@@ -195,6 +195,15 @@ class Claim:
         self.settled()
         return task
 
+    def interrupt(self, reason: str, provider: str = "") -> Task:
+        """Give it back without using an attempt, and open a circuit: of the provider, which did not
+        serve, or of the task's role, which cannot work here and needs a person."""
+        self._token.check()
+        client = self._client
+        task = client.service.interrupt(client.who, self.id, self.epoch, reason, provider)
+        self.settled()
+        return task
+
     def settled(self) -> None:
         """Note that this attempt was reported, here or by the agent itself."""
         self._reported = True

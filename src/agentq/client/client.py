@@ -159,8 +159,9 @@ class Client(QueueWriter):
     def _until_closed(self, provider: str) -> float:
         """Seconds until the provider's circuit closes by itself: nobody rings for that."""
         for row in self.circuits() if provider else ():
-            if row.provider == provider:
-                return max((row.open_until - self.now()) / 1000, 0.001)
+            left = (row.open_until - self.now()) / 1000 if row.provider == provider else 0
+            if left > 0:
+                return max(left, 0.001)
         return POLL_SECONDS
 
     def claim_hinted(

@@ -234,5 +234,10 @@ class QueueWriter(QueueReader):
     def close_circuit(self, provider: str, by: str = "") -> bool:
         return self.service.close_circuit(self.who.called(by or default_holder()), provider)
 
+    def close_role_circuit(self, role: str, by: str = "") -> bool:
+        """Let claims of a role begin again, because whatever it needed a person for is mended;
+        whether its circuit was open."""
+        return self.service.close_role_circuit(self.who.called(by or default_holder()), role)
+
     def raise_tree_budget(self, ref: str, by: str, extra: Usage) -> Task:
         return self.service.raise_tree_budget(self.who.called(by), ref, extra)

@@ -87,6 +87,7 @@ SECTIONS: dict[str, tuple[Route, ...]] = {
         Route("fail", "POST", f"{_ATTEMPT}/fail"),
         Route("block", "POST", f"{_ATTEMPT}/block"),
         Route("release", "POST", f"{_ATTEMPT}/release"),
+        Route("interrupt", "POST", f"{_ATTEMPT}/interrupt"),
         Route("stopped", "POST", f"{_ATTEMPT}/stopped"),
     ),
     "Deciding": (
@@ -102,6 +103,9 @@ SECTIONS: dict[str, tuple[Route, ...]] = {
         Route("set_limits", "PUT", "/limits/{role}"),
         Route("open_circuit", "POST", "/circuits/{provider}/open"),
         Route("close_circuit", "POST", "/circuits/{provider}/close"),
+        Route("reset_circuit", "POST", "/circuits/{provider}/reset"),
+        Route("open_role_circuit", "POST", "/roles/{role}/circuit/open"),
+        Route("close_role_circuit", "POST", "/roles/{role}/circuit/close"),
         Route("raise_tree_budget", "POST", "/tasks/{ref}/tree-budget"),
         Route("prune", "POST", "/prune"),
         Route("task_files", "GET", "/files"),

@@ -59,7 +59,7 @@ class Queries(Protocol):
         """Return the limits of every role that the ledger has heard of."""
 
     def circuits(self, who: Principal) -> list[v.Circuit]:
-        """Return the circuits that are open now, by provider."""
+        """Return the circuits that hold claims back now: of providers by name, then of roles."""
 
     def history(self, who: Principal, ref: str) -> list[LogEntry]:
         """Return everything that happened to one task, in order."""
@@ -259,6 +259,13 @@ class Service(Queries, Protocol):
     ) -> Task:
         """Give a task back without using an attempt."""
 
+    def interrupt(
+        self, who: Principal, task_id: str, epoch: int, reason: str, provider: str = ""
+    ) -> Task:
+        """Give a task back without using an attempt, and open a circuit in the same transaction: of
+        the provider, which did not serve, for longer each time; without one of the task's role,
+        which cannot work, until somebody closes it. Not for the agent of the attempt."""
+
     def stopped(self, who: Principal, task_id: str, epoch: int) -> Task | None:
         """Say of a cancelled task that its agent is gone; None if there is nothing to say."""
 
@@ -311,6 +318,17 @@ class Service(Queries, Protocol):
 
     def close_circuit(self, who: Principal, provider: str) -> bool:
         """Let claims for this provider begin again at once; whether its circuit was open."""
+
+    def reset_circuit(self, who: Principal, provider: str) -> bool:
+        """Say that the provider served an attempt; whether that has closed a circuit which its
+        failures had opened. One that was opened until a moment stays open."""
+
+    def open_role_circuit(self, who: Principal, role: str, reason: str) -> bool:
+        """Let nobody claim tasks of this role before its circuit is closed: it cannot work, and
+        needs a person. Whether that is news."""
+
+    def close_role_circuit(self, who: Principal, role: str) -> bool:
+        """Let claims of this role begin again at once; whether its circuit was open."""
 
     def raise_tree_budget(
         self, who: Principal, ref: str, extra: Usage, *, if_version: int = 0

@@ -62,13 +62,21 @@ class ArtifactInfo:
 
 @dataclass(frozen=True, slots=True)
 class Circuit:
-    """A provider that does not serve before `open_until`; moments are the ledger's milliseconds."""
+    """A provider that does not serve before `open_until`; moments are the ledger's milliseconds.
+
+    With `failures` it has failed so often in a row: after `open_until` one task alone is given out,
+    and while it is `probing` that task is under way. With a `role`, and no provider, it is that
+    role which cannot work: its circuit has no end, and needs a person.
+    """
 
     provider: str
     open_until: int
     reason: str
     opened_at: int
     opened_by: str
+    failures: int = 0
+    probing: bool = False
+    role: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,20 +156,27 @@ class RoleRow(NamedTuple):
     provider: str = ""
     #: What it may spend a day, as JSON; "" for any amount.
     daily: str = ""
+    #: Why it needs a person, who says so and since when, as JSON; "" if it does not.
+    circuit: str = ""
 
     @property
     def is_limited(self) -> bool:
-        return bool(self.paused or self.max_running or self.max_review or self.daily)
+        return bool(
+            self.paused or self.max_running or self.max_review or self.daily or self.circuit
+        )
 
 
 class CircuitRow(NamedTuple):
-    """A provider that does not serve before `open_until`."""
+    """A provider that does not serve before `open_until`, and then one task alone if it has failed
+    (see `core.circuits`)."""
 
     provider: str
     open_until: int
     reason: str
     opened_at: int
     opened_by: str
+    failures: int = 0
+    probing: int = 0
 
 
 class TokenRow(NamedTuple):
@@ -240,8 +247,8 @@ class Lease(NamedTuple):
 
 
 class Picked(NamedTuple):
-    """What a claim may take: the role, until when its provider's circuit is open (0: it is not),
-    and the tasks, locked."""
+    """What a claim may take: the role, until when its provider's circuit is open (0: it is not; in
+    the past: it has failed and needs a probe), and the tasks, locked."""
 
     role: RoleRow
     open_until: int
@@ -426,7 +433,8 @@ class Tx(Reader, Protocol):
 
         Of those with these `ids`, in that order; or after a task of this (priority, key). Tasks
         whose exclusive resources are held, or whose tree is used up, are passed over. None while
-        the provider's circuit is open, nor, with `unless_limited`, of a paused or limited role.
+        the provider's circuit is open or counts failures, nor, with `unless_limited`, of a role
+        that is paused, limited or needs a person.
         """
 
     def due(self, now: int, count: int) -> list[TaskRow]:

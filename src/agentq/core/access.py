@@ -74,6 +74,7 @@ class Action(StrEnum):
     SET_LIMITS = "set_limits"
     OPEN_CIRCUIT = "open_circuit"
     CLOSE_CIRCUIT = "close_circuit"
+    CHECK_ROLE = "check_role"
     PRUNE = "prune"
     MOVE = "move"
     OPERATE = "operate"
@@ -145,6 +146,8 @@ TABLE: dict[tuple[PrincipalKind, Action], frozenset[Relation]] = {
     (W, Action.ATTEST): _OWN,
     (W, Action.RECORD): _OWN,
     (W, Action.OPEN_CIRCUIT): ALL,
+    # It has looked whether its role can work where it is.
+    (W, Action.CHECK_ROLE): _ROLE,
     # A coordinator asks for work and looks after what became of it. It lets nothing irreversible
     # start, claims nothing, and leaves limits and money to people.
     (C, Action.READ): ALL,
@@ -403,6 +406,7 @@ _PHRASES: dict[Action, str] = {
     Action.SET_LIMITS: "change the limits of {}",
     Action.OPEN_CIRCUIT: "open the circuit of {}",
     Action.CLOSE_CIRCUIT: "close the circuit of {}",
+    Action.CHECK_ROLE: "say whether {} can work",
     Action.PRUNE: "delete old tasks",
     Action.MOVE: "move the installation",
     Action.OPERATE: "run the loops of the installation",

@@ -183,8 +183,12 @@ def release(task: Task, trigger: t.Release, now: int) -> Step:
         task.details, interruptions=task.details.interruptions + 1, not_before=trigger.not_before
     )
     if task.spec.irreversible:
-        return unknown_outcome(task, details, now, "The attempt was interrupted.")
-    return waits(task.spec, details, now, "released")
+        step = unknown_outcome(task, details, now, "The attempt was interrupted.")
+    else:
+        step = waits(task.spec, details, now, "released")
+    if trigger.circuit:
+        step.effects = (*step.effects, Notify("circuit_open", trigger.circuit))
+    return step
 
 
 def lease_ended(task: Task, now: int) -> Step:

@@ -151,11 +151,16 @@ class BlockTask:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Give the task back without using an attempt: clean shutdown, quota, an open circuit."""
+    """Give the task back without using an attempt: clean shutdown, quota, an open circuit.
+
+    `circuit` says which circuit this attempt has opened, in words that the ledger adds: people are
+    told.
+    """
 
     epoch: int
     reason: str = ""
     not_before: int = 0
+    circuit: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from agentq.contracts.store import IN_TREE, CircuitRow, RoleRow, TaskRow, Tx
+from agentq.contracts.store import IN_TREE, RoleRow, TaskRow, Tx
 from agentq.core.custody import already_accepted
 from agentq.core.errors import AgentqError, Refused, Stale
 from agentq.core.limits import SUMMARY_CHARS_MAX, RoleLimits, shorten
@@ -24,11 +24,10 @@ from agentq.core.triggers import (
     Spend,
     Tick,
 )
-from agentq.ledger import shared_budgets
+from agentq.ledger import circuits, shared_budgets
 from agentq.ledger.codec import limits_of
 from agentq.ledger.costs import spent_today
 from agentq.ledger.unit_of_work import Items, UnitOfWork
-from agentq.protocol.envelope import iso
 
 #: How often a role notes that somebody asked for its work; `explain` reads it.
 SEEN_EVERY_MS = 30_000
@@ -52,12 +51,19 @@ def claim_ready(
     without a lease gets each task's own."""
     tx = work.tx
     row, open_until, picked = tx.pick(role, count, provider=provider, unless_limited=True)
+    probe = circuits.probe(work, provider) if open_until else None
+    if probe is not None:
+        count = 1
+        row, _, picked = tx.pick(role, count, unless_limited=True)
     work.note_limits(row.name, row.is_limited)
     if row.is_limited:
         row = tx.lock_role(role)
-        picked = [] if open_until else _pick_limited(tx, work, row, count)
+        is_open = open_until and probe is None
+        picked = [] if is_open else _pick_limited(tx, work, row, count)
     _note_asked(tx, work, row, provider)
     held = _take_all(tx, work, picked, claim)
+    if held and probe is not None:
+        work.circuits.append(probe)
     return held, bool(picked) and not held
 
 
@@ -103,17 +109,26 @@ def complete_and_claim(
     row, open_until, picked = tx.pick(
         role, count, provider=provider, ids=ids, unless_limited=ids is None
     )
+    probe = circuits.probe(work, provider) if open_until else None
+    if probe is not None:
+        row, _, picked = tx.pick(role, count, ids=ids, unless_limited=ids is None)
+        picked = picked[:1]
     work.note_limits(row.name, row.is_limited)
     _note_asked(tx, work, row, provider)
     # A ready one that is among `items` (by a late report, say) has changed since it was saved.
     picked = [each for each in picked if each.hot.key not in work.tasks]
-    if picked and row.is_limited and not open_until:
+    if picked and row.is_limited:
         picked = _within_limits(tx, work, tx.lock_role(role), picked)
-    return outcomes, _take_all(tx, work, picked, claim)
+    held = _take_all(tx, work, picked, claim)
+    if held and probe is not None:
+        work.circuits.append(probe)
+    return outcomes, held
 
 
 def _pick_limited(tx: Tx, work: UnitOfWork, row: RoleRow, count: int) -> list[TaskRow]:
     """Pick as many ready tasks as the limits of the role still allow."""
+    if row.circuit:
+        return []
     limits = limits_of(row)
     room, _ = limits.room(*tx.occupancy(row.id)[:2])
     count = count if room < 0 else min(count, room)
@@ -154,7 +169,7 @@ def claim_one(work: UnitOfWork, key: int, claim: ClaimTask, provider: str = "") 
     claim = replace(claim, lease_ms=claim.lease_ms or task.spec.lease_seconds * 1000)
     if task.state is State.READY:
         if provider:
-            _check_circuit(tx, work, task, provider)
+            circuits.check_circuit(work, task, provider)
         _check_room(tx, work, task)
         _check_tree(work, key, task)
         if task.spec.resources:
@@ -169,6 +184,8 @@ def claim_one(work: UnitOfWork, key: int, claim: ClaimTask, provider: str = "") 
 
 
 def _within_limits(tx: Tx, work: UnitOfWork, row: RoleRow, ready: list[TaskRow]) -> list[TaskRow]:
+    if row.circuit:
+        return []
     limits = limits_of(row)
     room, _ = limits.room(*tx.occupancy(row.id)[:2])
     if limits.daily != NO_USAGE:
@@ -179,30 +196,18 @@ def _within_limits(tx: Tx, work: UnitOfWork, row: RoleRow, ready: list[TaskRow])
     return ready if room < 0 else ready[:room]
 
 
-def open_circuit(circuits: Sequence[CircuitRow], provider: str, now: int) -> CircuitRow | None:
-    """The provider's circuit, if it is open: its end has not come yet."""
-    return next(
-        (row for row in circuits if row.provider == provider and row.open_until > now), None
-    )
-
-
-def _check_circuit(tx: Tx, work: UnitOfWork, task: Task, provider: str) -> None:
-    row = open_circuit(tx.circuits(), provider, work.now)
-    if row is not None:
-        why = f": {row.reason.rstrip('.')}" if row.reason else ""
-        raise Refused(
-            f"{task.id} cannot be claimed now: provider {provider} is out of quota until"
-            f" {iso(row.open_until)}{why}.",
-            f"Wait, or `agentq circuits close {provider}` if it serves again.",
-            code="circuit_open",
-        )
-
-
 def _check_room(tx: Tx, work: UnitOfWork, task: Task) -> None:
     row = tx.lock_role(work.role_id(task.to))
     work.note_limits(row.name, row.is_limited)
     if not row.is_limited:
         return
+    if row.circuit:
+        raise Refused(
+            f"{task.id} cannot be claimed now: {circuits.needs_person(row)}.",
+            f"Mend that, then `agentq circuits close --role {row.name}`; `agentq roles check"
+            f" {row.name}` says whether it is mended.",
+            code="circuit_open",
+        )
     limits, code = limits_of(row), "limit"
     room, why = limits.room(*tx.occupancy(row.id)[:2])
     if room and limits.daily != NO_USAGE:

@@ -13,7 +13,7 @@ from agentq.core.limits import RoleLimits
 from agentq.core.schedule import approval_deadline, awaits_approval, expiry
 from agentq.core.states import State
 from agentq.core.task import NO_USAGE, Task, Usage
-from agentq.protocol.envelope import iso
+from agentq.ledger.circuits import RoleCircuit, in_words
 
 #: Why a task does not run, and what to do about it.
 Cause: TypeAlias = tuple[str, str]
@@ -31,8 +31,10 @@ class Facts:
     seen_at: int
     held_resources: dict[str, str]
     ahead: int
-    #: The circuit of the provider that its role uses, if it is open.
+    #: The circuit of the provider that its role uses, if it holds claims back.
     circuit: CircuitRow | None = None
+    #: Why its role needs a person, if it does.
+    needs_person: RoleCircuit | None = None
     #: What its role has spent on this day.
     today: Usage = NO_USAGE
     #: The trees whose budgets are used up: the root, and the numbers.
@@ -87,7 +89,7 @@ def _pending(task: Task, facts: Facts) -> list[Cause]:
 
 
 def _ready(task: Task, facts: Facts) -> list[Cause]:
-    causes = _circuit(facts)
+    causes = _needs_person(task, facts) + _circuit(facts)
     room, why = facts.limits.room(facts.running, facts.in_review)
     if room == 0:
         causes.append((f"limit of role {task.to}: {why}", f"`agentq limits {task.to}` changes it"))
@@ -107,10 +109,20 @@ def _circuit(facts: Facts) -> list[Cause]:
     row = facts.circuit
     if row is None:
         return []
-    why = f": {row.reason.rstrip('.')}" if row.reason else ""
-    when = f"{iso(row.open_until)} ({_in(row.open_until, facts.now)})"
+    when = f" ({_in(row.open_until, facts.now)})"
     remedy = f"wait; `agentq circuits close {row.provider}` if it serves again"
-    return [(f"provider {row.provider} is out of quota until {when}{why}", remedy)]
+    return [(in_words(row, when), remedy)]
+
+
+def _needs_person(task: Task, facts: Facts) -> list[Cause]:
+    circuit = facts.needs_person
+    if circuit is None:
+        return []
+    ago = format_duration(max(facts.now - circuit.opened_at, 0) // 1000)
+    remedy = (
+        f"mend that; its worker then goes on by itself, or `agentq circuits close --role {task.to}`"
+    )
+    return [(f"role {task.to} has needed a person for {ago}: {circuit.reason.rstrip('.')}", remedy)]
 
 
 def _budgets(task: Task, facts: Facts) -> list[Cause]:

@@ -14,12 +14,13 @@ from agentq.contracts.store import Changes, CircuitRow, Lease, Store, Tx
 from agentq.core import triggers as t
 from agentq.core.effects import LANES
 from agentq.core.errors import AgentqError, Conflict, Invalid, Refused
-from agentq.core.limits import BATCH_MAX, CIRCUIT_MS_MAX, RoleLimits
+from agentq.core.limits import BATCH_MAX, RoleLimits
 from agentq.core.spec_types import check_usage
 from agentq.core.states import TERMINAL
 from agentq.core.task import NO_USAGE, Spec, Task, Usage
 from agentq.core.trigger_validation import check_trigger
 from agentq.ledger import claims, shared_budgets
+from agentq.ledger.circuits import Circuits, Interruption, dated, interrupt
 from agentq.ledger.claims import Held
 from agentq.ledger.codec import STATES, SpecCache, encode_usage
 from agentq.ledger.costs import amounts
@@ -56,6 +57,7 @@ class Ledger:
         self._limited: set[str] = set()
         self._submitter = Submitter(store, self._specs, dedup_ms)
         self.queries = LedgerQueries(store, self._specs)
+        self.circuits = Circuits(store, self._role_id)
         self._request: KeyedRequest | None = None
         self._keyed_requests = itertools.count()
 
@@ -314,7 +316,7 @@ class Ledger:
             known = tx.lanes()
             new = bool(frozenset(lanes) - known)
             tx.save(
-                Changes(lanes=known | frozenset(lanes), audit=_dated(audit if new else None, tx))
+                Changes(lanes=known | frozenset(lanes), audit=dated(audit if new else None, tx))
             )
 
         self.store.write(change)
@@ -327,44 +329,27 @@ class Ledger:
     def open_circuit(
         self, provider: str, until_ms: int, reason: str, by: str, audit: AuditRow | None = None
     ) -> CircuitRow:
-        """Let nobody claim for this provider before that moment; longer than it was, never shorter.
-        Return how its circuit stands now."""
-        check_role(provider, "provider")
-        check_trigger(t.Comment(by, reason))
-
-        def change(tx: Tx) -> CircuitRow:
-            now = tx.now()
-            if type(until_ms) is not int or not 0 < until_ms <= now + CIRCUIT_MS_MAX:
-                raise Invalid(
-                    f"A circuit is open for a year at most, got the moment {until_ms!r}"
-                    f" (it is {now}). Nothing was opened.",
-                    "Moments are milliseconds of the ledger's clock.",
-                )
-            row = _circuit(tx, provider)
-            if row is None or row.open_until < until_ms:
-                opened_at = row.opened_at if row is not None and row.open_until > now else now
-                row = CircuitRow(provider, until_ms, reason, opened_at, by)
-                tx.save(Changes(circuits=(row,), audit=_dated(audit, tx)))
-            return row
-
-        return self.store.write(change)
+        return self.circuits.open(provider, until_ms, reason, by, audit)
 
     def close_circuit(self, provider: str, by: str, audit: AuditRow | None = None) -> bool:
-        """Let claims for this provider begin again at once; whether its circuit was open."""
-        check_role(provider, "provider")
-        check_trigger(t.Comment(by, ""))
+        return self.circuits.close(provider, by, audit)
 
-        def change(tx: Tx) -> bool:
-            now, row = tx.now(), _circuit(tx, provider)
-            if row is None or row.open_until <= now:
-                return False
-            waiting = [role_topic(role.name) for role in tx.roles() if role.provider == provider]
-            closed = row._replace(open_until=now, reason=f"closed by {by}")
-            topics = (ROOM_TOPIC, *waiting)
-            tx.save(Changes(circuits=(closed,), topics=topics, audit=_dated(audit, tx)))
-            return True
+    def interrupt(
+        self, key: int, said: Interruption, by: str, audit: AuditRow | None = None
+    ) -> Task:
+        """Give a task back unharmed and open the circuit that its surroundings ask for, in one
+        transaction. `audit` is written if that has changed a circuit."""
+        if said.provider:
+            check_role(said.provider, "provider")
+        check_trigger(t.Comment(by, said.reason))
+        check_trigger(t.Release(said.epoch, said.reason))
 
-        return self.store.write(change)
+        def change(work: UnitOfWork) -> Task:
+            task, changed = interrupt(work, key, said, by)
+            work.note_decision(audit if changed else None)
+            return task
+
+        return self._change(change)
 
     def raise_tree(
         self,
@@ -416,7 +401,7 @@ class Ledger:
                 daily=encode_usage(limits.daily),
             )
             # There may be room now for whoever waits.
-            noted = _dated(audit if row != held else None, tx)
+            noted = dated(audit if row != held else None, tx)
             tx.save(Changes(roles=(row,), topics=(role_topic(role), ROOM_TOPIC), audit=noted))
 
         self.store.write(change)
@@ -442,15 +427,6 @@ class Ledger:
 
 def _one(task: Task) -> Answered:
     return [task], ()
-
-
-def _dated(audit: AuditRow | None, tx: Tx) -> tuple[AuditRow, ...]:
-    """The row of a decision, at the moment of its transaction; none if there is none to write."""
-    return () if audit is None else (audit._replace(at=tx.now()),)
-
-
-def _circuit(tx: Tx, provider: str) -> CircuitRow | None:
-    return next((row for row in tx.circuits() if row.provider == provider), None)
 
 
 def _check_count(count: int) -> None:

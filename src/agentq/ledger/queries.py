@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from agentq.contracts.service_values import Explanation, Page, Problem, Stats, Wanted
     from agentq.core.limits import RoleLimits
     from agentq.core.triggers import LogEntry
+    from agentq.ledger.circuits import RoleCircuit
 
 
 class LedgerQueries:
@@ -169,14 +170,22 @@ class LedgerQueries:
         return {row.name: limits_of(row) for row in rows}
 
     def circuits(self) -> list[CircuitRow]:
-        """The circuits that are open now, by provider."""
+        """The circuits of providers that hold claims back now, by provider."""
+        from agentq.ledger.circuits import held_back
 
         def look(reader: Reader) -> list[CircuitRow]:
             rows = reader.circuits()
             now = reader.now() if rows else 0
-            return [row for row in rows if row.open_until > now]
+            return [row for row in rows if held_back(rows, row.provider, now)]
 
         return self._store.read(look)
+
+    def role_circuits(self) -> dict[str, RoleCircuit]:
+        """Why roles need a person, by role."""
+        from agentq.ledger.circuits import role_circuit
+
+        rows = self._store.read(lambda reader: reader.roles())
+        return {row.name: circuit for row in rows if (circuit := role_circuit(row)) is not None}
 
     def costs(self, by: str) -> dict[str, Usage]:
         """What was spent, summed up by role, label or day."""
@@ -192,7 +201,7 @@ class LedgerQueries:
 
     def explain(self, key: int, *, four_eyes: bool = True) -> Explanation:
         from agentq.core.access import approves_own
-        from agentq.ledger.claims import open_circuit
+        from agentq.ledger.circuits import held_back, role_circuit
         from agentq.ledger.costs import spent_today
         from agentq.ledger.explain import Facts, explain
 
@@ -223,7 +232,8 @@ class LedgerQueries:
                     if holder != task.id
                 },
                 ahead,
-                open_circuit(reader.circuits(), role.provider, now) if role.provider else None,
+                held_back(reader.circuits(), role.provider, now) if role.provider else None,
+                role_circuit(role),
                 spent_today(reader, role.name, now),
                 _empty_trees(reader, found[0].hot),
                 approves_own(task.spec.sender, task, roles, four_eyes=four_eyes),

@@ -1,8 +1,9 @@
 """The service interface over a ledger in this process (see `contracts.service`).
 
 It is put together by topic: `service_queries` checks whether the principal may and answers queries,
-`service_custody` submits, hands out and takes in. Here is what is decided from outside about tasks,
-roles, providers and files, and what the loops of an installation need.
+`service_custody` submits, hands out and takes in, `service_circuits` stops claims for a provider or
+a role. Here is what is decided from outside about tasks, roles and files, and what the loops of an
+installation need.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from agentq.ledger.leader_leases import LeaderLeases
 from agentq.ledger.outbox import Outbox
 from agentq.ledger.pruning import Named, files_to_remove, touch
 from agentq.ledger.request_keys import KeyedRequest, repeatable, the_task
-from agentq.ledger.service_custody import CustodyService, brief
+from agentq.ledger.service_circuits import CircuitService
 from agentq.ledger.service_queries import recorded
 from agentq.protocol.secret_detection import redact
 
@@ -43,7 +44,7 @@ _PAGE = 500
 _ORPHAN_MS = 24 * 3600 * 1000
 
 
-class EmbeddedService(CustodyService):
+class EmbeddedService(CircuitService):
     """Implements `contracts.service.Service` with the ledger and artifact store of this process.
 
     Who decided stands in the log, by name and by how it is known.
@@ -197,19 +198,6 @@ class EmbeddedService(CustodyService):
         self._check(who, Action.SET_LIMITS, role)
         audit = self._decision(who, Action.SET_LIMITS, role, _in_words(limits))
         self._ledger.set_limits(role, limits, audit)
-
-    def open_circuit(
-        self, who: Principal, provider: str, until_ms: int, reason: str = ""
-    ) -> v.Circuit:
-        self._check(who, Action.OPEN_CIRCUIT, provider)
-        said = brief(reason)
-        audit = self._decision(who, Action.OPEN_CIRCUIT, provider, said)
-        return v.Circuit(*self._ledger.open_circuit(provider, until_ms, said, who.name, audit))
-
-    def close_circuit(self, who: Principal, provider: str) -> bool:
-        self._check(who, Action.CLOSE_CIRCUIT, provider)
-        audit = self._decision(who, Action.CLOSE_CIRCUIT, provider)
-        return self._ledger.close_circuit(provider, who.name, audit)
 
     @repeatable(the_task)
     def raise_tree_budget(
@@ -411,7 +399,9 @@ class EmbeddedService(CustodyService):
             row = next(row for row in reader.roles() if row.id == role_id)
             limits, today = limits_of(row), NO_USAGE
             free = limits.room(*reader.occupancy(role_id)[:2])[0] if row.is_limited else -1
-            if free and limits.daily != NO_USAGE:
+            if row.circuit:
+                free = 0
+            elif free and limits.daily != NO_USAGE:
                 today = spent_today(reader, role, reader.now())
                 if limits.used_up(today):
                     free = 0

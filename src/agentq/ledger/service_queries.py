@@ -348,7 +348,10 @@ class QueryService(AuditedService):
         from agentq.contracts.service_values import Circuit
 
         self._check(who, Action.READ, "the circuits of providers")
-        return [Circuit(*row) for row in self._queries.circuits()]
+        return [Circuit(*row[:6], bool(row.probing)) for row in self._queries.circuits()] + [
+            Circuit("", 0, each.reason, each.opened_at, each.opened_by, role=role)
+            for role, each in self._queries.role_circuits().items()
+        ]
 
     # -- the log ---------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from agentq.contracts.store import (
     HAS_RESOURCES,
     ArtifactRow,
     Changes,
+    CircuitRow,
     DedupRow,
     EffectRow,
     EventRow,
@@ -73,6 +74,7 @@ class UnitOfWork:
         self.artifacts: list[ArtifactRow] = []
         self.dedup: list[DedupRow] = []
         self.roles: list[RoleRow] = []
+        self.circuits: list[CircuitRow] = []
         self._audit: list[AuditRow] = []
         #: The trees that tasks belong to, where they were loaded (see `shared_budgets`).
         self.roots: dict[int, list[int]] = {}
@@ -251,6 +253,7 @@ class UnitOfWork:
                 trees=trees,
                 dedup=self.dedup,
                 roles=self.roles,
+                circuits=self.circuits,
                 audit=self._audit,
                 released=self._freed,
                 topics=self.topics,

@@ -298,6 +298,13 @@ class RemoteCustody(RemoteQueries):
             "release", who, task_id=task_id, epoch=epoch, reason=reason, not_before=not_before
         )
 
+    def interrupt(
+        self, who: Principal, task_id: str, epoch: int, reason: str, provider: str = ""
+    ) -> Task:
+        return self._task(
+            "interrupt", who, task_id=task_id, epoch=epoch, reason=reason, provider=provider
+        )
+
     def stopped(self, who: Principal, task_id: str, epoch: int) -> Task | None:
         task: Task | None = self._caller.value(
             Task | None, "stopped", who, task_id=task_id, epoch=epoch

@@ -96,6 +96,15 @@ class RemoteDecisions(RemoteCustody):
     def close_circuit(self, who: Principal, provider: str) -> bool:
         return bool(self._caller.value(bool, "close_circuit", who, provider=provider))
 
+    def reset_circuit(self, who: Principal, provider: str) -> bool:
+        return bool(self._caller.value(bool, "reset_circuit", who, provider=provider))
+
+    def open_role_circuit(self, who: Principal, role: str, reason: str) -> bool:
+        return bool(self._caller.value(bool, "open_role_circuit", who, role=role, reason=reason))
+
+    def close_role_circuit(self, who: Principal, role: str) -> bool:
+        return bool(self._caller.value(bool, "close_role_circuit", who, role=role))
+
     def raise_tree_budget(
         self, who: Principal, ref: str, extra: Usage, *, if_version: int = 0
     ) -> Task:

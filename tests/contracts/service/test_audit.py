@@ -97,6 +97,10 @@ def opened(service: Service) -> object:
     return service.open_circuit(ANN, "acme", service.now() + 60_000, "quota")
 
 
+def role_opened(service: Service) -> object:
+    return service.open_role_circuit(ANN, "builder", "no program")
+
+
 def pruned(service: Service) -> object:
     reported(service)
     return service.prune(ANN, service.now())
@@ -121,6 +125,7 @@ DECISIONS: dict[str, tuple[Decide, Action, str, str]] = {
         limited, Action.SET_LIMITS, "builder", "max_running 2, max_review 3, 9 usd a day, paused",
     ),
     "open a circuit": (opened, Action.OPEN_CIRCUIT, "acme", "quota"),
+    "open a role's circuit": (role_opened, Action.OPEN_CIRCUIT, "builder", "no program"),
     "prune": (pruned, Action.PRUNE, "", "1 task deleted: task-1"),
     "open lanes": (lanes_opened, Action.OPERATE, "", "opened lanes: reply"),
 }  # fmt: skip

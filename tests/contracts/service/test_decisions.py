@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 
 from agentq.contracts.service import Service
+from agentq.core import access
 from agentq.core.errors import Conflict, Invalid, NotFound, Refused
 from agentq.core.limits import RoleLimits
 from agentq.core.states import State
@@ -127,6 +128,40 @@ class TestRoles:
         assert not service.close_circuit(ANN, "acme")
         assert service.circuits(ANN) == []
         assert len(service.claim(WORKER, "builder", 1, "host:1", provider="acme")) == 1
+
+    def test_a_role_that_cannot_work(self, service: Service) -> None:
+        submit(service)
+        held = claimed(service, "task-2")
+        assert service.interrupt(WORKER, held.id, held.epoch, "claude is missing").id == held.id
+        (circuit,) = service.circuits(ANN)
+        assert (circuit.role, circuit.provider, circuit.open_until) == ("builder", "", 0)
+        assert (circuit.reason, circuit.opened_by) == ("claude is missing", "host:1")
+        assert service.claim(WORKER, "builder", 5, "host:1") == []
+        assert service.capacity(ANN, "builder").free == 0
+        assert not service.open_role_circuit(WORKER, "builder", "claude is missing"), "no news"
+        assert service.close_role_circuit(WORKER, "builder")
+        assert not service.close_role_circuit(WORKER, "builder")
+        assert {task.id for task in service.claim(WORKER, "builder", 5, "host:1")} == {
+            "task-1", "task-2",
+        }  # fmt: skip
+        assert service.task(ANN, held.id).details.interruptions == 1
+        opened, closed = service.audit(ANN, task="builder").entries[::-1]
+        assert (opened.action, closed.action) == ("open_circuit", "close_circuit")
+        with pytest.raises(Refused, match="may not say whether other can work"):
+            service.open_role_circuit(access.worker("host:1", "builder"), "other", "no")
+
+    def test_a_provider_that_fails(self, service: Service) -> None:
+        submit(service)
+        held = claimed(service, "task-2")
+        task = service.interrupt(WORKER, held.id, held.epoch, "529 overloaded", "acme")
+        assert (task.state, task.details.interruptions) == (State.PENDING, 1)
+        (circuit,) = service.circuits(ANN)
+        assert (circuit.provider, circuit.failures, circuit.probing) == ("acme", 1, False)
+        assert circuit.open_until > service.now()
+        assert service.claim(WORKER, "builder", 5, "host:1", provider="acme") == []
+        assert not service.reset_circuit(WORKER, "acme"), "no probe was served yet"
+        assert service.close_circuit(ANN, "acme")
+        assert len(service.claim(WORKER, "builder", 5, "host:1", provider="acme")) == 1
 
     def test_the_budget_of_a_tree(self, service: Service) -> None:
         claimed(service, tree_budget=Usage(usd=1))

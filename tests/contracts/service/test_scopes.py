@@ -84,7 +84,11 @@ WORK: dict[str, Call] = {
     "complete": lambda s, who: s.complete(who, "held", 1, "done"),
     "complete many": lambda s, who: s.complete_many(who, [Completion("held", 1)]),
     "release": lambda s, who: s.release(who, "held", 1),
+    "interrupt": lambda s, who: s.interrupt(who, "held", 1, "no program"),
     "open a circuit": lambda s, who: s.open_circuit(who, "p", s.now() + 60_000),
+    "reset a circuit": lambda s, who: s.reset_circuit(who, "p"),
+    "open a role's circuit": lambda s, who: s.open_role_circuit(who, "builder", "no program"),
+    "close a role's circuit": lambda s, who: s.close_role_circuit(who, "builder"),
 }
 ADMIN: dict[str, Call] = {
     "answer with money": lambda s, who: s.answer(who, "waits", extra_budget=Usage(usd=1)),

@@ -12,7 +12,7 @@ SELECT r.name, t.state, count(*), min(t.updated_at) FROM tasks t JOIN roles r ON
 WHERE t.state < 5 GROUP BY r.name, t.state ORDER BY r.name, t.state;
 
 -- name: roles
-SELECT id, name, max_running, max_review, paused, seen_at, provider, daily FROM roles ORDER BY name;
+SELECT id, name, max_running, max_review, paused, seen_at, provider, daily, circuit FROM roles ORDER BY name;
 
 -- name: occupancy
 SELECT coalesce(sum(CASE WHEN state IN (2, 7) THEN 1 ELSE 0 END), 0),
@@ -36,10 +36,11 @@ FROM outbox o WHERE o.lane = :lane AND o.sequence > :after ORDER BY o.sequence L
 
 -- name: set_role
 UPDATE roles SET max_running = :max_running, max_review = :max_review, paused = :paused,
-    seen_at = :seen_at, provider = :provider, daily = :daily WHERE id = :id;
+    seen_at = :seen_at, provider = :provider, daily = :daily,
+    circuit = :circuit WHERE id = :id;
 
 -- name: role
-SELECT id, name, max_running, max_review, paused, seen_at, provider, daily FROM roles WHERE id = :role;
+SELECT id, name, max_running, max_review, paused, seen_at, provider, daily, circuit FROM roles WHERE id = :role;
 
 -- name: next_wake
 SELECT coalesce(min(wake_at), 0) FROM tasks WHERE wake_at > 0;
@@ -59,13 +60,15 @@ WHERE t.key > :after_key AND t.state >= 5 AND t.updated_at < :before AND t.holde
 ORDER BY t.key LIMIT :count;
 
 -- name: circuits
-SELECT provider, open_until, reason, opened_at, opened_by FROM circuits ORDER BY provider;
+SELECT provider, open_until, reason, opened_at, opened_by, failures, probing
+FROM circuits ORDER BY provider;
 
 -- name: set_circuit
-INSERT INTO circuits (provider, open_until, reason, opened_at, opened_by)
-VALUES (:provider, :open_until, :reason, :opened_at, :opened_by)
+INSERT INTO circuits (provider, open_until, reason, opened_at, opened_by, failures, probing)
+VALUES (:provider, :open_until, :reason, :opened_at, :opened_by, :failures, :probing)
 ON CONFLICT (provider) DO UPDATE SET open_until = excluded.open_until, reason = excluded.reason,
-    opened_at = excluded.opened_at, opened_by = excluded.opened_by;
+    opened_at = excluded.opened_at, opened_by = excluded.opened_by,
+    failures = excluded.failures, probing = excluded.probing;
 
 -- name: tokens
 SELECT id, name, sha256, scopes, created_at, created_by, expires_at, revoked_at, revoked_by

@@ -68,11 +68,11 @@ FROM held WHERE t.key = held.key RETURNING t.key;
 INSERT INTO roles (name) SELECT * FROM unnest(:names::text[]) ON CONFLICT (name) DO NOTHING;
 
 -- name: open_circuit
-SELECT open_until FROM circuits WHERE provider = :provider::text AND open_until >
-    coalesce(:now::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint);
+SELECT open_until FROM circuits WHERE provider = :provider::text AND (failures > 0 OR open_until >
+    coalesce(:now::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint));
 
 -- name: lock_role
-SELECT id, name, max_running, max_review, paused, seen_at, provider, daily FROM roles
+SELECT id, name, max_running, max_review, paused, seen_at, provider, daily, circuit FROM roles
 WHERE id = :role::integer FOR UPDATE;
 
 -- name: add_artifacts
@@ -401,10 +401,12 @@ WITH picked AS MATERIALIZED (
           WHERE m.key = t.key AND r.used_up = 1))
       AND (NOT :unless_limited::boolean OR EXISTS (
           SELECT 1 FROM roles r WHERE r.id = :role::integer
-            AND r.paused = 0 AND r.max_running = 0 AND r.max_review = 0 AND r.daily = ''))
+            AND r.paused = 0 AND r.max_running = 0 AND r.max_review = 0 AND r.daily = ''
+            AND r.circuit = ''))
       AND (:provider::text = '' OR NOT EXISTS (
-          SELECT 1 FROM circuits c WHERE c.provider = :provider::text AND c.open_until >
-            coalesce(:now::bigint, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)))
+          SELECT 1 FROM circuits c WHERE c.provider = :provider::text AND (c.failures > 0
+            OR c.open_until > coalesce(:now::bigint,
+                floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint))))
     ORDER BY t.priority, t.key LIMIT :count::bigint FOR UPDATE OF t SKIP LOCKED
 )
 SELECT p.key, p.state, p.version, p.epoch, p.wake_at, p.updated_at, p.holder, p.memo, p.flags,

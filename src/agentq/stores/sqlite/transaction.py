@@ -110,7 +110,7 @@ class SqliteTx(SqliteReader):
             (
                 row.open_until
                 for row in self.circuits()
-                if row.provider == provider and row.open_until > now
+                if row.provider == provider and (row.failures or row.open_until > now)
             ),
             0,
         )
