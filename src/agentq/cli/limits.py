@@ -147,7 +147,7 @@ def circuits(session: Session, ctx: click.Context) -> None:
         return
     now = queue.now() if rows else 0
     show_table(
-        ("circuit of", "closes in", "opened by", "reason"),
+        ("provider", "closes in", "opened by", "reason"),
         [(_whose(row), _ends(row, now), row.opened_by, one_line(row.reason, 80)) for row in rows],
         "no circuit is open",
     )
