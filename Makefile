@@ -88,6 +88,10 @@ test-long: $(STAMP) servers ## Run what takes longer: clusters, failover, thousa
 	@$(if $(ARGS),,$(RUN_TESTS) -q -m 'hypothesis and not long' --hypothesis-profile long $(ALL_TESTS))
 	@$(if $(ARGS),,$(MAKE) --no-print-directory coverage)
 
+.PHONY: test-agents
+test-agents: $(STAMP) ## Run Claude Code, Codex, Gemini CLI and opencode against a stand-in for their models; five minutes
+	@tests/real_agents/run.sh $(ARGS)
+
 .PHONY: costs
 costs: $(STAMP) servers ## Record what each test file costs, for `make check` (ARGS=tests/core/test_x.py: only that one)
 	@$(RUN_TESTS) -q --record-costs $(CHOSEN_TESTS) $(ARGS)

@@ -21,7 +21,9 @@ RECORD = Path(__file__).parent / "costs.toml"
 PROCESSES = 2
 #: Seconds of test time, by tier: 5 of the 6 minutes of `make test`, and 15 of the 20 of
 #: `make test-long`, which measures coverage too. The rest is for collecting and starting.
-BUDGETS = {"test": 5 * 60 * PROCESSES, "long": 15 * 60 * PROCESSES}
+#: `make test-agents` has 5 minutes; its tests wait for their agents, so that more run at once.
+BUDGETS = {"test": 5 * 60 * PROCESSES, "long": 15 * 60 * PROCESSES, "agents": 5 * 60 * 4}
+AGENTS_FOLDER = "tests/real_agents/"
 #: What a file counts that nobody has measured yet.
 UNKNOWN_SECONDS = 3.0
 #: Fewer tests than this are a selection: what they cost says nothing about a tier.
@@ -76,6 +78,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def tier_of(item: pytest.Item) -> str:
+    if item.get_closest_marker("agents"):
+        return "agents"
     return "long" if item.get_closest_marker("long") else "test"
 
 

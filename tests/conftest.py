@@ -78,6 +78,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             folder = item.path.relative_to(TESTS).parts[0]
             if folder in {"processes", "simulation"}:
                 item.add_marker(folder)
+            elif folder == "real_agents":
+                item.add_marker("agents")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -11,7 +11,7 @@ import re
 import pytest
 
 from tests.architecture.files import ROOT, python_files
-from tests.budget import BUDGETS, PROCESSES, UNKNOWN_SECONDS, recorded
+from tests.budget import AGENTS_FOLDER, BUDGETS, PROCESSES, UNKNOWN_SECONDS, recorded
 
 #: For each promise of AGENTS.md, by its number, a file of `make test` that would fail without it.
 QUICK_PROOFS = {
@@ -59,7 +59,9 @@ def seconds_of(tier: str) -> dict[str, float]:
     known, costs = recorded(), dict[str, float]()
     for file in files_of_tests():
         parts = {name: files[file] for name, files in known.items() if file in files}
-        if is_long(file):
+        if file.startswith(AGENTS_FOLDER):
+            parts = {"agents": sum(parts.values()) or UNKNOWN_SECONDS}
+        elif is_long(file):
             parts = {"long": sum(parts.values()) or UNKNOWN_SECONDS}
         elif not parts:
             parts = {"test": UNKNOWN_SECONDS}
