@@ -93,6 +93,12 @@ class AgentSite:
     def submit(self, instructions: str, **options: Unpack[TaskOptions]) -> Task:
         return self.queue.submit(to=ROLE, instructions=instructions, **options)
 
+    def artifact(self, task: Task, name: str) -> str:
+        """The text of one artifact of the task."""
+        found = {each.name: each for each in self.queue.artifacts(task)}
+        assert name in found, f"{name} is not among {sorted(found)}"
+        return found[name].text()
+
     def await_state(self, task: Task, *states: State) -> Task:
         """Wait until the task is in one of these states."""
 
