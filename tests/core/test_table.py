@@ -161,6 +161,8 @@ CASES: dict[Triple, Case] = {
     (B, "Approve", R): applied(make(nobody_approved, ()), APPROVED),
     (B, "Reject", F): applied(nobody_approved, t.Reject("boss")),
     (B, "Tick", B): ticked(BY_STATE[B]),
+    (X, "AddArtifact", X): applied(BY_STATE[X], t.AddArtifact(1, "log", 1, "0" * 64)),
+    (X, "Spend", X): applied(BY_STATE[X], t.Spend(1, Usage(usd=0.5))),
     (X, "Stopped", X): applied(BY_STATE[X], t.Stopped(1)),
     (X, "Tick", X): ticked(BY_STATE[X]),
     (F, "Requeue", R): applied(failed_task, t.Requeue("boss")),

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from agentq.core import triggers as t
-from agentq.core.effects import Announce, ResolveDependents, StopHolder
+from agentq.core.effects import Announce, Notify, ResolveDependents, StopHolder
 from agentq.core.errors import Refused, Stale
 from agentq.core.limits import REFUSED_REPORTS_KEPT
 from agentq.core.states import DEAD_LETTERS, State
-from agentq.core.task import Task
+from agentq.core.task import Task, Usage
 from agentq.core.transition import transition
 from tests.core.building import (
     A_TRIGGER,
@@ -29,6 +29,8 @@ from tests.core.building import (
 )
 
 CLAIM = t.ClaimTask("bob", LEASE_MS)
+#: What the attempt of a cancelled task still says.
+LAST_WORDS = ("AddArtifact", "Spend")
 OF_A_HOLDER = [
     "Progress", "AddArtifact", "Spend", "Report", "Fail", "Block", "Release",
 ]  # fmt: skip
@@ -147,10 +149,48 @@ def test_another_attempt_cannot_say_that_this_one_stopped() -> None:
         assert transition(task, t.Stopped(epoch), NOW).task is task
 
 
-@pytest.mark.parametrize("name", OF_A_HOLDER)
+@pytest.mark.parametrize("name", sorted(set(OF_A_HOLDER) - set(LAST_WORDS)))
 def test_after_a_cancel_nothing_of_the_attempt_becomes_success(name: str) -> None:
     with pytest.raises(Stale):
         transition(cancelled(), A_TRIGGER[name], NOW)
+
+
+@pytest.mark.parametrize("name", LAST_WORDS)
+def test_a_cancelled_attempt_leaves_its_log_and_cost_until_it_has_stopped(name: str) -> None:
+    task = cancelled()
+    after = transition(task, A_TRIGGER[name], NOW).task
+    assert (after.state, after.holder, after.wake_at) == (task.state, "ann", task.wake_at)
+    assert after.reason == task.reason
+    assert after.details.spent.usd == (0.5 if name == "Spend" else 0)
+    # Not once it has, nor when its lease has ended; nor does it serve whoever held nothing.
+    unheld = then(submitted(), t.Cancel("boss"))
+    reviewed = then(claimed(review=True), t.Report(1, "done"), t.Cancel("boss"))
+    for over in (then(task, t.Stopped(1)), due(task).task, unheld, reviewed):
+        with pytest.raises(Stale):
+            transition(over, A_TRIGGER[name], NOW)
+
+
+@pytest.mark.parametrize("name", LAST_WORDS)
+@pytest.mark.parametrize("epoch", [1, 3])
+def test_of_a_cancelled_task_only_the_last_attempt_says_anything(name: str, epoch: int) -> None:
+    # Given a second attempt at the time of the cancel,
+    task = then(due(claimed()).task, CLAIM, t.Cancel("boss"))
+    assert task.epoch == 2
+    # then the one that it replaced is fenced out as before.
+    word: Any = A_TRIGGER[name]
+    with pytest.raises(Stale):
+        transition(task, replace(word, epoch=epoch), NOW)
+
+
+def test_what_a_cancelled_attempt_cost_blocks_nothing() -> None:
+    task = then(claimed(budget=Usage(usd=1)), t.Cancel("boss"))
+    for refusing in (False, True):
+        cost = t.Spend(1, Usage(usd=5), unless_used_up=refusing)
+        decision = transition(task, cost, NOW)
+        assert decision.task.state is State.CANCELLED and not decision.effects
+        assert decision.task.details.spent.usd == 5
+    tree = transition(task, t.Spend(1, Usage(usd=0.1), "1 usd by a and its descendants"), NOW)
+    assert effects_of(tree, Notify) == [Notify("budget_used_up", "1 usd by a and its descendants")]
 
 
 def test_after_a_cancel_no_attempt_starts() -> None:

@@ -174,7 +174,41 @@ def test_a_fenced_out_worker_writes_nothing(env: LedgerEnv, verb: str) -> None:
     assert env.snapshot() == before
 
 
-@pytest.mark.parametrize("verb", [*VERBS, *REPORTS])
+LAST_WORDS = ("spend", "artifact")
+
+
+@pytest.mark.parametrize("verb", LAST_WORDS)
+def test_a_cancelled_attempt_leaves_log_and_cost_until_it_has_stopped(
+    env: LedgerEnv, verb: str
+) -> None:
+    key = env.submit()
+    env.start()
+    env.ledger.cancel(key, "boss")
+    VERBS[verb](env.ledger, key)
+    assert env.task().details.spent.usd == (1 if verb == "spend" else 0)
+    assert len(env.ledger.queries.artifacts(key)) == (verb == "artifact")
+    env.ledger.apply(key, t.Stopped(1))
+    before = env.snapshot()
+    with pytest.raises(Stale):
+        env.ledger.spend(key, 1, Usage(usd=1))
+    with pytest.raises(Stale):
+        env.ledger.record_artifacts(key, [t.AddArtifact(1, "late.md", 10, "0" * 64)])
+    assert env.snapshot() == before
+
+
+@pytest.mark.parametrize("verb", LAST_WORDS)
+def test_an_attempt_that_was_replaced_before_the_cancel_leaves_nothing(
+    env: LedgerEnv, verb: str
+) -> None:
+    key = fenced_out(env)
+    env.ledger.cancel(key, "boss")
+    before = env.snapshot()
+    with pytest.raises(Stale):
+        VERBS[verb](env.ledger, key)
+    assert env.snapshot() == before
+
+
+@pytest.mark.parametrize("verb", sorted({*VERBS, *REPORTS} - set(LAST_WORDS)))
 def test_after_a_cancel_the_attempt_writes_nothing_that_counts(env: LedgerEnv, verb: str) -> None:
     key = env.submit()
     env.start()

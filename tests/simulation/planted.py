@@ -116,6 +116,15 @@ def the_epoch_is_not_checked() -> AbstractContextManager[Any]:
 
 
 @breaks(FENCE)
+def a_cancelled_attempt_speaks_after_it_has_stopped() -> AbstractContextManager[Any]:
+    def only_the_epoch(task: Task, epoch: int) -> None:
+        if epoch != task.epoch:
+            raise steps.stale(task, epoch)
+
+    return patch.object(custody, "holder_only", only_the_epoch)
+
+
+@breaks(FENCE)
 def a_renewal_ignores_the_epoch() -> AbstractContextManager[Any]:
     return sql("renew", "AND epoch = ?", "AND epoch >= ? - 1000")
 

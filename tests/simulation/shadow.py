@@ -166,12 +166,12 @@ class Shadow(Standing):
 
     def _artifact(self, trigger: t.AddArtifact, at: int) -> tuple[State, list[Expected]]:
         self.artifacts[trigger.epoch, trigger.name] = trigger.sha256
-        return RUNNING, []
+        return self.state, []
 
     def _spend(self, trigger: t.Spend, at: int) -> tuple[State, list[Expected]]:
         gone, effects = self._charge(trigger.cost)
-        if not gone:
-            return RUNNING, effects
+        if not gone or self.state is CANCELLED:
+            return self.state, effects
         state, effects = self._block_for("budget", at)
         return state, [("delivery", "StopHolder", f"{self.holder} {self.epoch}"), *effects]
 

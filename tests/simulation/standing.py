@@ -44,6 +44,8 @@ Objection = tuple[str, str] | None
 HOLDER_SAYS = (
     t.Progress, t.AddArtifact, t.Spend, t.Report, t.FailAttempt, t.BlockTask, t.Release,
 )  # fmt: skip
+#: What a holder still says of a cancelled task until it has stopped.
+LAST_WORDS = (t.AddArtifact, t.Spend)
 
 
 class Peers(Protocol):
@@ -132,7 +134,9 @@ class Standing:
     def why_not(self, trigger: t.Trigger, at: int) -> Objection:
         """Which promise this trigger would break if it were accepted at that moment."""
         if isinstance(trigger, HOLDER_SAYS):
-            if self.state is not RUNNING or trigger.epoch != self.epoch:
+            last_words = isinstance(trigger, LAST_WORDS) and self.state is CANCELLED
+            held = self.state is RUNNING or (last_words and self.holder)
+            if not held or trigger.epoch != self.epoch:
                 return FENCE, self._words(trigger)
             if isinstance(trigger, t.Report) and self.missing_evidence(trigger):
                 return INPUT, f"{self.id} was reported without its evidence"

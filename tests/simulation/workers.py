@@ -140,8 +140,12 @@ class Shift:
             return
         for attempt in [each for each in self.attempts if each.key not in outcome.value]:
             self.attempts.remove(attempt)
+            if self.rng.random() < 0.4:  # taken of a cancelled task, refused of any other
+                self.world.do(self._call(self.rng.choice(("artifact", "spend")), attempt))
             if self.rng.random() < 0.8:
                 self.world.do(self._stopped(attempt))
+            if self.world.fault(0.2):
+                self.world.do(self._call(self.rng.choice(("artifact", "spend")), attempt))
 
     # -- one thing at a time ---------------------------------------------------------------------
 

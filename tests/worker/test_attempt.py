@@ -234,7 +234,27 @@ def test_cancelling_reaches_a_running_agent(fleet: Fleet, tmp_path: Path) -> Non
         fleet.queue.cancel(task.id, by="somebody")
         worker.shared.queue.heartbeats.beat_now()
     assert asked.exists()
-    assert fleet.queue.task(task.id).holder == ""
+    after = fleet.queue.task(task.id)
+    assert after.state is State.CANCELLED and after.holder == ""
+    # What it printed and what it cost are kept.
+    assert read(fleet, task.id, "output.log") == "evidence so far\n"
+    assert after.details.spent.seconds > 0
+
+
+def test_a_cancelled_attempt_keeps_what_its_tool_says_it_has_spent(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    task = fleet.queue.submit(to=ROLE, instructions="run")
+    file = tmp_path / "script.yaml"
+    file.write_text("tasks:\n  - steps: [{spend: {usd: 0.25, tokens: 40}}, hang]\n")
+    program = (sys.executable, "-m", "agentq", "fake-agent", "--dialect", "claude", "--script",
+               str(file))  # fmt: skip
+    with fleet.worker(fleet.settings(agent="claude", command=program), tasks=1) as worker:
+        eventually(lambda: [each for each in worker.running if each.budget.spent.tokens])
+        fleet.queue.cancel(task.id, by="somebody")
+        worker.shared.queue.heartbeats.beat_now()
+    assert fleet.queue.task(task.id).details.spent.tokens == 40
+    assert "output.log" in names(fleet, task.id)
 
 
 def test_a_drain_gives_tasks_back_unharmed(fleet: Fleet, tmp_path: Path) -> None:

@@ -93,6 +93,11 @@ def _charge(
 def spend(task: Task, trigger: t.Spend, now: int) -> Step:
     holder_only(task, trigger.epoch)
     details, gone, effects = _charge(task, task.details, trigger)
+    if task.state is State.CANCELLED:
+        # It is over, and nothing is left to block; the others of its tree must hear of it.
+        if trigger.used_up:
+            effects = (Notify("budget_used_up", trigger.used_up),)
+        return Step(task.state, "spent", effects, details, keeps_custody=True)
     if gone and trigger.unless_used_up:
         raise Refused(
             f"The budget of {task.id} is used up by this cost: {gone}. Nothing was recorded.",

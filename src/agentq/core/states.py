@@ -8,8 +8,9 @@ Two rules keep it honest:
 
 1. Everything that affects a transition lives in the task, the trigger and `now`. No clock, no I/O.
 2. Terminal is absorbing. The only way out is `Requeue`, an explicit trigger that a person gave and
-   the log shows. Triggers that may still arrive at a terminal task (a comment, the holder's word
-   that it has stopped, a refused report kept as evidence) never change its state.
+   the log shows. Triggers that may still arrive at a terminal task (a comment, the last files and
+   costs of a cancelled attempt, its holder's word that it has stopped, a refused report kept as
+   evidence) never change its state.
 """
 
 from __future__ import annotations
@@ -70,6 +71,9 @@ TABLE: dict[tuple[State | None, str], frozenset[State]] = {
     (B, "Tick"): frozenset({B}),
     # Cancelling is immediate; the holder is told at its next heartbeat and says when it is gone.
     **{(state, "Cancel"): frozenset({X}) for state in (P, R, H, V, B)},
+    # Until then its attempt may leave what it printed and say what it cost; both have happened.
+    (X, "AddArtifact"): frozenset({X}),
+    (X, "Spend"): frozenset({X}),
     (X, "Stopped"): frozenset({X}),
     (X, "Tick"): frozenset({X}),
     # Dead letters are reopened by hand only.

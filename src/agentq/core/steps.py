@@ -88,8 +88,11 @@ def stale(task: Task, epoch: int) -> Stale:
 
 
 def holder_only(task: Task, epoch: int) -> None:
-    """Raise `Stale` unless the trigger comes from the attempt that holds the task now."""
-    if epoch != task.epoch:
+    """Raise `Stale` unless the trigger comes from the attempt that holds the task now.
+
+    One whose task was cancelled holds it until it has stopped: see `transition`.
+    """
+    if epoch != task.epoch or (task.state is State.CANCELLED and not task.holder):
         raise stale(task, epoch)
 
 

@@ -12,7 +12,8 @@ may follow are in `states.TABLE`, and every step is held against it here. Before
 - Custody is `holder` + `epoch` + lease. `holder_only` is the fence: it stands first in everything
   an attempt may say. Leaving custody clears the holder, except that a cancelled task keeps it until
   the holder says it has stopped or its lease ends: until then its agent may still be touching
-  things, so limits and exclusive resources go on counting it.
+  things, so limits and exclusive resources go on counting it, and the ledger takes its log and
+  what it cost. No other word of it counts any more.
 - Irreversible tasks never start again by themselves. Whatever ends their attempt short of a report
   blocks them for a person, and starting again needs a fresh approval.
 - `wake_at` of a task without a holder is `schedule.next_wake`, a pure function of its fields. A

@@ -27,6 +27,7 @@ from agentq.core.graph import all_next
 from agentq.core.limits import SUMMARY_CHARS_MAX, shorten
 from agentq.core.reserved_names import is_reserved, reserved
 from agentq.core.states import State
+from agentq.core.steps import stale
 from agentq.core.task import NO_USAGE, Spec, Task, Usage
 from agentq.ledger.request_keys import (
     repeatable,
@@ -334,7 +335,10 @@ class CustodyService(ResultService):
                     if is_reserved(name):
                         raise reserved(name)
         key = self._key(task_id)
-        return self._put(key, self._queries.get(key), task_id, epoch, files)
+        task = self._queries.get(key)
+        if task is not None and task.state is State.CANCELLED and not allowed(who, Action.RECORD):
+            raise stale(task, epoch)  # the last words are the worker's, not the agent's
+        return self._put(key, task, task_id, epoch, files)
 
     def _put(
         self,
@@ -345,7 +349,7 @@ class CustodyService(ResultService):
         files: Sequence[tuple[str, Source | Uploaded]],
     ) -> list[Stored]:
         """Store files of an attempt that holds its task, as that was read just now."""
-        if task is None or task.epoch != epoch or task.state is not State.IN_PROGRESS:
+        if task is None or task.epoch != epoch or not task.holder:
             names = ", ".join(name for name, _ in files)
             raise Stale(
                 f"Attempt {epoch} does not hold {task_id}; {names} was not stored.",

@@ -40,7 +40,7 @@ from agentq.worker.environment import environment_for, secrets_in
 from agentq.worker.evidence import AttemptEvidence
 from agentq.worker.internal_errors import crashed_by, named, unfailing
 from agentq.worker.observation import Observer
-from agentq.worker.outcomes import report
+from agentq.worker.outcomes import hand_in_cancelled, report
 from agentq.worker.output import Recorder
 from agentq.worker.processes import AgentProcess, Supervisor
 from agentq.worker.prompt import prompt_for
@@ -125,6 +125,8 @@ class Attempt:
         self.secrets = (*shared.secrets, self._api.token)
         self._runs = 0
         self._settled = False
+        #: Whether the claim was lost because somebody cancelled the task.
+        self.cancelled = False
         self.evidence = AttemptEvidence(
             shared.queue, claim, shared.settings, shared.secrets,
             partial(shared.show_step, self.task.id),
@@ -157,6 +159,7 @@ class Attempt:
         except AgentqError:
             task = None
         cancelled = task is not None and task.state is State.CANCELLED
+        self.cancelled = cancelled and task is not None and task.epoch == self.claim.epoch
         self._api.end()
         why = "it was cancelled" if cancelled else "another attempt holds the task"
         self.stop(Stop(AttemptOutcome.CANCELLED, why, at_once=not cancelled))
@@ -179,7 +182,11 @@ class Attempt:
                 log.error("%s: clean up: %s", self.task.id, named(error))  # noqa: TRY400
 
     def _run_steps(self) -> AttemptResult:
-        verdict = self._worked()
+        try:
+            verdict = self._worked()
+        except Stale:
+            hand_in_cancelled(self)
+            raise
         try:
             return self._hand_in(verdict)
         except AgentqError:
@@ -210,6 +217,7 @@ class Attempt:
             return crashed_by(error, self)
 
     def _hand_in(self, verdict: AttemptResult) -> AttemptResult:
+        hand_in_cancelled(self)
         self.evidence.store()
         verdict = replace(verdict, summary=self.evidence.named(verdict.summary))
         if self.budget.blocked:

@@ -81,10 +81,10 @@ class BudgetTracker:
 
     def report(self, *, unless_used_up: bool = False) -> None:
         """Record what was spent since the last time; what is refused stays for the final report."""
-        cost, self.unreported = self.unreported, NO_USAGE
         self._reported_at = time.monotonic()
-        if cost == NO_USAGE or self._claim.lost or self.blocked:
+        if self._claim.lost or self.blocked or self.unreported == NO_USAGE:
             return
+        cost, self.unreported = self.unreported, NO_USAGE
         try:
             task = self._claim.spend(
                 usd=cost.usd, tokens=cost.tokens, turns=cost.turns, seconds=cost.seconds,

@@ -92,6 +92,11 @@ class AttemptEvidence:
             if not self._claim.lost:
                 self._not_stored([name for name, _ in waiting], error)
 
+    def take_waiting(self) -> list[tuple[str, bytes | BinaryIO]]:
+        """Take out what waits to be stored, for somebody else to store it."""
+        waiting, self._waiting = self._waiting, []
+        return [(name, each) for name, held in waiting if (each := _content(held)) is not None]
+
     def keep(self, name: str, content: bytes | BinaryIO) -> None:
         """Store one file, if it can be."""
         try:

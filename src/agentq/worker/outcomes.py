@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agentq.contracts.agent import AttemptOutcome, AttemptResult
-from agentq.core.errors import Refused, Stale
+from agentq.core.errors import AgentqError, Refused, Stale
+from agentq.core.task import NO_USAGE
 from agentq.core.triggers import FailureKind
 
 if TYPE_CHECKING:
@@ -55,6 +56,23 @@ def report(attempt: Attempt, verdict: AttemptResult) -> AttemptResult:
     else:
         claim.release(reason)
     return verdict
+
+
+def hand_in_cancelled(attempt: Attempt) -> None:
+    """Leave the log and the cost of an attempt whose task was cancelled while it ran."""
+    if not attempt.cancelled:
+        return
+    shared, task_id, epoch = attempt.shared, attempt.task.id, attempt.claim.epoch
+    files, cost = attempt.evidence.take_waiting(), attempt.budget.unreported
+    try:
+        # Not by the claim, which is lost: the ledger takes these two until the agent is gone.
+        if cost != NO_USAGE:
+            shared.service.spend(shared.who, task_id, epoch, cost)
+        if files:
+            shared.service.put_artifacts(shared.who, task_id, epoch, files)
+        shared.queue.artifacts.live_end(task_id, epoch)
+    except (AgentqError, OSError) as error:  # its lease has ended: the live log stays
+        shared.show_step(task_id, "report", f"its log and cost are not kept: {error}")
 
 
 def _wait_for_quota(attempt: Attempt, verdict: AttemptResult, reason: str) -> None:

@@ -203,6 +203,29 @@ class TestSpeaking:
         assert task is not None
         assert not task.holder
 
+    def test_its_worker_leaves_the_log_and_says_the_cost_before_that(
+        self, service: Service
+    ) -> None:
+        task = claimed(service)
+        service.cancel(ANN, "task-1")
+        service.put_artifacts(WORKER, "task-1", 1, [("output.log", b"so far")])
+        assert service.spend(WORKER, "task-1", 1, Usage(usd=2)).details.spent.usd == 2
+        # Nobody else does, whatever they say they are: not its agent, nor who passes for a person.
+        for who in (attempt_at(task), ANN):
+            with pytest.raises(Stale):
+                service.put_artifacts(who, "task-1", 1, [("more.md", b"unheard")])
+        for epoch in (0, 2):
+            with pytest.raises(AgentqError):
+                service.put_artifacts(WORKER, "task-1", epoch, [("more.md", b"unheard")])
+        service.stopped(WORKER, "task-1", 1)
+        with pytest.raises(Stale):
+            service.put_artifacts(WORKER, "task-1", 1, [("more.md", b"too late")])
+        with pytest.raises(Stale):
+            service.spend(WORKER, "task-1", 1, Usage(usd=1))
+        task = service.task(ANN, "task-1")
+        assert task.state is State.CANCELLED and task.details.spent.usd == 2
+        assert [each.name for each in service.artifacts(ANN, "task-1")] == ["output.log"]
+
 
 class TestFiles:
     def test_they_are_evidence_of_one_attempt(self, service: Service, tmp_path: Path) -> None:
