@@ -112,9 +112,10 @@ def test_files_of_an_attempt_that_is_fenced_out_meanwhile_are_not_kept(
     def put_and_lose(*words: Any, **named: Any) -> Any:
         stored = put(*words, **named)
         service.cancel(BOB, task.id)
+        service.stopped(WORKER, task.id, 1)
         return stored
 
-    # when its task is cancelled while it stores another,
+    # when its task is cancelled and it has stopped while it stores another,
     monkeypatch.setattr(artifacts, "put", put_and_lose)
     with pytest.raises(Stale):
         service.put_artifacts(WORKER, task.id, 1, [("second.md", b"late")])
@@ -290,9 +291,10 @@ def test_a_file_that_was_recorded_before_outlives_the_attempt(
         stored = put(*words, **named)
         if service.task(ANN, task.id).state is State.IN_PROGRESS:
             service.cancel(BOB, task.id)
+            service.stopped(WORKER, task.id, 1)
         return stored
 
-    # When an attempt that is cancelled just then stores it again, with something new beside it,
+    # When an attempt that is cancelled and over just then stores it again, with something new beside it,
     monkeypatch.setattr(service._artifacts, "put", put_and_lose)
     with pytest.raises(Stale):
         service.put_artifacts(WORKER, task.id, 1, [("log.txt", b"same"), ("new.txt", b"x")])
