@@ -27,12 +27,15 @@ def repo(home: Path) -> Repo:
 
 @pytest.fixture
 def known(repo: Repo) -> Workspaces:
-    return Workspaces(Path(load_settings().workspaces_root), environment(repo.home))
+    root = Path(load_settings().workspaces_root)
+    return Workspaces(root, environment(repo.home), lock_seconds=0)
 
 
 def open_git(known: Workspaces, repo: Repo, task_id: str, epoch: int = 1) -> Path:
     role = RoleSettings(workspace="git", repo=str(repo.path))
-    return known.open(task_id, epoch, role).path
+    space = known.open(task_id, epoch, role)
+    space.close()
+    return space.path
 
 
 def test_nothing_there(home: Path) -> None:
@@ -50,7 +53,7 @@ def test_listing_says_why_it_stays(known: Workspaces, repo: Repo, submit: Submit
     open_git(known, repo, task_id)
     (row,) = run_here("workspaces", "list", "--json").ok().json()["workspaces"]
     assert row["task_id"] == task_id
-    assert row["branch"] == f"agentq/{task_id}/1"
+    assert row["branch"] == f"agentq/{task_id}-1"
     assert row["state"] == "ready" and row["stays_because"] == "its task is ready"
     shown = run_here("workspaces").ok().out
     assert task_id in shown and "its task is ready" in shown
@@ -79,21 +82,32 @@ def test_cleaning_removes_what_may_go(known: Workspaces, repo: Repo, submit: Sub
         run_here("cancel", task_id).ok()
 
     rehearsed = run_here("workspaces", "clean", "--dry-run", "--json").ok().json()
-    assert rehearsed["removed"] == [{"task_id": over, "epoch": 1}]
-    assert clean_path.exists()
+    assert [each["task_id"] for each in rehearsed["removed"]] == [over, dirty]
+    assert clean_path.exists() and dirty_path.exists()
 
     answer = run_here("workspaces", "clean").ok()
     assert f"{over} attempt 1: removed" in answer.out
-    assert "left.txt" in answer.out and "its task is ready" in answer.out
+    assert "its task is ready" in answer.out
     assert "the ledger does not know its task" in answer.out
-    assert "1 removed, 3 stay" in answer.err
-    assert not clean_path.exists()
-    assert dirty_path.exists()
+    assert "2 removed, 2 stay" in answer.err
+    assert not clean_path.exists() and not dirty_path.exists()
     assert f"agentq/{over}/1" not in repo.branches()
+
+    # What was not committed is in a snapshot, which is listed until its time is over
+    ref = f"refs/agentq/{dirty}/1"
+    assert repo.git("show", f"{ref}:left.txt") == "x"
+    rows = run_here("workspaces", "--json").ok().json()["workspaces"]
+    (row,) = [row for row in rows if row["task_id"] == dirty]
+    assert row["flags"] == ["missing", "snapshot"] and row["snapshot"] == ref
+    assert f"{ref} is kept until" in row["stays_because"]
+    assert f"{ref} is kept until" in run_here("workspaces", "clean").ok().out
 
 
 def test_opening_prints_the_newest(known: Workspaces, repo: Repo, submit: Submit) -> None:
-    first, second = open_git(known, repo, "task-1", 1), open_git(known, repo, "task-1", 2)
+    role = RoleSettings(workspace="git", repo=str(repo.path))
+    holder = known.open("task-1", 1, role)  # so that the second attempt has another path
+    first, second = holder.path, open_git(known, repo, "task-1", 2)
+    holder.close()
     open_git(known, repo, "task-10")
     assert run_here("workspaces", "open", "task-1").ok().out == f"{second}\n"
     assert run_here("workspaces", "open", "task-1", "--epoch", "1").ok().out == f"{first}\n"

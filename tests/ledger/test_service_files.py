@@ -294,7 +294,7 @@ def test_a_file_that_was_recorded_before_outlives_the_attempt(
             service.stopped(WORKER, task.id, 1)
         return stored
 
-    # When an attempt that is cancelled and over just then stores it again, with something new beside it,
+    # When an attempt that is over just then stores it again, with something new beside it,
     monkeypatch.setattr(service._artifacts, "put", put_and_lose)
     with pytest.raises(Stale):
         service.put_artifacts(WORKER, task.id, 1, [("log.txt", b"same"), ("new.txt", b"x")])

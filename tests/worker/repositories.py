@@ -43,7 +43,7 @@ class Repo:
         return self.git("rev-parse", "HEAD")
 
     def branches(self) -> set[str]:
-        return set(self.git("for-each-ref", "--format=%(refname:short)", "refs/heads").split())
+        return set(self.git("for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads").split())
 
     def hook(self, name: str, log: Path) -> None:
         """A hook that tells when it runs."""

@@ -13,30 +13,39 @@ from agentq.core.errors import Refused
 from agentq.core.states import State
 from agentq.settings.roles import RoleSettings
 from agentq.worker.changes import EvidenceFile
-from agentq.worker.workspaces import Kept, Workspace, Workspaces
+from agentq.worker.snapshots import WorkSnapshot
+from agentq.worker.workspace import Workspace
+from agentq.worker.workspace_records import Kept
+from agentq.worker.workspaces import Workspaces
 from tests.worker.repositories import Repo, environment
 
 DONE = State.COMPLETE
+#: Folders that stay when every workspace is gone.
+OURS = {".records", ".locks", ".aside", ".scratch"}
 
 Open = Callable[..., Workspace]
 
 
 def new_spaces(repo: Repo, root: Path) -> Workspaces:
-    return Workspaces(root, environment(repo.home), clock=lambda: 1_000)
+    return Workspaces(root, environment(repo.home), clock=lambda: 1_000, lock_seconds=0)
 
 
 def opener(repo: Repo, known: Workspaces) -> Open:
-    """Opens worktrees of this repository."""
+    """Opens worktrees of this repository, and lets their locks go as a killed worker does."""
 
     def open_one(task_id: str = "task-1", epoch: int = 1, **more: Any) -> Workspace:
         role = replace(RoleSettings(workspace="git", repo=str(repo.path)), **more)
-        return known.open(task_id, epoch, role)
+        space = known.open(task_id, epoch, role)
+        space.close()
+        return space
 
     return open_one
 
 
 def folder(known: Workspaces, task_id: str = "task-1", epoch: int = 1) -> Workspace:
-    return known.open(task_id, epoch, RoleSettings())
+    space = known.open(task_id, epoch, RoleSettings())
+    space.close()
+    return space
 
 
 def only(known: Workspaces) -> Kept:
@@ -59,7 +68,26 @@ def assert_stays(known: Workspaces, *words: str) -> None:
         known.remove(kept, DONE, False)
     assert reason in refused.value.cause
     assert sorted(kept.path.rglob("*")) == before
-    assert only(known) == kept
+    assert _as_it_was(only(known)) == _as_it_was(kept)
+
+
+def _as_it_was(kept: Kept) -> Kept:
+    """Without the moment at which the end of the task was first seen."""
+    record = kept.record
+    return replace(kept, record=replace(record, over_at=0) if record is not None else None)
+
+
+def assert_tree_goes(known: Workspaces) -> WorkSnapshot:
+    """The tree goes; a snapshot of it stays for a while, and so does its record."""
+    kept = only(known)
+    assert known.why_not(kept, DONE, False) == ""
+    assert "is kept until" in known.remove(kept, DONE, False)
+    assert not kept.path.exists()
+    left = only(known)
+    assert left.flags[:1] == ("missing",) and "snapshot" in left.flags
+    assert "is kept until" in why_not(known)
+    assert left.record is not None and left.record.snapshot is not None
+    return left.record.snapshot
 
 
 def assert_goes(known: Workspaces) -> None:
@@ -68,7 +96,8 @@ def assert_goes(known: Workspaces) -> None:
     known.remove(kept, DONE, False)
     assert not kept.path.exists()
     assert known.all() == []
-    assert list(known.root.iterdir()) == []
+    left = [path for path in known.root.rglob("*") if not path.is_dir()]
+    assert left == [] and {path.name for path in known.root.iterdir()} <= OURS
 
 
 def content(evidence: list[EvidenceFile], name: str) -> bytes:

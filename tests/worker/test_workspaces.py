@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from agentq.core.errors import Conflict, Invalid
+from agentq.core.errors import Invalid, Refused
 from agentq.core.states import TERMINAL, State
 from agentq.settings.roles import RoleSettings
-from agentq.worker.workspaces import Kept, Workspaces
+from agentq.worker.earlier_work import EarlierWork
+from agentq.worker.workspace_records import Kept
+from agentq.worker.workspaces import Workspaces
 from tests.worker.repositories import Repo
 from tests.worker.spaces import DONE, Open, assert_goes, assert_stays, folder, only, why_not
 from tests.worker.workspace_fixtures import git_space, known, repo
@@ -32,11 +34,14 @@ def test_a_plain_folder(known: Workspaces) -> None:
     (space.path / "deep" / "er").mkdir(parents=True)
     (space.path / "deep" / "er" / "file").write_text("x")
     (space.path / "link").symlink_to("/etc")
-    assert_stays(known, "not collected")
+    assert space.path == known.root / "task-1"
+    assert_stays(known, "what the agent left there", "until 1970-01-15")
     assert space.collect() == []
     assert space.finish(State.PENDING) != ""
     assert only(known).flags == ("collected",)
-    assert_goes(known)
+    assert "is kept until 1970-01-15" in space.finish(DONE)
+    later = Workspaces(known.root, clock=lambda: 1_000 + 14 * 86_400_000)
+    assert_goes(later)
     assert Path("/etc").is_dir()
 
 
@@ -64,20 +69,57 @@ def test_a_folder_deeper_than_any_stack(known: Workspaces) -> None:
     script = "import os\nfor _ in range(1100): os.mkdir('d'); os.chdir('d')"
     subprocess.run([sys.executable, "-c", script], cwd=space.path, check=True)
     space.collect()
-    assert space.finish(DONE) == ""
-    assert known.all() == []
+    assert "is kept until" in space.finish(DONE)
+    assert_goes(Workspaces(known.root, clock=lambda: 1_000 + 14 * 86_400_000))
 
 
-def test_an_attempt_has_one_workspace(known: Workspaces) -> None:
-    folder(known)
-    with pytest.raises(Conflict, match="has a workspace already"):
-        folder(known)
-    assert folder(known, epoch=2).path != folder(known, epoch=3).path
-    foreign = known.root / "task-9-1"
-    foreign.mkdir()
-    with pytest.raises(Conflict):
-        folder(known, "task-9")
-    assert not (known.root / "task-9-1.json").exists()
+def test_attempts_follow_each_other_at_one_path(known: Workspaces) -> None:
+    first = folder(known, epoch=1)
+    (first.path / "notes").write_text("so far")
+    first.finish(State.READY)
+    second = folder(known, epoch=2)
+    assert second.path == first.path and (second.path / "notes").read_text() == "so far"
+    assert second.told.startswith("This workspace holds the work of attempt 1.")
+    assert second.can_resume(1) and not second.can_resume(2) and not second.can_resume(0)
+    assert only(known).epoch == 2
+
+
+def test_who_cannot_have_the_lock_works_elsewhere(known: Workspaces) -> None:
+    first = known.open("task-1", 1, RoleSettings())
+    (first.path / "notes").write_text("so far")
+    second = known.open("task-1", 2, RoleSettings())
+    assert second.path == known.root / "task-1@2" and list(second.path.iterdir()) == []
+    assert "is fresh" in second.told and not second.can_resume(1)
+    assert {kept.path.name for kept in known.all()} == {"task-1", "task-1@2"}
+    with pytest.raises(Refused, match="no path for this attempt"):
+        known.open("task-1", 2, RoleSettings())
+
+
+def test_what_is_somebody_elses_is_not_touched(known: Workspaces) -> None:
+    foreign = known.root / "task-9"
+    foreign.mkdir(parents=True)
+    assert folder(known, "task-9").path == known.root / "task-9@1"
+    assert list(foreign.iterdir()) == []
+    # A later task of the same id does not go on in the folder of the earlier one
+    (folder(known).path / "old").write_text("x")
+    again = known.open("task-1", 3, RoleSettings(), EarlierWork(submitted_at=7))
+    assert again.path == known.root / "task-1@3" and "used for something else" in again.told
+
+
+def test_a_workspace_of_an_earlier_version(known: Workspaces) -> None:
+    known.root.mkdir()
+    old = known.root / "task-1-1"
+    old.mkdir()
+    (known.root / "task-1-1.json").write_text(
+        '{"task_id":"task-1","epoch":1,"kind":"folder","created_at":5,"is_made":true}'
+    )
+    (known.root / "task-1-1.scratch").mkdir()
+    kept = only(known)
+    assert (kept.task_id, kept.epoch, kept.path) == ("task-1", 1, old)
+    # A task whose own path it would be works elsewhere
+    assert folder(known, "task-1-1").path.name == "task-1-1@1"
+    known.remove(known.all()[1], DONE, False)
+    assert_goes(known)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +148,7 @@ def test_a_crash_before_the_tree(repo: Repo, known: Workspaces, git_space: Open)
     kept = only(known)
     assert kept.record is not None
     assert_goes(known)
-    known.write(replace(kept.record, git_dir="", is_made=False))
+    known.records.write(replace(kept.record, git_dir="", is_made=False))
     assert only(known).flags == ("unfinished", "missing")
     assert "ready" in why_not(known, State.READY)
     assert_goes(known)
@@ -117,10 +159,8 @@ def test_a_crash_between_tree_and_record(repo: Repo, known: Workspaces, git_spac
     git_space()
     kept = only(known)
     assert kept.record is not None
-    known.write(replace(kept.record, git_dir="", is_made=False))
+    known.records.write(replace(kept.record, git_dir="", is_made=False))
     assert only(known).flags == ("unfinished",)
-    assert_stays(known, "interrupted", "git worktree remove")
-    repo.git("worktree", "remove", str(kept.path))
     assert_goes(known)
     assert repo.branches() == {"main"}
 
@@ -145,7 +185,7 @@ def test_a_repository_that_is_gone(repo: Repo, known: Workspaces, git_space: Ope
 def test_a_record_that_cannot_be_read(known: Workspaces, damage: bytes) -> None:
     space = folder(known)
     space.collect()
-    (known.root / "task-1-1.json").write_bytes(damage)
+    (known.root / ".records" / "task-1.json").write_bytes(damage)
     assert only(known).flags == ("unreadable",)
     assert_stays(known, "cannot be read")
 
@@ -153,7 +193,6 @@ def test_a_record_that_cannot_be_read(known: Workspaces, damage: bytes) -> None:
 def test_what_is_not_ours(known: Workspaces, tmp_path: Path) -> None:
     known.root.mkdir()
     (known.root / "task-1-1").mkdir()
-    (known.root / "notes").mkdir()
     (known.root / "readme.json").write_text("{}")
     assert only(known).flags == ("unrecorded",)
     assert_stays(known, "no record")

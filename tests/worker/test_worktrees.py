@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from agentq.core.errors import Conflict, Invalid
+from agentq.core.errors import Conflict, Invalid, Refused
 from agentq.settings.roles import RoleSettings
-from agentq.worker.workspaces import Workspace, Workspaces
+from agentq.worker.workspace import Workspace
+from agentq.worker.workspaces import Workspaces
 from tests.worker.repositories import Repo, new_repo
-from tests.worker.spaces import DONE, Open, assert_goes, assert_stays, content, only
+from tests.worker.spaces import DONE, Open, assert_goes, assert_tree_goes, content, only
 from tests.worker.workspace_fixtures import git_space, known, repo
 
 __all__ = ["git_space", "known", "repo"]
@@ -26,7 +27,7 @@ __all__ = ["git_space", "known", "repo"]
 def test_a_worktree_on_its_own_branch(repo: Repo, known: Workspaces, git_space: Open) -> None:
     space = git_space()
     tree = repo.at(space.path)
-    assert tree.git("branch", "--show-current") == space.record.branch == "agentq/task-1/1"
+    assert tree.git("branch", "--show-current") == space.record.branch == "agentq/task-1-1"
     assert tree.git("rev-parse", "HEAD") == space.record.base == repo.git("rev-parse", "main")
     assert tree.git("status", "--porcelain") == ""
     assert (space.path / "code" / "main.py").read_text() == "print('hello')\n"
@@ -57,12 +58,12 @@ def test_odd_task_ids_make_good_branches(
 
 def test_a_branch_that_is_there_is_never_reused(repo: Repo, git_space: Open) -> None:
     """It may be the work of an earlier task of this name."""
-    repo.git("branch", "agentq/task-1/1")
-    before = repo.git("rev-parse", "agentq/task-1/1")
+    repo.git("branch", "agentq/task-1-1")
+    before = repo.git("rev-parse", "agentq/task-1-1")
     space = git_space()
-    assert space.record.branch == "agentq/task-1/1-2"
+    assert space.record.branch == "agentq/task-1-1-2"
     repo.at(space.path).commit()
-    assert repo.git("rev-parse", "agentq/task-1/1") == before
+    assert repo.git("rev-parse", "agentq/task-1-1") == before
 
 
 def test_a_branch_in_the_way_leaves_nothing_behind(
@@ -128,13 +129,20 @@ def test_a_bare_repository(repo: Repo, known: Workspaces, tmp_path: Path) -> Non
     bare = tmp_path / "bare.git"
     repo.git("clone", "--quiet", "--bare", str(repo.path), str(bare))
     space = known.open("t", 1, RoleSettings(workspace="git", repo=str(bare)))
+    space.close()
     assert repo.at(space.path).git("status", "--porcelain") == ""
     assert dict(space.environment)["GIT_CONFIG_KEY_0"] == "core.hooksPath"
     assert_goes(known)
 
 
-def test_two_attempts_have_two_trees(repo: Repo, known: Workspaces, git_space: Open) -> None:
-    first, second, other = git_space(epoch=1), git_space(epoch=2), git_space("task-2")
+def test_two_attempts_at_once_have_two_trees(
+    repo: Repo, known: Workspaces, git_space: Open
+) -> None:
+    """The path of the task is that of who has its lock."""
+    first = known.open("task-1", 1, RoleSettings(workspace="git", repo=str(repo.path)))
+    second, other = git_space(epoch=2), git_space("task-2")
+    assert (first.path.name, second.path.name) == ("task-1", "task-1@2")
+    assert "fresh" in second.told and "another process still works at its path" in second.told
     repo.at(first.path).commit("first.txt")
     assert not (second.path / "first.txt").exists()
     assert not (other.path / "first.txt").exists()
@@ -148,7 +156,7 @@ def test_many_at_once(repo: Repo, known: Workspaces, git_space: Open) -> None:
 
     def make(number: int) -> None:
         try:
-            made.extend(git_space(f"task-{number}", epoch) for epoch in (1, 2))
+            made.extend(git_space(f"task-{number}-{each}") for each in (1, 2))
         except BaseException as error:
             failures.append(error)
             raise
@@ -180,7 +188,7 @@ def test_processes_at_once(repo: Repo, known: Workspaces) -> None:
         for n in range(4)
     ]
     assert [child.wait(60) for child in children] == [0] * 4
-    assert repo.branches() == {"main", *(f"agentq/t{n}/1" for n in range(4))}
+    assert repo.branches() == {"main", *(f"agentq/t{n}-1" for n in range(4))}
 
 
 # -- what was done ---------------------------------------------------------------------------------
@@ -249,17 +257,24 @@ def test_what_git_was_told_not_to_see(repo: Repo, known: Workspaces, git_space: 
     assert tree.git("status", "--porcelain") == ""
     patch = content(space.collect(), "changes.patch")
     assert b"readme.txt" in patch and b"image.bin" in patch
-    assert_stays(known, "not committed", "readme.txt")
+    commit = assert_tree_goes(known).commit
+    assert repo.git("show", f"{commit}:readme.txt") == repo.git("show", f"{commit}:image.bin")
 
 
 def test_a_repository_inside(repo: Repo, known: Workspaces, git_space: Open) -> None:
-    """Even one that git cannot add: the rest is collected, and the tree stays."""
+    """Its files are in the snapshot, its history is not: the tree stays."""
     space = git_space()
     repo.at(space.path).write("mine.txt")
     repo.at(space.path).write("inner/file.txt")
     repo.at(space.path / "inner").git("init", "--quiet")
+    repo.at(space.path).write("inner/sub/more.txt")
     assert b"mine.txt" in content(space.collect(), "changes.patch")
-    assert_stays(known, "not committed")
+    space.finish()
+    assert "inner/.git" in only(known).record.snapshot.left_out[0]  # type: ignore[union-attr]
+    with pytest.raises(Refused, match="a repository of its own"):
+        known.remove(only(known), DONE, False)
+    kept = repo.git("diff", "--name-only", "main", "refs/agentq/task-1/1").split()
+    assert kept == ["inner/file.txt", "inner/sub/more.txt", "mine.txt"]
 
 
 def test_settings_of_the_repository_change_nothing(
@@ -330,18 +345,21 @@ def test_a_tree_whose_git_file_points_elsewhere(
     repo.at(space.path).write("mine.txt")
     (space.path / ".git").write_text(f"gitdir: {other.path / '.git'}\n")
     assert b"mine.txt" in content(space.collect(), "changes.patch")
-    (space.path / "mine.txt").unlink()
-    assert_stays(known, "its .git file was changed")
+    assert repo.git("show", f"{assert_tree_goes(known).commit}:mine.txt") == "something"
+    assert other.git("for-each-ref", "refs/agentq") == ""
 
 
 def test_a_tree_that_git_cannot_read(repo: Repo, known: Workspaces, git_space: Open) -> None:
+    """Its files are kept all the same, by a git folder of our own."""
     space = git_space()
+    repo.at(space.path).write("mine.txt")
     git_dir = Path(repo.at(space.path).git("rev-parse", "--absolute-git-dir"))
     (git_dir / "HEAD").unlink()
     (evidence,) = space.collect()
     assert evidence.name == "agentq/changes.txt"
     assert b"could not be collected" in evidence.content
-    assert_stays(known, "git")
+    space.finish()
+    assert repo.git("show", "refs/agentq/task-1/1:mine.txt") == "something"
 
 
 # -- pushing ---------------------------------------------------------------------------------------
@@ -374,8 +392,8 @@ def test_pushing_to_an_address(
     repo.at(space.path).commit()
     assert space.push() == ""
     assert space.record.branch in remote.branches()
-    repo.at(space.path).commit("after.txt")
-    assert_stays(known, "no other branch")
+    after = repo.at(space.path).commit("after.txt")
+    assert assert_tree_goes(known).commit == after
 
 
 def test_nothing_done_is_not_pushed(remote: Repo, git_space: Open) -> None:
@@ -392,7 +410,8 @@ def test_a_failed_push_is_told(
     remote.path.rename(remote.path.with_name("away.git"))
     problem = space.push()
     assert problem.startswith("Not pushed: ")
-    assert_stays(known, "no remote")
+    assert_tree_goes(known)
+    assert space.record.branch in repo.branches()
 
 
 def test_a_branch_at_the_remote_is_not_overwritten(

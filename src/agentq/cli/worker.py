@@ -95,6 +95,7 @@ def _serve(
     from agentq.worker.processes import Supervisor
     from agentq.worker.terminal_view import Lines, Table
     from agentq.worker.worker import Worker
+    from agentq.worker.workspace_cleanup import Cleaner
     from agentq.worker.workspaces import Workspaces
 
     queue = session.client_when_there()
@@ -118,8 +119,10 @@ def _serve(
         mark = mark_of(queue.installation.settings, ledger_id)
         supervisor = stack.enter_context(Supervisor(mark))
         surroundings = environment()
+        kept = queue.installation.settings.keep
+        workspaces = Workspaces(root, surroundings, keep_seconds=kept)
         shared = WorkerContext(
-            queue, supervisor, Workspaces(root, surroundings), role, settings, agent, surroundings,
+            queue, supervisor, workspaces, role, settings, agent, surroundings,
             view.show_step, secrets_in({**surroundings, **_addresses(queue)}),
         )  # fmt: skip
         slots = _warm_slots(queue, settings, warm=agent.warm)
@@ -131,6 +134,7 @@ def _serve(
             note(
                 f"{role}: {settings.agent_name}, {counted(settings.slots, 'slot')}. Ctrl-C ends it."
             )
+        stack.enter_context(Cleaner(workspaces, queue.service, queue.who))
         made.run()
 
 

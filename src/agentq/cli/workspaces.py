@@ -25,7 +25,8 @@ from agentq.core.errors import Invalid, NotFound, Refused
 if TYPE_CHECKING:
     from agentq.client.reader import QueueReader
     from agentq.core.states import State
-    from agentq.worker.workspaces import Kept, Workspaces
+    from agentq.worker.workspace_records import Kept
+    from agentq.worker.workspaces import Workspaces
 
 
 @group()
@@ -34,7 +35,7 @@ def workspaces(ctx: click.Context) -> None:
     """List, open and remove the folders of attempts.
 
     Alone it lists them. A workspace goes only when its task is over, no process uses it and
-    everything in it is elsewhere too; nothing is removed by force.
+    everything in it is in a snapshot, or was kept long enough; nothing is removed by force.
     """
     if ctx.invoked_subcommand is None:
         ctx.invoke(list_workspaces)
@@ -92,16 +93,24 @@ def open_workspace(session: Session, ref: str, epoch: int | None) -> None:
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
 @pass_session
 def clean_workspaces(session: Session, dry_run: bool) -> None:
-    """Remove what may go, and say of everything else why it stays."""
+    """Remove what may go, and say of everything else why it stays.
+
+    Of a worktree a last snapshot is taken, `refs/agentq/TASK/ATTEMPT` in its repository. The
+    snapshot stays for as long as `[retention] keep` says, else for 14 days, or until a branch has
+    it.
+    """
     known, reader = _workspaces(session), session.reader()
     removed: list[Kept] = []
     stayed: list[tuple[Kept, State | None, str]] = []
     for kept in known.all():
         state, is_held, reason = _standing(known, reader, kept)
-        if not reason and not dry_run:
+        if not dry_run:
+            if not is_held:
+                known.note_end(kept, state)
             try:
-                known.remove(kept, state, is_held)
-            except Refused as refused:  # somebody came in between
+                if not reason:
+                    known.remove(kept, state, is_held)
+            except Refused as refused:  # somebody came in between, or no snapshot takes it all
                 reason = refused.cause
         if reason:
             stayed.append((kept, state, reason))
@@ -123,7 +132,8 @@ def clean_workspaces(session: Session, dry_run: bool) -> None:
 def _workspaces(session: Session) -> Workspaces:
     from agentq.worker.workspaces import Workspaces
 
-    return Workspaces(Path(session.settings().workspaces_root))
+    settings = session.settings()
+    return Workspaces(Path(settings.workspaces_root), keep_seconds=settings.keep)
 
 
 def _standing(known: Workspaces, reader: QueueReader, kept: Kept) -> tuple[State | None, bool, str]:
@@ -158,6 +168,7 @@ def _named(known: Workspaces, ref: str, epoch: int | None) -> Kept:
 
 
 def _as_json(kept: Kept, state: State | None, reason: str) -> dict[str, object]:
+    snapshot = kept.record.snapshot if kept.record is not None else None
     return {
         "task_id": kept.task_id,
         "epoch": kept.epoch,
@@ -166,6 +177,7 @@ def _as_json(kept: Kept, state: State | None, reason: str) -> dict[str, object]:
         "repo": kept.repo,
         "branch": kept.branch,
         "base": kept.base,
+        "snapshot": snapshot.ref if snapshot is not None else "",
         "created_at": iso_time(kept.created_at),
         "state": str(state) if state is not None else None,
         "flags": list(kept.flags),

@@ -24,6 +24,8 @@ TOOLS = ("acp", "claude", "codex", "gemini", "opencode")
 STREAMING_AGENTS = ("acp", "claude", "codex", "gemini", "opencode")
 STREAMING_SILENCE_SECONDS = 30 * 60
 
+#: How much a snapshot keeps of what an attempt left uncommitted, unless the role says so.
+SNAPSHOT_BYTES = 256 * 1024 * 1024
 #: The lease of a worker whose ledger is behind a server. It renews every third of it, so that a
 #: minute without a server or a network costs no attempt.
 SERVED_LEASE_SECONDS = 120
@@ -50,6 +52,8 @@ class RoleSettings:
     evidence_files: int = 200
     evidence_bytes: int = 256 * 1024 * 1024
     result_bytes: int = 16 * 1024 * 1024
+    #: What a snapshot keeps of its workspace: so many bytes of files that are not committed.
+    snapshot_bytes: int = SNAPSHOT_BYTES
     workspace: Literal["folder", "git"] = "folder"
     repo: str = ""
     base: str = "HEAD"
@@ -113,6 +117,7 @@ def role_settings(settings: Settings, role: str) -> RoleSettings:
 
 _DURATIONS = ("lease", "timeout", "silence", "grace", "verify_timeout")
 _COUNTS = ("slots", "repeats", "output_bytes", "evidence_files", "evidence_bytes", "result_bytes",
+           "snapshot_bytes",
            "rotate_tasks", "rotate_tokens", "rotate_hours")  # fmt: skip
 _TEXTS = ("agent", "workspace", "repo", "base", "push", "verify", "provider", "sandbox",
           "permissions")  # fmt: skip

@@ -36,9 +36,11 @@ from agentq.worker import changes, recovery
 from agentq.worker.agent_access import AgentAccess
 from agentq.worker.commits import request_for
 from agentq.worker.costs import BudgetTracker
+from agentq.worker.earlier_work import earlier_work
 from agentq.worker.environment import environment_for, secrets_in
 from agentq.worker.evidence import AttemptEvidence
 from agentq.worker.internal_errors import crashed_by, named, unfailing
+from agentq.worker.kept_work import keep_work
 from agentq.worker.observation import Observer
 from agentq.worker.outcomes import hand_in_cancelled, report
 from agentq.worker.output import Recorder
@@ -49,7 +51,8 @@ from agentq.worker.sandbox import Sandbox, hidden_paths
 from agentq.worker.stream import Clocks, Ran, Stop, Stream
 from agentq.worker.task_folder import TaskFolder
 from agentq.worker.verification import verify
-from agentq.worker.workspaces import Workspace, Workspaces
+from agentq.worker.workspace import Workspace
+from agentq.worker.workspaces import Workspaces
 
 if TYPE_CHECKING:
     from agentq.client.claim import Claim
@@ -218,6 +221,9 @@ class Attempt:
 
     def _hand_in(self, verdict: AttemptResult) -> AttemptResult:
         hand_in_cancelled(self)
+        if self._workspace is not None:
+            is_ours = not (self.budget.blocked or self._settled or self.claim.lost)
+            keep_work(self, self._workspace, publish=is_ours)
         self.evidence.store()
         verdict = replace(verdict, summary=self.evidence.named(verdict.summary))
         if self.budget.blocked:
@@ -240,7 +246,9 @@ class Attempt:
             self.evidence.result = recovery.take_over(self.claim, before)
             return before.verdict
         self._open_workspace()
-        job = self._write_context(before.session if self.agent.resumes else "")
+        assert self._workspace is not None
+        resumes = self.agent.resumes and self._workspace.can_resume(before.session_epoch)
+        job = self._write_context(before.session if resumes else "")
         verdict = self._run_agent(job)
         if verdict.session_unknown and job.session:
             self.at("spawn", "its earlier conversation is not known any more: from the start")
@@ -273,7 +281,10 @@ class Attempt:
     def _open_workspace(self) -> None:
         self.at("workspace")
         shared = self.shared
-        self._workspace = shared.workspaces.open(self.task.id, self.claim.epoch, shared.settings)
+        earlier = earlier_work(shared.queue, self.task)
+        self._workspace = shared.workspaces.open(
+            self.task.id, self.claim.epoch, shared.settings, earlier
+        )
         self._folder = TaskFolder(self._workspace.path)
         if self._folder.is_occupied:
             self._workspace.hide_task_folder()
@@ -284,7 +295,8 @@ class Attempt:
         self.at("context")
         assert self._workspace is not None and self._folder is not None
         folder = self._folder
-        prompt = prompt_for(self.task, self.claim.context(), self.claim.notes)
+        told = self._workspace.told
+        prompt = prompt_for(self.task, self.claim.context(), self.claim.notes, told)
         folder.write_task(prompt)
         return Job(
             self.task, self.claim.epoch, prompt, self._workspace.path, folder.task, folder.result,
@@ -356,6 +368,8 @@ class Attempt:
             stdin=launch.stdin,
             keep_stdin=launch.keep_stdin,
             sandbox=Sandbox(role.sandbox, role.network, writable, self._hidden()),
+            # A warm agent serves other tasks after this one, elsewhere.
+            lock=-1 if self._warm is not None else self._workspace.lock,
         )
 
     def _hidden(self) -> tuple[Path, ...]:

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 from agentq.core.errors import AgentqError, Invalid, TimedOut, Unavailable
 
@@ -71,6 +71,12 @@ AGENT_ENVIRONMENT = {
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s']+@")
 
 
+class OutputSink(Protocol):
+    """What receives the output of a git call, piece by piece."""
+
+    def write(self, data: bytes, /) -> object: ...
+
+
 @dataclass(frozen=True, slots=True)
 class GitOutput:
     """Exit code and output of a git call; `is_cut` if the output exceeded its limit."""
@@ -107,6 +113,9 @@ class GitLocation:
     #: Filters that the repository's settings define, so that they can be turned off by name.
     filters: tuple[str, ...] = ()
     extra: Mapping[str, str] = field(default_factory=dict)
+    #: A file that git keeps open until it ends: the lock of the tree that it writes to, which a git
+    #: that outlives its worker must hold on to.
+    lock: int = -1
 
 
 class Git:
@@ -127,7 +136,7 @@ class Git:
         timeout: float = TIMEOUT_SECONDS,
         limit: int = OUTPUT_BYTES_MAX,
         stdin: IO[bytes] | None = None,
-        into: IO[bytes] | None = None,
+        into: OutputSink | None = None,
     ) -> GitOutput:
         """Call git and take its answer as it is; `into` receives the output instead of memory."""
         command = ["git", "--no-pager", "--literal-pathspecs"]
@@ -136,7 +145,7 @@ class Git:
         if place.git_dir is not None:
             command.append(f"--git-dir={place.git_dir}")
             command += [f"--work-tree={place.folder}"] if place.is_tree else []
-        call = _Call(timeout, limit, into)
+        call = _Call(timeout, limit, into, place.lock)
         return call.run([*command, *words], self._surroundings(place), place.folder, stdin)
 
     def do(
@@ -196,8 +205,9 @@ def in_words(data: bytes) -> str:
 class _Call:
     """One git process: read to its end, to its output limit, or to its time limit."""
 
-    def __init__(self, timeout: float, limit: int, into: IO[bytes] | None) -> None:
+    def __init__(self, timeout: float, limit: int, into: OutputSink | None, lock: int) -> None:
         self._timeout = timeout
+        self._lock = lock
         self._limit = limit
         self._into = into
         self._kept = bytearray()
@@ -212,6 +222,7 @@ class _Call:
             child = subprocess.Popen(
                 command, env=env, cwd=cwd, stdin=stdin or subprocess.DEVNULL,
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+                pass_fds=(self._lock,) if self._lock >= 0 else (),
             )  # fmt: skip
         except FileNotFoundError as error:
             if cwd.is_dir():

@@ -33,7 +33,7 @@ UNSENT_MAX_BYTES = 8 * 1024 * 1024
 _PROGRAM = Path(__file__).with_name("supervisor.py")
 _START_SECONDS = 30.0
 _CLOSE_SECONDS = 6.0
-#: Files on their way through a socket count against a limit of the kernel; a start sends five.
+#: Files on their way through a socket count against a limit of the kernel; a start sends six.
 _STARTS_AT_ONCE = 16
 _MESSAGE_MAX_BYTES = 256
 _SHOWN_MAX = 200
@@ -238,11 +238,13 @@ class Supervisor:
         stdin: bytes = b"",
         keep_stdin: bool = False,
         sandbox: Sandbox | None = None,
+        lock: int = -1,
     ) -> AgentProcess:
         """Start a program with exactly this environment; `argv[0]` is looked up in its PATH.
 
         `stdin` is what it reads, and then the end of it; with `keep_stdin` its standard input stays
-        open for `AgentProcess.send`.
+        open for `AgentProcess.send`. The file `lock` is kept open, also after the worker's end,
+        until nothing of the program's tree is left.
         """
         request = _request(argv, env, cwd, sandbox, self._mark)
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
@@ -260,6 +262,7 @@ class Supervisor:
             os.set_blocking(error_read, False)
             child = AgentProcess(near, in_write, out_read, error_read)
             files = [far.fileno(), _file_with(request, theirs), in_read, out_write, error_write]
+            files += [lock] if lock >= 0 else []
             with self._starts:
                 self._send_request(files)
                 theirs.close()  # the supervisor has its own; while ours are open we see no end
@@ -282,7 +285,7 @@ class Supervisor:
         if self._requests.fileno() < 0:
             raise Unavailable("The supervisor is closed: no process can be started any more.")
         try:
-            socket.send_fds(self._requests, [b"+"], files)
+            socket.send_fds(self._requests, [str(len(files)).encode()], files)
         except OSError as error:
             raise self._dead() from error
 

@@ -25,14 +25,19 @@ _SAY = (
 )
 
 
-def prompt_for(task: Task, context: str, notes: tuple[Note, ...]) -> str:
-    """The whole text. The newest notes come last and are kept if there are too many."""
+def prompt_for(task: Task, context: str, notes: tuple[Note, ...], workspace: str = "") -> str:
+    """The whole text. The newest notes come last and are kept if there are too many.
+
+    `workspace` says what of earlier attempts' work is there, if there were any.
+    """
     parts = [context.strip() or task.spec.instructions]
     instructions = task.spec.instructions.strip()
     if instructions and instructions not in parts[0]:
         parts.insert(0, instructions)
     if notes:
         parts.append(_earlier(notes))
+    if workspace:
+        parts.append(f"## Your workspace\n\n{workspace}")
     parts.append(_hand_in(task))
     return "\n\n".join(parts) + "\n"
 

@@ -38,6 +38,8 @@ class Before:
     """What there is to go on from."""
 
     session: str = ""
+    #: The attempt whose conversation it was.
+    session_epoch: int = 0
     #: Set if the work is done and only has to be reported, with these files.
     verdict: AttemptResult | None = None
     files: Sequence[Artifact] = ()
@@ -62,7 +64,7 @@ def look(queue: Client, claim: Claim) -> Before:
                 each.open().close()  # which checks it
             return Before(verdict=verdict, files=evidence)
     session = _content(files.get(SESSION), _SESSION_BYTES_MAX)
-    return Before(session=session.decode("utf-8", "replace").strip())
+    return Before(session.decode("utf-8", "replace").strip(), newest)
 
 
 def _content(file: Artifact | None, bytes_max: int) -> bytes:

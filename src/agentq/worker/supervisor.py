@@ -13,9 +13,10 @@ have one thread, because it forks for every attempt. Its second argument is not 
 `agentq.client.ancestry` tells that a process runs inside an attempt, and of which ledger.
 
 `agentq.worker.processes` sends it requests, one packet each: the open files `CONTROL, REQUEST,
-STDIN, STDOUT, STDERR`. REQUEST holds, separated by NUL: how many wrappers stand between the reaper
-and the agent, the folder, the number of arguments, the arguments, and the environment as
-`NAME=value`.
+STDIN, STDOUT, STDERR` and perhaps `LOCK`, which is kept open until nothing of the tree is left (see
+`agentq.worker.workspace_locks`); the packet itself is their number. REQUEST holds, separated by
+NUL: how many wrappers stand between the reaper and the agent, the folder, the number of arguments,
+the arguments, and the environment as `NAME=value`.
 
 Sent on CONTROL, to the worker: `started REAPER AGENT` or `failed STEP ERRNO`, then `exit CODE
 SIGNAL` for the agent itself, then `gone` when nothing of its tree is left. From the worker: `T`
@@ -41,6 +42,7 @@ GRACE_SECONDS = 1.0
 #: After the worker's end, reapers have this long; then the supervisor ends them and their trees.
 REAPERS_GRACE_SECONDS = 2.5
 FILES_PER_REQUEST = 5
+_FILES_MAX = FILES_PER_REQUEST + 1
 #: A tree that grows faster than it is listed must not keep the listing busy for ever.
 _WALK_MAX = 20_000
 _PAUSE_MAX_SECONDS = 0.05
@@ -265,11 +267,11 @@ class _Reaper:
             _signal(pid, signal.SIGCONT)  # a stopped process hears nothing until it goes on
 
 
-def _run_reaper(control: int, request: int, stdio: list[int]) -> None:
+def _run_reaper(control: int, request: int, stdio: list[int], locks: list[int]) -> None:
     """Start an agent and own it, in a process of its own."""
     # The supervisor's wakeup pipe: its number may next belong to a file of the agent.
     signal.set_wakeup_fd(-1)
-    kept = {0, 1, 2, control, request, *stdio}
+    kept = {0, 1, 2, control, request, *stdio, *locks}
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
         if int(name) not in kept:
             with contextlib.suppress(OSError):  # the one that the listing itself had open
@@ -299,10 +301,11 @@ class _SupervisorProcess:
 
     def __init__(self, requests: socket.socket) -> None:
         self._requests = requests
-        #: CONTROL by the pid of its reaper: for a reaper that was killed, we send `gone`.
-        self._reapers: dict[int, int] = {}
-        #: CONTROL of reapers that were killed and left orphans.
-        self._unfinished: list[int] = []
+        #: CONTROL, and perhaps LOCK, by the pid of its reaper: for a reaper that was killed, we
+        #: send `gone`.
+        self._reapers: dict[int, list[int]] = {}
+        #: The same of reapers that were killed and left orphans.
+        self._unfinished: list[list[int]] = []
         self._ends_at: float | None = None
         self._pause = 0.001
         self._poller = _Poller(requests.fileno())
@@ -341,11 +344,11 @@ class _SupervisorProcess:
             if os.WIFSTOPPED(status):
                 _signal(pid, signal.SIGCONT)  # an agent may have stopped its own reaper
                 continue
-            control = self._reapers.pop(pid, -1)
-            if control >= 0 and status == 0:
-                os.close(control)
-            elif control >= 0:
-                self._unfinished.append(control)
+            files = self._reapers.pop(pid, [])
+            if files and status == 0:
+                _close(files)
+            elif files:
+                self._unfinished.append(files)
 
     def _orphans(self) -> list[int]:
         return [pid for pid in children_of(os.getpid()) if pid not in self._reapers]
@@ -356,15 +359,15 @@ class _SupervisorProcess:
             _signal(pid, signal.SIGKILL)
         # The kernel's list may skip one while others leave it: we look twice.
         if not orphans and not self._orphans():
-            for control in self._unfinished:
-                _send(control, f"exit 0 {int(signal.SIGKILL)}")
-                _send(control, "gone")
-                os.close(control)
+            for files in self._unfinished:
+                _send(files[0], f"exit 0 {int(signal.SIGKILL)}")
+                _send(files[0], "gone")
+                _close(files)
             self._unfinished.clear()
 
     def _serve(self) -> None:
         try:
-            data, files, _, _ = socket.recv_fds(self._requests, 16, FILES_PER_REQUEST)
+            data, files, _, _ = socket.recv_fds(self._requests, 16, _FILES_MAX)
         except ConnectionError:
             data, files = b"", []
         for file in files:
@@ -373,32 +376,37 @@ class _SupervisorProcess:
             self._poller.forget()
             self._ends_at = time.monotonic() + REAPERS_GRACE_SECONDS
             return
-        if len(files) == FILES_PER_REQUEST:
+        if len(files) == int(data):
             self._start_reaper(files)
-        for file in files[1:]:
-            os.close(file)
-        if len(files) != FILES_PER_REQUEST and files:
+        elif files:  # some were lost on the way: we may have too many open
             _send(files[0], f"failed fork {int(errno.EMFILE)}")
-            os.close(files[0])
+            _close(files)
 
     def _start_reaper(self, files: list[int]) -> None:
-        control, request, *stdio = files
+        control, request, *stdio = files[:FILES_PER_REQUEST]
+        locks = files[FILES_PER_REQUEST:]
         try:
             pid = os.fork()
         except OSError as error:
             _send(control, f"failed fork {error.errno}")
-            os.close(control)
+            _close(files)
             return
         if pid == 0:
             status = 1
             try:
-                _run_reaper(control, request, stdio)
+                _run_reaper(control, request, stdio, locks)
                 status = 0
             except BaseException:  # noqa: BLE001 - a process of its own: the worker reads stderr
                 sys.excepthook(*sys.exc_info())
             finally:
                 os._exit(status)
-        self._reapers[pid] = control
+        _close([request, *stdio])
+        self._reapers[pid] = [control, *locks]
+
+
+def _close(files: list[int]) -> None:
+    for file in files:
+        os.close(file)
 
 
 def main(requests: int) -> None:

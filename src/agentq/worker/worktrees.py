@@ -1,15 +1,14 @@
-"""Git worktrees: one tree and one branch per attempt, what was done there, and whether it may go.
+"""Git worktrees: one tree per task, one branch per attempt, what was done, and whether it may go.
 
 The base is a commit, found once and written down: whatever moves afterwards, the patch is what the
-attempt changed. Nothing here uses force; what git or a rule refuses stays, with the reason.
+task's attempts changed. A tree goes only when a snapshot has everything in it
+(`agentq.worker.snapshots`); what git or a rule refuses stays, with the reason.
 """
 
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,10 +17,11 @@ from pathlib import Path
 from agentq.core.errors import AgentqError, Conflict, Invalid, Unavailable
 from agentq.worker.changes import EvidenceFile, collect, hidden, hide_task_folder
 from agentq.worker.commits import CommitRequest, Committed, commit
+from agentq.worker.folder_removal import remove_tree
 from agentq.worker.git import LONG_TIMEOUT_SECONDS, Git, GitLocation, filters_of
+from agentq.worker.remotes import address_sha256, push_address, push_to
 
 _BRANCHES_TRIED = 100
-_NAMES_SHOWN = 3
 
 #: Files that git keeps while it is in the middle of something.
 _UNDER_WAY = {
@@ -32,12 +32,6 @@ _UNDER_WAY = {
     "REVERT_HEAD": "a revert",
     "BISECT_LOG": "a bisection",
 }
-
-#: Settings that make `git push` run a program. In the repository itself an agent may have set them.
-_RUNS_PROGRAMS = re.compile(
-    r"core\.(sshcommand|gitproxy|askpass)|credential\..+|remote\..+\.(receivepack|uploadpack|vcs)",
-    re.IGNORECASE | re.DOTALL,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +50,22 @@ class Worktree:
     git_dir: Path = Path()
     #: The commit that was pushed.
     pushed: str = ""
+    #: The file of the workspace's lock; see `GitLocation`.
+    lock: int = -1
 
 
 class Worktrees:
     """Makes, reads and removes worktrees, with one way to call git."""
 
     def __init__(self, git: Git) -> None:
-        self._git = git
+        self.git = git
 
     # -- making ------------------------------------------------------------------------------------
 
     def plan(self, tree: Path, repo: Path, base: str, push: str) -> Worktree:
         """Find the repository and fix the base commit, before anything is made."""
         place = GitLocation(repo)
-        found = self._git.ask(place, "rev-parse", "--path-format=absolute", "--git-common-dir")
+        found = self.git.ask(place, "rev-parse", "--path-format=absolute", "--git-common-dir")
         if not found.ok or not found.text:
             raise Invalid(
                 f"{repo} is not a git repository that can be used: {found.err}",
@@ -77,29 +73,35 @@ class Worktrees:
             )
         commit = ""
         if base and not base.startswith("-") and base.isprintable():
-            commit = self._git.tip(place, base)
+            commit = self.git.tip(place, base)
         if not commit:
             raise Invalid(
                 f"{repo} has no commit {base[:200]!r} to start from.",
                 "Name a branch, a tag or a commit that is there as the base.",
             )
         common = Path(found.text)
-        address = self._push_address(_shared(common), push) if push else ""
-        return Worktree(tree, common, commit, push, _sha256(address))
+        address = push_address(self.git, shared_place(common), push) if push else ""
+        return Worktree(tree, common, commit, push, address_sha256(address))
 
     def make(
-        self, plan: Worktree, task_id: str, epoch: int, announce: Callable[[str], None]
+        self,
+        plan: Worktree,
+        task_id: str,
+        epoch: int,
+        announce: Callable[[str], None],
+        start: str = "",
     ) -> Worktree:
-        """Add a worktree on a branch of its own; `announce` is called with its name before.
+        """Add a worktree on a branch of its own, at the base or at the commit `start`; `announce`
+        is called with the branch's name before.
 
         Only adding is serialized; checking out, which takes long, is not.
         """
-        shared = _shared(plan.common)
+        shared = replace(shared_place(plan.common), lock=plan.lock)
         with self._locked(plan.common):
             branch = self._free_branch(shared, task_id, epoch)
             announce(branch)
             words = ("worktree", "add", "--quiet", "--no-track", "--no-checkout", "-b", branch)
-            added = self._git.ask(shared, *words, str(plan.tree), plan.base)
+            added = self.git.ask(shared, *words, str(plan.tree), start or plan.base)
             if not added.ok:
                 raise Conflict(
                     f"No worktree on the branch {branch} could be added: {added.err}",
@@ -108,19 +110,20 @@ class Worktrees:
             made = replace(plan, branch=branch, git_dir=_pointed_to(plan.tree))
             self._silence_hooks(made)
         checkout = ("reset", "--quiet", "--hard", "--no-recurse-submodules", "HEAD")
-        self._git.do(self._place(made), *checkout, timeout=LONG_TIMEOUT_SECONDS)
+        self.git.do(self._place(made), *checkout, timeout=LONG_TIMEOUT_SECONDS)
         return made
 
     def _free_branch(self, shared: GitLocation, task_id: str, epoch: int) -> str:
-        """A branch that is not there: never one that some earlier task of this name left."""
-        # No part of a branch's name may end like git's own lock files.
-        task = f"{task_id}_" if task_id.endswith(".lock") else task_id
+        """A branch that is not there: never one that some earlier task of this name left.
+
+        `agentq/<task>/<epoch>` would be a name for the snapshot: git looks there first.
+        """
         for number in range(1, _BRANCHES_TRIED):
-            branch = f"agentq/{task}/{epoch}" + (f"-{number}" if number > 1 else "")
-            if not self._git.tip(shared, f"refs/heads/{branch}"):
+            branch = f"agentq/{task_id}-{epoch}" + (f"-{number}" if number > 1 else "")
+            if not self.git.tip(shared, f"refs/heads/{branch}"):
                 return branch
         raise Conflict(
-            f"The branches agentq/{task}/{epoch} to …-{_BRANCHES_TRIED - 1} are all there already.",
+            f"The branches agentq/{task_id}-{epoch} to …-{_BRANCHES_TRIED - 1} are all there.",
             "Delete those that are not needed any more.",
         )
 
@@ -130,76 +133,97 @@ class Worktrees:
         Settings of one worktree need an extension, for which a repository without a tree of its own
         (or with one elsewhere) would have to be rewritten: there only the agent's environment does.
         """
-        shared, file = _shared(made.common), ("config", "--file", str(made.common / "config"))
+        shared, file = shared_place(made.common), ("config", "--file", str(made.common / "config"))
         wanted = r"^(core\.bare|core\.worktree|extensions\.worktreeconfig)$"
-        found = self._git.ask(shared, *file, "-z", "--get-regexp", wanted).names()
+        found = self.git.ask(shared, *file, "-z", "--get-regexp", wanted).names()
         settings = dict(each.partition("\n")[::2] for each in found)
         if settings.get("core.bare", "false") != "false" or "core.worktree" in settings:
             return
         is_known = settings.get("extensions.worktreeconfig") == "true"
-        if is_known or self._git.ask(shared, *file, "extensions.worktreeConfig", "true").ok:
+        if is_known or self.git.ask(shared, *file, "extensions.worktreeConfig", "true").ok:
             own = str(made.git_dir / "config.worktree")
-            self._git.ask(shared, "config", "--file", own, "core.hooksPath", "/dev/null")
+            self.git.ask(shared, "config", "--file", own, "core.hooksPath", "/dev/null")
+
+    # -- going on in a tree that is there ----------------------------------------------------------
+
+    def is_intact(self, made: Worktree) -> bool:
+        """Whether the tree is the one that was made, and git can work there."""
+        if made.tree.is_symlink() or _pointed_to(made.tree) != made.git_dir:
+            return False
+        place = self._place(made)
+        if not self.git.tip(place, "HEAD"):
+            return False
+        # Left by a git that was killed: nobody else is there, we have the workspace's lock.
+        for name in ("index.lock", "HEAD.lock"):
+            (made.git_dir / name).unlink(missing_ok=True)
+        return self.git.ask(place, "ls-files", "--", ".git").ok  # its index can be read
+
+    def renew(
+        self, made: Worktree, task_id: str, epoch: int, announce: Callable[[str], None]
+    ) -> Worktree:
+        """Give the tree a branch of its own for the next attempt, where the last one ended.
+
+        What was pushed under the old name stays as it was pushed, also if history is rewritten.
+        """
+        place, shared = self._place(made), shared_place(made.common)
+        old = f"refs/heads/{made.branch}"
+        with self._locked(made.common):
+            branch = self._free_branch(shared, task_id, epoch)
+            announce(branch)
+            head = self.git.tip(place, "HEAD")
+            on = self.git.ask(place, "symbolic-ref", "-q", "HEAD").text
+            if on == old:
+                self.git.do(shared, "update-ref", f"refs/heads/{branch}", head)
+                self.git.do(place, "symbolic-ref", "HEAD", f"refs/heads/{branch}")
+            tip = self.git.tip(shared, old)
+            if tip and self._is_ancestor(shared, tip, head):
+                self.git.ask(shared, "update-ref", "-d", old, tip)
+        return replace(made, branch=branch)
 
     def hide_task_folder(self, made: Worktree) -> None:
         """Keep what the repository has under the name of the worker's folder out of all changes."""
-        hide_task_folder(self._git, self._place(made))
+        hide_task_folder(self.git, self._place(made))
 
     # -- committing, collecting and pushing --------------------------------------------------------
 
     def commit(self, made: Worktree, folder: Path, request: CommitRequest) -> Committed:
         """Commit what is not committed yet to the attempt's own branch; `folder` is for that."""
         place = self._place(made)
-        if not self._why_not_clean(place):
+        if self._is_clean(place):
             return Committed()
         if under_way := _under_way(made):
             return Committed(problem=f"{under_way} is under way in it")
-        return commit(self._git, place, made.common, made.branch, folder, request)
+        return commit(self.git, place, made.common, made.branch, folder, request)
+
+    def _is_clean(self, place: GitLocation) -> bool:
+        status = self.git.ask(
+            place, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all",
+            "--ignore-submodules=none",
+        )  # fmt: skip
+        return status.ok and not status.names() and not hidden(self.git, place)
 
     def collect(self, made: Worktree, folder: Path, patch_bytes: int) -> list[EvidenceFile]:
         """The patch from the base to the tree as it is, and the commits; `folder` is for them."""
-        return collect(self._git, self._place(made), made.common, made.base, folder, patch_bytes)
+        return collect(self.git, self._place(made), made.common, made.base, folder, patch_bytes)
 
     def push(self, made: Worktree) -> tuple[str, str]:
         """Push what HEAD has as the attempt's branch: the commit that is there now, or why not."""
-        place = self._place(made)
+        # Not with the lock: a connection that ssh keeps for later would hold it.
+        place = self._place(replace(made, lock=-1))
         try:
-            head = self._git.tip(place, "HEAD")
+            head = self.git.tip(place, "HEAD")
             if not head or self._is_ancestor(place, head, made.base):
                 return "", ""
-            if _sha256(self._push_address(place, made.push)) != made.push_sha256:
-                return "", f"Not pushed: the address of {made.push} changed during the attempt."
-            words = ("config", "-z", "--list", "--show-scope", "--name-only")
-            listed = iter(self._git.do(place, *words).names())
-            for scope, name in zip(listed, listed, strict=False):
-                if scope in ("local", "worktree") and _RUNS_PROGRAMS.fullmatch(name):
-                    return "", (
-                        f"Not pushed: {name[:100]} is set in the repository, where an agent may"
-                        " write; set it in your own git settings (git config --global) instead."
-                    )
-            self._git.do(
-                place, "push", "--quiet", "--no-verify", "--no-signed", made.push,
-                f"{head}:refs/heads/{made.branch}", timeout=LONG_TIMEOUT_SECONDS,
-            )  # fmt: skip
         except AgentqError as error:
             return "", f"Not pushed: {error.cause}"
-        return head, ""
-
-    def _push_address(self, place: GitLocation, push: str) -> str:
-        known = self._git.ask(place, "remote", "get-url", "--push", "--", push)
-        if known.ok:
-            return known.text
-        if push.startswith("-") or not push.isprintable() or not re.search("[:/]", push):
-            raise Invalid(
-                f"{place.folder} has no remote {push[:200]!r} to push to.",
-                "Name a remote that `git remote` lists, or an address.",
-            )
-        return push
+        refspec = f"{head}:refs/heads/{made.branch}"
+        problem = push_to(self.git, place, made.push, made.push_sha256, refspec)
+        return ("", problem) if problem else (head, "")
 
     # -- whether it may go -------------------------------------------------------------------------
 
     def why_not(self, made: Worktree) -> str:
-        """Why the tree must stay; "" if git has everything in it elsewhere too."""
+        """Why the tree must stay, though its work is in a snapshot; "" if nothing speaks for it."""
         is_there = made.tree.exists()
         if not made.git_dir.is_dir():
             unknown = "git does not know this worktree any more, so nobody can say what is in it"
@@ -207,77 +231,61 @@ class Worktrees:
         if (made.git_dir / "locked").exists():
             return "the worktree is locked" + _lock_reason(made)
         if not is_there:
-            return self._why_not_commits(_shared(made.git_dir), made)
+            return ""
         if under_way := _under_way(made):
             return f"{under_way} is under way in it"
         if (made.git_dir / "modules").exists():
-            return "it has submodules that were fetched, and git does not remove such a worktree"
-        if _pointed_to(made.tree) != made.git_dir:
-            return "its .git file was changed, so git would look elsewhere"
-        place = self._place(made)
-        return self._why_not_clean(place) or self._why_not_commits(place, made)
-
-    def _why_not_clean(self, place: GitLocation) -> str:
-        status = self._git.ask(
-            place, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all",
-            "--ignore-submodules=none",
-        )  # fmt: skip
-        if not status.ok and not status.is_cut:
-            return f"git cannot say whether it is clean: {status.err}"
-        changed = [name[3:] for name in status.names()]
-        for names in hidden(self._git, place).values():
-            changed += map(os.fsdecode, names)
-        if changed or status.is_cut:
-            return f"it has changes that are not committed: {_some(changed)}"
+            return "it has submodules that were fetched, whose work no snapshot has"
         return ""
 
-    def _why_not_commits(self, place: GitLocation, made: Worktree) -> str:
-        head = self._git.tip(place, "HEAD")
-        on = self._git.ask(place, "symbolic-ref", "-q", "HEAD").text
-        if not head:
-            return f"its HEAD ({on.removeprefix('refs/heads/')}) has no commit yet"
-        if not on and not self._is_elsewhere(place, head, made):
-            return f"a detached HEAD has commits that no branch and no remote has ({head[:12]})"
-        for tip in {head, self._git.tip(place, f"refs/heads/{made.branch}") or head}:
-            # Without its tree nothing goes but the record: the branch stays where it is.
-            if place.is_tree and not self._is_elsewhere(place, tip, made):
-                return f"{made.branch} has commits that no other branch and no remote has"
-        return ""
+    def is_elsewhere(self, made: Worktree, commit: str) -> bool:
+        """Whether a branch that is not the attempt's own, a tag or a remote has this commit."""
+        return self._is_elsewhere(shared_place(made.common), commit, made)
 
     def _is_elsewhere(self, place: GitLocation, tip: str, made: Worktree) -> bool:
         if tip == made.pushed or self._is_ancestor(place, tip, made.base):
             return True
         words = ("for-each-ref", "--count=2", "--format=%(refname)", f"--contains={tip}")
-        found = self._git.do(place, *words, "refs/heads", "refs/remotes", "refs/tags").text
+        found = self.git.do(place, *words, "refs/heads", "refs/remotes", "refs/tags").text
         return any(ref != f"refs/heads/{made.branch}" for ref in found.splitlines())
 
     def remove(self, made: Worktree) -> str:
-        """Remove tree and branch, checked once more with nobody else removing. Why not, or ""."""
-        shared, ref = _shared(made.common), f"refs/heads/{made.branch}"
+        """Remove a tree whose work is in a snapshot, and its branch if others have its commits. Why
+        not, or ""."""
+        shared = shared_place(made.common)
         with self._locked(made.common):
-            reason = self.why_not(made)
+            reason = self.why_not(made) or remove_tree(made.tree)
             if reason:
                 return reason
             removal = ("worktree", "remove", str(made.tree))
-            gone = self._git.ask(shared, *removal, timeout=LONG_TIMEOUT_SECONDS)
-            if not gone.ok and (made.git_dir.is_dir() or made.tree.exists()):
+            gone = self.git.ask(shared, *removal, timeout=LONG_TIMEOUT_SECONDS)
+            if not gone.ok and made.git_dir.is_dir():
                 return f"git does not remove it: {gone.err}"
-            tip = self._git.tip(shared, ref)
-            if tip and self._is_elsewhere(shared, tip, made):
-                in_use = self._git.ask(shared, "for-each-ref", "--format=%(worktreepath)", ref)
-                if not in_use.text:
-                    # Only if it is still where it was when we looked; if not, it stays.
-                    self._git.ask(shared, "update-ref", "-d", ref, tip)
+            self.remove_branch(made)
         return ""
+
+    def unlock(self, made: Worktree) -> None:
+        """Unlock a worktree that was never made in full."""
+        self.git.ask(shared_place(made.common), "worktree", "unlock", str(made.tree))
+
+    def remove_branch(self, made: Worktree) -> None:
+        """Remove the attempt's branch if nobody uses it and others have its commits."""
+        shared, ref = shared_place(made.common), f"refs/heads/{made.branch}"
+        tip = self.git.tip(shared, ref) if made.branch else ""
+        if tip and self._is_elsewhere(shared, tip, made):
+            in_use = self.git.ask(shared, "for-each-ref", "--format=%(worktreepath)", ref)
+            if not in_use.text:
+                # Only if it is still where it was when we looked; if not, it stays.
+                self.git.ask(shared, "update-ref", "-d", ref, tip)
 
     # -- asking ------------------------------------------------------------------------------------
 
     def _place(self, made: Worktree) -> GitLocation:
-        place = GitLocation(made.tree, made.git_dir)
-        return replace(place, filters=filters_of(self._git, place))
+        place = GitLocation(made.tree, made.git_dir, lock=made.lock)
+        return replace(place, filters=filters_of(self.git, place))
 
     def _is_ancestor(self, place: GitLocation, commit: str, of: str) -> bool:
-        return self._git.ask(place, "merge-base", "--is-ancestor", commit, of).ok
+        return self.git.ask(place, "merge-base", "--is-ancestor", commit, of).ok
 
     @contextmanager
     def _locked(self, common: Path) -> Iterator[None]:
@@ -297,7 +305,7 @@ class Worktrees:
             os.close(file)
 
 
-def _shared(git_dir: Path) -> GitLocation:
+def shared_place(git_dir: Path) -> GitLocation:
     return GitLocation(git_dir, git_dir, is_tree=False)
 
 
@@ -323,14 +331,3 @@ def _lock_reason(made: Worktree) -> str:
     except OSError:
         return ""
     return f" ({reason})" if reason else ""
-
-
-def _sha256(address: str) -> str:
-    # Addresses may hold a password; all that is written down is whether one has changed.
-    return hashlib.sha256(address.encode("utf-8", "replace")).hexdigest() if address else ""
-
-
-def _some(names: list[str]) -> str:
-    shown = ", ".join(name[:80] for name in names[:_NAMES_SHOWN])
-    more = len(names) - _NAMES_SHOWN
-    return f"{shown} and {more} more" if more > 0 else shown or "too many to list"
