@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentq.core.reserved_names import is_reserved, is_worker_record, output_log, reserved
+from agentq.core.reserved_names import is_log, is_reserved, is_worker_record, output_log, reserved
 
 RESERVED = (
     "agentq", "agentq/verdict.json", "agentq/a/b", "AgentQ/verdict.json", "agentq./x", "output.log",
@@ -42,3 +42,8 @@ def test_what_a_worker_calls_its_files_is_reserved() -> None:
 def test_records_are_in_the_workers_folder() -> None:
     assert is_worker_record("agentq/verdict.json")
     assert not is_worker_record("output.log") and not is_worker_record("agentq.md")
+
+
+def test_what_is_a_log() -> None:
+    assert all(map(is_log, ("output.log", "verify.log", output_log(2), output_log(11))))
+    assert not any(map(is_log, ("result.md", "output.log.md", "build.log", "changes.patch")))

@@ -49,6 +49,7 @@ class Gemini(ToolAdapter):
 
     name = "gemini"
     provider = "google"
+    reads_ignored = False  # its file tool refuses them in every mode
     passes = (
         "GEMINI_API_KEY", "GEMINI_CLI_HOME", "GEMINI_CLI_TRUST_WORKSPACE", "GEMINI_MODEL",
         "GOOGLE_API_KEY", "GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_LOCATION",

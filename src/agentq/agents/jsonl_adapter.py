@@ -74,6 +74,7 @@ class ToolAdapter:
     provider = ""
     resumes = True
     warm = False
+    reads_ignored = True
     #: The environment variables that the tool may see, where the worker has them.
     passes: tuple[str, ...] = ()
 

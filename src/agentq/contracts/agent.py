@@ -203,6 +203,8 @@ class Agent(Protocol):
     resumes: bool
     #: Whether one process serves many tasks, one after the other.
     warm: bool
+    #: Whether it reads files that git ignores, as `.agentq-task/inputs/` is.
+    reads_ignored: bool
 
     def launch(self, job: Job) -> Launch:
         """Raises `Invalid` if this job cannot be started at all, saying why."""

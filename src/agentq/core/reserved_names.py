@@ -42,6 +42,11 @@ def is_worker_record(name: str) -> bool:
     return name.startswith(WORKER_FOLDER)
 
 
+def is_log(name: str) -> bool:
+    """Whether a file is what the agent or the role's check printed."""
+    return name in (OUTPUT_LOG, VERIFY_LOG) or _OF_LOGS.fullmatch(name) is not None
+
+
 def is_reserved(name: str) -> bool:
     """Whether only a worker may leave a file under this name.
 

@@ -39,6 +39,7 @@ from agentq.worker.costs import BudgetTracker
 from agentq.worker.earlier_work import earlier_work
 from agentq.worker.environment import environment_for, secrets_in
 from agentq.worker.evidence import AttemptEvidence
+from agentq.worker.inputs import described, give_inputs
 from agentq.worker.internal_errors import crashed_by, named, unfailing
 from agentq.worker.kept_work import keep_work
 from agentq.worker.observation import Observer
@@ -295,8 +296,12 @@ class Attempt:
         self.at("context")
         assert self._workspace is not None and self._folder is not None
         folder = self._folder
-        told = self._workspace.told
-        prompt = prompt_for(self.task, self.claim.context(), self.claim.notes, told)
+        given = give_inputs(self.shared.queue, self.task, folder.inputs)
+        inputs = described(given, inline=not self.agent.reads_ignored)
+        prompt = prompt_for(
+            self.task, self.claim.context(), self.claim.notes,
+            workspace=self._workspace.told, inputs=inputs,
+        )  # fmt: skip
         folder.write_task(prompt)
         return Job(
             self.task, self.claim.epoch, prompt, self._workspace.path, folder.task, folder.result,

@@ -25,15 +25,19 @@ _SAY = (
 )
 
 
-def prompt_for(task: Task, context: str, notes: tuple[Note, ...], workspace: str = "") -> str:
+def prompt_for(
+    task: Task, context: str, notes: tuple[Note, ...], *, workspace: str = "", inputs: str = ""
+) -> str:
     """The whole text. The newest notes come last and are kept if there are too many.
 
-    `workspace` says what of earlier attempts' work is there, if there were any.
+    `workspace` says what of earlier attempts' work is there, `inputs` what tasks before left.
     """
     parts = [context.strip() or task.spec.instructions]
     instructions = task.spec.instructions.strip()
     if instructions and instructions not in parts[0]:
         parts.insert(0, instructions)
+    if inputs:
+        parts.append(inputs)
     if notes:
         parts.append(_earlier(notes))
     if workspace:
