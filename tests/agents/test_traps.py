@@ -142,8 +142,20 @@ def test_claude_was_denied_a_tool_and_calls_it_a_success() -> None:
 def test_claude_gives_a_structured_answer() -> None:
     printed = [result(result="{}", structured_output={"files": ["a", "b"]})]
     assert play(Claude(still), printed).verdict.structured == {"files": ["a", "b"]}
+    alone = [result(result="", structured_output={"n": 1})]
+    assert play(Claude(still), alone).verdict.result == '{\n  "n": 1\n}', "all the answer there is"
     failed = [result(is_error=True, subtype="error_max_structured_output_retries", errors=["no"])]
     assert play(Claude(still), failed, FAILED).verdict.outcome is AttemptOutcome.BAD_OUTPUT
+
+
+def test_claude_ends_without_words_after_it_had_some() -> None:
+    def said(words: str, **more: object) -> dict[str, object]:
+        message = {"id": words, "content": [{"type": "text", "text": words}]}
+        return {"type": "assistant", "message": message, **more}
+
+    printed = [said("first"), said("the answer"), said("a helper's", parent_tool_use_id="t1")]
+    assert play(Claude(still), [*printed, result(result="")]).verdict.result == "the answer"
+    assert play(Claude(still), [*printed, result(result="mine")]).verdict.result == "mine"
 
 
 def test_claude_refuses() -> None:

@@ -10,6 +10,7 @@ interrupted run exits 0 without a result; a `task-notification` result answers n
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -106,6 +107,8 @@ class _ClaudeListener(JsonListener):
     def __init__(self, job: Job, clock: Clock) -> None:
         super().__init__(job, clock)
         self._result: dict[str, Any] | None = None
+        #: The last words of the agent itself, and not of one that it started.
+        self._last_words = ""
         self._limited: Limited | None = None
         self._costs = Totals()
         #: Tokens reported while they were used, since the last result, which brings exact figures.
@@ -138,7 +141,10 @@ class _ClaudeListener(JsonListener):
         events: list[AgentEvent] = []
         for block in map(table, listed(message.get("content"))[:100]):
             if block.get("type") == "text":
-                events += messages(one_line(text(block.get("text"), 2000)))
+                words = text(block.get("text"), RESULT_CHARS_MAX)
+                events += messages(one_line(words[:2000]))
+                if words and not event.get("parent_tool_use_id"):
+                    self._last_words = words
             elif block.get("type") == "tool_use":
                 events += messages(_tool(block.get("name"), block.get("input")))
         return events + self._spent_live(message)
@@ -206,7 +212,9 @@ class _ClaudeListener(JsonListener):
         if result.get("stop_reason") == "refusal":
             return self.ended(answer or "claude refused.", AttemptOutcome.REFUSED)
         if result.get("is_error") is False:
-            return self.completed(exit, answer, result.get("structured_output"))
+            structured = result.get("structured_output")
+            answer = answer or _written(structured) or self._last_words
+            return self.completed(exit, answer, structured)
         errors = "; ".join(filter(None, map(text, listed(result.get("errors"))[:5])))
         return self._error(result, exit, errors or answer or f"claude failed ({exit})")
 
@@ -223,6 +231,17 @@ class _ClaudeListener(JsonListener):
         if self._limited is not None and status in (0, 429):
             return self.limited(self._limited, message)
         return self.failed(exit, message, status)
+
+
+def _written(structured: object) -> str:
+    """A structured answer as text, for a run that gave no other."""
+    if structured is None:
+        return ""
+    try:
+        written = json.dumps(structured, ensure_ascii=False, indent=2)
+    except (ValueError, RecursionError):
+        return ""  # deeper than anybody could read
+    return text(written, RESULT_CHARS_MAX)
 
 
 def _tool(name: object, given: object) -> str:
