@@ -210,6 +210,41 @@ def test_changes_that_git_was_told_to_overlook(repo: Repo, git_space: Open) -> N
     assert changed == ["image.bin", "readme.txt"] and is_clean(tree)
 
 
+def promised(repo: Repo, tree: Repo) -> Path:
+    """Let git believe that a remote has what is missing, and add something that is; a file that
+    says whether a program ran to fetch it."""
+    log = repo.home / "ran"
+    for key, value in (
+        ("core.repositoryFormatVersion", "1"), ("extensions.partialClone", "evil"),
+        ("remote.evil.promisor", "true"), ("remote.evil.url", "ssh://evil/repo"),
+        ("core.sshCommand", f"touch '{log}' #"),
+    ):  # fmt: skip
+        repo.git("config", key, value)
+    tree.git("update-index", "--add", "--cacheinfo", f"100644,{'ab' * 20},missing")
+    tree.git("update-index", "--skip-worktree", "missing")
+    return log
+
+
+def test_nothing_is_fetched_from_where_an_agent_says(
+    repo: Repo, known: Workspaces, git_space: Open
+) -> None:
+    """Git runs a program of the settings for that, outside every sandbox."""
+    space = git_space()
+    tree = repo.at(space.path)
+    log = promised(repo, tree)
+    tree.write("good.txt")
+    assert "could not be collected" in content(space.collect(), "agentq/changes.txt").decode()
+    done = space.commit(REQUEST)
+    assert done.left_out == (("missing", "it cannot be read"),)
+    assert tree.git("diff", "--name-only", "HEAD^", "HEAD") == "good.txt"
+    space.collect()
+    why_not(known)
+    git_space("task-2")
+    assert not log.exists()
+    tree.git("cat-file", "-p", "ab" * 20, check=False)
+    assert log.exists(), "as a person it would have been"
+
+
 # -- where nothing is committed --------------------------------------------------------------------
 
 

@@ -6,11 +6,12 @@ import os
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from agentq.core.errors import Conflict, Invalid, Refused
+from agentq.core.errors import Conflict, Invalid, Refused, Unavailable
 from agentq.settings.roles import RoleSettings
 from agentq.worker.workspace import Workspace
 from agentq.worker.workspaces import Workspaces
@@ -54,6 +55,23 @@ def test_odd_task_ids_make_good_branches(
     assert only(known).epoch == 7
     assert_goes(known)
     assert repo.branches() == {"main"}
+
+
+@pytest.mark.long
+def test_a_worktree_of_a_partial_clone(repo: Repo, known: Workspaces, tmp_path: Path) -> None:
+    """What is checked out is fetched, unless the repository's own settings would run a program."""
+    repo.git("config", "uploadpack.allowFilter", "true")
+    clone = Repo(tmp_path / "clone", repo.home)
+    words = ("clone", "--quiet", "--no-checkout", "--filter=blob:none", f"file://{repo.path}")
+    repo.git(*words, str(clone.path))
+    role = RoleSettings(workspace="git", repo=str(clone.path))
+    assert (known.open("task-1", 1, role).path / "readme.txt").exists()
+    repo.commit("later.txt")
+    clone.git("fetch", "--quiet")
+    clone.git("config", "remote.origin.uploadpack", f"touch '{tmp_path}/ran'; git-upload-pack")
+    with pytest.raises(Unavailable, match="not allowed"):
+        known.open("task-2", 1, replace(role, base="origin/main"))
+    assert not (tmp_path / "ran").exists()
 
 
 def test_a_branch_that_is_there_is_never_reused(repo: Repo, git_space: Open) -> None:

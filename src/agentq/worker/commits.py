@@ -202,8 +202,11 @@ class _Commit:
             )  # fmt: skip
             told.seek(0)
             for each in files:
-                size = int(told.readline().split(b" ")[2])
-                if _holds(told, size, known) or any(secret in each.name for secret in known):
+                _, kind, *size = told.readline().split() or (b"", b"missing")
+                if kind == b"missing":  # an agent may add to the index what is not there
+                    self._left_out[each.name] = _UNREADABLE
+                    continue
+                if _holds(told, int(size[0]), known) or any(part in each.name for part in known):
                     self._left_out[each.name] = _SECRET
                 told.read(1)
 

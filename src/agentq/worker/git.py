@@ -2,9 +2,10 @@
 
 A sandboxed agent that commits can write to the repository it works for, and with it the settings
 that git reads when the worker looks at what was done. So every call here names its folders itself,
-turns off whatever settings could run (hooks, filters, monitors, external diffs), cannot ask anybody
-anything, and has a limit in time and in size. Large files (LFS) and submodules are left alone: a
-pointer stays a pointer, a submodule stays empty, unless the agent fetches them itself.
+turns off whatever settings could run (hooks, filters, monitors, external diffs), fetches nothing
+unless that is its purpose, cannot ask anybody anything, and has a limit in time and in size. Large
+files (LFS) and submodules are left alone: a pointer stays a pointer, a submodule stays empty,
+unless the agent fetches them itself.
 """
 
 from __future__ import annotations
@@ -59,6 +60,12 @@ _FIXED = {
     "LC_ALL": "C.UTF-8",
     "LANGUAGE": "C",
 }
+
+#: What speaks to other repositories. Any other call would do so too where an object is missing and
+#: the settings name a remote that promises to have it, by a program that they name as well.
+_SPEAKING = frozenset({"push", "fetch", "ls-remote"})
+NO_FETCHING = {"GIT_ALLOW_PROTOCOL": "none"}
+MAY_FETCH = {"GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh"}
 
 #: Given to the agent as well: hooks stay off where the worktree's own settings cannot say so.
 AGENT_ENVIRONMENT = {
@@ -146,7 +153,10 @@ class Git:
             command.append(f"--git-dir={place.git_dir}")
             command += [f"--work-tree={place.folder}"] if place.is_tree else []
         call = _Call(timeout, limit, into, place.lock)
-        return call.run([*command, *words], self._surroundings(place), place.folder, stdin)
+        surroundings = self._surroundings(place)
+        if words[0] not in _SPEAKING:
+            surroundings = {**NO_FETCHING, **surroundings}
+        return call.run([*command, *words], surroundings, place.folder, stdin)
 
     def do(
         self,

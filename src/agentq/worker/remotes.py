@@ -44,14 +44,21 @@ def why_not_used(git: Git, place: GitLocation, push: str, push_sha256: str) -> s
     """Why nothing may be pushed or fetched there now; "" if it may."""
     if address_sha256(push_address(git, place, push)) != push_sha256:
         return f"the address of {push} changed during the attempt."
+    if name := running_programs(git, place):
+        return (
+            f"{name[:100]} is set in the repository, where an agent may write; set it in your own"
+            " git settings (git config --global) instead."
+        )
+    return ""
+
+
+def running_programs(git: Git, place: GitLocation) -> str:
+    """A setting of the repository itself that makes git run a program; "" if it has none."""
     words = ("config", "-z", "--list", "--show-scope", "--name-only")
     listed = iter(git.do(place, *words).names())
     for scope, name in zip(listed, listed, strict=False):
         if scope in ("local", "worktree") and _RUNS_PROGRAMS.fullmatch(name):
-            return (
-                f"{name[:100]} is set in the repository, where an agent may write; set it in your"
-                " own git settings (git config --global) instead."
-            )
+            return name
     return ""
 
 

@@ -18,8 +18,8 @@ from agentq.core.errors import AgentqError, Conflict, Invalid, Unavailable
 from agentq.worker.changes import EvidenceFile, collect, hidden, hide_task_folder
 from agentq.worker.commits import CommitRequest, Committed, commit
 from agentq.worker.folder_removal import remove_tree
-from agentq.worker.git import LONG_TIMEOUT_SECONDS, Git, GitLocation, filters_of
-from agentq.worker.remotes import address_sha256, push_address, push_to
+from agentq.worker.git import LONG_TIMEOUT_SECONDS, MAY_FETCH, Git, GitLocation, filters_of
+from agentq.worker.remotes import address_sha256, push_address, push_to, running_programs
 
 _BRANCHES_TRIED = 100
 
@@ -110,7 +110,10 @@ class Worktrees:
             made = replace(plan, branch=branch, git_dir=_pointed_to(plan.tree))
             self._silence_hooks(made)
         checkout = ("reset", "--quiet", "--hard", "--no-recurse-submodules", "HEAD")
-        self.git.do(self._place(made), *checkout, timeout=LONG_TIMEOUT_SECONDS)
+        place = self._place(made)
+        if not running_programs(self.git, place):
+            place = replace(place, extra=MAY_FETCH)  # a partial clone fetches what it checks out
+        self.git.do(place, *checkout, timeout=LONG_TIMEOUT_SECONDS)
         return made
 
     def _free_branch(self, shared: GitLocation, task_id: str, epoch: int) -> str:
