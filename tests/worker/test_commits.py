@@ -311,7 +311,13 @@ def test_a_locked_index_and_a_tree_without_git(repo: Repo, git_space: Open) -> N
     assert (repo.path / "readme.txt").read_text().startswith("line 0")
     lock.unlink()
     assert space.commit(REQUEST).commit
-    (Path(space.record.git_dir) / "HEAD").write_text("nonsense")
+    tree.write("new.txt", "changed\n")
+    git_dir = Path(space.record.git_dir)
+    git_dir.rename(repo.path / "elsewhere")
+    git_dir.symlink_to(repo.path / "elsewhere")
+    (git_dir / "commondir").write_text(str(repo.path / ".git"))
+    assert "leads out of its repository" in space.commit(REQUEST).problem
+    (git_dir / "HEAD").write_text("nonsense")
     assert space.commit(REQUEST).problem
 
 

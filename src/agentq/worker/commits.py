@@ -30,6 +30,8 @@ from agentq.worker.git import LONG_TIMEOUT_SECONDS, Git, GitLocation
 from agentq.worker.redaction import as_written, redacted_text
 
 _SUBJECT_CHARS_MAX = 72
+#: Always the same: where the log of a branch is a link, git appends to whatever it leads to.
+_REFLOG_WORDS = "agentq: what the agent left uncommitted"
 _PIECE_BYTES = 1 << 20
 #: Modes of a repository within the tree, and of a file that is there no longer.
 _GITLINK, _GONE = b"160000", b"000000"
@@ -239,10 +241,8 @@ class _Commit:
         self._copy_objects(made, head)
         # The index first: should we die between the two, everything is staged.
         self._install_index()
-        note = f"agentq: {self._request.message.partition(chr(10))[0]}"
-        git.do(
-            replace(self._place, extra=names), "update-ref", "-m", note, self._ref, made, head
-        )  # fmt: skip
+        place = replace(self._place, extra=names)
+        git.do(place, "update-ref", "-m", _REFLOG_WORDS, self._ref, made, head)
         return made
 
     def _copy_objects(self, made: str, head: str) -> None:
@@ -263,14 +263,17 @@ class _Commit:
     def _install_index(self) -> None:
         """Make the index aside that of the tree, as git itself would: by its lock file."""
         assert self._place.git_dir is not None
-        lock = self._place.git_dir / "index.lock"
+        git_dir = Path(os.path.realpath(self._place.git_dir))
+        if not git_dir.is_relative_to(os.path.realpath(self._common)):
+            raise FileExistsError(None, f"{self._place.git_dir} leads out of its repository")
+        lock = git_dir / "index.lock"
         try:
             number = os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         except FileExistsError:
             raise FileExistsError(None, f"its index is locked ({lock} is there)") from None
         with os.fdopen(number, "wb") as target, (self._folder / "index").open("rb") as source:
             shutil.copyfileobj(source, target)
-        lock.replace(self._place.git_dir / "index")
+        lock.replace(git_dir / "index")
 
 
 def _given(names: Collection[bytes]) -> IO[bytes]:
