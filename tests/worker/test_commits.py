@@ -400,6 +400,7 @@ def test_an_attempt_commits_what_is_checked(fleet: Fleet, tmp_path: Path) -> Non
     fleet.environment = {**fleet.environment, "API_KEY": SECRET}
     fleet.work(
         command=script(
+            "assert 'You need not commit' in sys.stdin.read()",
             "open('blue.txt', 'w').write('blue')",
             "open('key.txt', 'w').write(os.environ['API_KEY'])",
         ),

@@ -299,8 +299,8 @@ class Attempt:
         given = give_inputs(self.shared.queue, self.task, folder.inputs)
         inputs = described(given, inline=not self.agent.reads_ignored)
         prompt = prompt_for(
-            self.task, self.claim.context(), self.claim.notes,
-            workspace=self._workspace.told, inputs=inputs,
+            self.task, self.claim.context(), self.claim.notes, inputs=inputs,
+            workspace=self._workspace.told, commits=self.shared.settings.workspace == "git",
         )  # fmt: skip
         folder.write_task(prompt)
         return Job(

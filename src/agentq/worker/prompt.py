@@ -19,6 +19,7 @@ _HOW = (
     f" any other evidence into the folder `{TASK_FOLDER}/{ARTIFACTS}/`. If you may not write files,"
     " your last answer is the result."
 )
+_COMMITS = "You need not commit: what you leave in the tree is committed for you when you are done."
 _SAY = (
     f"While you work, `{TASK_FOLDER}/{LAUNCHER} progress 40 reading` says how far you are, and"
     f" `{TASK_FOLDER}/{LAUNCHER} block --reason …` asks a person and ends the attempt."
@@ -26,11 +27,18 @@ _SAY = (
 
 
 def prompt_for(
-    task: Task, context: str, notes: tuple[Note, ...], *, workspace: str = "", inputs: str = ""
+    task: Task,
+    context: str,
+    notes: tuple[Note, ...],
+    *,
+    inputs: str = "",
+    workspace: str = "",
+    commits: bool = False,
 ) -> str:
     """The whole text. The newest notes come last and are kept if there are too many.
 
-    `workspace` says what of earlier attempts' work is there, `inputs` what tasks before left.
+    `inputs` says what the tasks before left, `workspace` what of earlier attempts' work is there,
+    and `commits` that the worker commits what is left.
     """
     parts = [context.strip() or task.spec.instructions]
     instructions = task.spec.instructions.strip()
@@ -42,7 +50,7 @@ def prompt_for(
         parts.append(_earlier(notes))
     if workspace:
         parts.append(f"## Your workspace\n\n{workspace}")
-    parts.append(_hand_in(task))
+    parts.append(_hand_in(task, commits))
     return "\n\n".join(parts) + "\n"
 
 
@@ -58,13 +66,15 @@ def _earlier(notes: tuple[Note, ...]) -> str:
     return "## What came before\n\n" + "\n".join(reversed(lines))
 
 
-def _hand_in(task: Task) -> str:
+def _hand_in(task: Task, commits: bool) -> str:
     lines = [
         "## Handing in",
         "",
         f"This is task {task.id}, attempt {task.epoch}. " + _HOW,
         _SAY,
     ]
+    if commits:
+        lines.append(_COMMITS)
     wanted = task.spec.expected_output.artifacts
     if wanted:
         lines.append(
