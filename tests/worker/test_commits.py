@@ -287,6 +287,7 @@ def test_conflicts_alone(repo: Repo, git_space: Open) -> None:
 @pytest.mark.parametrize(("words", "where"), [
     (("switch", "--quiet", "--detach"), "no branch"),
     (("switch", "--quiet", "--create", "mine"), "mine"),
+    (("switch", "--quiet", "--orphan", "empty"), "empty"),
 ])  # fmt: skip
 def test_head_elsewhere(repo: Repo, git_space: Open, words: tuple[str, ...], where: str) -> None:
     space = git_space()
@@ -296,7 +297,7 @@ def test_head_elsewhere(repo: Repo, git_space: Open, words: tuple[str, ...], whe
     tree.write("new.txt")
     done = space.commit(REQUEST)
     assert done.problem == f"HEAD is on {where}, and not on agentq/task-1-1"
-    assert tree.git("rev-parse", "HEAD") == space.record.base
+    assert tree.git("rev-parse", "agentq/task-1-1") == space.record.base
     assert tree.git("status", "--porcelain") == "?? new.txt"
 
 

@@ -129,7 +129,10 @@ class _Commit:
 
     def make(self) -> Committed:
         git, place, limit = self._git, self._place, self._request.bytes_max
-        head = git.tip(place, "HEAD")
+        head, on = git.tip(place, "HEAD"), git.ask(place, "symbolic-ref", "-q", "HEAD").text
+        if not head or on != self._ref:
+            where = on.removeprefix("refs/heads/") or "no branch"
+            return Committed(problem=f"HEAD is on {where}, and not on {self._branch}")
         size = changed_bytes(git, place)
         if limit and size > limit:
             words = f"{size} bytes have changed, more than {limit} (evidence_bytes)"
@@ -144,12 +147,8 @@ class _Commit:
         self._leave_out()
         left_out = tuple((os.fsdecode(name), why) for name, why in self._left_out.items())
         tree = git.do(self._aside, "write-tree").text
-        if not head or tree == git.do(place, "rev-parse", f"{head}^{{tree}}").text:
+        if tree == git.do(place, "rev-parse", f"{head}^{{tree}}").text:
             return Committed(left_out=left_out)
-        on = git.ask(place, "symbolic-ref", "-q", "HEAD").text
-        if on != self._ref:
-            where = on.removeprefix("refs/heads/") or "no branch"
-            return Committed(problem=f"HEAD is on {where}, and not on {self._branch}")
         return Committed(self._land(head, tree), left_out)
 
     # -- what stays out ----------------------------------------------------------------------------
