@@ -27,6 +27,9 @@ END_SECONDS = 30.0
 class ServerProcess:
     """One server of a ledger that exists. Use it as `with`."""
 
+    #: The module that is run.
+    program = "agentq"
+
     def __init__(
         self,
         ledger: Settings,
@@ -63,7 +66,7 @@ class ServerProcess:
 
     def launch(self) -> None:
         """Start it without waiting for it."""
-        words = [sys.executable, "-m", "agentq", "serve", "--host", self._host]
+        words = [sys.executable, "-m", self.program, "serve", "--host", self._host]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [*words, "--port", str(self._port)], cwd=self.folder, env=self._environment,
