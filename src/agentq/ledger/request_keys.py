@@ -22,7 +22,7 @@ import msgspec
 from agentq.contracts.store import DedupRow, Expired, Reader, Store, Tx
 from agentq.core import errors
 from agentq.core.access import Principal, key_reused
-from agentq.core.errors import AgentqError, NotFound, Stale, Unavailable
+from agentq.core.errors import AgentqError, NotFound, Stale
 from agentq.core.states import State
 from agentq.core.task import Task
 
@@ -223,10 +223,8 @@ def repeatable(
                 return verb(service, who, *args, **kwargs)
             except Remembered as known:
                 answer = service.recall(who, known.places)
-            except Unavailable:
-                raise
             except AgentqError:
-                # It may be refused just because it was done: then it is not refused.
+                # It may be refused just because it was done, before the ledger was even asked.
                 answer = service.recall(who)
                 if answer is None:
                     raise

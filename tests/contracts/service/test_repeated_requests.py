@@ -18,7 +18,7 @@ import pytest
 from agentq.contracts.routes import ROUTES
 from agentq.contracts.service import Service
 from agentq.core.access import SYSTEM, Principal, RequestKey, attempt
-from agentq.core.errors import AgentqError, Conflict, NotFound, Stale
+from agentq.core.errors import AgentqError, Conflict, NotFound, Refused, Stale
 from agentq.core.states import State
 from agentq.core.task import Usage
 from tests.contracts.service.conftest import open_way
@@ -203,6 +203,23 @@ class TestAnswers:
         service.prune(ANN, service.now() + 1)
         with pytest.raises(NotFound, match="pruned since"):
             service.cancel(under("a"), "task-1", "no need")
+
+    @pytest.mark.parametrize(
+        "name", ["complete_and_claim", "complete_many", "stopped", "reject for changes"]
+    )
+    def test_of_every_shape(self, open_service: Open, name: str) -> None:
+        service, case = open_service(), next(case for case in CASES if case.name == name)
+        arguments = case.prepare(service, "task-1")
+        first = asked(service, case, under("a"), arguments)
+        assert not isinstance(first, AgentqError)
+        assert asked(service, case, under("a"), arguments) == first
+
+    def test_what_was_never_done_is_refused(self, open_service: Open) -> None:
+        service = open_service()
+        submit(service, "task-1")
+        for _ in range(2):
+            with pytest.raises(Refused):
+                service.reject(under("a"), "task-1", changes=True)
 
     def test_nothing_came_of_it(self, open_service: Open) -> None:
         """What changed nothing may be asked again, and may change something then."""
