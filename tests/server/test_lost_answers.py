@@ -7,6 +7,8 @@ the first was killed: what was done under the key of a request, the ledger knows
 from __future__ import annotations
 
 import random
+import socket
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +16,11 @@ from pathlib import Path
 import pytest
 
 from agentq import Queue
-from agentq.core.errors import Conflict
+from agentq.core.errors import Conflict, Unavailable
 from agentq.core.states import State
+from agentq.remote.calls import Caller
 from agentq.remote.installation import RemoteInstallation
+from agentq.remote.transport import Transport
 from agentq.settings import Settings
 from tests.server.conftest import ANN, Served
 from tests.server.lost_answers import LosingProxy
@@ -132,3 +136,60 @@ class TestClaims:
         assert (claim.id, claim.epoch) == (tasks[0].id, 1)
         assert kinds(losing, tasks[0].id) == ["submitted", "claimed"]
         assert kinds(losing, tasks[1].id) == ["submitted"]
+
+
+class TestStrangers:
+    """Servers that have never answered this client."""
+
+    def test_a_first_request_that_was_taken_in_is_sent_again(
+        self, losing: Losing, tmp_path: Path
+    ) -> None:
+        """As of a command that does one thing: its first answer is its only one."""
+        task = losing.queue.submit(to="w", instructions="x")
+        losing.lose(True)
+        settings = Settings(
+            losing.proxy.url, str(tmp_path), "the test", token=losing.served.tokens.of(ANN)
+        )
+        with Queue(installation=RemoteInstallation(settings)) as new:
+            new.comment(task.id, "ann", "hello")
+        assert losing.proxy.lost == 1
+        assert kinds(losing, task.id) == ["submitted", "commented"]
+
+    @pytest.mark.parametrize("call", ["comment", "task"])
+    def test_nobody_is_told_that_nothing_was_changed(self, call: str) -> None:
+        """The server that took a request in is gone for good."""
+        listener = socket.create_server(("127.0.0.1", 0))
+        caller = Caller(
+            Transport(f"http://127.0.0.1:{listener.getsockname()[1]}"), lambda _: "t", 0.5
+        )
+
+        def take_one() -> None:
+            connection, _ = listener.accept()
+            with connection, listener:
+                connection.recv(1 << 16)
+
+        taking = threading.Thread(target=take_one)
+        taking.start()
+        with pytest.raises(Unavailable) as away:
+            caller.value(
+                object, call, ANN, ref="task-1", **({"text": "x"} if call == "comment" else {})
+            )
+        taking.join()
+        assert "is not known" in str(away.value)
+        assert "Nothing was changed" not in str(away.value)
+
+    def test_another_program_is_told_apart_at_once(self) -> None:
+        listener = socket.create_server(("127.0.0.1", 0))
+        caller = Caller(Transport(f"http://127.0.0.1:{listener.getsockname()[1]}"), lambda _: "t")
+
+        def greet() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(b"SSH-2.0-other\r\n")
+
+        greeting = threading.Thread(target=greet)
+        greeting.start()
+        with listener, pytest.raises(Unavailable, match="does not speak HTTP"):
+            caller.value(object, "comment", ANN, ref="task-1", text="x")
+        greeting.join()

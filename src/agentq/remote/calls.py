@@ -38,6 +38,8 @@ T = TypeVar("T")
 
 #: How long a server that was there and went away is waited for: longer than a restart takes.
 PATIENCE_SECONDS = 75.0
+#: The same for one that never answered, and took in a request which may have taken effect.
+_UNANSWERED_SECONDS = 20.0
 #: Answers after which the same request may be served: too much to do, or nobody behind a proxy.
 _AGAIN = frozenset({429, 502, 503, 504})
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~")
@@ -144,7 +146,7 @@ class Caller:
                 reply.read()
             return reply
 
-        return self._insist(send)
+        return self._insist(send, acts=route.method != "GET")
 
     def login_code(self) -> LoginCode:
         """Ask for a code that logs a browser in as whoever has this token."""
@@ -160,8 +162,11 @@ class Caller:
                 "Check the address, and that its version is the one here.",
             ) from error
 
-    def _insist(self, send: Callable[[], HttpReply]) -> HttpReply:
+    def _insist(self, send: Callable[[], HttpReply], *, acts: bool = False) -> HttpReply:
+        """Send until there is an answer. One that `acts` and was sent may have taken effect: it is
+        sent again to whoever comes next, and if nobody does, its error says that it may have."""
         started, pause = time.monotonic(), 0.05
+        unknown: AgentqError | None = None
         while True:
             try:
                 reply = send()
@@ -176,9 +181,14 @@ class Caller:
                     raise error
             except (Broken, Unavailable) as broken:
                 error = broken if isinstance(broken, Unavailable) else self._away(broken)
+                if acts and isinstance(broken, Broken) and broken.sent:
+                    unknown = unknown or error
             # Whoever has just typed an address wants to know at once that nobody is there.
-            if not self._reached or time.monotonic() - started >= self._patience:
-                raise error
+            patience = self._patience if self._reached else 0.0
+            if unknown is not None:
+                patience = max(patience, min(_UNANSWERED_SECONDS, self._patience))
+            if time.monotonic() - started >= patience:
+                raise unknown or error
             time.sleep(random.uniform(0, pause))
             pause = min(pause * 2, 2.0)
 

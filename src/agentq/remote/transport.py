@@ -32,7 +32,8 @@ _ASKED_AFTER_SECONDS, _ASKED_EVERY_SECONDS = 10, 3
 
 
 class Broken(Exception):
-    """The connection broke. `sent` says whether the server may have read the whole request."""
+    """The connection broke. `sent` says whether the server may have read the whole request, and
+    then it may have acted on it."""
 
     def __init__(self, reason: str, *, sent: bool) -> None:
         super().__init__(reason)
@@ -358,7 +359,8 @@ class Transport:
         """Read the head of an answer."""
         words = line.read_line().split(b" ", 2)
         if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
-            raise Broken("what answers there does not speak HTTP", sent=True)
+            # Whoever read the request, it was no server that acts on it.
+            raise Broken("what answers there does not speak HTTP", sent=False)
         headers: dict[str, str] = {}
         while text := line.read_line().decode("latin-1"):
             name, _, value = text.partition(":")
