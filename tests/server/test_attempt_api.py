@@ -273,6 +273,9 @@ def test_a_request_that_is_sent_again_acts_once(agent: Agent) -> None:
     assert first == again and first[0] == 200
     notes = [each for each in agent.queue.history(agent.task.id) if "once" in str(each)]
     assert len(notes) == 1
+    status, refused = agent.send(data.replace(b"once", b"else"))
+    assert (status, refused["error"]["code"]) == (409, "key_reused")
+    assert agent.queue.history(agent.task.id)[-1] == notes[0]
 
 
 @pytest.mark.parametrize(

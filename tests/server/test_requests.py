@@ -173,6 +173,33 @@ class TestRoughClients:
             "value": []
         }
 
+    def test_a_key_stands_for_one_request(self, served: Served) -> None:
+        """Another call, task, body or condition under it is refused, and changes nothing."""
+        key = {"idempotency-key": "k" * 300}
+        for each in ("task-1", "task-2"):
+            served.ask("POST", "/api/v1/tasks", {"specs": [{"id": each, "to": "w"}]})
+        path = "/api/v1/tasks/task-1/comments"
+        assert served.ask("POST", path, {"text": "hello"}, headers=key).status == 200
+        others: list[tuple[str, object, dict[str, str]]] = [
+            (path, {"text": "hello!"}, {}),
+            ("/api/v1/tasks/task-2/comments", {"text": "hello"}, {}),
+            ("/api/v1/tasks/task-1/cancel", {}, {}),
+            ("/api/v1/tasks/task-1/cancel", {}, {"if-match": '"2"'}),
+        ]
+        for target, said, more in others:
+            refused = served.ask("POST", target, said, headers=key | more)
+            assert (refused.status, refused.error["code"]) == (409, "key_reused")
+            assert refused.error["exit_status"] == 5
+        assert served.ask("POST", path, {"text": "hello"}, headers=key).status == 200
+        # One that differs at its very end is another.
+        last = {"idempotency-key": "k" * 299 + "l"}
+        assert served.ask("POST", path, {"text": "hello"}, headers=last).status == 200
+        versions = [
+            served.ask("GET", f"/api/v1/tasks/{each}").json["value"]["version"]
+            for each in ("task-1", "task-2")
+        ]
+        assert versions == [3, 1]
+
 
 class TestVersions:
     """`ETag` and `If-Match`: a decision on what was looked at, and on nothing else."""
