@@ -246,6 +246,22 @@ class TestDedup:
             "key:b": self.row("key:b", "other"),
         }
 
+    def test_a_new_one_that_is_there_already(self, store: Store) -> None:
+        """It is not looked for before, and never replaced: the change is run again, and looks."""
+        made = [self.row("key:a", "first"), self.row("key:b", "second")]
+        store.write(lambda tx: tx.save(Changes(new_dedup=made)))
+        runs: list[dict[str, DedupRow]] = []
+
+        def change(tx: Tx) -> None:
+            runs.append(tx.dedup_records(["key:b"]) if runs else {})
+            if not runs[-1]:
+                new = (self.row("key:c", "third"), self.row("key:b", "another", 900))
+                tx.save(Changes(new_dedup=new))
+
+        store.write(change)
+        assert runs == [{}, {"key:b": made[1]}]
+        assert self.records(store, "key:a", "key:b", "key:c") == {row.name: row for row in made}
+
     def test_a_record_that_others_made_since_it_was_looked_for(
         self, fresh_postgres_url: str
     ) -> None:

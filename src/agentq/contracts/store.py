@@ -299,7 +299,8 @@ class Changes:
 
     A row of `tasks` is written over the version it was decided on: the one before the first of its
     events. `topics` are rung once the transaction has committed. `released` are the tasks whose
-    exclusive resources are free now. `lanes`, if not None, are the open lanes from now on.
+    exclusive resources are free now. `lanes`, if not None, are the open lanes from now on. Of
+    `new_dedup` nobody has looked whether they are there: if one is, the change is run again.
     """
 
     new: Sequence[NewRow] = ()
@@ -310,6 +311,7 @@ class Changes:
     spending: Sequence[SpendingRow] = ()
     trees: Sequence[TreeRow] = ()
     dedup: Sequence[DedupRow] = ()
+    new_dedup: Sequence[DedupRow] = ()
     roles: Sequence[RoleRow] = ()
     circuits: Sequence[CircuitRow] = ()
     leases: Sequence[LeaseRow] = ()

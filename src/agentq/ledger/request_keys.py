@@ -84,19 +84,29 @@ class KeyedRequest:
         self.name = _record_name(who, who.request.key)
         self._digest = who.request.digest
         self._outcomes: Sequence[Task | AgentqError] = ()
+        #: Whether a transaction of this request was run before, and whether this one has looked.
+        self._ran = self._looked = False
         self._noted: DedupRow | None = None
         self._written: DedupRow | None = None
 
     @contextmanager
     def checking(self, work: UnitOfWork) -> Iterator[None]:
-        """Check after what is decided within, also if it is refused: perhaps just because it was
-        done before. Not sooner: the clock is read once the tasks are locked."""
+        """Look whether this request was acted on before, if there is a reason to.
+
+        Hardly any request comes again, so it is not looked first: the record is written as a new
+        one, and where it is there already, the transaction is run again and looks. Whatever is
+        refused within looks too, perhaps it is refused just because it was done. The clock is read
+        after what is decided within was locked.
+        """
+        looks, self._ran = self._ran, True
         try:
             yield
         except AgentqError:
             self.check(work.tx, work.now)
             raise
-        self.check(work.tx, work.now)
+        if looks:
+            self.check(work.tx, work.now)
+        self._looked = looks
 
     def check(self, reader: Reader, now: int) -> None:
         """Raise `Remembered` if this request was acted on before, `Conflict` if its key stands for
@@ -122,13 +132,16 @@ class KeyedRequest:
     ) -> None:
         """Remember what was done, unless nothing was: then it may as well be asked again."""
         if not work.events or not (outcomes or held):
+            if not self._looked:
+                self.check(work.tx, work.now)
             return
         self._outcomes = outcomes or self._outcomes
         places = _Places(
             [_place(each) for each in self._outcomes],
             [(each.task.id, each.task.epoch) for each in held],
         )
-        work.dedup.append(self.record(work.now, msgspec.json.encode(places).decode()))
+        record = self.record(work.now, msgspec.json.encode(places).decode())
+        (work.dedup if self._looked else work.new_dedup).append(record)
 
     def record(self, now: int, places: str) -> DedupRow:
         """The record of this request, to be saved with what it did."""

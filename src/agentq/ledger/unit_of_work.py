@@ -73,6 +73,7 @@ class UnitOfWork:
         self.new: list[NewRow] = []
         self.artifacts: list[ArtifactRow] = []
         self.dedup: list[DedupRow] = []
+        self.new_dedup: list[DedupRow] = []
         self.roles: list[RoleRow] = []
         self.circuits: list[CircuitRow] = []
         self._audit: list[AuditRow] = []
@@ -252,6 +253,7 @@ class UnitOfWork:
                 spending=bookings(self._costs, self.now) if self._costs else (),
                 trees=trees,
                 dedup=self.dedup,
+                new_dedup=self.new_dedup,
                 roles=self.roles,
                 circuits=self.circuits,
                 audit=self._audit,

@@ -50,6 +50,7 @@ def calls_of(
     written = [
         *_births(changes, lanes),
         *_steps(changes, versions, unlocked, lanes),
+        *_new_dedup(changes.new_dedup),
         *_dedup(changes.dedup, records),
         *_surroundings(changes, lanes),
     ]
@@ -134,11 +135,15 @@ def _steps(
         yield "release_resources", {"keys": list(changes.released)}
 
 
+def _new_dedup(rows: Sequence[DedupRow]) -> Iterator[Named]:
+    if rows:
+        yield "insert_dedup", {**columns(_DEDUP, rows), "count": len(rows)}
+
+
 def _dedup(rows: Sequence[DedupRow], records: Mapping[str, DedupRow | None]) -> Iterator[Named]:
     """Two who found no record cannot both make one: the second is run again and finds it."""
     new = [row for row in rows if records.get(row.name, row) is None]
-    if new:
-        yield "insert_dedup", {**columns(_DEDUP, new), "count": len(new)}
+    yield from _new_dedup(new)
     old = [(row, seen) for row in rows if (seen := records.get(row.name)) is not None]
     if old:
         yield (

@@ -181,7 +181,7 @@ class PostgresTx(PostgresReader):
                 self._records,
             )
             self._versions |= {row.key: row.version for row in changes.tasks}
-            self._records.update((row.name, row) for row in changes.dedup)
+            self._records.update((row.name, row) for row in (*changes.new_dedup, *changes.dedup))
             if changes.lanes is not None:
                 self._lanes, self.lanes_changed = " ".join(sorted(changes.lanes)), True
         self._unsent = []
@@ -352,6 +352,6 @@ class PostgresTx(PostgresReader):
 
 #: The parts of `Changes` that are rows.
 _WRITTEN = (
-    "new", "tasks", "events", "effects", "artifacts", "spending", "trees", "dedup", "roles",
-    "circuits", "leases", "tokens", "audit", "released",
+    "new", "tasks", "events", "effects", "artifacts", "spending", "trees", "dedup", "new_dedup",
+    "roles", "circuits", "leases", "tokens", "audit", "released",
 )  # fmt: skip

@@ -254,6 +254,10 @@ DELETE FROM trees WHERE NOT EXISTS (SELECT 1 FROM tree_members m WHERE m.root = 
 SELECT name, task_id, digest, state, expires_at FROM dedup
 WHERE name IN (SELECT value FROM json_each(?));
 
+-- name: insert_dedup
+INSERT INTO dedup (name, task_id, digest, state, expires_at) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT DO NOTHING;
+
 -- name: save_dedup
 INSERT INTO dedup (name, task_id, digest, state, expires_at) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (name) DO UPDATE SET task_id = excluded.task_id, digest = excluded.digest,

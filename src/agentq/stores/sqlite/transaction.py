@@ -156,6 +156,11 @@ class SqliteTx(SqliteReader):
         ):
             if rows:
                 self._many(name, rows)
+        if changes.new_dedup:
+            before = self.connection.total_changes()
+            self._many("insert_dedup", changes.new_dedup)
+            if self.connection.total_changes() - before < len(changes.new_dedup):
+                raise RunAgain
         self._save_surroundings(changes)
 
     def _save_surroundings(self, changes: Changes) -> None:
