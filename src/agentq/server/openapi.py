@@ -44,7 +44,8 @@ _ERRORS = {
     " CSRF token of its session.",
     "404": "No such task, artifact or route.",
     "408": "The rest of the request did not come in time.",
-    "409": "The task's state, a gate or a rule does not allow it; or the attempt is stale.",
+    "409": "The task's state, a gate or a rule does not allow it; or the attempt is stale; or the"
+    " `Idempotency-Key` stands for another request.",
     "412": "The task has changed since the version that `If-Match` names. Nothing was changed.",
     "413": "The request is too large.",
     "416": "The file has no such part.",
@@ -62,6 +63,16 @@ _IF_MATCH: dict[str, Any] = {
     " `if_version`.",
     "schema": {"type": "string", "pattern": '^"[1-9][0-9]{0,15}"$'},
     "example": '"7"',
+}
+
+_KEY: dict[str, Any] = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "description": "A name that this request alone has. Sent again under it, when no answer came, a"
+    " request acts once, and is answered as it was; another request under it is refused.",
+    "schema": {"type": "string", "pattern": "^[0-9A-Za-z_-]{1,200}$"},
+    "example": "5f0c2a7e-push-4711",
 }
 
 _NO_CONTENT = {
@@ -239,6 +250,7 @@ def _operation(shape: Shape, fields: dict[str, Any], answer: Any) -> dict[str, A
     if _takes_version(shape):
         operation["parameters"].append(_IF_MATCH)
     if route.method != "GET":
+        operation["parameters"].append(_KEY)
         operation["security"] = [{"token": []}, {"session": [], "csrf": []}]
     defaults = _defaults(shape.request)
     rest = {name: _with_default(fields[name], defaults.get(name, ...)) for name in fields
