@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import signal
 import subprocess
@@ -123,6 +124,26 @@ def test_a_term_without_end_is_refused(queue: Queue, ups: Ups) -> None:
     up = ups.start("--term", "2h")
     assert up.process.wait(20) == 2
     assert "--term" in up.said and "1 hour" in up.said and "Traceback" not in up.said
+
+
+@ONE_STORE
+@pytest.mark.long
+def test_it_serves_under_the_names_it_is_given(queue: Queue, ups: Ups) -> None:
+    up = ups.start("--no-workers", "--port", "0", "--allow-host", "queue.example")
+    eventually(lambda: up.said_of("serves on"), what="the server")
+    port = int(up.said_of("serves on")[0].partition("http://127.0.0.1:")[2].partition(";")[0])
+
+    def status_as(name: str) -> int:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        connection.request("GET", "/api/v1/clock", headers={"host": name})
+        status = connection.getresponse().status
+        connection.close()
+        return status
+
+    assert [status_as(name) for name in ("localhost", "queue.example", "evil.example")] == [
+        401, 401, 421,
+    ]  # fmt: skip
+    assert up.end() == 0
 
 
 def stopped_outside_a_write(queue: Queue, process: subprocess.Popen[bytes]) -> bool:

@@ -228,6 +228,10 @@ port_option = click.option(
     "--port", type=click.IntRange(0, 65535), default=8765, show_default=True,
     help="The port to serve on; 0 takes a free one.",
 )  # fmt: skip
+allow_host_option = click.option(
+    "--allow-host", "names", multiple=True, metavar="NAME",
+    help="Another name under which the server may be asked, as behind a proxy.",
+)  # fmt: skip
 log_json_option = click.option("--log-json", is_flag=True, help="Log lines as JSON.")
 
 

@@ -6,7 +6,13 @@ import click
 
 from agentq.cli.log_lines import log_to_stderr
 from agentq.cli.login import offer_link
-from agentq.cli.options import command, host_option, log_json_option, port_option
+from agentq.cli.options import (
+    allow_host_option,
+    command,
+    host_option,
+    log_json_option,
+    port_option,
+)
 from agentq.cli.screen import note
 from agentq.cli.session import Session, pass_session
 
@@ -17,13 +23,7 @@ from agentq.cli.session import Session, pass_session
 @click.option(
     "--socket", "path", type=click.Path(dir_okay=False), help="Instead, a Unix socket of this user."
 )
-@click.option(
-    "--allow-host",
-    "names",
-    multiple=True,
-    metavar="NAME",
-    help="Another name under which the server may be asked, as behind a proxy.",
-)
+@allow_host_option
 @log_json_option
 @pass_session
 def serve(

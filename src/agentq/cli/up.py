@@ -16,6 +16,7 @@ from agentq.cli.log_lines import log_to_stderr
 from agentq.cli.login import offer_link
 from agentq.cli.options import (
     Duration,
+    allow_host_option,
     command,
     grace_option,
     host_option,
@@ -50,6 +51,7 @@ from agentq.cli.signals import heed_signals
 @click.option("--no-http", is_flag=True, help="Do not serve the HTTP API.")
 @host_option
 @port_option
+@allow_host_option
 @log_json_option
 @pass_session
 def up(
@@ -62,6 +64,7 @@ def up(
     no_http: bool,
     host: str,
     port: int,
+    names: tuple[str, ...],
     log_json: bool,
 ) -> None:
     """Run the loops that keep an installation going, and its workers.
@@ -89,7 +92,7 @@ def up(
         settings = queue.installation.settings
         listed = {} if no_workers else settings.workers
         roles = [role for role, each in listed.items() if each.agent or each.command]
-        http = None if no_http else (host, port)
+        http = None if no_http else (host, port, names)
         link = None if as_json else partial(offer_link, who=queue.who)
         options = Options(
             float(term), keep or settings.keep, grace, health, output, as_json, http, link

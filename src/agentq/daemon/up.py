@@ -63,8 +63,8 @@ class Options:
     #: The file that workers write to; None: where this process does.
     output: int | None = None
     log_json: bool = False
-    #: Where the HTTP API is served; None: nowhere.
-    http: tuple[str, int] | None = None
+    #: Where the HTTP API is served, and under which names besides; None: nowhere.
+    http: tuple[str, int, Sequence[str]] | None = None
     #: Called when it is served, with its address.
     on_serving: Callable[[HttpApp, str], None] | None = None
 
@@ -177,10 +177,10 @@ class Daemon:
         """Serve the HTTP API. An installation works without it, so this never ends the loops."""
         if self.options.http is None:
             return
-        host, port = self.options.http
+        host, port, names = self.options.http
         try:
             listener = listen_on(host, port)
-            app = make_app(self._installation, allowed_hosts(host, ()), self._check_ready)
+            app = make_app(self._installation, allowed_hosts(host, names), self._check_ready)
             self._http = HttpServer(app, [listener])
         except Unavailable as error:
             log.warning("up: runs without HTTP: %s", error)
