@@ -18,6 +18,7 @@ import pytest
 from agentq import Queue
 from agentq.core.errors import Conflict, Unavailable
 from agentq.core.states import State
+from agentq.remote import calls
 from agentq.remote.calls import Caller
 from agentq.remote.installation import RemoteInstallation
 from agentq.remote.transport import Transport
@@ -49,6 +50,22 @@ def losing(served: Served, tmp_path: Path) -> Iterator[Losing]:
         with Queue(installation=RemoteInstallation(settings)) as queue:
             queue.admin.stats()  # a server that was reached is waited for
             yield Losing(served, queue, proxy, lost)
+
+
+def test_whoever_waits_is_told_what_for_and_once(
+    losing: Losing, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    losing.lose(True, True)
+    losing.queue.admin.stats()
+    assert caplog.text == "", "not of a moment"
+    monkeypatch.setattr(calls, "QUIET_SECONDS", 0.0)
+    losing.lose(True, True)
+    losing.queue.admin.stats()
+    (said,) = caplog.messages
+    assert losing.proxy.url in said and "asked again for up to 7" in said
+    losing.lose(True)
+    losing.queue.admin.stats()
+    assert len(caplog.messages) == 2, "and again the next time"
 
 
 def kinds(losing: Losing, task_id: str) -> list[str]:

@@ -40,6 +40,8 @@ T = TypeVar("T")
 PATIENCE_SECONDS = 75.0
 #: The same for one that never answered, and took in a request which may have taken effect.
 _UNANSWERED_SECONDS = 20.0
+#: Whoever waits longer than this is told what for.
+QUIET_SECONDS = 2.0
 #: Answers after which the same request may be served: too much to do, or nobody behind a proxy.
 _AGAIN = frozenset({429, 502, 503, 504})
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~")
@@ -84,6 +86,7 @@ class Caller:
         self._token_of = token_of
         self._patience = patience_seconds
         self._reached = False
+        self._told = False
 
     @property
     def address(self) -> ServerAddress:
@@ -171,7 +174,7 @@ class Caller:
             try:
                 reply = send()
                 if reply.status < 400:
-                    self._reached = True
+                    self._reached, self._told = True, False
                     return reply
                 said = _said(reply)
                 # A proxy with nobody behind it, or another program, is not the server.
@@ -187,10 +190,23 @@ class Caller:
             patience = self._patience if self._reached else 0.0
             if unknown is not None:
                 patience = max(patience, min(_UNANSWERED_SECONDS, self._patience))
-            if time.monotonic() - started >= patience:
+            waited = time.monotonic() - started
+            if waited >= patience:
                 raise unknown or error
+            if waited >= QUIET_SECONDS:
+                self._tell(error, patience - waited)
             time.sleep(random.uniform(0, pause))
             pause = min(pause * 2, 2.0)
+
+    def _tell(self, error: AgentqError, left: float) -> None:
+        """Say what is waited for, once until the server answers again."""
+        if self._told:
+            return
+        self._told = True
+        import logging  # start-up: hardly anybody needs it
+
+        log = logging.getLogger("agentq.remote")
+        log.warning("%s It is asked again for up to %.0f s.", error.cause, left)
 
     def _away(self, broken: Broken) -> Unavailable:
         return Unavailable(
