@@ -191,6 +191,7 @@ def test_a_proxy_without_a_server_is_told(
         monkeypatch.setenv("SSL_CERT_FILE", str(alone.authority))
         with (
             open_queue(alone.url, elsewhere, tmp_path) as queue,
-            pytest.raises(Unavailable, match="status 502"),
+            pytest.raises(Unavailable, match="status 502") as caught,
         ):
             queue.admin.stats()
+        assert caught.value.code == "server_away", "a worker that starts waits for it"
