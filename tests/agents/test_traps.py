@@ -347,7 +347,7 @@ def test_gemini_says_its_answer_in_pieces() -> None:
     ]
     played = play(Gemini(still), printed)
     assert played.verdict.result == "All is well."
-    assert played.verdict.denials == ("Tool execution denied by policy.",)
+    assert played.verdict.denials == ("read_file",)
     assert played.cost == Usage(tokens=9, turns=2)
 
 

@@ -2,7 +2,8 @@
 
 The role's command starts the agent (`command = ["gemini", "--acp"]`). The bridge
 (`agentq.agents.acp_bridge`) runs it in the workspace and translates; here is what its lines mean.
-`options.permissions` answers what the agent asks permission for: "deny" unless it says "allow".
+What the agent asks permission for is answered by the word of its role (`acp_permissions.py`), or by
+`options.permissions`, if the role has that instead: "deny" or "allow", for whatever it asks.
 
 How the protocol's reasons to stop are read:
 
@@ -20,6 +21,7 @@ from io import StringIO
 from typing import Any
 
 from agentq.agents.acp_conversation import MISSING_SDK, MISSING_SDK_REMEDY
+from agentq.agents.acp_permissions import granted
 from agentq.agents.error_classification import LOG_IN, KnownError, known_error
 from agentq.agents.jsonl_adapter import Clock, JsonListener, ToolAdapter, messages, spending
 from agentq.agents.jsonlines import (
@@ -35,6 +37,7 @@ from agentq.agents.jsonlines import (
     total,
     whole,
 )
+from agentq.agents.permissions import Granted, named_commands
 from agentq.contracts.agent import (
     AgentEvent,
     AgentMessage,
@@ -82,7 +85,7 @@ class Acp(ToolAdapter):
                 'Set it in the role: command = ["gemini", "--acp"].',
             )
         permissions = job.options.get("permissions", "deny")
-        if permissions not in PERMISSIONS:
+        if job.permissions is None and permissions not in PERMISSIONS:
             raise Invalid(
                 f"The option `permissions` of the agent `acp` is {permissions!r}; it can be deny or"
                 " allow.",
@@ -92,12 +95,18 @@ class Acp(ToolAdapter):
             raise Invalid(MISSING_SDK, MISSING_SDK_REMEDY)
         # -P: a module in the workspace must not stand in for one of ours.
         bridge = (sys.executable, "-P", "-m", "agentq.agents.acp_bridge")
-        words = ("--workspace", str(job.workspace), "--permissions", permissions, "--")
+        answers = str(job.permissions or permissions)
+        named = named_commands(job)
+        commands = {"commands": named} if named else {}
+        words = ("--workspace", str(job.workspace), "--permissions", answers, "--")
         return Launch(
             argv=(*bridge, *words, *job.command),
-            stdin=json_line(prompt=job.prompt, session=job.session),
+            stdin=json_line(prompt=job.prompt, session=job.session, **commands),
             keep_stdin=True,
         )
+
+    def granted(self, job: Job) -> Granted:
+        return granted(job)
 
     def listen(self, job: Job) -> AcpListener:
         return AcpListener(job, self._clock)
@@ -135,7 +144,7 @@ class AcpListener(JsonListener):
             case "session":
                 return self.in_session(event.get("session"))
             case "denied":
-                return self.denied(text(event.get("what")) or "something")
+                return self.denied(text(event.get("what")) or "something", event.get("id"))
             case "allowed" | "log" as kind:
                 words = text(event.get("what" if kind == "allowed" else "text"))
                 return messages(f"allowed: {words}" if words and kind == "allowed" else words)

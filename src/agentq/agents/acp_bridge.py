@@ -1,11 +1,11 @@
 """A program between a worker and an agent that speaks the Agent Client Protocol.
 
-    python -m agentq.agents.acp_bridge --workspace FOLDER --permissions deny|allow -- COMMAND…
+    python -m agentq.agents.acp_bridge --workspace FOLDER --permissions WORD -- COMMAND…
 
 It starts COMMAND, speaks ACP with it through the protocol's own SDK, and tells the worker what
 happens, one JSON object a line (`agentq.agents.acp` reads them). On its standard input the first
-line is the job, `{"prompt": …, "session": …}`; a line `{"type": "cancel"}`, the end of the input or
-SIGINT asks the agent to stop.
+line is the job, `{"prompt": …, "session": …, "commands": […]}`. A line `{"type": "cancel"}`, the
+end of the input or SIGINT asks the agent to stop.
 
 It is a process of its own because the SDK is asynchronous and large: the worker neither imports it
 nor shares a loop with it, and everything dies with the attempt.
@@ -35,10 +35,13 @@ from agentq.agents.acp_conversation import (
     dict_or_empty,
     emit,
 )
+from agentq.contracts.agent import Permissions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+#: The words of roles, and what is answered to everything without one.
+WORDS = ("deny", "allow", *Permissions)
 #: The longest message taken from an agent, and the longest job taken from the worker.
 MESSAGE_BYTES_MAX = 16 << 20
 #: More requests than this without a look at our answers are not meant to be answered.
@@ -216,7 +219,7 @@ def _short(data: Any) -> str:
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="agentq.agents.acp_bridge", allow_abbrev=False)
     parser.add_argument("--workspace", type=Path, required=True)
-    parser.add_argument("--permissions", choices=("deny", "allow"), default="deny")
+    parser.add_argument("--permissions", choices=WORDS, default="deny")
     parser.add_argument("command", nargs="+")
     given = parser.parse_args(words)
     if find_spec("acp") is None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentq.agents.acp_files import Outside, read_text, write_text
+from agentq.agents.acp_permissions import Answers
+from agentq.contracts.agent import Permissions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,10 +52,18 @@ class Conversation:
     def __init__(self, workspace: Path, permissions: str, job: dict[str, Any]) -> None:
         self._workspace = workspace
         self._allows = permissions == "allow"
+        self._answers: Answers | None = None
+        if permissions in tuple(Permissions):
+            named = job.get("commands")
+            commands = [str(each) for each in named] if isinstance(named, list) else []
+            self._answers = Answers(Permissions(permissions), workspace, commands)
         self._prompt = str(job.get("prompt") or "")
         self._wanted = str(job.get("session") or "")
         self._session = ""
         self._titles: dict[str, str] = {}
+        self._kinds: dict[str, str] = {}
+        self._files: dict[str, list[str]] = {}
+        self._inputs: dict[str, dict[str, Any]] = {}
         self._connection: ClientSideConnection | None = None
         #: initialize, load, new, prompt: where an error happened.
         self.stage = "initialize"
@@ -139,16 +150,26 @@ class Conversation:
     def _tool(self, update: dict[str, Any], id: str) -> None:
         title = update.get("title")
         if isinstance(title, str) and title:
-            self._titles.pop(id, None)
-            self._titles[id] = title[:TITLE_CHARS_MAX]
-            if len(self._titles) > TITLES_MAX:
-                del self._titles[next(iter(self._titles))]
+            _remember(self._titles, id, title[:TITLE_CHARS_MAX])
+        self._note_call(update, id)
         status = update.get("status")
         emit(
             "tool",
             title=self._titles.get(id, ""),
             status=status[:40] if isinstance(status, str) else "",
         )
+
+    def _note_call(self, update: dict[str, Any], id: str) -> None:
+        """Remember what a call is about, for a permission request that gives only its id."""
+        if isinstance(kind := update.get("kind"), str):
+            _remember(self._kinds, id, kind[:TITLE_CHARS_MAX])
+        named = update.get("locations")
+        if isinstance(named, list) and named:
+            files = [str(dict_or_empty(each).get("path", "")) for each in named]
+            _remember(self._files, id, files)
+        given = dict_or_empty(update.get("rawInput"))
+        if "command" in given:
+            _remember(self._inputs, id, {"command": given["command"]})
 
     # -- what the agent asks of us -----------------------------------------------------------------
 
@@ -159,16 +180,30 @@ class Conversation:
 
         what = (tool_call.title or self._titles.get(tool_call.tool_call_id) or tool_call.kind or
                 tool_call.tool_call_id)[:TITLE_CHARS_MAX]  # fmt: skip
+        allows = self._may_call(tool_call)
         # The least that says yes, or no: "always" would outlive the question.
-        kinds = (("allow_once", "allow_always") if self._allows
+        kinds = (("allow_once", "allow_always") if allows
                  else ("reject_once", "reject_always"))  # fmt: skip
         chosen = [option for kind in kinds for option in options if option.kind == kind]
-        emit("allowed" if self._allows and chosen else "denied", what=what)
+        known_as = tool_call.tool_call_id[:TITLE_CHARS_MAX]
+        emit("allowed" if allows and chosen else "denied", what=what, id=known_as)
         if not chosen:
             return RequestPermissionResponse(outcome=DeniedOutcome(outcome="cancelled"))
         return RequestPermissionResponse(
             outcome=AllowedOutcome(outcome="selected", option_id=chosen[0].option_id)
         )
+
+    def _may_call(self, tool_call: ToolCallUpdate) -> bool:
+        if self._answers is None:
+            return self._allows
+        known_as = tool_call.tool_call_id
+        kind = tool_call.kind or self._kinds.get(known_as, "")
+        named = [each.path for each in tool_call.locations or ()] or self._files.get(known_as, [])
+        given = dict_or_empty(tool_call.raw_input) or self._inputs.get(known_as, {})
+        command = given.get("command")
+        if isinstance(command, list):
+            command = shlex.join(map(str, command))
+        return self._answers.may_call(kind, named, command if isinstance(command, str) else "")
 
     async def read_text_file(
         self,
@@ -189,8 +224,18 @@ class Conversation:
         from acp.schema import WriteTextFileResponse
 
         with _file_errors("write", path):
+            if self._answers is not None and not self._answers.may_write(path):
+                raise Outside(f"{path} may not be written: the role's permissions do not allow it")
             write_text(self._workspace, path, content)
         return WriteTextFileResponse()
+
+
+def _remember(held: dict[str, Any], id: str, value: Any) -> None:
+    """Keep what is known of the newest tool calls."""
+    held.pop(id, None)
+    held[id] = value
+    if len(held) > TITLES_MAX:
+        del held[next(iter(held))]
 
 
 @contextmanager

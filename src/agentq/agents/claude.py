@@ -1,7 +1,7 @@
 """Claude Code: `claude -p --output-format stream-json --verbose`, the prompt on standard input.
 
-What it may do is for the role to say: `command = ["claude", "--permission-mode", "acceptEdits"]`.
-Without that it runs with its own defaults, and what it was denied stands in the verdict.
+What it may do the role says in one word, see `claude_permissions.py`. Its first event names the
+mode that is in effect: if it is another, it is stopped before it does anything.
 
 Traps this file minds: an API failure ends with `subtype: "success"` (only `is_error` decides); an
 interrupted run exits 0 without a result; a `task-notification` result answers no prompt of ours;
@@ -14,6 +14,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+from agentq.agents.claude_permissions import differs, granted
 from agentq.agents.jsonl_adapter import (
     AWS_VARIABLES,
     PROXY_VARIABLES,
@@ -36,6 +37,7 @@ from agentq.agents.jsonlines import (
     total,
     whole,
 )
+from agentq.agents.permissions import Granted
 from agentq.agents.reset_times import moment
 from agentq.contracts.agent import (
     AgentEvent,
@@ -45,6 +47,7 @@ from agentq.contracts.agent import (
     Exit,
     Job,
     Limited,
+    OtherPermissions,
 )
 from agentq.core.task import NO_USAGE, Task, Usage
 
@@ -80,8 +83,11 @@ class Claude(ToolAdapter):
         for option, most in _caps(job.task, resumed=bool(session)):
             if not any(word == option or word.startswith(f"{option}=") for word in argv):
                 argv += [option, most]
-        argv += ["-p", "--output-format", "stream-json", "--verbose"]
+        argv += [*self.granted(job).words, "-p", "--output-format", "stream-json", "--verbose"]
         return (*argv, "--resume", session) if session else tuple(argv)
+
+    def granted(self, job: Job) -> Granted:
+        return granted(job)
 
     def listen(self, job: Job) -> _ClaudeListener:
         return _ClaudeListener(job, self._clock)
@@ -106,6 +112,7 @@ class _ClaudeListener(JsonListener):
 
     def __init__(self, job: Job, clock: Clock) -> None:
         super().__init__(job, clock)
+        self._asked_mode = granted(job).mode
         self._result: dict[str, Any] | None = None
         #: The last words of the agent itself, and not of one that it started.
         self._last_words = ""
@@ -126,6 +133,8 @@ class _ClaudeListener(JsonListener):
                 events += self._ended(event)
             case "rate_limit_event":
                 events += self._rate_limit(table(event.get("rate_limit_info")))
+            case "system" if event.get("subtype") == "init":
+                events += self._init(text(event.get("permissionMode"), 80))
             case "system" if event.get("subtype") == "api_retry":
                 status, attempt = whole(event.get("error_status")), whole(event.get("attempt"))
                 most = whole(event.get("max_retries"))
@@ -135,6 +144,16 @@ class _ClaudeListener(JsonListener):
             case "permission_denied":
                 events += self._denial(event)
         return events
+
+    def _init(self, mode: str) -> list[AgentEvent]:
+        if not differs(self._asked_mode, mode):
+            return []
+        return [
+            OtherPermissions(
+                f"claude was started with --permission-mode {self._asked_mode}, and says that"
+                f" {mode} is in effect. It was stopped before it did anything."
+            )
+        ]
 
     def _assistant(self, event: dict[str, Any]) -> list[AgentEvent]:
         message = table(event.get("message"))
@@ -146,7 +165,9 @@ class _ClaudeListener(JsonListener):
                 if words and not event.get("parent_tool_use_id"):
                     self._last_words = words
             elif block.get("type") == "tool_use":
-                events += messages(_tool(block.get("name"), block.get("input")))
+                what = _tool(block.get("name"), block.get("input"))
+                self.called(block.get("id"), what)
+                events += messages(what)
         return events + self._spent_live(message)
 
     def _spent_live(self, message: dict[str, Any]) -> list[AgentEvent]:
@@ -171,7 +192,8 @@ class _ClaudeListener(JsonListener):
         return [self._limited]
 
     def _denial(self, event: dict[str, Any]) -> list[AgentEvent]:
-        return self.denied(_tool(event.get("tool_name"), event.get("tool_input")))
+        what = _tool(event.get("tool_name"), event.get("tool_input"))
+        return self.denied(what, event.get("tool_use_id"))
 
     # -- the result --------------------------------------------------------------------------------
 

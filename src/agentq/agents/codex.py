@@ -1,7 +1,7 @@
 """Codex: `codex exec --json -C WORKSPACE … -`, the prompt on standard input.
 
-What it may do is for the role to say: `command = ["codex", "-s", "workspace-write"]`. Without that
-it runs with its own defaults, in which it may read only.
+What it may do the role says in one word, see `codex_permissions.py`. What its sandbox denies is an
+error to the command alone; only a refused patch leaves a trace, on standard error.
 
 Traps this file minds: `usage` counts the whole thread, also the part before a resume; an `error`
 event may be one that it got over, only `turn.failed` is final; an interrupted turn ends without any
@@ -10,10 +10,12 @@ event; `-C` and `-s` belong before the word `resume`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
+from agentq.agents.codex_permissions import granted
 from agentq.agents.jsonl_adapter import (
     PROXY_VARIABLES,
     Clock,
@@ -24,6 +26,7 @@ from agentq.agents.jsonl_adapter import (
     spending,
 )
 from agentq.agents.jsonlines import RESULT_CHARS_MAX, Totals, listed, one_line, table, text, total
+from agentq.agents.permissions import Granted
 from agentq.contracts.agent import AgentEvent, AttemptResult, Done, Exit, Job
 from agentq.core.task import Usage
 
@@ -39,12 +42,16 @@ class Codex(ToolAdapter):
     )  # fmt: skip
 
     def argv(self, job: Job, session: str) -> tuple[str, ...]:
-        argv = [*command_words(job, "codex", "exec"), "--json", "-C", str(job.workspace)]
+        argv = [*command_words(job, "codex", "exec"), *self.granted(job).words]
+        argv += ["--json", "-C", str(job.workspace)]
         if "--skip-git-repo-check" not in argv:
             argv.append("--skip-git-repo-check")  # a workspace may be a plain folder
         if session:
             argv += ["resume", session]
         return (*argv, "-")
+
+    def granted(self, job: Job) -> Granted:
+        return granted(job)
 
     def listen(self, job: Job) -> _CodexListener:
         return _CodexListener(job, self._clock)
@@ -62,6 +69,13 @@ class _CodexListener(JsonListener):
         self._error = ""
         self._ended = ""
         self._has_schema = any(word.startswith("--output-schema") for word in job.command)
+
+    def line(self, line: bytes, *, is_error: bool = False) -> Iterable[AgentEvent]:
+        events = [*super().line(line, is_error=is_error)]
+        if is_error and b"rejected" in line:
+            said = line.decode("utf-8", "replace").partition("error=")[2]
+            events += self.denied(one_line(said, 200)) if said.startswith("patch rejected") else []
+        return events
 
     def event(self, event: dict[str, Any]) -> list[AgentEvent]:
         match event.get("type"):
@@ -96,10 +110,10 @@ class _CodexListener(JsonListener):
         if kind == "command_execution":
             command = one_line(text(item.get("command")))
             if item.get("status") == "declined":
-                return self.denied(command)
+                return self.denied(command, item.get("id"))
             return messages(command) if event == "item.started" else []
         if kind == "file_change" and item.get("status") == "declined":
-            return self.denied(_changed(item))
+            return self.denied(_changed(item), item.get("id"))
         if kind in ("reasoning", "error"):
             # An item of kind error is a warning: the turn goes on.
             return messages(one_line(text(item.get("text") or item.get("message"), 2000)))

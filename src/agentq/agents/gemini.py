@@ -1,6 +1,6 @@
 """Gemini CLI: `gemini --output-format stream-json -p …`, the prompt on standard input.
 
-What it may do is for the role to say: `command = ["gemini", "--approval-mode", "auto_edit"]`.
+What it may do the role says in one word, see `gemini_permissions.py`.
 
 The prompt goes through standard input because an argument may have 128 KiB and is seen by every
 user of the machine. `-p` is still needed, also for `--resume`: its words follow those of the input.
@@ -12,6 +12,7 @@ from io import StringIO
 from typing import Any
 
 from agentq.agents.error_classification import LOG_IN, KnownError
+from agentq.agents.gemini_permissions import granted
 from agentq.agents.jsonl_adapter import (
     PROXY_VARIABLES,
     Clock,
@@ -23,6 +24,7 @@ from agentq.agents.jsonl_adapter import (
     tool_call,
 )
 from agentq.agents.jsonlines import RESULT_CHARS_MAX, Totals, one_line, table, text, total, whole
+from agentq.agents.permissions import Granted
 from agentq.contracts.agent import AgentEvent, AttemptOutcome, AttemptResult, Done, Exit, Job
 from agentq.core.task import Usage
 
@@ -44,6 +46,10 @@ EXIT_CODES = {
 }
 
 
+#: How it says that a tool call was not allowed; each in lower case.
+_DENIALS = ("denied", "not allowed", "requires user confirmation", "path not in workspace")
+
+
 class Gemini(ToolAdapter):
     """Google's Gemini CLI, one process per attempt."""
 
@@ -59,8 +65,11 @@ class Gemini(ToolAdapter):
 
     def argv(self, job: Job, session: str) -> tuple[str, ...]:
         resume = ("--resume", session) if session else ()
-        words = command_words(job, "gemini")
+        words = (*command_words(job, "gemini"), *self.granted(job).words)
         return (*words, "--output-format", "stream-json", *resume, "-p", ASKED)
+
+    def granted(self, job: Job) -> Granted:
+        return granted(job)
 
     def listen(self, job: Job) -> _GeminiListener:
         return _GeminiListener(job, self._clock)
@@ -86,9 +95,11 @@ class _GeminiListener(JsonListener):
             case "message":
                 return self._message(event)
             case "tool_use":
-                given = text(table(event.get("parameters")).get("command"))
+                given = table(event.get("parameters"))
+                described = text(given.get("command")) or text(given.get("file_path"))
                 self._end_of_text()
-                shown = tool_call(text(event.get("tool_name"), 80), given)
+                shown = tool_call(text(event.get("tool_name"), 80), described)
+                self.called(event.get("tool_id"), shown)
                 return messages(shown) + self._turn()
             case "tool_result":
                 return self._tool_result(event)
@@ -123,8 +134,8 @@ class _GeminiListener(JsonListener):
             return []
         error = table(event.get("error"))
         message = text(error.get("message")) or text(event.get("output"))
-        if "denied" in message.lower() or "not allowed" in message.lower():
-            return self.denied(one_line(message))
+        if any(words in message.lower() for words in _DENIALS):
+            return self.denied(one_line(message), event.get("tool_id"))
         return []
 
     def _warning(self, event: dict[str, Any]) -> list[AgentEvent]:

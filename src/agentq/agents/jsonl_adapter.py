@@ -22,6 +22,7 @@ from agentq.agents.jsonlines import (
     session_id,
     summary_of,
 )
+from agentq.agents.permissions import NOTHING_SAID, Granted
 from agentq.contracts.agent import (
     AgentEvent,
     AgentMessage,
@@ -40,6 +41,8 @@ from agentq.core.task import NO_USAGE, Usage
 #: Unix milliseconds; given by tests, the machine's clock otherwise.
 Clock = Callable[[], int]
 NOISE_BYTES_MAX = 8 * 1024
+#: How many tool calls are remembered by id, for denials that name no more than that.
+CALLS_KEPT = 256
 
 #: Environment variables that several tools read.
 PROXY_VARIABLES = ("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY")
@@ -83,7 +86,15 @@ class ToolAdapter:
 
     def launch(self, job: Job) -> Launch:
         prompt = job.prompt.encode("utf-8", "replace")
-        return Launch(self.argv(job, session_id(job.session)), prompt, passes=self.passes)
+        told = self.granted(job)
+        return Launch(
+            self.argv(job, session_id(job.session)), prompt, passes=self.passes,
+            environment=told.environment, files=told.files,
+        )  # fmt: skip
+
+    def granted(self, job: Job) -> Granted:
+        """How the tool is told what it may do; raises `Invalid` if it cannot keep to that."""
+        return NOTHING_SAID
 
     def argv(self, job: Job, session: str) -> tuple[str, ...]:
         """The command line; `session` is the conversation to go on from, "" for none."""
@@ -118,6 +129,8 @@ class JsonListener:
         self.resumed = bool(session_id(job.session))
         self.session = ""
         self.denials: list[str] = []
+        self._denied_ids: set[str] = set()
+        self._calls: dict[str, str] = {}
         self._noise = Tail(NOISE_BYTES_MAX)
         self._unreadable = 0
 
@@ -150,10 +163,25 @@ class JsonListener:
         self.session = known
         return [AgentSession(known)]
 
-    def denied(self, what: str) -> list[AgentEvent]:
-        """Report a denial once, though tools report it as it happens and again at the end."""
-        if not what or what in self.denials or len(self.denials) >= DENIALS_MAX:
+    def called(self, id: object, what: str) -> None:
+        """Remember what a tool call was about, for a denial that names its id and no more."""
+        if type(id) is str and id and what:
+            if len(self._calls) >= CALLS_KEPT:
+                del self._calls[next(iter(self._calls))]
+            self._calls[id] = what
+
+    def denied(self, what: str, id: object = "") -> list[AgentEvent]:
+        """Report a denial once, though tools report it as it happens and again at the end.
+
+        The id of the tool call tells which one it is, as the two reports differ in words; without
+        an id the words do.
+        """
+        known_as = id[:200] if type(id) is str else ""
+        what = self._calls.get(known_as, what) if known_as else what
+        again = known_as in self._denied_ids if known_as else what in self.denials
+        if not what or again or len(self.denials) >= DENIALS_MAX:
             return []
+        self._denied_ids.add(known_as)
         self.denials.append(what)
         return [Denied(what)]
 

@@ -1,8 +1,7 @@
 """opencode: `opencode run --format json`, the prompt on standard input.
 
-What it may do is for the role to say: `command = ["opencode", "--auto"]`; it rejects by itself
-whatever would need a permission otherwise. It serves many providers, so the role names the one
-whose quota counts.
+What it may do the role says in one word, see `opencode_permissions.py`. It serves many providers,
+so the role names the one whose quota counts.
 
 Traps this file minds: it never says that it is done, so success is exit code 0, some text, and no
 error after it; an unknown session ends with code 0 and without a word; cost comes step by step.
@@ -24,6 +23,8 @@ from agentq.agents.jsonl_adapter import (
     tool_call,
 )
 from agentq.agents.jsonlines import RESULT_CHARS_MAX, number, one_line, table, text, total, whole
+from agentq.agents.opencode_permissions import granted
+from agentq.agents.permissions import Granted
 from agentq.agents.reset_times import reset_time
 from agentq.contracts.agent import AgentEvent, AttemptOutcome, AttemptResult, Exit, Job, Limited
 from agentq.core.task import Usage
@@ -45,6 +46,9 @@ class Opencode(ToolAdapter):
     def argv(self, job: Job, session: str) -> tuple[str, ...]:
         resume = ("--session", session) if session else ()
         return (*command_words(job, "opencode", "run"), "--format", "json", *resume)
+
+    def granted(self, job: Job) -> Granted:
+        return granted(job)
 
     def listen(self, job: Job) -> _OpencodeListener:
         return _OpencodeListener(job, self._clock)
@@ -97,11 +101,12 @@ class _OpencodeListener(JsonListener):
 
     def _tool_use(self, part: dict[str, Any]) -> list[AgentEvent]:
         state = table(part.get("state"))
-        given = text(table(state.get("input")).get("command")) or text(state.get("title"))
+        told = table(state.get("input"))
+        given = text(told.get("command")) or text(told.get("filePath")) or text(state.get("title"))
         what = tool_call(text(part.get("tool"), 80), given)
         error = text(state.get("error")).lower()
-        if "reject" in error or "permission" in error:
-            return self.denied(what)
+        if "reject" in error or "permission" in error or "rule which prevents" in error:
+            return self.denied(what, part.get("callID"))
         return messages(what)
 
     def _failure(self, error: object) -> list[AgentEvent]:

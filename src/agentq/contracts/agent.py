@@ -89,6 +89,8 @@ class Launch:
     #: Names that may pass from the worker's environment if they are set there, beside the
     #: worker's own short list (PATH, HOME, LANG, TMPDIR, …).
     passes: tuple[str, ...] = ()
+    #: Written before it starts, in the folder of `Job.context`: what the tool is told by file.
+    files: Mapping[Path, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +144,16 @@ class Limited:
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """The tool wanted to do something it was not allowed to."""
+    """The tool wanted to do something it was not allowed to; each tool call is told once."""
 
     what: str
+
+
+@dataclass(frozen=True, slots=True)
+class OtherPermissions:
+    """The tool says that other permissions are in effect than it was told: it must not go on."""
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +161,7 @@ class Done:
     """The tool says it is done: it has a bounded time to exit (a warm one: to take the next)."""
 
 
-AgentEvent = AgentMessage | Spent | AgentSession | Limited | Denied | Done
+AgentEvent = AgentMessage | Spent | AgentSession | Limited | Denied | OtherPermissions | Done
 
 
 @dataclass(frozen=True, slots=True)

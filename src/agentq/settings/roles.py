@@ -99,12 +99,33 @@ def permissions_of(role: RoleSettings, name: str, task_type: str = "") -> Permis
     Whoever reviews only has to look: that is the default of a role with "review" in its name, and
     for tasks of that type. What a task says can take away from a default, and never add.
     """
-    if role.agent_name not in TOOLS:
-        return None
     if role.permissions:
         return Permissions(role.permissions)
+    if role.agent_name not in TOOLS or own_words(role):
+        return None
     reviews = "review" in name.lower() or task_type.lower() == "review"
     return Permissions.READ if reviews else Permissions.EDIT
+
+
+def own_words(role: RoleSettings) -> str:
+    """What in a role says by itself what its tool may do, in the tool's own words; "" if nothing
+    does. Such words are respected, and the role can have no `permissions` beside them."""
+    if role.agent_name == "acp" and "permissions" in role.options:
+        return "options.permissions"
+    from agentq.agents.permissions import mode_option
+
+    return mode_option(role.agent_name, role.command)
+
+
+def commands_of(role: RoleSettings) -> tuple[str, ...]:
+    """What its agents may run under `run`: the check of the role, whole and by its parts, as tools
+    judge each part of a line by itself, and what `commands` names."""
+    if not role.verify:
+        return role.commands
+    import re
+
+    parts = (part.strip() for part in re.split(r"&&|\|\||;|\n", role.verify))
+    return tuple(dict.fromkeys((role.verify, *filter(None, parts), *role.commands)))
 
 
 def role_settings(settings: Settings, role: str) -> RoleSettings:
@@ -187,6 +208,18 @@ def _check_permissions(role: RoleSettings, where: str) -> None:
             f"{where} has permissions = {role.permissions!r} for the agent {role.agent_name!r},"
             " which is a program of your own: nobody but that program could keep to them.",
             'Take the line out. sandbox = "bwrap" confines any program.',
+        )
+    if said := own_words(role):
+        raise Invalid(
+            f"{where} says twice what its agents may do: permissions = {role.permissions!r}, and"
+            f" {said!r} in its own words.",
+            "Keep one of the two. `agentq roles explain` shows what each comes to.",
+        )
+    if role.agent_name == "codex" and role.permissions == "full" and role.sandbox != "bwrap":
+        raise Invalid(
+            f'{where}: permissions = "full" takes codex out of its own sandbox, and the role has'
+            " no other.",
+            'Add sandbox = "bwrap", or say permissions = "run".',
         )
 
 

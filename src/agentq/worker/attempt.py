@@ -32,7 +32,7 @@ from agentq.core.states import TERMINAL, State
 from agentq.core.task import Task, Usage
 from agentq.core.triggers import FailureKind
 from agentq.settings.roles import RoleSettings
-from agentq.worker import changes, recovery
+from agentq.worker import changes, permissions, recovery
 from agentq.worker.agent_access import AgentAccess
 from agentq.worker.commits import request_for
 from agentq.worker.costs import BudgetTracker
@@ -303,10 +303,11 @@ class Attempt:
             workspace=self._workspace.told, commits=self.shared.settings.workspace == "git",
         )  # fmt: skip
         folder.write_task(prompt)
-        return Job(
+        job = Job(
             self.task, self.claim.epoch, prompt, self._workspace.path, folder.task, folder.result,
             folder.artifacts, self.shared.settings.command, session, self.shared.settings.options,
         )  # fmt: skip
+        return permissions.told(job, self.shared.settings, self.shared.role)
 
     # -- spawn, stream, watch ----------------------------------------------------------------------
 
@@ -362,7 +363,11 @@ class Attempt:
     def start(self, launch: Launch, job: Job) -> AgentProcess:
         role = self.shared.settings
         assert self._workspace is not None
-        writable = (*self._workspace.writable, self._api.folder, *map(Path, role.writable))
+        writable = (
+            *permissions.writable(job, self._workspace.writable), self._api.folder,
+            *map(Path, role.writable),
+        )  # fmt: skip
+        permissions.write_files(launch)
         surroundings = environment_for(self.shared, job, launch, self._api)
         self.secrets = (*self.shared.secrets, *secrets_in(surroundings))
         self.evidence.secrets = self.secrets
@@ -372,7 +377,9 @@ class Attempt:
             cwd=job.workspace,
             stdin=launch.stdin,
             keep_stdin=launch.keep_stdin,
-            sandbox=Sandbox(role.sandbox, role.network, writable, self._hidden()),
+            sandbox=Sandbox(
+                role.sandbox, role.network, writable, self._hidden(), permissions.read_only(job)
+            ),
             # A warm agent serves other tasks after this one, elsewhere.
             lock=-1 if self._warm is not None else self._workspace.lock,
         )

@@ -5,11 +5,21 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from agentq.contracts.agent import AgentEvent, AgentMessage, AgentSession, Denied, Limited, Spent
+from agentq.contracts.agent import (
+    AgentEvent,
+    AgentMessage,
+    AgentSession,
+    AttemptOutcome,
+    Denied,
+    Limited,
+    OtherPermissions,
+    Spent,
+)
 from agentq.core.errors import AgentqError
 from agentq.core.limits import PROGRESS_CHARS_MAX
 from agentq.worker import recovery
 from agentq.worker.redaction import redacted_text
+from agentq.worker.stream import Stop
 
 if TYPE_CHECKING:
     from agentq.worker.attempt import Attempt
@@ -42,6 +52,9 @@ class Observer:
             recovery.remember_session(attempt.claim, event.id)
         elif isinstance(event, Limited):
             self.last_words = event.reason[:_WORDS_CHARS_MAX]
+        elif isinstance(event, OtherPermissions):
+            # It must not come to its first tool call: it is not asked to end.
+            attempt.stop(Stop(AttemptOutcome.INVALID, event.reason, at_once=True))
         elif isinstance(event, Denied):
             self.last_words = f"not allowed: {event.what}"[:_WORDS_CHARS_MAX]
 

@@ -34,6 +34,8 @@ class Sandbox:
     writable: tuple[Path, ...] = ()
     #: Folders that are empty inside, and files that hold nothing; those that are there.
     hidden: tuple[Path, ...] = ()
+    #: The workspace is for reading, but for what of it is in `writable`.
+    read_only: bool = False
 
     def __post_init__(self) -> None:
         for path in self.writable:
@@ -68,16 +70,22 @@ def wrap(argv: Sequence[str], cwd: Path, sandbox: Sandbox, mark: str = "") -> tu
         )
     folder = _real(cwd, "The workspace")
     words = [shutil.which("bwrap") or "bwrap", *_walls(sandbox)]
-    writable = (folder, *(_real(path, "The writable path") for path in sandbox.writable))
+    writable = [_real(path, "The writable path") for path in sandbox.writable]
     mounts = [(path, ["--bind", path, path]) for path in writable]
+    mounts.append((folder, ["--ro-bind" if sandbox.read_only else "--bind", folder, folder]))
     hidden = [os.path.realpath(path) for path in sandbox.hidden if path.exists()]
     mounts += [(path, _hide(path)) for path in hidden]
     # What is hidden stays so within a writable folder, and a workspace within it is there again.
-    for _, mount in sorted(mounts, key=lambda each: (each[0].count("/"), each[1][0] == "--bind")):
+    for _, mount in sorted(mounts, key=lambda each: (each[0].count("/"), _is_shown(each[1]))):
         words += mount
     if mark:
         words += ["--unsetenv", mark]  # nobody has a variable of that name
     return (*words, "--chdir", folder, "--", *argv)
+
+
+def _is_shown(mount: Sequence[str]) -> bool:
+    """Whether a mount shows a path as it is; one that hides it may be `--ro-bind /dev/null` too."""
+    return len(mount) == 3 and mount[1] == mount[2]
 
 
 def _walls(sandbox: Sandbox) -> list[str]:

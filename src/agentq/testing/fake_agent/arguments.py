@@ -27,7 +27,7 @@ _WITH_VALUE = {
     "gemini": (
         "-p --prompt -i --prompt-interactive --output-format -o -m --model --approval-mode"
         " --resume -r --allowed-tools --allowed-mcp-server-names --include-directories"
-        " --extensions -e --policy --session-id"
+        " --extensions -e --policy --admin-policy --session-id"
     ),
     "opencode": (
         "--format -s --session -m --model --agent --attach --file -f --title --port --variant"

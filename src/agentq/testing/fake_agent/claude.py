@@ -16,8 +16,11 @@ class FakeClaude(Dialect):
     exit_on_term = 143  # it cleans up, then leaves as a shell would say it
     exit_on_interrupt = 0  # as the real one does, and without a result event
 
-    def __init__(self, *args: Any, only_result: bool = False, **more: Any) -> None:
+    def __init__(
+        self, *args: Any, only_result: bool = False, mode: str = "default", **more: Any
+    ) -> None:
         super().__init__(*args, **more)
+        self._mode = "default" if mode == "manual" else mode
         self._only_result = only_result
         self._messages = 0
         self._tokens = 0  # of the message that is being said
@@ -27,7 +30,7 @@ class FakeClaude(Dialect):
         return self._event(
             type="system", subtype="init", cwd="/workspace", session_id=self.session,
             tools=["Bash", "Edit", "Read", "Write"], mcp_servers=[], model=MODEL,
-            permissionMode="default", slash_commands=[], terminal_slash_commands=[],
+            permissionMode=self._mode, slash_commands=[], terminal_slash_commands=[],
             apiKeySource="none", claude_code_version="0.0.0-fake", output_style="default",
             agents=[], skills=[], plugins=[], capabilities=[], analytics_disabled=True,
             product_feedback_disabled=True, uuid=self.names.uuid(),
@@ -51,10 +54,13 @@ class FakeClaude(Dialect):
         return self._assistant({"type": "thinking", "thinking": "…", "signature": ""})
 
     def denied(self, what: str) -> bytes:
-        refusal = self._tool(what, f"Permission to use Bash has been denied: {what}", is_error=True)
+        words = f"Permission to use Bash has been denied: {what}"
+        refusal = self._tool(what, words, is_error=True)
+        # As it happens the input is not told; the result repeats it, with the input.
+        known_as = {name: self._denials[-1][name] for name in ("tool_name", "tool_use_id")}
         return refusal + self._event(
-            type="system", subtype="permission_denied", **self._denials[-1],
-            session_id=self.session, uuid=self.names.uuid(),
+            type="system", subtype="permission_denied", **known_as, message=words,
+            decision_reason_type="mode", session_id=self.session, uuid=self.names.uuid(),
         )  # fmt: skip
 
     # -- how it ends -------------------------------------------------------------------------------

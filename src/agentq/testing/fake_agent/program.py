@@ -84,7 +84,11 @@ def _class_of(name: str) -> Any:
 
 
 def _dialect(name: str, script: Script, words: Arguments, prompt: str) -> Dialect:
-    more = {"only_result": True} if words.only_result and name in ("claude", "gemini") else {}
+    more: dict[str, Any] = {}
+    if words.only_result and name in ("claude", "gemini"):
+        more["only_result"] = True
+    if name == "claude":
+        more["mode"] = script.mode or words.flags.get("--permission-mode") or "default"
     dialect: Dialect = _class_of(name)(
         script.names(prompt), script.clock(), session=words.session, before=script.before, **more
     )

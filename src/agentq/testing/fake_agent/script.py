@@ -14,6 +14,7 @@
       - write: {path: out.txt, text: hello}
       - spend: {usd: 0.25, tokens: 12000}
       - result: All done.
+    mode: bypassPermissions         # what `claude` says is in effect, whatever it was told
 
 A step is a word, or a word with what it needs; `steps.py` lists them. Everything is checked before
 the first step is played, so a slip in the last line does not show only after an hour.
@@ -76,6 +77,8 @@ class Script:
     now: int | None = None
     #: What a session that is gone on with had spent already: tools count on from there.
     before: Usage = NO_USAGE
+    #: The permission mode that `claude` says is in effect; "" for the one that it was told.
+    mode: str = ""
     text: str = field(default="", repr=False)
 
     def section(self, prompt: str, attempt: int) -> Section:
@@ -124,7 +127,7 @@ def read_script(path: Path | str | None) -> Script:
 def parse_script(text: str, source: str = "script") -> Script:
     """Check a script; `Invalid` says where it is wrong and what was expected there."""
     plain = _load(text, source)
-    _only_known(plain, ("seed", "now", "before", "tasks", "steps"), source)
+    _only_known(plain, ("seed", "now", "before", "mode", "tasks", "steps"), source)
     sections = [
         _section(each, f"{source}, task {number}")
         for number, each in enumerate(_listed(plain.get("tasks", []), f"{source}, tasks"), 1)
@@ -139,6 +142,7 @@ def parse_script(text: str, source: str = "script") -> Script:
         seed=str(plain.get("seed", "")),
         now=None if now is None else _moment(now, f"{source}, now"),
         before=usage(plain.get("before", {}), f"{source}, before"),
+        mode=str(plain.get("mode", "")),
         text=text,
     )
 

@@ -1,0 +1,40 @@
+"""What the permissions of a role mean for the process of an attempt: its job, files and sandbox.
+
+How each tool is told is in `agents/permissions.py` and the files beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from agentq.agents.permissions import TASK_FOLDER
+from agentq.contracts.agent import Job, Launch, Permissions
+from agentq.settings.roles import RoleSettings, commands_of, permissions_of
+
+
+def told(job: Job, role: RoleSettings, name: str) -> Job:
+    """Return the job with what its role says an agent may do."""
+    return replace(
+        job,
+        permissions=permissions_of(role, name, job.task.spec.type),
+        commands=commands_of(role),
+        sandboxed=role.sandbox == "bwrap",
+    )
+
+
+def read_only(job: Job) -> bool:
+    """Whether a sandbox keeps the workspace from being changed."""
+    return job.permissions is Permissions.READ
+
+
+def writable(job: Job, others: Sequence[Path]) -> tuple[Path, ...]:
+    """What of its workspace and repository an agent in a sandbox may write."""
+    return (job.workspace / TASK_FOLDER,) if read_only(job) else tuple(others)
+
+
+def write_files(launch: Launch) -> None:
+    """Write what a tool is told by file, before it starts."""
+    for path, content in launch.files.items():
+        path.write_text(content, "utf-8")
