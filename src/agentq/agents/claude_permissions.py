@@ -57,11 +57,21 @@ def granted(job: Job) -> Granted:
         allowed += [f"Bash({command})" for command in named_commands(job)]
         words += [f"--allowedTools={rule}" for rule in allowed]
         words += [f"--disallowedTools={rule}" for rule in _NEVER]
-    may, may_not = sentences(job)
+    may, may_not = _sentences(job, word)
     return Granted(
         tuple(words), environment, mode=mode, may=may, may_not=may_not,
-        enforced_by="Claude Code's own rules",
+        enforced_by="Claude Code's own rules", checked_with="2.1.325",
     )  # fmt: skip
+
+
+def _sentences(job: Job, word: Permissions) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    may, may_not = sentences(job)
+    if word is not Permissions.FULL:
+        may = (*may, "run commands that only look, as ls, cat and git status")
+        may_not = tuple(each.replace("run commands", "run other commands") for each in may_not)
+    if word in (Permissions.EDIT, Permissions.RUN):
+        may = (*may, "run mkdir, touch, cp, mv, rm and sed on files of the workspace")
+    return may, may_not
 
 
 def differs(asked: str, effective: str) -> bool:

@@ -34,9 +34,10 @@ def granted(job: Job) -> Granted:
         )
     sandbox = "danger-full-access" if job.sandboxed else _SANDBOXES[word]
     words = ("-s", sandbox, *_SETTINGS)
-    return Granted(words, may=_may(word, job), may_not=_may_not(word, job),
-                   enforced_by="agentq's sandbox" if job.sandboxed else "Codex's own sandbox",
-                   )  # fmt: skip
+    return Granted(
+        words, may=_may(word, job), may_not=_may_not(word, job), checked_with="0.166.0",
+        enforced_by="agentq's sandbox" if job.sandboxed else "Codex's own sandbox",
+    )  # fmt: skip
 
 
 #: Said although they are its defaults: the user's configuration may say otherwise. Variables whose

@@ -53,7 +53,7 @@ def granted(job: Job) -> Granted:
         return NOTHING_SAID
     may, may_not = sentences(job)
     told = Granted(("--approval-mode", _MODES[word]), _TRUSTED, may=may, may_not=may_not,
-                   enforced_by="Gemini CLI's own policy")  # fmt: skip
+                   enforced_by="Gemini CLI's own policy", checked_with="0.61.0")  # fmt: skip
     if word is Permissions.FULL:
         return told
     _refuse_obeyed(job)
@@ -62,7 +62,7 @@ def granted(job: Job) -> Granted:
     words = (*told.words, "--admin-policy", str(policy), "--allowed-mcp-server-names", "none")
     return Granted(
         words, told.environment, {policy: _policy(job, word)}, may=may, may_not=may_not,
-        enforced_by=told.enforced_by,
+        enforced_by=told.enforced_by, checked_with=told.checked_with,
     )  # fmt: skip
 
 

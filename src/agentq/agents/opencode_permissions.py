@@ -40,7 +40,7 @@ def granted(job: Job) -> Granted:
     }
     may, may_not = sentences(job)
     return Granted(environment=environment, may=may, may_not=may_not,
-                   enforced_by="opencode's own rules")  # fmt: skip
+                   enforced_by="opencode's own rules", checked_with="1.18.33")  # fmt: skip
 
 
 def _rules(job: Job, word: Permissions) -> dict[str, Any]:

@@ -58,6 +58,8 @@ class Granted:
     may_not: tuple[str, ...] = ()
     #: Who holds it to that.
     enforced_by: str = ""
+    #: The release of the tool with which all this was tried.
+    checked_with: str = ""
 
 
 NOTHING_SAID = Granted()

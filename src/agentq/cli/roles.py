@@ -5,16 +5,19 @@
 
 from __future__ import annotations
 
+import shlex
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
-from agentq.cli.options import group
-from agentq.cli.screen import emit_json, show_table
+from agentq.cli.options import Role, group
+from agentq.cli.screen import clean, emit_json, paint, say, show_table
 from agentq.cli.session import Session, pass_session
 
 if TYPE_CHECKING:
     from agentq.settings.roles import RoleSettings
+    from agentq.worker.role_explanation import RoleExplanation
 
 
 @group()
@@ -46,6 +49,55 @@ def roles(session: Session, ctx: click.Context) -> None:
         ],
         "no roles: [roles.NAME] in agentq.toml says how one works",
     )
+
+
+@roles.command("explain")
+@click.argument("role", type=Role())
+@pass_session
+def explain_role(session: Session, role: str) -> None:
+    """Say what the agents of a role may do, and how they are started.
+
+    In plain words: what the role's permissions mean for its tool, who holds the tool to them, the
+    sandbox; and the exact command line. WORKSPACE and SCRATCH stand for the folders of an attempt.
+    Nothing is started.
+    """
+    from agentq.core.errors import NotFound
+    from agentq.worker.role_explanation import explain_role as explained
+
+    known = session.settings().workers
+    if role not in known:
+        names = ", ".join(sorted(known)) or "none"
+        raise NotFound(
+            f"agentq.toml has no [roles.{role}]; it has {names}.", "Name one of those, or write it."
+        )
+    found = explained(role, known[role])
+    if session.json:
+        emit_json(asdict(found))
+        return
+    say(f"{paint(role, 'bold')}  {found.agent}")
+    for title, lines in _shown(found):
+        for place, line in enumerate(lines):
+            say(f"  {title if not place else '':<12} {clean(line)}")
+    for path, text in found.files.items():
+        say(f"  {clean(path)} says")
+        for line in text.splitlines():
+            say(f"      {clean(line)}".rstrip())
+
+
+def _shown(found: RoleExplanation) -> list[tuple[str, tuple[str, ...]]]:
+    checked = f", checked with {found.agent} {found.checked_with}" if found.checked_with else ""
+    mode = f"it must report the mode {found.reported_mode}, or it is stopped"
+    return [
+        ("permissions", (f"{found.permissions or 'its own'}: {found.because}",)),
+        ("may", found.may),
+        ("may not", found.may_not),
+        ("held by", (f"{found.enforced_by}{checked}",) if found.enforced_by else ()),
+        ("checked", (mode,) if found.reported_mode else ()),
+        ("sandbox", found.sandbox),
+        ("cannot start", (found.problem,) if found.problem else ()),
+        ("command", (shlex.join(found.argv),) if found.argv else ()),
+        ("variables", tuple(f"{name}={value}" for name, value in found.environment.items())),
+    ]
 
 
 def _word(name: str, role: RoleSettings) -> str:

@@ -9,9 +9,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from agentq.agents.permissions import TASK_FOLDER
+from agentq.agents.permissions import NOTHING_SAID, TASK_FOLDER, Granted
 from agentq.contracts.agent import Job, Launch, Permissions
 from agentq.settings.roles import RoleSettings, commands_of, permissions_of
+
+__all__ = (
+    "NOTHING_SAID", "TASK_FOLDER", "Granted", "read_only", "told", "writable", "write_files",
+)  # fmt: skip
 
 
 def told(job: Job, role: RoleSettings, name: str) -> Job:

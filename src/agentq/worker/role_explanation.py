@@ -1,0 +1,101 @@
+"""Explains what the settings of a role come to: what its agents may do, who holds them to it, and
+the very words that its tool is started with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from agentq.agents.registry import agent_named
+from agentq.contracts.agent import Agent, Job
+from agentq.core.errors import Invalid
+from agentq.core.states import State
+from agentq.core.task import Spec, Task
+from agentq.settings.roles import TOOLS, RoleSettings, own_words
+from agentq.worker import permissions
+
+#: Stand for what each attempt has of its own.
+WORKSPACE, SCRATCH = Path("WORKSPACE"), Path("SCRATCH")
+
+
+@dataclass(frozen=True, slots=True)
+class RoleExplanation:
+    """How the agents of one role are run."""
+
+    role: str
+    agent: str
+    #: The word; "" where nothing is said to the tool.
+    permissions: str
+    #: Why it is that word.
+    because: str
+    may: tuple[str, ...] = ()
+    may_not: tuple[str, ...] = ()
+    enforced_by: str = ""
+    #: The release of the tool with which that was tried.
+    checked_with: str = ""
+    #: How the tool reports what is in effect; "" if it does not.
+    reported_mode: str = ""
+    sandbox: tuple[str, ...] = ()
+    argv: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    #: Why it cannot be started at all, if so.
+    problem: str = ""
+
+
+def explain_role(name: str, role: RoleSettings) -> RoleExplanation:
+    """Say what the settings of this role come to; starts nothing."""
+    spec = Spec("TASK", name)
+    task = Task(spec, State.IN_PROGRESS, version=1, epoch=1, submitted_at=0, updated_at=0)
+    job = Job(
+        task, 1, "", WORKSPACE, SCRATCH / "context.md", SCRATCH / "result.md",
+        SCRATCH / "artifacts", role.command, "", role.options,
+    )  # fmt: skip
+    job = permissions.told(job, role, name)
+    found = RoleExplanation(
+        name, role.agent_name, str(job.permissions or ""), _because(name, role),
+        sandbox=_sandbox(role, job),
+    )  # fmt: skip
+    try:
+        agent = agent_named(role.agent_name)
+        launch = agent.launch(job)
+    except Invalid as error:
+        return replace(found, problem=f"{error.cause} {error.remedy}".strip())
+    told = _granted(agent, job)
+    return replace(
+        found, may=told.may, may_not=told.may_not, enforced_by=told.enforced_by,
+        checked_with=told.checked_with, reported_mode=told.mode,
+        argv=launch.argv, environment=launch.environment,
+        files={str(path): content for path, content in launch.files.items()},
+    )  # fmt: skip
+
+
+def _granted(agent: Agent, job: Job) -> permissions.Granted:
+    granted = getattr(agent, "granted", None)
+    return granted(job) if granted is not None else permissions.NOTHING_SAID
+
+
+def _because(name: str, role: RoleSettings) -> str:
+    if role.permissions:
+        return "the settings of the role say so"
+    if role.agent_name not in TOOLS:
+        return "it is a program of your own: nothing but a sandbox confines it"
+    if said := own_words(role):
+        return f"the role says it in the tool's own words: {said}"
+    if "review" in name.lower():
+        return "that is the default of a role with `review` in its name"
+    return "that is the default; a task of type `review` gets `read`"
+
+
+def _sandbox(role: RoleSettings, job: Job) -> tuple[str, ...]:
+    if not job.sandboxed:
+        return ("none: it runs as the user of its worker",)
+    folder = permissions.TASK_FOLDER
+    writes = f"{folder}/ in its workspace" if permissions.read_only(job) else "its workspace"
+    places = [writes, *role.writable]
+    return (
+        "bubblewrap: processes of its own, the ledger and the work of others hidden",
+        f"it may write {', '.join(places)}, and nothing else",
+        "it has a network" if role.network else "it has no network",
+    )
