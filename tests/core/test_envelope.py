@@ -256,7 +256,8 @@ def test_the_shape_of_a_task() -> None:
         "wake_at": "2023-11-14T22:14:20.000Z", "submitted_at": "2023-11-14T22:13:20.000Z",
         "updated_at": "2023-11-14T22:13:20.000Z", "waiting_for": [], "awaits_approval": False,
         "approved_by": None, "reason": None, "reason_kind": None, "failures": 0, "crashes": 0,
-        "interruptions": 0, "rounds": 0, "progress": {"percent": 40, "note": "reading"},
+        "interruptions": 0, "rounds": 0,
+        "denied": 0, "progress": {"percent": 40, "note": "reading"},
         "cost": {"usd": 0.5}, "summary": None, "result_ref": None, "notes": [],
     }  # fmt: skip
 

@@ -247,6 +247,26 @@ def test_an_older_attempt_may_not_comment() -> None:
         transition(task, t.Comment("ann", "me again", epoch=1), task.updated_at)
 
 
+def test_what_an_attempt_was_denied_is_counted_and_told_to_the_next() -> None:
+    task = claimed()
+    denied = t.Comment("ann", "2 tool calls were not allowed: Bash: git commit", 1, denied=2)
+    decision = transition(task, denied, task.updated_at + 5)
+    after = decision.task
+    assert (after.state, after.holder, after.wake_at) == (task.state, task.holder, task.wake_at)
+    (note,) = after.details.notes
+    assert (note.by, note.kind, note.text) == (task.holder, "denied", denied.text)
+    assert after.details.denied == 2
+    again = transition(after, denied, task.updated_at + 6).task
+    assert again.details.denied == 4, "of all attempts"
+    assert then(due(again).task, CLAIM).details.denied == 4
+
+
+def test_nobody_but_the_holder_says_what_was_denied() -> None:
+    for task in (claimed(), BY_STATE[State.COMPLETE]()):
+        with pytest.raises(Stale):
+            transition(task, t.Comment("boss", "everything", denied=1), task.updated_at)
+
+
 # -- reopening ---------------------------------------------------------------------------------
 
 

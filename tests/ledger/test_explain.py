@@ -157,6 +157,18 @@ def test_what_holds_it_back_comes_with_what_to_do(env: LedgerEnv, cause: str) ->
         assert any(remedy for _, remedy in explanation.causes)
 
 
+def test_what_an_attempt_was_denied_is_named_until_the_work_is_done(env: LedgerEnv) -> None:
+    env.submit()
+    held = env.start()
+    denied = t.Comment("ann", "1 tool call was not allowed: Bash: git commit", 1, denied=1)
+    env.ledger.apply(held.key, denied)
+    assert "git commit" in env.causes()
+    env.ledger.apply(held.key, t.Release(1, "shutdown"))
+    assert "git commit" in env.causes()
+    env.complete("task-1")
+    assert "git commit" not in env.causes()
+
+
 def test_several_causes_are_all_named(env: LedgerEnv) -> None:
     env.submit("parent")
     env.submit(after=("parent",), requires_approval=True, delay_seconds=60, ttl_seconds=600)

@@ -252,7 +252,7 @@ class Shift:
         if verb == "spend":
             return t.Spend(epoch, Usage(tokens=rng.choice((1, 5, 85))))
         if verb == "comment":
-            return t.Comment(self.name, f"remark {number}", epoch)
+            return t.Comment(self.name, f"remark {number}", epoch, denied=2 * (number % 5 == 0))
         if verb == "block":
             return t.BlockTask(epoch, "a question")
         if verb == "release":

@@ -9,6 +9,8 @@ import pytest
 
 from agentq.contracts.agent import AttemptOutcome
 from agentq.core.states import State
+from agentq.worker.denials import described
+from agentq.worker.prompt import prompt_for
 from tests.worker.fleet import ROLE, Fleet, script
 
 pytestmark = pytest.mark.both_ways
@@ -62,3 +64,48 @@ def test_a_sandbox_holds_any_tool_to_reading(
     fleet.work(agent="claude", command=WRITING, permissions=word, sandbox="bwrap")
     done = fleet.queue.task(task_id)
     assert (done.state, done.summary) == (State.COMPLETE, written)
+
+
+def test_what_was_denied_stands_in_status_explain_reason_and_the_next_prompt(
+    fleet: Fleet, task_id: str
+) -> None:
+    steps = "[{ask-permission: git commit}, {ask-permission: git commit}, {fail: I gave up.}]"
+    verdict = fleet.work(agent="claude", command=fake_claude(fleet, f"steps: {steps}\n"))
+    assert len(verdict.denials) == 2, "each tool call counts once, and each try is one"
+    task = fleet.queue.task(task_id)
+    named = "2 tool calls were not allowed: Bash: git commit (2 times)"
+    assert task.details.denied == 2 and named in task.reason
+    assert [note.text for note in task.details.notes if note.kind == "denied"] == [named]
+    assert any(cause == named for cause, _ in fleet.queue._client.explain(task_id).causes)
+    prompt = prompt_for(task, "", task.details.notes)
+    assert "An earlier attempt was not allowed something, and neither are you" in prompt
+    assert f": {named}\n" in prompt
+
+
+def test_denials_are_named_once_shortened_and_without_secrets(fleet: Fleet, task_id: str) -> None:
+    secret = "ghp_" + "a1B2c3D4e5F6" * 3
+    lines = [
+        f"print(json.dumps({{'agentq': {{'denied': 'cmd {n} {secret}'}}}}))" for n in range(12)
+    ]
+    fleet.work(command=script(*lines, "print('done')"))
+    task = fleet.queue.task(task_id)
+    (note,) = (note for note in task.details.notes if note.kind == "denied")
+    assert task.state is State.COMPLETE and task.details.denied == 12
+    assert note.text.startswith("12 tool calls were not allowed: cmd 0 ")
+    assert note.text.endswith("and 2 more") and secret not in note.text
+    assert described([]) == "" and described(["a"]) == "1 tool call was not allowed: a"
+
+
+def test_an_agent_that_has_reported_by_itself_loses_nothing_by_its_denials(
+    fleet: Fleet, task_id: str
+) -> None:
+    """Its attempt is over when the worker has something to add."""
+    command = script(
+        "import subprocess",
+        "print(json.dumps({'agentq': {'denied': 'git commit'}}), flush=True)",
+        "subprocess.run(['.agentq-task/agentq', 'complete', '--summary', 'mine'], check=True)",
+    )
+    fleet.work(command=command)
+    task = fleet.queue.task(task_id)
+    assert (task.state, task.summary, task.details.denied) == (State.COMPLETE, "mine", 0)
+    assert "that was not recorded" in fleet.output.getvalue()

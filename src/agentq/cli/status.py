@@ -184,6 +184,7 @@ def _attempt(task: Task, now: int) -> str:
             ("interruptions", details.interruptions),
             ("rounds of review", details.rounds),
             ("late reports refused", details.refused_reports),
+            ("tool calls denied", details.denied),
         )
         if count
     ]

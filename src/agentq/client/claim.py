@@ -130,10 +130,11 @@ class Claim:
             client.who, self.id, self.epoch, cost, unless_used_up=unless_used_up
         )
 
-    def comment(self, text: str) -> None:
+    def comment(self, text: str, *, denied: int = 0) -> None:
+        """Leave a note. A worker says with `denied` how many tool calls were not allowed."""
         self._token.check()
         who = self._client.who.called(self.task.holder)
-        self._client.service.comment(who, self.id, text, self.epoch)
+        self._client.service.comment(who, self.id, text, self.epoch, denied)
 
     def submit(
         self,

@@ -10,7 +10,7 @@ from agentq.core.errors import Refused
 from agentq.core.limits import REFUSED_REPORTS_KEPT, overspent
 from agentq.core.spec_types import check_usage
 from agentq.core.states import State
-from agentq.core.steps import Step, again, annotated, completed, over, stale
+from agentq.core.steps import Step, again, annotated, completed, fenced_out, over
 from agentq.core.task import Reported, Task
 
 
@@ -91,9 +91,13 @@ def requeue(task: Task, trigger: t.Requeue, now: int) -> Step:
 
 
 def comment(task: Task, trigger: t.Comment, now: int) -> Step:
-    if trigger.epoch and (task.state is not State.IN_PROGRESS or trigger.epoch != task.epoch):
-        raise stale(task, trigger.epoch)
-    return Step(task.state, "commented", keeps_custody=True)
+    if trigger.epoch or trigger.denied:
+        fenced_out(task, trigger.epoch)
+    if not trigger.denied:
+        return Step(task.state, "commented", keeps_custody=True)
+    denied = task.details.denied + trigger.denied
+    details = annotated(task.details, now, task.holder, "denied", trigger.text, denied=denied)
+    return Step(task.state, "commented", (), details, keeps_custody=True)
 
 
 def refuse_report(task: Task, trigger: t.RefuseReport, now: int) -> Step:

@@ -161,6 +161,8 @@ class TaskDetails:
     asked_at: int = 0
     reopened_at: int = 0
     refused_reports: int = 0
+    #: How many tool calls of its attempts were not allowed.
+    denied: int = 0
     #: Whoever holds it now has promised to check the work before it counts.
     gated: bool = False
 

@@ -54,6 +54,8 @@ _KINDS: dict[str, type] = {
     "Spec": Spec,
 }
 _WHOLE_MAX = 2**63 - 1
+#: Numbers with a smaller limit.
+_MOST = {"percent": 100, "denied": 10_000}
 
 
 class _Shape:
@@ -129,7 +131,7 @@ def _check_text(name: str, text: str, limit: int) -> None:
 
 def _check_other(name: str, kind: type, value: Any) -> None:
     if kind is int:
-        most = 100 if name == "percent" else _WHOLE_MAX
+        most = _MOST.get(name, _WHOLE_MAX)
         if not 0 <= value <= most:
             raise Invalid(f"{_called(name)} must be from 0 to {most}, got {value}.")
     elif kind is float:

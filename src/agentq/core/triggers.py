@@ -223,12 +223,17 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Comment:
-    """`epoch` is set when the holder of an attempt comments, and is then fenced like any write."""
+    """`epoch` is set when the holder of an attempt comments, and is then fenced like any write.
+
+    `denied` says that so many tool calls of the attempt were not allowed, and the text which ones:
+    that becomes a note for the next attempt.
+    """
 
     by: str
     text: str
     epoch: int = 0
     how: str = ""
+    denied: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ class Facts:
 
 
 def explain(task: Task, facts: Facts) -> Explanation:
-    causes = _CAUSES.get(task.state, _over)(task, facts)
+    causes = _CAUSES.get(task.state, _over)(task, facts) + _denied(task)
     headline = f"{task.id} is {task.state}"
     if task.state is State.READY:
         headline += ", but held back" if causes else " and can be claimed now"
@@ -161,6 +161,18 @@ def _blocked(task: Task, facts: Facts) -> list[Cause]:
     if task.details.reason_kind == "budget":
         answer = f"`agentq answer {task.id} --extra-usd N` raises the budget"
     return [(task.details.reason or "it asked for help", answer)]
+
+
+def _denied(task: Task) -> list[Cause]:
+    """What the last attempt that was denied anything wanted to do, unless the work is done."""
+    notes = [note for note in task.details.notes if note.kind == "denied"]
+    if not notes or task.state is State.COMPLETE:
+        return []
+    remedy = (
+        f"`agentq roles explain {task.to}` says what its agents may; `permissions` and `commands`"
+        f" under [roles.{task.to}] allow more"
+    )
+    return [(notes[-1].text, remedy)]
 
 
 def _over(task: Task, facts: Facts) -> list[Cause]:

@@ -156,16 +156,17 @@ class EmbeddedService(CircuitService):
             )
 
     @repeatable(the_task)
-    def comment(self, who: Principal, ref: str, text: str, epoch: int = 0) -> Task:
+    def comment(self, who: Principal, ref: str, text: str, epoch: int = 0, denied: int = 0) -> Task:
         check_comment(text)
-        if epoch:
-            self._check_attempt(who, Action.COMMENT, ref, epoch)
+        if epoch or denied:
+            # What its tool was denied is for the worker to say, who has seen it.
+            self._check_attempt(who, Action.RECORD if denied else Action.COMMENT, ref, epoch)
             key = self._key(ref)
         else:
             key, task = self._find(who, Action.COMMENT, ref)
             if task.id == who.task_id:
                 epoch = who.epoch
-        comment = t.Comment(who.name, redact(text), epoch, who.how)
+        comment = t.Comment(who.name, redact(text), epoch, who.how, denied)
         return self._ledger_for(who).apply(key, comment, self._fence(who))
 
     def _decide(

@@ -181,6 +181,7 @@ def _standing(task: Task) -> dict[str, Any]:
         "crashes": details.crashes,
         "interruptions": details.interruptions,
         "rounds": details.rounds,
+        "denied": details.denied,
         "progress": (
             {"percent": details.progress_percent, "note": details.progress_note}
             if details.progress_percent >= 0

@@ -32,7 +32,7 @@ from agentq.core.states import TERMINAL, State
 from agentq.core.task import Task, Usage
 from agentq.core.triggers import FailureKind
 from agentq.settings.roles import RoleSettings
-from agentq.worker import changes, permissions, recovery
+from agentq.worker import changes, denials, permissions, recovery
 from agentq.worker.agent_access import AgentAccess
 from agentq.worker.commits import request_for
 from agentq.worker.costs import BudgetTracker
@@ -254,6 +254,7 @@ class Attempt:
         if verdict.session_unknown and job.session:
             self.at("spawn", "its earlier conversation is not known any more: from the start")
             verdict = self._run_agent(replace(job, session=""))
+        denials.record(self, verdict)
         if verdict.outcome is not AttemptOutcome.COMPLETED:
             self.failed_at = self.step
         if self.budget.blocked or self._reported_itself() or self.claim.lost:

@@ -10,6 +10,7 @@ from agentq.contracts.agent import AttemptOutcome, AttemptResult
 from agentq.core.errors import AgentqError, Refused, Stale
 from agentq.core.task import NO_USAGE
 from agentq.core.triggers import FailureKind
+from agentq.worker.denials import reason_with_denials
 
 if TYPE_CHECKING:
     from agentq.worker.attempt import Attempt
@@ -41,7 +42,7 @@ def report(attempt: Attempt, verdict: AttemptResult) -> AttemptResult:
                 raise
             verdict = replace(verdict, outcome=AttemptOutcome.BAD_OUTPUT, summary=str(refusal))
             step = "report"
-    reason = f"{step}: {verdict.summary}"
+    reason = reason_with_denials(f"{step}: {verdict.summary}", attempt, verdict)
     if verdict.outcome in _FAILURES:
         claim.fail(reason, _FAILURES[verdict.outcome], budget.unreported)
         return verdict

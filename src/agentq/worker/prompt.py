@@ -11,6 +11,7 @@ _KINDS = {
     "crash": "An earlier attempt vanished",
     "answer": "Your question was answered",
     "feedback": "A reviewer asked for changes",
+    "denied": "An earlier attempt was not allowed something, and neither are you",
 }
 NOTES_BYTES_MAX = 32 * 1024
 # Paths are literal and relative: tools check a command before it runs, and cannot check variables.

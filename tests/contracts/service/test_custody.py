@@ -120,6 +120,24 @@ class TestSpeaking:
             "progress", "spent", "commented",
         ]  # fmt: skip
 
+    def test_what_a_tool_was_denied_is_for_its_worker_to_say(self, service: Service) -> None:
+        agent = attempt_at(claimed(service))
+        said = "1 tool call was not allowed: Bash: git commit"
+        service.comment(WORKER, "task-1", said, 1, denied=1)
+        task = service.task(ANN, "task-1")
+        assert task.details.denied == 1
+        assert [(note.kind, note.text) for note in task.details.notes] == [("denied", said)]
+        for who in (ANN, agent):
+            with pytest.raises(Refused):
+                service.comment(who, "task-1", "nothing at all", 1, denied=1)
+        for epoch in (0, 2):
+            with pytest.raises(Stale):
+                service.comment(WORKER, "task-1", said, epoch, denied=1)
+        with pytest.raises(Invalid, match="from 0 to 10000"):
+            service.comment(WORKER, "task-1", said, 1, denied=10_001)
+        (cause, remedy) = service.explain(ANN, "task-1").causes[-1]
+        assert cause == said and "agentq roles explain" in remedy
+
     @pytest.mark.parametrize("whose", ["budget", "tree_budget"])
     def test_a_holder_may_hand_in_before_its_budget_blocks_it(
         self, service: Service, whose: str
