@@ -219,7 +219,7 @@ def test_reasons_to_stop(reason: str, asked: bool, outcome: AttemptOutcome) -> N
 @pytest.mark.parametrize(
     ("error", "outcome"),
     [
-        ({"code": -32000, "message": "Authentication required"}, AttemptOutcome.INVALID),
+        ({"code": -32000, "message": "Authentication required"}, AttemptOutcome.SURROUNDINGS),
         (
             {"code": -32603, "message": "Internal error", "data": '{"status": 429}'},
             AttemptOutcome.QUOTA,
@@ -227,7 +227,7 @@ def test_reasons_to_stop(reason: str, asked: bool, outcome: AttemptOutcome) -> N
         ({"message": "try again in 1h", "data": '{"status": 429}'}, AttemptOutcome.QUOTA),
         (
             {"code": -32603, "message": "Internal error", "data": "overloaded"},
-            AttemptOutcome.TRANSIENT,
+            AttemptOutcome.OVERLOADED,
         ),
         ({"code": -32603, "message": "Internal error"}, AttemptOutcome.TRANSIENT),
         ({"outcome": "bad_output", "message": "breaks the protocol"}, AttemptOutcome.BAD_OUTPUT),

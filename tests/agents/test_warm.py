@@ -175,9 +175,13 @@ def test_another_attempt_has_another_name(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "outcome", [each for each in AttemptOutcome if each is not AttemptOutcome.COMPLETED]
-)
+#: What would stop others is not for the agent to say.
+NOT_FOR_IT = (
+    AttemptOutcome.COMPLETED, AttemptOutcome.OVERLOADED, AttemptOutcome.SURROUNDINGS,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("outcome", [each for each in AttemptOutcome if each not in NOT_FOR_IT])
 def test_an_error_names_its_outcome(outcome: AttemptOutcome) -> None:
     listener, ours = listening()
     assert events_from(
@@ -192,6 +196,8 @@ def test_an_error_names_its_outcome(outcome: AttemptOutcome) -> None:
     [
         ("completed", AttemptOutcome.BAD_OUTPUT),
         ("odd", AttemptOutcome.TRANSIENT),
+        ("overloaded", AttemptOutcome.TRANSIENT),
+        ("surroundings", AttemptOutcome.TRANSIENT),
         (None, AttemptOutcome.TRANSIENT),
     ],
 )

@@ -21,11 +21,12 @@ from agentq.remote.installation import RemoteInstallation
 from agentq.settings import Settings
 from agentq.settings.roles import RoleSettings, checked
 from agentq.wiring import WiredInstallation, open_installation
-from agentq.worker.attempt import Attempt, WorkerContext
+from agentq.worker.attempt import Attempt
 from agentq.worker.environment import secrets_in
 from agentq.worker.processes import Supervisor
 from agentq.worker.terminal_view import Lines
 from agentq.worker.worker import Worker
+from agentq.worker.worker_context import WorkerContext
 from agentq.worker.workspaces import Workspaces
 from tests.ways import BESIDE, REMOTE, served
 

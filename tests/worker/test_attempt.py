@@ -91,14 +91,6 @@ def test_how_it_ended_decides(
     assert after.reason.startswith("stream:") or after.state is not State.FAILED
 
 
-def test_a_program_that_is_not_there(fleet: Fleet) -> None:
-    task = fleet.queue.submit(to=ROLE, instructions="try")
-    assert fleet.work(command=("no-such-program-anywhere",)).outcome is AttemptOutcome.INVALID
-    failed = fleet.queue.task(task.id)
-    assert failed.state is State.FAILED
-    assert "no-such-program-anywhere" in failed.reason and failed.reason.startswith("spawn:")
-
-
 def test_a_time_limit_ends_the_whole_tree(fleet: Fleet, tmp_path: Path) -> None:
     task = fleet.queue.submit(to=ROLE, instructions="hang")
     orphan = tmp_path / "orphan.pid"

@@ -33,7 +33,7 @@ LIMIT = {"timeout": 2, "grace": 0.5}
 #: By outcome: how it ends, what the role says, and the dialects that have a way of saying it.
 ENDINGS: dict[AttemptOutcome, tuple[str, dict[str, Any], tuple[str, ...]]] = {
     AttemptOutcome.COMPLETED: ("[{result: done}]", {}, ("command", "claude", "warm")),
-    AttemptOutcome.TRANSIENT: ("[{fail: The network is down.}]", {}, ("command", "claude", "warm")),
+    AttemptOutcome.TRANSIENT: ("[{fail: It did not work.}]", {}, ("command", "claude", "warm")),
     AttemptOutcome.QUOTA: ("[{quota: 1h}]", {"provider": "somebody"}, ("claude", "codex", "warm")),
     AttemptOutcome.TIMEOUT: ("[hang]", LIMIT, ("command", "claude", "warm")),
     AttemptOutcome.STALLED: ("[{think: 1h}]", {"silence": 2, "grace": 0.5}, ("command", "claude")),

@@ -231,7 +231,7 @@ class AcpListener(JsonListener):
         if named := _NAMED.get(text(end.get("outcome"), 40)):
             return self.ended(message, named)
         if end.get("code") == AUTH_REQUIRED:
-            return self.ended(f"{self.tool}: {message}.", AttemptOutcome.INVALID, LOG_IN)
+            return self.ended(f"{self.tool}: {message}.", AttemptOutcome.SURROUNDINGS, LOG_IN)
         details = f"{message} {text(end.get('data'), 2000)}".strip()
         known = known_error(details, self.clock(), resumed=self.resumed)
         is_quota = known is not None and known.outcome is AttemptOutcome.QUOTA

@@ -69,8 +69,8 @@ EXIT_OUTCOMES = {
     77: AttemptOutcome.REFUSED,
     78: AttemptOutcome.INVALID,
     124: AttemptOutcome.TIMEOUT,
-    126: AttemptOutcome.INVALID,
-    127: AttemptOutcome.INVALID,
+    126: AttemptOutcome.SURROUNDINGS,
+    127: AttemptOutcome.SURROUNDINGS,
 }
 
 

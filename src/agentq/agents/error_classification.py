@@ -2,7 +2,9 @@
 
 Only what a tool gives as an error is read here, never what an agent wrote. Quota comes first where
 words could mean two things: it uses no attempt and holds back the whole provider, so that one empty
-account does not fail a queue of tasks one by one.
+account does not fail a queue of tasks one by one. The same goes for a provider that does not serve.
+What says that the role cannot work (no login, a wrong option, a model that is not there) is only a
+suspicion: the worker checks the role before it believes it.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ from agentq.contracts.agent import AttemptOutcome, Exit
 
 MESSAGE_CHARS_MAX = 4000
 LOG_IN = "Somebody must log in or set a valid key; trying again will not help."
+PAY = "Somebody must pay for the account; trying again will not help."
+SETTINGS = "The role's settings or the task's input must change."
 
 
 class KnownError(NamedTuple):
@@ -47,15 +51,17 @@ _OVERFULL = re.compile(
 _QUOTA = re.compile(
     r"rate.?limit|(?:usage|session|weekly|daily|hourly|5-hour|spending|monthly|request) limit"
     r"|too many requests|\bquota\b|resource.?exhausted|exhausted your (?:capacity|\w{1,10} quota)"
-    r"|insufficient_quota|credit balance|out of credits|billing",
+    r"|insufficient_quota",
     re.IGNORECASE,
 )
-_TRANSIENT = re.compile(
-    r"overload|server.?error|bad gateway|service.?unavailable|gateway time|timed? ?out"
+_BILLING = re.compile(r"credit balance|out of credits|billing|payment required", re.IGNORECASE)
+_OVERLOADED = re.compile(
+    r"overload|server.?error|bad gateway|service.?unavailable|gateway time"
     r"|connection (?:error|reset|refused|closed)|ECONN|ETIMEDOUT|ENOTFOUND|EAI_AGAIN|fetch failed"
-    r"|network|stream (?:disconnected|error|closed)|temporarily|at capacity|try again",
+    r"|network|stream (?:disconnected|error|closed)|at capacity",
     re.IGNORECASE,
 )
+_TRANSIENT = re.compile(r"timed? ?out|temporarily|try again", re.IGNORECASE)
 _AUTH = re.compile(
     r"unauthori[sz]ed|authenticat|invalid.{0,12}(?:api.?key|token|credential)|api.?key.{0,30}"
     r"(?:not (?:found|set|valid)|missing|invalid|required)|not logged in"
@@ -65,7 +71,9 @@ _AUTH = re.compile(
 _USAGE = re.compile(
     r"unknown (?:option|argument|command)|unexpected argument|unrecognized (?:option|argument)"
     r"|invalid value .{1,80} for"
-    r"|model(?! metadata).{1,80}(?:not found|does not exist|not supported|not available)",
+    r"|model(?! metadata).{1,80}(?:not found|not exist|not supported|not available)"
+    r"|argument .{1,80} is invalid|cannot be used with root|missing environment variable"
+    r"|invalid auth method|is not trusted|unrecognized_model",
     re.IGNORECASE,
 )
 _REFUSED = re.compile(
@@ -87,20 +95,32 @@ def known_error(
     if resumed and (_UNKNOWN_SESSION.search(message) or _OVERFULL.search(message)):
         return KnownError(AttemptOutcome.TRANSIENT, session_unknown=True)
     status = status or _status_in(message)
-    if status in (402, 429) or (_QUOTA.search(message) and status not in range(500, 600)):
+    if status == 429 or (
+        _QUOTA.search(message) and status != 402 and status not in range(500, 600)
+    ):
         return KnownError(AttemptOutcome.QUOTA, resets_at=reset_time(message, now))
+    if status == 402 or (_BILLING.search(message) and status not in range(500, 600)):
+        return KnownError(AttemptOutcome.SURROUNDINGS, PAY)
     if status in (401, 403):
-        return KnownError(AttemptOutcome.INVALID, LOG_IN)
-    if 500 <= status < 600 or status in (408, 409, 425):
+        return KnownError(AttemptOutcome.SURROUNDINGS, LOG_IN)
+    if 500 <= status < 600:
+        return KnownError(AttemptOutcome.OVERLOADED)
+    if status in (408, 409, 425):
         return KnownError(AttemptOutcome.TRANSIENT)
+    return _by_words(message, status)
+
+
+def _by_words(message: str, status: int) -> KnownError | None:
     if _REFUSED.search(message):
         return KnownError(AttemptOutcome.REFUSED)
     if _AUTH.search(message):
-        return KnownError(AttemptOutcome.INVALID, LOG_IN)
-    if _USAGE.search(message) or status in (400, 404, 413, 422):
-        return KnownError(
-            AttemptOutcome.INVALID, "The role's settings or the task's input must change."
-        )
+        return KnownError(AttemptOutcome.SURROUNDINGS, LOG_IN)
+    if _USAGE.search(message) or status == 404:
+        return KnownError(AttemptOutcome.SURROUNDINGS, SETTINGS)
+    if status in (400, 413, 422):
+        return KnownError(AttemptOutcome.INVALID, SETTINGS)
+    if _OVERLOADED.search(message):
+        return KnownError(AttemptOutcome.OVERLOADED)
     if _TRANSIENT.search(message):
         return KnownError(AttemptOutcome.TRANSIENT)
     return None
@@ -122,6 +142,6 @@ def unexplained(exit: Exit) -> KnownError:
         return KnownError(AttemptOutcome.CRASHED)
     if exit.code in (126, 127):
         return KnownError(
-            AttemptOutcome.INVALID, "The role's command cannot be run: check its settings."
+            AttemptOutcome.SURROUNDINGS, "The role's command cannot be run: check its settings."
         )
     return KnownError(AttemptOutcome.TRANSIENT)

@@ -32,17 +32,19 @@ ASKED = "Do what the text above asks for."
 
 #: What its exit codes mean when it said nothing that tells more.
 EXIT_CODES = {
-    41: KnownError(AttemptOutcome.INVALID, LOG_IN),
+    41: KnownError(AttemptOutcome.SURROUNDINGS, LOG_IN),
     42: KnownError(AttemptOutcome.INVALID, "The input was not accepted."),
     44: KnownError(
-        AttemptOutcome.INVALID, "Its sandbox could not be set up: check the role's settings."
+        AttemptOutcome.SURROUNDINGS, "Its sandbox could not be set up: check the role's settings."
     ),
     52: KnownError(
-        AttemptOutcome.INVALID, "Its configuration is not valid: check its settings file."
+        AttemptOutcome.SURROUNDINGS, "Its configuration is not valid: check its settings file."
     ),
     # As with any other amount that is used up: somebody decides whether it may have more.
     53: KnownError(AttemptOutcome.BUDGET, "It reached its limit of turns."),
-    55: KnownError(AttemptOutcome.INVALID, "The workspace is not trusted: say so in its settings."),
+    55: KnownError(
+        AttemptOutcome.SURROUNDINGS, "The workspace is not trusted: say so in its settings."
+    ),
 }
 
 

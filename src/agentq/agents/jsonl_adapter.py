@@ -221,6 +221,10 @@ class JsonListener:
             ending += f"; lines of its output that cannot be read: {self._unreadable}"
         if exit.clean and known is None and self._unreadable:
             known = KnownError(AttemptOutcome.BAD_OUTPUT)
+        if known is not None and known.outcome is AttemptOutcome.OVERLOADED:
+            # What an agent starts may write to the same standard error: that is no reason to keep
+            # all others from a provider. Tools give its answers as errors of their own.
+            known = KnownError(AttemptOutcome.TRANSIENT)
         # The signal counts for more than an error that the tool had got over before it.
         why = unexplained(exit) if signal_of(exit) or known is None else known
         return self.ended(self.with_noise(ending), *why)

@@ -165,7 +165,7 @@ class WarmListener(JsonListener):
         if self._limited is not None:
             return self.limited(self._limited)
         why = unexplained(exit)
-        if why.outcome is not AttemptOutcome.INVALID:
+        if why.outcome is not AttemptOutcome.SURROUNDINGS:
             # However it ended, it ended under the task: the next process may do better.
             why = KnownError(AttemptOutcome.CRASHED)
         return self.ended(self.with_noise(f"{self.tool} ended during the task ({exit})"), *why)
@@ -244,6 +244,8 @@ class WarmListener(JsonListener):
             outcome = AttemptOutcome(named)
         except ValueError:
             outcome = AttemptOutcome.TRANSIENT  # an error that says no more than that may pass
+        if outcome in (AttemptOutcome.OVERLOADED, AttemptOutcome.SURROUNDINGS):
+            outcome = AttemptOutcome.TRANSIENT  # whether others must wait is not for it to say
         if outcome is AttemptOutcome.COMPLETED:
             return self._bad("it answered with an error of class completed")
         resets_at = moment(event.get("resets_at"), self.clock())

@@ -60,9 +60,12 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "serve": ("serve:serve", "Serve the HTTP API of this installation."),
         "login": ("login:login", "Print a link that logs a browser in."),
         "limits": ("limits:limits", "Show or set the limits and daily budget of a role."),
-        "roles": ("roles:roles", "Show how the agents of roles are run, and what they may do."),
         "token": ("token:token", "Make, list and revoke tokens for those who ask from elsewhere."),
         "audit": ("audit:audit", "Show who decided what and who was refused, the newest first."),
+        "roles": (
+            "roles:roles",
+            "Show how agents of roles run, what they may do, if they can.",
+        ),
         "circuits": ("limits:circuits", "Show, open or close the circuits of providers and roles."),
         "workspaces": ("workspaces:workspaces", "List, open and remove the folders of attempts."),
         "verify": ("database:verify", "Prove every state from the log and check every file."),

@@ -1,7 +1,4 @@
-"""`agentq roles`: how the workers of each role run their agents, and what those may do.
-
-`roles check` has a module of its own, `cli/roles_check.py`.
-"""
+"""`agentq roles`: how the workers of each role run their agents, and what those may do."""
 
 from __future__ import annotations
 
@@ -12,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from agentq.cli.options import Role, group
+from agentq.cli.roles_check import check
 from agentq.cli.screen import clean, emit_json, paint, say, show_table
 from agentq.cli.session import Session, pass_session
 
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
 @click.pass_context
 @pass_session
 def roles(session: Session, ctx: click.Context) -> None:
-    """Show how the agents of roles are run, and what they may do.
+    """Show how the agents of roles are run, what they may do and whether they can work.
 
     Alone it lists the roles of agentq.toml.
     """
@@ -49,6 +47,9 @@ def roles(session: Session, ctx: click.Context) -> None:
         ],
         "no roles: [roles.NAME] in agentq.toml says how one works",
     )
+
+
+roles.add_command(check)
 
 
 @roles.command("explain")

@@ -90,11 +90,11 @@ def _serve(
     from agentq.core.access import Action
     from agentq.server.attempt_socket import remove_left_over
     from agentq.settings import environment
-    from agentq.worker.attempt import WorkerContext
     from agentq.worker.environment import secrets_in
     from agentq.worker.processes import Supervisor
     from agentq.worker.terminal_view import Lines, Table
     from agentq.worker.worker import Worker
+    from agentq.worker.worker_context import WorkerContext
     from agentq.worker.workspace_cleanup import Cleaner
     from agentq.worker.workspaces import Workspaces
 

@@ -25,6 +25,10 @@ class AttemptOutcome(StrEnum):
     COMPLETED = "completed"
     TRANSIENT = "transient"  # try again after a while
     QUOTA = "quota"  # the provider's circuit opens until `resets_at`; no attempt is used
+    OVERLOADED = "overloaded"  # it does not serve: its circuit opens for longer each time; likewise
+    #: No program, login, repository…: the role is checked. If it cannot work its circuit opens, and
+    #: no attempt is used; if it can, it was this task alone (see `AttemptResult.otherwise`).
+    SURROUNDINGS = "surroundings"
     TIMEOUT = "timeout"
     STALLED = "stalled"
     CRASHED = "crashed"
@@ -178,6 +182,8 @@ class AttemptResult:
     #: The session to go on from was not known any more: forget it, and try once from the start.
     session_unknown: bool = False
     denials: tuple[str, ...] = ()
+    #: What became of the attempt if its surroundings are in order after all.
+    otherwise: AttemptOutcome = AttemptOutcome.INVALID
     #: All that was spent, for tools that report it only at the end, without `Spent` events.
     cost: Usage = NO_USAGE
 

@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentq.contracts.agent import (
-    Agent,
     AttemptOutcome,
     AttemptResult,
     Job,
@@ -31,7 +29,6 @@ from agentq.core.reserved_names import CHANGES_PATCH, output_log
 from agentq.core.states import TERMINAL, State
 from agentq.core.task import Task, Usage
 from agentq.core.triggers import FailureKind
-from agentq.settings.roles import RoleSettings
 from agentq.worker import changes, denials, permissions, recovery
 from agentq.worker.agent_access import AgentAccess
 from agentq.worker.commits import request_for
@@ -40,12 +37,12 @@ from agentq.worker.earlier_work import earlier_work
 from agentq.worker.environment import environment_for, secrets_in
 from agentq.worker.evidence import AttemptEvidence
 from agentq.worker.inputs import described, give_inputs
-from agentq.worker.internal_errors import crashed_by, named, unfailing
+from agentq.worker.internal_errors import crashed_by, named
 from agentq.worker.kept_work import keep_work
 from agentq.worker.observation import Observer
 from agentq.worker.outcomes import hand_in_cancelled, report
 from agentq.worker.output import Recorder
-from agentq.worker.processes import AgentProcess, Supervisor
+from agentq.worker.processes import AgentProcess
 from agentq.worker.prompt import prompt_for
 from agentq.worker.redaction import redacted_text, without_secrets
 from agentq.worker.sandbox import Sandbox, hidden_paths
@@ -53,50 +50,16 @@ from agentq.worker.stream import Clocks, Ran, Stop, Stream
 from agentq.worker.task_folder import TaskFolder
 from agentq.worker.verification import verify
 from agentq.worker.workspace import Workspace
-from agentq.worker.workspaces import Workspaces
 
 if TYPE_CHECKING:
     from agentq.client.claim import Claim
-    from agentq.client.client import Client
-    from agentq.contracts.service import Service
-    from agentq.core.access import Principal
     from agentq.worker.warm import WarmSlot
+    from agentq.worker.worker_context import WorkerContext
 
 log = logging.getLogger("agentq.worker")
 
 TREE_SECONDS = 10.0
 TREE_GRACE_SECONDS = 1.5
-
-
-@dataclass
-class WorkerContext:
-    """What all attempts of one worker share."""
-
-    queue: Client
-    supervisor: Supervisor
-    workspaces: Workspaces
-    role: str
-    settings: RoleSettings
-    agent: Agent
-    environment: Mapping[str, str]
-    show_step: Callable[[str, str, str], None]  # task id, step, what happened
-    #: Values that must never be stored.
-    secrets: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        self.show_step = unfailing(self.show_step)
-
-    @property
-    def service(self) -> Service:
-        return self.queue.service
-
-    @property
-    def who(self) -> Principal:
-        return self.queue.who
-
-    @property
-    def provider(self) -> str:
-        return self.settings.provider or self.agent.provider
 
 
 class Attempt:
@@ -131,6 +94,8 @@ class Attempt:
         self._settled = False
         #: Whether the claim was lost because somebody cancelled the task.
         self.cancelled = False
+        #: Whether the provider is known to serve: it was said once.
+        self.is_served = False
         self.evidence = AttemptEvidence(
             shared.queue, claim, shared.settings, shared.secrets,
             partial(shared.show_step, self.task.id),
@@ -214,9 +179,10 @@ class Attempt:
         except AgentqError as error:
             invalid = isinstance(error, Invalid)
             kind = AttemptOutcome.INVALID if invalid else AttemptOutcome.TRANSIENT
-            return AttemptResult(kind, str(error))
+            return self._before_it_ran(kind, str(error))
         except OSError as error:
-            return AttemptResult(AttemptOutcome.TRANSIENT, f"{type(error).__name__}: {error}")
+            words = f"{type(error).__name__}: {error}"
+            return self._before_it_ran(AttemptOutcome.TRANSIENT, words)
         except Exception as error:  # noqa: BLE001 - of agentq itself: it ends this attempt alone
             return crashed_by(error, self)
 
@@ -239,6 +205,12 @@ class Attempt:
         if self.evidence.complete:
             self.shared.queue.artifacts.live_end(self.task.id, self.claim.epoch)
         return reported
+
+    def _before_it_ran(self, kind: AttemptOutcome, words: str) -> AttemptResult:
+        """The result of an error: before the agent ran, the surroundings are suspected."""
+        if self.step in ("workspace", "context", "spawn"):
+            return AttemptResult(AttemptOutcome.SURROUNDINGS, words, otherwise=kind)
+        return AttemptResult(kind, words)
 
     def _work(self) -> AttemptResult:
         before = recovery.look(self.shared.queue, self.claim)

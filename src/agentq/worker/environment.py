@@ -9,8 +9,9 @@ from agentq.contracts.agent import Job, Launch
 from agentq.settings.addresses import passwords_in
 
 if TYPE_CHECKING:
+    from agentq.settings.roles import RoleSettings
     from agentq.worker.agent_access import AgentAccess
-    from agentq.worker.attempt import WorkerContext
+    from agentq.worker.worker_context import WorkerContext
 
 #: What nearly every program needs, and no secret is kept in.
 ALWAYS = (
@@ -26,18 +27,8 @@ def environment_for(
 ) -> dict[str, str]:
     """Everything the agent's process gets to see: no address of the ledger, the broker or the
     artifacts is among it, only that of the API of its own attempt."""
-    names = (*ALWAYS, *launch.passes, *shared.settings.environment)
-    passed = {
-        name: shared.environment[name]
-        for name in names
-        if name in shared.environment and not name.startswith("AGENTQ_")
-    }
-    common = {
-        "PATH": "/usr/local/bin:/usr/bin:/bin",
-        **passed,
-        **launch.environment,
-        "AGENTQ_ROLE": shared.role,
-    }
+    passed = passed_on(shared.environment, launch, shared.settings)
+    common = {**passed, "AGENTQ_ROLE": shared.role}
     if shared.agent.warm:
         return common  # it serves many tasks, and learns from each request which one it is
     return {
@@ -48,6 +39,19 @@ def environment_for(
         "AGENTQ_ARTIFACTS": str(job.artifacts),
         "AGENTQ_WORKSPACE": str(job.workspace),
     }
+
+
+def passed_on(
+    environment: Mapping[str, str], launch: Launch, settings: RoleSettings
+) -> dict[str, str]:
+    """What of the worker's environment an agent of the role sees, with what its tool adds."""
+    names = (*ALWAYS, *launch.passes, *settings.environment)
+    passed = {
+        name: environment[name]
+        for name in names
+        if name in environment and not name.startswith("AGENTQ_")
+    }
+    return {"PATH": "/usr/local/bin:/usr/bin:/bin", **passed, **launch.environment}
 
 
 def secrets_in(environment: Mapping[str, str]) -> tuple[str, ...]:

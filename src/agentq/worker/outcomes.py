@@ -7,10 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agentq.contracts.agent import AttemptOutcome, AttemptResult
-from agentq.core.errors import AgentqError, Refused, Stale
+from agentq.core.circuits import pause_ms
+from agentq.core.errors import AgentqError, Refused, Stale, Unavailable
 from agentq.core.task import NO_USAGE
 from agentq.core.triggers import FailureKind
 from agentq.worker.denials import reason_with_denials
+from agentq.worker.redaction import redacted_text
 
 if TYPE_CHECKING:
     from agentq.worker.attempt import Attempt
@@ -20,6 +22,8 @@ QUOTA_PAUSE_MS = 5 * 60 * 1000
 #: Longest time for which a provider's circuit is opened, whatever the provider says.
 QUOTA_PAUSE_MAX_MS = 8 * 24 * 3600 * 1000
 
+#: Outcomes of an attempt that its provider has served.
+_SERVED = (AttemptOutcome.COMPLETED, AttemptOutcome.BAD_OUTPUT, AttemptOutcome.BLOCKED)
 #: Outcomes that the ledger knows as failures, by the same name.
 _FAILURES = {AttemptOutcome(kind): kind for kind in FailureKind}
 
@@ -28,7 +32,12 @@ def report(attempt: Attempt, verdict: AttemptResult) -> AttemptResult:
     """Report the result once; return it as the ledger accepted it."""
     claim, budget = attempt.claim, attempt.budget
     step = attempt.failed_at or attempt.step
+    if verdict.outcome is AttemptOutcome.SURROUNDINGS:
+        attempt.begin("check", "can the role work here?")
+        verdict = _judged(attempt, verdict)
     attempt.begin("report")
+    if verdict.outcome in _SERVED:
+        note_served(attempt)
     if verdict.outcome is AttemptOutcome.COMPLETED:
         try:
             # Whatever ends completed has passed the role's check, if it has one.
@@ -52,6 +61,10 @@ def report(attempt: Attempt, verdict: AttemptResult) -> AttemptResult:
         return replace(verdict, outcome=AttemptOutcome.BUDGET)
     if verdict.outcome is AttemptOutcome.QUOTA:
         _wait_for_quota(attempt, verdict, reason)
+    elif verdict.outcome is AttemptOutcome.SURROUNDINGS:
+        claim.interrupt(verdict.summary)
+    elif verdict.outcome is AttemptOutcome.OVERLOADED:
+        _wait_for_provider(attempt, verdict, reason)
     elif verdict.outcome is AttemptOutcome.BLOCKED:
         claim.block(verdict.summary)
     else:
@@ -74,6 +87,39 @@ def hand_in_cancelled(attempt: Attempt) -> None:
         shared.queue.artifacts.live_end(task_id, epoch)
     except (AgentqError, OSError) as error:  # its lease has ended: the live log stays
         shared.show_step(task_id, "report", f"its log and cost are not kept: {error}")
+
+
+def _judged(attempt: Attempt, verdict: AttemptResult) -> AttemptResult:
+    """What the attempt comes to, once its role was checked."""
+    readiness = attempt.shared.readiness
+    if readiness is None:
+        return replace(verdict, outcome=verdict.otherwise)
+    judged = readiness.judge(verdict)
+    return replace(judged, summary=redacted_text(judged.summary, attempt.secrets))
+
+
+def note_served(attempt: Attempt) -> None:
+    """Close the circuit that the provider's failures had opened: it has served this attempt."""
+    shared, provider = attempt.shared, attempt.shared.provider
+    if attempt.is_served or not provider:
+        return
+    attempt.is_served = True
+    try:
+        circuits = shared.service.circuits(shared.who)
+        if any(row.provider == provider and row.failures for row in circuits):
+            shared.service.reset_circuit(shared.who, provider)
+    except Unavailable as error:
+        # The next attempt that is served says it again.
+        shared.show_step(attempt.task.id, "stream", f"the circuit was not reset: {error}")
+
+
+def _wait_for_provider(attempt: Attempt, verdict: AttemptResult, reason: str) -> None:
+    """Open the circuit of a provider that does not serve, and give the task back unharmed."""
+    if attempt.shared.provider:
+        attempt.claim.interrupt(verdict.summary, attempt.shared.provider)
+        return
+    pause = pause_ms(attempt.task.details.interruptions + 1)
+    attempt.claim.release(reason, not_before=attempt.shared.service.now() + pause)
 
 
 def _wait_for_quota(attempt: Attempt, verdict: AttemptResult, reason: str) -> None:

@@ -122,6 +122,16 @@ class Recorder:
             yield _not_stored(self._unstored, self.error)
 
 
+class LineSplitter(Recorder):
+    """Gives back the lines of a program whose output is kept nowhere."""
+
+    def __init__(self) -> None:  # there is no log to go on from
+        self._streams = (_Stream(()), _Stream(()))
+
+    def _store(self, log: bytes) -> None:
+        """Keep nothing."""
+
+
 class _Stream:
     """Standard output or standard error: the line that is under way, and its redaction."""
 

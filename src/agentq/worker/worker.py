@@ -24,10 +24,12 @@ from typing import TYPE_CHECKING
 from agentq.contracts.agent import AttemptOutcome, AttemptResult
 from agentq.core.errors import AgentqError, Invalid, Unavailable
 from agentq.core.triggers import FailureKind
-from agentq.worker.attempt import Attempt, WorkerContext
+from agentq.worker.attempt import Attempt
 from agentq.worker.internal_errors import named, unfailing
+from agentq.worker.readiness import Readiness
 from agentq.worker.stream import Stop
 from agentq.worker.warm import WarmSlot
+from agentq.worker.worker_context import WorkerContext
 
 if TYPE_CHECKING:
     from agentq.client.claim import Claim
@@ -78,6 +80,7 @@ class Worker:
         limit: int = 0,
     ) -> None:
         self.shared = shared
+        self.readiness = shared.readiness = Readiness(shared, self._look_now)
         self.slots = [
             Slot(number, warm=make_warm() if make_warm else None)
             for number in range(1, shared.settings.slots + 1)
@@ -119,6 +122,11 @@ class Worker:
         """A file that wakes the claim loop when it is written to; the caller closes it."""
         return os.dup(self._waker)
 
+    def _look_now(self) -> None:
+        """Wake the loop to claim: what kept it from that is gone, or known."""
+        self._look_at = 0.0
+        self._wake_up()
+
     def _wake_up(self) -> None:
         with suppress(OSError):  # it is awake already, or over
             os.write(self._waker, b"!")
@@ -142,6 +150,7 @@ class Worker:
                 raise self._over
         finally:
             self._end_slots()
+            self.readiness.close()
             inbox.close()
             for slot in self.slots:
                 if slot.warm is not None:
@@ -154,7 +163,8 @@ class Worker:
         if self._health is None:
             return
         counts = {"running": len(self.running), "completed": self.completed,
-                  "failed": self.failed, "refused_hints": self.refused_hints}  # fmt: skip
+                  "failed": self.failed, "refused_hints": self.refused_hints,
+                  "problem": self.readiness.problem}  # fmt: skip
         problem = ""
         try:
             self._health.write_text(json.dumps(counts) + "\n", "utf-8")
@@ -197,6 +207,8 @@ class Worker:
 
     def _wanted(self) -> int:
         free = sum(slot.attempt is None for slot in self.slots)
+        if free and not self.readiness.may_claim():
+            return 0
         return free if self._left < 0 else min(free, self._left)
 
     def _fill(self, claim_some: Callable[[int], list[Claim]]) -> bool:
@@ -348,9 +360,9 @@ class Worker:
     def _pause(self, inbox: Inbox) -> float:
         """Until the next timer of the ledger, but no longer than the safety poll."""
         if inbox.names_tasks:
-            return max(self._look_at - time.monotonic(), 0)
+            return min(max(self._look_at - time.monotonic(), 0), self.readiness.pause())
         service, who = self.shared.service, self.shared.who
-        pause = POLL_SECONDS * _spread()
+        pause = min(POLL_SECONDS * _spread(), self.readiness.pause())
         try:
             wake_at = service.next_wake(who)
             if wake_at:

@@ -70,6 +70,7 @@ def _checks(session: Session) -> Iterator[Check]:
         yield guarded("server", lambda: _server(settings, session))
         yield guarded("workspaces", lambda: _workspaces(settings))
         yield guarded("disk", lambda: _disk(settings))
+        yield from _roles(settings)
         return
     database: Database | None = None
     try:
@@ -93,6 +94,26 @@ def _checks(session: Session) -> Iterator[Check]:
     yield from file_checks(settings)
     yield guarded("workspaces", lambda: _workspaces(settings))
     yield guarded("disk", lambda: _disk(settings))
+    yield from _roles(settings)
+
+
+def _roles(settings: Settings) -> Iterator[Check]:
+    """Whether the agents of each role can work here, as `agentq roles check` looks at it."""
+    from agentq.cli.roles_check import checks_of_all, working_roles
+    from agentq.worker.preflight import failures
+
+    try:
+        found = checks_of_all(settings, working_roles(settings))
+    except AgentqError as error:
+        yield Check("roles", "failed", error.cause, error.remedy)
+        return
+    for name, checks in found.items():
+        if failures(checks):
+            remedy = "Its workers claim nothing until that is mended; then they go on again."
+            yield Check(f"role {name}", "failed", failures(checks), remedy)
+        else:
+            shown = next(check.detail for check in checks if check.name == "program")
+            yield Check(f"role {name}", "ok", f"can work: {shown}")
 
 
 def _server(settings: Settings, session: Session) -> Check:

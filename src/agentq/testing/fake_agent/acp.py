@@ -86,6 +86,9 @@ class FakeAcp(Dialect):
     def failed(self, message: str) -> Ending:
         return Ending(self.error(INTERNAL, message))
 
+    def api_error(self, status: int, message: str) -> Ending:
+        return Ending(self.error(INTERNAL, f"status {status}: {message}", {"status": status}))
+
     def limited(self, seconds: float, resets_at: int) -> Ending:
         words = f"429 Too Many Requests: rate limited, try again in {span(seconds)}."
         data = {"status": 429, "resetsAt": resets_at}

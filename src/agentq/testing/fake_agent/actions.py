@@ -179,6 +179,9 @@ class ScriptRunner:
     def do_fail(self, message: str) -> Ending:
         return self.dialect.failed(self.fill(message))
 
+    def do_api_error(self, status: int, message: str) -> Ending:
+        return self.dialect.api_error(status, self.fill(message))
+
     def do_quota(self, seconds: float) -> Ending:
         return self.dialect.limited(seconds, self.script.reset_base() + math.ceil(seconds))
 

@@ -73,7 +73,14 @@ class FakeClaude(Dialect):
         return Ending(words + self._result("success", more))
 
     def failed(self, message: str) -> Ending:
-        return self._api_error(500, "server_error", "api_error", message)
+        more = {"errors": [message]}
+        end = self._result("error_during_execution", more, reason="error", is_error=True)
+        return Ending(end, 1)
+
+    def api_error(self, status: int, message: str) -> Ending:
+        kinds = {401: "authentication_error", 403: "permission_error", 529: "overloaded_error"}
+        kind = kinds.get(status, "api_error")
+        return self._api_error(status, kind, kind, f"API Error: {status} {message}")
 
     def limited(self, seconds: float, resets_at: int) -> Ending:
         info = {

@@ -138,6 +138,10 @@ class Dialect(ABC):
     def failed(self, message: str) -> Ending:
         return Ending(code=1, err=f"{message}\n".encode())
 
+    def api_error(self, status: int, message: str) -> Ending:
+        """The provider has answered with this HTTP status."""
+        return self.failed(f"unexpected status {status}: {message}")
+
     def limited(self, seconds: float, resets_at: int) -> Ending:
         """The provider serves again in so many seconds, at this Unix second."""
         return self.failed(f"429 Too Many Requests: try again in {span(seconds)}.")

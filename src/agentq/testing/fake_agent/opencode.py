@@ -52,6 +52,11 @@ class FakeOpencode(Dialect):
     def failed(self, message: str) -> Ending:
         return self._error("UnknownError", {"message": message})
 
+    def api_error(self, status: int, message: str) -> Ending:
+        again = status >= 500
+        data = {"message": message, "statusCode": status, "isRetryable": again}
+        return self._error("APIError", data)
+
     def limited(self, seconds: float, resets_at: int) -> Ending:
         return self._error(
             "APIError",

@@ -135,6 +135,13 @@ def exit_code(value: object, where: str) -> int:
     return code
 
 
+def http_status(value: object, where: str) -> int:
+    status = whole(value, where)
+    if not 400 <= status <= 599:
+        raise wrong(where, "an HTTP status from 400 to 599", value)
+    return status
+
+
 def signal_number(value: object, where: str) -> int:
     import signal
 
@@ -188,6 +195,7 @@ FORMS: dict[str, Form] = {
     "ask-permission": _form("what", what=text),
     # How it ends, in its own words.
     "exit": _form("code", {"code": 0}, code=exit_code),
+    "api-error": _form("status", {"message": "It says no."}, status=http_status, message=text),
     "fail": _form("message", {"message": "Something went wrong."}, message=text),
     "ask": _form("question", question=text),
     "quota": _form("seconds", {"seconds": 60.0}, seconds=seconds),

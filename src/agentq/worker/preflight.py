@@ -1,0 +1,313 @@
+"""Can this role work here? Looked at before the first claim, and when something speaks against it.
+
+    program     it is found, it starts, and its version is known
+    login       a login or a key is there, as far as that is known without a model call
+    repository  the repository and the base of the role's worktrees exist
+    workspace   a file can be written where workspaces are, and the launcher of agents runs there
+    sandbox     bubblewrap can make the namespaces that the role asks for
+    verify      the program of the check exists
+    live        one tiny model call, only if asked for: the key is good, the model and flags exist
+
+A check that fails says what was found and what to do. Nothing here knows the ledger.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from agentq.agents.login_checks import is_tool_itself, login_of, version_of
+from agentq.contracts.agent import Agent, AttemptOutcome, AttemptResult, Job, Launch
+from agentq.core.errors import AgentqError
+from agentq.core.states import State
+from agentq.core.task import Spec, Task, Usage
+from agentq.private_files import make_folder
+from agentq.settings.roles import RoleSettings
+from agentq.worker import sandbox as bubblewrap
+from agentq.worker.environment import passed_on
+from agentq.worker.git import Git, GitLocation
+from agentq.worker.output import LineSplitter
+from agentq.worker.processes import Supervisor
+from agentq.worker.sandbox import Sandbox
+from agentq.worker.stream import Clocks, Stream
+
+LIVE_PROMPT = "Reply with the single word OK. Use no tools and change nothing."
+LIVE_SECONDS = 90.0
+_TRIAL_SECONDS = 20.0
+#: Words of a shell, not programs: `command -v` would know them, `which` does not.
+_SHELL_WORDS = frozenset({"cd", "test", "[", "true", "false", "exit", "set", ":", ".", "!", "if",
+                          "for", "while", "(", "{", "export", "exec", "echo", "command",
+                          "eval", "source", "ulimit", "umask", "case", "until"})  # fmt: skip
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+
+
+#: How a live check may end once a model has answered.
+_ANSWERED = (AttemptOutcome.COMPLETED, AttemptOutcome.BUDGET, AttemptOutcome.REFUSED)
+
+
+class RoleCheck(NamedTuple):
+    """One thing that was looked at: ok, unknown or failed, and what to do about it."""
+
+    name: str
+    status: str
+    detail: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Where a role would work."""
+
+    role: str
+    settings: RoleSettings
+    agent: Agent
+    environment: Mapping[str, str]
+    root: Path
+
+
+def failures(checks: list[RoleCheck]) -> str:
+    """What is wrong, in one text; empty if nothing is."""
+    return "; ".join(
+        f"{check.name}: {check.detail.rstrip('.')}" + (f" ({check.remedy})" if check.remedy else "")
+        for check in checks
+        if check.status == "failed"
+    )
+
+
+def local_checks(where: Surroundings) -> list[RoleCheck]:
+    """Everything that costs no model call."""
+    return list(_local(where))
+
+
+def _local(where: Surroundings) -> Iterator[RoleCheck]:
+    yield from _program(where)
+    if where.settings.workspace == "git":
+        yield _guarded("repository", lambda: _repository(where))
+    if where.settings.sandbox == "bwrap":
+        yield _guarded("sandbox", lambda: _sandbox(where))
+    yield _guarded("workspace", lambda: _workspace(where))
+    if where.settings.verify:
+        yield _guarded("verify", lambda: _verify(where))
+
+
+def _guarded(name: str, look: Callable[[], RoleCheck]) -> RoleCheck:
+    try:
+        return look()
+    except AgentqError as error:
+        return RoleCheck(name, "failed", error.cause, error.remedy)
+    except OSError as error:
+        return RoleCheck(name, "failed", f"{error.filename or ''}: {error.strerror or error}")
+
+
+# -- the tool --------------------------------------------------------------------------------------
+
+
+def program_of(where: Surroundings) -> str:
+    """The path of the program that the role's agents start; "" if there is none, or if it is
+    looked for in each workspace."""
+    try:
+        launch = where.agent.launch(_job(where, where.root))
+    except AgentqError:
+        return ""
+    return _found(_word(where, launch), _seen_by_agents(where, launch))
+
+
+def _word(where: Surroundings, launch: Launch) -> str:
+    """The word that names the program; an ACP tool is started by a bridge of ours."""
+    command = where.settings.command
+    return command[0] if where.agent.name == "acp" and command else launch.argv[0]
+
+
+def _found(word: str, environment: Mapping[str, str]) -> str:
+    if "/" in word and not word.startswith("/"):
+        return ""
+    return shutil.which(word, path=environment.get("PATH", os.defpath)) or ""
+
+
+def _seen_by_agents(where: Surroundings, launch: Launch) -> dict[str, str]:
+    return passed_on(where.environment, launch, where.settings)
+
+
+def _program(where: Surroundings) -> Iterator[RoleCheck]:
+    try:
+        launch = where.agent.launch(_job(where, where.root))
+    except AgentqError as error:
+        yield RoleCheck("program", "failed", error.cause, error.remedy)
+        return
+    word, environment = _word(where, launch), _seen_by_agents(where, launch)
+    program = _found(word, environment)
+    if not program and "/" in word and not word.startswith("/"):
+        yield RoleCheck("program", "unknown", f"{word} is looked for in each workspace")
+        return
+    if not program:
+        yield RoleCheck(
+            "program", "failed", f"the program {word!r} was not found",
+            "Install it, give its whole path, or let PATH pass to the worker.",
+        )  # fmt: skip
+        return
+    agent = where.agent.name
+    if not is_tool_itself(agent, program):
+        yield RoleCheck("program", "ok", program)
+        return
+    version = version_of(program, environment)
+    shown = f"{program}, {version.detail}" if version.status == "ok" else version.detail
+    yield RoleCheck("program", version.status, shown, version.remedy)
+    if version.status != "failed":
+        yield RoleCheck("login", *login_of(agent, program, environment))
+
+
+# -- where it works --------------------------------------------------------------------------------
+
+
+def _repository(where: Surroundings) -> RoleCheck:
+    settings = where.settings
+    repo = Path(settings.repo)
+    if not repo.is_dir():
+        return RoleCheck(
+            "repository", "failed", f"there is no folder {repo}",
+            f"Clone it there, or mend `repo` of [roles.{where.role}].",
+        )  # fmt: skip
+    tip = Git(where.environment).tip(GitLocation(repo), settings.base)
+    if not tip:
+        return RoleCheck(
+            "repository", "failed",
+            f"{repo} is no git repository, or has no commit called {settings.base!r}",
+            f"Mend `repo` or `base` of [roles.{where.role}]; a new repository needs a commit.",
+        )  # fmt: skip
+    return RoleCheck("repository", "ok", f"{repo}, {settings.base} is {tip[:12]}")
+
+
+def _sandbox(where: Surroundings) -> RoleCheck:
+    bubblewrap.available.cache_clear()  # somebody may have installed it meanwhile
+    if bubblewrap.available():
+        return RoleCheck("sandbox", "ok", "bubblewrap makes namespaces here")
+    return RoleCheck(
+        "sandbox", "failed", "bubblewrap is not installed here, or may not make namespaces",
+        'Install the package `bubblewrap`, allow user namespaces, or set `sandbox = "none"`.',
+    )  # fmt: skip
+
+
+def _workspace(where: Surroundings) -> RoleCheck:
+    """Write a file in a folder such as agents get, and run what their launcher runs."""
+    make_folder(where.root)
+    with tempfile.TemporaryDirectory(dir=where.root, prefix=".preflight-") as folder:
+        place = Path(folder)
+        try:
+            (place / "written").write_bytes(b"x" * 4096)
+        except OSError as error:
+            return RoleCheck(
+                "workspace", "failed", f"{where.root} cannot be written: {error.strerror}",
+                "Mend its owner and mode, or free some space.",
+            )  # fmt: skip
+    if not os.access(sys.executable, os.X_OK):
+        return RoleCheck(
+            "workspace", "failed", f"the launcher of agents cannot run {sys.executable}",
+            "Install agentq again where it was, or start the worker from where it is now.",
+        )  # fmt: skip
+    return RoleCheck("workspace", "ok", f"{where.root} can be written")
+
+
+def _verify(where: Surroundings) -> RoleCheck:
+    line = where.settings.verify
+    try:
+        words = shlex.split(line, comments=True)
+    except ValueError as error:
+        return RoleCheck("verify", "failed", f"`{line}` cannot be read: {error}", "Mind quotes.")
+    words = [word for word in words if not _ASSIGNMENT.match(word)]
+    program = words[0] if words else ""
+    if not program or program in _SHELL_WORDS or not re.fullmatch(r"[\w./+-]+", program):
+        return RoleCheck("verify", "unknown", f"`{line}` is for the shell to read")
+    environment = _seen_by_agents(where, Launch((program,)))
+    if "/" in program and not program.startswith("/"):
+        return _verify_in_tree(where, line, program)
+    if _found(program, environment):
+        return RoleCheck("verify", "ok", f"`{line}`")
+    return RoleCheck(
+        "verify", "failed", f"the program {program!r} of `{line}` was not found",
+        f"Install it, or mend `verify` of [roles.{where.role}].",
+    )  # fmt: skip
+
+
+def _verify_in_tree(where: Surroundings, line: str, program: str) -> RoleCheck:
+    """A program of the repository must be in its base; agents may add one only elsewhere."""
+    settings = where.settings
+    if settings.workspace != "git":
+        return RoleCheck("verify", "unknown", f"{program} is looked for in each workspace")
+    name = f"{settings.base}:{os.path.normpath(program)}"
+    found = Git(where.environment).ask(GitLocation(Path(settings.repo)), "cat-file", "-e", name)
+    if found.ok:
+        return RoleCheck("verify", "ok", f"`{line}`")
+    return RoleCheck(
+        "verify", "unknown", f"{program} is not in {settings.base}: agents must add it"
+    )
+
+
+# -- the live check --------------------------------------------------------------------------------
+
+
+def has_live_check(agent: Agent) -> bool:
+    """Whether one tiny call can be made: of a tool, not of somebody's program or function."""
+    return agent.name not in ("command", "python", "warm")
+
+
+def live_check(where: Surroundings, supervisor: Supervisor) -> AttemptResult:
+    """Let the role's agent answer one tiny question, with the role's own command."""
+    make_folder(where.root)
+    with tempfile.TemporaryDirectory(dir=where.root, prefix=".preflight-") as folder:
+        job = _job(where, Path(folder))
+        settings = where.settings
+        launch = where.agent.launch(job)
+        listener = where.agent.listen(job)
+        writable = (Path(folder), *map(Path, settings.writable))
+        child = supervisor.start(
+            launch.argv,
+            # A wrong key is tried ten times by claude, for minutes: once says as much.
+            env={**_seen_by_agents(where, launch), "CLAUDE_CODE_MAX_RETRIES": "1"},
+            cwd=Path(folder),
+            stdin=launch.stdin,
+            keep_stdin=launch.keep_stdin,
+            sandbox=Sandbox(settings.sandbox, settings.network, writable),
+        )
+        try:
+            clocks = Clocks(LIVE_SECONDS, 0, min(settings.grace, 5))
+            ran = Stream(
+                child, listener, LineSplitter(), clocks, _ignore, lambda: True, stays=False
+            ).run()
+        finally:
+            child.kill()
+            child.wait_gone(_TRIAL_SECONDS)
+            child.close()
+        if ran.stopped is not None:
+            return AttemptResult(ran.stopped.outcome, ran.stopped.reason)
+        return listener.verdict(ran.exit)
+
+
+def shown_live(verdict: AttemptResult) -> RoleCheck:
+    """A live check as one of the checks."""
+    if verdict.outcome in _ANSWERED:
+        return RoleCheck("live", "ok", "a model answered")
+    if verdict.outcome in (AttemptOutcome.OVERLOADED, AttemptOutcome.QUOTA):
+        return RoleCheck("live", "unknown", f"the provider does not serve now: {verdict.summary}")
+    return RoleCheck("live", "failed", verdict.summary)
+
+
+def _job(where: Surroundings, folder: Path) -> Job:
+    spec = Spec("preflight", where.role, instructions=LIVE_PROMPT, budget=Usage(turns=1))
+    task = Task(spec, State.IN_PROGRESS, 1, 1, 0, 0)
+    settings = where.settings
+    return Job(
+        task, 1, LIVE_PROMPT, folder, folder / "context.md", folder / "result.md",
+        folder / "artifacts", settings.command, "", settings.options,
+    )  # fmt: skip
+
+
+def _ignore(event: object) -> None:
+    """What the agent of a check says is kept nowhere."""

@@ -1,0 +1,52 @@
+"""What all attempts of one worker share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agentq.worker.internal_errors import unfailing
+
+if TYPE_CHECKING:
+    from agentq.client.client import Client
+    from agentq.contracts.agent import Agent
+    from agentq.contracts.service import Service
+    from agentq.core.access import Principal
+    from agentq.settings.roles import RoleSettings
+    from agentq.worker.processes import Supervisor
+    from agentq.worker.readiness import Readiness
+    from agentq.worker.workspaces import Workspaces
+
+
+@dataclass
+class WorkerContext:
+    """One worker: its queue, its role and what it runs agents with."""
+
+    queue: Client
+    supervisor: Supervisor
+    workspaces: Workspaces
+    role: str
+    settings: RoleSettings
+    agent: Agent
+    environment: Mapping[str, str]
+    show_step: Callable[[str, str, str], None]  # task id, step, what happened
+    #: Values that must never be stored.
+    secrets: tuple[str, ...] = ()
+    #: Whether the role can work here; None where nobody asks before claiming.
+    readiness: Readiness | None = None
+
+    def __post_init__(self) -> None:
+        self.show_step = unfailing(self.show_step)
+
+    @property
+    def service(self) -> Service:
+        return self.queue.service
+
+    @property
+    def who(self) -> Principal:
+        return self.queue.who
+
+    @property
+    def provider(self) -> str:
+        return self.settings.provider or self.agent.provider
