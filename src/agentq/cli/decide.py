@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import click
 
+from agentq.cli.many import (
+    Chosen,
+    check_chosen,
+    chosen_tasks,
+    decide_many,
+    filter_options,
+    kind_option,
+    preview,
+    refs_argument,
+    yes_option,
+)
 from agentq.cli.options import (
     Amount,
     Duration,
@@ -16,21 +29,48 @@ from agentq.cli.options import (
 )
 from agentq.cli.session import Session, pass_session
 from agentq.cli.status import answer_with_task
+from agentq.core.states import DEAD_LETTERS, TERMINAL, State
+
+if TYPE_CHECKING:
+    from agentq.core.task import Task
 
 
 @command()
-@named_task_argument
+@refs_argument
+@filter_options
+@yes_option
 @by_option
 @pass_session
-def approve(session: Session, ref: str, by: str) -> None:
-    """Let a task start, or accept its report.
+def approve(session: Session, /, refs: tuple[str, ...], by: str, yes: bool, **given: Any) -> None:
+    """Let tasks start, or accept their reports.
 
     An approval binds to exactly what the task asks for. With four_eyes in the settings it must come
     from somebody other than the submitter. A report is judged by somebody other than who did the
-    work.
+    work. Tasks that are chosen by options are shown first, and approved with --yes; irreversible
+    ones are not among them and must be named.
     """
-    queue = session.writer()
-    answer_with_task(session, queue, queue.approve(ref, by), session.done("approved", by))
+    queue, chosen = session.writer(), Chosen.of(given)
+    check_chosen(refs, chosen)
+    if not refs:
+        found = chosen_tasks(queue, chosen, (State.PENDING, State.REVIEW))
+        found = [task for task in found if _may_be_approved(task)]
+        if not yes or not found:
+            preview(session, queue, found, "approve")
+            return
+        refs = tuple(task.id for task in found)
+    decide_many(
+        session, queue, refs, lambda ref: queue.approve(ref, by),
+        lambda _: session.done("approved", by),
+    )  # fmt: skip
+
+
+def _may_be_approved(task: Task) -> bool:
+    """Whether it waits for an approval, or a verdict, that may be given to many at once."""
+    from agentq.core.schedule import awaits_approval
+
+    if task.spec.irreversible:
+        return False
+    return task.state is State.REVIEW or awaits_approval(task.spec, task.details)
 
 
 @command()
@@ -73,35 +113,67 @@ def answer(
 
 
 @command()
-@named_task_argument
+@refs_argument
+@filter_options
+@yes_option
 @by_option
 @reason_option
 @click.option("--wait", is_flag=True, help="Return when its agent is really gone.")
 @click.option("--timeout", type=Duration(True), help="Give up waiting after this long (status 6).")
 @pass_session
 def cancel(
-    session: Session, ref: str, by: str, reason: str, wait: bool, timeout: int | None
-) -> None:
-    """Cancel a task; a running attempt is stopped."""
-    queue = session.writer()
-    task = queue.cancel(ref, by, reason)
-    if wait:
-        task = queue.wait_gone(task.id, timeout)
-    answer_with_task(session, queue, task, task.reason)
+    session: Session, /, refs: tuple[str, ...], by: str, reason: str, wait: bool,
+    timeout: int | None, yes: bool, **given: Any,
+) -> None:  # fmt: skip
+    """Cancel tasks; a running attempt is stopped.
+
+    Tasks that are chosen by options are shown first, and cancelled with --yes.
+    """
+    queue, chosen = session.writer(), Chosen.of(given)
+    check_chosen(refs, chosen)
+    if not refs:
+        found = chosen_tasks(queue, chosen, set(State) - TERMINAL)
+        if not yes or not found:
+            preview(session, queue, found, "cancel")
+            return
+        refs = tuple(task.id for task in found)
+
+    def cancel_one(ref: str) -> Task:
+        task = queue.cancel(ref, by, reason)
+        return queue.wait_gone(task.id, timeout) if wait else task
+
+    decide_many(session, queue, refs, cancel_one, lambda task: task.reason)
 
 
 @command()
-@named_task_argument
+@refs_argument
+@filter_options
+@kind_option
+@yes_option
 @by_option
 @reason_option
 @pass_session
-def requeue(session: Session, ref: str, by: str, reason: str) -> None:
-    """Open a dead letter again.
+def requeue(
+    session: Session, /, refs: tuple[str, ...], by: str, reason: str, yes: bool, **given: Any
+) -> None:
+    """Open dead letters again.
 
-    A failed or expired task gets fresh attempts; its history stays.
+    A failed or expired task gets fresh attempts; its history stays. Tasks that are chosen by
+    options are shown first, and opened with --yes: `agentq requeue --role R --kind invalid
+    --since 1h` finds what a wrong setting has cost.
     """
-    queue = session.writer()
-    answer_with_task(session, queue, queue.requeue(ref, by, reason), session.done("reopened", by))
+    queue, chosen = session.writer(), Chosen.of(given)
+    check_chosen(refs, chosen)
+    if not refs:
+        found = chosen_tasks(queue, chosen, DEAD_LETTERS)
+        if not yes or not found:
+            preview(session, queue, found, "requeue")
+            return
+        refs = tuple(task.id for task in found)
+    decide_many(
+        session, queue, refs, lambda ref: queue.requeue(ref, by, reason),
+        lambda _: session.done("reopened", by),
+    )  # fmt: skip
 
 
 @command()

@@ -22,7 +22,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Asking for work": {
         "init": ("init:init", "Make this folder an agentq installation."),
         "submit": ("submit:submit", "Submit a task, or many from a file."),
-        "wait": ("status:wait", "Wait until a task is over."),
+        "wait": ("wait:wait", "Wait until tasks are over."),
         "result": ("results:result", "Print the result of a completed task."),
         "results": ("results:results", "Read the outcomes that were sent to a coordinator."),
     },
@@ -38,11 +38,11 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "artifacts": ("artifacts:artifacts", "List, read and store the files of attempts."),
     },
     "Deciding": {
-        "approve": ("decide:approve", "Let a task start, or accept its report."),
+        "approve": ("decide:approve", "Let tasks start, or accept their reports."),
         "reject": ("decide:reject", "Refuse a task or its report, or ask for changes."),
         "answer": ("decide:answer", "Answer a blocked task."),
-        "cancel": ("decide:cancel", "Cancel a task; a running attempt is stopped."),
-        "requeue": ("decide:requeue", "Open a dead letter again."),
+        "cancel": ("decide:cancel", "Cancel tasks; a running attempt is stopped."),
+        "requeue": ("decide:requeue", "Open dead letters again."),
         "comment": ("decide:comment", "Leave a note on a task."),
     },
     "Inspecting": {

@@ -1,12 +1,10 @@
-"""`agentq status`, `wait` and `explain`: one task as it stands, and why it is not running."""
+"""`agentq status` and `explain`: one task as it stands, and why it is not running."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from agentq.cli.options import Duration, command, states, task_argument
+from agentq.cli.options import command, task_argument
 from agentq.cli.screen import (
     Cell,
     Styled,
@@ -21,8 +19,7 @@ from agentq.cli.screen import (
     show_fields,
 )
 from agentq.cli.session import Session, pass_session
-from agentq.core.errors import Refused, Unavailable
-from agentq.core.states import TERMINAL, State
+from agentq.core.errors import Unavailable
 
 if TYPE_CHECKING:
     from agentq.client.reader import QueueReader
@@ -43,39 +40,6 @@ def status(session: Session, ref: str | None) -> None:
         emit_json(queue.as_json(task))
     else:
         show_task(queue, task)
-
-
-@command()
-@task_argument
-@click.option("--timeout", type=Duration(True), help="Give up after this long (exit status 6).")
-@click.option("--until", type=states(), multiple=True, help="Wait for this state; repeatable.")
-@click.option("--check", is_flag=True, help="Exit with 4 unless the task is complete.")
-@pass_session
-def wait(
-    session: Session, ref: str | None, timeout: int | None, until: tuple[str, ...], check: bool
-) -> None:
-    """Wait until a task is over.
-
-    Exits with 0 once it is, however it ended; --check makes any end but complete an error (4).
-    With --until it waits for those states instead, and says so (4) if they can no longer come.
-    """
-    queue = session.reader()
-    wanted = {State(each) for each in until} or TERMINAL
-    task = queue.wait(session.task_id(ref), timeout, wanted | TERMINAL)
-    if task.state not in wanted:
-        raise Refused(
-            f"{task.id} ended {task.state}: {task.reason or 'it is over'}. It will not become"
-            f" {' or '.join(sorted(wanted))}.",
-            f"`agentq status {task.id}` shows it.",
-            code="over",
-        )
-    if check and task.state is not State.COMPLETE:
-        raise Refused(
-            f"{task.id} is {task.state}: {task.reason or 'not complete'}.",
-            f"`agentq status {task.id}` shows it.",
-            code="not_complete",
-        )
-    answer_with_task(session, queue, task, task.summary or task.reason)
 
 
 @command()
