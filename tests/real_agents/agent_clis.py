@@ -23,6 +23,8 @@ class AgentCli:
     must_ask: tuple[str, ...]
     environment: Callable[[str], Mapping[str, str]]
     settle: Callable[[Path, str], None]
+    #: Whose circuit holds it back. One that serves many has to be told by its role.
+    provider: str
     #: The status with which its provider says that it is overloaded.
     overloaded: int = 503
 
@@ -136,10 +138,16 @@ CLAUDE = AgentCli(
     ("--permission-mode", "manual"),
     _claude_environment,
     _no_settings,
+    provider="anthropic",
     overloaded=529,
 )
 CODEX = AgentCli(
-    "codex", ("-s", "workspace-write"), ("-s", "read-only"), _codex_environment, _settle_codex
+    "codex",
+    ("-s", "workspace-write"),
+    ("-s", "read-only"),
+    _codex_environment,
+    _settle_codex,
+    provider="openai",
 )
 GEMINI = AgentCli(
     "gemini",
@@ -147,7 +155,10 @@ GEMINI = AgentCli(
     ("--approval-mode", "default"),
     _gemini_environment,
     _settle_gemini,
+    provider="google",
 )
-OPENCODE = AgentCli("opencode", ("--auto",), (), _opencode_environment, _settle_opencode)
+OPENCODE = AgentCli(
+    "opencode", ("--auto",), (), _opencode_environment, _settle_opencode, provider="stand-in"
+)
 
 AGENT_CLIS = (CLAUDE, CODEX, GEMINI, OPENCODE)

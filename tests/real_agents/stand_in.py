@@ -61,7 +61,7 @@ class _Play:
             asked = Asked(path, body, None if beside else step)
             self.asked.append(asked)
             self.announce(asked)
-            return step, self.taken
+            return step, len(self.asked)
 
 
 class StandIn:
@@ -92,6 +92,11 @@ class StandIn:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def play(self, *steps: Step) -> None:
+        """Go on with these steps, whatever the script was."""
+        with self._play.lock:
+            self._play.steps, self._play.taken = list(steps), 0
 
     @property
     def asked(self) -> list[Asked]:
