@@ -41,6 +41,8 @@ def _claude_environment(url: str) -> Mapping[str, str]:
         "DISABLE_AUTOUPDATER": "1",
         "DISABLE_ERROR_REPORTING": "1",
         "DISABLE_TELEMETRY": "1",
+        # As root it is given every permission only where it is told that this is a sandbox.
+        "IS_SANDBOX": "1",
     }
 
 
