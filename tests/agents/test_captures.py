@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
+
 from agentq.agents.claude import Claude
 from agentq.agents.codex import Codex
 from agentq.agents.gemini import Gemini
 from agentq.agents.opencode import Opencode
-from agentq.contracts.agent import AgentMessage, AgentSession, AttemptOutcome, Done, Exit
+from agentq.contracts.agent import AgentMessage, AgentSession, AttemptOutcome, Done, Exit, Spent
 from agentq.core import triggers as t
+from agentq.core.prices import TokenCounts, TokenPrice
 from agentq.core.task import Usage
+from agentq.worker.costs import priced
 from tests.agents.jobs import a_job, captured, play, still
 from tests.core.building import claimed, then
 
@@ -90,6 +94,32 @@ def test_codex_counts_the_whole_thread_and_we_do_not() -> None:
     assert play(Codex(still), captured("codex_happy.jsonl"), job=resumed).cost.tokens == 50
     fresh = a_job(task=task)
     assert play(Codex(still), captured("codex_happy.jsonl"), job=fresh).cost.tokens == 240
+
+
+@pytest.mark.parametrize(
+    ("agent", "capture"), [(Codex, "codex_happy.jsonl"), (Gemini, "gemini_happy.jsonl")]
+)
+def test_what_names_no_money_says_which_tokens_it_used(
+    agent: type[Codex | Gemini], capture: str
+) -> None:
+    spent = [each for each in play(agent(still), captured(capture)).only(Spent) if each.counts]
+    assert [each.counts for each in spent] == [TokenCounts(200, 0, 40)]
+    usage = priced(spent[0], TokenPrice(1.0, 0.1, 10.0))
+    assert usage.usd == usage.estimated_usd == 0.0006 and usage.tokens == 240
+    assert priced(spent[0], None) == spent[0].cost
+    # Of a conversation that goes on, as much of each kind as it has grown by.
+    if agent is Codex:
+        task = then(claimed(), t.Spend(1, Usage(tokens=180)))
+        resumed = a_job(session="01a1e092-f1f3-7710-9202-5438558adccc", task=task)
+        spent = play(Codex(still), captured(capture), job=resumed).only(Spent)
+        assert spent[-1].counts == TokenCounts(50, 0, 10)
+
+
+def test_what_a_tool_says_it_cost_is_no_estimate() -> None:
+    price = TokenPrice(1.0, 1.0, 1.0)
+    named = Spent(Usage(usd=0.5, tokens=10), TokenCounts(5, 0, 5))
+    assert priced(named, price) == named.cost
+    assert priced(Spent(Usage(tokens=10)), price) == Usage(tokens=10)
 
 
 def test_codex_is_rate_limited() -> None:

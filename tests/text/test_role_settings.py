@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from agentq.core.errors import Invalid
+from agentq.core.prices import TokenPrice
 from agentq.settings import read_file
 from agentq.settings.roles import RoleSettings, role_settings
 
@@ -32,3 +34,61 @@ def test_others_may_think_as_long_as_they_like(tmp_path: Path, agent: str) -> No
     assert role_of(tmp_path, *named).silence_seconds == 0
     assert role_of(tmp_path, *named, 'silence = "5m"').silence_seconds == 300
     assert role_of(tmp_path, 'command = "tool"').silence_seconds == 0
+
+
+PRICES = """
+[prices.codex]
+input = 1
+output = 8
+
+[prices."gpt-5.1-codex"]
+input = 1.25
+cached = 0.125
+output = 10
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("codex", TokenPrice(1, 1, 8)),
+        ("codex -m gpt-5.1-codex", TokenPrice(1.25, 0.125, 10)),
+        ("codex exec --model=gpt-5.1-codex", TokenPrice(1.25, 0.125, 10)),
+        ("codex -m another", TokenPrice(1, 1, 8)),
+        ("codex -m", TokenPrice(1, 1, 8)),
+    ],
+)
+def test_the_price_is_that_of_the_model_or_the_tool(
+    tmp_path: Path, command: str, expected: TokenPrice
+) -> None:
+    role = role_of(tmp_path, 'agent = "codex"', f'command = "{command}"', before=PRICES)
+    assert role.price == expected
+    assert role_settings(read_file(tmp_path / "agentq.toml"), "another-role").prices
+
+
+def test_no_price_no_estimate(tmp_path: Path) -> None:
+    assert role_of(tmp_path, 'agent = "gemini"', before=PRICES).price is None
+    assert role_of(tmp_path, 'agent = "codex"').price is None
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ("input = 1", "does not say what output cost"),
+        ("cached = 1", "does not say what input and output cost"),
+        ("input = -1\noutput = 2", "input of [prices.codex]"),
+        ('input = "1"\noutput = 2', "must be dollars for a million tokens, got '1'"),
+        ("input = true\noutput = 2", "got True"),
+        ("input = 1\noutput = inf", "got inf"),
+        ("input = 1\noutputs = 2", "unknown setting 'outputs'"),
+    ],
+)
+def test_a_price_list_that_cannot_be_meant(tmp_path: Path, table: str, words: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        role_of(tmp_path, 'agent = "codex"', before=f"[prices.codex]\n{table}\n")
+    assert words in str(refused.value) and str(tmp_path) in str(refused.value)
+
+
+def test_a_worker_of_a_server_has_prices_of_its_own(tmp_path: Path) -> None:
+    ledger = '[ledger]\nurl = "https://example.com"\n'
+    assert role_of(tmp_path, 'agent = "codex"', before=ledger + PRICES).price is not None

@@ -49,7 +49,7 @@ from agentq.contracts.agent import (
     Limited,
     OtherPermissions,
 )
-from agentq.core.task import NO_USAGE, Task, Usage
+from agentq.core.task import NO_USAGE, Usage
 
 #: How many messages in flight are remembered by id; sub-agents write at the same time.
 MESSAGES_KEPT = 64
@@ -80,7 +80,7 @@ class Claude(ToolAdapter):
 
     def argv(self, job: Job, session: str) -> tuple[str, ...]:
         argv = [*command_words(job, "claude")]
-        for option, most in _caps(job.task, resumed=bool(session)):
+        for option, most in _caps(job, resumed=bool(session)):
             if not any(word == option or word.startswith(f"{option}=") for word in argv):
                 argv += [option, most]
         argv += [*self.granted(job).words, "-p", "--output-format", "stream-json", "--verbose"]
@@ -93,10 +93,11 @@ class Claude(ToolAdapter):
         return _ClaudeListener(job, self._clock)
 
 
-def _caps(task: Task, *, resumed: bool) -> list[tuple[str, str]]:
-    """The task's budget as options of the tool: it names its cost only at the end of a run, so
-    that nobody else could stop it in time."""
-    budget, extra, spent = task.spec.budget, task.details.extra_budget, task.details.spent
+def _caps(job: Job, *, resumed: bool) -> list[tuple[str, str]]:
+    """The budget as options of the tool: it names its cost only at the end of a run, so that
+    nobody else could stop it in time."""
+    budget, details = job.budget, job.task.details
+    extra, spent = details.extra_budget, details.spent
     caps = []
     if budget.usd:
         # A resumed conversation starts from its earlier cost, and so does what it compares.

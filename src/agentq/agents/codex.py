@@ -23,11 +23,13 @@ from agentq.agents.jsonl_adapter import (
     ToolAdapter,
     command_words,
     messages,
+    share_of,
     spending,
 )
-from agentq.agents.jsonlines import RESULT_CHARS_MAX, Totals, listed, one_line, table, text, total
+from agentq.agents.jsonlines import RESULT_CHARS_MAX, Totals, listed, one_line, table, text, whole
 from agentq.agents.permissions import Granted
 from agentq.contracts.agent import AgentEvent, AttemptResult, Done, Exit, Job
+from agentq.core.prices import TokenCounts
 from agentq.core.task import Usage
 
 
@@ -121,12 +123,15 @@ class _CodexListener(JsonListener):
 
     def _spent(self, event: dict[str, Any]) -> list[AgentEvent]:
         usage = event.get("usage")
-        tokens = 0
+        tokens, counts = 0, None
         if type(usage) is dict:
             # Cached input is part of the input, reasoning is part of the output.
-            tokens = total(usage, "input_tokens", "output_tokens")
-            tokens = self._totals.grown_to(Usage(tokens=tokens)).tokens
-        return spending(Usage(tokens=tokens, turns=1))
+            kinds = ("input_tokens", "cached_input_tokens", "output_tokens")
+            of_thread = TokenCounts(*(whole(usage.get(kind)) for kind in kinds))
+            all_tokens = of_thread.input + of_thread.output
+            tokens = self._totals.grown_to(Usage(tokens=all_tokens)).tokens
+            counts = share_of(of_thread, tokens, all_tokens)
+        return spending(Usage(tokens=tokens, turns=1), counts)
 
     def verdict(self, exit: Exit) -> AttemptResult:
         if self._ended == "completed":

@@ -20,12 +20,14 @@ from agentq.agents.jsonl_adapter import (
     ToolAdapter,
     command_words,
     messages,
+    share_of,
     spending,
     tool_call,
 )
 from agentq.agents.jsonlines import RESULT_CHARS_MAX, Totals, one_line, table, text, total, whole
 from agentq.agents.permissions import Granted
 from agentq.contracts.agent import AgentEvent, AttemptOutcome, AttemptResult, Done, Exit, Job
+from agentq.core.prices import TokenCounts
 from agentq.core.task import Usage
 
 ASKED = "Do what the text above asks for."
@@ -153,7 +155,10 @@ class _GeminiListener(JsonListener):
         tokens = whole(stats.get("total_tokens"))
         tokens = tokens or total(stats, "input_tokens", "output_tokens")
         grown = self._totals.grown_to(Usage(tokens=tokens))
-        return [*spending(grown), Done()]
+        read, cached = whole(stats.get("input_tokens")), whole(stats.get("cached"))
+        # What it thought is in no count of its own, only in the total.
+        counts = TokenCounts(read, cached, max(tokens - read, 0))
+        return [*spending(grown, share_of(counts, grown.tokens, tokens)), Done()]
 
     def _end_of_text(self) -> None:
         if self._text.tell():

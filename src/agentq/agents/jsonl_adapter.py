@@ -36,6 +36,7 @@ from agentq.contracts.agent import (
     Limited,
     Spent,
 )
+from agentq.core.prices import TokenCounts
 from agentq.core.task import NO_USAGE, Usage
 
 #: Unix milliseconds; given by tests, the machine's clock otherwise.
@@ -108,8 +109,17 @@ def messages(words: str) -> list[AgentEvent]:
     return [AgentMessage(words)] if words else []
 
 
-def spending(cost: Usage) -> list[AgentEvent]:
-    return [] if cost == NO_USAGE else [Spent(cost)]
+def spending(cost: Usage, counts: TokenCounts | None = None) -> list[AgentEvent]:
+    return [] if cost == NO_USAGE else [Spent(cost, counts)]
+
+
+def share_of(counts: TokenCounts, part: int, whole: int) -> TokenCounts | None:
+    """So much of these tokens as is new: `part` of `whole`. A tool that counts a conversation from
+    its beginning does not say what kind of tokens it has used since."""
+    if not whole or not part:
+        return None
+    kinds = (counts.input, counts.cached, counts.output)
+    return TokenCounts(*(round(each * part / whole) for each in kinds))
 
 
 def tool_call(name: str, given: str) -> str:

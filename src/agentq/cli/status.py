@@ -170,4 +170,9 @@ def _gates(task: Task) -> str:
 
 
 def _usage(usage: dict[str, Any]) -> str:
-    return ", ".join(f"{amount:g} {unit}" for unit, amount in usage.items())
+    estimated = usage.get("estimated_usd", 0)
+    words = [f"{amount:g} {unit}" for unit, amount in usage.items() if unit != "estimated_usd"]
+    if estimated:
+        part = "" if estimated >= usage["usd"] else f"{estimated:g} of it "
+        words[0] += f" ({part}estimated)"
+    return ", ".join(words)

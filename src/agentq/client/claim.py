@@ -118,13 +118,14 @@ class Claim:
         tokens: int = 0,
         turns: int = 0,
         seconds: float = 0.0,
+        estimated_usd: float = 0.0,
         unless_used_up: bool = False,
     ) -> Task:
         """Record a cost: usd, tokens, turns, seconds. The task is blocked if that was too much, and
         this attempt can leave nothing more; `unless_used_up` raises `Refused` instead, so that it
-        can: report with the cost then."""
+        can: report with the cost then. `estimated_usd` is the part of `usd` that is an estimate."""
         self._token.check()
-        cost = Usage(usd, tokens, turns, seconds)
+        cost = Usage(usd, tokens, turns, seconds, estimated_usd)
         client = self._client
         return client.service.spend(
             client.who, self.id, self.epoch, cost, unless_used_up=unless_used_up

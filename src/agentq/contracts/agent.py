@@ -16,6 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
+from agentq.core.prices import TokenCounts
 from agentq.core.task import NO_USAGE, Task, Usage
 
 
@@ -78,6 +79,14 @@ class Job:
     commands: tuple[str, ...] = ()
     #: Whether it runs inside our own sandbox, in which no other can be made.
     sandboxed: bool = False
+    #: The role's budget, for tasks that bring none of their own.
+    role_budget: Usage = NO_USAGE
+
+    @property
+    def budget(self) -> Usage:
+        """What all attempts at the task may spend; what was added to it is in the task."""
+        own = self.task.spec.budget
+        return own if own != NO_USAGE else self.role_budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +138,8 @@ class Spent:
     """What was spent since the last `Spent`: cumulative counters are turned into differences."""
 
     cost: Usage
+    #: Of a tool that names no money: what its tokens were, so that a price list can.
+    counts: TokenCounts | None = None
 
 
 @dataclass(frozen=True, slots=True)

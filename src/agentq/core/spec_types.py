@@ -111,7 +111,9 @@ def check_usage(name: str, usage: Usage) -> None:
     """Money, tokens, turns and seconds: numbers from 0 that can be written down."""
     if type(usage) is not Usage:
         raise wrong_kind(name, Usage, usage)
-    for unit in ("usd", "tokens", "turns", "seconds"):
+    if usage.estimated_usd and name != "cost":
+        raise Invalid(f"{name} has no estimated_usd: a cost has, a budget is what it says.")
+    for unit in ("usd", "tokens", "turns", "seconds", "estimated_usd"):
         value = getattr(usage, unit)
         whole = unit in ("tokens", "turns")
         if type(value) is not int and (whole or type(value) is not float):

@@ -59,6 +59,8 @@ class Usage:
     tokens: int = 0
     turns: int = 0
     seconds: float = 0.0
+    #: Of a cost: the part of `usd` that no tool has named, worked out from tokens and prices.
+    estimated_usd: float = 0.0
 
     def plus(self, other: Usage) -> Usage:
         return Usage(
@@ -66,6 +68,7 @@ class Usage:
             self.tokens + other.tokens,
             self.turns + other.turns,
             round(self.seconds + other.seconds, 3),
+            round(self.estimated_usd + other.estimated_usd, 9),
         )
 
 

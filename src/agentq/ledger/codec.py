@@ -15,6 +15,7 @@ from agentq.contracts.store import HotRow, RoleRow, SpecRow
 from agentq.core.limits import RoleLimits
 from agentq.core.states import State
 from agentq.core.task import NO_DETAILS, NO_USAGE, ExpectedOutput, Spec, Task, TaskDetails, Usage
+from agentq.core.triggers import Spend
 
 #: The order is that of the codes in contracts.store.
 STATES: tuple[State, ...] = (
@@ -33,11 +34,29 @@ CODES: dict[State, int] = {state: code for code, state in enumerate(STATES)}
 encode = msgspec.json.Encoder().encode
 
 
+#: The one that msgspec knows again: it compares by identity.
+_NONE_ESTIMATED = 0.0
+
+
+class _Amounts(msgspec.Struct, omit_defaults=True, gc=False):
+    """A cost inside a trigger or a task's details, as it was always written: what came later is
+    left out where it says nothing, so that the same row is written for what happened before."""
+
+    usd: float
+    tokens: int
+    turns: int
+    seconds: float
+    estimated_usd: float = _NONE_ESTIMATED
+
+
 @cache
-def _outline(kind: type) -> tuple[Callable[[Any], Any], Callable[..., Any], tuple[Any, ...]]:
+def _outline(
+    kind: type,
+) -> tuple[Callable[[Any], Any], Callable[..., Any], tuple[Any, ...], tuple[int, ...]]:
     """A getter of all field values of a dataclass, a msgspec struct of the same fields that leaves
     those at their defaults out when it is encoded, and the defaults it would not know again: it
-    compares by identity, which does for texts, small numbers and what there is but one of."""
+    compares by identity, which does for texts, small numbers and what there is but one of. Last
+    where costs stand."""
     listed: list[Any] = []
     for each in fields(kind):
         if each.default is not MISSING:
@@ -53,19 +72,26 @@ def _outline(kind: type) -> tuple[Callable[[Any], Any], Callable[..., Any], tupl
         for place, each in enumerate(fields(kind))
         if isinstance(each.default, (float, Usage, ExpectedOutput))
     )
+    amounts = tuple(place for place, each in enumerate(fields(kind)) if each.type == "Usage")
     if len(names) > 1:
-        return attrgetter(*names), struct, equals
-    return (lambda value: tuple(getattr(value, name) for name in names)), struct, equals
+        return attrgetter(*names), struct, equals, amounts
+    return (lambda value: tuple(getattr(value, name) for name in names)), struct, equals, amounts
 
 
 def sparse(value: Any) -> Any:
     """The fields that are not at their defaults, ready to be encoded."""
     kind: Any = type(value)
-    values_of, struct, equals = _outline(kind)
+    values_of, struct, equals, amounts = _outline(kind)
     values = values_of(value)
     for place, default in equals:
         if values[place] is not default and values[place] == default:
             values = (*values[:place], default, *values[place + 1 :])
+    for place in amounts:
+        cost = values[place]
+        if cost is not NO_USAGE or kind is Spend:  # which always says what it cost
+            estimated = cost.estimated_usd or _NONE_ESTIMATED
+            written = _Amounts(cost.usd, cost.tokens, cost.turns, cost.seconds, estimated)
+            values = (*values[:place], written, *values[place + 1 :])
     return struct(*values)
 
 

@@ -20,6 +20,7 @@ from agentq.settings.addresses import remember_passwords, remember_secrets
 from agentq.settings.addresses import without_password as without_password
 
 if TYPE_CHECKING:
+    from agentq.core.prices import TokenPrice
     from agentq.settings.roles import RoleSettings
 
 FILE_NAME = "agentq.toml"
@@ -102,6 +103,8 @@ class Settings:
     secret_files: tuple[str, ...] = ()
     #: Where an agent that may not connect to its worker puts its requests.
     outbox: str = ""
+    #: What tokens cost, by model or tool.
+    prices: Mapping[str, TokenPrice] = field(default_factory=dict, kw_only=True)
 
     @property
     def roles(self) -> dict[str, RoleLimits]:
@@ -229,8 +232,8 @@ def read_file(file: Path) -> Settings:
         ) from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise Invalid(f"{file} cannot be read as TOML: {error}.", "Mend the file.") from error
-    only_known(plain, (*TABLES, "roles"), str(file))
-    tables = {name: plain.get(name, {}) for name in (*TABLES, "roles")}
+    only_known(plain, (*TABLES, "roles", "prices"), str(file))
+    tables = {name: plain.get(name, {}) for name in (*TABLES, "roles", "prices")}
     for name, table in tables.items():
         only_known(table, TABLES.get(name, table), f"[{name}] in {file}")
     artifacts, broker, retention = tables["artifacts"], tables["broker"], tables["retention"]
@@ -248,10 +251,11 @@ def read_file(file: Path) -> Settings:
     url, url_file = _referred(written, f"url in [ledger] of {file}", file.parent)
     root = _text(artifacts, "root", ".agentq", file)
     workers = _workers(tables["roles"], file) if tables["roles"] else {}
+    prices = _prices(tables["prices"], file) if tables["prices"] else {}
     if url.startswith(_SERVERS):
         _refuse_of_the_server(plain, file)
         home = os.environ.get("AGENTQ_HOME") or str(file.parent / ".agentq")
-        return replace(_server(url, str(file), home), workers=workers)
+        return replace(_server(url, str(file), home), workers=workers, prices=prices)
     if url.startswith("sqlite:"):
         path = sqlite_path(url)
         if path != MEMORY:
@@ -271,6 +275,7 @@ def read_file(file: Path) -> Settings:
             else KEEP_AUDIT_SECONDS
         ),
         artifacts_credentials=credentials,
+        prices=prices,
         artifact_links=_links(tables["artifacts"], root, file),
         secret_files=tuple(each for each in (url_file, broker_file, *secret_files) if each),
     )  # fmt: skip
@@ -279,7 +284,7 @@ def read_file(file: Path) -> Settings:
 def _refuse_of_the_server(plain: Mapping[str, Any], file: Path) -> None:
     """Refuse what would be read and never used: the server has settings of its own."""
     for name in plain:
-        if name not in ("ledger", "roles"):
+        if name not in ("ledger", "roles", "prices"):
             raise Invalid(
                 f"[{name}] in {file} has no effect: url in [ledger] names a server, which has"
                 " settings of its own.",
@@ -377,6 +382,12 @@ def _workers(tables: Mapping[str, Any], file: Path) -> dict[str, RoleSettings]:
     from agentq.settings.roles import read_role
 
     return {name: read_role(name, row, file) for name, row in tables.items()}
+
+
+def _prices(tables: Mapping[str, Any], file: Path) -> dict[str, TokenPrice]:
+    from agentq.settings.prices import read_prices
+
+    return read_prices(tables, file)
 
 
 def _for_url(text: str, source: str) -> Settings:

@@ -12,8 +12,10 @@ from agentq.core.access import Action, parse_grants
 from agentq.core.durations import parse_duration
 from agentq.core.errors import Invalid
 from agentq.core.limits import RoleLimits
+from agentq.core.prices import TokenPrice
 from agentq.core.task import NO_USAGE, Usage
 from agentq.settings import Settings, only_known
+from agentq.settings.prices import price_of
 
 SANDBOXES = ("none", "bwrap")
 WORKSPACES = ("folder", "git")
@@ -80,6 +82,13 @@ class RoleSettings:
     commands: tuple[str, ...] = ()
     #: Whatever else the adapter of this agent understands.
     options: Mapping[str, Any] = field(default_factory=dict)
+    #: The price list of the settings, by model or tool.
+    prices: Mapping[str, TokenPrice] = field(default_factory=dict)
+
+    @property
+    def price(self) -> TokenPrice | None:
+        """What tokens of this role's model cost, if the price list has it."""
+        return price_of(self.prices, self.command, self.agent_name) if self.prices else None
 
     @property
     def agent_name(self) -> str:
@@ -130,10 +139,9 @@ def commands_of(role: RoleSettings) -> tuple[str, ...]:
 
 def role_settings(settings: Settings, role: str) -> RoleSettings:
     """How a worker of this role works: what the settings say, else the defaults."""
-    if role in settings.workers:
-        return settings.workers[role]
     served = settings.url.startswith(("http://", "https://", "http+unix:"))
-    return RoleSettings(lease=SERVED_LEASE_SECONDS) if served else RoleSettings()
+    default = RoleSettings(lease=SERVED_LEASE_SECONDS) if served else RoleSettings()
+    return replace(settings.workers.get(role, default), prices=settings.prices)
 
 
 _DURATIONS = ("lease", "timeout", "silence", "grace", "verify_timeout")

@@ -279,6 +279,7 @@ class Attempt:
         job = Job(
             self.task, self.claim.epoch, prompt, self._workspace.path, folder.task, folder.result,
             folder.artifacts, self.shared.settings.command, session, self.shared.settings.options,
+            role_budget=self.shared.settings.budget,
         )  # fmt: skip
         return permissions.told(job, self.shared.settings, self.shared.role)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agentq.core.errors import Refused
@@ -19,9 +20,19 @@ from agentq.core.task import NO_USAGE, Usage
 
 if TYPE_CHECKING:
     from agentq.client.claim import Claim
+    from agentq.contracts.agent import Spent
+    from agentq.core.prices import TokenPrice
 
 #: Seconds between two reports of costs to the ledger.
 EVERY_SECONDS = 10.0
+
+
+def priced(spent: Spent, price: TokenPrice | None) -> Usage:
+    """The cost with an estimate of the money, where the tool names none and its price is known."""
+    if price is None or spent.counts is None or spent.cost.usd:
+        return spent.cost
+    usd = price.of(spent.counts)
+    return replace(spent.cost, usd=usd, estimated_usd=usd)
 
 
 class BudgetTracker:
@@ -51,7 +62,7 @@ class BudgetTracker:
             return
         task = self._claim.task
         total = task.details.spent.plus(self.spent)
-        words = overspent(self._default, NO_USAGE, total)
+        words = overspent(self._default, task.details.extra_budget, total)
         if words and not is_done:
             self._stop(f"the role's budget is used up: {words}")
         elif time.monotonic() - self._reported_at >= EVERY_SECONDS or overspent(
@@ -72,11 +83,9 @@ class BudgetTracker:
     def seconds_left(self) -> float:
         """What is left of a budget of time; 0 if there is none."""
         task = self._claim.task
-        allowed = task.spec.budget.seconds
+        allowed = task.spec.budget.seconds or self._default.seconds
         if allowed:
             allowed += task.details.extra_budget.seconds
-        else:
-            allowed = self._default.seconds
         return max(allowed - task.details.spent.seconds, 1.0) if allowed else 0.0
 
     def report(self, *, unless_used_up: bool = False) -> None:
@@ -88,7 +97,7 @@ class BudgetTracker:
         try:
             task = self._claim.spend(
                 usd=cost.usd, tokens=cost.tokens, turns=cost.turns, seconds=cost.seconds,
-                unless_used_up=unless_used_up,
+                estimated_usd=cost.estimated_usd, unless_used_up=unless_used_up,
             )  # fmt: skip
         except Refused:
             self.unreported = cost  # it was not recorded; of any other error nobody knows

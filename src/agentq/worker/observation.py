@@ -18,6 +18,7 @@ from agentq.contracts.agent import (
 from agentq.core.errors import AgentqError
 from agentq.core.limits import PROGRESS_CHARS_MAX
 from agentq.worker import recovery
+from agentq.worker.costs import priced
 from agentq.worker.outcomes import note_served
 from agentq.worker.redaction import redacted_text
 from agentq.worker.stream import Stop
@@ -47,7 +48,8 @@ class Observer:
             self.last_words = event.text[:_WORDS_CHARS_MAX]
             self._note_progress(event)
         elif isinstance(event, Spent):
-            attempt.budget.add(event.cost, is_done=attempt.is_done)
+            price = attempt.shared.settings.price
+            attempt.budget.add(priced(event, price), is_done=attempt.is_done)
             if event.cost.tokens or event.cost.usd:
                 note_served(attempt)
         elif isinstance(event, AgentSession) and event.id != self._session:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.live import Live
 
+    from agentq.core.task import Usage
     from agentq.worker.attempt import Attempt
     from agentq.worker.worker import Worker
 
@@ -30,6 +31,11 @@ _STYLES = {
 def printable(text: str) -> str:
     """One line without control characters: what an agent says must not drive a terminal."""
     return "".join(letter if letter.isprintable() else " " for letter in text).strip()
+
+
+def _money(spent: Usage) -> str:
+    about = "~" if spent.estimated_usd else ""
+    return f"{about}{spent.usd:.2f} $" if spent.usd else ""
 
 
 class Lines:
@@ -52,6 +58,7 @@ class Lines:
                 "outcome": str(verdict.outcome),
                 "seconds": round(time.monotonic() - attempt.started, 3),
                 "usd": attempt.budget.spent.usd,
+                "estimated_usd": attempt.budget.spent.estimated_usd,
                 "note": verdict.summary[:500],
             }
         )
@@ -139,7 +146,7 @@ class Table:
                 str(attempt.claim.epoch),
                 attempt.step,
                 f"{seconds:.0f} s",
-                f"{attempt.budget.spent.usd:.2f} $" if attempt.budget.spent.usd else "",
+                _money(attempt.budget.spent),
                 Text(printable(redacted_text(attempt.observer.last_words, attempt.secrets))),
             )
         return table

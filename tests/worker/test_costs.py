@@ -1,0 +1,62 @@
+"""Budgets of a role and prices of tokens, with real attempts: who is told, and what is recorded."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from agentq.contracts.agent import AttemptOutcome
+from agentq.core.prices import TokenPrice
+from agentq.core.states import State
+from agentq.core.task import Usage
+from tests.agents.jobs import CAPTURES
+from tests.worker.fleet import ROLE, Fleet, script
+
+PRICE = TokenPrice(input=100.0, cached=10.0, output=1000.0)
+#: Prints what the real tool printed: 200 tokens read, 40 written.
+CODEX = (sys.executable, "-c", f"print(open({str(CAPTURES / 'codex_happy.jsonl')!r}).read())")
+
+
+def test_a_tool_that_names_no_money_has_an_estimate(fleet: Fleet) -> None:
+    task = fleet.queue.submit(to=ROLE, instructions="count")
+    fleet.work(agent="codex", command=CODEX, prices={"codex": PRICE})
+    spent = fleet.queue.task(task.id).details.spent
+    assert spent.usd == spent.estimated_usd == 0.06 and spent.tokens == 240
+    assert fleet.queue.admin.costs()[ROLE].usd == 0.06
+    shown: Any = fleet.queue._client.as_json(fleet.queue.task(task.id))
+    assert shown["cost"]["estimated_usd"] == 0.06
+
+
+def test_an_estimate_uses_up_a_budget_like_money(fleet: Fleet) -> None:
+    """The work is done when its cost becomes known, so it counts as done; the next does not."""
+    task = fleet.queue.submit(to=ROLE, instructions="count", budget=Usage(usd=0.05), review=True)
+    fleet.work(agent="codex", command=CODEX, prices={"codex": PRICE})
+    assert fleet.queue.task(task.id).state is State.REVIEW
+    fleet.queue.reject(task.id, by="boss", reason="more", changes=True)
+    after = fleet.queue.task(task.id)
+    assert after.state is State.BLOCKED and "0.06 of 0.05 usd" in after.reason
+
+
+def test_claude_is_told_of_the_roles_budget(fleet: Fleet) -> None:
+    """It tells its cost at the end only, so only it can stop itself in time."""
+    ended = {"type": "result", "is_error": False, "result": "done", "total_cost_usd": 0.01}
+    program = script(f"print(json.dumps({{**{ended!r}, 'result': ' '.join(sys.argv[1:])}}))")
+    fleet.queue.submit(to=ROLE, instructions="say how you were called")
+    fleet.queue.submit(to=ROLE, instructions="say it too", budget=Usage(usd=3.0))
+    fleet.work(tasks=2, agent="claude", command=program, budget=Usage(usd=1.5, turns=7))
+    by_role, by_task = (verdict.result for verdict in fleet.verdicts)
+    assert "--max-budget-usd 1.5 --max-turns 7" in by_role
+    # A task with a budget of its own has that, and nothing of the role's.
+    assert "--max-budget-usd 3" in by_task and "--max-turns" not in by_task
+
+
+def test_what_is_added_to_a_task_is_added_to_its_roles_budget(fleet: Fleet) -> None:
+    task = fleet.queue.submit(to=ROLE, instructions="spend", max_attempts=1)
+    line = {"type": "result", "subtype": "error_max_budget_usd", "is_error": True,
+            "total_cost_usd": 1.0, "num_turns": 1, "errors": ["too much"]}  # fmt: skip
+    program = script(f"print(json.dumps({{**{line!r}, 'errors': [' '.join(sys.argv[1:])]}}))")
+    role: dict[str, Any] = {"agent": "claude", "command": program, "budget": Usage(usd=1.0)}
+    assert fleet.work(**role).outcome is AttemptOutcome.BUDGET
+    fleet.queue.answer(task.id, "boss", extra_usd=2.0)
+    fleet.work(**role)
+    assert "--max-budget-usd 2" in fleet.verdicts[-1].summary
