@@ -285,7 +285,7 @@ class IdleWorkers(AgentqRabbitSide):
             queue, supervisor, Workspaces(self.place.folder / "workspaces"), ROLE, RoleSettings(),
             queue.installation.agent("command"), {}, lambda *_: None,
         )  # fmt: skip
-        worker = Worker(shared, None, lambda *_: None, grace=0)
+        worker = Worker(shared, lambda *_: None, grace=0)
         # A fleet that has run for hours looks at the ledger at all times, not all at one.
         worker._look_at = time.monotonic() + random.uniform(0, LOOK_SECONDS)  # noqa: SLF001
         return worker

@@ -19,10 +19,12 @@ from agentq.contracts.agent import AttemptResult
 from agentq.core import access
 from agentq.remote.installation import RemoteInstallation
 from agentq.settings import Settings
+from agentq.settings.reloading import RoleSettingsFile
 from agentq.settings.roles import RoleSettings, checked
 from agentq.wiring import WiredInstallation, open_installation
 from agentq.worker.attempt import Attempt
 from agentq.worker.environment import secrets_in
+from agentq.worker.live_settings import LiveSettings
 from agentq.worker.processes import Supervisor
 from agentq.worker.terminal_view import Lines
 from agentq.worker.worker import Worker
@@ -60,7 +62,12 @@ class Fleet:
 
     @contextmanager
     def worker(
-        self, settings: RoleSettings, *, tasks: int = 0, grace: float = 5
+        self,
+        settings: RoleSettings,
+        *,
+        tasks: int = 0,
+        grace: float = 5,
+        file: RoleSettingsFile | None = None,
     ) -> Iterator[Worker]:
         """A worker in a thread of its own; ended on the way out."""
         lines = Lines(self.output)
@@ -78,14 +85,8 @@ class Fleet:
                 client.installation.agent(settings.agent_name), self.environment, lines.show_step,
                 secrets_in(self.environment),
             )  # fmt: skip
-            warm = None
-            if shared.agent.warm:
-                from agentq.agents.warm import Rotation
-                from agentq.worker.warm import WarmSlot
-
-                rotation = Rotation(settings.rotate_tasks)
-                warm = lambda: WarmSlot(rotation, client.installation.agent("warm"))  # noqa: E731
-            worker = Worker(shared, warm, ended, grace=grace, limit=tasks)
+            live = LiveSettings(file) if file is not None else None
+            worker = Worker(shared, ended, grace=grace, limit=tasks, live=live)
             thread = threading.Thread(target=worker.run, name="the worker")
             thread.start()
             try:

@@ -22,7 +22,7 @@ from agentq.core.errors import Unavailable
 
 if TYPE_CHECKING:
     from agentq.client.client import Client
-    from agentq.settings.roles import RoleSettings
+    from agentq.settings.reloading import RoleSettingsFile
 
 
 @command()
@@ -59,6 +59,7 @@ def worker(
     writes the file .agentq-task/result.md.
     """
     from agentq.protocol.spec_validation import check_role
+    from agentq.settings.reloading import RoleSettingsFile
     from agentq.settings.roles import checked, role_settings
 
     check_role(role)
@@ -71,14 +72,15 @@ def worker(
             f"Nothing says which agent works for {role}. Add a command after `--`, --agent NAME, or"
             f" [roles.{role}] with `agent` or `command` to agentq.toml."
         )
+    file = RoleSettingsFile(session.settings().source, role, settings, chosen)
     with output_in_background():
-        _serve(session, role, settings, grace, tasks or 0, health, log_json=log_json)
+        _serve(session, role, file, grace, tasks or 0, health, log_json=log_json)
 
 
 def _serve(
     session: Session,
     role: str,
-    settings: RoleSettings,
+    file: RoleSettingsFile,
     grace: int,
     tasks: int,
     health: Path | None,
@@ -91,6 +93,7 @@ def _serve(
     from agentq.server.attempt_socket import remove_left_over
     from agentq.settings import environment
     from agentq.worker.environment import secrets_in
+    from agentq.worker.live_settings import LiveSettings
     from agentq.worker.processes import Supervisor
     from agentq.worker.terminal_view import Lines, Table
     from agentq.worker.worker import Worker
@@ -98,6 +101,7 @@ def _serve(
     from agentq.worker.workspace_cleanup import Cleaner
     from agentq.worker.workspaces import Workspaces
 
+    settings = file.settings
     queue = session.client_when_there()
     queue.check_may(Action.CLAIM, f"tasks of {role}")
     queue.who = access.worker(queue.holder, role)
@@ -125,8 +129,8 @@ def _serve(
             queue, supervisor, workspaces, role, settings, agent, surroundings,
             view.show_step, secrets_in({**surroundings, **_addresses(queue)}),
         )  # fmt: skip
-        slots = _warm_slots(queue, settings, warm=agent.warm)
-        made = Worker(shared, slots, view.ended, grace=grace, health=health, limit=tasks)
+        live = LiveSettings(file)
+        made = Worker(shared, view.ended, grace=grace, health=health, limit=tasks, live=live)
         heed_signals(made.drain, made.hurry, made.ringer())
         if isinstance(view, Table):
             stack.enter_context(view.live(made))
@@ -165,16 +169,6 @@ def _refuse_unwritable(root: Path) -> None:
             "Mend its owner and mode. Where artifacts are in an object store, AGENTQ_HOME names"
             " another folder.",
         ) from error
-
-
-def _warm_slots(queue: Client, settings: RoleSettings, *, warm: bool) -> Any:
-    if not warm:
-        return None
-    from agentq.agents.warm import Rotation
-    from agentq.worker.warm import WarmSlot
-
-    rotation = Rotation(settings.rotate_tasks, settings.rotate_tokens, settings.rotate_hours)
-    return lambda: WarmSlot(rotation, queue.installation.agent(settings.agent_name))
 
 
 def _allow_files(slots: int) -> None:

@@ -29,6 +29,7 @@ from agentq.core.reserved_names import CHANGES_PATCH, output_log
 from agentq.core.states import TERMINAL, State
 from agentq.core.task import Task, Usage
 from agentq.core.triggers import FailureKind
+from agentq.settings.reloading import settings_digest
 from agentq.worker import changes, denials, permissions, recovery
 from agentq.worker.agent_access import AgentAccess
 from agentq.worker.commits import request_for
@@ -39,6 +40,7 @@ from agentq.worker.evidence import AttemptEvidence
 from agentq.worker.inputs import described, give_inputs
 from agentq.worker.internal_errors import crashed_by, named
 from agentq.worker.kept_work import keep_work
+from agentq.worker.live_settings import note_change
 from agentq.worker.observation import Observer
 from agentq.worker.outcomes import hand_in_cancelled, report
 from agentq.worker.output import Recorder
@@ -213,6 +215,7 @@ class Attempt:
         return AttemptResult(kind, words)
 
     def _work(self) -> AttemptResult:
+        note_change(self)
         before = recovery.look(self.shared.queue, self.claim)
         if before.verdict is not None:
             self.at("collect", "the result of an earlier attempt is there already")
@@ -237,7 +240,8 @@ class Attempt:
             verdict = verify(self, job, verdict)
         # Only now: what is found completed after a crash is reported, and not checked again.
         named = replace(verdict, summary=self.evidence.named(verdict.summary))
-        self.evidence.store((recovery.VERDICT, recovery.written(named, self.secrets)))
+        digest = settings_digest(self.shared.settings)
+        self.evidence.store((recovery.VERDICT, recovery.written(named, self.secrets, digest)))
         return self.evidence.judged(verdict)
 
     def begin(self, step: str, note: str = "") -> None:

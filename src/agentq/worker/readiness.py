@@ -84,6 +84,11 @@ class Readiness:
         self._thread.start()
         return False
 
+    def look_at(self, shared: WorkerContext) -> None:
+        """Look again before the next claim: the settings of the role have changed."""
+        self._shared = shared
+        self._stamped_at = self._next_at = 0.0
+
     def pause(self) -> float:
         """Seconds until it is looked at again; a minute at most."""
         if self._ready:

@@ -102,12 +102,14 @@ def remember_session(claim: Claim, session: str) -> None:
         claim.put(SESSION, session[:500])
 
 
-def written(verdict: AttemptResult, secrets: Collection[str] = ()) -> bytes:
-    """Encode a result as it is stored before it is reported."""
+def written(verdict: AttemptResult, secrets: Collection[str] = (), settings: str = "") -> bytes:
+    """Encode a result as it is stored before it is reported; with the digest of the settings."""
     record: dict[str, Any] = {
         "outcome": verdict.outcome,
         "summary": shorten(redacted_text(verdict.summary, secrets), SUMMARY_CHARS_MAX),
     }
+    if settings:
+        record["settings"] = settings
     if verdict.denials:
         record["denials"] = [redacted_text(each, secrets)[:500] for each in verdict.denials[:50]]
     if verdict.structured is not None:

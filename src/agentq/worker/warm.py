@@ -15,6 +15,16 @@ if TYPE_CHECKING:
     from agentq.contracts.agent import Agent, Job
     from agentq.worker.attempt import Attempt
     from agentq.worker.processes import AgentProcess
+    from agentq.worker.worker_context import WorkerContext
+
+
+def warm_slot(shared: WorkerContext) -> WarmSlot | None:
+    """A slot for an agent that stays; None if these settings name one that does not."""
+    role = shared.settings
+    if not shared.agent.warm:
+        return None
+    rotation = Rotation(role.rotate_tasks, role.rotate_tokens, role.rotate_hours)
+    return WarmSlot(rotation, shared.queue.installation.agent(role.agent_name))
 
 
 class WarmSlot:

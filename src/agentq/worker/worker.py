@@ -28,12 +28,13 @@ from agentq.worker.attempt import Attempt
 from agentq.worker.internal_errors import named, unfailing
 from agentq.worker.readiness import Readiness
 from agentq.worker.stream import Stop
-from agentq.worker.warm import WarmSlot
+from agentq.worker.warm import WarmSlot, warm_slot
 from agentq.worker.worker_context import WorkerContext
 
 if TYPE_CHECKING:
     from agentq.client.claim import Claim
     from agentq.contracts.delivery import Hint, Inbox
+    from agentq.worker.live_settings import LiveSettings
 
 log = logging.getLogger("agentq.worker")
 
@@ -64,6 +65,15 @@ class Slot:
     attempt: Attempt | None = None
     thread: threading.Thread | None = None
     warm: WarmSlot | None = None
+    #: By which settings its warm agent was started.
+    shared: WorkerContext | None = None
+
+    def renew(self, shared: WorkerContext) -> None:
+        """Replace an agent that stays and was started by other settings."""
+        if self.shared is not shared:
+            if self.warm is not None:
+                self.warm.close()
+            self.warm, self.shared = warm_slot(shared), shared
 
 
 class Worker:
@@ -72,19 +82,19 @@ class Worker:
     def __init__(
         self,
         shared: WorkerContext,
-        make_warm: Callable[[], WarmSlot] | None,
         ended: Callable[[Attempt, AttemptResult], None],
         *,
         grace: float,
         health: Path | None = None,
         limit: int = 0,
+        live: LiveSettings | None = None,
     ) -> None:
+        """Without `live` the settings stay what they are."""
         self.shared = shared
         self.readiness = shared.readiness = Readiness(shared, self._look_now)
-        self.slots = [
-            Slot(number, warm=make_warm() if make_warm else None)
-            for number in range(1, shared.settings.slots + 1)
-        ]
+        self._live = live
+        self.slots: list[Slot] = []
+        self._add_slots()
         self.draining = False
         self.completed = 0
         self.failed = 0
@@ -206,13 +216,27 @@ class Worker:
         self._broker_error = inbox.error
 
     def _wanted(self) -> int:
-        free = sum(slot.attempt is None for slot in self.slots)
+        free = max(self.shared.settings.slots - len(self.running), 0)
         if free and not self.readiness.may_claim():
             return 0
         return free if self._left < 0 else min(free, self._left)
 
+    def _add_slots(self) -> None:
+        """Have as many slots as the settings say; those that are too many are just not filled."""
+        for number in range(len(self.slots) + 1, self.shared.settings.slots + 1):
+            self.slots.append(Slot(number))
+
+    def _refresh(self) -> None:
+        """Take over settings that have changed; attempts that run keep theirs."""
+        if self._live is not None:
+            before, self.shared = self.shared, self._live.refreshed(self.shared)
+            if self.shared is not before:
+                self.readiness.look_at(self.shared)
+                self._add_slots()
+
     def _fill(self, claim_some: Callable[[int], list[Claim]]) -> bool:
         """Claim for the free slots; True if something was claimed."""
+        self._refresh()
         wanted = self._wanted()
         if not wanted:
             return False
@@ -267,6 +291,7 @@ class Worker:
     def _begin(self, slot: Slot, claim: Claim) -> None:
         self._worked_at = time.monotonic()
         try:
+            slot.renew(self.shared)
             slot.attempt = Attempt(self.shared, claim, slot.warm)
             args, name = (slot, slot.attempt), f"slot-{slot.number}"
             # A daemon: one that hangs in spite of all must not keep the process from ending.

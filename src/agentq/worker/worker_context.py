@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agentq.worker.internal_errors import unfailing
@@ -33,6 +33,8 @@ class WorkerContext:
     show_step: Callable[[str, str, str], None]  # task id, step, what happened
     #: Values that must never be stored.
     secrets: tuple[str, ...] = ()
+    #: What changed in the settings and no task's log has yet (see `live_settings`).
+    changes: list[str] = field(default_factory=list)
     #: Whether the role can work here; None where nobody asks before claiming.
     readiness: Readiness | None = None
 

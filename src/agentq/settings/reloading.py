@@ -1,0 +1,87 @@
+"""The settings of one role, read again when their file has changed.
+
+Only the file that the worker was started with is ever looked at, by its full path: never one that
+lies in a workspace, whoever has put it there. What was said on the command line stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from agentq.core.digests import canonical_json
+from agentq.core.errors import AgentqError, Invalid
+from agentq.settings import read_file
+from agentq.settings.roles import RoleSettings, checked, role_settings
+
+_DIGEST_CHARS = 16
+
+
+class RoleSettingsFile:
+    """Looks at the file of a role's settings, which costs one `stat` while nobody changes it."""
+
+    def __init__(
+        self, source: str, role: str, settings: RoleSettings, chosen: Mapping[str, Any]
+    ) -> None:
+        """`source` is where `settings` are from, and `chosen` what came before the file."""
+        #: None where settings are from no file: an address on the command line or in a variable.
+        self.path = Path(source) if source.startswith("/") else None
+        self.settings = settings
+        #: Why the file is not used as it is now; "" if it is.
+        self.problem = ""
+        self._role = role
+        self._chosen = dict(chosen)
+        self._seen = self._signature()
+
+    def refresh(self) -> tuple[str, ...]:
+        """Read the file if it has changed; return the names of the settings that differ now.
+
+        A file that cannot be used changes nothing: the last good settings stay in force.
+        """
+        seen = self._signature()
+        if self.path is None or seen == self._seen:
+            return ()
+        self._seen = seen
+        try:
+            found = role_settings(read_file(self.path), self._role)
+            found = checked(replace(found, **self._chosen), f"The worker of {self._role}")
+            if not found.agent and not found.command:
+                raise Invalid(f"Nothing in {self.path} says which agent works for {self._role}.")
+        except AgentqError as error:
+            self.problem = str(error)
+            return ()
+        self.problem = ""
+        before, self.settings = self.settings, found
+        names = [each.name for each in fields(RoleSettings)]
+        return tuple(each for each in names if getattr(before, each) != getattr(found, each))
+
+    def _signature(self) -> tuple[int, ...]:
+        if self.path is None:
+            return ()
+        try:
+            found = self.path.stat()
+        except OSError as error:
+            return (error.errno or 0,)
+        return found.st_mtime_ns, found.st_size, found.st_ino, found.st_ctime_ns
+
+
+def settings_digest(role: RoleSettings) -> str:
+    """A short digest of all that a role's settings say: alike for the same settings, anywhere."""
+    import hashlib
+
+    plain = {each.name: _plain(getattr(role, each.name)) for each in fields(role)}
+    return hashlib.sha256(canonical_json(plain)).hexdigest()[:_DIGEST_CHARS]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, frozenset):
+        return sorted(map(str, value))
+    if isinstance(value, Mapping):
+        return {str(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if hasattr(value, "__dataclass_fields__"):
+        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+    return value if isinstance(value, str | int | float | None) else str(value)
