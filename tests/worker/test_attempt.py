@@ -221,7 +221,7 @@ def test_cancelling_reaches_a_running_agent(fleet: Fleet, tmp_path: Path) -> Non
         "print('evidence so far', flush=True)",
         "time.sleep(600)",
     )
-    with fleet.worker(fleet.settings(command=program, lease=3), tasks=1) as worker:
+    with fleet.worker(fleet.settings(command=program), tasks=1) as worker:
         eventually(started.exists)
         fleet.queue.cancel(task.id, by="somebody")
         worker.shared.queue.heartbeats.beat_now()

@@ -28,6 +28,13 @@ STREAMING_SILENCE_SECONDS = 30 * 60
 
 #: How much a snapshot keeps of what an attempt left uncommitted, unless the role says so.
 SNAPSHOT_BYTES = 256 * 1024 * 1024
+#: Files that say which versions a set-up installs.
+LOCK_FILES = (
+    "package-lock.json", "npm-shrinkwrap.json", "pnpm-lock.yaml", "yarn.lock", "bun.lock",
+    "uv.lock", "poetry.lock", "Pipfile.lock", "requirements.txt", "Gemfile.lock", "composer.lock",
+    "Cargo.lock",
+)  # fmt: skip
+
 #: The lease of a worker whose ledger is behind a server. It renews every third of it, so that a
 #: minute without a server or a network costs no attempt.
 SERVED_LEASE_SECONDS = 120
@@ -62,6 +69,15 @@ class RoleSettings:
     push: str = ""
     verify: str = ""
     verify_timeout: int = 1800
+    #: Run in a fresh workspace before the agent; what it makes is kept by its lock files.
+    setup: str = ""
+    setup_timeout: int = 1800
+    setup_locks: tuple[str, ...] = LOCK_FILES
+    setup_cache: tuple[str, ...] = ("node_modules",)
+    #: Files brought into the workspace, and where they are from.
+    copy: tuple[str, ...] = ()
+    link: tuple[str, ...] = ()
+    files_from: str = ""
     #: For tasks that bring no budget of their own.
     budget: Usage = NO_USAGE
     provider: str = ""
@@ -144,13 +160,14 @@ def role_settings(settings: Settings, role: str) -> RoleSettings:
     return replace(settings.workers.get(role, default), prices=settings.prices)
 
 
-_DURATIONS = ("lease", "timeout", "silence", "grace", "verify_timeout")
+_DURATIONS = ("lease", "timeout", "silence", "grace", "verify_timeout", "setup_timeout")
 _COUNTS = ("slots", "repeats", "output_bytes", "evidence_files", "evidence_bytes", "result_bytes",
            "snapshot_bytes",
            "rotate_tasks", "rotate_tokens", "rotate_hours")  # fmt: skip
-_TEXTS = ("agent", "workspace", "repo", "base", "push", "verify", "provider", "sandbox",
+_TEXTS = ("agent", "workspace", "repo", "base", "push", "verify", "setup", "provider", "sandbox",
           "permissions")  # fmt: skip
-_LISTS = ("environment", "writable", "commands")
+_PATHS = ("setup_locks", "setup_cache", "copy", "link")
+_LISTS = ("environment", "writable", "commands", *_PATHS)
 _LIMITS = ("max_running", "max_review")
 _BUDGETS = {"budget_usd": "usd", "budget_tokens": "tokens", "budget_turns": "turns",
             "budget_time": "seconds"}  # fmt: skip
@@ -180,6 +197,7 @@ def read_role(name: str, table: Any, file: Path) -> RoleSettings:
     found["limits"] = _role_limits(table, where)
     if "repo" in found:
         found["repo"] = str(file.parent / found["repo"])
+    found["files_from"] = found.get("repo") or str(file.parent)
     return checked(replace(RoleSettings(), **found), where)
 
 
@@ -190,6 +208,8 @@ def checked(role: RoleSettings, where: str) -> RoleSettings:
         if value not in choices:
             raise _wrong(key, " or ".join(choices), value, where)
     _check_permissions(role, where)
+    for key in _PATHS:
+        _check_inside(key, getattr(role, key), where)
     if role.slots < 1 or role.slots > 1000:
         raise _wrong("slots", "1 to 1000", role.slots, where)
     if role.lease < 3:
@@ -229,6 +249,15 @@ def _check_permissions(role: RoleSettings, where: str) -> None:
             " no other.",
             'Add sandbox = "bwrap", or say permissions = "run".',
         )
+
+
+def _check_inside(key: str, paths: tuple[str, ...], where: str) -> None:
+    """Refuse what is no path within a workspace, or one that is git's or the worker's own."""
+    for path in paths:
+        parts = path.split("/")
+        own = parts[0] in (".git", ".agentq-task")
+        if own or "\0" in path or any(part in ("", ".", "..") for part in parts):
+            raise _wrong(key, 'paths within the workspace, like ".env" or "web/.env"', path, where)
 
 
 def _role_limits(table: Mapping[str, Any], where: str) -> RoleLimits:

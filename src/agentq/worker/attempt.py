@@ -48,6 +48,7 @@ from agentq.worker.processes import AgentProcess
 from agentq.worker.prompt import prompt_for
 from agentq.worker.redaction import redacted_text, without_secrets
 from agentq.worker.sandbox import Sandbox, hidden_paths
+from agentq.worker.setup import set_up
 from agentq.worker.stream import Clocks, Ran, Stop, Stream
 from agentq.worker.task_folder import TaskFolder
 from agentq.worker.verification import verify
@@ -92,6 +93,8 @@ class Attempt:
         self._api = AgentAccess(shared.service, shared.queue.installation.doorbell, who)
         #: Values that must never be stored.
         self.secrets = (*shared.secrets, self._api.token)
+        #: Values in files that were brought into the workspace.
+        self.extra_secrets: tuple[str, ...] = ()
         self._runs = 0
         self._settled = False
         #: Whether the claim was lost because somebody cancelled the task.
@@ -113,6 +116,12 @@ class Attempt:
         stream = self._stream
         if stream is not None:
             stream.stop(stop)
+
+    @property
+    def workspace(self) -> Workspace:
+        """Where it works, once that was made."""
+        assert self._workspace is not None
+        return self._workspace
 
     @property
     def is_done(self) -> bool:
@@ -225,6 +234,10 @@ class Attempt:
         assert self._workspace is not None
         resumes = self.agent.resumes and self._workspace.can_resume(before.session_epoch)
         job = self._write_context(before.session if resumes else "")
+        unready = set_up(self, job)
+        if unready is not None:
+            self.failed_at = self.step
+            return unready
         verdict = self._run_agent(job)
         if verdict.session_unknown and job.session:
             self.at("spawn", "its earlier conversation is not known any more: from the start")
@@ -250,9 +263,13 @@ class Attempt:
 
     def at(self, step: str, note: str = "") -> None:
         """Begin a step, unless the attempt must end."""
+        self.check_stopping()
+        self.begin(step, note)
+
+    def check_stopping(self) -> None:
+        """Leave the step that is under way if the attempt must end."""
         if self._stopping is not None:
             raise _Stopped(self._stopping)
-        self.begin(step, note)
 
     # -- workspace, context ------------------------------------------------------------------------
 
@@ -347,7 +364,7 @@ class Attempt:
         )  # fmt: skip
         permissions.write_files(launch)
         surroundings = environment_for(self.shared, job, launch, self._api)
-        self.secrets = (*self.shared.secrets, *secrets_in(surroundings))
+        self.secrets = (*self.shared.secrets, *self.extra_secrets, *secrets_in(surroundings))
         self.evidence.secrets = self.secrets
         return self.shared.supervisor.start(
             launch.argv,

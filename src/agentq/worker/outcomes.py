@@ -59,17 +59,33 @@ def report(attempt: Attempt, verdict: AttemptResult) -> AttemptResult:
     if budget.blocked:
         claim.settled()
         return replace(verdict, outcome=AttemptOutcome.BUDGET)
-    if verdict.outcome is AttemptOutcome.QUOTA:
-        _wait_for_quota(attempt, verdict, reason)
-    elif verdict.outcome is AttemptOutcome.SURROUNDINGS:
-        claim.interrupt(verdict.summary)
-    elif verdict.outcome is AttemptOutcome.OVERLOADED:
-        _wait_for_provider(attempt, verdict, reason)
-    elif verdict.outcome is AttemptOutcome.BLOCKED:
-        claim.block(verdict.summary)
-    else:
-        claim.release(reason)
+    _give_back(attempt, verdict, reason)
     return verdict
+
+
+def _give_back(attempt: Attempt, verdict: AttemptResult, reason: str) -> None:
+    """Give the task back, which uses no attempt, or block it for a person."""
+    claim = attempt.claim
+    match verdict.outcome:
+        case AttemptOutcome.QUOTA:
+            _wait_for_quota(attempt, verdict, reason)
+        case AttemptOutcome.SURROUNDINGS:
+            claim.interrupt(verdict.summary)
+        case AttemptOutcome.OVERLOADED:
+            _wait_for_provider(attempt, verdict, reason)
+        case AttemptOutcome.BLOCKED:
+            claim.block(verdict.summary)
+        case _ if verdict.resets_at:
+            claim.release(reason, not_before=_on_ledgers_clock(attempt, verdict.resets_at))
+        case _:
+            claim.release(reason)
+
+
+def _on_ledgers_clock(attempt: Attempt, moment: int) -> int:
+    """A moment of this machine's clock, not in the past, as the ledger's clock has it."""
+    wall = time.time_ns() // 1_000_000
+    pause = min(max(moment - wall, 1000), QUOTA_PAUSE_MAX_MS)
+    return attempt.shared.service.now() + pause
 
 
 def hand_in_cancelled(attempt: Attempt) -> None:
@@ -125,10 +141,8 @@ def _wait_for_provider(attempt: Attempt, verdict: AttemptResult, reason: str) ->
 def _wait_for_quota(attempt: Attempt, verdict: AttemptResult, reason: str) -> None:
     """Open the provider's circuit for all its workers, and give the task back unharmed."""
     shared, provider = attempt.shared, attempt.shared.provider
-    now = shared.service.now()
-    wall = time.time_ns() // 1_000_000
-    pause = verdict.resets_at - wall if verdict.resets_at else QUOTA_PAUSE_MS
-    until = now + min(max(pause, 1000), QUOTA_PAUSE_MAX_MS)
+    resets_at = verdict.resets_at or time.time_ns() // 1_000_000 + QUOTA_PAUSE_MS
+    until = _on_ledgers_clock(attempt, resets_at)
     if provider:
         # The circuit holds the task back; whoever closes it sets this one free with the others.
         shared.service.open_circuit(shared.who, provider, until, verdict.summary)

@@ -28,6 +28,11 @@ def told(job: Job, role: RoleSettings, name: str) -> Job:
     )
 
 
+def unconfined(job: Job) -> Job:
+    """The job for a command of the role's own settings: the word is about its agents."""
+    return replace(job, permissions=None)
+
+
 def read_only(job: Job) -> bool:
     """Whether a sandbox keeps the workspace from being changed."""
     return job.permissions is Permissions.READ

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from agentq.contracts.agent import AgentEvent, AttemptOutcome, AttemptResult, Exit, Job, Launch
 from agentq.core.reserved_names import VERIFY_LOG
+from agentq.worker.permissions import unconfined
 from agentq.worker.redaction import redacted_text
 from agentq.worker.stream import Clocks
 
@@ -25,8 +26,8 @@ def verify(attempt: Attempt, job: Job, verdict: AttemptResult) -> AttemptResult:
         return verdict
     attempt.at("verify", line)
     attempt.evidence.store()  # the check's own output goes on where the agent's ended
-    child = attempt.start(Launch(("/bin/sh", "-c", line)), job)
-    output = _Output()
+    child = attempt.start(Launch(("/bin/sh", "-c", line)), unconfined(job))
+    output = CommandOutput()
     clocks = Clocks(role.verify_timeout, 0, role.grace)
     ran = attempt.watch(child, output, clocks, VERIFY_LOG)
     if ran.exit.clean and ran.stopped is None:
@@ -39,8 +40,8 @@ def verify(attempt: Attempt, job: Job, verdict: AttemptResult) -> AttemptResult:
     return replace(verdict, outcome=AttemptOutcome.BAD_OUTPUT, summary=summary)
 
 
-class _Output:
-    """Listens to the check and keeps the end of its output."""
+class CommandOutput:
+    """Listens to a command of the role's settings and keeps the end of its output."""
 
     def __init__(self) -> None:
         self._kept = b""
