@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import pytest
+
 from agentq.contracts.agent import AttemptOutcome
 from agentq.core.prices import TokenPrice
 from agentq.core.states import State
@@ -27,6 +29,7 @@ def test_a_tool_that_names_no_money_has_an_estimate(fleet: Fleet) -> None:
     assert shown["cost"]["estimated_usd"] == 0.06
 
 
+@pytest.mark.long
 def test_an_estimate_uses_up_a_budget_like_money(fleet: Fleet) -> None:
     """The work is done when its cost becomes known, so it counts as done; the next does not."""
     task = fleet.queue.submit(to=ROLE, instructions="count", budget=Usage(usd=0.05), review=True)
@@ -50,6 +53,7 @@ def test_claude_is_told_of_the_roles_budget(fleet: Fleet) -> None:
     assert "--max-budget-usd 3" in by_task and "--max-turns" not in by_task
 
 
+@pytest.mark.long
 def test_what_is_added_to_a_task_is_added_to_its_roles_budget(fleet: Fleet) -> None:
     task = fleet.queue.submit(to=ROLE, instructions="spend", max_attempts=1)
     line = {"type": "result", "subtype": "error_max_budget_usd", "is_error": True,

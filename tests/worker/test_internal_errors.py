@@ -35,12 +35,12 @@ def break_down(*_: Any, **__: Any) -> Any:
     ("broken", "step"),
     [
         ("recovery.look", "claim"),
-        ("prompt_for", "context"),
-        ("environment_for", "spawn"),
+        pytest.param("prompt_for", "context", marks=pytest.mark.long),
+        pytest.param("environment_for", "spawn", marks=pytest.mark.long),
         pytest.param("Observer.shows_life", "stream", marks=pytest.mark.long),
         ("Observer.heard", "stream"),
-        ("AttemptEvidence.take_result", "collect"),
-        ("verify", "collect"),
+        pytest.param("AttemptEvidence.take_result", "collect", marks=pytest.mark.long),
+        pytest.param("verify", "collect", marks=pytest.mark.long),
         ("report", "collect"),
     ],
 )

@@ -63,6 +63,9 @@ class RoleSettings:
     result_bytes: int = 16 * 1024 * 1024
     #: What a snapshot keeps of its workspace: so many bytes of files that are not committed.
     snapshot_bytes: int = SNAPSHOT_BYTES
+    #: How much disk one workspace may take, and all of this machine before another is made.
+    disk_bytes: int = 0
+    disk_total_bytes: int = 0
     workspace: Literal["folder", "git"] = "folder"
     repo: str = ""
     base: str = "HEAD"
@@ -162,8 +165,8 @@ def role_settings(settings: Settings, role: str) -> RoleSettings:
 
 _DURATIONS = ("lease", "timeout", "silence", "grace", "verify_timeout", "setup_timeout")
 _COUNTS = ("slots", "repeats", "output_bytes", "evidence_files", "evidence_bytes", "result_bytes",
-           "snapshot_bytes",
-           "rotate_tasks", "rotate_tokens", "rotate_hours")  # fmt: skip
+           "snapshot_bytes", "disk_bytes", "disk_total_bytes", "rotate_tasks", "rotate_tokens",
+           "rotate_hours")  # fmt: skip
 _TEXTS = ("agent", "workspace", "repo", "base", "push", "verify", "setup", "provider", "sandbox",
           "permissions")  # fmt: skip
 _PATHS = ("setup_locks", "setup_cache", "copy", "link")

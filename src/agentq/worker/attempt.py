@@ -34,6 +34,7 @@ from agentq.worker import changes, denials, permissions, recovery
 from agentq.worker.agent_access import AgentAccess
 from agentq.worker.commits import request_for
 from agentq.worker.costs import BudgetTracker
+from agentq.worker.disk_quota import watched
 from agentq.worker.earlier_work import earlier_work
 from agentq.worker.environment import environment_for, secrets_in
 from agentq.worker.evidence import AttemptEvidence
@@ -127,6 +128,9 @@ class Attempt:
     def is_done(self) -> bool:
         """Whether the agent says that it is done, though it may not have ended yet."""
         return self._stream is not None and self._stream.is_done
+
+    def _over_quota(self, reason: str) -> None:
+        self.stop(Stop(AttemptOutcome.BAD_OUTPUT, reason))
 
     def stored(self) -> Task | None:
         """Return the task as the ledger has it now; None if it is gone."""
@@ -321,7 +325,8 @@ class Attempt:
         clocks = Clocks(limit, role.silence_seconds, role.grace, role.repeats, left)
         self._runs += 1
         log = output_log(self._runs)
-        ran = self.watch(child, listener, clocks, log, opening, self._warm)
+        with watched(job.workspace, role.disk_bytes, self._over_quota):
+            ran = self.watch(child, listener, clocks, log, opening, self._warm)
         return self._judged(ran, listener.verdict(ran.exit))
 
     def watch(

@@ -25,6 +25,7 @@ from agentq.contracts.agent import AttemptOutcome, AttemptResult
 from agentq.core.errors import AgentqError, Invalid, Unavailable
 from agentq.core.triggers import FailureKind
 from agentq.worker.attempt import Attempt
+from agentq.worker.disk_quota import TotalQuota
 from agentq.worker.internal_errors import named, unfailing
 from agentq.worker.readiness import Readiness
 from agentq.worker.stream import Stop
@@ -93,6 +94,7 @@ class Worker:
         self.shared = shared
         self.readiness = shared.readiness = Readiness(shared, self._look_now)
         self._live = live
+        self._quota = TotalQuota(shared.workspaces.root)
         self.slots: list[Slot] = []
         self._add_slots()
         self.draining = False
@@ -218,6 +220,8 @@ class Worker:
     def _wanted(self) -> int:
         free = max(self.shared.settings.slots - len(self.running), 0)
         if free and not self.readiness.may_claim():
+            return 0
+        if free and self._quota.is_over(self.shared.settings.disk_total_bytes):
             return 0
         return free if self._left < 0 else min(free, self._left)
 
