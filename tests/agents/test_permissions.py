@@ -14,10 +14,17 @@ import pytest
 from agentq.agents.acp_permissions import Answers
 from agentq.agents.permissions import LAUNCHER, launcher_commands, mode_option
 from agentq.agents.registry import agent_named
-from agentq.contracts.agent import Denied, Job, Launch, OtherPermissions, Permissions
+from agentq.contracts.agent import (
+    AttemptOutcome,
+    Denied,
+    Job,
+    Launch,
+    OtherPermissions,
+    Permissions,
+)
 from agentq.core.errors import Invalid
 from agentq.settings.roles import TOOLS, commands_of, own_words, permissions_of, read_role
-from tests.agents.jobs import a_job, play, still
+from tests.agents.jobs import a_job, captured, play, still
 
 READ, EDIT, RUN, FULL = Permissions
 FILE = Path("/etc/agentq/agentq.toml")
@@ -93,6 +100,23 @@ def test_codex_is_told_its_sandbox(word: Permissions, sandboxed: bool, sandbox: 
     assert argv[argv.index("-s") + 1] == sandbox
     assert 'approval_policy="never"' in argv
     assert argv.index("-s") > argv.index("exec")
+
+
+def test_codex_trusts_no_workspace_and_is_pointed_to_its_instructions(tmp_path: Path) -> None:
+    """A folder that nobody has judged is trusted with its servers as soon as a sandbox is named."""
+    (tmp_path / "to").mkdir()
+    (tmp_path / 'with "signs').symlink_to(tmp_path / "to")
+    asked = replace(job(EDIT), workspace=tmp_path / 'with "signs')
+    told = agent_named("codex").launch(asked)
+    (said,) = (word for word in told.argv if word.startswith("projects="))
+    untrusted = {"trust_level": "untrusted"}
+    named = (str(tmp_path / 'with "signs'), str(tmp_path / "to"))
+    assert tomllib.loads(said)["projects"] == dict.fromkeys(named, untrusted)
+    assert b"AGENTS.md" not in told.stdin
+    (tmp_path / "to" / "AGENTS.md").write_text("Use tabs.")
+    assert b"Read AGENTS.md first" in agent_named("codex").launch(asked).stdin
+    own = agent_named("codex").launch(replace(asked, permissions=None))
+    assert b"AGENTS.md" not in own.stdin, "it reads them by itself"
 
 
 def test_codex_has_full_access_only_inside_our_sandbox() -> None:
@@ -289,6 +313,23 @@ def test_a_denial_counts_once_though_claude_tells_it_twice() -> None:
     played = play(Claude(still), [call("1"), call("2"), *live, result], job=job(EDIT))
     assert played.verdict.denials == ("Bash: git commit",) * 3
     assert len(played.only(Denied)) == 3
+
+
+@pytest.mark.parametrize(
+    ("tool", "denied"),
+    [
+        ("claude", ("Write: a.txt", "Bash: git commit -m x", "Bash: git commit -m x")),
+        ("gemini", ("write_file: a.txt", *("run_shell_command: git commit -m x",) * 2)),
+        ("opencode", ("write: a.txt", "bash: git commit -m x", "bash: git commit -m x")),
+    ],
+)
+def test_what_the_real_tools_deny_is_heard_once_each(tool: str, denied: tuple[str, ...]) -> None:
+    """They were told `read` and tried a file, a commit, their result and the commit once more."""
+    played = play(agent_named(tool), captured(f"{tool}_denied.jsonl"), job=job(READ))
+    assert played.verdict.outcome is AttemptOutcome.COMPLETED
+    assert played.verdict.denials == denied
+    assert tuple(event.what for event in played.only(Denied)) == denied
+    assert not played.only(OtherPermissions)
 
 
 def test_a_patch_that_codex_refuses_is_seen_on_its_standard_error() -> None:

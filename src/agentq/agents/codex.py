@@ -11,11 +11,12 @@ event; `-C` and `-s` belong before the word `resume`.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from agentq.agents.codex_permissions import granted
+from agentq.agents.codex_permissions import granted, pointer
 from agentq.agents.jsonl_adapter import (
     PROXY_VARIABLES,
     Clock,
@@ -28,7 +29,7 @@ from agentq.agents.jsonl_adapter import (
 )
 from agentq.agents.jsonlines import RESULT_CHARS_MAX, Totals, listed, one_line, table, text, whole
 from agentq.agents.permissions import Granted
-from agentq.contracts.agent import AgentEvent, AttemptResult, Done, Exit, Job
+from agentq.contracts.agent import AgentEvent, AttemptResult, Done, Exit, Job, Launch
 from agentq.core.prices import TokenCounts
 from agentq.core.task import Usage
 
@@ -51,6 +52,9 @@ class Codex(ToolAdapter):
         if session:
             argv += ["resume", session]
         return (*argv, "-")
+
+    def launch(self, job: Job) -> Launch:
+        return super().launch(replace(job, prompt=job.prompt + pointer(job)))
 
     def granted(self, job: Job) -> Granted:
         return granted(job)

@@ -4,11 +4,18 @@ Its own sandbox is made by the operating system, so what it allows holds for eve
 sandbox can be made inside another: within ours Codex is given full access, because ours confines
 it, and outside of ours it never is.
 
-`-s` is always said: without it the configuration of a trusted repository would decide. `exec` never
-asks. Of the environment, shells get what is needed to find programs, and no key.
+`-s` is always said: without it the configuration of a trusted repository would decide. Once it is
+said, Codex trusts any folder that nobody has judged, as it does every worktree of a trusted
+repository, and starts the servers that its `.codex/config.toml` names. So the workspace is declared
+untrusted. That leaves out AGENTS.md as well, which is instructions and no setting: the prompt
+points to it instead.
+
+`exec` never asks. Of the environment, shells get what is needed to find programs, and no key.
 """
 
 from __future__ import annotations
+
+import json
 
 from agentq.agents.permissions import NOTHING_SAID, TASK_FOLDER, Granted
 from agentq.contracts.agent import Job, Permissions
@@ -33,7 +40,7 @@ def granted(job: Job) -> Granted:
             'Add sandbox = "bwrap" to the role, or say permissions = "run".',
         )
     sandbox = "danger-full-access" if job.sandboxed else _SANDBOXES[word]
-    words = ("-s", sandbox, *_SETTINGS)
+    words = ("-s", sandbox, *_SETTINGS, "-c", f"projects={{{_untrusted(job)}}}")
     return Granted(
         words, may=_may(word, job), may_not=_may_not(word, job), checked_with="0.166.0",
         enforced_by="agentq's sandbox" if job.sandboxed else "Codex's own sandbox",
@@ -46,6 +53,21 @@ _SETTINGS = (
     "-c", 'approval_policy="never"',
     "-c", "shell_environment_policy.ignore_default_excludes=false",
 )  # fmt: skip
+
+
+INSTRUCTIONS = "AGENTS.md"
+
+
+def pointer(job: Job) -> str:
+    """What the prompt says of the repository's own instructions, if it has any."""
+    if job.permissions is None or not (job.workspace / INSTRUCTIONS).is_file():
+        return ""
+    return f"\nRead {INSTRUCTIONS} first: it holds the instructions of this repository.\n"
+
+
+def _untrusted(job: Job) -> str:
+    folders = dict.fromkeys((str(job.workspace), str(job.workspace.resolve())))
+    return ",".join(f'{json.dumps(folder)}={{trust_level="untrusted"}}' for folder in folders)
 
 
 def _may(word: Permissions, job: Job) -> tuple[str, ...]:

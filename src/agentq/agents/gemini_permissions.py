@@ -34,7 +34,9 @@ _MODES = {
     Permissions.FULL: "yolo",
 }
 #: What it obeys in a trusted folder.
-OBEYED = (".gemini/settings.json", ".gemini/.env", ".env")
+OBEYED = (
+    ".gemini/settings.json", ".gemini/.env", ".gemini/extensions", ".gemini/hooks", ".env",
+)  # fmt: skip
 POLICY = "gemini-policy.toml"
 
 _LOOKING = (
