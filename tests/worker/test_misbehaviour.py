@@ -122,7 +122,16 @@ def check(fleet: Fleet, task: Task, outcome: AttemptOutcome) -> None:
         entry.event.kind
         for entry in fleet.queue.history(task.id)
         if entry.event.kind
-        not in ("submitted", "claimed", "progress", "artifact_added", "spent", "stopped", "waited")
+        not in (
+            "submitted",
+            "claimed",
+            "progress",
+            "artifact_added",
+            "spent",
+            "stopped",
+            "waited",
+            "commented",
+        )  # what it was denied
     ]
     assert len(ended) == 1, ended
     used = task.details.failures + task.details.crashes
