@@ -18,6 +18,7 @@ from agentq.core.states import State
 from tests.processes.campaign import run_kills
 from tests.processes.checker import Verdict
 from tests.processes.cluster import Plan, founded, run_cluster
+from tests.processes.git_kills import run_git_kills
 from tests.processes.noisy_agent import PEAK_MEGABYTES_MAX, run_noisy_agent
 from tests.processes.served_campaign import run_served_kills
 from tests.processes.worker_fleet import run_worker_kills
@@ -31,6 +32,9 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=1000, help="kill -9 on each store")
     parser.add_argument("--restarts", type=int, default=10, help="restarts of PostgreSQL")
     parser.add_argument("--workers", type=int, default=300, help="kill -9 of workers with agents")
+    parser.add_argument(
+        "--git", type=int, default=200, help="kill -9 of workers whose agents use git"
+    )
     parser.add_argument(
         "--cluster", type=int, default=120, help="kill -9 in a cluster of three servers"
     )
@@ -50,6 +54,7 @@ def main() -> int:
         del os.environ["AGENTQ_ARTIFACTS_ROOT"]
         verdicts += _over_http(options, Path(place))
         _with_workers(options, Path(place))
+        _with_git(options, Path(place))
         _with_a_noisy_agent(options, Path(place))
         verdicts.append(_in_a_cluster(options, Path(place)))
     bad = [
@@ -122,6 +127,17 @@ def _with_workers(options: argparse.Namespace, place: Path) -> None:
             between=_progress("workers", options.workers),
         )  # fmt: skip
     print(f"workers: {options.workers} kills, every task ended once, no agent left", flush=True)
+
+
+def _with_git(options: argparse.Namespace, place: Path) -> None:
+    """Raises if a file that any attempt wrote is lost, or if a tree is left over."""
+    folder = place / "git"
+    with Queue.create(f"sqlite:///{folder}/.agentq/ledger.db") as queue:
+        run_git_kills(
+            folder, queue, kills=options.git, tasks=2 * options.git, seed=options.seed,
+            between=_progress("git", options.git),
+        )  # fmt: skip
+    print(f"git: {options.git} kills, every file is kept, no tree is left", flush=True)
 
 
 def _in_a_cluster(options: argparse.Namespace, place: Path) -> Verdict:

@@ -84,6 +84,25 @@ def test_the_folder_of_the_worker_is_not_in_it(repo: Repo, git_space: Open) -> N
     assert changed(repo) == ["mine.txt"]
 
 
+def test_what_a_killed_attempt_was_about_to_hand_in(repo: Repo, git_space: Open) -> None:
+    """Nobody has collected it: it is in the snapshot, and not in the way of the next attempt."""
+    space = git_space()
+    tree = repo.at(space.path)
+    tree.write(".agentq-task/.gitignore", "*\n")
+    tree.write(".agentq-task/agentq", "TOKEN=secret\n")
+    tree.write(".agentq-task/artifacts/deep/notes.md", "seen")
+    tree.write(".agentq-task/result.md", "nearly done")
+    second = git_space(epoch=2)
+    assert changed(repo) == [".agentq-task/artifacts/deep/notes.md", ".agentq-task/result.md"]
+    assert second.path == space.path
+    assert repo.at(second.path).git("status", "--porcelain") == ""
+    # Of one that ended in order it was collected
+    tree.write(".agentq-task/result.md", "done")
+    second.collect()
+    second.finish(State.READY)
+    assert repo.git("ls-tree", "-r", "--name-only", "refs/agentq/task-1/2", check=False) == ""
+
+
 def test_files_are_kept_byte_by_byte_and_nothing_runs(
     repo: Repo, git_space: Open, tmp_path: Path
 ) -> None:

@@ -116,6 +116,8 @@ def clean_workspaces(session: Session, dry_run: bool) -> None:
             stayed.append((kept, state, reason))
         else:
             removed.append(kept)
+    if not dry_run:
+        known.remove_leftovers()
     word = "would be removed" if dry_run else "removed"
     if session.json:
         gone = [{"task_id": each.task_id, "epoch": each.epoch} for each in removed]

@@ -7,7 +7,8 @@ that a snapshot holds both: the commits of the attempt, and what it had not comm
 signed, and nobody has to look after it: the ref alone keeps it.
 
 What is not in it is named: what exceeds the limit, what cannot be read, the inside of a submodule.
-What `.gitignore` excludes and the folder `.agentq-task` are not the attempt's work.
+What `.gitignore` excludes and the folder `.agentq-task` are not the attempt's work; but of an
+attempt that was killed nobody has taken in what it had left there to be handed in: that is kept.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from agentq.worker.folder_files import files_below, size_of
 from agentq.worker.git import LONG_TIMEOUT_SECONDS, Git, GitLocation, failed
 
 NAMESPACE = "refs/agentq"
-#: The folder that the worker keeps for the agent beside its work.
+#: What an agent hands in, below the folder that the worker keeps for it beside its work.
+_HAND_IN = ("artifacts", "result.md")
 #: How many of the files that were left out are named.
 NAMED_MAX = 50
 _NAME_CHARS_MAX = 200
@@ -130,22 +132,32 @@ class TreeFiles:
 
 
 def take(
-    files: TreeFiles, task_id: str, epoch: int, base: str, branch: str, bytes_max: int
+    files: TreeFiles,
+    task_id: str,
+    epoch: int,
+    base: str,
+    branch: str,
+    bytes_max: int,
+    *,
+    with_hand_in: bool = False,
 ) -> WorkSnapshot:
     """Keep the tree as it is now; raises if it cannot be kept at all.
 
     Files of more than `bytes_max` in all are left out, the largest first; 0 is no limit.
+    `with_hand_in`: what the attempt has left to be handed in was not collected, and is kept too.
     """
     if files.tree.is_symlink() or not files.tree.is_dir():
         raise Unavailable(f"There is no folder {files.tree}: nothing can be kept of it.")
     git = files.git
     head, head_tree = _head(files, base)
     private = files.private(head)
+    hand_in = list(_hand_in(files.tree)) if with_hand_in else []
     try:
-        tree, left_out = _tree_of(files, private, head, bytes_max, copied=files.copy_index())
+        copied = files.copy_index()
+        tree, left_out = _tree_of(files, private, head, bytes_max, hand_in, copied=copied)
     except AgentqError:
         # An index that cannot be read, or that is in the middle of a merge: from HEAD's own.
-        tree, left_out = _tree_of(files, private, head, bytes_max, copied=False)
+        tree, left_out = _tree_of(files, private, head, bytes_max, hand_in, copied=False)
     tip = git.tip(files.shared(), f"refs/heads/{branch}") if branch else ""
     parents = [head]
     if tip and not _is_ancestor(git, files.shared(), tip, head):
@@ -179,13 +191,20 @@ def _head(files: TreeFiles, base: str) -> tuple[str, str]:
 
 
 def _tree_of(
-    files: TreeFiles, private: GitLocation, head: str, bytes_max: int, *, copied: bool
+    files: TreeFiles,
+    private: GitLocation,
+    head: str,
+    bytes_max: int,
+    hand_in: Sequence[tuple[bytes, int | str]],
+    *,
+    copied: bool,
 ) -> tuple[str, list[str]]:
     git = files.git
     if copied:
         _show_hidden(git, private)
     else:
         git.do(private, "read-tree", head)
+    without_task_folder(git, private, head)
     with TemporaryFile() as listing:
         found = git.ask(
             private, "ls-files", "-z", "--others", "--modified", "--deduplicate",
@@ -194,7 +213,8 @@ def _tree_of(
         )  # fmt: skip
         if not found.ok:
             raise failed(("ls-files",), private, found)
-        chosen, left_out = choose(_sizes(files.tree, entries(listing)), bytes_max)
+        changed = _sizes(files.tree, entries(listing))
+        chosen, left_out = choose([*changed, *hand_in], bytes_max)
     if chosen:
         with TemporaryFile() as names:
             names.writelines(name + b"\0" for name in chosen)
@@ -203,7 +223,6 @@ def _tree_of(
             added = git.ask(private, *words, stdin=names, timeout=LONG_TIMEOUT_SECONDS)
         if not added.ok:
             raise failed(words, private, added)
-    without_task_folder(git, private, head)
     return git.do(private, "write-tree", "--missing-ok").text, left_out
 
 
@@ -227,6 +246,20 @@ def _sizes(tree: Path, names: Iterable[bytes]) -> Iterator[tuple[bytes, int | st
             continue
         size = size_of(path)
         yield name, "it is a submodule" if size == "it is a folder" else size
+
+
+def _hand_in(tree: Path) -> Iterator[tuple[bytes, int | str]]:
+    """What an attempt has left to be handed in."""
+    folder = tree / TASK_FOLDER
+    if folder.is_symlink() or not folder.is_dir():
+        return
+    for name in _HAND_IN:
+        path, label = folder / name, os.fsencode(f"{TASK_FOLDER}/{name}")
+        if path.is_dir() and not path.is_symlink():
+            for inside, size in files_below(path):
+                yield label + b"/" + inside, size
+        elif path.is_file() and not path.is_symlink():
+            yield label, size_of(path)
 
 
 def _of_a_repository(tree: Path, folder: Path) -> Iterator[tuple[bytes, int | str]]:

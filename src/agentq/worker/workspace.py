@@ -106,6 +106,8 @@ class Workspace:
         """Keep a worktree as it is now that the agent is gone. None for a folder: that stays."""
         if self.record.kind != "git":
             return None
+        is_collected = self.record.is_collected or self._is_collected
+        self.record = replace(self.record, is_collected=is_collected)
         snapshot = self._workspaces.take_snapshot(self.record, self._lock)
         self._write(replace(self.record, snapshot=snapshot, is_over=True))
         return snapshot

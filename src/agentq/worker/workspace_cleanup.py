@@ -63,6 +63,7 @@ class Cleaner:
                 if self._end.is_set():
                     return removed
                 removed += self._remove(kept, tasks.get(kept.task_id))
+        self._workspaces.remove_leftovers()
         return removed
 
     def _remove(self, kept: Kept, task: Task | None) -> bool:

@@ -237,7 +237,7 @@ class GitOpening(_Opening):
         if snapshot.is_pushed and plan.push:
             problem = remotes.fetch_snapshot(git, shared, plan.push, plan.push_sha256, snapshot)
         elif left.download is not None and snapshot.artifact:
-            with self._workspaces.aside(self._task_id) as folder:
+            with self._workspaces.aside(plan.tree.name) as folder:
                 try:
                     left.download(folder / "bundle")
                     problem = remotes.fetch_bundle(git, shared, folder / "bundle", snapshot)

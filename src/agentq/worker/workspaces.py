@@ -44,6 +44,7 @@ _LOOK_SECONDS = 0.05
 #: How long work stays here after the end of its task, unless `[retention] keep` says so.
 KEEP_SECONDS = 14 * 24 * 3600
 _ASIDE, _SCRATCH = ".aside", ".scratch"
+_OLD_SCRATCH = re.compile(r"(?P<name>.+-[0-9]+)\.scratch")
 
 
 def _clock() -> int:
@@ -148,12 +149,16 @@ class Workspaces:
     # -- snapshots -------------------------------------------------------------------------------
 
     def take_snapshot(self, record: Record, lock: WorkspaceLock) -> WorkSnapshot:
-        """Keep what is in a worktree now. The caller has its lock."""
+        """Keep what is in a worktree now. The caller has its lock.
+
+        Of an attempt that was killed, what it was about to hand in is kept with it.
+        """
         name = record.name or f"{record.task_id}-{record.epoch}"
         with self.aside(name) as folder:
             taken = snapshots.take(
                 self.tree_files(record, lock, folder), record.task_id, record.epoch, record.base,
                 record.branch, record.snapshot_bytes,
+                with_hand_in=not record.is_over and not record.is_collected,
             )  # fmt: skip
         return snapshots.at_epoch(taken, record.holds, record.submitted_at)
 
@@ -208,16 +213,27 @@ class Workspaces:
         return reason if reason or is_there else self._why_not_ref(record)
 
     def _why_not_ref(self, record: Record) -> str:
-        """Why the snapshot must stay whose tree is gone."""
-        snapshot = record.snapshot
-        if snapshot is None or not snapshot.ref or self._is_old(record):
+        """Why a snapshot must stay whose tree is gone. Each attempt has its own: a later one may
+        have deleted what an earlier one wrote."""
+        if self._is_old(record):
             return ""
         made = self.worktree(record)
-        if not self.worktrees.git.tip(shared_place(made.common), snapshot.commit):
-            return ""
-        if self.worktrees.is_elsewhere(made, snapshot.commit):
-            return ""
-        return self._until(record, snapshot.ref)
+        for ref, commit in self._refs(record).items():
+            if not self.worktrees.is_elsewhere(made, commit):
+                return self._until(record, ref)
+        return ""
+
+    def _refs(self, record: Record) -> dict[str, str]:
+        """The refs of the attempts that worked here, or whose work came here, and their commits."""
+        task = snapshots.ref_name(record.task_id, 0).removesuffix("/0")
+        found = self.worktrees.git.ask(
+            shared_place(Path(record.common)), "for-each-ref", "--format=%(refname) %(objectname)",
+            task,
+        )  # fmt: skip
+        commits = dict(line.split() for line in found.text.splitlines())
+        epochs = sorted({*record.attempts, *record.holds, record.epoch}, reverse=True)
+        names = [snapshots.ref_name(record.task_id, epoch) for epoch in epochs]
+        return {name: commits[name] for name in names if name in commits}
 
     def _is_old(self, record: Record) -> bool:
         return 0 < record.over_at <= self.clock() - self._keep_ms
@@ -276,7 +292,6 @@ class Workspaces:
         if not reason:
             self._forget(record)
             lock.remove(self.root, kept.path.name)
-        self._remove_leftovers(kept)
         return reason
 
     def _remove_tree(self, record: Record, lock: WorkspaceLock) -> tuple[Record, str]:
@@ -310,25 +325,35 @@ class Workspaces:
         if record.kind == "git" and Path(record.common).is_dir():
             made, git = self.worktree(record), self.worktrees.git
             shared = shared_place(made.common)
-            for epoch in {*record.attempts, *record.holds, record.epoch}:
-                ref = snapshots.ref_name(record.task_id, epoch)
+            for ref in self._refs(record):
                 git.ask(shared, "update-ref", "--no-deref", "-d", ref)
             self.worktrees.remove_branch(made)
         self.records.remove(record.name or f"{record.task_id}-{record.epoch}")
 
-    def _remove_leftovers(self, kept: Kept) -> None:
-        """Remove what a killed worker left beside a workspace that goes."""
-        task = re.escape(kept.task_id)
-        ours = {
-            self.root: rf"{task}-[0-9]+\.scratch|\.{task}-[0-9]+\.evidence-.*",
-            self.root / _SCRATCH: rf"{task}@[0-9]+",
-            self.root / _ASIDE: rf"{re.escape(kept.path.name)}\.[^.]*",
-        }
-        for folder, pattern in ours.items():
-            if folder.is_dir():
-                for entry in list(folder.iterdir()):
-                    if re.fullmatch(pattern, entry.name):
-                        remove_tree(entry)
+    def remove_leftovers(self) -> None:
+        """Remove what killed workers left beside workspaces: folders for a while, and scratch."""
+        for folder, separator in ((_ASIDE, "."), (_SCRATCH, "@")):
+            for entry in _entries(self.root / folder):
+                name = entry.name.rpartition(separator)[0]
+                # The path of the task, and that of one attempt: whoever works has either.
+                owners = [name] if folder == _ASIDE else [name, entry.name]
+                locks = [WorkspaceLock.acquire(self.root, each) for each in owners]
+                if all(locks):
+                    remove_tree(entry)
+                for lock, owner in zip(locks, owners, strict=True):
+                    if lock is not None:
+                        lock.close() if self._is_known(owner) else lock.remove(self.root, owner)
+        for entry in _entries(self.root):  # of an earlier version
+            old = _OLD_SCRATCH.fullmatch(entry.name)
+            if old and not self._is_known(old["name"]):
+                remove_tree(entry)
+
+    def _is_known(self, name: str) -> bool:
+        return self.records.is_there(name) or os.path.lexists(self.root / name)
+
+
+def _entries(folder: Path) -> list[Path]:
+    return list(folder.iterdir()) if folder.is_dir() else []
 
 
 def _stays(kept: Kept, reason: str) -> Refused:
