@@ -134,7 +134,7 @@ def _with_git(options: argparse.Namespace, place: Path) -> None:
     folder = place / "git"
     with Queue.create(f"sqlite:///{folder}/.agentq/ledger.db") as queue:
         run_git_kills(
-            folder, queue, kills=options.git, tasks=2 * options.git, seed=options.seed,
+            folder, queue, kills=options.git, tasks=options.git, seed=options.seed,
             between=_progress("git", options.git),
         )  # fmt: skip
     print(f"git: {options.git} kills, every file is kept, no tree is left", flush=True)

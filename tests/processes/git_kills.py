@@ -115,7 +115,7 @@ def run_git_kills(
             workers[victim].kill()
             workers[victim].wait()
             workers[victim] = fleet.start()
-        eventually(lambda: _open_tasks(queue) == 0, 300)
+        eventually(lambda: _open_tasks(queue) == 0, 1200)
     finally:
         for worker in workers:
             worker.terminate()

@@ -235,6 +235,22 @@ def test_the_second_machine_has_the_work_of_the_first(
     assert third.record.holds == (1, 2) and third.can_resume(1) and not third.can_resume(2)
 
 
+def test_the_ref_at_the_remote_goes_with_the_one_here(
+    repo: Repo, remote: Repo, git_space: Open, tmp_path: Path
+) -> None:
+    first = git_space(push="origin")
+    work(repo, first)
+    left = published(first, tmp_path / "artifacts")
+    assert remote.git("rev-parse", left.snapshot.ref) == left.snapshot.commit
+    known = new_spaces(repo, first.path.parent)
+    known.remove(known.all()[0], State.COMPLETE, False)
+    later = Workspaces(known.root, environment(repo.home), clock=lambda: 1_000 + 14 * 86_400_000)
+    later.remove(later.all()[0], State.COMPLETE, False)
+    assert (
+        remote.git("for-each-ref", "refs/agentq") == repo.git("for-each-ref", "refs/agentq") == ""
+    )
+
+
 def test_what_cannot_be_had_is_told(
     repo: Repo, remote: Repo, git_space: Open, tmp_path: Path
 ) -> None:

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from agentq.worker.workspace import Workspace
 
 
+_SECRET_BYTES_MIN = 8
+
+
 def keep_work(attempt: Attempt, workspace: Workspace, *, publish: bool) -> None:
     """Take the snapshot, however the attempt ended. With `publish` others get it too.
 
@@ -21,10 +24,12 @@ def keep_work(attempt: Attempt, workspace: Workspace, *, publish: bool) -> None:
     evidence = attempt.evidence
     try:
         workspace.keep()
-        if not publish:
+        if not publish or not workspace.has_work:
             return
+        # The short lines of a longer secret are found in every file.
+        secrets = {each for each in as_written(attempt.secrets) if len(each) >= _SECRET_BYTES_MIN}
         with attempt.shared.workspaces.aside(workspace.path.name) as folder:
-            snapshot, file, problem = workspace.publish(as_written(attempt.secrets), folder)
+            snapshot, file, problem = workspace.publish(secrets, folder)
             if file is not None:
                 with file.open("rb") as content:
                     evidence.keep(snapshot.artifact, content)

@@ -78,6 +78,11 @@ def push_to(
     return ""
 
 
+def delete_ref(git: Git, shared: GitLocation, push: str, push_sha256: str, ref: str) -> str:
+    """Delete a ref at the remote; why not, or ""."""
+    return push_to(git, shared, push, push_sha256, f":{ref}", SNAPSHOT_SECONDS)
+
+
 def fetch_snapshot(
     git: Git, shared: GitLocation, push: str, push_sha256: str, snapshot: WorkSnapshot
 ) -> str:

@@ -112,6 +112,14 @@ class Workspace:
         self._write(replace(self.record, snapshot=snapshot, is_over=True))
         return snapshot
 
+    @property
+    def has_work(self) -> bool:
+        """Whether the attempts here have left anything."""
+        if self.record.kind != "git":
+            return not is_empty(self.path)
+        snapshot = self.record.snapshot
+        return snapshot is not None and bool(snapshot.ref or snapshot.left_out)
+
     def publish(
         self, secrets: Collection[bytes], folder: Path
     ) -> tuple[WorkSnapshot, Path | None, str]:
@@ -152,8 +160,6 @@ class Workspace:
         snapshot = WorkSnapshot(
             record.epoch, "folder", holds=holds, submitted_at=record.submitted_at
         )
-        if is_empty(self.path):
-            return snapshot, None, ""
         archive = folder / "archive"
         count, left_out = write_archive(self.path, archive, record.snapshot_bytes, secrets)
         named = snapshots.named(left_out)
@@ -182,7 +188,9 @@ class Workspace:
         try:
             if kept is None:
                 return ""
-            return self._workspaces.remove_locked(kept, task_state, self._lock, is_held=False)
+            return self._workspaces.remove_locked(
+                kept, task_state, self._lock, is_held=False, is_kept=True
+            )
         except AgentqError as refused:
             return refused.cause
         finally:

@@ -26,7 +26,7 @@ from agentq.core.errors import AgentqError, Invalid, Refused
 from agentq.core.states import TERMINAL, State
 from agentq.private_files import make_folder
 from agentq.settings.roles import RoleSettings
-from agentq.worker import snapshots
+from agentq.worker import remotes, snapshots
 from agentq.worker.earlier_work import NOTHING_EARLIER, EarlierWork
 from agentq.worker.folder_archives import is_empty
 from agentq.worker.folder_removal import remove_tree, user_of
@@ -273,9 +273,15 @@ class Workspaces:
             return self.remove_locked(kept, task_state, lock, is_held=is_held)
 
     def remove_locked(
-        self, kept: Kept, task_state: State | None, lock: WorkspaceLock, *, is_held: bool
+        self,
+        kept: Kept,
+        task_state: State | None,
+        lock: WorkspaceLock,
+        *,
+        is_held: bool,
+        is_kept: bool = False,
     ) -> str:
-        """The same for who has the lock."""
+        """The same for who has the lock, and perhaps has just taken the snapshot."""
         kept = self._noted(self.kept(kept.path.name) or kept, task_state)
         record = kept.record
         reason = self.why_not(kept, task_state, is_held)
@@ -285,7 +291,7 @@ class Workspaces:
             elif not Path(record.common).is_dir():
                 reason = f"its repository {record.repo} is gone"
             else:
-                record, reason = self._remove_tree(record, lock)
+                record, reason = self._remove_tree(record, lock, is_kept=is_kept)
         if reason or record is None:
             raise _stays(kept, reason)
         reason = self._why_not_ref(record) if record.kind == "git" else ""
@@ -294,20 +300,23 @@ class Workspaces:
             lock.remove(self.root, kept.path.name)
         return reason
 
-    def _remove_tree(self, record: Record, lock: WorkspaceLock) -> tuple[Record, str]:
+    def _remove_tree(
+        self, record: Record, lock: WorkspaceLock, *, is_kept: bool
+    ) -> tuple[Record, str]:
         """Remove a worktree, with a last snapshot of what is in it now; why not, or ""."""
-        if record.is_made:
+        if not record.is_made:  # making it was interrupted: nobody has worked there
+            return record, self.discard(record)
+        snapshot = record.snapshot
+        if not is_kept or snapshot is None:
             try:
                 snapshot = self.take_snapshot(record, lock)
             except (AgentqError, OSError) as error:
                 return record, f"it cannot be kept in a snapshot: {error}"
             record = replace(record, snapshot=snapshot, is_over=True)
             self.records.write(record)
-            if snapshot.left_out:
-                return record, f"its snapshot is without {', '.join(snapshot.left_out[:3])}"
-            return record, self.worktrees.remove(self.worktree(record))
-        # Making it was interrupted: nobody has worked there.
-        return record, self.discard(record)
+        if snapshot.left_out:
+            return record, f"its snapshot is without {', '.join(snapshot.left_out[:3])}"
+        return record, self.worktrees.remove(self.worktree(record))
 
     def discard(self, record: Record) -> str:
         """Remove a tree in which nobody has worked, or that a snapshot has in full. Why not, or
@@ -327,6 +336,9 @@ class Workspaces:
             shared = shared_place(made.common)
             for ref in self._refs(record):
                 git.ask(shared, "update-ref", "--no-deref", "-d", ref)
+                if record.push:
+                    # If that does not work it stays there: nothing depends on it.
+                    remotes.delete_ref(git, shared, record.push, record.push_sha256, ref)
             self.worktrees.remove_branch(made)
         self.records.remove(record.name or f"{record.task_id}-{record.epoch}")
 
