@@ -84,6 +84,19 @@ def test_attempts_follow_each_other_at_one_path(known: Workspaces) -> None:
     assert only(known).epoch == 2
 
 
+def test_what_a_killed_attempt_was_about_to_hand_in(known: Workspaces) -> None:
+    """Nobody has collected it: the next attempt finds it, and the folder does not go."""
+    first = folder(known, epoch=1)
+    (first.path / ".agentq-task" / "artifacts").mkdir(parents=True)
+    (first.path / ".agentq-task" / "agentq").write_text("the launcher")
+    (first.path / ".agentq-task" / "artifacts" / "notes.md").write_text("seen")
+    assert_stays(known, "what the agent left there")
+    second = folder(known, epoch=2)
+    left = second.path / "handed-in-by-attempt-1" / "artifacts" / "notes.md"
+    assert left.read_text() == "seen"
+    assert [path.name for path in second.path.iterdir()] == ["handed-in-by-attempt-1"]
+
+
 def test_who_cannot_have_the_lock_works_elsewhere(known: Workspaces) -> None:
     first = known.open("task-1", 1, RoleSettings())
     (first.path / "notes").write_text("so far")

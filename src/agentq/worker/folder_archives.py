@@ -13,7 +13,7 @@ from pathlib import Path
 
 from agentq.core.reserved_names import TASK_FOLDER
 from agentq.worker.folder_files import files_below
-from agentq.worker.snapshots import choose
+from agentq.worker.snapshots import HAND_IN, choose, hand_in
 
 #: A folder of more files than this is not looked through any further.
 FILES_MAX = 20_000
@@ -21,12 +21,26 @@ _PIECE = 1 << 20
 
 
 def is_empty(folder: Path) -> bool:
-    """Whether an agent has left nothing there."""
+    """Whether an agent has left nothing there, neither as work nor to be handed in."""
     try:
         with os.scandir(folder) as entries:
-            return all(entry.name == TASK_FOLDER for entry in entries)
+            if any(entry.name != TASK_FOLDER for entry in entries):
+                return False
     except OSError:
         return not os.path.lexists(folder)
+    return not any(True for _ in hand_in(folder))
+
+
+def set_hand_in_aside(folder: Path, epoch: int) -> None:
+    """Move what a killed attempt was about to hand in to where the next one finds it."""
+    if not any(True for _ in hand_in(folder)):
+        return
+    target = folder / f"handed-in-by-attempt-{epoch}"
+    if not os.path.lexists(target):
+        target.mkdir()
+        for name in HAND_IN:
+            if os.path.lexists(folder / TASK_FOLDER / name):
+                (folder / TASK_FOLDER / name).rename(target / name)
 
 
 def write_archive(

@@ -30,7 +30,7 @@ from agentq.worker.git import LONG_TIMEOUT_SECONDS, Git, GitLocation, failed
 
 NAMESPACE = "refs/agentq"
 #: What an agent hands in, below the folder that the worker keeps for it beside its work.
-_HAND_IN = ("artifacts", "result.md")
+HAND_IN = ("artifacts", "result.md")
 #: How many of the files that were left out are named.
 NAMED_MAX = 50
 _NAME_CHARS_MAX = 200
@@ -151,13 +151,13 @@ def take(
     git = files.git
     head, head_tree = _head(files, base)
     private = files.private(head)
-    hand_in = list(_hand_in(files.tree)) if with_hand_in else []
+    extra = list(hand_in(files.tree)) if with_hand_in else []
     try:
         copied = files.copy_index()
-        tree, left_out = _tree_of(files, private, head, bytes_max, hand_in, copied=copied)
+        tree, left_out = _tree_of(files, private, head, bytes_max, extra, copied=copied)
     except AgentqError:
         # An index that cannot be read, or that is in the middle of a merge: from HEAD's own.
-        tree, left_out = _tree_of(files, private, head, bytes_max, hand_in, copied=False)
+        tree, left_out = _tree_of(files, private, head, bytes_max, extra, copied=False)
     tip = git.tip(files.shared(), f"refs/heads/{branch}") if branch else ""
     parents = [head]
     if tip and not _is_ancestor(git, files.shared(), tip, head):
@@ -195,7 +195,7 @@ def _tree_of(
     private: GitLocation,
     head: str,
     bytes_max: int,
-    hand_in: Sequence[tuple[bytes, int | str]],
+    extra: Sequence[tuple[bytes, int | str]],
     *,
     copied: bool,
 ) -> tuple[str, list[str]]:
@@ -214,7 +214,7 @@ def _tree_of(
         if not found.ok:
             raise failed(("ls-files",), private, found)
         changed = _sizes(files.tree, entries(listing))
-        chosen, left_out = choose([*changed, *hand_in], bytes_max)
+        chosen, left_out = choose([*changed, *extra], bytes_max)
     if chosen:
         with TemporaryFile() as names:
             names.writelines(name + b"\0" for name in chosen)
@@ -248,12 +248,12 @@ def _sizes(tree: Path, names: Iterable[bytes]) -> Iterator[tuple[bytes, int | st
         yield name, "it is a submodule" if size == "it is a folder" else size
 
 
-def _hand_in(tree: Path) -> Iterator[tuple[bytes, int | str]]:
+def hand_in(tree: Path) -> Iterator[tuple[bytes, int | str]]:
     """What an attempt has left to be handed in."""
     folder = tree / TASK_FOLDER
     if folder.is_symlink() or not folder.is_dir():
         return
-    for name in _HAND_IN:
+    for name in HAND_IN:
         path, label = folder / name, os.fsencode(f"{TASK_FOLDER}/{name}")
         if path.is_dir() and not path.is_symlink():
             for inside, size in files_below(path):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from agentq.core.errors import AgentqError
 from agentq.worker import remotes, snapshots
 from agentq.worker.earlier_work import EarlierWork, LeftWork, told
-from agentq.worker.folder_archives import unpack
+from agentq.worker.folder_archives import set_hand_in_aside, unpack
 from agentq.worker.folder_removal import remove_tree, user_of
 from agentq.worker.snapshots import WorkSnapshot
 from agentq.worker.workspace import Workspace
@@ -133,6 +133,8 @@ class FolderOpening(_Opening):
                 holds=tuple(sorted(holds)), attempts=tuple(sorted({*worked_here, self._epoch})),
                 snapshot_bytes=self._role.snapshot_bytes,
             )  # fmt: skip
+            if not found.is_over and not found.is_collected:
+                set_hand_in_aside(path, found.epoch)
             workspaces.records.write(record)
             return self._opened(record, lock, worked_here)
         record = self._fresh(name)
