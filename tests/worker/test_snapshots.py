@@ -16,7 +16,7 @@ from agentq.worker.workspace import Workspace
 from agentq.worker.workspaces import Workspaces
 from agentq.worker.worktrees import shared_place
 from tests.worker.repositories import Repo
-from tests.worker.spaces import Open
+from tests.worker.spaces import Open, new_spaces, opener
 from tests.worker.workspace_fixtures import git_space, known, repo
 
 __all__ = ["git_space", "known", "repo"]
@@ -187,6 +187,24 @@ def test_planted_refs_are_replaced(repo: Repo, git_space: Open, planted: str) ->
     assert changed(repo) == ["mine.txt"]
 
 
+def test_another_installation_with_a_task_of_the_same_id(
+    repo: Repo, git_space: Open, tmp_path: Path
+) -> None:
+    """They share the repository: neither overwrites the work of the other."""
+    others = opener(repo, new_spaces(repo, tmp_path / "other-spaces"))()
+    repo.at(others.path).write("theirs.txt")
+    theirs = kept(others)
+    space = git_space()
+    repo.at(space.path).write("mine.txt")
+    kept(space)
+    repo.at(space.path).write("more.txt")
+    kept(space)
+    assert changed(repo) == ["mine.txt", "more.txt"]
+    refs = repo.git("for-each-ref", "--format=%(refname)", "refs/agentq").split()
+    assert refs == [REF, f"{REF}.{theirs.commit[:12]}"]
+    assert changed(repo, refs[1]) == ["theirs.txt"]
+
+
 def test_a_symbolic_ref_does_not_lead_us_to_a_branch(repo: Repo, git_space: Open) -> None:
     space = git_space()
     repo.at(space.path).write("mine.txt")
@@ -275,8 +293,6 @@ def test_secrets_are_found_wherever_they_are(
 
 
 def test_an_object_format_of_its_own(tmp_path: Path) -> None:
-    from tests.worker.spaces import new_spaces, opener
-
     path, home = tmp_path / "repo", tmp_path / "home"
     path.mkdir()
     home.mkdir()

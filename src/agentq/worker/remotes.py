@@ -10,7 +10,7 @@ from pathlib import Path
 
 from agentq.core.errors import AgentqError, Invalid
 from agentq.worker.git import LONG_TIMEOUT_SECONDS, Git, GitLocation
-from agentq.worker.snapshots import WorkSnapshot
+from agentq.worker.snapshots import WorkSnapshot, save_foreign
 
 #: Snapshots are pushed at the end of every attempt: a remote that hangs must not hold it for long.
 SNAPSHOT_SECONDS = 120.0
@@ -111,6 +111,7 @@ def fetch_bundle(git: Git, shared: GitLocation, bundle: Path, snapshot: WorkSnap
 def _fetch(
     git: Git, shared: GitLocation, source: str, snapshot: WorkSnapshot, timeout: float
 ) -> str:
+    save_foreign(git, shared, snapshot.ref, {snapshot.commit})
     git.do(
         shared, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance",
         "--no-recurse-submodules", source, f"+{snapshot.ref}:{snapshot.ref}",

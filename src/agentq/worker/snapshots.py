@@ -36,6 +36,8 @@ NAMED_MAX = 50
 _NAME_CHARS_MAX = 200
 _LISTING_BYTES_MAX = 256 * 1024 * 1024
 _EXCLUDES_BYTES_MAX = 1 << 20
+#: Millions of files; more than that is no index.
+_INDEX_BYTES_MAX = 1 << 30
 #: Every file as it is: no line ends, filters, keywords or encodings.
 _ATTRIBUTES = "* -text !eol -ident -filter !working-tree-encoding -merge\n"
 _IDENTITY = {
@@ -124,6 +126,8 @@ class TreeFiles:
         ours.unlink(missing_ok=True)
         if theirs.is_symlink() or not theirs.is_file():
             return False
+        if theirs.stat().st_size > _INDEX_BYTES_MAX:
+            return False
         shutil.copyfile(theirs, ours)
         return True
 
@@ -139,12 +143,14 @@ def take(
     branch: str,
     bytes_max: int,
     *,
+    replaces: str = "",
     with_hand_in: bool = False,
 ) -> WorkSnapshot:
     """Keep the tree as it is now; raises if it cannot be kept at all.
 
     Files of more than `bytes_max` in all are left out, the largest first; 0 is no limit.
-    `with_hand_in`: what the attempt has left to be handed in was not collected, and is kept too.
+    `replaces` is the commit of an earlier snapshot of the same attempt. `with_hand_in`: what the
+    attempt has left to be handed in was not collected, and is kept too.
     """
     if files.tree.is_symlink() or not files.tree.is_dir():
         raise Unavailable(f"There is no folder {files.tree}: nothing can be kept of it.")
@@ -170,6 +176,7 @@ def take(
         commit = git.do(private, *made).text
     ref = "" if commit == base else ref_name(task_id, epoch)
     if ref:
+        save_foreign(git, files.shared(), ref, {commit, replaces})
         _set_ref(git, files.shared(), task_id, ref, commit)
     names = named(left_out)
     return WorkSnapshot(
@@ -289,6 +296,14 @@ def choose(
             total -= size
             left_out.append(f"{os.fsdecode(name)} ({size} bytes; snapshot_bytes is {bytes_max})")
     return [name for _, name in kept], left_out
+
+
+def save_foreign(git: Git, shared: GitLocation, ref: str, ours: Collection[str]) -> None:
+    """Keep what somebody else has under our ref, by another name: an installation that shares the
+    repository may have a task of the same id."""
+    there = git.tip(shared, ref)
+    if there and there not in ours:
+        git.ask(shared, "update-ref", "--no-deref", f"{ref}.{there[:12]}", there)
 
 
 def _set_ref(git: Git, shared: GitLocation, task_id: str, ref: str, commit: str) -> None:

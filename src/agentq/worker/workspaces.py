@@ -158,6 +158,7 @@ class Workspaces:
             taken = snapshots.take(
                 self.tree_files(record, lock, folder), record.task_id, record.epoch, record.base,
                 record.branch, record.snapshot_bytes,
+                replaces=_commit_of(record),
                 with_hand_in=not record.is_over and not record.is_collected,
             )  # fmt: skip
         return snapshots.at_epoch(taken, record.holds, record.submitted_at)
@@ -362,6 +363,12 @@ class Workspaces:
 
     def _is_known(self, name: str) -> bool:
         return self.records.is_there(name) or os.path.lexists(self.root / name)
+
+
+def _commit_of(record: Record) -> str:
+    """The commit that the ref of the record's attempt has by now; "" if it has none."""
+    snapshot = record.snapshot
+    return snapshot.commit if snapshot is not None and snapshot.epoch == record.epoch else ""
 
 
 def _entries(folder: Path) -> list[Path]:
