@@ -205,7 +205,8 @@ class Attempt:
         hand_in_cancelled(self)
         if self._workspace is not None:
             is_ours = not (self.budget.blocked or self._settled or self.claim.lost)
-            keep_work(self, self._workspace, publish=is_ours)
+            hurries = self._stopping is not None and self._stopping.at_once
+            keep_work(self, self._workspace, publish=is_ours and not hurries)
         self.evidence.store()
         verdict = replace(verdict, summary=self.evidence.named(verdict.summary))
         if self.budget.blocked:
