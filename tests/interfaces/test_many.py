@@ -8,7 +8,7 @@ from agentq import Queue
 from agentq.core.states import State
 from tests.interfaces.conftest import Submit, run_here
 
-pytestmark = pytest.mark.both_ways
+pytestmark = [pytest.mark.both_ways, pytest.mark.long]
 
 
 def failed(queue: Queue, submit: Submit, kind: str, to: str = "worker", *words: str) -> str:

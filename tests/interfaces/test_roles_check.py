@@ -38,6 +38,7 @@ def checks(role: str, *more: str, status: int = 0) -> dict[str, dict[str, str]]:
     return {each["name"]: each for each in answer["roles"][role]["checks"]}
 
 
+@pytest.mark.long
 def test_a_role_that_can_work(home: Path) -> None:
     write_settings(home, '[roles.build]\ncommand = ["sh", "-c", "true"]\nverify = "sh -n x"\n')
     found = checks("build")
@@ -65,6 +66,7 @@ def test_what_is_missing_is_named_with_what_to_do(home: Path) -> None:
     assert "role build" in doctor and "no-such-agent" in doctor
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("answer", "code", "status"),
     [
@@ -82,6 +84,7 @@ def test_the_login_of_a_tool(home: Path, answer: str, code: int, status: str) ->
     assert "2.1.325" in found["program"]["detail"]
 
 
+@pytest.mark.long
 def test_a_live_check_asks_a_model(home: Path) -> None:
     script = home / "script.yaml"
     command = [sys.executable, "-m", "agentq", "fake-agent", "--dialect", "claude",
@@ -96,6 +99,7 @@ def test_a_live_check_asks_a_model(home: Path) -> None:
     assert checks("build", "--live")["live"]["status"] == "unknown"
 
 
+@pytest.mark.long
 def test_a_role_that_nobody_described(home: Path) -> None:
     run_here("roles", "check", "nobody").refused(3, "do not say how agents of nobody are run")
     run_here("roles", "check").refused(3, "nothing to check")

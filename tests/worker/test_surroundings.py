@@ -74,6 +74,7 @@ def rehearsal(fleet: Fleet, steps: str, dialect: str = "claude", **fields: objec
 
 
 class TestMissingProgram:
+    @pytest.mark.long
     @pytest.mark.both_ways
     def test_nothing_is_claimed_before_it_is_there(self, fleet: Fleet, tmp_path: Path) -> None:
         """Once 21 of 21 were dead letters in seconds."""
@@ -108,6 +109,7 @@ class TestMissingProgram:
         left = [each for each in ids if fleet.queue.task(each).state is not State.COMPLETE]
         assert len(left) == 4 and unharmed(fleet, left)
 
+    @pytest.mark.long
     def test_health_and_people_are_told(self, fleet: Fleet, tmp_path: Path) -> None:
         health = tmp_path / "health.json"
         with fleet.worker(fleet.settings(command=("no-such-program",))) as worker:
@@ -168,6 +170,7 @@ class TestLogin:
 
 
 class TestRepository:
+    @pytest.mark.long
     def test_one_that_is_not_there(self, fleet: Fleet, tmp_path: Path) -> None:
         ids = submit(fleet, 3)
         repo = tmp_path / "code" / "repo"
@@ -209,6 +212,7 @@ class TestOwnWords:
 
     LIES = "401 Unauthorized; 529 overloaded_error; 503 Service Unavailable; billing; not logged in"
 
+    @pytest.mark.long
     @pytest.mark.parametrize("code", [1, 69, 75, 126, 127])
     def test_of_a_program(self, fleet: Fleet, code: int) -> None:
         task_id = fleet.queue.submit(to=ROLE, instructions="lie", max_attempts=1).id

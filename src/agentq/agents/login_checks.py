@@ -32,7 +32,7 @@ _LOG_IN = {
 }
 
 
-class Found(NamedTuple):
+class ToolCheck(NamedTuple):
     """What a check found: ok, unknown or failed; and what to do."""
 
     status: str
@@ -45,75 +45,77 @@ def is_tool_itself(agent: str, program: str) -> bool:
     return agent in _LOGINS and PurePath(program).name == agent
 
 
-def version_of(program: str, environment: Mapping[str, str]) -> Found:
+def version_of(program: str, environment: Mapping[str, str]) -> ToolCheck:
     """Ask the tool for its version, which also shows that it starts at all."""
     ran = _run([program, "--version"], environment)
     if ran is None:
         # A machine with too much to do is slow; whether the tool works, its attempts show.
-        return Found("unknown", f"{program} did not say its version within {_SECONDS:.0f} s")
+        return ToolCheck("unknown", f"{program} did not say its version within {_SECONDS:.0f} s")
     code, output = ran
     words = output.strip().splitlines()[0].strip()[:100] if output.strip() else ""
     if code:
-        return Found(
+        return ToolCheck(
             "failed", f"{program} --version ended with exit code {code}: {words or 'no words'}",
             "Install the tool again; it does not start.",
         )  # fmt: skip
-    return Found("ok", words) if words else Found("unknown", "it does not say its version")
+    return ToolCheck("ok", words) if words else ToolCheck("unknown", "it does not say its version")
 
 
-def login_of(agent: str, program: str, environment: Mapping[str, str]) -> Found:
+def login_of(agent: str, program: str, environment: Mapping[str, str]) -> ToolCheck:
     """Whether the tool has a login or a key, as far as that can be known without a model call."""
     for name in _KEYS.get(agent, ()):
         if environment.get(name):
-            return Found("ok", f"{name} is set")
+            return ToolCheck("ok", f"{name} is set")
     return _LOGINS[agent](program, environment)
 
 
-def _claude(program: str, environment: Mapping[str, str]) -> Found:
+def _claude(program: str, environment: Mapping[str, str]) -> ToolCheck:
     ran = _run([program, "auth", "status"], environment)
     try:
         answer = json.loads(ran[1]) if ran else None
     except ValueError:
         answer = None
     if not isinstance(answer, dict) or type(answer.get("loggedIn")) is not bool:
-        return Found("unknown", "`claude auth status` gives no answer that is known here")
+        return ToolCheck("unknown", "`claude auth status` gives no answer that is known here")
     if answer["loggedIn"]:
-        return Found("ok", f"logged in ({str(answer.get('authMethod'))[:40]})")
-    return Found("failed", "nobody is logged in", _LOG_IN["claude"])
+        return ToolCheck("ok", f"logged in ({str(answer.get('authMethod'))[:40]})")
+    return ToolCheck("failed", "nobody is logged in", _LOG_IN["claude"])
 
 
-def _codex(program: str, environment: Mapping[str, str]) -> Found:
+def _codex(program: str, environment: Mapping[str, str]) -> ToolCheck:
     home = Path(environment.get("CODEX_HOME") or _home(environment) / ".codex")
     ran = _run([program, "login", "status"], environment)
     if ran is None:
-        return Found("unknown", "`codex login status` did not end")
+        return ToolCheck("unknown", "`codex login status` did not end")
     if ran[0] == 0:
-        return Found("ok", "logged in")
+        return ToolCheck("ok", "logged in")
     if environment.get("OPENAI_API_KEY") or "model_provider" in _text(home / "config.toml"):
-        return Found("unknown", "not logged in, but its model provider may have a key of its own")
-    return Found("failed", "nobody is logged in", _LOG_IN["codex"])
+        return ToolCheck(
+            "unknown", "not logged in, but its model provider may have a key of its own"
+        )
+    return ToolCheck("failed", "nobody is logged in", _LOG_IN["codex"])
 
 
-def _gemini(program: str, environment: Mapping[str, str]) -> Found:
+def _gemini(program: str, environment: Mapping[str, str]) -> ToolCheck:
     folder = Path(environment.get("GEMINI_CLI_HOME") or _home(environment)) / ".gemini"
     if (folder / "oauth_creds.json").is_file():
-        return Found("ok", "logged in with an account")
+        return ToolCheck("ok", "logged in with an account")
     if "selectedType" in _text(folder / "settings.json"):
-        return Found("unknown", "its settings choose a way to log in that needs no file here")
-    return Found("failed", "nobody is logged in", _LOG_IN["gemini"])
+        return ToolCheck("unknown", "its settings choose a way to log in that needs no file here")
+    return ToolCheck("failed", "nobody is logged in", _LOG_IN["gemini"])
 
 
-def _opencode(program: str, environment: Mapping[str, str]) -> Found:
+def _opencode(program: str, environment: Mapping[str, str]) -> ToolCheck:
     data = Path(environment.get("XDG_DATA_HOME") or _home(environment) / ".local" / "share")
     if _text(data / "opencode" / "auth.json").strip() not in ("", "{}"):
-        return Found("ok", "it has credentials")
+        return ToolCheck("ok", "it has credentials")
     keys = sorted(name for name in environment if name.endswith(("_API_KEY", "_AUTH_TOKEN")))
     if keys:
-        return Found("ok", f"{keys[0]} is set")
-    return Found("unknown", "no credentials were found; some of its models need none")
+        return ToolCheck("ok", f"{keys[0]} is set")
+    return ToolCheck("unknown", "no credentials were found; some of its models need none")
 
 
-_LOGINS: dict[str, Callable[[str, Mapping[str, str]], Found]] = {
+_LOGINS: dict[str, Callable[[str, Mapping[str, str]], ToolCheck]] = {
     "claude": _claude, "codex": _codex, "gemini": _gemini, "opencode": _opencode,
 }  # fmt: skip
 
