@@ -99,6 +99,14 @@ def test_no_words_raise_or_close_a_provider_for_good(words: str) -> None:
         ("OAuth authentication is currently not supported", AttemptOutcome.SURROUNDINGS),
         ("error: unknown option '--frobnicate'", AttemptOutcome.SURROUNDINGS),
         ("error: unexpected argument '-C' found", AttemptOutcome.SURROUNDINGS),
+        (
+            "  -i, --interactive  run in mode  [boolean] [default: false]",
+            AttemptOutcome.SURROUNDINGS,
+        ),
+        (
+            "  -v, --version                   Show version number  [boolean]",
+            AttemptOutcome.SURROUNDINGS,
+        ),
         ("appears to violate our Usage Policy", AttemptOutcome.REFUSED),
         ("I have no idea", None),
         ("wrote 429 lines", None),

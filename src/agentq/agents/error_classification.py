@@ -69,7 +69,9 @@ _AUTH = re.compile(
     re.IGNORECASE,
 )
 _USAGE = re.compile(
-    r"unknown (?:option|argument|command)|unexpected argument|unrecognized (?:option|argument)"
+    # The list of options that gemini and opencode print instead of naming the one that is wrong.
+    r"\s--[\w-]{2,40} {2,}\S.{0,300}\[(?:boolean|string|number|array)\]"
+    r"|unknown (?:option|argument|command)|unexpected argument|unrecognized (?:option|argument)"
     r"|invalid value .{1,80} for"
     r"|model(?! metadata).{1,80}(?:not found|not exist|not supported|not available)"
     r"|argument .{1,80} is invalid|cannot be used with root|missing environment variable"
