@@ -13,15 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Unpack
 
-import pytest
-
 from agentq.client.queue import Queue
 from agentq.client.task_fields import TaskOptions
 from agentq.core.states import State
 from agentq.core.task import Task
 from agentq.core.triggers import FailAttempt, Release
 from tests.eventually import eventually
-from tests.real_agents.agent_clis import GEMINI, OPENCODE, AgentCli
+from tests.real_agents.agent_clis import AgentCli
 from tests.real_agents.stand_in import StandIn
 
 ROLE = "coder"
@@ -93,17 +91,6 @@ class AgentSite:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
             process.wait(60)
-
-    def needs_a_second_attempt(self) -> None:
-        """Skip where a second attempt cannot go on yet: it has another folder than the first."""
-        if self.cli is OPENCODE:
-            pytest.skip("opencode hangs when a conversation is resumed in another folder")
-
-    def needs_the_same_folder(self) -> None:
-        """Skip where a conversation is found by the folder in which it was."""
-        self.needs_a_second_attempt()
-        if self.cli is GEMINI:
-            pytest.skip("gemini finds no conversation of another folder")
 
     def submit(self, instructions: str, **options: Unpack[TaskOptions]) -> Task:
         return self.queue.submit(to=ROLE, instructions=instructions, **options)

@@ -22,7 +22,6 @@ def test_a_bad_key_is_said_to_be_one(site: AgentSite) -> None:
 
 
 def test_a_used_up_quota_holds_the_provider_back_and_costs_no_attempt(site: AgentSite) -> None:
-    site.needs_a_second_attempt()
     with StandIn([Refuse(429, "Rate limit reached.", SOON)]) as model:
         site.settle(model, site.cli.may_run)
         task = site.submit("Say hello.", max_attempts=1)
@@ -43,7 +42,6 @@ def test_a_used_up_quota_holds_the_provider_back_and_costs_no_attempt(site: Agen
 
 
 def test_an_overloaded_provider_costs_no_task(site: AgentSite) -> None:
-    site.needs_a_second_attempt()
     with StandIn([Refuse(site.cli.overloaded, "Overloaded", SOON)]) as model:
         site.settle(model, site.cli.may_run)
         task = site.submit("Say hello.")
