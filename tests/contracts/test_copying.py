@@ -13,12 +13,12 @@ import pytest
 
 from agentq.contracts.audit_rows import AuditFilter, AuditRow
 from agentq.contracts.copying import MovedTo
+from agentq.contracts.limit_rows import CircuitRow
 from agentq.contracts.store import (
     COMPLETE,
     IN_PROGRESS,
     ArtifactRow,
     Changes,
-    CircuitRow,
     DedupRow,
     EffectRow,
     Expired,

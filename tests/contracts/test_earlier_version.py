@@ -39,7 +39,7 @@ FILES = Path(__file__).parent / "earlier_version"
 CLOSED_AT = 1_700_007_354_000
 #: What a task has since then, as it stands for one of that time; and what a role has.
 FIELDS_SINCE = {"denied": 0}
-SETTINGS_SINCE = ("permissions", "commands")
+SETTINGS_SINCE = ("snapshot_bytes", "permissions", "commands")
 
 
 def lines(name: str) -> list[dict[str, Any]]:

@@ -6,14 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from agentq.contracts.limit_rows import CircuitRow, RoleRow
 from agentq.contracts.store import (
     IN_TREE,
     READY,
     Changes,
-    CircuitRow,
     Expired,
     Picked,
-    RoleRow,
     SpendingRow,
     Store,
     TreeRow,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
+from agentq.contracts.limit_rows import RoleRow
 from agentq.contracts.store import (
     COMPLETE,
     HAS_DEPENDENTS,
@@ -16,7 +17,6 @@ from agentq.contracts.store import (
     EffectRow,
     Expired,
     OutboxRow,
-    RoleRow,
     Store,
     TokenRow,
     Tx,

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from agentq.contracts.limit_rows import CircuitRow
 from agentq.contracts.store import (
     COMPLETE,
     HAS_RESOURCES,
@@ -16,7 +17,6 @@ from agentq.contracts.store import (
     READY,
     ArtifactRow,
     Changes,
-    CircuitRow,
     DedupRow,
     EffectRow,
     Lease,

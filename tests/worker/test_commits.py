@@ -18,6 +18,8 @@ from tests.worker.repositories import Repo, new_repo
 from tests.worker.spaces import Open, content, folder, why_not
 from tests.worker.workspace_fixtures import git_space, known, repo
 
+pytestmark = pytest.mark.both_ways
+
 __all__ = ["git_space", "known", "repo"]
 
 SECRET = "correct horse battery staple"

@@ -14,6 +14,8 @@ from agentq.core.task import Usage
 from tests.agents.jobs import CAPTURES
 from tests.worker.fleet import ROLE, Fleet, script
 
+pytestmark = pytest.mark.both_ways
+
 PRICE = TokenPrice(input=100.0, cached=10.0, output=1000.0)
 #: Prints what the real tool printed: 200 tokens read, 40 written.
 CODEX = (sys.executable, "-c", f"print(open({str(CAPTURES / 'codex_happy.jsonl')!r}).read())")

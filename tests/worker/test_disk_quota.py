@@ -17,6 +17,8 @@ from agentq.worker.disk_quota import TotalQuota, used_bytes, watched
 from tests.eventually import eventually
 from tests.worker.fleet import ROLE, Fleet, script
 
+pytestmark = pytest.mark.both_ways
+
 MEGABYTE = 1 << 20
 
 

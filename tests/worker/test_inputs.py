@@ -19,6 +19,8 @@ from agentq.worker import inputs
 from agentq.worker.inputs import described, give_inputs
 from tests.worker.fleet import ROLE, Fleet, script
 
+pytestmark = pytest.mark.both_ways
+
 
 def before(fleet: Fleet, title: str = "The one before", **files: str | bytes) -> str:
     """A completed task with these files; its id."""
@@ -37,7 +39,6 @@ def given(fleet: Fleet, folder: Path, *after: str, **fields: Any) -> list[inputs
     return give_inputs(fleet.queue._client, task, folder)
 
 
-@pytest.mark.both_ways
 def test_an_attempt_has_what_came_before(fleet: Fleet) -> None:
     first = before(fleet, "Find the colour", notes_md="seen", deep__er_txt="deep")
     task = fleet.queue.submit(to=ROLE, instructions="go on", after=[first], max_attempts=1)

@@ -18,6 +18,8 @@ from agentq.worker.prompt import prompt_for
 from tests.eventually import eventually
 from tests.worker.fleet import ROLE, Fleet, script
 
+pytestmark = pytest.mark.both_ways
+
 AGENT = script("print('what the agent said', flush=True)")
 
 

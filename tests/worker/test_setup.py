@@ -19,6 +19,8 @@ from tests.eventually import eventually
 from tests.worker.fleet import ROLE, Fleet, script
 from tests.worker.repositories import Repo, new_repo
 
+pytestmark = pytest.mark.both_ways
+
 #: Stands for `npm ci`: takes its time, says so, and makes what is not in the repository.
 INSTALL = "echo installing; mkdir node_modules; cat package-lock.json > node_modules/it; echo >> {}"
 LOOK = script("print(open('node_modules/it').read().strip())")

@@ -21,6 +21,8 @@ from tests.eventually import eventually
 from tests.worker.fleet import ROLE, Fleet, script
 from tests.worker.repositories import new_repo
 
+pytestmark = pytest.mark.both_ways
+
 LIVE = "prompt: Reply with the single word OK"
 
 
@@ -75,7 +77,6 @@ def rehearsal(fleet: Fleet, steps: str, dialect: str = "claude", **fields: objec
 
 class TestMissingProgram:
     @pytest.mark.long
-    @pytest.mark.both_ways
     def test_nothing_is_claimed_before_it_is_there(self, fleet: Fleet, tmp_path: Path) -> None:
         """Once 21 of 21 were dead letters in seconds."""
         ids = submit(fleet, 21)
@@ -119,7 +120,6 @@ class TestMissingProgram:
 
 class TestLogin:
     @pytest.mark.long
-    @pytest.mark.both_ways
     def test_a_bad_key_opens_the_circuit_of_the_role(self, fleet: Fleet) -> None:
         """Once four were dead in seven seconds."""
         ids = submit(fleet, 4)
@@ -184,7 +184,6 @@ class TestRepository:
 
 class TestProvider:
     @pytest.mark.long
-    @pytest.mark.both_ways
     def test_an_overloaded_one_uses_no_attempt(self, fleet: Fleet) -> None:
         """Once four were dead in 29 seconds."""
         ids = submit(fleet, 4)

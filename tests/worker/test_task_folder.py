@@ -17,6 +17,8 @@ from agentq.core.task import Task
 from agentq.worker.task_folder import TaskFolder
 from tests.worker.fleet import ROLE, Fleet, script
 
+pytestmark = pytest.mark.both_ways
+
 DIALECTS = ("command", "claude", "codex", "gemini", "opencode", "warm", "acp")
 
 #: As an agent says it that knows nothing but the prompt: no variables.
@@ -53,7 +55,6 @@ def rehearse(fleet: Fleet, dialect: str, steps: str, **fields: Any) -> Task:
 
 
 class TestHandingIn:
-    @pytest.mark.both_ways
     def test_by_the_paths_of_the_prompt(self, fleet: Fleet) -> None:
         task = work(
             fleet, *HAND_IN,

@@ -59,7 +59,7 @@ def explain_role(session: Session, role: str) -> None:
     """Say what the agents of a role may do, and how they are started.
 
     In plain words: what the role's permissions mean for its tool, who holds the tool to them, the
-    sandbox; and the exact command line. WORKSPACE and SCRATCH stand for the folders of an attempt.
+    sandbox; and the exact command line. WORKSPACE stands for the folder of a task.
     Nothing is started.
     """
     from agentq.core.errors import NotFound

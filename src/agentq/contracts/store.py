@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol, TypeVar
 
 from agentq.contracts.audit_rows import AuditFilter, AuditRow
+from agentq.contracts.limit_rows import CircuitRow, RoleRow
 
 T = TypeVar("T")
 
@@ -143,40 +144,6 @@ class ArtifactRow(NamedTuple):
     sha256: str
     media_type: str
     at: int
-
-
-class RoleRow(NamedTuple):
-    id: int
-    name: str
-    max_running: int
-    max_review: int
-    paused: int
-    seen_at: int
-    #: Whose quota its workers use, as they last said; "" for nobody's.
-    provider: str = ""
-    #: What it may spend a day, as JSON; "" for any amount.
-    daily: str = ""
-    #: Why it needs a person, who says so and since when, as JSON; "" if it does not.
-    circuit: str = ""
-
-    @property
-    def is_limited(self) -> bool:
-        return bool(
-            self.paused or self.max_running or self.max_review or self.daily or self.circuit
-        )
-
-
-class CircuitRow(NamedTuple):
-    """A provider that does not serve before `open_until`, and then one task alone if it has failed
-    (see `core.circuits`)."""
-
-    provider: str
-    open_until: int
-    reason: str
-    opened_at: int
-    opened_by: str
-    failures: int = 0
-    probing: int = 0
 
 
 class TokenRow(NamedTuple):

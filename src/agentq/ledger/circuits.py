@@ -14,7 +14,8 @@ import msgspec
 
 from agentq.contracts.audit_rows import AuditRow
 from agentq.contracts.doorbell import ROOM_TOPIC, role_topic
-from agentq.contracts.store import Changes, CircuitRow, RoleRow, Store, Tx
+from agentq.contracts.limit_rows import CircuitRow, RoleRow
+from agentq.contracts.store import Changes, Store, Tx
 from agentq.core import triggers as t
 from agentq.core.circuits import ProviderCircuit, pause_ms, probed, served, tripped
 from agentq.core.errors import Invalid, Refused

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from agentq.contracts.store import IN_TREE, RoleRow, TaskRow, Tx
+from agentq.contracts.limit_rows import RoleRow
+from agentq.contracts.store import IN_TREE, TaskRow, Tx
 from agentq.core.custody import already_accepted
 from agentq.core.errors import AgentqError, Refused, Stale
 from agentq.core.limits import SUMMARY_CHARS_MAX, RoleLimits, shorten

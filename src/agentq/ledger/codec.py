@@ -11,7 +11,8 @@ from typing import Any
 
 import msgspec
 
-from agentq.contracts.store import HotRow, RoleRow, SpecRow
+from agentq.contracts.limit_rows import RoleRow
+from agentq.contracts.store import HotRow, SpecRow
 from agentq.core.limits import RoleLimits
 from agentq.core.states import State
 from agentq.core.task import NO_DETAILS, NO_USAGE, ExpectedOutput, Spec, Task, TaskDetails, Usage

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from agentq.contracts.limit_rows import CircuitRow
 from agentq.contracts.service_values import Explanation
-from agentq.contracts.store import CircuitRow
 from agentq.core.counting import counted
 from agentq.core.durations import format_duration
 from agentq.core.limits import RoleLimits

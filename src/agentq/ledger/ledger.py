@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from agentq.contracts.audit_rows import AuditRow
 from agentq.contracts.doorbell import ROOM_TOPIC, role_topic
-from agentq.contracts.store import Changes, CircuitRow, Lease, Store, Tx
+from agentq.contracts.limit_rows import CircuitRow
+from agentq.contracts.store import Changes, Lease, Store, Tx
 from agentq.core import triggers as t
 from agentq.core.effects import LANES
 from agentq.core.errors import AgentqError, Conflict, Invalid, Refused

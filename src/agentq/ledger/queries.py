@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from agentq.contracts.limit_rows import CircuitRow
 from agentq.contracts.store import (
     IN_TREE,
     READY,
     ArtifactRow,
-    CircuitRow,
     Filter,
     HotRow,
     LogRow,

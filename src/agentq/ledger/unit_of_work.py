@@ -18,17 +18,16 @@ from agentq.contracts.doorbell import (
     lane_topic,
     role_topic,
 )
+from agentq.contracts.limit_rows import CircuitRow, RoleRow
 from agentq.contracts.store import (
     HAS_DEPENDENTS,
     HAS_RESOURCES,
     ArtifactRow,
     Changes,
-    CircuitRow,
     DedupRow,
     EffectRow,
     EventRow,
     NewRow,
-    RoleRow,
     TaskRow,
     TreeRow,
     Tx,

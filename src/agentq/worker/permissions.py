@@ -5,7 +5,9 @@ How each tool is told is in `agents/permissions.py` and the files beside it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,6 +46,17 @@ def writable(job: Job, others: Sequence[Path]) -> tuple[Path, ...]:
 
 
 def write_files(launch: Launch) -> None:
-    """Write what a tool is told by file, before it starts."""
+    """Write what a tool is told by file, before it starts.
+
+    The agent of an earlier run may have put a link there, or in the place of the folder.
+    """
     for path, content in launch.files.items():
-        path.write_text(content, "utf-8")
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            with suppress(FileNotFoundError):
+                os.unlink(path.name, dir_fd=folder)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            with os.fdopen(os.open(path.name, flags, 0o600, dir_fd=folder), "w") as file:
+                file.write(content)
+        finally:
+            os.close(folder)

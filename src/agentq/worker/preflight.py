@@ -17,7 +17,7 @@ import os
 import re
 import shlex
 import shutil
-import sys
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -32,12 +32,14 @@ from agentq.core.task import Spec, Task, Usage
 from agentq.private_files import make_folder
 from agentq.settings.roles import RoleSettings
 from agentq.worker import sandbox as bubblewrap
+from agentq.worker.agent_access import launcher
 from agentq.worker.environment import passed_on
 from agentq.worker.git import Git, GitLocation
 from agentq.worker.output import LineSplitter
 from agentq.worker.processes import Supervisor
 from agentq.worker.sandbox import Sandbox
 from agentq.worker.stream import Clocks, Stream
+from agentq.worker.task_folder import LAUNCHER
 
 LIVE_PROMPT = "Reply with the single word OK. Use no tools and change nothing."
 LIVE_SECONDS = 90.0
@@ -196,23 +198,49 @@ def _sandbox(where: Surroundings) -> RoleCheck:
 
 
 def _workspace(where: Surroundings) -> RoleCheck:
-    """Write a file in a folder such as agents get, and run what their launcher runs."""
+    """Write a launcher in a folder such as agents get, and run it as they would."""
     make_folder(where.root)
     with tempfile.TemporaryDirectory(dir=where.root, prefix=".preflight-") as folder:
-        place = Path(folder)
+        program = Path(folder) / LAUNCHER
         try:
-            (place / "written").write_bytes(b"x" * 4096)
+            program.write_text(launcher({"AGENTQ_ROLE": where.role}), "utf-8")
+            program.chmod(0o700)
         except OSError as error:
             return RoleCheck(
                 "workspace", "failed", f"{where.root} cannot be written: {error.strerror}",
                 "Mend its owner and mode, or free some space.",
             )  # fmt: skip
-    if not os.access(sys.executable, os.X_OK):
+        problem = _launched(where, program)
+    if problem:
         return RoleCheck(
-            "workspace", "failed", f"the launcher of agents cannot run {sys.executable}",
-            "Install agentq again where it was, or start the worker from where it is now.",
+            "workspace", "failed", f"the launcher that agents report by does not run: {problem}",
+            "Mount the folder of workspaces without noexec; let the sandbox read where agentq is"
+            " installed; or install agentq again.",
         )  # fmt: skip
-    return RoleCheck("workspace", "ok", f"{where.root} can be written")
+    return RoleCheck("workspace", "ok", f"{where.root} can be written, and the launcher runs there")
+
+
+def _launched(where: Surroundings, program: Path) -> str:
+    """Start a launcher inside the role's sandbox; what went wrong, or ""."""
+    words: tuple[str, ...] = (str(program), "--version")
+    settings = where.settings
+    if settings.sandbox == "bwrap":
+        if not bubblewrap.available():
+            return ""  # which the check of the sandbox says
+        sandbox = Sandbox(settings.sandbox, settings.network, tuple(map(Path, settings.writable)))
+        words = bubblewrap.wrap(words, program.parent, sandbox)
+    environment = _seen_by_agents(where, Launch(words))
+    try:
+        ran = subprocess.run(
+            words, env=environment, cwd=program.parent, stdin=subprocess.DEVNULL,
+            capture_output=True, timeout=_TRIAL_SECONDS, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return ""  # a machine that is very busy is no reason to claim nothing
+    except OSError as error:
+        return error.strerror or str(error)
+    last = ran.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
+    return "" if ran.returncode == 0 else " ".join(last)[:300] or f"exit code {ran.returncode}"
 
 
 def _verify(where: Surroundings) -> RoleCheck:

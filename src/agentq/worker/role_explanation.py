@@ -14,9 +14,11 @@ from agentq.core.states import State
 from agentq.core.task import Spec, Task
 from agentq.settings.roles import TOOLS, RoleSettings, own_words
 from agentq.worker import permissions
+from agentq.worker.task_folder import TaskFolder
 
 #: Stand for what each attempt has of its own.
-WORKSPACE, SCRATCH = Path("WORKSPACE"), Path("SCRATCH")
+WORKSPACE = Path("WORKSPACE")
+_FOLDER = TaskFolder(WORKSPACE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +51,8 @@ def explain_role(name: str, role: RoleSettings) -> RoleExplanation:
     spec = Spec("TASK", name)
     task = Task(spec, State.IN_PROGRESS, version=1, epoch=1, submitted_at=0, updated_at=0)
     job = Job(
-        task, 1, "", WORKSPACE, SCRATCH / "context.md", SCRATCH / "result.md",
-        SCRATCH / "artifacts", role.command, "", role.options,
+        task, 1, "", WORKSPACE, _FOLDER.task, _FOLDER.result, _FOLDER.artifacts, role.command, "",
+        role.options,
     )  # fmt: skip
     job = permissions.told(job, role, name)
     found = RoleExplanation(

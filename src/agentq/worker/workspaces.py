@@ -43,7 +43,7 @@ LOCK_SECONDS = 4.0
 _LOOK_SECONDS = 0.05
 #: How long work stays here after the end of its task, unless `[retention] keep` says so.
 KEEP_SECONDS = 14 * 24 * 3600
-_ASIDE, _SCRATCH = ".aside", ".scratch"
+_ASIDE = ".aside"
 _OLD_SCRATCH = re.compile(r"(?P<name>.+-[0-9]+)\.scratch")
 
 
@@ -344,18 +344,13 @@ class Workspaces:
         self.records.remove(record.name or f"{record.task_id}-{record.epoch}")
 
     def remove_leftovers(self) -> None:
-        """Remove what killed workers left beside workspaces: folders for a while, and scratch."""
-        for folder, separator in ((_ASIDE, "."), (_SCRATCH, "@")):
-            for entry in _entries(self.root / folder):
-                name = entry.name.rpartition(separator)[0]
-                # The path of the task, and that of one attempt: whoever works has either.
-                owners = [name] if folder == _ASIDE else [name, entry.name]
-                locks = [WorkspaceLock.acquire(self.root, each) for each in owners]
-                if all(locks):
-                    remove_tree(entry)
-                for lock, owner in zip(locks, owners, strict=True):
-                    if lock is not None:
-                        lock.close() if self._is_known(owner) else lock.remove(self.root, owner)
+        """Remove what killed workers left beside workspaces: folders that were for a while."""
+        for entry in _entries(self.root / _ASIDE):
+            owner = entry.name.rpartition(".")[0]
+            lock = WorkspaceLock.acquire(self.root, owner)
+            if lock is not None:
+                remove_tree(entry)
+                lock.close() if self._is_known(owner) else lock.remove(self.root, owner)
         for entry in _entries(self.root):  # of an earlier version
             old = _OLD_SCRATCH.fullmatch(entry.name)
             if old and not self._is_known(old["name"]):

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from agentq.contracts.audit_rows import AuditFilter, AuditRow
+from agentq.contracts.limit_rows import CircuitRow, RoleRow
 from agentq.contracts.store import (
     OVER,
     ArtifactRow,
-    CircuitRow,
     CountRow,
     DedupRow,
     EventRow,
@@ -19,7 +19,6 @@ from agentq.contracts.store import (
     LogRow,
     Order,
     OutboxRow,
-    RoleRow,
     SpecRow,
     SpendingRow,
     TaskRow,

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from agentq.contracts.limit_rows import CircuitRow, RoleRow
 from agentq.contracts.store import (
     IN_PROGRESS,
     Changes,
-    CircuitRow,
     DedupRow,
     EventRow,
     Expired,
@@ -23,7 +23,6 @@ from agentq.contracts.store import (
     Lease,
     LeaseRow,
     Picked,
-    RoleRow,
     RunAgain,
     SpecRow,
     TaskRow,

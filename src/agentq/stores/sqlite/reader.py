@@ -9,9 +9,9 @@ import apsw
 import msgspec
 
 from agentq.contracts.audit_rows import AuditFilter, AuditRow
+from agentq.contracts.limit_rows import CircuitRow, RoleRow
 from agentq.contracts.store import (
     ArtifactRow,
-    CircuitRow,
     CountRow,
     DedupRow,
     EventRow,
@@ -22,7 +22,6 @@ from agentq.contracts.store import (
     Order,
     OutboxRow,
     Reader,
-    RoleRow,
     SpecRow,
     SpendingRow,
     TaskRow,

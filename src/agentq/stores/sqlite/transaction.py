@@ -7,6 +7,7 @@ from typing import Any
 
 import apsw
 
+from agentq.contracts.limit_rows import RoleRow
 from agentq.contracts.store import (
     Changes,
     EventRow,
@@ -16,7 +17,6 @@ from agentq.contracts.store import (
     LeaseRow,
     NewRow,
     Picked,
-    RoleRow,
     RunAgain,
     TaskRow,
     TreeRow,
