@@ -64,9 +64,9 @@ def test_it_says_what_a_word_means_and_how_the_tool_is_told() -> None:
 def test_it_shows_the_files_by_which_a_tool_is_told() -> None:
     found = run_here("roles", "explain", "code-review", "--json").ok().json()
     assert found["because"].startswith("that is the default of a role with `review`")
-    assert 'decision = "deny"' in found["files"]["SCRATCH/gemini-policy.toml"]
+    assert 'decision = "deny"' in found["files"]["WORKSPACE/.agentq-task/gemini-policy.toml"]
     shown = run_here("roles", "explain", "code-review").ok().out
-    assert "SCRATCH/gemini-policy.toml says" in shown
+    assert "WORKSPACE/.agentq-task/gemini-policy.toml says" in shown
 
 
 def test_it_says_where_nothing_is_said_to_the_tool() -> None:

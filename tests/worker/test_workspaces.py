@@ -94,7 +94,8 @@ def test_what_a_killed_attempt_was_about_to_hand_in(known: Workspaces) -> None:
     second = folder(known, epoch=2)
     left = second.path / "handed-in-by-attempt-1" / "artifacts" / "notes.md"
     assert left.read_text() == "seen"
-    assert [path.name for path in second.path.iterdir()] == ["handed-in-by-attempt-1"]
+    names = {path.name for path in second.path.iterdir()}
+    assert names == {"handed-in-by-attempt-1", ".agentq-task"}, "which each attempt makes anew"
 
 
 def test_who_cannot_have_the_lock_works_elsewhere(known: Workspaces) -> None:
