@@ -47,7 +47,7 @@ def test_it_has_the_members_of_the_queue() -> None:
     assert there - here == {"admin"} and here - there == set()
     awaited = {name for name in dir(AsyncClaim) if not name.startswith("_")}
     # What the worker and the heartbeats need of a claim is not for coroutines
-    inner = {"lease_ms", "lose", "on_lost", "settled"}
+    inner = {"interrupt", "lease_ms", "lose", "on_lost", "settled"}
     assert {name for name in dir(Claim) if not name.startswith("_")} - awaited <= inner
     for name in ("submit", "claim", "wait", "complete", "result", "cancel"):
         method, plain = getattr(AsyncQueue, name), getattr(Queue, name)

@@ -35,7 +35,7 @@ def test_init_writes_the_broker_down_and_declares(rabbitmq_url: str) -> None:
 def test_a_role_of_the_settings_has_its_queue(rabbitmq_url: str, in_folder: Path) -> None:
     run_here("init").ok()
     file = in_folder / "agentq.toml"
-    file.write_text(file.read_text() + '[roles.builder]\nagent = "claude"\n')
+    file.write_text(file.read_text() + '[roles.builder]\ncommand = ["true"]\n')
     assert f"queue {role_queue('builder')}" in run_here("init", "--broker", rabbitmq_url).ok().out
     assert "broker" in run_here("doctor").ok().out
 

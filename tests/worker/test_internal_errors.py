@@ -78,9 +78,9 @@ def test_after_it_the_slot_takes_the_next_task(
     real: Any = prompt_for
     calls: list[object] = []
 
-    def break_once(*given: Any) -> str:
+    def break_once(*given: Any, **named: Any) -> str:
         calls.append(given)
-        return str(break_down() if len(calls) == 1 else real(*given))
+        return str(break_down() if len(calls) == 1 else real(*given, **named))
 
     monkeypatch.setattr(attempt_module, "prompt_for", break_once)
     fleet.work(tasks=3, command=AGENT)

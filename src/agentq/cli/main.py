@@ -64,7 +64,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "audit": ("audit:audit", "Show who decided what and who was refused, the newest first."),
         "roles": (
             "roles:roles",
-            "Show how agents of roles run, what they may do, if they can.",
+            "Show how agents of roles run, and if they can.",
         ),
         "circuits": ("limits:circuits", "Show, open or close the circuits of providers and roles."),
         "workspaces": ("workspaces:workspaces", "List, open and remove the folders of attempts."),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.pass_context
 @pass_session
 def roles(session: Session, ctx: click.Context) -> None:
-    """Show how the agents of roles are run, what they may do and whether they can work.
+    """Show how agents of roles run, and if they can.
 
     Alone it lists the roles of agentq.toml.
     """

@@ -16,7 +16,6 @@ from agentq.contracts.store import HotRow, SpecRow
 from agentq.core.limits import RoleLimits
 from agentq.core.states import State
 from agentq.core.task import NO_DETAILS, NO_USAGE, ExpectedOutput, Spec, Task, TaskDetails, Usage
-from agentq.core.triggers import Spend
 
 #: The order is that of the codes in contracts.store.
 STATES: tuple[State, ...] = (
@@ -89,7 +88,7 @@ def sparse(value: Any) -> Any:
             values = (*values[:place], default, *values[place + 1 :])
     for place in amounts:
         cost = values[place]
-        if cost is not NO_USAGE or kind is Spend:  # which always says what it cost
+        if cost is not NO_USAGE or kind.__name__ == "Spend":  # which always says what it cost
             estimated = cost.estimated_usd or _NONE_ESTIMATED
             written = _Amounts(cost.usd, cost.tokens, cost.turns, cost.seconds, estimated)
             values = (*values[:place], written, *values[place + 1 :])

@@ -350,7 +350,7 @@ class Ledger:
             work.note_decision(audit if changed else None)
             return task
 
-        return self._change(change)
+        return self._change(change, _one)
 
     def raise_tree(
         self,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from agentq.contracts import service_values as v
 from agentq.core.access import Action, Principal
 from agentq.ledger.circuits import Interruption
+from agentq.ledger.request_keys import repeatable, the_task
 from agentq.ledger.service_custody import CustodyService, brief
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class CircuitService(CustodyService):
         audit = self._decision(who, Action.CLOSE_CIRCUIT, role)
         return self._ledger.circuits.close_role(role, audit)
 
+    @repeatable(the_task)
     def interrupt(
         self, who: Principal, task_id: str, epoch: int, reason: str, provider: str = ""
     ) -> Task:
@@ -56,4 +58,4 @@ class CircuitService(CustodyService):
         task = self._queries.get(key)
         subject = provider or (task.to if task is not None else task_id)
         audit = self._decision(who, Action.OPEN_CIRCUIT, subject, said.reason)
-        return self._ledger.interrupt(key, said, who.name, audit)
+        return self._ledger_for(who).interrupt(key, said, who.name, audit)

@@ -40,6 +40,9 @@ NATURAL = {
     "set_limits": "they are what they were set to",
     "open_circuit": "it is open until the same moment",
     "close_circuit": "it is closed; the second time it was so before",
+    "reset_circuit": "its failures are forgotten",
+    "open_role_circuit": "it is open, for the same reason",
+    "close_role_circuit": "it is closed; the second time it was so before",
     "prune": "what is deleted stays deleted; the second time there is less to count",
     "revoke_token": "one that was revoked before stays as it was",
     "open_lanes": "they are open",
@@ -132,6 +135,12 @@ def _open_circuit(s: Service, tag: str) -> Arguments:
     return {"provider": tag}
 
 
+def _open_role(s: Service, tag: str) -> Arguments:
+    submit(s, tag, tag)
+    s.open_role_circuit(ANN, tag, "no login")
+    return {"role": tag}
+
+
 CASES: tuple[Case, ...] = (
     Case("tasks_by_id", lambda s, tag: {"ids": [submit(s, tag).id]}),
     Case("overhead", lambda s, tag: {"ids": [submit(s, tag).id]}),
@@ -168,6 +177,7 @@ CASES: tuple[Case, ...] = (
     Case("fail", _too_late, "too late"),
     Case("block", _held(reason="which branch?")),
     Case("release", _held(reason="going home")),
+    Case("interrupt", _held(reason="nobody is logged in")),
     Case("stopped", _cancelled),
     Case("approve", _about(submit, {"requires_approval": True})),
     Case("approve", _about(reported, {"review": True}), "of a report"),
@@ -183,6 +193,9 @@ CASES: tuple[Case, ...] = (
     Case("set_limits", lambda s, tag: {"role": tag, "limits": RoleLimits(max_running=3)}),
     Case("open_circuit", _circuit),
     Case("close_circuit", _open_circuit),
+    Case("reset_circuit", _open_circuit),
+    Case("open_role_circuit", lambda _, tag: {"role": tag, "reason": "no login"}),
+    Case("close_role_circuit", _open_role),
     Case("raise_tree_budget", _about(submit, {"tree_budget": Usage(usd=1)}, extra=Usage(usd=2))),
     Case("prune", lambda s, tag: {"before_ms": 1}),
     Case("create_token", lambda s, tag: {"name": tag, "scopes": ["read"]}),
