@@ -32,10 +32,12 @@ every_tool = pytest.mark.parametrize("tool", TOOLS)
 
 def played(fleet: Fleet, tool: str, steps: str) -> dict[str, Any]:
     """The role of a stand-in that plays these steps."""
-    file = fleet.folder / "script.yaml"
+    folder = fleet.folder / "played"  # which a sandbox must let through
+    folder.mkdir(exist_ok=True)
+    file = folder / "script.yaml"
     file.write_text(steps)
     words = ("-m", "agentq", "fake-agent", "--dialect", tool, "--script", str(file))
-    return {"agent": tool, "command": (sys.executable, *words)}
+    return {"agent": tool, "command": (sys.executable, *words), "writable": (str(folder),)}
 
 
 @pytest.fixture
@@ -91,8 +93,10 @@ def test_a_bad_key_harms_no_task(
 
 @every_tool
 def test_an_overload_harms_no_task(fleet: Fleet, task_id: str, tool: str) -> None:
-    with fleet.worker(fleet.settings(**played(fleet, tool, "steps: [{api-error: 529}]\n"))):
-        eventually(lambda: [each.role for each in fleet.queue.admin.circuits()] == [""])
+    # opencode serves many providers: its role names the one.
+    role = {**played(fleet, tool, "steps: [{api-error: 529}]\n"), "provider": "somebody"}
+    with fleet.worker(fleet.settings(**role)):
+        eventually(lambda: [each.provider for each in fleet.queue.admin.circuits()] == ["somebody"])
         eventually(lambda: fleet.verdicts)
     task = fleet.queue.task(task_id)
     assert not task.details.failures and task.details.interruptions == 1
