@@ -46,7 +46,8 @@ CHECKOUT = Path(__file__).parents[2]
 #: Longer than any of this takes: nobody's lease ends but that of a worker which was killed.
 LEASE_MS = 3_600_000
 #: What only the worker leaves; of the attempt's own records none was forged if it is among these.
-BY_THE_WORKER = {"output.log", "verify.log", "agentq/verdict.json"}
+BY_THE_WORKER = {"output.log", "verify.log", "agentq/verdict.json", "agentq/snapshot.json",
+                 "agentq/workspace.tar.gz"}  # fmt: skip
 
 
 def test_the_table_has_forty_ways() -> None:

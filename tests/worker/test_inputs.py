@@ -178,7 +178,7 @@ def test_in_the_prompt_of_such_a_tool(fleet: Fleet, dialect: str, shown: bool) -
     first = before(fleet, notes_md="seen by the one before")
     fleet.queue.submit(to=ROLE, instructions="go on", after=[first], max_attempts=1)
     kept = fleet.folder / "prompt"
-    wrapper = fleet.folder / dialect
+    wrapper = fleet.folder / f"played-{dialect}"  # else it would have to be logged in
     program = f'exec {sys.executable} -m agentq fake-agent --dialect {dialect} "$@" < {kept}'
     wrapper.write_text(f"#!/bin/sh\ncat > {kept}\n{program}\n")
     wrapper.chmod(0o755)

@@ -153,7 +153,7 @@ def test_the_worker_ends_at_once_also_when_an_attempt_hangs(
 ) -> None:
     hangs, goes_on = threading.Event(), threading.Event()
 
-    def hang(*_: Any) -> str:
+    def hang(*_: Any, **__: Any) -> str:
         hangs.set()
         goes_on.wait(60)
         return ""

@@ -80,11 +80,10 @@ def test_the_next_attempt_works_by_changed_settings(
 
 @pytest.mark.long
 def test_an_attempt_that_runs_keeps_its_own(fleet: Fleet, tmp_path: Path) -> None:
-    """Its check above all: what was promised for this attempt is what it is held to."""
     go = tmp_path / "go"
     os.mkfifo(go)
     program = f'command = ["/bin/sh", "-c", "read line < {go}; echo done"]'
-    file = settings_file(fleet.folder, program, 'verify = "exit 3"')
+    file = settings_file(fleet.folder, program)
     with fleet.worker(file.settings, file=file) as worker:
         task = fleet.queue.submit(to=ROLE, instructions="go", max_attempts=1)
         eventually(lambda: fleet.queue.task(task.id).state is State.IN_PROGRESS)
@@ -92,9 +91,24 @@ def test_an_attempt_that_runs_keeps_its_own(fleet: Fleet, tmp_path: Path) -> Non
         other = do_one(fleet, "meanwhile")  # in the slot that is new
         assert len(worker.slots) == 2
         go.write_text("go\n")
-        eventually(lambda: fleet.queue.task(task.id).state is State.FAILED)
-    assert "`exit 3` ended with exit code 3" in fleet.queue.task(task.id).reason
+        eventually(lambda: fleet.queue.task(task.id).state is State.COMPLETE)
+    assert fleet.queue.result(task.id).text().strip() == "done"
     assert fleet.queue.result(other).text().strip() == "second"
+
+
+def test_what_holds_agents_is_not_for_them_to_change(
+    fleet: Fleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without a sandbox an agent can write the file: its check stays until the next start."""
+    file = settings_file(fleet.folder, says("first"), 'verify = "exit 3"')
+    with fleet.worker(file.settings, file=file):
+        write(fleet.folder, says("second"), 'verify = "true"', 'may = ["answer"]', "slots = 2")
+        task = fleet.queue.submit(to=ROLE, instructions="pass", max_attempts=1)
+        eventually(lambda: fleet.queue.task(task.id).state is State.FAILED)
+        assert file.settings.verify == "exit 3" and not file.settings.may
+        assert file.settings.slots == 2, "which holds nobody"
+    assert "`exit 3` ended with exit code 3" in fleet.queue.task(task.id).reason
+    assert caplog.text.count("verify, may of worker count from the next start") == 1
 
 
 @pytest.mark.long
@@ -107,7 +121,7 @@ def test_a_broken_file_is_said_once_and_the_last_good_settings_work_on(
         (fleet.folder / "agentq.toml").write_text(broken)
         found = [fleet.queue.result(do_one(fleet)).text().strip() for _ in range(2)]
         assert found == ["first", "first"]
-        assert caplog.text.count("cannot be used, work goes on by those of before") == 1
+        assert caplog.text.count("the settings were changed, and not all of that is used") == 1
         write(fleet.folder, says("mended"))
         assert fleet.queue.result(do_one(fleet)).text().strip() == "mended"
 

@@ -18,6 +18,13 @@ from agentq.settings.roles import RoleSettings, checked, role_settings
 
 _DIGEST_CHARS = 16
 
+#: What decides whether work is accepted, and what agents may do and spend. A role whose agents run
+#: without a sandbox, as the worker's own user, keeps these until its worker is started again.
+HOLDS_AGENTS = (
+    "verify", "verify_timeout", "may", "permissions", "commands", "sandbox", "network", "writable",
+    "environment", "workspace", "repo", "base", "budget", "disk_bytes", "disk_total_bytes",
+)  # fmt: skip
+
 
 class RoleSettingsFile:
     """Looks at the file of a role's settings, which costs one `stat` while nobody changes it."""
@@ -53,9 +60,25 @@ class RoleSettingsFile:
             self.problem = str(error)
             return ()
         self.problem = ""
-        before, self.settings = self.settings, found
+        before, self.settings = self.settings, self._guarded(found)
         names = [each.name for each in fields(RoleSettings)]
-        return tuple(each for each in names if getattr(before, each) != getattr(found, each))
+        return tuple(
+            each for each in names if getattr(before, each) != getattr(self.settings, each)
+        )
+
+    def _guarded(self, found: RoleSettings) -> RoleSettings:
+        """These settings, with what holds agents as it was where an agent can write the file."""
+        before = self.settings
+        if before.sandbox != "none":
+            return found
+        kept = {each: getattr(before, each) for each in HOLDS_AGENTS}
+        names = [each for each in HOLDS_AGENTS if kept[each] != getattr(found, each)]
+        if names:
+            self.problem = (
+                f"{', '.join(names)} of {self._role} count from the next start of the worker on:"
+                " its agents run without a sandbox, and could have written that themselves"
+            )
+        return replace(found, **kept)
 
     def _signature(self) -> tuple[int, ...]:
         if self.path is None:

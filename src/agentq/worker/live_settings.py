@@ -46,8 +46,8 @@ class LiveSettings:
 
     def _note_problem(self) -> None:
         if self._file.problem and self._file.problem != self._problem:
-            log.warning("the settings were changed and cannot be used, work goes on by those of"
-                        " before: %s", self._file.problem)  # fmt: skip
+            log.warning("the settings were changed, and not all of that is used: %s",
+                        self._file.problem)  # fmt: skip
         self._problem = self._file.problem
 
 
