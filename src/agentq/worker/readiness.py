@@ -58,6 +58,8 @@ class Readiness:
         self.problem = ""
         self._check_lock = threading.Lock()
         self._thread: threading.Thread | None = None
+        #: Not whether the thread is alive: it is, when it wakes the loop to claim.
+        self._is_checking = False
         self._next_at = 0.0
         self._checks = 0
         self._checked_at = 0.0
@@ -72,14 +74,14 @@ class Readiness:
 
     def may_claim(self) -> bool:
         """Whether the role can work, as far as is known; looks again if that may have changed."""
-        if self._thread is not None and self._thread.is_alive():
+        if self._is_checking:
             return False
         now = time.monotonic()
         if self._ready and not self._has_changed(now):
             return True
         if not self._ready and now < self._next_at and not self._was_closed(now):
             return False
-        self._ready = False
+        self._ready, self._is_checking = False, True
         self._thread = threading.Thread(target=self._check_alone, name="preflight", daemon=True)
         self._thread.start()
         return False
@@ -168,12 +170,15 @@ class Readiness:
     # -- checking ----------------------------------------------------------------------------------
 
     def _check_alone(self) -> None:
-        with self._check_lock:
-            live = self._is_live or self._is_open(time.monotonic())
-            self._check(live=live)
-            if not self._closed:
-                self._tell()
-        self._wake()
+        try:
+            with self._check_lock:
+                live = self._is_live or self._is_open(time.monotonic())
+                self._check(live=live)
+                if not self._closed:
+                    self._tell()
+        finally:
+            self._is_checking = False
+            self._wake()
 
     def _check(self, *, live: bool) -> None:
         """Check the role, by a tiny model call too if that is wanted and can be."""
