@@ -248,3 +248,7 @@ def test_what_the_log_cannot_keep_opens_nothing(env: LedgerEnv, reason: str, pro
     with pytest.raises(Invalid):
         interrupt(env, "task-1", reason, provider)
     assert env.snapshot() == before
+
+
+def test_a_provider_that_never_failed_has_nothing_to_forget(env: LedgerEnv) -> None:
+    assert not env.ledger.circuits.reset("acme")
