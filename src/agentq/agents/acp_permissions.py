@@ -11,14 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agentq.agents.acp_files import Outside, inside
-from agentq.agents.permissions import (
-    LAUNCHER,
-    TASK_FOLDER,
-    Granted,
-    launcher_commands,
-    sentences,
-)
+from agentq.agents.permissions import LAUNCHER, Granted, launcher_commands, sentences
 from agentq.contracts.agent import Job, Permissions
+from agentq.core.reserved_names import TASK_FOLDER
 
 _LOOKING = ("read", "search", "think")
 _EDITING = ("edit", "delete", "move")

@@ -14,13 +14,13 @@ from __future__ import annotations
 from agentq.agents.permissions import (
     LAUNCHER,
     NOTHING_SAID,
-    TASK_FOLDER,
     Granted,
     launcher_commands,
     named_commands,
     sentences,
 )
 from agentq.contracts.agent import Job, Permissions
+from agentq.core.reserved_names import TASK_FOLDER
 
 _MODES = {
     Permissions.READ: "dontAsk",

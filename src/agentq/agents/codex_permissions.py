@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import json
 
-from agentq.agents.permissions import NOTHING_SAID, TASK_FOLDER, Granted
+from agentq.agents.permissions import NOTHING_SAID, Granted
 from agentq.contracts.agent import Job, Permissions
 from agentq.core.errors import Invalid
+from agentq.core.reserved_names import TASK_FOLDER
 
 _SANDBOXES = {
     Permissions.READ: "read-only",

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from agentq.agents.permissions import (
     LAUNCHER,
     NOTHING_SAID,
-    TASK_FOLDER,
     Granted,
     launcher_commands,
     named_commands,
@@ -25,6 +24,7 @@ from agentq.agents.permissions import (
 )
 from agentq.contracts.agent import Job, Permissions
 from agentq.core.errors import Invalid
+from agentq.core.reserved_names import TASK_FOLDER
 
 #: The policy allows edits by itself; in `auto_edit` redirections of a command are allowed as well.
 _MODES = {

@@ -16,13 +16,13 @@ from typing import Any
 from agentq.agents.permissions import (
     LAUNCHER,
     NOTHING_SAID,
-    TASK_FOLDER,
     Granted,
     launcher_commands,
     named_commands,
     sentences,
 )
 from agentq.contracts.agent import Job, Permissions
+from agentq.core.reserved_names import TASK_FOLDER
 
 #: What changes nothing; sub-agents are held to the same rules.
 _LOOKING = ("read", "glob", "grep", "list", "todoread", "todowrite", "task", "skill")

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agentq.contracts.agent import Job, Permissions
+from agentq.core.reserved_names import TASK_FOLDER
 
 #: The folder in the workspace through which work is handed in, see `worker/agent_access.py`.
-TASK_FOLDER = ".agentq-task"
 LAUNCHER = f"{TASK_FOLDER}/agentq"
 
 #: What an agent may say through the launcher, whatever its word. None of these reads or writes a

@@ -13,6 +13,7 @@ from agentq.core.durations import parse_duration
 from agentq.core.errors import Invalid
 from agentq.core.limits import RoleLimits
 from agentq.core.prices import TokenPrice
+from agentq.core.reserved_names import TASK_FOLDER
 from agentq.core.task import NO_USAGE, Usage
 from agentq.settings import Settings, only_known
 from agentq.settings.prices import price_of
@@ -258,7 +259,7 @@ def _check_inside(key: str, paths: tuple[str, ...], where: str) -> None:
     """Refuse what is no path within a workspace, or one that is git's or the worker's own."""
     for path in paths:
         parts = path.split("/")
-        own = parts[0] in (".git", ".agentq-task")
+        own = parts[0] in (".git", TASK_FOLDER)
         if own or "\0" in path or any(part in ("", ".", "..") for part in parts):
             raise _wrong(key, 'paths within the workspace, like ".env" or "web/.env"', path, where)
 

@@ -157,12 +157,17 @@ def aside(git: Git, place: GitLocation, common: Path, folder: Path) -> GitLocati
     if git.ask(beside, "diff-index", "--cached", "--quiet", "HEAD", "--").code > 1:
         index.unlink(missing_ok=True)
         git.do(beside, "read-tree", git.tip(place, "HEAD") or "--empty")
-    for option, names in hidden(git, beside).items():
-        with TemporaryFile() as listing:
-            listing.write(b"".join(name + b"\0" for name in names))
-            listing.seek(0)
-            git.ask(beside, "update-index", option, "-z", "--stdin", stdin=listing)
+    show_hidden(git, beside)
     return beside
+
+
+def show_hidden(git: Git, place: GitLocation) -> None:
+    """Lift the marks in an index by which git was told not to look at a file."""
+    for option, names in hidden(git, place).items():
+        with TemporaryFile() as listing:
+            listing.writelines(name + b"\0" for name in names)
+            listing.seek(0)
+            git.ask(place, "update-index", option, "-z", "--stdin", stdin=listing)
 
 
 def entries(listing: IO[bytes]) -> Iterator[bytes]:

@@ -24,7 +24,7 @@ from typing import Literal
 
 from agentq.core.errors import AgentqError, Unavailable
 from agentq.core.reserved_names import TASK_FOLDER
-from agentq.worker.changes import entries, hidden, without_task_folder
+from agentq.worker.changes import entries, show_hidden, without_task_folder
 from agentq.worker.folder_files import files_below, size_of
 from agentq.worker.git import LONG_TIMEOUT_SECONDS, Git, GitLocation, failed
 
@@ -208,7 +208,7 @@ def _tree_of(
 ) -> tuple[str, list[str]]:
     git = files.git
     if copied:
-        _show_hidden(git, private)
+        show_hidden(git, private)
     else:
         git.do(private, "read-tree", head)
     without_task_folder(git, private, head)
@@ -231,15 +231,6 @@ def _tree_of(
         if not added.ok:
             raise failed(words, private, added)
     return git.do(private, "write-tree", "--missing-ok").text, left_out
-
-
-def _show_hidden(git: Git, private: GitLocation) -> None:
-    """Lift the marks by which git was told not to look at a file."""
-    for option, names in hidden(git, private).items():
-        with TemporaryFile() as listing:
-            listing.writelines(name + b"\0" for name in names)
-            listing.seek(0)
-            git.ask(private, "update-index", option, "-z", "--stdin", stdin=listing)
 
 
 def _sizes(tree: Path, names: Iterable[bytes]) -> Iterator[tuple[bytes, int | str]]:
