@@ -11,9 +11,9 @@ import pytest
 
 from agentq.core.errors import Refused
 from agentq.core.states import State
+from agentq.repository.snapshot_refs import WorkSnapshot
 from agentq.settings.roles import RoleSettings
 from agentq.worker.changes import EvidenceFile
-from agentq.worker.snapshots import WorkSnapshot
 from agentq.worker.workspace import Workspace
 from agentq.worker.workspace_records import Kept
 from agentq.worker.workspaces import Workspaces

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agentq.core.errors import Invalid, TimedOut, Unavailable
-from agentq.worker.git import Git, GitLocation, filters_of
+from agentq.repository.git import Git, GitLocation, filters_of
 from tests.worker.repositories import Repo, environment, new_repo
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from agentq.core.errors import AgentqError
 from agentq.core.states import State
+from agentq.repository.snapshot_refs import WorkSnapshot
 from agentq.worker import snapshots
 from agentq.worker.redaction import as_written
-from agentq.worker.snapshots import WorkSnapshot
 from agentq.worker.workspace import Workspace
 from agentq.worker.workspaces import Workspaces
 from agentq.worker.worktrees import shared_place

@@ -17,7 +17,7 @@ from typing import IO
 
 from agentq.core.errors import AgentqError
 from agentq.core.reserved_names import CHANGES_PATCH, COMMITS, TASK_FOLDER, WORKER_FOLDER
-from agentq.worker.git import LONG_TIMEOUT_SECONDS, Git, GitLocation, failed
+from agentq.repository.git import LONG_TIMEOUT_SECONDS, Git, GitLocation, failed
 
 #: Why there is no patch. It is the worker's record: it meets no expected artifact.
 NOTE = f"{WORKER_FOLDER}changes.txt"

@@ -25,8 +25,8 @@ from typing import IO, BinaryIO
 from agentq.core.errors import AgentqError
 from agentq.core.reserved_names import TASK_FOLDER
 from agentq.core.task import Task
+from agentq.repository.git import LONG_TIMEOUT_SECONDS, Git, GitLocation
 from agentq.worker.changes import aside, changed_bytes, entries, without_task_folder
-from agentq.worker.git import LONG_TIMEOUT_SECONDS, Git, GitLocation
 from agentq.worker.redaction import as_written, redacted_text
 
 _SUBJECT_CHARS_MAX = 72

@@ -15,24 +15,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from agentq.core.errors import AgentqError
-from agentq.core.reserved_names import WORKER_FOLDER
 from agentq.core.task import Task
-from agentq.worker.snapshots import WorkSnapshot
+from agentq.repository.snapshot_refs import (
+    SNAPSHOT,
+    SNAPSHOT_RECORD_BYTES_MAX,
+    WorkSnapshot,
+    read_record,
+)
 
 if TYPE_CHECKING:
     from agentq.client.artifacts import Artifact
     from agentq.client.client import Client
-
-#: The record itself, and what brings the work to another machine where there is no remote.
-SNAPSHOT = f"{WORKER_FOLDER}snapshot.json"
-BUNDLE = f"{WORKER_FOLDER}snapshot.bundle"
-ARCHIVE = f"{WORKER_FOLDER}workspace.tar.gz"
-_SNAPSHOT_BYTES_MAX = 256 * 1024
-
-_decode = msgspec.json.Decoder(WorkSnapshot).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +65,10 @@ def earlier_work(queue: Client, task: Task) -> EarlierWork:
     return EarlierWork(task.submitted_at, tuple(left))
 
 
-def written(snapshot: WorkSnapshot) -> bytes:
-    """Encode a snapshot as it is stored among the evidence."""
-    return msgspec.json.encode(snapshot)
-
-
 def _read(file: Artifact) -> WorkSnapshot | None:
-    with suppress(AgentqError, msgspec.DecodeError):  # a damaged one is as if it were not there
-        if file.size <= _SNAPSHOT_BYTES_MAX:
-            return _decode(file.read())
+    with suppress(AgentqError):  # a damaged one is as if it were not there
+        if file.size <= SNAPSHOT_RECORD_BYTES_MAX:
+            return read_record(file.read())
     return None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agentq.core.errors import AgentqError
-from agentq.worker import earlier_work
+from agentq.repository.snapshot_refs import SNAPSHOT, write_record
 from agentq.worker.redaction import as_written
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def keep_work(attempt: Attempt, workspace: Workspace, *, publish: bool) -> None:
             if file is not None:
                 with file.open("rb") as content:
                     evidence.keep(snapshot.artifact, content)
-            evidence.store((earlier_work.SNAPSHOT, earlier_work.written(snapshot)))
+            evidence.store((SNAPSHOT, write_record(snapshot)))
     except (AgentqError, OSError) as error:
         evidence.leave_out("the workspace", f"it could not be kept: {error}")
         return

@@ -30,11 +30,11 @@ from agentq.core.errors import AgentqError
 from agentq.core.states import State
 from agentq.core.task import Spec, Task, Usage
 from agentq.private_files import make_folder
+from agentq.repository.git import Git, GitLocation
 from agentq.settings.roles import RoleSettings
 from agentq.worker import sandbox as bubblewrap
 from agentq.worker.agent_access import launcher
 from agentq.worker.environment import passed_on
-from agentq.worker.git import Git, GitLocation
 from agentq.worker.output import LineSplitter
 from agentq.worker.processes import Supervisor
 from agentq.worker.sandbox import Sandbox

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from agentq.contracts.agent import AttemptOutcome, AttemptResult, Job, Launch
 from agentq.core.reserved_names import WORKER_FOLDER
+from agentq.repository.git import Git, GitLocation, GitOutput
 from agentq.worker.environment import secrets_in
-from agentq.worker.git import Git, GitLocation, GitOutput
 from agentq.worker.permissions import unconfined
 from agentq.worker.redaction import redacted_text
 from agentq.worker.setup_cache import SetupCache, lock_digest

@@ -20,15 +20,21 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Literal
 
 from agentq.core.errors import AgentqError, Unavailable
 from agentq.core.reserved_names import TASK_FOLDER
+from agentq.repository.git import LONG_TIMEOUT_SECONDS, Git, GitLocation, failed
+from agentq.repository.snapshot_refs import (
+    NAMESPACE,
+    WorkSnapshot,
+    ref_name,
+    ref_part,
+    refs_of,
+    save_foreign,
+)
 from agentq.worker.changes import entries, show_hidden, without_task_folder
 from agentq.worker.folder_files import files_below, size_of
-from agentq.worker.git import LONG_TIMEOUT_SECONDS, Git, GitLocation, failed
 
-NAMESPACE = "refs/agentq"
 #: What an agent hands in, below the folder that the worker keeps for it beside its work.
 HAND_IN = ("artifacts", "result.md")
 #: How many of the files that were left out are named.
@@ -44,41 +50,6 @@ _IDENTITY = {
     "GIT_AUTHOR_NAME": "agentq", "GIT_AUTHOR_EMAIL": "agentq@localhost",
     "GIT_COMMITTER_NAME": "agentq", "GIT_COMMITTER_EMAIL": "agentq@localhost",
 }  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class WorkSnapshot:
-    """What an attempt left: a commit, or an archive of its folder."""
-
-    epoch: int
-    kind: Literal["git", "folder"] = "git"
-    #: The attempts whose work is in it.
-    holds: tuple[int, ...] = ()
-    #: The commit that the task's first attempt started from.
-    base: str = ""
-    #: What HEAD was, and a commit above it that has the uncommitted work too: the same if all was
-    #: committed.
-    head: str = ""
-    commit: str = ""
-    #: "" if nothing was done: then `commit` is the base.
-    ref: str = ""
-    #: Where others find it: at the remote that the role names, or in an artifact of this name.
-    is_pushed: bool = False
-    artifact: str = ""
-    #: Names and reasons of what is not in it, and how many more there are.
-    left_out: tuple[str, ...] = ()
-    left_out_more: int = 0
-    #: When the task was submitted: another task may have the same name later.
-    submitted_at: int = 0
-
-
-def ref_name(task_id: str, epoch: int) -> str:
-    return f"{NAMESPACE}/{ref_part(task_id)}/{epoch}"
-
-
-def ref_part(task_id: str) -> str:
-    # No part of a ref's name may end like git's own lock files.
-    return f"{task_id}_" if task_id.endswith(".lock") else task_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,14 +260,6 @@ def choose(
     return [name for _, name in kept], left_out
 
 
-def save_foreign(git: Git, shared: GitLocation, ref: str, ours: Collection[str]) -> None:
-    """Keep what somebody else has under our ref, by another name: an installation that shares the
-    repository may have a task of the same id."""
-    there = git.tip(shared, ref)
-    if there and there not in ours:
-        git.ask(shared, "update-ref", "--no-deref", f"{ref}.{there[:12]}", there)
-
-
 def _set_ref(git: Git, shared: GitLocation, task_id: str, ref: str, commit: str) -> None:
     if git.ask(shared, "update-ref", "--no-deref", ref, commit).ok:
         return
@@ -304,12 +267,6 @@ def _set_ref(git: Git, shared: GitLocation, task_id: str, ref: str, commit: str)
     for each in (f"{NAMESPACE}/{ref_part(task_id)}", *refs_of(git, shared, f"{ref}/")):
         git.ask(shared, "update-ref", "--no-deref", "-d", each)
     git.do(shared, "update-ref", "--no-deref", ref, commit)
-
-
-def refs_of(git: Git, shared: GitLocation, below: str) -> list[str]:
-    """All refs whose names begin so."""
-    found = git.ask(shared, "for-each-ref", "--format=%(refname)", below.rstrip("/"))
-    return [each for each in found.text.splitlines() if each.startswith(below)]
 
 
 def _is_ancestor(git: Git, place: GitLocation, commit: str, of: str) -> bool:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from agentq.core.errors import AgentqError
 from agentq.core.states import State
-from agentq.worker import remotes, snapshots
+from agentq.repository import remotes
+from agentq.repository.git import AGENT_ENVIRONMENT
+from agentq.repository.snapshot_refs import ARCHIVE, BUNDLE, WorkSnapshot
+from agentq.worker import snapshots
 from agentq.worker.changes import EvidenceFile
 from agentq.worker.commits import CommitRequest, Committed
-from agentq.worker.earlier_work import ARCHIVE, BUNDLE
 from agentq.worker.folder_archives import is_empty, write_archive
-from agentq.worker.git import AGENT_ENVIRONMENT
-from agentq.worker.snapshots import WorkSnapshot
 from agentq.worker.worktrees import shared_place
 
 if TYPE_CHECKING:

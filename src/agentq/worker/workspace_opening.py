@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentq.core.errors import AgentqError
-from agentq.worker import remotes, snapshots
+from agentq.repository import remotes
+from agentq.repository.snapshot_refs import WorkSnapshot
+from agentq.worker import snapshots
 from agentq.worker.earlier_work import EarlierWork, LeftWork, told
 from agentq.worker.folder_archives import set_hand_in_aside, unpack
 from agentq.worker.folder_removal import remove_tree, user_of
-from agentq.worker.snapshots import WorkSnapshot
 from agentq.worker.workspace import Workspace
 from agentq.worker.workspace_records import Record, attempt_name
 from agentq.worker.worktrees import Worktree, shared_place

@@ -24,8 +24,8 @@ import msgspec
 from agentq.core.errors import Invalid
 from agentq.private_files import make_folder
 from agentq.protocol.spec_validation import check_id
+from agentq.repository.snapshot_refs import WorkSnapshot
 from agentq.settings.roles import SNAPSHOT_BYTES
-from agentq.worker.snapshots import WorkSnapshot
 
 FOLDER = ".records"
 _OLD_NAME = re.compile(r"(?P<task>.+)-(?P<epoch>0|[1-9][0-9]{0,18})")

@@ -25,13 +25,15 @@ from tempfile import TemporaryDirectory
 from agentq.core.errors import AgentqError, Invalid, Refused
 from agentq.core.states import TERMINAL, State
 from agentq.private_files import make_folder
+from agentq.repository import remotes
+from agentq.repository.git import Git
+from agentq.repository.snapshot_refs import WorkSnapshot, ref_name
 from agentq.settings.roles import RoleSettings
-from agentq.worker import remotes, snapshots
+from agentq.worker import snapshots
 from agentq.worker.earlier_work import NOTHING_EARLIER, EarlierWork
 from agentq.worker.folder_archives import is_empty
 from agentq.worker.folder_removal import remove_tree, user_of
-from agentq.worker.git import Git
-from agentq.worker.snapshots import TreeFiles, WorkSnapshot
+from agentq.worker.snapshots import TreeFiles
 from agentq.worker.workspace import Workspace
 from agentq.worker.workspace_locks import WorkspaceLock
 from agentq.worker.workspace_opening import FolderOpening, GitOpening
@@ -226,14 +228,14 @@ class Workspaces:
 
     def _refs(self, record: Record) -> dict[str, str]:
         """The refs of the attempts that worked here, or whose work came here, and their commits."""
-        task = snapshots.ref_name(record.task_id, 0).removesuffix("/0")
+        task = ref_name(record.task_id, 0).removesuffix("/0")
         found = self.worktrees.git.ask(
             shared_place(Path(record.common)), "for-each-ref", "--format=%(refname) %(objectname)",
             task,
         )  # fmt: skip
         commits = dict(line.split() for line in found.text.splitlines())
         epochs = sorted({*record.attempts, *record.holds, record.epoch}, reverse=True)
-        names = [snapshots.ref_name(record.task_id, epoch) for epoch in epochs]
+        names = [ref_name(record.task_id, epoch) for epoch in epochs]
         return {name: commits[name] for name in names if name in commits}
 
     def _is_old(self, record: Record) -> bool:

@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agentq.core.errors import AgentqError, Conflict, Invalid, Unavailable
+from agentq.repository.git import LONG_TIMEOUT_SECONDS, MAY_FETCH, Git, GitLocation, filters_of
+from agentq.repository.remotes import address_sha256, push_address, push_to, running_programs
 from agentq.worker.changes import EvidenceFile, collect, hidden, hide_task_folder
 from agentq.worker.commits import CommitRequest, Committed, commit
 from agentq.worker.folder_removal import remove_tree
-from agentq.worker.git import LONG_TIMEOUT_SECONDS, MAY_FETCH, Git, GitLocation, filters_of
-from agentq.worker.remotes import address_sha256, push_address, push_to, running_programs
 
 _BRANCHES_TRIED = 100
 

@@ -9,8 +9,8 @@ import re
 from pathlib import Path
 
 from agentq.core.errors import AgentqError, Invalid
-from agentq.worker.git import LONG_TIMEOUT_SECONDS, Git, GitLocation
-from agentq.worker.snapshots import WorkSnapshot, save_foreign
+from agentq.repository.git import LONG_TIMEOUT_SECONDS, Git, GitLocation
+from agentq.repository.snapshot_refs import WorkSnapshot, save_foreign
 
 #: Snapshots are pushed at the end of every attempt: a remote that hangs must not hold it for long.
 SNAPSHOT_SECONDS = 120.0
