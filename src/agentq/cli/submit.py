@@ -9,7 +9,16 @@ import click
 
 from agentq.cli.listing import labels_of
 from agentq.cli.options import Amount, Duration, Role, TaskRef, command, text_of
-from agentq.cli.screen import emit_json, is_terminal, one_line, paint, paint_state, say
+from agentq.cli.screen import (
+    clean,
+    emit_json,
+    is_terminal,
+    note,
+    one_line,
+    paint,
+    paint_state,
+    say,
+)
 from agentq.cli.session import Session, pass_session
 from agentq.core.errors import NotFound, Refused
 
@@ -19,14 +28,16 @@ if TYPE_CHECKING:
 
 #: Options that are a field of the task under the same name.
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
-    click.option("--to", type=Role(), help="The role that does it (a queue is made if need be)."),
+    click.option("--to", "-t", type=Role(),
+                 help="The role that does it.  [default: see above]"),
     click.option("--type", metavar="TYPE", help="What kind of work it is."),
-    click.option("--file", metavar="FILE", help="A task file: Markdown with front matter."),
-    click.option("--instructions", metavar="TEXT", help="What to do; - reads standard input."),
+    click.option("--file", "-f", metavar="FILE", help="A task file: Markdown with front matter."),
+    click.option("--instructions", metavar="TEXT",
+                 help="What to do, like TEXT; - reads standard input."),
     click.option("--id", metavar="ID", help="Its id.  [default: of the file, else generated]"),
     click.option("--title", metavar="TEXT", help="A line for people."),
     click.option("--from", "sender", metavar="NAME", help="Who asks.  [default: coordinator]"),
-    click.option("--priority", type=click.Choice(["low", "normal", "high", "urgent"]),
+    click.option("--priority", "-p", type=click.Choice(["low", "normal", "high", "urgent"]),
                  help="How urgent it is among the tasks of its role."),
     click.option("--ttl", type=Duration(), help="Expires unless it starts within."),
     click.option("--timeout", type=Duration(), help="How long one attempt may run."),
@@ -65,11 +76,19 @@ def _task_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 @command()
+@click.argument("words", nargs=-1, metavar="[TEXT]")
 @_task_options
+@click.option("--wait", is_flag=True, help="Wait until it is over, as `agentq wait` does.")
 @click.option("--bulk", metavar="FILE", help="Tasks as JSON lines, one object each; - reads stdin.")
 @pass_session
-def submit(session: Session, /, bulk: str | None, **words: Any) -> None:
+def submit(
+    session: Session, /, words: tuple[str, ...], wait: bool, bulk: str | None, **options: Any
+) -> None:
     """Submit a task, or many from a file.
+
+    TEXT says what is to be done; - reads it from standard input. Without --to the task goes to the
+    role with default = true in agentq.toml, else to the only role there, else to
+    implementation-worker. A role that is not there is a queue that is made.
 
     Returns once the task is durable, and prints its id (alone, in a pipe). What an option says
     overrides the front matter of --file. Inside an attempt the new task is its child.
@@ -77,18 +96,20 @@ def submit(session: Session, /, bulk: str | None, **words: Any) -> None:
     --bulk takes one JSON object per line with the names of front matter fields. The whole file is
     checked first; then 1,000 tasks at a time are accepted, each batch wholly or not at all.
     """
-    given = {name: value for name, value in words.items() if value not in (None, ())}
+    given = {name: value for name, value in options.items() if value not in (None, ())}
+    given |= _instructions(words, given)
     if bulk is not None:
         from agentq.cli.bulk import submit_bulk
 
-        if given:
-            options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-            raise click.UsageError(f"--bulk takes everything from its file; leave out {options}.")
+        if given or wait:
+            listed = ", ".join(f"--{name.replace('_', '-')}" for name in (*given, *["wait"] * wait))
+            raise click.UsageError(f"--bulk takes everything from its file; leave out {listed}.")
         submit_bulk(session, bulk)
         return
     if not given.keys() & {"file", "instructions", "title"}:
         raise click.UsageError(
-            "What is to be done? --instructions says it, or a task file (--file)."
+            'What is to be done? Say it: agentq submit "Make the import skip empty lines". A task'
+            " file (--file) says it, too."
         )
     queue = session.client()
     fields = _fields(queue, given)
@@ -98,12 +119,46 @@ def submit(session: Session, /, bulk: str | None, **words: Any) -> None:
     else:
         epoch, parent = under
         task = queue.submit_under(parent.id, epoch, {"from": parent.to, **fields})
-    if session.json:
+    _hint_at_role(session, task)
+    if wait:
+        from agentq.cli.wait import wait as wait_for
+
+        note(f"submitted {task.id} to {task.to}")
+        click.get_current_context().invoke(wait_for, refs=(task.id,))
+    elif session.json:
         emit_json(queue.as_json(task))
     elif is_terminal():
         _say_submitted(task)
     else:
         say(task.id)
+
+
+def _instructions(words: tuple[str, ...], given: dict[str, Any]) -> dict[str, str]:
+    """What the argument says, as a field; empty without one."""
+    if not words:
+        return {}
+    if len(words) > 1:
+        shown = one_line(" ".join(words), 60)
+        raise click.UsageError(
+            f'The text is one argument, and these are {len(words)}. Quote it: "{shown}".'
+        )
+    if not words[0].strip():
+        raise click.UsageError("TEXT takes some text, got none. Nothing was done.")
+    if "instructions" in given:
+        raise click.UsageError("TEXT and --instructions say the same twice. Leave one of them out.")
+    return {"instructions": words[0]}
+
+
+def _hint_at_role(session: Session, task: Task) -> None:
+    """Say so where a role looks like a slip: it is a queue of its own, which nobody may serve."""
+    from agentq.settings.default_role import meant_role
+
+    meant = meant_role(session.installation().settings, task.to)
+    if meant:
+        note(
+            f"agentq.toml has no role {clean(task.to)}; did you mean {meant}? The task waits for a"
+            f" worker of that name. `agentq edit {task.id} --role {meant}` moves it."
+        )
 
 
 def _fields(queue: Client, given: dict[str, Any]) -> dict[str, Any]:

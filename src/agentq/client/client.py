@@ -69,7 +69,13 @@ class Client(QueueWriter):
     def submit(self, *, connection: object = None, **fields: Any) -> Task:
         """Submit one task by the names of its fields; returns once it is durable, or, with a
         `connection`, part of the transaction that is open there."""
-        return self.submit_drafts([draft(fields)], connection=connection)[0]
+        drafted = draft(fields, role=self._default_role)
+        return self.submit_drafts([drafted], connection=connection)[0]
+
+    def _default_role(self) -> str:
+        from agentq.settings.default_role import default_role
+
+        return default_role(self.installation.settings)
 
     def submit_many(
         self, tasks: Iterable[Mapping[str, Any] | Spec], *, connection: object = None

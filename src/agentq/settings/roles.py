@@ -94,6 +94,8 @@ class RoleSettings:
     rotate_tasks: int = 10
     rotate_tokens: int = 0
     rotate_hours: int = 0
+    #: Whether tasks that name no role are for this one.
+    default: bool = False
     #: What attempts of this role may do beyond speaking for themselves.
     may: frozenset[Action] = frozenset()
     #: What the agent may do with its own tools; "" for the default, see `permissions_of`.
@@ -178,7 +180,7 @@ _BUDGETS = {"budget_usd": "usd", "budget_tokens": "tokens", "budget_turns": "tur
 _DAILY = {"daily_usd": "usd", "daily_tokens": "tokens", "daily_turns": "turns",
           "daily_time": "seconds"}  # fmt: skip
 NAMES = (*_DURATIONS, *_COUNTS, *_TEXTS, *_LISTS, *_LIMITS, *_BUDGETS, *_DAILY, "command",
-         "may", "network", "options")  # fmt: skip
+         "default", "may", "network", "options")  # fmt: skip
 
 
 def read_role(name: str, table: Any, file: Path) -> RoleSettings:
@@ -192,7 +194,7 @@ def read_role(name: str, table: Any, file: Path) -> RoleSettings:
     found |= {key: _listed(key, table[key], where) for key in _LISTS if key in table}
     if "may" in table:
         found["may"] = parse_grants(_listed("may", table["may"], where), where)
-    for key, kind in (("network", bool), ("options", dict)):
+    for key, kind in (("default", bool), ("network", bool), ("options", dict)):
         if key in table:
             if not isinstance(table[key], kind):
                 raise _wrong(key, f"a {kind.__name__}", table[key], where)

@@ -76,15 +76,18 @@ _DURATIONS = {
 
 
 def draft(
-    fields: Mapping[str, Any], base: Path | None = None, ids: Iterator[str] | None = None
+    fields: Mapping[str, Any],
+    base: Path | None = None,
+    ids: Iterator[str] | None = None,
+    role: Callable[[], str] | None = None,
 ) -> Draft:
     """Build a spec from fields by name. Unknown names and wrong types are `Invalid`.
 
     `base` is the folder that `file` and `next` paths are relative to; a task that brings no id gets
-    the next of `ids`, or a fresh one.
+    the next of `ids`, or a fresh one, and one that names no role goes to what `role` returns.
     """
     try:
-        return _full_draft(fields, base, ids=ids)
+        return _full_draft(fields, base, ids=ids, role=role)
     except RecursionError:
         raise Invalid(
             "The tasks named by `next` follow each other without end. Nothing was submitted.",
@@ -146,8 +149,11 @@ def _full_draft(
     base: Path | None,
     task_id: str = "",
     ids: Iterator[str] | None = None,
+    role: Callable[[], str] | None = None,
 ) -> Draft:
     fields = _with_file(fields, base)
+    if role is not None and fields.get("to") is None:
+        fields["to"] = role()
     given = _given_id(fields) or task_id
     identity = given or (next(ids) if ids else new_task_id())
     context = _context(fields)
