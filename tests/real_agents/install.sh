@@ -3,8 +3,7 @@
 # the repository, and prints the folder of their programs. A second call costs nothing; a changed
 # pin makes another folder. Exit 75, with the reason, where npm reaches no registry.
 #
-# To pin other versions: edit package.json, remove package-lock.json, and in this folder
-#   npm install --package-lock-only --ignore-scripts --omit-lockfile-registry-resolved
+# To pin other versions: edit package.json and run pin.py.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -22,12 +21,12 @@ if [ ! -e "$place/complete" ]; then
     trap 'rm -rf "$new"' EXIT
     cp "$here/package.json" "$here/package-lock.json" "$new"
     cd "$new"
-    # Not `npm ci`: it wants every package for every platform, and not every registry has them all.
-    if ! npm install --no-save --ignore-scripts --no-audit --no-fund >log 2>&1; then
+    if ! npm ci --ignore-scripts --no-audit --no-fund >log 2>&1; then
         tail -n 5 log >&2
         if grep -qE 'E(AI_AGAIN|NOTFOUND|CONN[A-Z]+|TIMEDOUT|HOSTUNREACH|NETUNREACH)|SOCKET_TIMEOUT' log
         then exit 75; else exit 1; fi
     fi
+    python3 "$here/installed.py" package-lock.json node_modules/.package-lock.json
     # The two of their scripts that are needed: they put the program for this platform in its place.
     node node_modules/@anthropic-ai/claude-code/install.cjs >>log 2>&1
     node node_modules/opencode-ai/postinstall.mjs >>log 2>&1
