@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -12,12 +11,15 @@ import pytest
 
 from agentq.agents.gemini import Gemini
 from agentq.client.task_fields import TaskFields
+from agentq.contracts.agent import AttemptOutcome
 from agentq.core.errors import Damaged, Unavailable
 from agentq.core.states import State
 from agentq.core.task import OnDependencyFailure
 from agentq.worker import inputs
+from agentq.worker.git import Git
 from agentq.worker.inputs import described, give_inputs
 from tests.worker.fleet import ROLE, Fleet, script
+from tests.worker.repositories import Repo, new_repo
 
 pytestmark = pytest.mark.both_ways
 
@@ -36,7 +38,7 @@ def before(fleet: Fleet, title: str = "The one before", **files: str | bytes) ->
 def given(fleet: Fleet, folder: Path, *after: str, **fields: Any) -> list[inputs.InputTask]:
     task = fleet.queue.submit(to=ROLE, instructions="go on", after=after, **fields)
     folder.mkdir()
-    return give_inputs(fleet.queue._client, task, folder)
+    return give_inputs(fleet.queue._client, task, folder, Git())
 
 
 def test_an_attempt_has_what_came_before(fleet: Fleet) -> None:
@@ -89,9 +91,67 @@ def test_a_task_that_is_next_comes_after_too(fleet: Fleet, tmp_path: Path) -> No
     child = claim.submit(to=ROLE, instructions="help")
     claim.complete("done", "# Blue")
     client = fleet.queue._client
-    (each,) = give_inputs(client, fleet.queue.task("task-second"), tmp_path)
-    assert each.files[0][1].read_text() == "# Blue"
-    assert give_inputs(client, fleet.queue.task(child.id), tmp_path) == [], "part of its own work"
+    (each,) = give_inputs(client, fleet.queue.task("task-second"), tmp_path / "next", Git())
+    assert {name: path.read_text() for name, path in each.files} == {
+        "task.md": "do it", "result.md": "# Blue",
+    }  # fmt: skip
+    (each,) = give_inputs(client, fleet.queue.task(child.id), tmp_path / "child", Git())
+    assert [name for name, _ in each.files] == ["task.md", "result.md"], "of its parent, too"
+
+
+def test_a_child_has_what_its_parent_has_left_so_far(fleet: Fleet, tmp_path: Path) -> None:
+    parent = fleet.queue.submit(to="earlier", title="The whole", context="# All of it\n\nDo it.")
+    claim = fleet.queue.claim("earlier")
+    assert claim is not None
+    claim.put("plan.md", "first this")
+    child = claim.submit(to=ROLE, instructions="help")
+    found = give_inputs(fleet.queue._client, child, tmp_path, Git())
+    (each,) = found
+    assert {name: path.read_text() for name, path in each.files} == {
+        "task.md": "# All of it\n\nDo it.", "plan.md": "first this",
+    }  # fmt: skip
+    assert each.is_unfinished
+    words = f'- {parent.id} "The whole", which has submitted this task, is in_progress: unfinished'
+    assert words in described(found)
+    claim.fail("no", "invalid")
+    (each,) = give_inputs(fleet.queue._client, child, tmp_path / "over", Git())
+    assert [name for name, _ in each.files] == ["task.md"], "nothing of it was accepted"
+
+
+def patched(fleet: Fleet, repo: Repo, *lines: str) -> str:
+    """A completed task of a git role that did this; its id."""
+    task = fleet.queue.submit(to=ROLE, instructions="begin")
+    verdict = fleet.work(workspace="git", repo=str(repo.path), command=script(*lines))
+    assert verdict.outcome is AttemptOutcome.COMPLETED
+    return task.id
+
+
+@pytest.mark.long
+def test_a_patch_is_given_by_a_plain_name(fleet: Fleet, tmp_path: Path) -> None:
+    first = patched(
+        fleet, new_repo(tmp_path / "code"), "open('new.txt', 'w').write('one\\ntwo\\n')",
+        "open('.agentq-task/artifacts/patch.diff', 'w').write('forged')",
+    )  # fmt: skip
+    (each,) = found = given(fleet, tmp_path / "inputs", first)
+    files = {name: path.read_text() for name, path in each.files}
+    assert "+one\n+two\n" in files["patch.diff"] and "changes.patch" not in files
+    assert " new.txt |    2 ++\n" in files["patch.stat"]
+    assert each.missing == [("patch.diff", "the worker's own patch has this name here")]
+    assert f".agentq-task/inputs/{first}/patch.stat" in described(found)
+
+
+@pytest.mark.long
+def test_a_patch_that_was_too_large_is_named(fleet: Fleet, tmp_path: Path) -> None:
+    repo = new_repo(tmp_path / "code")
+    task = fleet.queue.submit(to=ROLE, instructions="begin", max_attempts=1)
+    command = script("open('new.txt', 'w').write('x' * 5000); print('done')")
+    fleet.work(
+        workspace="git", repo=str(repo.path), command=command, evidence_bytes=4000
+    )  # fmt: skip
+    (each,) = given(fleet, tmp_path / "inputs", task.id)
+    assert each.missing == [
+        ("patch.diff", "5000 bytes have changed, more than 4000 (evidence_bytes)")
+    ]
 
 
 @pytest.mark.long
@@ -128,7 +188,7 @@ def test_a_name_is_checked_once_more(fleet: Fleet, tmp_path: Path) -> None:
     (artifact,) = [each for each in fleet.queue.artifacts(first) if each.name == "notes.md"]
     (tmp_path / "inputs").mkdir()
     for name in ("../x", "/etc/x", "a/../../x", ".hidden", "a//b", "", "a\0b"):
-        why = inputs._write(replace(artifact, name=name), tmp_path / "inputs" / "task-1")
+        why = inputs._write(artifact, tmp_path / "inputs" / "task-1", name)
         assert why == "its name cannot be a path"
     assert list((tmp_path / "inputs").iterdir()) == []
 

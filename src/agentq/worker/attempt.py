@@ -294,8 +294,8 @@ class Attempt:
     def _write_context(self, session: str) -> Job:
         self.at("context")
         assert self._workspace is not None and self._folder is not None
-        folder = self._folder
-        given = give_inputs(self.shared.queue, self.task, folder.inputs)
+        folder, git = self._folder, self.shared.workspaces.worktrees.git
+        given = give_inputs(self.shared.queue, self.task, folder.inputs, git)
         inputs = described(given, inline=not self.agent.reads_ignored)
         prompt = prompt_for(
             self.task, self.claim.context(), self.claim.notes, inputs=inputs,

@@ -1,31 +1,39 @@
 """What the tasks before this one left, as files in `.agentq-task/inputs/` and in the prompt.
 
 An input is what was accepted: the files of the attempt whose report completed its task, without the
-records and logs of its worker. They are bounded, in number and in size; what is not given is named,
-with the command that reads it. Names come from the artifact store, and are checked once more before
-they become paths.
+records and logs of its worker. Of a git workspace that is `patch.diff`, as the worker found it, and
+`patch.stat`. A task that another one's attempt has submitted also finds what that one was asked to
+do, in `task.md`, and what it has left so far: its parent usually still works.
+
+Inputs are bounded, in number and in size; what is not given is named, with the command that reads
+it. Names come from the artifact store, and are checked once more before they become paths.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentq.core.errors import AgentqError, Unavailable
 from agentq.core.limits import shorten
-from agentq.core.reserved_names import TASK_FOLDER, is_log, is_worker_record
-from agentq.core.states import State
+from agentq.core.reserved_names import CHANGES_PATCH, TASK_FOLDER, is_log, is_worker_record
+from agentq.core.states import TERMINAL, State
 from agentq.core.task import Task
-from agentq.worker.task_folder import INPUTS, LAUNCHER
+from agentq.worker.changes import NOTE
+from agentq.worker.git import Git, GitLocation
+from agentq.worker.task_folder import INPUTS, LAUNCHER, TASK
 
 if TYPE_CHECKING:
     from agentq.client.artifacts import Artifact
     from agentq.client.client import Client
 
+#: The worker's patch, and what it touches.
+PATCH, STAT = "patch.diff", "patch.stat"
 FILES_MAX = 200
 BYTES_MAX = 64 * 1024 * 1024
 #: So much of them is put into the prompt itself, for a tool that cannot read the files.
@@ -43,63 +51,135 @@ _INLINE = "Your file tool may refuse to read them because git ignores them, so h
 
 @dataclass(slots=True)
 class InputTask:
-    """One task that came before, and what of it is there."""
+    """One task that came before, or the parent; and what of it is there."""
 
     task_id: str
     #: None if the ledger does not know it any more.
     task: Task | None = None
+    is_parent: bool = False
     #: Name and path of each file.
     files: list[tuple[str, Path]] = field(default_factory=list)
     #: Name of each file that is not there, and why.
     missing: list[tuple[str, str]] = field(default_factory=list)
 
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether it is the parent, and still at work."""
+        return self.is_parent and self.task is not None and self.task.state not in TERMINAL
 
-def give_inputs(queue: Client, task: Task, folder: Path) -> list[InputTask]:
+
+def give_inputs(queue: Client, task: Task, folder: Path, git: Git) -> list[InputTask]:
     """Write what the tasks before this one left into the folder, which is empty and ours."""
     spec = task.spec
     related = [*spec.after, *([spec.parent] if spec.parent else [])]
     known = queue.service.tasks_by_id(queue.who, related) if related else {}
-    parent = known.get(spec.parent)
-    # It was named as what comes next, and so comes after it; any other child is part of its work.
-    is_next = parent is not None and any(each.id == spec.id for each in parent.spec.next)
-    came_before = [*spec.after, *([spec.parent] if is_next else [])]
-    files_left, bytes_left = FILES_MAX, BYTES_MAX
+    left = _Room(FILES_MAX, BYTES_MAX)
     given = []
-    for task_id in dict.fromkeys(came_before):
-        each = InputTask(task_id, known.get(task_id))
+    for task_id in dict.fromkeys(related):
+        each = InputTask(task_id, known.get(task_id), is_parent=task_id == spec.parent)
         given.append(each)
-        for artifact in _accepted(queue, each.task):
-            if not files_left or artifact.size > bytes_left:
+        if each.is_parent and each.task is not None:
+            _write_task(queue, each, folder / task_id)
+        for name, artifact in _handed_on(queue, each):
+            if not left.has(artifact.size):
                 limit = f"{FILES_MAX} files and {BYTES_MAX >> 20} MiB"
                 why = f"it has {artifact.size} bytes, and all inputs together at most {limit}"
-                each.missing.append((artifact.name, why))
-            elif why := _write(artifact, folder / task_id):
-                each.missing.append((artifact.name, why))
+                each.missing.append((name, why))
+            elif why := _write(artifact, folder / task_id, name):
+                each.missing.append((name, why))
             else:
-                each.files.append((artifact.name, folder / task_id / artifact.name))
-                files_left, bytes_left = files_left - 1, bytes_left - artifact.size
+                each.files.append((name, folder / task_id / name))
+                left.take(artifact.size)
+        _write_stat(each, folder / task_id, git)
     return given
 
 
-def _accepted(queue: Client, task: Task | None) -> list[Artifact]:
-    report = task.details.report if task is not None else None
-    if task is None or task.state is not State.COMPLETE or report is None:
-        return []
-    return sorted(
-        (
-            each
-            for each in queue.artifacts_of(task.id)
-            if each.epoch == report.epoch and not (is_worker_record(each.name) or is_log(each.name))
-        ),
-        # The result comes first, if not everything can be given.
-        key=lambda each: (each.name != report.result, each.name),
-    )
+@dataclass(slots=True)
+class _Room:
+    """How much more may be given."""
+
+    files: int
+    size: int
+
+    def has(self, size: int) -> bool:
+        return bool(self.files) and size <= self.size
+
+    def take(self, size: int) -> None:
+        self.files, self.size = self.files - 1, self.size - size
 
 
-def _write(artifact: Artifact, folder: Path) -> str:
+def _write_task(queue: Client, each: InputTask, folder: Path) -> None:
+    """Write what the parent was asked to do."""
+    assert each.task is not None
+    try:
+        text = queue.context(each.task)
+    except Unavailable:
+        raise
+    except AgentqError as error:
+        each.missing.append((TASK, error.cause.rstrip(".")))
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / TASK).write_text(text, "utf-8", errors="replace")
+    (folder / TASK).chmod(0o444)
+    each.files.append((TASK, folder / TASK))
+
+
+def _handed_on(queue: Client, each: InputTask) -> Iterator[tuple[str, Artifact]]:
+    """The files of a task that others get, by the names under which they get them."""
+    if each.task is None or not (epoch := _epoch_of(each)):
+        return
+    files = {file.name: file for file in queue.artifacts_of(each.task_id) if file.epoch == epoch}
+    if NOTE in files and CHANGES_PATCH not in files:
+        each.missing.append((PATCH, _first_line(files[NOTE])))
+    report = each.task.details.report
+    result = report.result if report is not None else ""
+    # The result and the patch come first, if not everything can be given.
+    for name in sorted(files, key=lambda name: (name != result, name != CHANGES_PATCH, name)):
+        if is_worker_record(name) or is_log(name):
+            continue
+        if name == PATCH and CHANGES_PATCH in files:
+            each.missing.append((name, "the worker's own patch has this name here"))
+        else:
+            yield (PATCH if name == CHANGES_PATCH else name), files[name]
+
+
+def _epoch_of(each: InputTask) -> int:
+    """The attempt whose files are given: the accepted one, or the parent's that still runs."""
+    assert each.task is not None
+    if each.is_unfinished:
+        return each.task.epoch
+    report = each.task.details.report
+    return report.epoch if each.task.state is State.COMPLETE and report is not None else 0
+
+
+def _first_line(file: Artifact) -> str:
+    try:
+        return next(iter(file.read().decode("utf-8", "replace").splitlines()), "").rstrip(".")
+    except AgentqError as error:
+        return error.cause.rstrip(".")
+
+
+def _write_stat(each: InputTask, folder: Path, git: Git) -> None:
+    """Write what a patch touches, for who must know before reading it."""
+    if not any(name == PATCH for name, _ in each.files):
+        return
+    folder = Path(os.path.realpath(folder))
+    # Not of the repository around it: git would pass over what lies outside of this folder.
+    place = GitLocation(folder, extra={"GIT_CEILING_DIRECTORIES": str(folder.parent)})
+    try:
+        counted = git.ask(place, "apply", "--stat", "--summary", PATCH)
+    except AgentqError:
+        return  # there is no git here: the patch itself is
+    if counted.ok and not os.path.lexists(folder / STAT):
+        (folder / STAT).write_bytes(counted.out)
+        (folder / STAT).chmod(0o444)
+        each.files.append((STAT, folder / STAT))
+
+
+def _write(artifact: Artifact, folder: Path, name: str) -> str:
     """Copy one file; why it could not be, or ""."""
     try:
-        parts = artifact.name.split("/")
+        parts = name.split("/")
         if not all(map(_PART.fullmatch, parts)):
             return "its name cannot be a path"
         path = folder.joinpath(*parts)
@@ -132,14 +212,22 @@ def described(inputs: Sequence[InputTask], *, inline: bool = False) -> str:
 def _lines(each: InputTask) -> list[str]:
     if each.task is None:
         return [f"- {each.task_id}: the ledger does not know it any more."]
-    title = f' "{each.task.spec.title}"' if each.task.spec.title else ""
-    if each.task.state is not State.COMPLETE:
-        return [f"- {each.task_id}{title} ended {each.task.state}: nothing of it was accepted."]
-    summary = shorten(" ".join(each.task.summary.split()), _SUMMARY_CHARS_MAX)
-    lines = [f"- {each.task_id}{title} is complete{': ' + summary if summary else '.'}"]
+    lines = [f"- {each.task_id}{_standing(each, each.task)}"]
     lines += [f"  - `{_shown(each, name)}`" for name, _ in each.files]
     get = f"{TASK_FOLDER}/{LAUNCHER} artifacts get {each.task_id}"
     return lines + [f"  - not here: {name} ({why}); see `{get} …`" for name, why in each.missing]
+
+
+def _standing(each: InputTask, task: Task) -> str:
+    """What a line says of a task after its id."""
+    title = f' "{task.spec.title}"' if task.spec.title else ""
+    parent = ", which has submitted this task," if each.is_parent else ""
+    if each.is_unfinished:
+        return f"{title}{parent} is {task.state}: unfinished, nothing of it was accepted yet."
+    if task.state is not State.COMPLETE:
+        return f"{title}{parent} ended {task.state}: nothing of it was accepted."
+    summary = shorten(" ".join(task.summary.split()), _SUMMARY_CHARS_MAX)
+    return f"{title}{parent} is complete{': ' + summary if summary else '.'}"
 
 
 def _contents(inputs: Sequence[InputTask]) -> list[str]:
