@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agentq.contracts.agent import AttemptOutcome
 from agentq.core.states import State
+from agentq.worker import workspaces
 from agentq.worker.denials import described
 from agentq.worker.prompt import prompt_for
+from tests.eventually import eventually
 from tests.worker.fleet import ROLE, Fleet, script
+from tests.worker.repositories import Repo, new_repo
 
 pytestmark = pytest.mark.both_ways
 
@@ -31,14 +35,76 @@ def task_id(fleet: Fleet) -> str:
 def test_a_tool_with_other_permissions_than_it_was_told_is_stopped(
     fleet: Fleet, task_id: str
 ) -> None:
-    """As when a setting of the machine, or a new release, makes something else of the mode."""
+    """As when a setting of the machine, or a new release, makes something else of the mode: that is
+    so for every task, which the check of the role finds, and so no task is used up by it."""
     command = fake_claude(fleet, "mode: bypassPermissions\nsteps: [{work: 1h}, {result: done}]\n")
     verdict = fleet.work(agent="claude", command=command)
+    assert verdict.outcome is AttemptOutcome.SURROUNDINGS
+    (circuit,) = fleet.queue.admin.circuits()
+    assert circuit.role == ROLE and "--permission-mode acceptEdits" in circuit.reason
+    assert "bypassPermissions is in effect" in circuit.reason
+    task = fleet.queue.task(task_id)
+    assert not task.is_terminal
+    assert (task.details.failures, task.details.interruptions) == (0, 1)
+
+
+#: Says that another mode is in effect, unless it is the check of the role that asks.
+OTHER_MODE = script(
+    "mode = 'acceptEdits' if 'single word OK' in sys.stdin.read() else 'bypassPermissions'",
+    "print(json.dumps({'type': 'system', 'subtype': 'init', 'permissionMode': mode}), flush=True)",
+    "print(json.dumps({'type': 'result', 'is_error': False, 'result': 'OK'}))",
+)
+
+
+@pytest.mark.long
+def test_other_permissions_for_one_task_alone_fail_that_task(fleet: Fleet, task_id: str) -> None:
+    verdict = fleet.work(agent="claude", command=OTHER_MODE)
     assert verdict.outcome is AttemptOutcome.INVALID
     failed = fleet.queue.task(task_id)
-    assert failed.state is State.FAILED
-    assert "--permission-mode acceptEdits" in failed.reason
-    assert "bypassPermissions is in effect" in failed.reason
+    assert (failed.state, failed.details.reason_kind) == (State.FAILED, "invalid")
+    assert "bypassPermissions is in effect" in failed.reason and "alone" in failed.reason
+    assert not fleet.queue.admin.circuits()
+
+
+def git_role(fleet: Fleet, repo: Repo) -> dict[str, Any]:
+    fleet.environment = {**fleet.environment, "GIT_CONFIG_NOSYSTEM": "1"}
+    return {"agent": "gemini", "command": NEVER, "workspace": "git", "repo": str(repo.path)}
+
+
+NEVER = script("sys.exit('it was started')")
+
+
+@pytest.mark.long
+def test_a_tree_with_settings_of_the_tool_fails_its_task_alone(
+    fleet: Fleet, task_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No model is asked for that: what stands in the way is known, and it is in this tree."""
+    repo = new_repo(tmp_path / "repo-home")
+    real = workspaces.Workspaces.open
+
+    def with_settings(*given: Any) -> Any:
+        made = real(*given)
+        (made.path / ".env").write_text("GEMINI_API_KEY=another")
+        return made
+
+    monkeypatch.setattr(workspaces.Workspaces, "open", with_settings)
+    verdict = fleet.work(**git_role(fleet, repo))
+    assert verdict.outcome is AttemptOutcome.INVALID
+    failed = fleet.queue.task(task_id)
+    assert (failed.state, failed.details.reason_kind) == (State.FAILED, "invalid")
+    assert "brings .env, which Gemini CLI obeys" in failed.reason
+    assert not fleet.queue.admin.circuits()
+
+
+def test_a_repository_with_settings_of_the_tool_keeps_the_role_from_claiming(
+    fleet: Fleet, task_id: str, tmp_path: Path
+) -> None:
+    repo = new_repo(tmp_path / "repo-home")
+    repo.commit(".gemini/settings.json", "{}")
+    with fleet.worker(fleet.settings(**git_role(fleet, repo))) as worker:
+        eventually(fleet.queue.admin.circuits)
+        assert "every worktree has .gemini/settings.json" in worker.readiness.problem
+    assert fleet.queue.task(task_id).epoch == 0, "nobody has claimed it"
 
 
 def test_a_tool_says_that_what_it_was_told_is_in_effect(fleet: Fleet, task_id: str) -> None:

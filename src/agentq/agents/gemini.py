@@ -12,7 +12,7 @@ from io import StringIO
 from typing import Any
 
 from agentq.agents.error_classification import LOG_IN, KnownError
-from agentq.agents.gemini_permissions import granted
+from agentq.agents.gemini_permissions import granted, obeyed
 from agentq.agents.jsonl_adapter import (
     PROXY_VARIABLES,
     Clock,
@@ -74,6 +74,9 @@ class Gemini(ToolAdapter):
 
     def granted(self, job: Job) -> Granted:
         return granted(job)
+
+    def refused_files(self, job: Job) -> tuple[str, ...]:
+        return obeyed(job)
 
     def listen(self, job: Job) -> _GeminiListener:
         return _GeminiListener(job, self._clock)

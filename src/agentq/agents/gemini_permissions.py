@@ -22,7 +22,7 @@ from agentq.agents.permissions import (
     named_commands,
     sentences,
 )
-from agentq.contracts.agent import Job, Permissions
+from agentq.contracts.agent import UNFIT_WORKSPACE, Job, Permissions
 from agentq.core.errors import Invalid
 from agentq.core.reserved_names import TASK_FOLDER
 
@@ -68,13 +68,19 @@ def granted(job: Job) -> Granted:
     )  # fmt: skip
 
 
+def obeyed(job: Job) -> tuple[str, ...]:
+    """The files that must not be in the workspace of this job."""
+    return () if job.permissions in (None, Permissions.FULL) else OBEYED
+
+
 def _refuse_obeyed(job: Job) -> None:
-    found = [name for name in OBEYED if (job.workspace / name).exists()]
+    found = [name for name in obeyed(job) if (job.workspace / name).exists()]
     if found:
         raise Invalid(
             f"The workspace brings {' and '.join(found)}, which Gemini CLI obeys: a repository must"
             " not say what an agent may do. It was not started.",
             'Take the file out of the workspace; permissions = "full" lets the repository decide.',
+            code=UNFIT_WORKSPACE,
         )
 
 

@@ -97,6 +97,10 @@ class ToolAdapter:
         """How the tool is told what it may do; raises `Invalid` if it cannot keep to that."""
         return NOTHING_SAID
 
+    def refused_files(self, job: Job) -> tuple[str, ...]:
+        """Files of a workspace in which the tool is not started: it would obey them."""
+        return ()
+
     def argv(self, job: Job, session: str) -> tuple[str, ...]:
         """The command line; `session` is the conversation to go on from, "" for none."""
         return job.command

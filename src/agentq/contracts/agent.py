@@ -42,6 +42,11 @@ class AttemptOutcome(StrEnum):
     INTERRUPTED = "interrupted"  # the worker shuts down: given back, no attempt is used
 
 
+#: Code of the `Invalid` that `Agent.launch` raises if this workspace, and no other, keeps the tool
+#: from being started.
+UNFIT_WORKSPACE = "unfit_workspace"
+
+
 class Permissions(StrEnum):
     """What an agent may do with its own tools: the word of `permissions` in a role's settings.
 

@@ -24,7 +24,7 @@ from agentq.contracts.agent import (
     Listener,
 )
 from agentq.core import access
-from agentq.core.errors import AgentqError, Invalid, Stale
+from agentq.core.errors import AgentqError, Stale
 from agentq.core.reserved_names import CHANGES_PATCH, output_log
 from agentq.core.states import TERMINAL, State
 from agentq.core.task import Task, Usage
@@ -36,6 +36,7 @@ from agentq.worker.commits import request_for
 from agentq.worker.costs import BudgetTracker
 from agentq.worker.disk_quota import watched
 from agentq.worker.earlier_work import earlier_work
+from agentq.worker.early_errors import result_of
 from agentq.worker.environment import environment_for, secrets_in
 from agentq.worker.evidence import AttemptEvidence
 from agentq.worker.inputs import described, give_inputs
@@ -191,13 +192,8 @@ class Attempt:
             raise
         except _Stopped as stopped:
             return AttemptResult(stopped.stop.outcome, stopped.stop.reason)
-        except AgentqError as error:
-            invalid = isinstance(error, Invalid)
-            kind = AttemptOutcome.INVALID if invalid else AttemptOutcome.TRANSIENT
-            return self._before_it_ran(kind, str(error))
-        except OSError as error:
-            words = f"{type(error).__name__}: {error}"
-            return self._before_it_ran(AttemptOutcome.TRANSIENT, words)
+        except (AgentqError, OSError) as error:
+            return result_of(error, self.step)
         except Exception as error:  # noqa: BLE001 - of agentq itself: it ends this attempt alone
             return crashed_by(error, self)
 
@@ -221,12 +217,6 @@ class Attempt:
         if self.evidence.complete:
             self.shared.queue.artifacts.live_end(self.task.id, self.claim.epoch)
         return reported
-
-    def _before_it_ran(self, kind: AttemptOutcome, words: str) -> AttemptResult:
-        """The result of an error: before the agent ran, the surroundings are suspected."""
-        if self.step in ("workspace", "context", "spawn"):
-            return AttemptResult(AttemptOutcome.SURROUNDINGS, words, otherwise=kind)
-        return AttemptResult(kind, words)
 
     def _work(self) -> AttemptResult:
         note_change(self)

@@ -58,8 +58,9 @@ class Observer:
         elif isinstance(event, Limited):
             self.last_words = event.reason[:_WORDS_CHARS_MAX]
         elif isinstance(event, OtherPermissions):
-            # It must not come to its first tool call: it is not asked to end.
-            attempt.stop(Stop(AttemptOutcome.INVALID, event.reason, at_once=True))
+            # It must not come to its first tool call: it is not asked to end. Most likely a setting
+            # of this machine, or another release, does that to every task: the role is checked.
+            attempt.stop(Stop(AttemptOutcome.SURROUNDINGS, event.reason, at_once=True))
         elif isinstance(event, Denied):
             self.last_words = f"not allowed: {event.what}"[:_WORDS_CHARS_MAX]
 

@@ -3,6 +3,7 @@
     program     it is found, it starts, and its version is known
     login       a login or a key is there, as far as that is known without a model call
     repository  the repository and the base of the role's worktrees exist
+    permissions no file in the base, or brought in, says to the tool what its agents may do
     workspace   a file can be written where workspaces are, and the launcher of agents runs there
     sandbox     bubblewrap can make the namespaces that the role asks for
     verify      the program of the check exists
@@ -25,7 +26,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agentq.agents.login_checks import is_tool_itself, login_of, version_of
-from agentq.contracts.agent import Agent, AttemptOutcome, AttemptResult, Job, Launch
+from agentq.contracts.agent import (
+    Agent,
+    AgentEvent,
+    AttemptOutcome,
+    AttemptResult,
+    Job,
+    Launch,
+    OtherPermissions,
+)
 from agentq.core.errors import AgentqError
 from agentq.core.states import State
 from agentq.core.task import Spec, Task, Usage
@@ -36,9 +45,10 @@ from agentq.worker import sandbox as bubblewrap
 from agentq.worker.agent_access import launcher
 from agentq.worker.environment import passed_on
 from agentq.worker.output import LineSplitter
+from agentq.worker.permissions import told, write_files
 from agentq.worker.processes import Supervisor
 from agentq.worker.sandbox import Sandbox
-from agentq.worker.stream import Clocks, Stream
+from agentq.worker.stream import Clocks, Stop, Stream
 from agentq.worker.task_folder import LAUNCHER
 
 LIVE_PROMPT = "Reply with the single word OK. Use no tools and change nothing."
@@ -93,6 +103,8 @@ def _local(where: Surroundings) -> Iterator[RoleCheck]:
     yield from _program(where)
     if where.settings.workspace == "git":
         yield _guarded("repository", lambda: _repository(where))
+        if names := _refused_files(where):
+            yield _guarded("permissions", lambda: _permissions(where, names))
     if where.settings.sandbox == "bwrap":
         yield _guarded("sandbox", lambda: _sandbox(where))
     yield _guarded("workspace", lambda: _workspace(where))
@@ -185,6 +197,29 @@ def _repository(where: Surroundings) -> RoleCheck:
             f"Mend `repo` or `base` of [roles.{where.role}]; a new repository needs a commit.",
         )  # fmt: skip
     return RoleCheck("repository", "ok", f"{repo}, {settings.base} is {tip[:12]}")
+
+
+def _refused_files(where: Surroundings) -> tuple[str, ...]:
+    refused_files = getattr(where.agent, "refused_files", None)
+    return refused_files(_job(where, where.root)) if refused_files is not None else ()
+
+
+def _permissions(where: Surroundings, names: tuple[str, ...]) -> RoleCheck:
+    """Where every worktree has a file that keeps the tool from being started, no task can help."""
+    settings = where.settings
+    words = ("ls-tree", "-z", "--name-only", settings.base, *names)
+    answer = Git(where.environment).ask(GitLocation(Path(settings.repo)), *words)
+    brought = [name for name in names if name in (*settings.copy, *settings.link)]
+    found = list(dict.fromkeys((*(answer.names() if answer.ok else ()), *brought)))
+    if not found:
+        return RoleCheck("permissions", "ok", "the repository brings no settings for its agents")
+    return RoleCheck(
+        "permissions", "failed",
+        f"every worktree has {' and '.join(found)}, which {where.agent.name} obeys: a repository"
+        " must not say what an agent may do",
+        f"Take it out of {settings.base}, or of `copy` and `link` of [roles.{where.role}];"
+        ' permissions = "full" lets the repository decide.',
+    )  # fmt: skip
 
 
 def _sandbox(where: Surroundings) -> RoleCheck:
@@ -295,6 +330,7 @@ def live_check(where: Surroundings, supervisor: Supervisor) -> AttemptResult:
         launch = where.agent.launch(job)
         listener = where.agent.listen(job)
         writable = (Path(folder), *map(Path, settings.writable))
+        write_files(launch)
         child = supervisor.start(
             launch.argv,
             # A wrong key is tried ten times by claude, for minutes: once says as much.
@@ -306,9 +342,11 @@ def live_check(where: Surroundings, supervisor: Supervisor) -> AttemptResult:
         )
         try:
             clocks = Clocks(LIVE_SECONDS, 0, min(settings.grace, 5))
-            ran = Stream(
-                child, listener, LineSplitter(), clocks, _ignore, lambda: True, stays=False
-            ).run()
+            watch = _ModeWatch()
+            watch.stream = Stream(
+                child, listener, LineSplitter(), clocks, watch.heard, lambda: True, stays=False
+            )
+            ran = watch.stream.run()
         finally:
             child.kill()
             child.wait_gone(_TRIAL_SECONDS)
@@ -331,11 +369,21 @@ def _job(where: Surroundings, folder: Path) -> Job:
     spec = Spec("preflight", where.role, instructions=LIVE_PROMPT, budget=Usage(turns=1))
     task = Task(spec, State.IN_PROGRESS, 1, 1, 0, 0)
     settings = where.settings
-    return Job(
+    job = Job(
         task, 1, LIVE_PROMPT, folder, folder / "context.md", folder / "result.md",
         folder / "artifacts", settings.command, "", settings.options,
     )  # fmt: skip
+    return told(job, settings, where.role)
 
 
-def _ignore(event: object) -> None:
-    """What the agent of a check says is kept nowhere."""
+class _ModeWatch:
+    """Ends a live check whose tool says that other permissions are in effect than it was told.
+
+    What else the agent of a check says is kept nowhere.
+    """
+
+    stream: Stream | None = None
+
+    def heard(self, event: AgentEvent) -> None:
+        if isinstance(event, OtherPermissions) and self.stream is not None:
+            self.stream.stop(Stop(AttemptOutcome.SURROUNDINGS, event.reason, at_once=True))
