@@ -58,6 +58,7 @@ def test_slips(home: Path, words: list[str], says: str) -> None:
 def test_waiting_for_the_end(home: Path, queue: Queue) -> None:
     def work() -> None:
         claim = eventually(lambda: queue.claim("worker", wait=5))
+        assert claim is not None
         claim.complete("done by hand")
 
     worker = threading.Thread(target=work)

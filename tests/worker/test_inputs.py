@@ -15,8 +15,8 @@ from agentq.contracts.agent import AttemptOutcome
 from agentq.core.errors import Damaged, Unavailable
 from agentq.core.states import State
 from agentq.core.task import OnDependencyFailure
+from agentq.repository.git import Git
 from agentq.worker import inputs
-from agentq.worker.git import Git
 from agentq.worker.inputs import described, give_inputs
 from tests.worker.fleet import ROLE, Fleet, script
 from tests.worker.repositories import Repo, new_repo

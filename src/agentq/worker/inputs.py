@@ -24,8 +24,8 @@ from agentq.core.limits import shorten
 from agentq.core.reserved_names import CHANGES_PATCH, TASK_FOLDER, is_log, is_worker_record
 from agentq.core.states import TERMINAL, State
 from agentq.core.task import Task
+from agentq.repository.git import Git, GitLocation
 from agentq.worker.changes import NOTE
-from agentq.worker.git import Git, GitLocation
 from agentq.worker.task_folder import INPUTS, LAUNCHER, TASK
 
 if TYPE_CHECKING:
