@@ -86,7 +86,7 @@ def test_what_is_not_said_of_a_task() -> None:
         id="task-1", to="worker", sender="coordinator", type="task", title="",
         priority=Priority.NORMAL, instructions="", context_ref="", context_sha256="",
         expected_output=ExpectedOutput("markdown", ()), ttl_seconds=0, timeout_seconds=0,
-        delay_seconds=0, lease_seconds=60, max_attempts=3, after=(),
+        delay_seconds=0, lease_seconds=60, max_attempts=3, after=(), base=(),
         on_dependency_failure=OnDependencyFailure.FAIL, next=(), resources=(), idempotency_key="",
         irreversible=False, requires_approval=False, approval_timeout_seconds=0, review=False,
         budget=Usage(0.0, 0, 0, 0.0), tree_budget=Usage(0.0, 0, 0, 0.0), reply_to="",

@@ -59,6 +59,22 @@ def test_nothing_comes_after_itself() -> None:
     assert "cannot come after itself" in refused(after=("task-0", "task-1")).cause
 
 
+def test_a_base_is_waited_for() -> None:
+    check_spec(a_spec(after=("task-0", "task-2"), base=("task-2", "task-0")))
+    for after, base in (((), ("task-0",)), (("task-2",), ("task-0",)), ((), ("",))):
+        refusal = refused(after=after, base=base)
+        assert "does not come after it" in refusal.cause
+    following = (Spec("task-2", "worker", base=("task-1",)),)
+    assert "does not come after it" in refused(next=following).cause
+
+
+def test_how_many_bases_there_may_be() -> None:
+    names = tuple(f"task-{number}" for number in range(10, 27))
+    check_spec(a_spec(after=names, base=names[:16]))
+    assert "at most 16 others, each named once; got 17" in refused(after=names, base=names).cause
+    assert "got 2" in refused(after=("task-0",), base=("task-0", "task-0")).cause
+
+
 def test_dependencies_are_ids() -> None:
     assert refused(after=("task 0",)).code == "invalid"
     assert refused(after=("",)).code == "invalid"

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from agentq import Invalid, Queue
+from agentq.client.task_fields import TaskFields
+from agentq.core.states import State
 from tests.interfaces.conftest import run_here
 
 pytestmark = pytest.mark.both_ways(quick=True)
@@ -46,6 +48,34 @@ def test_what_comes_next_may_be_written_into_the_file(home: Path, word: str) -> 
     assert run_here("claim", "first.1.1", "--json").ok().json()["context"] == (
         "The last one, in a file."
     )
+
+
+def test_a_task_may_start_from_the_work_of_others(home: Path, queue: Queue) -> None:
+    """Wherever that is said, it comes after them too."""
+    first, second = (queue.submit("w", "x", id=f"task-{name}") for name in "ab")
+    third = queue.submit("w", "y", base=[second, first.id], after=first)
+    assert (third.spec.base, third.spec.after) == (("task-b", "task-a"), ("task-a", "task-b"))
+    (home / "c.md").write_text("---\nto: w\nid: c\nbase: task-a\n---\nGo on.")
+    run_here("submit", "--file", "c.md").ok()
+    line = '{"id": "d", "to": "w", "instructions": "x", "base": ["task-a", "c"]}'
+    run_here("submit", "--bulk", "-", stdin=line).ok()
+    run_here("submit", "--to", "w", "--id", "e", "--title", "x", "--base", "task-b").ok()
+    for name, base in (("c", ["task-a"]), ("d", ["task-a", "c"]), ("e", ["task-b"])):
+        told = run_here("status", name, "--json").ok().json()
+        assert told["base"] == told["after"] == base
+    assert "base       task-b" in run_here("status", "e").ok().out
+    refused = run_here("submit", "--to", "w", "--title", "x", "--base", "nowhere")
+    assert refused.status == 2 and "do not exist: nowhere" in refused.err
+    with pytest.raises(Invalid, match="takes text"):
+        queue.submit("w", "x", base=[1])  # type: ignore[list-item]
+
+
+def test_what_comes_next_may_start_from_what_it_follows(home: Path, queue: Queue) -> None:
+    following: TaskFields = {"id": "task-b", "instructions": "go on", "base": "task-a"}
+    queue.submit("w", "begin", id="task-a", next=following)
+    finish("task-a")
+    task = queue.task("task-b")
+    assert (task.state, task.spec.base) == (State.READY, ("task-a",))
 
 
 def test_next_tasks_is_next_in_lines_and_in_programs(home: Path, queue: Queue) -> None:

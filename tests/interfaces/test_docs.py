@@ -221,7 +221,8 @@ def _codes(file: Path) -> Iterator[str]:
 
 def test_every_field_of_the_json_shapes_is_explained() -> None:
     page = text_of("reference/json.md")
-    task = task_to_dict(Task(Spec("task-1", "builder", extra={"new": 1}), State.READY, 1, 0, 1, 1))
+    spec = Spec("task-1", "builder", after=("task-0",), base=("task-0",), extra={"new": 1})
+    task = task_to_dict(Task(spec, State.READY, 1, 0, 1, 1))
     tasks, _, events = page.partition("## An event")
     rows = re.findall(r"^\| `(\w+)` \|", tasks, re.MULTILINE)
     assert sorted(rows) == sorted(task)

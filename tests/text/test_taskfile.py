@@ -32,6 +32,7 @@ timeout: 1h30m
 delay: 90
 max_attempts: 5
 after: [task-40, task-41]
+base: task-40, task-41
 on_dependency_failure: skip
 next:
   - review.md
@@ -78,6 +79,7 @@ def test_every_field() -> None:
         "delay_seconds": 90,
         "max_attempts": 5,
         "after": ["task-40", "task-41"],
+        "base": ["task-40", "task-41"],
         "on_dependency_failure": "skip",
         "next": ["review.md"],
         "resources": ["repo/main"],
@@ -403,4 +405,4 @@ def test_both_readers_of_yaml_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     fields, lines = front_matter.load_front_matter(WHOLE.split("---\n")[1], "task.md", 2)
     monkeypatch.delattr(yaml, "CSafeLoader", raising=False)
     assert front_matter.load_front_matter(WHOLE.split("---\n")[1], "task.md", 2) == (fields, lines)
-    assert lines["id"] == 2 and lines["lease_seconds"] == 31
+    assert lines["id"] == 2 and lines["lease_seconds"] == 32

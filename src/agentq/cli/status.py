@@ -120,6 +120,7 @@ def _fields(task: Task, plain: dict[str, Any], now: int) -> list[tuple[str, Cell
         ("context", plain["context_ref"]),
         ("expects", ", ".join(spec.expected_output.artifacts)),
         ("after", ", ".join(spec.after)),
+        ("base", ", ".join(spec.base)),
         ("then", ", ".join(child.id for child in spec.next)),
         ("resources", ", ".join(spec.resources)),
         ("labels", ", ".join(f"{key}={value}" for key, value in spec.labels.items())),

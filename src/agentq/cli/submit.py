@@ -47,6 +47,8 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
                  help="Failures before it is failed."),
     click.option("--after", type=TaskRef(), multiple=True, metavar="ID",
                  help="Only once this task is over; repeatable."),
+    click.option("--base", type=TaskRef(), multiple=True, metavar="ID",
+                 help="Start from its work in git, and after it; several are merged."),
     click.option("--on-dependency-failure", type=click.Choice(["fail", "skip", "run"]),
                  help="What becomes of it when one of those did not complete."),
     click.option("--next", multiple=True, metavar="FILE",
@@ -169,8 +171,8 @@ def _fields(queue: Client, given: dict[str, Any]) -> dict[str, Any]:
         fields["instructions"] = text_of(fields["instructions"], "The instructions")
     if "labels" in fields:
         fields["labels"] = labels_of(fields["labels"])
-    if "after" in fields:
-        fields["after"] = [whole_id(queue, each) for each in fields["after"]]
+    for name in fields.keys() & {"after", "base"}:
+        fields[name] = [whole_id(queue, each) for each in fields[name]]
     return fields
 
 

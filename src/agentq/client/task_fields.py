@@ -63,6 +63,7 @@ class TaskOptions(TypedDict, total=False):
     max_attempts: int
 
     after: TaskRef | Iterable[TaskRef]
+    base: TaskRef | Iterable[TaskRef]
     on_dependency_failure: OnDependencyFailure | Literal["fail", "skip", "run"]
     next: NextTask | Iterable[NextTask]
     resources: str | Iterable[str]

@@ -33,6 +33,7 @@ _OTHERS: dict[str, type] = {
     "budget": Usage,
     "tree_budget": Usage,
     "after": tuple,
+    "base": tuple,
     "next": tuple,
     "resources": tuple,
     "labels": dict,
@@ -75,6 +76,8 @@ def check_kinds(spec: Spec) -> None:
     if spec.after or spec.resources:
         _check_texts("after", spec.after)
         _check_texts("resources", spec.resources)
+    if spec.base:
+        _check_texts("base", spec.base)
     if spec.expected_output is not NO_OUTPUT_EXPECTED:
         _check_texts("expected_output", (spec.expected_output.format,))
         if type(spec.expected_output.artifacts) is not tuple:

@@ -96,6 +96,8 @@ class Spec:
     lease_seconds: int = DEFAULT_LEASE_SECONDS
     max_attempts: int = DEFAULT_ATTEMPTS
     after: tuple[str, ...] = ()
+    #: Those of them whose work a git workspace starts from; several are merged, in this order.
+    base: tuple[str, ...] = ()
     on_dependency_failure: OnDependencyFailure = OnDependencyFailure.FAIL
     next: tuple[Spec, ...] = ()
     resources: tuple[str, ...] = ()

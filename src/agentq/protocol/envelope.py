@@ -70,7 +70,7 @@ def _read(name: str, word: str, value: Any, depth: int) -> Any:
         if value not in [str(each) for each in kind]:
             raise wrong_kind(word, kind, value)
         return kind(value)
-    if name in ("after", "resources", "next"):
+    if name in ("after", "base", "resources", "next"):
         listed = tuple(_listed(word, value))
         if name != "next":
             return listed
@@ -141,6 +141,7 @@ def task_to_dict(task: Task, *, context_ref: str = "", result_ref: str = "") -> 
             "artifacts": list(spec.expected_output.artifacts),
         },
         "after": list(spec.after),
+        **({"base": list(spec.base)} if spec.base else {}),
         "on_dependency_failure": str(spec.on_dependency_failure),
         "next": [child.id for child in spec.next],
         "resources": list(spec.resources),

@@ -21,6 +21,8 @@ _PLAIN = re.compile(r"[^\x00-\x1f\x7f]*\Z")
 _PLAIN_LINES = re.compile(r"[^\x00-\x09\x0b-\x1f\x7f]*\Z")
 _LINE_CHARS_MAX = 4 * NAME_CHARS_MAX
 _YEARS_10 = 10 * 366 * 24 * 3600
+#: How many tasks one may start from: their work is merged, one after the other.
+BASES_MAX = 16
 #: Envelopes well under the limit need not be encoded to know it.
 _CERTAINLY_SMALL = ENVELOPE_BYTES_MAX // 8
 
@@ -68,6 +70,8 @@ def _check_one(spec: Spec) -> None:
     _check_numbers(spec)
     if spec.id in spec.after:
         raise Invalid(f"{spec.id} cannot come after itself.", "Remove it from --after.")
+    if spec.base:
+        _check_base(spec)
     for name in spec.expected_output.artifacts:
         _check_expected(name)
     total = _check_texts(spec)
@@ -80,6 +84,23 @@ def _check_one(spec: Spec) -> None:
                 "Put long text into the task file (--file): it travels as an artifact.",
                 code="too_large",
             )
+
+
+def _check_base(spec: Spec) -> None:
+    """Refuse a base that it does not wait for: there would be nothing yet to start from."""
+    for each in spec.base:
+        if each not in spec.after:
+            raise Invalid(
+                f"{spec.id} starts from the work of {each[:140]!r}, and does not come after it."
+                " Nothing was submitted.",
+                "Name it in `after` as well as in `base`.",
+            )
+    if len(spec.base) != len(set(spec.base)) or len(spec.base) > BASES_MAX:
+        raise Invalid(
+            f"A task starts from the work of at most {BASES_MAX} others, each named once; got"
+            f" {len(spec.base)}. Nothing was submitted.",
+            "Merge some of them in a task of its own, and start from that.",
+        )
 
 
 def _check_expected(name: str) -> None:

@@ -166,6 +166,7 @@ _FIELDS: dict[str, tuple[str, _Reader]] = {
     "max_attempts": ("max_attempts", _whole),
     **{name: (name, _flag) for name in ("irreversible", "requires_approval", "review")},
     "after": ("after", _separated),
+    "base": ("base", _separated),
     "resource": ("resources", _texts),
     "resources": ("resources", _texts),
     "expect": ("expect", _separated),

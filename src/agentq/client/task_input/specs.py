@@ -170,6 +170,9 @@ def _full_draft(
             raise _blank(name)
         else:
             built[name] = value
+    if "base" in built:
+        # Only what is over can be started from.
+        built["after"] = tuple(dict.fromkeys((*built.get("after", ()), *built["base"])))
     _check_asked(built, context=context is not None)
     if "reply_to" in built:
         _check_reply_to(built["reply_to"])
@@ -383,6 +386,7 @@ _READERS: dict[str, tuple[str, Callable[[str, Any, Any], Any]]] = {
         lambda name, value, _: _choice(OnDependencyFailure, name, value),
     ),
     "after": ("after", _after),
+    "base": ("base", _after),
     "resource": ("resources", _resources),
     "resources": ("resources", _resources),
     "labels": ("labels", _labels),
