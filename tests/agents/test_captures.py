@@ -35,6 +35,7 @@ def test_claude_does_its_work() -> None:
     assert [said.text for said in played.only(AgentMessage)] == [
         "I will write the file.",
         "Bash: echo hello-from-stub > out.txt && cat out.txt",
+        "hello-from-stub",
         ANSWER,
     ]
 

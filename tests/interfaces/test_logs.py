@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from agentq import Queue
 from agentq.cli.logs import logs
 from agentq.cli.session import Session
+from agentq.client.conversations import follow_conversation
 from agentq.client.logs import LogPart, follow_log, read_log
 from agentq.core import access
 from agentq.core.errors import AgentqError, NotFound
@@ -75,7 +76,7 @@ def test_live_first_and_then_the_artifact(queue: Queue, task: str) -> None:
     stored(queue, b"hello\nagain\n")
     assert show(task).ok().out == "hello\nagain\n"
     assert show(task, "--json").ok().json() == {
-        "task_id": "task-1", "epoch": 1, "text": "hello\nagain\n",
+        "task_id": "task-1", "epoch": 1, "text": "hello\nagain\n", "entries": [],
     }  # fmt: skip
 
 
@@ -136,6 +137,54 @@ def test_a_terminal_is_told_nothing(queue: Queue, task: str) -> None:
     raw = CliRunner().invoke(logs, [task, "--ansi"], obj=Session())
     assert raw.stdout_bytes == HOSTILE
     assert "\x1b[31m" in show(task, "--ansi", "--json").json()["text"]
+
+
+# -- conversations -----------------------------------------------------------------------------
+
+CODEX = b"".join(json.dumps(each).encode() + b"\n" for each in (
+    {"type": "thread.started", "thread_id": "t-1"},
+    {"type": "item.completed", "item": {"type": "agent_message", "text": "I \x1b[31mlook.\nThen"}},
+    {"type": "item.started", "item": {"type": "command_execution", "command": "ls"}},
+    {"type": "item.completed", "item": {
+        "type": "command_execution", "command": "ls", "aggregated_output": "a\nb\n",
+    }},
+    {"type": "invented"},
+    {"type": "turn.completed", "usage": {"input_tokens": 5, "output_tokens": 2}},
+))  # fmt: skip
+CONVERSATION = "I look.\nThen\n\n> ls\n    a\n    b\n\nspent: 7 tokens, 1 turn\n"
+
+
+def test_events_of_a_tool_are_shown_as_a_conversation(queue: Queue, task: str) -> None:
+    """While it runs, and from the artifact; --raw shows the lines, and --json both."""
+    claimed(queue)
+    say(queue, CODEX)
+    assert show(task).ok().out == CONVERSATION
+    assert show(task, "--raw").ok().out.encode() == CODEX
+    stored(queue, CODEX + b"1 failed\n")
+    assert show(task).ok().out == CONVERSATION + "1 failed\n"
+    answer = show(task, "--json").ok().json()
+    assert answer["text"].encode() == CODEX + b"1 failed\n"
+    assert answer["entries"][0] == {"kind": "text", "text": "I look.\nThen"}
+    kinds = [entry["kind"] for entry in answer["entries"]]
+    assert kinds == ["text", "tool", "result", "cost", "output"]
+    queue.complete(task, epoch=1)
+    assert show(task, "-f").ok().out == CONVERSATION + "1 failed\n"
+    lines = [json.loads(line) for line in show(task, "-f", "--json").ok().out.splitlines()]
+    assert [line["line"] for line in lines] == (CODEX + b"1 failed\n").decode().splitlines()
+    assert [len(line["entries"]) for line in lines] == [0, 1, 1, 1, 0, 1, 1]
+
+
+def test_a_conversation_is_followed_as_it_comes(queue: Queue, task: str) -> None:
+    claimed(queue)
+    parts = follow_conversation(queue._client, task)
+    seen = []
+    for line in CODEX.splitlines(keepends=True):
+        say(queue, line[:10])
+        say(queue, line[10:])
+        seen += [entry.text for entry in next(parts).entries]
+    assert seen == ["I \x1b[31mlook.\nThen", "ls", "a\nb", "7 tokens, 1 turn"]
+    queue.complete(task, epoch=1)
+    assert [entry for part in parts for entry in part.entries] == []
 
 
 # -- following -----------------------------------------------------------------------------------
@@ -227,6 +276,6 @@ def test_following_on_the_command_line(queue: Queue, task: str) -> None:
     assert answer.out == "three\n"
     lines = show(task, "-f", "--attempt", "1", "--json").ok().out.splitlines()
     assert [json.loads(line) for line in lines] == [
-        {"task_id": "task-1", "epoch": 1, "line": "one"},
-        {"task_id": "task-1", "epoch": 1, "line": "two"},
+        {"task_id": "task-1", "epoch": 1, "line": "one", "entries": []},
+        {"task_id": "task-1", "epoch": 1, "line": "two", "entries": []},
     ]

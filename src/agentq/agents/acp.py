@@ -23,10 +23,16 @@ from typing import Any
 from agentq.agents.acp_conversation import MISSING_SDK, MISSING_SDK_REMEDY
 from agentq.agents.acp_permissions import granted
 from agentq.agents.error_classification import LOG_IN, KnownError, known_error
-from agentq.agents.jsonl_adapter import Clock, JsonListener, ToolAdapter, messages, spending
+from agentq.agents.jsonl_adapter import (
+    Clock,
+    JsonListener,
+    SpokenLines,
+    ToolAdapter,
+    messages,
+    spending,
+)
 from agentq.agents.jsonlines import (
     RESULT_CHARS_MAX,
-    TEXT_CHARS_MAX,
     Totals,
     clean,
     json_line,
@@ -40,13 +46,13 @@ from agentq.agents.jsonlines import (
 from agentq.agents.permissions import Granted, named_commands
 from agentq.contracts.agent import (
     AgentEvent,
-    AgentMessage,
     AttemptOutcome,
     AttemptResult,
     Done,
     Exit,
     Job,
     Launch,
+    MessageKind,
 )
 from agentq.core.errors import Invalid
 from agentq.core.task import Usage
@@ -122,8 +128,10 @@ class AcpListener(JsonListener):
         self._message = ""
         self._begins = True  # what comes next is a new message
         self._turns = 0
-        self._sentence = ""  # of the line that is being said
-        self._last_tool = ("", "")
+        self._spoken = SpokenLines()
+        self._thinking = SpokenLines(MessageKind.THINKING)
+        #: The tool call that was told last, by id and title, and one whose title may still change.
+        self._told_tool = self._new_tool = ("", "")
         self._end: dict[str, Any] = {}
 
     def interrupt(self) -> bytes | None:
@@ -134,11 +142,18 @@ class AcpListener(JsonListener):
     def event(self, event: dict[str, Any]) -> list[AgentEvent]:
         if self._end:
             return []
+        # Many a tool call is announced by its kind alone, and says with its next update what it is.
+        events = [] if event.get("type") == "tool" else self._tell_tool()
+        return events + self._meaning(event)
+
+    def _meaning(self, event: dict[str, Any]) -> list[AgentEvent]:
         match event.get("type"):
             case "said":
                 return self._chunk(text(event.get("text"), RESULT_CHARS_MAX), event.get("message"))
             case "tool":
-                return self._tool(text(event.get("title")), text(event.get("status"), 40))
+                return self._tool(event)
+            case "thought":
+                return self._thinking.add(text(event.get("text"), RESULT_CHARS_MAX))
             case "usage":
                 return self._usage(event)
             case "session":
@@ -147,17 +162,26 @@ class AcpListener(JsonListener):
                 return self.denied(text(event.get("what")) or "something", event.get("id"))
             case "allowed" | "log" as kind:
                 words = text(event.get("what" if kind == "allowed" else "text"))
-                return messages(f"allowed: {words}" if words and kind == "allowed" else words)
+                words = f"allowed: {words}" if words and kind == "allowed" else words
+                return messages(words, MessageKind.STATUS)
             case "stop" | "error" | "gone":
                 self._end = event
-                return [*self._spoken(), *self._last_spending(table(event.get("usage"))), Done()]
+                spent = self._last_spending(table(event.get("usage")))
+                return [*self.rest(), *_problem(event), *spent, Done()]
         return []
+
+    def rest(self) -> list[AgentEvent]:
+        return [*self._tell_tool(), *self._thinking.end(), *self._spoken.end()]
+
+    @property
+    def is_over(self) -> bool:
+        return bool(self._end)
 
     def _chunk(self, words: str, message: object) -> list[AgentEvent]:
         events: list[AgentEvent] = []
         known = message if isinstance(message, str) else ""
         if known != self._message if known else self._begins:
-            events += [*self._spoken(), *spending(Usage(turns=1))]
+            events += [*self._spoken.end(), *spending(Usage(turns=1))]
             self._message, self._begins = known, True
             self._turns += 1
         if not words:
@@ -165,21 +189,26 @@ class AcpListener(JsonListener):
         if self._begins:  # only words replace words: the last message that has any is the answer
             self._begins, self._answer = False, StringIO()
         self._answer.write(words[: max(RESULT_CHARS_MAX - self._answer.tell(), 0)])
-        *lines, self._sentence = (self._sentence + words).split("\n")
-        if len(self._sentence) >= TEXT_CHARS_MAX:
-            lines, self._sentence = [*lines, self._sentence], ""
-        return events + [AgentMessage(one_line(line)) for line in lines if line.strip()]
+        return [*events, *self._thinking.end(), *self._spoken.add(words)]
 
-    def _spoken(self) -> list[AgentEvent]:
-        line, self._sentence = one_line(self._sentence), ""
-        return messages(line)
-
-    def _tool(self, title: str, status: str) -> list[AgentEvent]:
+    def _tool(self, event: dict[str, Any]) -> list[AgentEvent]:
         self._begins = self._begins or not self._message
-        if not title or (title, status) == self._last_tool:
+        tool = (text(event.get("id"), 300), text(event.get("title")))
+        events = self._tell_tool() if tool[0] != self._new_tool[0] else []
+        events += [*self._thinking.end(), *self._spoken.end()]
+        is_first = tool[0] not in (self._new_tool[0], self._told_tool[0])
+        self._new_tool = tool if tool[1] else self._new_tool
+        if not is_first or event.get("status") != "pending":
+            events += self._tell_tool()
+        return events + messages(text(event.get("output"), RESULT_CHARS_MAX), MessageKind.RESULT)
+
+    def _tell_tool(self) -> list[AgentEvent]:
+        """Tell of the tool call that was announced last, if that was not done."""
+        tool, self._new_tool = self._new_tool, ("", "")
+        if not tool[1] or tool == self._told_tool:
             return []
-        self._last_tool = (title, status)
-        return [*self._spoken(), AgentMessage(one_line(f"{title} ({status})" if status else title))]
+        self._told_tool = tool
+        return messages(one_line(tool[1]), MessageKind.TOOL)
 
     def _usage(self, event: dict[str, Any]) -> list[AgentEvent]:
         amount = event.get("amount")
@@ -239,3 +268,16 @@ class AcpListener(JsonListener):
             known = KnownError(AttemptOutcome.TRANSIENT, session_unknown=True)
         message = f"{self.tool} answered with an error: {details}"
         return self.ended(message, *known) if known else self.failed(exit, message)
+
+
+def _problem(end: dict[str, Any]) -> list[AgentEvent]:
+    """Why a conversation did not end as it should; nothing if it did."""
+    if end.get("type") == "stop":
+        reason = text(end.get("reason"), 40)
+        words = "" if reason == "end_turn" else f"it stopped with {reason or 'no reason'}"
+    elif end.get("type") == "gone":
+        broken = text(end.get("broken"))
+        words = f"it sent {broken}" if broken else f"it ended with code {end.get('code')}"
+    else:
+        words = text(end.get("message"), 2000)
+    return messages(words, MessageKind.ERROR)

@@ -155,8 +155,10 @@ class Conversation:
         status = update.get("status")
         emit(
             "tool",
+            id=id,
             title=self._titles.get(id, ""),
             status=status[:40] if isinstance(status, str) else "",
+            output=_output_of(update) if status in ("completed", "failed") else "",
         )
 
     def _note_call(self, update: dict[str, Any], id: str) -> None:
@@ -228,6 +230,17 @@ class Conversation:
                 raise Outside(f"{path} may not be written: the role's permissions do not allow it")
             write_text(self._workspace, path, content)
         return WriteTextFileResponse()
+
+
+def _output_of(update: dict[str, Any]) -> str:
+    """What a tool call gave, as far as it is text."""
+    raw = update.get("rawOutput")
+    if isinstance(raw, str):
+        return raw[:PIECE_CHARS]
+    content = update.get("content")
+    parts = content[:20] if isinstance(content, list) else []
+    texts = [dict_or_empty(dict_or_empty(part).get("content")).get("text") for part in parts]
+    return "\n".join(text for text in texts if isinstance(text, str))[:PIECE_CHARS]
 
 
 def _remember(held: dict[str, Any], id: str, value: Any) -> None:

@@ -31,7 +31,6 @@ from agentq.agents.jsonlines import (
     Totals,
     listed,
     number,
-    one_line,
     table,
     text,
     total,
@@ -47,6 +46,7 @@ from agentq.contracts.agent import (
     Exit,
     Job,
     Limited,
+    MessageKind,
     OtherPermissions,
 )
 from agentq.core.task import NO_USAGE, Usage
@@ -130,6 +130,8 @@ class _ClaudeListener(JsonListener):
         match event.get("type"):
             case "assistant":
                 events += self._assistant(event)
+            case "user":
+                events += self._results(table(event.get("message")))
             case "result":
                 events += self._ended(event)
             case "rate_limit_event":
@@ -139,7 +141,8 @@ class _ClaudeListener(JsonListener):
             case "system" if event.get("subtype") == "api_retry":
                 status, attempt = whole(event.get("error_status")), whole(event.get("attempt"))
                 most = whole(event.get("max_retries"))
-                events += messages(f"the provider answered {status}; try {attempt} of {most}")
+                words = f"the provider answered {status}; try {attempt} of {most}"
+                events += messages(words, MessageKind.STATUS)
             case "system" if event.get("subtype") == "permission_denied":
                 events += self._denial(event)
             case "permission_denied":
@@ -162,14 +165,26 @@ class _ClaudeListener(JsonListener):
         for block in map(table, listed(message.get("content"))[:100]):
             if block.get("type") == "text":
                 words = text(block.get("text"), RESULT_CHARS_MAX)
-                events += messages(one_line(words[:2000]))
+                events += messages(words)
                 if words and not event.get("parent_tool_use_id"):
                     self._last_words = words
             elif block.get("type") == "tool_use":
                 what = _tool(block.get("name"), block.get("input"))
                 self.called(block.get("id"), what)
-                events += messages(what)
+                events += messages(what, MessageKind.TOOL)
+            elif block.get("type") == "thinking":
+                words = text(block.get("thinking"), RESULT_CHARS_MAX)
+                events += messages(words, MessageKind.THINKING)
         return events + self._spent_live(message)
+
+    def _results(self, message: dict[str, Any]) -> list[AgentEvent]:
+        """What tool calls gave: a text, or a list of texts and pictures. What was denied is told
+        as that."""
+        events: list[AgentEvent] = []
+        for block in map(table, listed(message.get("content"))[:100]):
+            if block.get("type") == "tool_result" and not self.was_denied(block.get("tool_use_id")):
+                events += messages(_given_back(block.get("content")), MessageKind.RESULT)
+        return events
 
     def _spent_live(self, message: dict[str, Any]) -> list[AgentEvent]:
         """A message comes once per part of it, each time with the whole of its usage."""
@@ -206,7 +221,18 @@ class _ClaudeListener(JsonListener):
         if table(event.get("origin")).get("kind") == "task-notification":
             return events
         self._result = event
+        words = self._why(event)
+        if event.get("is_error") is not False and words != self._last_words:
+            events += messages(words, MessageKind.ERROR)
+        elif not self._last_words:  # `--output-format json`: its answer is all that it prints
+            events += messages(words)
         return [*events, Done()]
+
+    @staticmethod
+    def _why(result: dict[str, Any]) -> str:
+        """Why a result is an error, as the tool says it."""
+        errors = "; ".join(filter(None, map(text, listed(result.get("errors"))[:5])))
+        return errors or text(result.get("result"), RESULT_CHARS_MAX)
 
     def _cost(self, event: dict[str, Any]) -> Usage:
         """Return what this result adds to the costs reported before."""
@@ -238,8 +264,7 @@ class _ClaudeListener(JsonListener):
             structured = result.get("structured_output")
             answer = answer or _written(structured) or self._last_words
             return self.completed(exit, answer, structured)
-        errors = "; ".join(filter(None, map(text, listed(result.get("errors"))[:5])))
-        return self._error(result, exit, errors or answer or f"claude failed ({exit})")
+        return self._error(result, exit, self._why(result) or f"claude failed ({exit})")
 
     def _error(self, result: dict[str, Any], exit: Exit, message: str) -> AttemptResult:
         match result.get("subtype"):
@@ -265,6 +290,11 @@ def _written(structured: object) -> str:
     except (ValueError, RecursionError):
         return ""  # deeper than anybody could read
     return text(written, RESULT_CHARS_MAX)
+
+
+def _given_back(content: object) -> str:
+    parts = [text(table(part).get("text"), RESULT_CHARS_MAX) for part in listed(content)[:20]]
+    return text(content, RESULT_CHARS_MAX) or "\n".join(filter(None, parts))
 
 
 def _tool(name: object, given: object) -> str:

@@ -29,7 +29,15 @@ from agentq.agents.jsonl_adapter import (
 )
 from agentq.agents.jsonlines import RESULT_CHARS_MAX, Totals, listed, one_line, table, text, whole
 from agentq.agents.permissions import Granted
-from agentq.contracts.agent import AgentEvent, AttemptResult, Done, Exit, Job, Launch
+from agentq.contracts.agent import (
+    AgentEvent,
+    AttemptResult,
+    Done,
+    Exit,
+    Job,
+    Launch,
+    MessageKind,
+)
 from agentq.core.prices import TokenCounts
 from agentq.core.task import Usage
 
@@ -97,14 +105,18 @@ class _CodexListener(JsonListener):
                 return [*self._spent(event), Done()]
             case "turn.failed":
                 self._ended = "failed"
-                message = text(table(event.get("error")).get("message"), 4000)
-                self._error = message or self._error
-                return [*self._spent(event), Done()]
+                error = text(table(event.get("error")).get("message"), 4000)
+                return [*self._failure(error), *self._spent(event), Done()]
             case "error":
-                self._error = text(event.get("message"), 4000) or self._error
-                return messages(one_line(self._error))
+                return self._failure(text(event.get("message"), 4000))
             case _:
                 return []
+
+    def _failure(self, error: str) -> list[AgentEvent]:
+        """Tell an error once, though the end of its turn repeats it."""
+        again = not error or error == self._error
+        self._error = error or self._error
+        return [] if again else messages(error, MessageKind.ERROR)
 
     def _item(self, item: dict[str, Any], event: str) -> list[AgentEvent]:
         kind = item.get("type")
@@ -112,17 +124,19 @@ class _CodexListener(JsonListener):
             answer = text(item.get("text"), RESULT_CHARS_MAX)
             if event == "item.completed" and answer:
                 self._answer = answer
-            return messages(one_line(answer))
+            return messages(answer) if event == "item.completed" else []
         if kind == "command_execution":
             command = one_line(text(item.get("command")))
             if item.get("status") == "declined":
                 return self.denied(command, item.get("id"))
-            return messages(command) if event == "item.started" else []
+            if event == "item.started":
+                return messages(command, MessageKind.TOOL)
+            printed = text(item.get("aggregated_output"), RESULT_CHARS_MAX)
+            return messages(printed, MessageKind.RESULT) if event == "item.completed" else []
         if kind == "file_change" and item.get("status") == "declined":
             return self.denied(_changed(item), item.get("id"))
-        if kind in ("reasoning", "error"):
-            # An item of kind error is a warning: the turn goes on.
-            return messages(one_line(text(item.get("text") or item.get("message"), 2000)))
+        if event == "item.completed":
+            return _finished(item)
         return []
 
     def _spent(self, event: dict[str, Any]) -> list[AgentEvent]:
@@ -153,6 +167,23 @@ class _CodexListener(JsonListener):
             return msgspec.json.decode(self._answer)
         except (ValueError, RecursionError):
             return None
+
+
+def _finished(item: dict[str, Any]) -> list[AgentEvent]:
+    """What the other items say once they are complete."""
+    match item.get("type"):
+        case "reasoning":
+            return messages(text(item.get("text"), RESULT_CHARS_MAX), MessageKind.THINKING)
+        case "error":  # a warning: the turn goes on
+            return messages(text(item.get("message"), 2000), MessageKind.STATUS)
+        case "file_change":
+            return messages(_changed(item), MessageKind.TOOL)
+        case "mcp_tool_call":
+            name = f"{text(item.get('server'), 80)}.{text(item.get('tool'), 80)}".strip(".")
+            return messages(name, MessageKind.TOOL)
+        case "web_search":
+            return messages(f"web search: {text(item.get('query'))}", MessageKind.TOOL)
+    return []
 
 
 def _changed(item: dict[str, Any]) -> str:

@@ -17,6 +17,7 @@ from agentq.agents.jsonl_adapter import (
     PROXY_VARIABLES,
     Clock,
     JsonListener,
+    SpokenLines,
     ToolAdapter,
     command_words,
     messages,
@@ -24,9 +25,26 @@ from agentq.agents.jsonl_adapter import (
     spending,
     tool_call,
 )
-from agentq.agents.jsonlines import RESULT_CHARS_MAX, Totals, one_line, table, text, total, whole
+from agentq.agents.jsonlines import (
+    RESULT_CHARS_MAX,
+    TEXT_CHARS_MAX,
+    Totals,
+    one_line,
+    table,
+    text,
+    total,
+    whole,
+)
 from agentq.agents.permissions import Granted
-from agentq.contracts.agent import AgentEvent, AttemptOutcome, AttemptResult, Done, Exit, Job
+from agentq.contracts.agent import (
+    AgentEvent,
+    AttemptOutcome,
+    AttemptResult,
+    Done,
+    Exit,
+    Job,
+    MessageKind,
+)
 from agentq.core.prices import TokenCounts
 from agentq.core.task import Usage
 
@@ -90,6 +108,7 @@ class _GeminiListener(JsonListener):
         self._totals = Totals()
         #: What it says comes in pieces; a tool call ends one text, and the last text is the answer.
         self._text = StringIO()
+        self._spoken = SpokenLines()
         self._answer = ""
         self._error = ""
         self._status = ""
@@ -104,16 +123,16 @@ class _GeminiListener(JsonListener):
             case "tool_use":
                 given = table(event.get("parameters"))
                 described = text(given.get("command")) or text(given.get("file_path"))
-                self._end_of_text()
+                said = self._end_of_text()
                 shown = tool_call(text(event.get("tool_name"), 80), described)
                 self.called(event.get("tool_id"), shown)
-                return messages(shown) + self._turn()
+                return said + messages(shown, MessageKind.TOOL) + self._turn()
             case "tool_result":
                 return self._tool_result(event)
             case "error":
-                return self._warning(event)
+                return self._spoken.end() + self._warning(event)
             case "result":
-                return self._result(event)
+                return self._spoken.end() + self._result(event)
             case _:
                 return []
 
@@ -122,11 +141,10 @@ class _GeminiListener(JsonListener):
             self._its_turn = False
             return []
         piece = text(event.get("content"), RESULT_CHARS_MAX)
-        if not event.get("delta"):
-            self._end_of_text()
+        said = [] if event.get("delta") else self._end_of_text()
         if self._text.tell() + len(piece) <= RESULT_CHARS_MAX:
             self._text.write(piece)
-        return messages(one_line(piece)) + self._turn()
+        return said + self._spoken.add(piece) + self._turn()
 
     def _turn(self) -> list[AgentEvent]:
         """A turn starts with the first output or tool call after an input."""
@@ -137,23 +155,27 @@ class _GeminiListener(JsonListener):
 
     def _tool_result(self, event: dict[str, Any]) -> list[AgentEvent]:
         self._its_turn = False
+        output = text(event.get("output"), RESULT_CHARS_MAX)
         if event.get("status") != "error":
-            return []
+            return messages(output, MessageKind.RESULT)
         error = table(event.get("error"))
-        message = text(error.get("message")) or text(event.get("output"))
+        message = text(error.get("message")) or output[:TEXT_CHARS_MAX]
         if any(words in message.lower() for words in _DENIALS):
             return self.denied(one_line(message), event.get("tool_id"))
-        return []
+        return messages(output or message, MessageKind.RESULT)
 
     def _warning(self, event: dict[str, Any]) -> list[AgentEvent]:
         message = text(event.get("message"), 4000)
-        if event.get("severity") != "warning":
-            self._error = message or self._error
-        return messages(one_line(message))
+        if event.get("severity") == "warning":
+            return messages(message, MessageKind.STATUS)
+        self._error = message or self._error
+        return messages(message, MessageKind.ERROR)
 
     def _result(self, event: dict[str, Any]) -> list[AgentEvent]:
         self._status = text(event.get("status"), 40)
-        self._error = text(table(event.get("error")).get("message"), 4000) or self._error
+        before = self._error
+        self._error = text(table(event.get("error")).get("message"), 4000) or before
+        failed = messages(self._error, MessageKind.ERROR) if self._error != before else []
         stats = table(event.get("stats"))
         tokens = whole(stats.get("total_tokens"))
         tokens = tokens or total(stats, "input_tokens", "output_tokens")
@@ -161,11 +183,15 @@ class _GeminiListener(JsonListener):
         read, cached = whole(stats.get("input_tokens")), whole(stats.get("cached"))
         # What it thought is in no count of its own, only in the total.
         counts = TokenCounts(read, cached, max(tokens - read, 0))
-        return [*spending(grown, share_of(counts, grown.tokens, tokens)), Done()]
+        return [*failed, *spending(grown, share_of(counts, grown.tokens, tokens)), Done()]
 
-    def _end_of_text(self) -> None:
+    def _end_of_text(self) -> list[AgentEvent]:
         if self._text.tell():
             self._answer, self._text = self._text.getvalue(), StringIO()
+        return self._spoken.end()
+
+    def rest(self) -> list[AgentEvent]:
+        return self._spoken.end()
 
     def verdict(self, exit: Exit) -> AttemptResult:
         self._end_of_text()

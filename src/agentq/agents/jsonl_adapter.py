@@ -34,6 +34,7 @@ from agentq.contracts.agent import (
     Job,
     Launch,
     Limited,
+    MessageKind,
     Spent,
 )
 from agentq.core.prices import TokenCounts
@@ -44,6 +45,8 @@ Clock = Callable[[], int]
 NOISE_BYTES_MAX = 8 * 1024
 #: How many tool calls are remembered by id, for denials that name no more than that.
 CALLS_KEPT = 256
+#: A longer line of what an agent says is given on in pieces.
+SPOKEN_CHARS_MAX = 4000
 
 #: Environment variables that several tools read.
 PROXY_VARIABLES = ("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY")
@@ -109,8 +112,41 @@ class ToolAdapter:
         return b""
 
 
-def messages(words: str) -> list[AgentEvent]:
-    return [AgentMessage(words)] if words else []
+def messages(words: str, kind: MessageKind = MessageKind.TEXT) -> list[AgentEvent]:
+    """These words as a message, if there are any: one line to watch, and the whole to read."""
+    line = one_line(words[:2000])
+    return [AgentMessage(line, kind=kind, whole="" if line == words else words)] if line else []
+
+
+class SpokenLines:
+    """Puts words that come in pieces together again, line by line."""
+
+    def __init__(self, kind: MessageKind = MessageKind.TEXT) -> None:
+        self._kind = kind
+        self._line = ""
+        self._gap = ""
+
+    def add(self, words: str) -> list[AgentEvent]:
+        """The lines that are complete now."""
+        *lines, self._line = (self._line + words).split("\n")
+        if len(self._line) >= SPOKEN_CHARS_MAX:
+            lines, self._line = [*lines, self._line], ""
+        return [event for line in lines for event in self._spoken(line)]
+
+    def end(self) -> list[AgentEvent]:
+        """The line that nothing ended: what comes next is something else."""
+        line, self._line = self._line, ""
+        events = self._spoken(line)
+        self._gap = ""
+        return events
+
+    def _spoken(self, line: str) -> list[AgentEvent]:
+        """The line as a message. An empty one becomes a gap before the next."""
+        if not line.strip():
+            self._gap = "\n"
+            return []
+        gap, self._gap = self._gap, ""
+        return messages(gap + line.rstrip(), self._kind)
 
 
 def spending(cost: Usage, counts: TokenCounts | None = None) -> list[AgentEvent]:
@@ -166,6 +202,15 @@ class JsonListener:
         """What an event means; [] if it is not known."""
         return []
 
+    def rest(self) -> list[AgentEvent]:
+        """What was said and not yet given on, where the output ends here."""
+        return []
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it heard the end, after which nothing counts any more."""
+        return False
+
     def interrupt(self) -> bytes | None:
         return None  # standard input is closed once the prompt is in: signals only
 
@@ -198,6 +243,10 @@ class JsonListener:
         self._denied_ids.add(known_as)
         self.denials.append(what)
         return [Denied(what)]
+
+    def was_denied(self, id: object) -> bool:
+        """Whether the tool call of this id was denied."""
+        return type(id) is str and id[:200] in self._denied_ids
 
     # -- verdicts ----------------------------------------------------------------------------------
 

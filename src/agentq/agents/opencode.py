@@ -22,11 +22,19 @@ from agentq.agents.jsonl_adapter import (
     spending,
     tool_call,
 )
-from agentq.agents.jsonlines import RESULT_CHARS_MAX, number, one_line, table, text, total, whole
+from agentq.agents.jsonlines import RESULT_CHARS_MAX, number, table, text, total, whole
 from agentq.agents.opencode_permissions import granted
 from agentq.agents.permissions import Granted
 from agentq.agents.reset_times import reset_time
-from agentq.contracts.agent import AgentEvent, AttemptOutcome, AttemptResult, Exit, Job, Limited
+from agentq.contracts.agent import (
+    AgentEvent,
+    AttemptOutcome,
+    AttemptResult,
+    Exit,
+    Job,
+    Limited,
+    MessageKind,
+)
 from agentq.core.task import Usage
 
 
@@ -74,7 +82,7 @@ class _OpencodeListener(JsonListener):
             case "text":
                 events += self._text(part)
             case "reasoning":
-                events += messages(one_line(text(part.get("text"), 2000)))
+                events += messages(text(part.get("text"), RESULT_CHARS_MAX), MessageKind.THINKING)
             case "tool_use":
                 events += self._tool_use(part)
             case "step_finish":
@@ -97,7 +105,7 @@ class _OpencodeListener(JsonListener):
             self._answer = content
         self._message = message
         self._error = None
-        return messages(one_line(content))
+        return messages(content)
 
     def _tool_use(self, part: dict[str, Any]) -> list[AgentEvent]:
         state = table(part.get("state"))
@@ -107,7 +115,9 @@ class _OpencodeListener(JsonListener):
         error = text(state.get("error")).lower()
         if "reject" in error or "permission" in error or "rule which prevents" in error:
             return self.denied(what, part.get("callID"))
-        return messages(what)
+        gave = text(state.get("output"), RESULT_CHARS_MAX)
+        gave = gave or text(state.get("error"), RESULT_CHARS_MAX)
+        return messages(what, MessageKind.TOOL) + messages(gave, MessageKind.RESULT)
 
     def _failure(self, error: object) -> list[AgentEvent]:
         described = table(error)
@@ -118,7 +128,7 @@ class _OpencodeListener(JsonListener):
         self._error = (words, whole(data.get("statusCode")))
         retry_after = text(table(data.get("responseHeaders")).get("retry-after"), 40)
         self._resets_at = reset_time(f"retry-after: {retry_after}", self.clock())
-        return messages(one_line(words))
+        return messages(words, MessageKind.ERROR)
 
     def verdict(self, exit: Exit) -> AttemptResult:
         if self._error is not None:

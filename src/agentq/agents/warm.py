@@ -41,7 +41,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentq.agents.error_classification import KnownError, unexplained
-from agentq.agents.jsonl_adapter import Clock, JsonListener, ToolAdapter, machine_clock
+from agentq.agents.jsonl_adapter import (
+    Clock,
+    JsonListener,
+    ToolAdapter,
+    machine_clock,
+    messages,
+)
 from agentq.agents.jsonlines import (
     RESULT_CHARS_MAX,
     SUMMARY_CHARS_MAX,
@@ -64,6 +70,7 @@ from agentq.contracts.agent import (
     Job,
     Launch,
     Limited,
+    MessageKind,
     Spent,
 )
 from agentq.core.counting import counted
@@ -180,9 +187,8 @@ class WarmListener(JsonListener):
         self._answers = True
         match event.get("type"):
             case "said" | "progress" as kind:
-                words = text(event.get("text" if kind == "said" else "note"))
-                percent = -1 if kind == "said" else _percent(event)
-                return [AgentMessage(words, percent)] if words.strip() or percent >= 0 else []
+                said = kind == "said"
+                return messages(text(event.get("text"), RESULT_CHARS_MAX)) if said else _far(event)
             case "spent":
                 cost = usage_of(event)
                 return [Spent(self._totals.grown_to(cost) if _is_total(event) else cost)]
@@ -219,7 +225,13 @@ class WarmListener(JsonListener):
 
     def _end(self, verdict: AttemptResult) -> list[AgentEvent]:
         self._verdict = verdict
-        return [Done()]
+        is_error = verdict.outcome is not AttemptOutcome.COMPLETED
+        kind = MessageKind.ERROR if is_error else MessageKind.TEXT
+        return [*messages(verdict.summary, kind), Done()]
+
+    @property
+    def is_over(self) -> bool:
+        return self._verdict is not None
 
     def _bad(self, why: str) -> AttemptResult:
         return self.ended(f"{self.tool}: {why}", AttemptOutcome.BAD_OUTPUT)
@@ -260,9 +272,12 @@ def _is_total(event: dict[str, Any]) -> bool:
     return event.get("total") is True
 
 
-def _percent(event: dict[str, Any]) -> int:
-    percent = event.get("percent")
-    return int(percent) if isinstance(percent, int | float) and 0 <= percent <= 100 else -1
+def _far(event: dict[str, Any]) -> list[AgentEvent]:
+    """How far it is; nothing if it says neither a number nor a word."""
+    note, given = text(event.get("note")), event.get("percent")
+    percent = int(given) if isinstance(given, int | float) and 0 <= given <= 100 else -1
+    message = AgentMessage(note, percent, MessageKind.STATUS)
+    return [message] if note.strip() or percent >= 0 else []
 
 
 def _storable(value: Any) -> Any:

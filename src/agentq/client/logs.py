@@ -32,6 +32,8 @@ _LOG_NAME = re.compile(r"output(?:-([0-9]{1,9}))?\.log|(verify)\.log")
 _LOOK_SECONDS = 0.2
 _WAIT_SECONDS = 5.0
 _PART_BYTES = 1 << 18
+#: A longer line is given in pieces rather than kept in memory.
+_LINE_BYTES_MAX = 1 << 20
 #: Enough to find the place again where a reader was.
 _SEEN_BYTES = 4096
 _SEEN_BYTES_MIN = 128
@@ -93,6 +95,22 @@ def follow_log(
                 if left <= 0:
                     return
             queue.wait_for_change(waiter, left)
+
+
+def whole_lines(parts: Iterable[LogPart]) -> Iterator[LogPart]:
+    """The parts cut at ends of lines: an escape sequence or a letter must not be cut in two."""
+    epoch, held = 0, b""
+    for part in parts:
+        if held and part.epoch != epoch:
+            yield LogPart(epoch, held)
+            held = b""
+        epoch, held = part.epoch, held + part.data
+        end = held.rfind(b"\n") + 1 or (len(held) if len(held) > _LINE_BYTES_MAX else 0)
+        if end:
+            yield LogPart(epoch, held[:end])
+            held = held[end:]
+    if held:
+        yield LogPart(epoch, held)
 
 
 class _LogReader:

@@ -129,6 +129,17 @@ class Exit:
 # -- what a listener hears -------------------------------------------------------------------------
 
 
+class MessageKind(StrEnum):
+    """What a message of an agent is to people who watch it or read its log."""
+
+    TEXT = "text"  # what it says
+    THINKING = "thinking"
+    TOOL = "tool"  # a tool call: its name and what it is about
+    RESULT = "result"  # what a tool call gave
+    STATUS = "status"  # how far it is, or what it waits for
+    ERROR = "error"
+
+
 @dataclass(frozen=True, slots=True)
 class AgentMessage:
     """A line of output for people who watch; it also counts as activity."""
@@ -136,6 +147,9 @@ class AgentMessage:
     text: str
     #: Progress in percent; -1 if the agent did not report any.
     percent: int = -1
+    kind: MessageKind = MessageKind.TEXT
+    #: The text as it was written, for readers of the log; "" where `text` is all of it.
+    whole: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from agentq.contracts.agent import (
     AttemptOutcome,
     Denied,
     Limited,
+    MessageKind,
     OtherPermissions,
     Spent,
 )
@@ -45,7 +46,8 @@ class Observer:
         """Act on one event."""
         attempt = self._attempt
         if isinstance(event, AgentMessage):
-            self.last_words = event.text[:_WORDS_CHARS_MAX]
+            if event.text and event.kind is not MessageKind.RESULT:
+                self.last_words = event.text[:_WORDS_CHARS_MAX]
             self._note_progress(event)
         elif isinstance(event, Spent):
             price = attempt.shared.settings.price
