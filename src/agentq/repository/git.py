@@ -146,17 +146,22 @@ class Git:
         into: OutputSink | None = None,
     ) -> GitOutput:
         """Call git and take its answer as it is; `into` receives the output instead of memory."""
+        command, surroundings = self.command(place, *words)
+        call = _Call(timeout, limit, into, place.lock)
+        return call.run(command, surroundings, place.folder, stdin)
+
+    def command(self, place: GitLocation, *words: str) -> tuple[list[str], dict[str, str]]:
+        """The words and the environment of a call, for who runs the process alone."""
         command = ["git", "--no-pager", "--literal-pathspecs"]
         for setting in _SAFE:
             command += ["-c", setting]
         if place.git_dir is not None:
             command.append(f"--git-dir={place.git_dir}")
             command += [f"--work-tree={place.folder}"] if place.is_tree else []
-        call = _Call(timeout, limit, into, place.lock)
         surroundings = self._surroundings(place)
         if words[0] not in _SPEAKING:
             surroundings = {**NO_FETCHING, **surroundings}
-        return call.run([*command, *words], surroundings, place.folder, stdin)
+        return [*command, *words], surroundings
 
     def do(
         self,

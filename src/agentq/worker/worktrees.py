@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agentq.core.errors import AgentqError, Conflict, Invalid, Unavailable
+from agentq.repository.checkout import UNDER_WAY
 from agentq.repository.git import LONG_TIMEOUT_SECONDS, MAY_FETCH, Git, GitLocation, filters_of
 from agentq.repository.remotes import address_sha256, push_address, push_to, running_programs
 from agentq.worker.changes import EvidenceFile, collect, hidden, hide_task_folder
@@ -22,16 +23,6 @@ from agentq.worker.commits import CommitRequest, Committed, commit
 from agentq.worker.folder_removal import remove_tree
 
 _BRANCHES_TRIED = 100
-
-#: Files that git keeps while it is in the middle of something.
-_UNDER_WAY = {
-    "rebase-merge": "a rebase",
-    "rebase-apply": "a rebase",
-    "MERGE_HEAD": "a merge",
-    "CHERRY_PICK_HEAD": "a cherry-pick",
-    "REVERT_HEAD": "a revert",
-    "BISECT_LOG": "a bisection",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +315,7 @@ def _pointed_to(tree: Path) -> Path:
 
 def _under_way(made: Worktree) -> str:
     """What git is in the middle of in this tree; "" if nothing."""
-    return next((words for name, words in _UNDER_WAY.items() if (made.git_dir / name).exists()), "")
+    return next((words for name, words in UNDER_WAY.items() if (made.git_dir / name).exists()), "")
 
 
 def _lock_reason(made: Worktree) -> str:

@@ -1,0 +1,244 @@
+"""The user's own checkout: where it is, what is checked out, and what stands in a change's way.
+
+Nothing here changes anything. A change collides only where it touches a path that the user has
+changed too, has staged, or has lying there without git knowing of it; everything else in the
+checkout is none of its business.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
+
+from agentq.core.errors import Invalid, Refused
+from agentq.repository.git import LONG_TIMEOUT_SECONDS, Git, GitLocation, failed, filters_of
+
+_LISTING_BYTES_MAX = 1 << 30
+#: Files that git keeps while it is in the middle of something.
+UNDER_WAY = {
+    "rebase-merge": "a rebase",
+    "rebase-apply": "a rebase",
+    "MERGE_HEAD": "a merge",
+    "CHERRY_PICK_HEAD": "a cherry-pick",
+    "REVERT_HEAD": "a revert",
+    "BISECT_LOG": "a bisection",
+}
+GITLINK = "160000"
+GONE = "000000"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkout:
+    """A work tree, its git folder, and the commit and branch that are checked out there."""
+
+    git: Git
+    tree: Path
+    git_dir: Path
+    common: Path
+    #: "" for a branch without a commit.
+    head: str
+    #: "" if HEAD is on no branch.
+    branch: str
+    place: GitLocation
+
+    @property
+    def where(self) -> str:
+        """Name what moves, in words."""
+        return self.branch or "HEAD (on no branch)"
+
+
+@dataclass(frozen=True, slots=True)
+class TouchedPath:
+    """One path that a change touches: mode and blob before and after."""
+
+    name: str
+    before: str
+    after: str
+    old: str
+    new: str
+
+
+def find_checkout(git: Git, folder: Path) -> Checkout:
+    """The checkout that this folder is in; `Invalid` if it is in none."""
+    words = (
+        "rev-parse", "--path-format=absolute", "--show-toplevel", "--absolute-git-dir",
+        "--git-common-dir",
+    )  # fmt: skip
+    found = git.ask(GitLocation(folder), *words)
+    lines = os.fsdecode(found.out).split("\n")
+    if not found.ok or len(lines) < 3:
+        raise Invalid(
+            f"{folder} is not in the work tree of a git repository. Nothing was changed.",
+            "Change to the checkout of the repository that the task's role works for.",
+            code="no_repository",
+        )
+    tree, git_dir, common = (Path(line) for line in lines[:3])
+    place = GitLocation(tree, git_dir)
+    place = GitLocation(tree, git_dir, filters=filters_of(git, place))
+    branch = git.ask(place, "symbolic-ref", "-q", "HEAD").text.removeprefix("refs/heads/")
+    return Checkout(git, tree, git_dir, common, git.tip(place, "HEAD"), branch, place)
+
+
+def check_ready(checkout: Checkout) -> None:
+    """Raise `Refused` if nothing may be applied here now, whatever it touches."""
+    if not checkout.head:
+        raise Refused(
+            f"The branch {checkout.branch} has no commit yet, so there is nothing to apply a change"
+            " to. Nothing was changed.",
+            "Make a first commit, or check out the branch that the task started from.",
+            code="unborn",
+        )
+    for name, words in UNDER_WAY.items():
+        if (checkout.git_dir / name).exists():
+            raise Refused(
+                f"In {checkout.tree} {words} is under way. Nothing was changed.",
+                "Bring it to its end, or apply in another worktree (`git worktree add`).",
+                code="under_way",
+            )
+
+
+def touched_paths(git: Git, place: GitLocation, old: str, new: str) -> list[TouchedPath]:
+    """Every path in which two trees differ; renames are two paths."""
+    words = ("diff-tree", "-r", "--raw", "-z", "--no-renames", "--no-abbrev", "--no-ext-diff")
+    with TemporaryFile() as listing:
+        found = git.ask(
+            place, *words, old, new, into=listing, limit=_LISTING_BYTES_MAX,
+            timeout=LONG_TIMEOUT_SECONDS,
+        )  # fmt: skip
+        if not found.ok:
+            raise failed(words, place, found)
+        return [
+            TouchedPath(os.fsdecode(name), *line.decode().lstrip(":").split(" ")[:4])
+            for line, name in raw_pairs(listing)
+        ]
+
+
+def raw_pairs(listing: IO[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    """The lines of a `--raw -z` answer, each with its path."""
+    listing.seek(0)
+    parts = iter(listing.read().split(b"\0")[:-1])
+    yield from zip(parts, parts, strict=True)
+
+
+def collisions(
+    checkout: Checkout, beside: GitLocation, touched: Mapping[str, TouchedPath]
+) -> list[str]:
+    """What of the user's is in the way, each with the reason. `beside` has a copy of the index."""
+    git = checkout.git
+    found: dict[str, str] = {}
+    if git.ask(beside, "ls-files", "--unmerged", "-z").out:
+        return ["the index (it has conflicts that nobody has resolved)"]
+    for name in _differing(git, beside, "diff-index", "--cached", checkout.head):
+        if name in touched:
+            found[name] = "staged"
+    with TemporaryFile() as unread:
+        refresh = ("update-index", "--refresh")
+        is_fresh = git.ask(
+            beside, *refresh, into=unread, limit=_LISTING_BYTES_MAX, timeout=LONG_TIMEOUT_SECONDS
+        ).ok
+    if not is_fresh:
+        for name in _differing(git, beside, "diff-files"):
+            if name in touched:
+                found.setdefault(name, "changed, not committed")
+    for name, words in _in_the_way(checkout.tree, touched):
+        found.setdefault(name, words)
+    return [f"{name} ({words})" for name, words in sorted(found.items())]
+
+
+def _differing(git: Git, place: GitLocation, *words: str) -> list[str]:
+    with TemporaryFile() as listing:
+        asked = (words[0], "-z", "--raw", "--no-renames", "--ignore-submodules=none", *words[1:])
+        found = git.ask(
+            place, *asked, "--", into=listing, limit=_LISTING_BYTES_MAX,
+            timeout=LONG_TIMEOUT_SECONDS,
+        )  # fmt: skip
+        if not found.ok:
+            raise failed(words, place, found)
+        return [os.fsdecode(name) for _, name in raw_pairs(listing)]
+
+
+def _in_the_way(tree: Path, touched: Mapping[str, TouchedPath]) -> Iterator[tuple[str, str]]:
+    """What lies untracked, ignored or not, where the change will write."""
+    looked: set[str] = set()
+    for path in touched.values():
+        if path.after == GONE:
+            continue
+        parent = _above(path.name)
+        while parent and parent not in looked:
+            looked.add(parent)
+            kind = _kind(tree / parent)
+            if kind in ("file", "link") and not _goes(touched, parent):
+                yield parent, "there, and unknown to git" if parent not in touched else "changed"
+            parent = _above(parent)
+        if path.before not in (GONE, GITLINK):
+            continue
+        kind = _kind(tree / path.name)
+        if kind == "folder":
+            yield from _inside(tree, path.name, touched)
+        elif kind and path.before == GONE and not _through_file(tree, path.name, touched):
+            yield path.name, "there, and unknown to git"
+
+
+def _goes(touched: Mapping[str, TouchedPath], name: str) -> bool:
+    return name in touched and touched[name].before != GONE and touched[name].after == GONE
+
+
+def _through_file(tree: Path, name: str, touched: Mapping[str, TouchedPath]) -> bool:
+    """Whether the path leads through a tracked link or file that will be a folder."""
+    parent = _above(name)
+    while parent:
+        if _kind(tree / parent) in ("file", "link"):
+            return _goes(touched, parent)
+        parent = _above(parent)
+    return False
+
+
+def _inside(
+    tree: Path, folder: str, touched: Mapping[str, TouchedPath]
+) -> Iterator[tuple[str, str]]:
+    """What lies in a folder that a file will take the place of, and does not go."""
+    for top, folders, files in os.walk(tree / folder):
+        links = [name for name in folders if (Path(top) / name).is_symlink()]
+        for name in (*files, *links):
+            inside = os.path.relpath(Path(top) / name, tree)
+            if not _goes(touched, inside):
+                yield inside, "there, and unknown to git"
+
+
+def _above(name: str) -> str:
+    return name.rpartition("/")[0]
+
+
+def _kind(path: Path) -> str:
+    try:
+        mode = path.lstat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    if stat.S_ISDIR(mode):
+        return "folder"
+    return "link" if stat.S_ISLNK(mode) else "file"
+
+
+def check_case(checkout: Checkout, touched: Mapping[str, TouchedPath], new: str) -> None:
+    """Refuse two paths that are one where upper and lower case are the same."""
+    git = checkout.git
+    if git.ask(checkout.place, "config", "--bool", "core.ignorecase").text != "true":
+        return
+    names = git.do(checkout.place, "ls-tree", "-r", "-z", "--name-only", new).names()
+    added = {name.casefold() for name, path in touched.items() if path.before == GONE}
+    seen: dict[str, str] = {}
+    for name in names:
+        key = name.casefold()
+        if key in added and key in seen:
+            raise Refused(
+                f"The change has both {seen[key]} and {name}, which are one file here"
+                " (core.ignorecase). Nothing was changed.",
+                "Have one of them renamed: `agentq reject --changes`, or a new task.",
+                code="case_collision",
+            )
+        seen[key] = name
