@@ -342,6 +342,32 @@ def test_a_patch_that_codex_refuses_is_seen_on_its_standard_error() -> None:
     played = play(agent_named("codex"), [said, ends], errors=[line, line, b"rejected"])
     (found,) = played.verdict.denials
     assert found.startswith("patch rejected: writing is blocked")
+    later = line.replace(b"08:00:00Z", b"08:00:01.500001Z")
+    played = play(agent_named("codex"), [said, ends], errors=[line, later])
+    assert len(played.verdict.denials) == 2, "refused twice, in the same words"
+
+
+def test_a_write_that_the_sandbox_of_codex_keeps_from_happening_is_a_denial() -> None:
+    """As codex 0.166.0 prints it under `-s workspace-write`."""
+
+    def ran(id: str, command: str, output: str, code: int) -> list[dict[str, Any]]:
+        item = {"id": id, "type": "command_execution", "command": f"/bin/bash -lc '{command}'"}
+        began = {**item, "aggregated_output": "", "exit_code": None, "status": "in_progress"}
+        status = "failed" if code else "completed"
+        ended = {**item, "aggregated_output": output, "exit_code": code, "status": status}
+        return [{"type": "item.started", "item": began}, {"type": "item.completed", "item": ended}]
+
+    outside = "/bin/bash: line 1: /var/x: Read-only file system\n"
+    index = "fatal: Unable to create '/w/.git/index.lock': Read-only file system\n"
+    lines = [
+        *ran("item_0", "echo x > /var/x", outside, 1), *ran("item_1", "git commit", index, 128),
+        *ran("item_2", "make test", "2 failed\n", 2),
+        *ran("item_3", "dmesg", outside, 0),
+        {"type": "turn.completed", "usage": {}},
+    ]  # fmt: skip
+    played = play(agent_named("codex"), lines, job=job(EDIT))
+    denied = ("/bin/bash -lc 'echo x > /var/x'", "/bin/bash -lc 'git commit'")
+    assert played.verdict.denials == denied and len(played.only(Denied)) == 2
 
 
 def test_what_opencode_and_gemini_deny_is_named_by_what_was_tried() -> None:

@@ -261,6 +261,19 @@ def test_what_an_attempt_was_denied_is_counted_and_told_to_the_next() -> None:
     assert then(due(again).task, CLAIM).details.denied == 4
 
 
+def test_one_note_of_an_attempt_tells_of_all_that_it_was_denied() -> None:
+    """It is told as it comes; each time the note of the attempt says it anew."""
+    first = then(claimed(), t.Comment("ann", "a", 1, denied=1))
+    task = then(due(first).task, CLAIM)
+    task = then(task, t.Comment("ann", "b", 2, denied=1))
+    task = then(task, t.Comment("ann", "b and c", 2, denied=2, replaces=True))
+    told = [note.text for note in task.details.notes if note.kind == "denied"]
+    assert (told, task.details.denied) == (["a", "b and c"], 4), "that of another attempt stays"
+    # Its note may be gone: only so many are kept.
+    alone = then(claimed(), t.Comment("ann", "d", 1, denied=1, replaces=True))
+    assert [note.text for note in alone.details.notes] == ["d"]
+
+
 def test_nobody_but_the_holder_says_what_was_denied() -> None:
     for task in (claimed(), BY_STATE[State.COMPLETE]()):
         with pytest.raises(Stale):

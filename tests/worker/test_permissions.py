@@ -10,7 +10,7 @@ import pytest
 
 from agentq.contracts.agent import AttemptOutcome
 from agentq.core.states import State
-from agentq.worker import workspaces
+from agentq.worker import denials, workspaces
 from agentq.worker.denials import described
 from agentq.worker.prompt import prompt_for
 from tests.eventually import eventually
@@ -162,16 +162,42 @@ def test_denials_are_named_once_shortened_and_without_secrets(fleet: Fleet, task
     assert described([]) == "" and described(["a"]) == "1 tool call was not allowed: a"
 
 
-def test_an_agent_that_has_reported_by_itself_loses_nothing_by_its_denials(
-    fleet: Fleet, task_id: str
+def test_what_an_agent_was_denied_is_known_though_it_reports_by_itself(
+    fleet: Fleet, task_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its attempt is over when the worker has something to add."""
+    """Its report ends the attempt, and nobody can add to it. Before that the rest is recorded,
+    which else would come together with more, after a pause."""
+    monkeypatch.setattr(denials, "_PAUSE_SECONDS", 3600.0)
     command = script(
         "import subprocess",
         "print(json.dumps({'agentq': {'denied': 'git commit'}}), flush=True)",
+        "print(json.dumps({'agentq': {'denied': 'git push'}}), flush=True)",
         "subprocess.run(['.agentq-task/agentq', 'complete', '--summary', 'mine'], check=True)",
     )
     fleet.work(command=command)
     task = fleet.queue.task(task_id)
-    assert (task.state, task.summary, task.details.denied) == (State.COMPLETE, "mine", 0)
-    assert "that was not recorded" in fleet.output.getvalue()
+    assert (task.state, task.summary, task.details.denied) == (State.COMPLETE, "mine", 2)
+    told = [note.text for note in task.details.notes if note.kind == "denied"]
+    assert told == ["2 tool calls were not allowed: git commit; git push"]
+
+
+def test_what_an_agent_is_denied_is_in_the_ledger_while_it_runs(
+    fleet: Fleet, task_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So it is there if the worker is killed. One note tells of all, whenever it came."""
+    monkeypatch.setattr(denials, "_PAUSE_SECONDS", 0.05)
+    go_on = fleet.folder / "go-on"
+    deny = "print(json.dumps({'agentq': {'denied': %r}}), flush=True)"
+    command = script(
+        deny % "a", deny % "b", deny % "c",
+        f"while not os.path.exists({str(go_on)!r}): time.sleep(0.01)",
+        deny % "d", "print('done')",
+    )  # fmt: skip
+    with fleet.worker(fleet.settings(command=command), tasks=1):
+        eventually(lambda: fleet.queue.task(task_id).details.denied == 3)
+        assert fleet.queue.task(task_id).state is State.IN_PROGRESS
+        go_on.touch()
+    task = fleet.queue.task(task_id)
+    assert task.details.denied == 4
+    told = [note.text for note in task.details.notes if note.kind == "denied"]
+    assert told == ["4 tool calls were not allowed: a; b; c; d"]

@@ -1,7 +1,8 @@
 """Codex: `codex exec --json -C WORKSPACE … -`, the prompt on standard input.
 
 What it may do the role says in one word, see `codex_permissions.py`. What its sandbox denies is an
-error to the command alone; only a refused patch leaves a trace, on standard error.
+error of the command, told from others by the words of the operating system; a refused patch leaves
+a line on standard error.
 
 Traps this file minds: `usage` counts the whole thread, also the part before a resume; an `error`
 event may be one that it got over, only `turn.failed` is final; an interrupted turn ends without any
@@ -40,6 +41,11 @@ from agentq.contracts.agent import (
 )
 from agentq.core.prices import TokenCounts
 from agentq.core.task import Usage
+
+#: How the operating system calls a write that Codex's sandbox does not allow.
+_READ_ONLY = "Read-only file system"
+#: The moment at the beginning of a line on standard error.
+_MOMENT_CHARS = 27
 
 
 class Codex(ToolAdapter):
@@ -88,7 +94,10 @@ class _CodexListener(JsonListener):
         events = [*super().line(line, is_error=is_error)]
         if is_error and b"rejected" in line:
             said = line.decode("utf-8", "replace").partition("error=")[2]
-            events += self.denied(one_line(said, 200)) if said.startswith("patch rejected") else []
+            if said.startswith("patch rejected"):
+                # The line begins with its moment: two refusals in the same words are two.
+                known_as = line[:_MOMENT_CHARS].decode("ascii", "replace")
+                events += self.denied(one_line(said, 200), known_as)
         return events
 
     def event(self, event: dict[str, Any]) -> list[AgentEvent]:
@@ -127,7 +136,7 @@ class _CodexListener(JsonListener):
             return messages(answer) if event == "item.completed" else []
         if kind == "command_execution":
             command = one_line(text(item.get("command")))
-            if item.get("status") == "declined":
+            if item.get("status") == "declined" or _was_confined(item):
                 return self.denied(command, item.get("id"))
             if event == "item.started":
                 return messages(command, MessageKind.TOOL)
@@ -184,6 +193,13 @@ def _finished(item: dict[str, Any]) -> list[AgentEvent]:
         case "web_search":
             return messages(f"web search: {text(item.get('query'))}", MessageKind.TOOL)
     return []
+
+
+def _was_confined(item: dict[str, Any]) -> bool:
+    """Whether a command failed on a file that the sandbox lets nobody write. What it may not reach
+    by the network fails in as many words as there are programs: that is not known."""
+    failed = item.get("status") == "failed" and item.get("exit_code") != 0
+    return failed and _READ_ONLY in text(item.get("aggregated_output"), 100_000)
 
 
 def _changed(item: dict[str, Any]) -> str:

@@ -131,11 +131,12 @@ class Claim:
             client.who, self.id, self.epoch, cost, unless_used_up=unless_used_up
         )
 
-    def comment(self, text: str, *, denied: int = 0) -> None:
-        """Leave a note. A worker says with `denied` how many tool calls were not allowed."""
+    def comment(self, text: str, *, denied: int = 0, replaces: bool = False) -> None:
+        """Leave a note. A worker says with `denied` how many tool calls were not allowed, and with
+        `replaces` that the text also has what its last note on denials said."""
         self._token.check()
         who = self._client.who.called(self.task.holder)
-        self._client.service.comment(who, self.id, text, self.epoch, denied)
+        self._client.service.comment(who, self.id, text, self.epoch, denied, replaces)
 
     def submit(
         self,

@@ -305,9 +305,18 @@ class Service(Queries, Protocol):
     def requeue(
         self, who: Principal, ref: str, reason: str = "", *, if_version: int = 0
     ) -> Task: ...
-    def comment(self, who: Principal, ref: str, text: str, epoch: int = 0, denied: int = 0) -> Task:
+    def comment(
+        self,
+        who: Principal,
+        ref: str,
+        text: str,
+        epoch: int = 0,
+        denied: int = 0,
+        replaces: bool = False,
+    ) -> Task:
         """Leave a note. With an `epoch` the holder of that attempt speaks, and is fenced. With
-        `denied` its worker says how many tool calls were not allowed, and the text which ones."""
+        `denied` its worker says how many tool calls were not allowed, and the text which ones;
+        `replaces`: the text tells also of those that the attempt's note before has told of."""
 
     # What a role may have, what may be spent, what is kept.
 

@@ -11,7 +11,7 @@ from agentq.core.limits import REFUSED_REPORTS_KEPT, overspent
 from agentq.core.spec_types import check_usage
 from agentq.core.states import State
 from agentq.core.steps import Step, again, annotated, completed, fenced_out, over
-from agentq.core.task import Reported, Task
+from agentq.core.task import Note, Reported, Task
 
 
 def answer(task: Task, trigger: t.Answer, now: int) -> Step:
@@ -95,9 +95,18 @@ def comment(task: Task, trigger: t.Comment, now: int) -> Step:
         fenced_out(task, trigger.epoch)
     if not trigger.denied:
         return Step(task.state, "commented", keeps_custody=True)
-    denied = task.details.denied + trigger.denied
-    details = annotated(task.details, now, task.holder, "denied", trigger.text, denied=denied)
+    details = task.details
+    if trigger.replaces:
+        details = replace(details, notes=_without_last_denied(details.notes))
+    denied = details.denied + trigger.denied
+    details = annotated(details, now, task.holder, "denied", trigger.text, denied=denied)
     return Step(task.state, "commented", (), details, keeps_custody=True)
+
+
+def _without_last_denied(notes: tuple[Note, ...]) -> tuple[Note, ...]:
+    """The notes but for the newest one on denials: only the holder leaves those, so it is its."""
+    places = [place for place, note in enumerate(notes) if note.kind == "denied"]
+    return (*notes[: places[-1]], *notes[places[-1] + 1 :]) if places else notes
 
 
 def refuse_report(task: Task, trigger: t.RefuseReport, now: int) -> Step:

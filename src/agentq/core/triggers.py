@@ -226,7 +226,8 @@ class Comment:
     """`epoch` is set when the holder of an attempt comments, and is then fenced like any write.
 
     `denied` says that so many tool calls of the attempt were not allowed, and the text which ones:
-    that becomes a note for the next attempt.
+    that becomes a note for the next attempt. With `replaces` the text tells of all of them so far,
+    and takes the place of the note that this attempt left before; `denied` counts the new ones.
     """
 
     by: str
@@ -234,6 +235,7 @@ class Comment:
     epoch: int = 0
     how: str = ""
     denied: int = 0
+    replaces: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,7 +156,15 @@ class EmbeddedService(CircuitService):
             )
 
     @repeatable(the_task)
-    def comment(self, who: Principal, ref: str, text: str, epoch: int = 0, denied: int = 0) -> Task:
+    def comment(
+        self,
+        who: Principal,
+        ref: str,
+        text: str,
+        epoch: int = 0,
+        denied: int = 0,
+        replaces: bool = False,
+    ) -> Task:
         check_comment(text)
         if epoch or denied:
             # What its tool was denied is for the worker to say, who has seen it.
@@ -166,7 +174,7 @@ class EmbeddedService(CircuitService):
             key, task = self._find(who, Action.COMMENT, ref)
             if task.id == who.task_id:
                 epoch = who.epoch
-        comment = t.Comment(who.name, redact(text), epoch, who.how, denied)
+        comment = t.Comment(who.name, redact(text), epoch, who.how, denied, replaces)
         return self._ledger_for(who).apply(key, comment, self._fence(who))
 
     def _decide(

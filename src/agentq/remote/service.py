@@ -77,8 +77,17 @@ class RemoteDecisions(RemoteCustody):
     def requeue(self, who: Principal, ref: str, reason: str = "", *, if_version: int = 0) -> Task:
         return self._task("requeue", who, ref=ref, reason=reason, if_version=if_version)
 
-    def comment(self, who: Principal, ref: str, text: str, epoch: int = 0, denied: int = 0) -> Task:
-        return self._task("comment", who, ref=ref, text=text, epoch=epoch, denied=denied)
+    def comment(
+        self,
+        who: Principal,
+        ref: str,
+        text: str,
+        epoch: int = 0,
+        denied: int = 0,
+        replaces: bool = False,
+    ) -> Task:
+        told = {"ref": ref, "text": text, "epoch": epoch, "denied": denied, "replaces": replaces}
+        return self._task("comment", who, **told)
 
     def set_limits(self, who: Principal, role: str, limits: RoleLimits) -> None:
         self._caller.value(None, "set_limits", who, role=role, limits=limits)

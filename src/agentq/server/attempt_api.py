@@ -13,7 +13,7 @@ import os
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from urllib.parse import parse_qsl
@@ -33,6 +33,8 @@ _HOST = os.uname().nodename
 #: Answers kept for requests that are sent again because their answer was lost.
 _KEPT_MAX = 64
 _KEPT_BYTES_MAX = 1 << 20
+#: Calls by which an agent ends its own attempt.
+_REPORTS = frozenset({"complete", "fail", "block", "release"})
 #: A request that waits for a change is answered after so long at the latest; the agent then looks
 #: for itself, so that a change between two such requests is seen all the same.
 _WAIT_SECONDS_MAX = 2.0
@@ -41,7 +43,15 @@ _WAIT_SECONDS_MAX = 2.0
 class AttemptApi:
     """Answers the agent of one attempt until the attempt ends. Safe for several threads."""
 
-    def __init__(self, service: Service, doorbell: Doorbell, who: Principal) -> None:
+    def __init__(
+        self,
+        service: Service,
+        doorbell: Doorbell,
+        who: Principal,
+        before_report: Callable[[], None] | None = None,
+    ) -> None:
+        """`before_report` is called before a report, after which nobody can add to the attempt."""
+        self._before_report = before_report
         self._api = Api(service)
         self._service = service
         self._doorbell = doorbell
@@ -101,6 +111,8 @@ class AttemptApi:
                 if kept is not None:
                     return kept[1]
                 self._check_alive()
+                if self._before_report is not None and found.route.call in _REPORTS:
+                    self._before_report()
                 answer = self._api.call(who, found, arguments)
                 self._keep(asked, answer)
                 return answer

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,8 +29,15 @@ if TYPE_CHECKING:
 class AgentAccess:
     """The API of one attempt, offered from `start` to `close`."""
 
-    def __init__(self, service: Service, doorbell: Doorbell, who: Principal) -> None:
-        self._api = AttemptApi(service, doorbell, who)
+    def __init__(
+        self,
+        service: Service,
+        doorbell: Doorbell,
+        who: Principal,
+        before_report: Callable[[], None] | None = None,
+    ) -> None:
+        """`before_report` is called before the agent ends its attempt by itself."""
+        self._api = AttemptApi(service, doorbell, who, before_report)
         self._socket = AttemptSocket(self._api)
         self._mailbox = AttemptMailbox(self._api)
         self._who = who

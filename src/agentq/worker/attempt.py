@@ -30,10 +30,11 @@ from agentq.core.states import TERMINAL, State
 from agentq.core.task import Task, Usage
 from agentq.core.triggers import FailureKind
 from agentq.settings.reloading import settings_digest
-from agentq.worker import changes, denials, permissions, recovery
+from agentq.worker import changes, permissions, recovery
 from agentq.worker.agent_access import AgentAccess
 from agentq.worker.commits import request_for
 from agentq.worker.costs import BudgetTracker
+from agentq.worker.denials import DenialLog
 from agentq.worker.disk_quota import watched
 from agentq.worker.earlier_work import earlier_work
 from agentq.worker.early_errors import result_of
@@ -83,8 +84,6 @@ class Attempt:
             shared.settings.budget,
             lambda reason: self.stop(Stop(AttemptOutcome.BUDGET, reason)),
         )
-        #: Values that must never be stored: those of the worker, and what this agent is given.
-        self.secrets = shared.secrets
         self._warm = warm
         self.agent = shared.agent if warm is None else warm.agent
         self._stream: Stream | None = None
@@ -92,7 +91,9 @@ class Attempt:
         self._workspace: Workspace | None = None
         self._folder: TaskFolder | None = None
         who = access.attempt(claim.id, claim.epoch, shared.role, shared.settings.may)
-        self._api = AgentAccess(shared.service, shared.queue.installation.doorbell, who)
+        self.denials = DenialLog(self)
+        doorbell = shared.queue.installation.doorbell
+        self._api = AgentAccess(shared.service, doorbell, who, self.denials.flush)
         #: Values that must never be stored.
         self.secrets = (*shared.secrets, self._api.token)
         #: Values in files that were brought into the workspace.
@@ -237,7 +238,7 @@ class Attempt:
         if verdict.session_unknown and job.session:
             self.at("spawn", "its earlier conversation is not known any more: from the start")
             verdict = self._run_agent(replace(job, session=""))
-        denials.record(self, verdict)
+        self.denials.finish(verdict)
         if verdict.outcome is not AttemptOutcome.COMPLETED:
             self.failed_at = self.step
         if self.budget.blocked or self._reported_itself() or self.claim.lost:
@@ -462,6 +463,7 @@ class Attempt:
     def _clean_up(self) -> None:
         self.step = "clean up"
         self._api.close()
+        self.denials.close()
         if self._workspace is None:
             return
         if self._folder is not None:

@@ -65,6 +65,7 @@ class Observer:
             attempt.stop(Stop(AttemptOutcome.SURROUNDINGS, event.reason, at_once=True))
         elif isinstance(event, Denied):
             self.last_words = f"not allowed: {event.what}"[:_WORDS_CHARS_MAX]
+            attempt.denials.add(event.what)
 
     def shows_life(self) -> bool:
         """Whether the task changed since the last call, as it does by `agentq progress`."""
