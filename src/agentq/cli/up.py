@@ -72,14 +72,17 @@ def up(
     The loops apply timers, publish results, delete what is old and, with a broker, announce ready
     tasks, send replies and take in what foreign workers say. The workers are those of the
     [roles.NAME] in agentq.toml that name an agent or a command; they are started again when they
-    end. Several may run, on one machine or on many: each loop runs in one of them, and in another
-    soon after that one is gone. The HTTP API is served as `agentq serve` does; if it cannot be, all
-    else runs without. On a terminal a link is printed that logs your browser in, once.
+    end. A role that is removed from the file claims no more, and one that is added gets a worker,
+    unless agents here run without a sandbox and could have written that themselves. Several may
+    run, on one machine or on many: each loop runs in one of them, and in another soon after that
+    one is gone. The HTTP API is served as `agentq serve` does; if it cannot be, all else runs
+    without. On a terminal a link is printed that logs your browser in, once.
 
     SIGTERM or Ctrl-C ends workers first, then the loops; a second one ends everything at once.
     """
     from agentq.core.access import Action
     from agentq.daemon.leader import check_term
+    from agentq.daemon.role_changes import RoleChanges, started_roles
     from agentq.daemon.up import Daemon, Options
 
     check_term(term)
@@ -91,13 +94,14 @@ def up(
         _log(session, as_json=as_json)
         settings = queue.installation.settings
         listed = {} if no_workers else settings.workers
-        roles = [role for role, each in listed.items() if each.agent or each.command]
+        changes = None if no_workers else RoleChanges(settings.source, listed)
         http = None if no_http else (host, port, names)
         link = None if as_json else partial(offer_link, who=queue.who)
         options = Options(
             float(term), keep or settings.keep, grace, health, output, as_json, http, link
         )
-        daemon = Daemon(queue.installation, queue.holder, roles, options)
+        roles = started_roles(listed)
+        daemon = Daemon(queue.installation, queue.holder, roles, options, changes)
         heed_signals(daemon.stop, daemon.hurry, daemon.ringer())
         daemon.run()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
@@ -132,6 +133,7 @@ def _serve(
         live = LiveSettings(file)
         made = Worker(shared, view.ended, grace=grace, health=health, limit=tasks, live=live)
         heed_signals(made.drain, made.hurry, made.ringer())
+        signal.signal(signal.SIGUSR1, lambda number, frame: made.finish())
         if isinstance(view, Table):
             stack.enter_context(view.live(made))
         elif not log_json and not session.json:

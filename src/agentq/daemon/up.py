@@ -28,6 +28,7 @@ from agentq.daemon.loops.reconcile import Reconcile
 from agentq.daemon.loops.relay import Relay
 from agentq.daemon.loops.reply import Replies
 from agentq.daemon.loops.results import Results
+from agentq.daemon.role_changes import RoleChanges
 from agentq.daemon.shared_publisher import SharedPublisher
 from agentq.daemon.workers import Workers
 from agentq.server.serving import HttpServer, address_of, allowed_hosts, listen_on, make_app
@@ -78,8 +79,11 @@ class Daemon:
         holder: str,
         roles: Sequence[str] = (),
         options: Options | None = None,
+        role_changes: RoleChanges | None = None,
     ) -> None:
-        """`holder` names this process; each of the `roles` gets a worker."""
+        """`holder` names this process; each of the `roles` gets a worker, and so do those that
+        `role_changes` finds later."""
+        self._role_changes = role_changes
         self.options = options or Options()
         self._installation = installation
         self._service = installation.service
@@ -163,6 +167,7 @@ class Daemon:
             self._serve()
             while not self._stopping:
                 self._check_moved()
+                self._follow_roles()
                 pauses = [self.workers.tend(), *(runner.revive() for runner in self.runners)]
                 self._sleep(min(*pauses, self._check_health(), _CHECK_SECONDS))
         finally:
@@ -172,6 +177,19 @@ class Daemon:
             self._end_loops()
             self._alarm.close()
         log.info("up: ended")
+
+    def _follow_roles(self) -> None:
+        """Start workers for roles that were added to the settings; retire those of removed ones."""
+        if self._role_changes is None:
+            return
+        change = self._role_changes.look()
+        for role in change.added:
+            log.info("up: %s was added to the settings: it gets a worker", role)
+            self.workers.add(role)
+        for role in change.removed:
+            log.info("up: %s was removed from the settings: its worker claims no more, and ends"
+                     " when what it runs is done", role)  # fmt: skip
+            self.workers.retire(role)
 
     def _serve(self) -> None:
         """Serve the HTTP API. An installation works without it, so this never ends the loops."""

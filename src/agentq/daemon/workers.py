@@ -17,6 +17,8 @@ _PARENT_DEATH = Path(__file__).with_name("parent_death.py")
 _RESTART_SECONDS, _RESTART_SECONDS_MAX = 0.5, 60.0
 #: A worker that ran for so long counts as healthy: its next failure is its first again.
 _STEADY_SECONDS = 60.0
+#: By which a worker is asked to claim no more, and to end when what it runs is done.
+FINISH_SIGNAL = signal.SIGUSR1
 
 
 @dataclass
@@ -30,6 +32,8 @@ class WorkerProcess:
     started_at: float = 0.0
     ends: int = 0
     start_at: float = 0.0
+    #: Whether it is not to be started again.
+    is_retired: bool = False
 
 
 class Workers:
@@ -47,13 +51,31 @@ class Workers:
     def running(self) -> list[WorkerProcess]:
         return [child for child in self.children if child.process is not None]
 
+    def add(self, role: str) -> None:
+        """Have a worker for this role from now on, after one that was retired has ended."""
+        for child in self.children:
+            if child.role == role:
+                child.is_retired = False
+                return
+        self.children.append(WorkerProcess(role))
+
+    def retire(self, role: str) -> None:
+        """Let the worker of this role claim no more, finish what it has, and end."""
+        for child in self.children:
+            if child.role == role:
+                child.is_retired = True
+                if child.process is not None:
+                    child.process.send_signal(FINISH_SIGNAL)
+
     def tend(self) -> float:
         """Start workers that do not run; return the seconds until the next one is due to start."""
         now = time.monotonic()
         pause = 3600.0
-        for child in self.children:
+        for child in [*self.children]:
             self._reap(child)
-            if child.process is None:
+            if child.process is None and child.is_retired:
+                self.children.remove(child)
+            elif child.process is None:
                 left = child.start_at - now
                 if left > 0:
                     pause = min(pause, left)

@@ -40,14 +40,14 @@ class RoleSettingsFile:
         self.problem = ""
         self._role = role
         self._chosen = dict(chosen)
-        self._seen = self._signature()
+        self._seen = file_signature(self.path)
 
     def refresh(self) -> tuple[str, ...]:
         """Read the file if it has changed; return the names of the settings that differ now.
 
         A file that cannot be used changes nothing: the last good settings stay in force.
         """
-        seen = self._signature()
+        seen = file_signature(self.path)
         if self.path is None or seen == self._seen:
             return ()
         self._seen = seen
@@ -80,14 +80,16 @@ class RoleSettingsFile:
             )
         return replace(found, **kept)
 
-    def _signature(self) -> tuple[int, ...]:
-        if self.path is None:
-            return ()
-        try:
-            found = self.path.stat()
-        except OSError as error:
-            return (error.errno or 0,)
-        return found.st_mtime_ns, found.st_size, found.st_ino, found.st_ctime_ns
+
+def file_signature(path: Path | None) -> tuple[int, ...]:
+    """What differs once a file was written, replaced or removed; () without a path."""
+    if path is None:
+        return ()
+    try:
+        found = path.stat()
+    except OSError as error:
+        return (error.errno or 0,)
+    return found.st_mtime_ns, found.st_size, found.st_ino, found.st_ctime_ns
 
 
 def settings_digest(role: RoleSettings) -> str:

@@ -102,7 +102,7 @@ class Worker:
         self.failed = 0
         #: Hints that came too late: their tasks were over, or somebody else's, by then.
         self.refused_hints = 0
-        self._hurry = False
+        self._hurry = self._is_finishing = False
         self._grace = grace
         self._health = health
         self._left = limit or -1
@@ -123,6 +123,11 @@ class Worker:
     def drain(self) -> None:
         """Claim no more; what runs has its grace, then it is given back."""
         self.draining = True
+        self._wake_up()
+
+    def finish(self) -> None:
+        """Claim no more, and end once all that runs is done, however long that takes."""
+        self._is_finishing = True
         self._wake_up()
 
     def hurry(self) -> None:
@@ -150,10 +155,11 @@ class Worker:
     # -- the loop ----------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Work until `drain` or `hurry`, or until `limit` tasks are done and nothing runs."""
+        """Work until `drain` or `hurry`, or until `limit` tasks are done and nothing runs, or
+        until nothing runs after `finish`."""
         inbox = self.shared.queue.inbox(self.shared.role)
         try:
-            while not self.draining and (self._left or self.running):
+            while not self.draining and (self._wants_more or self.running):
                 self._write_health()
                 if not (self._may_look(inbox) and self._fill(self._claim)):
                     self._wait(inbox)
@@ -170,6 +176,10 @@ class Worker:
             os.close(self._wake)
             waker, self._waker = self._waker, -1  # `hurry` may still come
             os.close(waker)
+
+    @property
+    def _wants_more(self) -> bool:
+        return self._left != 0 and not self._is_finishing
 
     def _write_health(self) -> None:
         if self._health is None:
@@ -218,6 +228,8 @@ class Worker:
         self._broker_error = inbox.error
 
     def _wanted(self) -> int:
+        if not self._wants_more:
+            return 0
         free = max(self.shared.settings.slots - len(self.running), 0)
         if free and not self.readiness.may_claim():
             return 0
