@@ -32,6 +32,14 @@ if TYPE_CHECKING:
     from agentq.client.failures import Block, Fail, Retry
     from agentq.client.queue import Queue
     from agentq.client.task_fields import TaskFields, TaskOptions
+    from agentq.contracts.overview_values import (
+        DecisionKind,
+        OpenDecision,
+        Overview,
+        RoleOverview,
+        RunningTask,
+        WorkerInfo,
+    )
     from agentq.core.errors import (
         AgentqError,
         Conflict,
@@ -69,6 +77,9 @@ _MODULES = {
     "agentq.client.failures": ("Block", "Fail", "Retry"),
     "agentq.client.queue": ("Queue",),
     "agentq.client.task_fields": ("TaskFields", "TaskOptions"),
+    "agentq.contracts.overview_values": (
+        "DecisionKind", "OpenDecision", "Overview", "RoleOverview", "RunningTask", "WorkerInfo",
+    ),
     "agentq.core.errors": (
         "AgentqError", "Conflict", "Damaged", "Invalid", "NotFound", "Refused", "Stale", "TimedOut",
         "Unavailable",
@@ -93,6 +104,7 @@ __all__ = [
     "Claim",
     "Conflict",
     "Damaged",
+    "DecisionKind",
     "ExpectedOutput",
     "Fail",
     "FailureKind",
@@ -100,6 +112,8 @@ __all__ = [
     "NotFound",
     "Note",
     "OnDependencyFailure",
+    "OpenDecision",
+    "Overview",
     "Priority",
     "Queue",
     "Refusal",
@@ -108,6 +122,8 @@ __all__ = [
     "Result",
     "Retry",
     "RoleLimits",
+    "RoleOverview",
+    "RunningTask",
     "Spec",
     "Stale",
     "State",
@@ -118,6 +134,7 @@ __all__ = [
     "TimedOut",
     "Unavailable",
     "Usage",
+    "WorkerInfo",
     "__version__",
 ]
 

@@ -217,9 +217,9 @@ class WiredInstallation:
         """The questions alone, for whoever only looks: nothing else is imported for them."""
         if "service" in self.__dict__:
             return self.service
-        from agentq.ledger.service_queries import QueryService
+        from agentq.ledger.service_overview import OverviewService
 
-        return QueryService(self)
+        return OverviewService(self)
 
     @cached_property
     def ledger(self) -> Ledger:

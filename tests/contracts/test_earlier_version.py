@@ -70,6 +70,7 @@ def ledger(file: Path) -> Iterator[Ledger]:
         "0007_audit",
         "0008_ledger_id",
         "0009_circuits_of_failures",
+        "0010_overview",
     ]
     yield Ledger(store, lambda: 0.5)
     store.close()

@@ -62,7 +62,7 @@ def refused(status: int, *words: str, says: str) -> Answer:
         (["submit", "--to", "w", "--instructions", f"use {TOKEN}"], "instructions"),
         (["submit", "--to", "w", "--instructions", "x", "--label", f"key={TOKEN}"], "labels"),
         (["submit", "--bulk", "x", "--to", "w"], "leave out --to"),
-        (["status"], "Which task?"),
+        (["explain"], "Which task?"),
         (["list", "--state", "done"], "'done'"),
         (["list", "--limit", "0"], "--limit"),
         (["claim", "--as", "w", "--wait", "5x"], "--wait"),

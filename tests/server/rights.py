@@ -150,7 +150,8 @@ def _claim(family: Family, target: Target) -> dict[str, Any]:
 
 _READ_TASK = ("task", "explain", "history", "replay", "context", "artifacts", "open_result")
 _READ_ALL: dict[str, dict[str, Any]] = {
-    "list_tasks": {}, "ids": {"prefix": "x"}, "stats": {}, "costs": {"by": "role"}, "limits": {},
+    "list_tasks": {}, "ids": {"prefix": "x"}, "stats": {}, "overview": {},
+    "workers": {}, "costs": {"by": "role"}, "limits": {},
     "circuits": {}, "last_position": {}, "ledger_id": {}, "task_files": {"limit": 1},
     "files_to_remove": {}, "lanes": {}, "roles": {}, "ready_counts": {}, "capacity": {},
     "most_urgent_ready": {"count": 1, "before_ms": 1}, "resource_holders": {"resources": ["db"]},
@@ -247,6 +248,10 @@ def _working_cases() -> Iterator[Case]:
     yield Case("claim", "role", (A.CLAIM,), _claim)
     yield Case("claim", "role", (A.CLAIM,), lambda f, t: {**_claim(f, t), "ids": [t.id]}, "named")
     yield Case("complete_and_claim", "role", (A.CLAIM,), lambda f, t: {**_claim(f, t), "done": []})
+    yield Case(
+        "report_worker", "role", (A.CLAIM,),
+        lambda f, t: {"holder": "me", "report": {"role": t.role}, "lease_ms": LEASE_MS},
+    )  # fmt: skip
     yield Case("claim_task", "task", (A.CLAIM,), lambda f, t: {"holder": "me"})
     yield Case("renew", "holder", (A.RENEW,), lambda f, t: {"leases": [_lease(t)]})
     yield Case(

@@ -143,12 +143,15 @@ def circuits(session: Session, ctx: click.Context) -> None:
     queue = session.reader()
     rows = queue.circuits()
     if session.json:
-        emit_json({"circuits": [_circuit_json(row) for row in rows]})
+        emit_json({"circuits": [circuit_json(row) for row in rows]})
         return
     now = queue.now() if rows else 0
     show_table(
         ("provider", "closes in", "opened by", "reason"),
-        [(_whose(row), _ends(row, now), row.opened_by, one_line(row.reason, 80)) for row in rows],
+        [
+            (circuit_owner(row), circuit_ends(row, now), row.opened_by, one_line(row.reason, 80))
+            for row in rows
+        ],
         "no circuit is open",
     )
 
@@ -167,7 +170,7 @@ def open_circuit(session: Session, provider: str, duration: int, reason: str, by
     queue = session.writer()
     row = queue.open_circuit(provider, queue.now() + duration * 1000, reason, by)
     text = f"{provider} is closed to claims for {_left(row, queue.now())}"
-    answer(session, _circuit_json(row), text)
+    answer(session, circuit_json(row), text)
 
 
 @circuits.command("close")
@@ -191,7 +194,8 @@ def close_circuit(session: Session, provider: str | None, role: str | None, by: 
     answer(session, plain, f"the circuit of {whose} {outcome}")
 
 
-def _circuit_json(row: Circuit) -> dict[str, object]:
+def circuit_json(row: Circuit) -> dict[str, object]:
+    """The one JSON shape of a circuit: of a provider, or of a role."""
     return {
         "provider": row.provider or None,
         "role": row.role or None,
@@ -205,11 +209,13 @@ def _circuit_json(row: Circuit) -> dict[str, object]:
     }
 
 
-def _whose(row: Circuit) -> str:
+def circuit_owner(row: Circuit) -> str:
+    """Whose circuit it is."""
     return f"role {row.role}" if row.role else row.provider
 
 
-def _ends(row: Circuit, now: int) -> str | Styled:
+def circuit_ends(row: Circuit, now: int) -> str | Styled:
+    """When it closes, or what it takes."""
     if row.role:
         return Styled("needs a person", "red")
     if row.probing:

@@ -46,7 +46,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "comment": ("decide:comment", "Leave a note on a task."),
     },
     "Inspecting": {
-        "status": ("status:status", "Show the state of a task."),
+        "status": ("status:status", "Show the state of a task, or of the installation."),
         "list": ("listing:list_tasks", "List tasks, newest first."),
         "dlq": ("dlq:dlq", "List dead letters: failed tasks, unreadable messages."),
         "logs": ("logs:logs", "Show the output of a task's agent."),
@@ -66,6 +66,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
             "roles:roles",
             "Show how agents of roles run, and if they can.",
         ),
+        "workers": ("workers:workers", "Show who claims tasks here, and what each is doing."),
         "circuits": ("limits:circuits", "Show, open or close the circuits of providers and roles."),
         "workspaces": ("workspaces:workspaces", "List, open and remove the folders of attempts."),
         "verify": ("database:verify", "Prove every state from the log and check every file."),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from agentq.cli.options import command, task_argument
 from agentq.cli.screen import (
     Cell,
@@ -28,9 +30,22 @@ if TYPE_CHECKING:
 
 @command()
 @task_argument
+@click.option("--watch", "-w", is_flag=True, help="Without ID: show it again after each event.")
 @pass_session
-def status(session: Session, ref: str | None) -> None:
-    """Show the state of a task."""
+def status(session: Session, ref: str | None, watch: bool) -> None:
+    """Show the state of a task, or of the installation.
+
+    Without ID: roles, what runs and its last words, what waits for you and the command that decides
+    it, circuits, and what was spent today (UTC; ~ is estimated). Counts end at 1000. Inside an
+    attempt it is the attempt's own task that is shown.
+    """
+    if ref is None and session.attempt() is None:
+        from agentq.cli.overview import show_overview
+
+        show_overview(session, watch=watch)
+        return
+    if watch:
+        raise click.UsageError("--watch goes without ID; `agentq wait ID` follows a task.")
     queue = session.reader()
     task = queue.task(session.task_id(ref))
     if not task.is_terminal and task.wake_at and task.wake_at <= queue.now():

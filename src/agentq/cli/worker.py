@@ -89,6 +89,7 @@ def _serve(
     log_json: bool,
 ) -> None:
     from agentq.client.ancestry import mark_of
+    from agentq.client.presence import Presence
     from agentq.core import access
     from agentq.core.access import Action
     from agentq.server.attempt_socket import remove_left_over
@@ -99,6 +100,7 @@ def _serve(
     from agentq.worker.terminal_view import Lines, Table
     from agentq.worker.worker import Worker
     from agentq.worker.worker_context import WorkerContext
+    from agentq.worker.worker_report import report_of
     from agentq.worker.workspace_cleanup import Cleaner
     from agentq.worker.workspaces import Workspaces
 
@@ -140,6 +142,7 @@ def _serve(
             note(
                 f"{role}: {settings.agent_name}, {counted(settings.slots, 'slot')}. Ctrl-C ends it."
             )
+        stack.enter_context(Presence(queue, lambda: report_of(made)))
         stack.enter_context(Cleaner(workspaces, queue.service, queue.who))
         made.run()
 

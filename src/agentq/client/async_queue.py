@@ -159,6 +159,8 @@ class AsyncQueue:
     context = awaited(Queue.context)
     result = awaited(Queue.result)
     explain = awaited(Queue.explain)
+    overview = awaited(Queue.overview)
+    workers = awaited(Queue.workers)
     history = awaited(Queue.history)
     events = awaited(Queue.events)
 

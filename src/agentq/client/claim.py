@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
@@ -42,6 +43,8 @@ class Claim:
         self.lease_ms = lease_ms
         self._token = CancelToken(task)
         self._reported = False
+        #: When it was taken, by the monotonic clock of this process.
+        self.began = time.monotonic()
         #: Called once, from the thread that renews leases, when the claim is lost.
         self.on_lost: Callable[[], None] | None = None
 

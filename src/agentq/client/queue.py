@@ -24,6 +24,7 @@ from agentq.wiring import WiredInstallation
 
 if TYPE_CHECKING:
     from agentq.client.broker_results import TaskOutcome
+    from agentq.contracts.overview_values import Overview, WorkerInfo
     from agentq.contracts.service_values import Explanation
     from agentq.core.access import Principal
 
@@ -369,6 +370,29 @@ class Queue:
     def artifacts(self, task: TaskRef) -> list[Artifact]:
         """Return the evidence of all attempts at a task; reading it checks the digest."""
         return self._client.artifacts_of(id_of(task))
+
+    def overview(self) -> Overview:
+        """Return how the installation stands: roles, what runs, what waits for people, what was
+        spent today. It reads as much, however many tasks there are.
+
+        >>> q = Queue.create("sqlite://:memory:")
+        >>> _ = q.submit(to="builder", instructions="Build it.", requires_approval=True)
+        >>> [(each.kind.value, each.role) for each in q.overview().decisions]
+        [('approval', 'builder')]
+        """
+        return self._client.overview()
+
+    def workers(self) -> list[WorkerInfo]:
+        """Return who claims tasks here or holds some, and what each is doing.
+
+        >>> q = Queue.create("sqlite://:memory:")
+        >>> _ = q.submit(to="builder", instructions="Build it.", id="task-1")
+        >>> with q.claim("builder") as claim:
+        ...     [(each.role, each.running[0].task_id) for each in q.workers()]
+        ...     _ = claim.complete()
+        [('builder', 'task-1')]
+        """
+        return self._client.workers()
 
     def explain(self, task: TaskRef) -> Explanation:
         """Tell why a task is not running, or what it is doing, with remedies."""

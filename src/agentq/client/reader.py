@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from agentq.contracts.artifacts import ArtifactStore
     from agentq.contracts.delivery import DeadMessage
     from agentq.contracts.doorbell import Waiter
+    from agentq.contracts.overview_values import Overview, WorkerInfo
     from agentq.contracts.service import Queries, Service
     from agentq.contracts.service_values import (
         ArtifactInfo,
@@ -125,6 +126,12 @@ class QueueReader:
 
     def stats(self) -> Stats:
         return self.queries.stats(self.who)
+
+    def overview(self) -> Overview:
+        return self.queries.overview(self.who)
+
+    def workers(self) -> list[WorkerInfo]:
+        return self.queries.workers(self.who)
 
     def limits(self) -> dict[str, RoleLimits]:
         return self.queries.limits(self.who)

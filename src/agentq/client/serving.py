@@ -17,12 +17,15 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agentq.client.cancellation import drain
 from agentq.client.failures import Block, Fail, Retry
+from agentq.client.presence import Presence, this_process
 from agentq.client.reader import POLL_SECONDS
+from agentq.contracts.overview_values import BusySlot, WorkerReport
 from agentq.core.errors import AgentqError, Invalid, Refused, Stale, Unavailable
 from agentq.core.limits import SUMMARY_CHARS_MAX, shorten
 from agentq.core.triggers import FailureKind
@@ -111,6 +114,18 @@ class Server:
 
     def run(self, *, signals: bool = True) -> None:
         """Serve until `stop`, SIGTERM or Ctrl-C. Signals are heeded in the main thread only."""
+        with Presence(self._client, *(partial(self._report, each) for each in self._roles)):
+            self._run(signals=signals)
+
+    def _report(self, role: ServedRole) -> WorkerReport:
+        with self._ended:
+            held = list(role.running)
+        now = time.monotonic()
+        busy = tuple(BusySlot(each.id, each.epoch, seconds=now - each.began) for each in held)
+        idle = this_process(role.role, agent="python", slots=role.slots)
+        return replace(idle, is_ending=self._stopping, busy=busy)
+
+    def _run(self, *, signals: bool) -> None:
         heeds = signals and threading.current_thread() is threading.main_thread()
         restore = self._heed_signals() if heeds else None
         threads = [

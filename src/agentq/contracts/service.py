@@ -19,6 +19,7 @@ from agentq.core.task import NO_USAGE, Usage
 from agentq.core.triggers import FailureKind, Resolution, Ruling
 
 if TYPE_CHECKING:
+    from agentq.contracts import overview_values as o
     from agentq.contracts import service_values as v
     from agentq.contracts.artifacts import LivePart, Source, Stored, Uploaded, UploadLink
     from agentq.contracts.inbound_messages import InboundMessage, IntakeResult
@@ -57,6 +58,14 @@ class Queries(Protocol):
 
     def limits(self, who: Principal) -> dict[str, RoleLimits]:
         """Return the limits of every role that the ledger has heard of."""
+
+    def overview(self, who: Principal) -> o.Overview:
+        """Return how the installation stands: roles, what runs, what waits for people. It reads as
+        much, however many tasks there are."""
+
+    def workers(self, who: Principal) -> list[o.WorkerInfo]:
+        """Return who claims or holds tasks here, and what each is doing; also those that have not
+        reported for a while, for some minutes."""
 
     def circuits(self, who: Principal) -> list[v.Circuit]:
         """Return the circuits that hold claims back now: of providers by name, then of roles."""
@@ -176,6 +185,12 @@ class Service(Queries, Protocol):
 
     def renew(self, who: Principal, leases: Sequence[v.AttemptLease]) -> set[str]:
         """Renew leases, all in one statement. A task id that is not in the answer is lost."""
+
+    def report_worker(
+        self, who: Principal, holder: str, report: o.WorkerReport, lease_ms: int
+    ) -> None:
+        """Say that a process claims for a role, and what it is doing: it counts as there for so
+        long. 0 says that it has ended."""
 
     def progress(
         self, who: Principal, task_id: str, epoch: int, percent: int, note: str = ""

@@ -31,6 +31,8 @@ SUBMISSIONS_LANE = "submissions"
 
 #: Bits of `flags`: what the ledger must look up when the task moves.
 HAS_DEPENDENTS, HAS_RESOURCES, IN_TREE = 1, 2, 4
+#: And that it needs an approval before it starts, given or not: by this it is found.
+NEEDS_APPROVAL = 8
 
 
 class HotRow(NamedTuple):
@@ -128,12 +130,14 @@ class OutboxRow(NamedTuple):
 
 
 class LeaseRow(NamedTuple):
-    """Who alone may run a loop, until when; `term` grows whenever it changes hands."""
+    """Who has a name, until when: a loop's, which it alone may run, or a worker's own. `term` grows
+    whenever it changes hands; `body` is what a worker says of itself."""
 
     name: str
     holder: str
     term: int
     expires_at: int
+    body: str = ""
 
 
 class ArtifactRow(NamedTuple):
@@ -171,6 +175,7 @@ class SpendingRow(NamedTuple):
     tokens: float
     turns: float
     seconds: float
+    estimated: float = 0.0
 
 
 class TreeRow(NamedTuple):
@@ -227,7 +232,12 @@ class Order(StrEnum):
 
     NEWEST = "newest"
     OLDEST = "oldest"
+    #: Of one role and one state that is not over; without a state, of what is ready.
     URGENT = "urgent"
+    #: Pending tasks that need an approval, given or not, the oldest first.
+    APPROVAL = "approval"
+    #: Failed and expired ones, the newest first.
+    DEAD = "dead"
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +268,7 @@ class Expired(NamedTuple):
     dedup_before: int = 0
     labels_before_day: int = 0
     audit_before: int = 0
+    workers_before: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,8 +320,10 @@ class Reader(Protocol):
     def events_after(self, position: int, limit: int) -> list[LogRow]:
         """Events that have a position, after this one (see `Store.number_events`)."""
 
-    def counts(self, *, live_only: bool = False) -> list[CountRow]:
-        """By role and state; with `live_only` tasks that are over are neither counted nor read."""
+    def counts(self, *, live_only: bool = False, at_most: int = 0) -> list[CountRow]:
+        """By role and state; with `live_only` tasks that are over are neither counted nor read.
+        With `at_most` no more than so many are counted of each role and live state, and of failed
+        and expired tasks of all roles together (role ""); moments are left out."""
 
     def effect_counts(self) -> dict[str, int]:
         """How many effects wait in each lane."""
@@ -350,7 +363,8 @@ class Reader(Protocol):
         """By provider, closed ones among them. In a transaction nobody else changes them."""
 
     def spending(self, kind: str, name: str = "", day: int = 0) -> list[SpendingRow]:
-        """What was spent under names of this kind, by name and day; or under one name and day."""
+        """What was spent under names of this kind, by name and day; of one day, or one name and
+        day."""
 
     def trees_of(self, keys: Sequence[int]) -> list[tuple[int, TreeRow]]:
         """(task, tree) for the trees that these tasks belong to, by root. A transaction locks

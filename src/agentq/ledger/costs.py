@@ -23,7 +23,13 @@ def day_of(now: int) -> int:
 def usage_of(row: SpendingRow | None) -> Usage:
     if row is None:
         return NO_USAGE
-    return Usage(round(row.usd, 9), round(row.tokens), round(row.turns), round(row.seconds, 3))
+    usd, estimated = round(row.usd, 9), round(row.estimated, 9)
+    return Usage(usd, round(row.tokens), round(row.turns), round(row.seconds, 3), estimated)
+
+
+def spent_by_role_today(reader: Reader, now: int) -> dict[str, Usage]:
+    """What every role has spent on this day; those that spent nothing are left out."""
+    return {row.name: usage_of(row) for row in reader.spending(ROLE, day=day_of(now))}
 
 
 def spent_today(reader: Reader, role: str, now: int) -> Usage:
@@ -41,6 +47,7 @@ def bookings(costs: Iterable[tuple[Spec, Usage]], now: int) -> list[SpendingRow]
         SpendingRow(
             kind, name, day,
             float(total.usd), float(total.tokens), float(total.turns), float(total.seconds),
+            float(total.estimated_usd),
         )
         for (kind, name), total in sorted(totals.items())
     ]  # fmt: skip

@@ -25,6 +25,7 @@ from agentq.core.task import Task, Usage
 from agentq.ledger.codec import CODES, STATES, SpecCache, limits_of, to_task
 
 if TYPE_CHECKING:
+    from agentq.contracts.overview_values import Overview, WorkerInfo
     from agentq.contracts.service_values import Explanation, Page, Problem, Stats, Wanted
     from agentq.core.limits import RoleLimits
     from agentq.core.triggers import LogEntry
@@ -257,6 +258,16 @@ class LedgerQueries:
 
         position = self._store.number_events()
         return self._store.read(look)
+
+    def overview(self) -> Overview:
+        from agentq.ledger.overview import overview
+
+        return self._store.read(lambda reader: overview(reader, self._task))
+
+    def workers(self) -> list[WorkerInfo]:
+        from agentq.ledger.overview import all_workers
+
+        return self._store.read(lambda reader: all_workers(reader, self._task))
 
     def verify(
         self, check_files: Callable[[Task, list[ArtifactRow]], list[str]] | None = None

@@ -15,6 +15,7 @@ from agentq.contracts.store import (
     HAS_DEPENDENTS,
     HAS_RESOURCES,
     IN_TREE,
+    NEEDS_APPROVAL,
     DedupRow,
     NewRow,
     RunAgain,
@@ -338,7 +339,10 @@ def new_row(
         task.wake_at,
         task.submitted_at,
         encode_details(task.details),
-        flags | (HAS_RESOURCES if spec.resources else 0) | (IN_TREE if roots else 0),
+        flags
+        | (HAS_RESOURCES if spec.resources else 0)
+        | (IN_TREE if roots else 0)
+        | (NEEDS_APPROVAL if spec.needs_approval else 0),
         encode_spec(spec),
         event.kind,
         encode_trigger(event.trigger),

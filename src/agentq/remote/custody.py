@@ -19,6 +19,7 @@ from agentq.remote.transport import SILENCE_SECONDS, HttpReply
 
 if TYPE_CHECKING:
     from agentq.contracts.artifacts import Source, Stored, Uploaded, UploadLink
+    from agentq.contracts.overview_values import WorkerReport
     from agentq.contracts.service_values import (
         AttemptLease,
         Completion,
@@ -106,6 +107,12 @@ class RemoteCustody(RemoteQueries):
         shortest = min((lease.lease_ms for lease in leases), default=0)
         silence = min(max(shortest / _RENEWALS_A_LEASE / 1000, _RENEW_SECONDS_MIN), SILENCE_SECONDS)
         return set(self._caller.value_soon(set[str], silence, "renew", who, leases=list(leases)))
+
+    def report_worker(
+        self, who: Principal, holder: str, report: WorkerReport, lease_ms: int
+    ) -> None:
+        said = {"holder": holder, "report": report, "lease_ms": lease_ms}
+        self._caller.value(None, "report_worker", who, **said)
 
     def progress(
         self, who: Principal, task_id: str, epoch: int, percent: int, note: str = ""

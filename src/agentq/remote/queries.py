@@ -19,6 +19,7 @@ from agentq.remote.transport import Broken, HttpReply
 
 if TYPE_CHECKING:
     from agentq.contracts.artifacts import LivePart
+    from agentq.contracts.overview_values import Overview, WorkerInfo
     from agentq.contracts.service_values import (
         ArtifactInfo,
         Circuit,
@@ -87,6 +88,17 @@ class RemoteQueries:
 
         stats: Stats = self._caller.value(Stats, "stats", who)
         return stats
+
+    def overview(self, who: Principal) -> Overview:
+        from agentq.contracts.overview_values import Overview
+
+        found: Overview = self._caller.value(Overview, "overview", who)
+        return found
+
+    def workers(self, who: Principal) -> list[WorkerInfo]:
+        from agentq.contracts.overview_values import WorkerInfo
+
+        return list(self._caller.value(list[WorkerInfo], "workers", who))
 
     def costs(self, who: Principal, by: str) -> dict[str, Usage]:
         return dict(self._caller.value(dict[str, Usage], "costs", who, by=by))

@@ -89,6 +89,14 @@ class TotalQuota:
         self._limit = 0
         self._used = 0
 
+    @property
+    def problem(self) -> str:
+        """Why nothing is claimed, as far as was looked; "" if there is room."""
+        if not self._limit or self._used <= self._limit:
+            return ""
+        used = f"the workspaces take {self._used} bytes of disk"
+        return f"{used}, more than {self._limit} (disk_total_bytes)"
+
     def is_over(self, limit: int) -> bool:
         """Whether there is more than the limit; 0 is none. Logs when that changes."""
         now = time.monotonic()

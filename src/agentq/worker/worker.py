@@ -152,6 +152,11 @@ class Worker:
     def running(self) -> list[Attempt]:
         return [slot.attempt for slot in self.slots if slot.attempt is not None]
 
+    @property
+    def problem(self) -> str:
+        """Why nothing is claimed here; "" if something is."""
+        return self.readiness.problem or self._quota.problem or self._error
+
     # -- the loop ----------------------------------------------------------------------------------
 
     def run(self) -> None:

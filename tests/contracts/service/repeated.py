@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from agentq.contracts.overview_values import WorkerReport
 from agentq.contracts.service import Service
 from agentq.contracts.service_values import AttemptLease, Completion
 from agentq.core.access import SYSTEM
@@ -42,6 +43,7 @@ NATURAL = {
     "close_circuit": "it is closed; the second time it was so before",
     "reset_circuit": "its failures are forgotten",
     "open_role_circuit": "it is open, for the same reason",
+    "report_worker": "it says the same of the same worker",
     "close_role_circuit": "it is closed; the second time it was so before",
     "prune": "what is deleted stays deleted; the second time there is less to count",
     "revoke_token": "one that was revoked before stays as it was",
@@ -194,6 +196,9 @@ CASES: tuple[Case, ...] = (
     Case("open_circuit", _circuit),
     Case("close_circuit", _open_circuit),
     Case("reset_circuit", _open_circuit),
+    Case(
+        "report_worker", lambda _, tag: {"holder": tag, "report": WorkerReport(tag), "lease_ms": 9}
+    ),
     Case("open_role_circuit", lambda _, tag: {"role": tag, "reason": "no login"}),
     Case("close_role_circuit", _open_role),
     Case("raise_tree_budget", _about(submit, {"tree_budget": Usage(usd=1)}, extra=Usage(usd=2))),

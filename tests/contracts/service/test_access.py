@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from agentq.contracts.overview_values import WorkerReport
 from agentq.contracts.service import Service
 from agentq.contracts.service_values import AttemptLease, Completion, Wanted
 from agentq.core import access
@@ -56,6 +57,9 @@ NEVER: dict[str, Call] = {
     "list": lambda s, who, ref: s.list_tasks(who, Wanted()),
     "list ids": lambda s, who, ref: s.ids(who, "task"),
     "stats": lambda s, who, ref: s.stats(who),
+    "overview": lambda s, who, ref: s.overview(who),
+    "workers": lambda s, who, ref: s.workers(who),
+    "report a worker": lambda s, who, ref: s.report_worker(who, "me", WorkerReport("builder"), 9),
     "costs": lambda s, who, ref: s.costs(who, "role"),
     "limits": lambda s, who, ref: s.limits(who),
     "circuits": lambda s, who, ref: s.circuits(who),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from agentq.contracts.overview_values import WorkerReport
 from agentq.contracts.service import Service
 from agentq.contracts.service_values import AttemptLease, Completion, Wanted
 from agentq.core.access import Principal
@@ -28,6 +29,8 @@ READ: dict[str, Call] = {
     "ids": lambda s, who: s.ids(who, "h"),
     "explain": lambda s, who: s.explain(who, "held"),
     "stats": lambda s, who: s.stats(who),
+    "overview": lambda s, who: s.overview(who),
+    "workers": lambda s, who: s.workers(who),
     "costs": lambda s, who: s.costs(who, "role"),
     "limits": lambda s, who: s.limits(who),
     "circuits": lambda s, who: s.circuits(who),
@@ -69,6 +72,7 @@ APPROVE: dict[str, Call] = {
 }
 WORK: dict[str, Call] = {
     "claim": lambda s, who: s.claim(who, "builder", 1, "me"),
+    "report a worker": lambda s, who: s.report_worker(who, "me", WorkerReport("builder"), 9000),
     "claim named": lambda s, who: s.claim(who, "builder", 1, "me", ids=["waits"]),
     "claim task": lambda s, who: s.claim_task(who, "waits", "me"),
     "complete and claim": lambda s, who: s.complete_and_claim(who, [], "builder", 1, "me"),

@@ -9,6 +9,7 @@ from agentq.contracts.audit_rows import AuditFilter, AuditRow
 from agentq.contracts.limit_rows import CircuitRow, RoleRow
 from agentq.contracts.store import (
     OVER,
+    READY,
     ArtifactRow,
     CountRow,
     DedupRow,
@@ -95,6 +96,7 @@ class PostgresReader:
             "key": wanted.key,
             "role": wanted.role,
             "states": list(wanted.states),
+            "state": wanted.states[0] if wanted.states else READY,
             "sender": wanted.sender,
             "type": wanted.type,
             "label_names": [name for name, _ in wanted.labels],
@@ -112,7 +114,9 @@ class PostgresReader:
     def events_after(self, position: int, limit: int) -> list[LogRow]:
         return self._ask("events_after", {"position": position, "count": limit}, log_row)
 
-    def counts(self, *, live_only: bool = False) -> list[CountRow]:
+    def counts(self, *, live_only: bool = False, at_most: int = 0) -> list[CountRow]:
+        if at_most:
+            return self._ask("counts_at_most", {"at_most": at_most}, CountRow._make)
         return self._ask("live_counts" if live_only else "counts", make_row=CountRow._make)
 
     def effect_counts(self) -> dict[str, int]:
@@ -165,7 +169,8 @@ class PostgresReader:
 
     def spending(self, kind: str, name: str = "", day: int = 0) -> list[SpendingRow]:
         values = {"kind": kind, "name": name, "day": day}
-        return self._ask("spending_of_day" if name else "spending", values, SpendingRow._make)
+        named = "spending_of_day" if name else "spending_on" if day else "spending"
+        return self._ask(named, values, SpendingRow._make)
 
     def trees_of(self, keys: Sequence[int]) -> list[tuple[int, TreeRow]]:
         return self._ask("trees_of", {"keys": list(keys)}, member_row) if keys else []
@@ -197,10 +202,8 @@ class PostgresReader:
 
 
 def _listing(wanted: Filter) -> str:
-    if wanted.order is Order.URGENT:
-        return "list_urgent"
-    if wanted.order is Order.NEWEST:
-        return "list_newest"
+    if wanted.order is not Order.OLDEST:
+        return f"list_{wanted.order}"
     live = wanted.states and max(wanted.states) < OVER
     return "list_oldest_live" if live else "list_oldest"
 

@@ -22,10 +22,10 @@ _HOT = ("hot_keys", "hot_states", "hot_versions", "hot_epochs", "hot_wakes", "ho
 _EVENTS = ("keys", "versions", "ats", "kinds", "triggers", "states", "epochs", "datas")
 _EFFECTS = ("keys", "versions", "numbers", "lanes", "payloads")
 _DEDUP = ("names", "ids", "digests", "states", "expiries")
-_SPENDING = ("kinds", "names", "days", "usds", "tokens", "turns", "seconds")
+_SPENDING = ("kinds", "names", "days", "usds", "tokens", "turns", "seconds", "estimates")
 _TREES = ("roots", "names", "budgets", "extras", "spents", "used_ups")
 _ARTIFACTS = ("keys", "epochs", "names", "sizes", "digests", "media_types", "ats")
-_LEASES = ("names", "holders", "numbers", "expiries")
+_LEASES = ("names", "holders", "numbers", "expiries", "bodies")
 
 
 def notification(topics: Iterable[str]) -> str:

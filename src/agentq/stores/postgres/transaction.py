@@ -344,9 +344,10 @@ class PostgresTx(PostgresReader):
         calls = [
             Call(self._sql["forget_labels"], {"before_day": expired.labels_before_day}),
             Call(self._sql["forget_audit"], {"audit_before": expired.audit_before}),
+            Call(self._sql["forget_workers"], {"workers_before": expired.workers_before}),
             Call(self._sql["forget_dedup"], {"now": expired.dedup_before}),
         ]
-        return int(self._ask_all(calls)[2][0][0])
+        return int(self._ask_all(calls)[3][0][0])
 
 
 #: The parts of `Changes` that are rows.

@@ -11,6 +11,19 @@ GROUP BY r.name, t.state ORDER BY r.name, t.state;
 SELECT r.name, t.state, count(*), min(t.updated_at) FROM tasks t JOIN roles r ON r.id = t.role
 WHERE t.state < 5 GROUP BY r.name, t.state ORDER BY r.name, t.state;
 
+-- Each count ends at its limit, by the index of what is live: history and backlog cost nothing.
+
+-- name: counts_at_most
+SELECT r.name, s.column1, (
+    SELECT count(*) FROM (
+        SELECT 1 FROM tasks t WHERE t.role = r.id AND t.state = s.column1 AND t.state < 5
+        LIMIT :at_most) AS counted), 0
+FROM roles r CROSS JOIN (VALUES (0), (1), (2), (3), (4)) AS s
+UNION ALL
+SELECT '', 6, (
+    SELECT count(*) FROM (SELECT 1 FROM tasks WHERE state IN (6, 8) LIMIT :at_most) AS counted), 0
+ORDER BY 1, 2;
+
 -- name: roles
 SELECT id, name, max_running, max_review, paused, seen_at, provider, daily, circuit FROM roles ORDER BY name;
 
@@ -107,12 +120,16 @@ ORDER BY number DESC LIMIT :limit;
 DELETE FROM audit WHERE at < :audit_before;
 
 -- name: spending_of_day
-SELECT kind, name, day, usd, tokens, turns, seconds FROM spending
+SELECT kind, name, day, usd, tokens, turns, seconds, estimated FROM spending
 WHERE kind = :kind AND name = :name AND day = :day;
 
+-- name: spending_on
+SELECT kind, name, day, usd, tokens, turns, seconds, estimated FROM spending
+WHERE kind = :kind AND day = :day ORDER BY name;
+
 -- name: spending
-SELECT kind, name, day, usd, tokens, turns, seconds FROM spending
+SELECT kind, name, day, usd, tokens, turns, seconds, estimated FROM spending
 WHERE kind = :kind ORDER BY name, day;
 
 -- name: leader_leases
-SELECT name, holder, term, expires_at FROM terms ORDER BY name;
+SELECT name, holder, term, expires_at, body FROM terms ORDER BY name;

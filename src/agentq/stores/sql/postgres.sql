@@ -254,10 +254,33 @@ ORDER BY t.key LIMIT :count::bigint;
 
 -- Only what is ready has an order of urgency, and an index by it.
 
+-- name: list_approval
+WITH picked AS MATERIALIZED (
+    SELECT * FROM tasks WHERE state = 0 AND flags >= 8 AND key > :key::bigint
+    ORDER BY key LIMIT :count::bigint
+)
+SELECT p.key, p.state, p.version, p.epoch, p.wake_at, p.updated_at, p.holder, p.memo, p.flags,
+       s.submitted_at, s.body
+FROM picked p
+CROSS JOIN LATERAL (SELECT submitted_at, body FROM specs WHERE key = p.key LIMIT 1) AS s
+ORDER BY p.key;
+
+-- name: list_dead
+WITH picked AS MATERIALIZED (
+    SELECT * FROM tasks
+    WHERE state IN (6, 8) AND (:key::bigint = 0 OR key < :key::bigint)
+    ORDER BY key DESC LIMIT :count::bigint
+)
+SELECT p.key, p.state, p.version, p.epoch, p.wake_at, p.updated_at, p.holder, p.memo, p.flags,
+       s.submitted_at, s.body
+FROM picked p
+CROSS JOIN LATERAL (SELECT submitted_at, body FROM specs WHERE key = p.key LIMIT 1) AS s
+ORDER BY p.key DESC;
+
 -- name: list_urgent
 WITH picked AS MATERIALIZED (
     SELECT * FROM tasks
-    WHERE role = :role::integer AND state = 1 AND state < 5
+    WHERE role = :role::integer AND state = :state::smallint AND state < 5
       AND (:updated_before::bigint = 0 OR updated_at < :updated_before::bigint)
       AND (priority, key) > (:priority::smallint, :key::bigint)
     ORDER BY priority, key LIMIT :count::bigint
@@ -379,7 +402,7 @@ SELECT name, '', 0, 0 FROM unnest(:names::text[]) AS u (name) ORDER BY name
 ON CONFLICT (name) DO NOTHING;
 
 -- name: lock_leader_leases
-SELECT name, holder, term, expires_at FROM terms WHERE name = ANY (:names::text[])
+SELECT name, holder, term, expires_at, body FROM terms WHERE name = ANY (:names::text[])
 ORDER BY name FOR UPDATE;
 
 -- name: lock
@@ -617,10 +640,15 @@ ON CONFLICT (name) DO UPDATE SET task_id = excluded.task_id, digest = excluded.d
     state = excluded.state, expires_at = excluded.expires_at;
 
 -- name: set_leader_leases
-UPDATE terms t SET holder = u.holder, term = u.term, expires_at = u.expires_at
-FROM unnest(:names::text[], :holders::text[], :numbers::bigint[], :expiries::bigint[])
-     AS u (name, holder, term, expires_at)
+UPDATE terms t SET holder = u.holder, term = u.term, expires_at = u.expires_at, body = u.body
+FROM unnest(:names::text[], :holders::text[], :numbers::bigint[], :expiries::bigint[],
+            :bodies::text[]) AS u (name, holder, term, expires_at, body)
 WHERE t.name = u.name;
+
+-- name: forget_workers
+DELETE FROM terms WHERE name IN (
+    SELECT name FROM terms
+    WHERE name LIKE 'worker:%' AND expires_at < :workers_before::bigint FOR UPDATE SKIP LOCKED);
 
 -- Whoever changes the open lanes waits for those who are writing events, and has others wait until
 -- the new lanes are there: what they write next sees them. Nobody else locks `head` to commit.
@@ -675,16 +703,17 @@ DELETE FROM trees r WHERE NOT EXISTS (SELECT 1 FROM tree_members m WHERE m.root 
 -- Amounts travel as text: the wire knows whole numbers and texts.
 
 -- name: add_spending
-INSERT INTO spending (kind, name, day, usd, tokens, turns, seconds)
+INSERT INTO spending (kind, name, day, usd, tokens, turns, seconds, estimated)
 SELECT kind, name, day, usd::double precision, tokens::double precision, turns::double precision,
-       seconds::double precision
+       seconds::double precision, estimated::double precision
 FROM unnest(:kinds::text[], :names::text[], :days::bigint[], :usds::text[], :tokens::text[],
-            :turns::text[], :seconds::text[])
-     AS u (kind, name, day, usd, tokens, turns, seconds)
+            :turns::text[], :seconds::text[], :estimates::text[])
+     AS u (kind, name, day, usd, tokens, turns, seconds, estimated)
 ORDER BY kind, name, day
 ON CONFLICT (kind, name, day) DO UPDATE SET usd = spending.usd + excluded.usd,
     tokens = spending.tokens + excluded.tokens, turns = spending.turns + excluded.turns,
-    seconds = spending.seconds + excluded.seconds;
+    seconds = spending.seconds + excluded.seconds,
+    estimated = spending.estimated + excluded.estimated;
 
 -- name: server_facts
 SELECT current_setting('server_version'), current_setting('synchronous_commit'),

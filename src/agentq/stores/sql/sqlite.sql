@@ -162,10 +162,11 @@ DELETE FROM tasks WHERE key = ?;
 DELETE FROM specs WHERE key = ?;
 
 -- name: add_spending
-INSERT INTO spending (kind, name, day, usd, tokens, turns, seconds) VALUES (?, ?, ?, ?, ?, ?, ?)
+INSERT INTO spending (kind, name, day, usd, tokens, turns, seconds, estimated)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (kind, name, day) DO UPDATE SET usd = usd + excluded.usd,
     tokens = tokens + excluded.tokens, turns = turns + excluded.turns,
-    seconds = seconds + excluded.seconds;
+    seconds = seconds + excluded.seconds, estimated = estimated + excluded.estimated;
 
 -- name: set_tree
 INSERT INTO trees (root, name, budget, extra, spent, used_up) VALUES (?, ?, ?, ?, ?, ?)
@@ -217,15 +218,30 @@ WHERE t.key > :key
           WHERE label.key = wanted.value ->> 0 AND label.value = wanted.value ->> 1))
 ORDER BY t.key LIMIT :count;
 
--- Only what is ready has an order of urgency, and an index by it.
+-- What is not over has an order of urgency within its role and state, and an index by it.
 
 -- name: list_urgent
 SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
        t.last_event, s.submitted_at, s.body
 FROM tasks t INDEXED BY tasks_live CROSS JOIN specs s ON s.key = t.key
-WHERE t.role = :role AND t.state = 1 AND t.state < 5 AND (t.priority, t.key) > (:priority, :key)
+WHERE t.role = :role AND t.state = :state AND t.state < 5
+  AND (t.priority, t.key) > (:priority, :key)
   AND (:updated_before = 0 OR t.updated_at < :updated_before)
 ORDER BY t.priority, t.key LIMIT :count;
+
+-- name: list_approval
+SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
+       t.last_event, s.submitted_at, s.body
+FROM tasks t INDEXED BY tasks_approval CROSS JOIN specs s ON s.key = t.key
+WHERE t.state = 0 AND t.flags >= 8 AND t.key > :key
+ORDER BY t.key LIMIT :count;
+
+-- name: list_dead
+SELECT t.key, t.state, t.version, t.epoch, t.wake_at, t.updated_at, t.holder, t.memo, t.flags,
+       t.last_event, s.submitted_at, s.body
+FROM tasks t INDEXED BY tasks_dead CROSS JOIN specs s ON s.key = t.key
+WHERE t.state IN (6, 8) AND (:key = 0 OR t.key < :key)
+ORDER BY t.key DESC LIMIT :count;
 
 -- name: last_position
 SELECT max((SELECT floor FROM head), coalesce((SELECT max(position) FROM events), 0));
@@ -273,7 +289,11 @@ DELETE FROM spending WHERE kind = 'label' AND day < ?;
 INSERT INTO terms (name, holder, term, expires_at) VALUES (?, '', 0, 0) ON CONFLICT DO NOTHING;
 
 -- name: set_leader_lease
-UPDATE terms SET holder = :holder, term = :term, expires_at = :expires_at WHERE name = :name;
+UPDATE terms SET holder = :holder, term = :term, expires_at = :expires_at, body = :body
+WHERE name = :name;
+
+-- name: forget_workers
+DELETE FROM terms WHERE name LIKE 'worker:%' AND expires_at < :workers_before;
 
 -- name: artifacts_of
 SELECT key, epoch, name, size, sha256, media_type, at FROM artifacts

@@ -11,6 +11,7 @@ import msgspec
 from agentq.contracts.audit_rows import AuditFilter, AuditRow
 from agentq.contracts.limit_rows import CircuitRow, RoleRow
 from agentq.contracts.store import (
+    READY,
     ArtifactRow,
     CountRow,
     DedupRow,
@@ -72,6 +73,7 @@ class SqliteReader:
             "key": wanted.key,
             "role": wanted.role,
             "states": as_json(wanted.states),
+            "state": wanted.states[0] if wanted.states else READY,
             "sender": wanted.sender,
             "type": wanted.type,
             "labels": as_json(wanted.labels),
@@ -88,8 +90,12 @@ class SqliteReader:
     def events_after(self, position: int, limit: int) -> list[LogRow]:
         return _log_rows(self._all("events_after", {"position": position, "count": limit}))
 
-    def counts(self, *, live_only: bool = False) -> list[CountRow]:
-        return [CountRow(*row) for row in self._all("live_counts" if live_only else "counts")]
+    def counts(self, *, live_only: bool = False, at_most: int = 0) -> list[CountRow]:
+        if at_most:
+            rows = self._all("counts_at_most", {"at_most": at_most})
+        else:
+            rows = self._all("live_counts" if live_only else "counts")
+        return [CountRow(*row) for row in rows]
 
     def effect_counts(self) -> dict[str, int]:
         return dict(self._all("effect_counts"))
@@ -143,7 +149,8 @@ class SqliteReader:
 
     def spending(self, kind: str, name: str = "", day: int = 0) -> list[SpendingRow]:
         bindings = {"kind": kind, "name": name, "day": day}
-        rows = self._all("spending_of_day" if name else "spending", bindings)
+        named = "spending_of_day" if name else "spending_on" if day else "spending"
+        rows = self._all(named, bindings)
         return [SpendingRow(*row) for row in rows]
 
     def trees_of(self, keys: Sequence[int]) -> list[tuple[int, TreeRow]]:
@@ -180,6 +187,8 @@ _LISTINGS = {
     Order.NEWEST: "list_newest",
     Order.OLDEST: "list_oldest",
     Order.URGENT: "list_urgent",
+    Order.APPROVAL: "list_approval",
+    Order.DEAD: "list_dead",
 }
 
 

@@ -255,6 +255,7 @@ class SqliteTx(SqliteReader):
             return 0
         self._all("forget_labels", (expired.labels_before_day,))
         self._all("forget_audit", {"audit_before": expired.audit_before})
+        self._all("forget_workers", {"workers_before": expired.workers_before})
         self._all("forget_dedup", (expired.dedup_before,))
         return self.connection.changes()
 

@@ -18,15 +18,15 @@ from agentq.stores.migrate import migrations
 
 #: Rows that are read, and written, at once.
 BATCH = 2000
-#: Not copied: `head` is written by what it means, leader leases belong to their own database, and
-#: the positions of events travel with the events, wherever a database keeps them.
+#: Not copied: `head` is written by what it means, the leases of loops and workers belong to their
+#: own database, and the positions of events travel with them, wherever a database keeps them.
 _NOT_COPIED = {"head", "terms", "log", "unnumbered"}
 _LIVE_LEASES = """
 SELECT s.id, t.holder, t.wake_at FROM tasks t JOIN specs s ON s.key = t.key
 WHERE t.holder <> '' AND t.wake_at > %s
 UNION ALL
 SELECT 'agentq up', holder, max(expires_at) FROM terms
-WHERE holder <> '' AND expires_at > %s GROUP BY holder
+WHERE holder <> '' AND expires_at > %s AND name NOT LIKE 'worker:%%' GROUP BY holder
 ORDER BY 3 DESC LIMIT 1000
 """
 _CREATED = re.compile(r"^CREATE TABLE (?:IF NOT EXISTS )?(\w+)", re.MULTILINE)

@@ -1,0 +1,33 @@
+"""The questions of the service interface about an installation as a whole, and who works for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agentq.core.access import Action, Principal
+from agentq.ledger.service_queries import QueryService
+
+if TYPE_CHECKING:
+    from agentq.contracts import overview_values as o
+
+
+class OverviewService(QueryService):
+    """Answers what is going on here, and takes what workers say of themselves."""
+
+    def overview(self, who: Principal) -> o.Overview:
+        self._check(who, Action.READ, "the installation as a whole")
+        self._decide_deferred()
+        return self._queries.overview()
+
+    def workers(self, who: Principal) -> list[o.WorkerInfo]:
+        self._check(who, Action.READ, "who works here")
+        return self._queries.workers()
+
+    def report_worker(
+        self, who: Principal, holder: str, report: o.WorkerReport, lease_ms: int
+    ) -> None:
+        from agentq.ledger.presence import report_worker
+
+        # Whoever may claim for a role may say that it does.
+        self._check(who, Action.CLAIM, role=report.role)
+        report_worker(self._store, holder, report, lease_ms)

@@ -1,0 +1,77 @@
+"""Workers that are gone, and what an overview reads, under a clock that the test moves."""
+
+from __future__ import annotations
+
+from agentq.contracts.overview_values import COUNTED_TO, WorkerReport
+from agentq.core.limits import RoleLimits
+from agentq.core.task import Spec
+from agentq.ledger.overview import DECISIONS_MAX, RUNNING_MAX, title_of
+from agentq.ledger.presence import GONE_MS, report_worker
+from tests.ledger.conftest import LedgerEnv
+
+REPORT = WorkerReport("worker", "host", 17, "0.1", "claude", 2)
+
+
+def test_a_worker_that_says_nothing_more_is_gone_and_then_forgotten(env: LedgerEnv) -> None:
+    queries = env.ledger.queries
+    report_worker(env.store, "host:1", REPORT, 60_000)
+    env.clock.forward(61)
+    (gone,) = queries.workers()
+    assert gone.is_gone
+    assert env.clock.now - gone.seen_at == 61_000
+
+    env.clock.forward(GONE_MS / 1000)
+    assert queries.workers() == []
+    rows = env.store.read(lambda reader: reader.leader_leases())
+    assert [row.holder for row in rows] == ["host:1"], "nobody has written since"
+    report_worker(env.store, "host:2", REPORT, 60_000)
+    rows = env.store.read(lambda reader: reader.leader_leases())
+    assert [row.holder for row in rows] == ["host:2"], "whoever comes cleans up"
+
+
+def test_a_worker_that_comes_back_after_long_is_a_new_one(env: LedgerEnv) -> None:
+    report_worker(env.store, "host:1", REPORT, 60_000)
+    env.clock.forward(GONE_MS / 1000 + 61)
+    report_worker(env.store, "host:1", REPORT, 60_000)
+    (worker,) = env.ledger.queries.workers()
+    assert worker.since == env.clock.now
+
+
+def test_one_that_ends_is_not_shown_as_gone(env: LedgerEnv) -> None:
+    report_worker(env.store, "host:1", REPORT, 60_000)
+    report_worker(env.store, "host:1", REPORT, 0)
+    assert env.ledger.queries.workers() == []
+
+
+def test_counts_end_at_their_limit_and_lists_before(env: LedgerEnv) -> None:
+    env.submit_many(*(Spec(f"task-{n}", "worker") for n in range(COUNTED_TO + 5)))
+    env.submit_many(
+        *(Spec(f"a-{n}", "other", requires_approval=True) for n in range(DECISIONS_MAX + 5))
+    )
+    found = env.ledger.queries.overview()
+    other, role = found.roles
+    assert (role.ready, found.counted_to) == (COUNTED_TO, COUNTED_TO)
+    assert (other.pending, found.decision_counts["approval"]) == (25, 25)
+    assert len(found.decisions) == DECISIONS_MAX
+
+    assert len(env.ledger.claim("worker", RUNNING_MAX + 50, "host:1")) == RUNNING_MAX + 50
+    env.submit("last", "zeta")
+    env.ledger.claim("zeta", 1, "host:1")
+    found = env.ledger.queries.overview()
+    assert (len(found.running), found.running_count) == (RUNNING_MAX, RUNNING_MAX + 51)
+
+
+def test_a_role_at_its_limit_says_so(env: LedgerEnv) -> None:
+    env.submit("task-1")
+    env.ledger.set_limits("worker", RoleLimits(max_running=1))
+    env.ledger.claim("worker", 1, "host:1")
+    (role,) = env.ledger.queries.overview().roles
+    assert "the limit is 1" in role.held_back
+
+
+def test_a_title_is_one_short_line(env: LedgerEnv) -> None:
+    env.submit("task-1", instructions="x" * 500)
+    env.submit("task-2", instructions="\nFirst line.\nSecond line.")
+    tasks = env.ledger.queries.by_id(["task-1", "task-2"])
+    assert len(title_of(tasks["task-1"])) == 120
+    assert title_of(tasks["task-2"]) == "First line."
