@@ -139,7 +139,7 @@ def test_messages_nobody_could_read(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_a_worker_and_the_daemon_say() -> None:
     for as_json in (False, True):
         out = io.StringIO()
-        Lines(out, as_json=as_json).show_step("task-1", "collect", HOSTILE)
+        Lines(out, as_json=as_json, steps=True).show_step("task-1", "collect", HOSTILE)
         assert not _OBEYED.search(out.getvalue())
         assert not as_json or json.loads(out.getvalue())["note"] == HOSTILE
     record = logging.LogRecord("agentq", 30, "x", 1, "worker says %s", (HOSTILE,), None)

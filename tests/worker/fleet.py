@@ -70,7 +70,7 @@ class Fleet:
         file: RoleSettingsFile | None = None,
     ) -> Iterator[Worker]:
         """A worker in a thread of its own; ended on the way out."""
-        lines = Lines(self.output)
+        lines = Lines(self.output, steps=True)
 
         def ended(attempt: Attempt, verdict: AttemptResult) -> None:
             self.verdicts.append(verdict)
@@ -86,7 +86,9 @@ class Fleet:
                 secrets_in(self.environment),
             )  # fmt: skip
             live = LiveSettings(file) if file is not None else None
-            worker = Worker(shared, ended, grace=grace, limit=tasks, live=live)
+            worker = Worker(
+                shared, ended, grace=grace, limit=tasks, live=live, started=lines.started
+            )
             thread = threading.Thread(target=worker.run, name="the worker")
             thread.start()
             try:

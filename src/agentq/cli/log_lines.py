@@ -43,6 +43,7 @@ class JsonLines(logging.Formatter):
 def log_to_stderr(name: str, *, as_json: bool) -> None:
     """Write warnings of everybody there, and what this logger says."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines() if as_json else TextLines("%(asctime)s  %(message)s"))
+    lines = TextLines("%(asctime)s  %(message)s", "%Y-%m-%d %H:%M:%S")
+    handler.setFormatter(JsonLines() if as_json else lines)
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger(name).setLevel(logging.INFO)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from agentq.cli.background_output import output_in_background
-from agentq.cli.log_lines import TextLines
+from agentq.cli.log_lines import JsonLines, TextLines
 from agentq.cli.options import Duration, Whole, command, grace_option, log_json_option
 from agentq.cli.screen import is_terminal, note
 from agentq.cli.session import Session, pass_session
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     type=click.Path(dir_okay=False, path_type=Path),
     help="Touch this file at each round of the claim loop.",
 )
+@click.option("--verbose", is_flag=True, help="Log the steps of each attempt as well.")
 @log_json_option
 @click.argument("words", nargs=-1, metavar="[-- COMMAND…]")
 @pass_session
@@ -50,6 +51,7 @@ def worker(
     grace: int,
     tasks: int | None,
     health: Path | None,
+    verbose: bool,
     log_json: bool,
     words: tuple[str, ...],
 ) -> None:  # fmt: skip
@@ -58,6 +60,9 @@ def worker(
     [roles.ROLE] of agentq.toml says which agent, and how; options override it. Or give a COMMAND
     after `--`: it gets the task on its standard input, and what it prints is the result, unless it
     writes the file .agentq-task/result.md.
+
+    On a terminal it shows what runs in a table. Elsewhere it logs one line when an attempt begins
+    and one when it has ended; AGENTQ_DEBUG=1 has the steps between them logged, as --verbose does.
     """
     from agentq.protocol.spec_validation import check_role
     from agentq.settings.reloading import RoleSettingsFile
@@ -75,7 +80,7 @@ def worker(
         )
     file = RoleSettingsFile(session.settings().source, role, settings, chosen)
     with output_in_background():
-        _serve(session, role, file, grace, tasks or 0, health, log_json=log_json)
+        _serve(session, role, file, grace, tasks or 0, health, verbose=verbose, log_json=log_json)
 
 
 def _serve(
@@ -86,6 +91,7 @@ def _serve(
     tasks: int,
     health: Path | None,
     *,
+    verbose: bool,
     log_json: bool,
 ) -> None:
     from agentq.client.ancestry import mark_of
@@ -93,7 +99,7 @@ def _serve(
     from agentq.core import access
     from agentq.core.access import Action
     from agentq.server.attempt_socket import remove_left_over
-    from agentq.settings import environment
+    from agentq.settings import environment, wants_debug
     from agentq.worker.environment import secrets_in
     from agentq.worker.live_settings import LiveSettings
     from agentq.worker.processes import Supervisor
@@ -115,11 +121,13 @@ def _serve(
     agent = queue.installation.agent(settings.agent_name)
     alive = is_terminal() and not log_json and not session.json
     as_json = log_json or session.json
-    view: Table | Lines = Table(sys.stdout) if alive else Lines(sys.stdout, as_json=as_json)
+    steps = verbose or wants_debug()
+    lines = Lines(sys.stdout, as_json=as_json, steps=steps)
+    view: Table | Lines = Table(sys.stdout) if alive else lines
     _allow_files(settings.slots)
     remove_left_over()
     handler = logging.StreamHandler()
-    handler.setFormatter(TextLines("%(message)s"))
+    handler.setFormatter(JsonLines() if as_json else TextLines("%(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     ledger_id = session.when_there(lambda: queue.queries.ledger_id(queue.who))
     with ExitStack() as stack:
@@ -133,7 +141,10 @@ def _serve(
             view.show_step, secrets_in({**surroundings, **_addresses(queue)}),
         )  # fmt: skip
         live = LiveSettings(file)
-        made = Worker(shared, view.ended, grace=grace, health=health, limit=tasks, live=live)
+        made = Worker(
+            shared, view.ended, grace=grace, health=health, limit=tasks, live=live,
+            started=view.started,
+        )  # fmt: skip
         heed_signals(made.drain, made.hurry, made.ringer())
         signal.signal(signal.SIGUSR1, lambda number, frame: made.finish())
         if isinstance(view, Table):

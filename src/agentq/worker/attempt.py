@@ -106,7 +106,7 @@ class Attempt:
         self.is_served = False
         self.evidence = AttemptEvidence(
             shared.queue, claim, shared.settings, shared.secrets,
-            partial(shared.show_step, self.task.id),
+            partial(shared.warn, self.task.id),
         )  # fmt: skip
 
         self.observer = Observer(self)
@@ -458,7 +458,7 @@ class Attempt:
         """Leave the branch at the remote that the role names; a failed push fails nothing."""
         problem = self._workspace.push() if self._workspace is not None else ""
         if problem:
-            self.shared.show_step(self.task.id, "report", f"the branch was not pushed: {problem}")
+            self.shared.warn(self.task.id, "report", f"the branch was not pushed: {problem}")
 
     def _clean_up(self) -> None:
         self.step = "clean up"

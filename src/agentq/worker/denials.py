@@ -97,7 +97,7 @@ class DenialLog:
         except AgentqError as error:
             self._is_over = isinstance(error, Stale)
             words = f"what was denied was not recorded: {error.cause}"
-            attempt.shared.show_step(attempt.task.id, "stream", words)
+            attempt.shared.warn(attempt.task.id, "stream", words)
         self._next_at = time.monotonic() + self._pause
         self._pause = min(self._pause * 2, _PAUSE_SECONDS_MAX)
 

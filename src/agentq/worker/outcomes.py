@@ -102,7 +102,7 @@ def hand_in_cancelled(attempt: Attempt) -> None:
             shared.service.put_artifacts(shared.who, task_id, epoch, files)
         shared.queue.artifacts.live_end(task_id, epoch)
     except (AgentqError, OSError) as error:  # its lease has ended: the live log stays
-        shared.show_step(task_id, "report", f"its log and cost are not kept: {error}")
+        shared.warn(task_id, "report", f"its log and cost are not kept: {error}")
 
 
 def _judged(attempt: Attempt, verdict: AttemptResult) -> AttemptResult:
@@ -126,7 +126,7 @@ def note_served(attempt: Attempt) -> None:
             shared.service.reset_circuit(shared.who, provider)
     except Unavailable as error:
         # The next attempt that is served says it again.
-        shared.show_step(attempt.task.id, "stream", f"the circuit was not reset: {error}")
+        shared.warn(attempt.task.id, "stream", f"the circuit was not reset: {error}")
 
 
 def _wait_for_provider(attempt: Attempt, verdict: AttemptResult, reason: str) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from agentq.contracts.agent import AttemptOutcome, AttemptResult
 from agentq.core.counting import counted
+from agentq.core.durations import format_duration
 from agentq.protocol.secret_detection import redact
 from agentq.worker.redaction import redacted_text
 
@@ -21,6 +22,24 @@ if TYPE_CHECKING:
     from agentq.worker.worker import Worker
 
 REFRESHES_PER_SECOND = 2
+#: How an attempt ended, in words: each follows "attempt 1 of a-role".
+OUTCOMES = {
+    AttemptOutcome.COMPLETED: "completed",
+    AttemptOutcome.TRANSIENT: "failed",
+    AttemptOutcome.QUOTA: "was stopped by its provider's limit",
+    AttemptOutcome.OVERLOADED: "was not served by its provider",
+    AttemptOutcome.SURROUNDINGS: "could not work here",
+    AttemptOutcome.TIMEOUT: "ran out of time",
+    AttemptOutcome.STALLED: "stalled",
+    AttemptOutcome.CRASHED: "crashed",
+    AttemptOutcome.BAD_OUTPUT: "failed the checks of its work",
+    AttemptOutcome.REFUSED: "refused the task",
+    AttemptOutcome.INVALID: "failed for good",
+    AttemptOutcome.BUDGET: "used up its budget",
+    AttemptOutcome.BLOCKED: "asks a question",
+    AttemptOutcome.CANCELLED: "was cancelled",
+    AttemptOutcome.INTERRUPTED: "was interrupted",
+}
 _STYLES = {
     AttemptOutcome.COMPLETED: "green",
     AttemptOutcome.CANCELLED: "yellow",
@@ -39,46 +58,72 @@ def _money(spent: Usage) -> str:
 
 
 class Lines:
-    """One line per step, for logs and pipes; with `as_json` one object per line."""
+    """A line when an attempt begins and one when it has ended, for logs and pipes; with `steps` one
+    for each step as well, and with `as_json` objects."""
 
-    def __init__(self, out: TextIO, *, as_json: bool = False) -> None:
+    def __init__(self, out: TextIO, *, as_json: bool = False, steps: bool = False) -> None:
         self._out = out
         self._as_json = as_json
+        self._steps = steps
         self._lock = threading.Lock()
 
     def show_step(self, task_id: str, step: str, note: str) -> None:
-        self._write({"task_id": task_id, "step": step, "note": note})
+        if self._steps:
+            words = f"{step}: {note}" if note else step
+            self._write({"task_id": task_id, "step": step, "note": note}, words)
 
-    def ended(self, attempt: Attempt, verdict: AttemptResult) -> None:
+    def started(self, attempt: Attempt) -> None:
         self._write(
-            {
-                "task_id": attempt.task.id,
-                "attempt": attempt.claim.epoch,
-                "step": "ended",
-                "outcome": str(verdict.outcome),
-                "seconds": round(time.monotonic() - attempt.started, 3),
-                "usd": attempt.budget.spent.usd,
-                "estimated_usd": attempt.budget.spent.estimated_usd,
-                "note": verdict.summary[:500],
-            }
+            {**_named(attempt), "step": "started", "note": ""}, f"{_which(attempt)} started"
         )
 
-    def _write(self, record: dict[str, Any]) -> None:
+    def ended(self, attempt: Attempt, verdict: AttemptResult) -> None:
+        spent = attempt.budget.spent
+        record = {
+            **_named(attempt),
+            "step": "ended",
+            "outcome": str(verdict.outcome),
+            "seconds": round(time.monotonic() - attempt.started, 3),
+            "usd": spent.usd,
+            "estimated_usd": spent.estimated_usd,
+            "tokens": spent.tokens,
+            "denied": len(verdict.denials),
+            "note": verdict.summary[:500],
+        }
+        self._write(record, f"{_which(attempt)} {_how_it_ended(attempt, verdict)}")
+
+    def _write(self, record: dict[str, Any], words: str) -> None:
         now = time.time()
-        record["note"] = redact(str(record["note"]))
         if self._as_json:
+            record["note"] = redact(str(record["note"]))
             line = json.dumps({"at": round(now, 3), **record})  # in ASCII: no terminal obeys it
         else:
-            stamp = time.strftime("%H:%M:%S", time.localtime(now))
-            words = [stamp, str(record["task_id"]), str(record["step"])]
-            if "outcome" in record:
-                words += [str(record["outcome"]), f"after {record['seconds']:.1f} s"]
-            if record["note"]:
-                words.append(printable(str(record["note"]))[:300])
-            line = "  ".join(words)
+            stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
+            line = f"{stamp}  {record['task_id']}  {printable(redact(words))[:400]}"
         with self._lock:
             self._out.write(line + "\n")
             self._out.flush()
+
+
+def _named(attempt: Attempt) -> dict[str, Any]:
+    role = attempt.shared.role
+    return {"task_id": attempt.task.id, "attempt": attempt.claim.epoch, "role": role}
+
+
+def _which(attempt: Attempt) -> str:
+    return f"attempt {attempt.claim.epoch} of {attempt.shared.role}"
+
+
+def _how_it_ended(attempt: Attempt, verdict: AttemptResult) -> str:
+    """The end of an attempt in words: outcome, time, cost, denials, and what it came to."""
+    seconds = time.monotonic() - attempt.started
+    took = f"{seconds:.1f}s" if seconds < 60 else format_duration(round(seconds))
+    parts = [f"{OUTCOMES[verdict.outcome]} after {took}"]
+    parts += [each for each in (_money(attempt.budget.spent),) if each]
+    if verdict.denials:
+        parts.append(f"{counted(len(verdict.denials), 'tool call')} not allowed")
+    summary = verdict.summary[:500]
+    return ", ".join(parts) + (f": {summary}" if summary else "")
 
 
 class Table:
@@ -92,16 +137,16 @@ class Table:
     def show_step(self, task_id: str, step: str, note: str) -> None:
         """Steps show in the table, which refreshes itself."""
 
+    def started(self, attempt: Attempt) -> None:
+        """What runs shows in the table as well."""
+
     def ended(self, attempt: Attempt, verdict: AttemptResult) -> None:
         from rich.markup import escape
 
         style = _STYLES.get(verdict.outcome, "red")
-        seconds = time.monotonic() - attempt.started
-        summary = escape(printable(redact(verdict.summary))[:160])
-        self._console.print(
-            f"[{style}]{verdict.outcome}[/]  {attempt.task.id}  {seconds:.1f} s  {summary}",
-            highlight=False,
-        )
+        words = f"{_which(attempt)} {_how_it_ended(attempt, verdict)}"
+        words = escape(printable(redact(words))[:300])
+        self._console.print(f"[{style}]{attempt.task.id}[/]  {words}", highlight=False)
 
     def live(self, worker: Worker) -> Live:
         """The table of this worker, shown while the context manager is open."""

@@ -89,6 +89,7 @@ class Worker:
         health: Path | None = None,
         limit: int = 0,
         live: LiveSettings | None = None,
+        started: Callable[[Attempt], None] = lambda _: None,
     ) -> None:
         """Without `live` the settings stay what they are."""
         self.shared = shared
@@ -106,7 +107,7 @@ class Worker:
         self._grace = grace
         self._health = health
         self._left = limit or -1
-        self._ended = unfailing(ended)
+        self._started, self._ended = unfailing(started), unfailing(ended)
         self._wake, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._beat_at = 0.0
         self._look_at = self._eager_until = 0.0
@@ -334,6 +335,7 @@ class Worker:
 
     def _run_one(self, slot: Slot, attempt: Attempt) -> None:
         try:
+            self._started(attempt)
             verdict = self._verdict_of(attempt)
             if verdict.outcome is AttemptOutcome.COMPLETED:
                 self.completed += 1

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from agentq.protocol.secret_detection import redact
 from agentq.worker.internal_errors import unfailing
 
 if TYPE_CHECKING:
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from agentq.worker.processes import Supervisor
     from agentq.worker.readiness import Readiness
     from agentq.worker.workspaces import Workspaces
+
+log = logging.getLogger("agentq.worker")
 
 
 @dataclass
@@ -40,6 +44,10 @@ class WorkerContext:
 
     def __post_init__(self) -> None:
         self.show_step = unfailing(self.show_step)
+
+    def warn(self, task_id: str, step: str, note: str) -> None:
+        """Say that something of an attempt went wrong without ending it."""
+        log.warning("%s: %s: %s", task_id, step, redact(note))
 
     @property
     def service(self) -> Service:
