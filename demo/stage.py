@@ -116,7 +116,8 @@ class Stage:
         self.actors: list[Actor] = []
         # Somebody's own queue must not leak into the demonstration.
         kept = {name: value for name, value in os.environ.items() if not name.startswith("AGENTQ_")}
-        self.environment = kept | {"AGENTQ_ACTOR": "coordinator", "PYTHONUNBUFFERED": "1"}
+        own = {"AGENTQ_ACTOR": "coordinator", "AGENTQ_AGENT": "none", "AGENTQ_QUIET": "1"}
+        self.environment = kept | own | {"PYTHONUNBUFFERED": "1"}
 
     def agentq(self, *words: str, status: int = 0, quiet: bool = False) -> str:
         """Run the real command; show it, and insist on its exit status."""

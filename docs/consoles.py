@@ -166,6 +166,7 @@ def _run(script: str, folder: Path) -> str:
         "PATH": f"{Path(sys.executable).parent}:{kept.get('PATH', '')}",
         "HOME": str(folder),
         "USER": SHOWN_USER,
+        "AGENTQ_AGENT": "none",  # `agentq init` would look for agents that are installed here
         "COLUMNS": "100",
         "LC_ALL": "C.UTF-8",
         "TZ": "UTC",

@@ -41,6 +41,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # A developer's own queue, broker or database must not leak into the tests, nor they into it.
     for name in [name for name in os.environ if name.startswith(("AGENTQ_", "PG", "AWS_"))]:
         del os.environ[name]
+    # `agentq init` would propose roles for whatever agent is installed here.
+    os.environ["AGENTQ_AGENT"] = "none"
     _ignore_without_passing_it_on()
     chosen = config.getoption("--hypothesis-profile", default=None)
     hypothesis.settings.load_profile(chosen or "default")

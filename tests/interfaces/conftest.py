@@ -89,6 +89,7 @@ def clean_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     # Bytecode is made once for all the programs that these tests start.
     kept.pop("PYTHONDONTWRITEBYTECODE", None)
     kept |= {"TERM": "xterm-256color", "PYTHONFAULTHANDLER": "1"}
+    kept["AGENTQ_AGENT"] = "none"  # `agentq init` would look for agents that are installed here
     return {**kept, **kept_variables(), **(more or {})}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from agentq.testing.fake_agent.examples import EXAMPLES
 from agentq.testing.fake_agent.program import DIALECTS
 
 
@@ -30,6 +31,11 @@ class _Passing(click.Command):
     "--script", metavar="FILE", help="What to play: a YAML file.  [default: a short answer]"
 )
 @click.option(
+    "--example",
+    type=click.Choice(list(EXAMPLES)),
+    help="Play a script of agentq's own: change a file, or review.",
+)
+@click.option(
     "--dialect",
     type=click.Choice(list(DIALECTS)),
     default="command",
@@ -37,7 +43,9 @@ class _Passing(click.Command):
     help="The tool whose output it imitates.",
 )
 @click.argument("words", nargs=-1, type=click.UNPROCESSED)
-def fake_agent(script: str | None, dialect: str, words: tuple[str, ...]) -> int:
+def fake_agent(
+    script: str | None, example: str | None, dialect: str, words: tuple[str, ...]
+) -> int:
     """Play an agent tool from a script, at no cost.
 
     WORDS are the arguments of the real tool: it takes the prompt and the session from them (the
@@ -65,4 +73,6 @@ def fake_agent(script: str | None, dialect: str, words: tuple[str, ...]) -> int:
     from agentq.settings import environment
     from agentq.testing.fake_agent.program import run
 
-    return run(script, dialect, words, environment())
+    if script is not None and example is not None:
+        raise click.UsageError("--script and --example both say what to play; give one of them.")
+    return run(script, dialect, words, environment(), example=example or "")

@@ -10,6 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from agentq.cli.init_roles import (
+    NONE,
+    RolePlan,
+    add_roles,
+    first_roles_text,
+    plan_roles,
+    show_roles,
+)
 from agentq.cli.limits import limits_json
 from agentq.cli.options import command
 from agentq.cli.screen import clean, emit_json, note, paint, say
@@ -31,8 +39,17 @@ if TYPE_CHECKING:
     help="A RabbitMQ server: amqp://user:password@host/vhost, or env:NAME, file:PATH.",
 )
 @click.option("--artifacts", metavar="ROOT", help="A folder, or s3://bucket/prefix.")
+@click.option(
+    "--agent",
+    metavar="NAME",
+    help="The tool of the roles: claude, codex, gemini, opencode, an ACP agent; fake is a stand-in,"
+    " none writes no roles.  [default: AGENTQ_AGENT, else what is installed]",
+)
+@click.option("--yes", is_flag=True, help="Write the roles that are proposed without asking.")
 @pass_session
-def init(session: Session, broker: str | None, artifacts: str | None) -> None:
+def init(
+    session: Session, broker: str | None, artifacts: str | None, agent: str | None, yes: bool
+) -> None:
     """Make this folder an agentq installation.
 
     Writes agentq.toml unless there is one, creates the ledger and the folder for artifacts, and
@@ -41,6 +58,11 @@ def init(session: Session, broker: str | None, artifacts: str | None) -> None:
     puts the ledger elsewhere, for example on PostgreSQL; with AGENTQ_URL set, that ledger is made
     ready and no settings are written.
 
+    It looks for the git repository, for agent tools and for how the project is tested, and proposes
+    the roles implementation-worker and review-worker. On a terminal it shows them and asks once.
+    Nothing of the project is run. An agentq.toml that is there gets them only if --agent names a
+    tool, and no role of it is ever changed.
+
     --broker prepares a RabbitMQ server: exchanges, a queue per role, one for the results of the
     coordinator, dead letters. It prints the commands that make users who may do no more than their
     part.
@@ -48,7 +70,8 @@ def init(session: Session, broker: str | None, artifacts: str | None) -> None:
     from agentq.wiring import local_files
 
     with ExitStack() as undo:  # a file of settings that lead nowhere would only be in the way
-        settings, written, advice = _settings(session, broker, artifacts, undo)
+        plan = _plan(session, agent, yes=yes)
+        settings, written, advice = _settings(session, broker, artifacts, plan, undo)
         plain = _make_ready(settings)
         closed = tighten(local_files(settings))
         undo.pop_all()
@@ -57,9 +80,10 @@ def init(session: Session, broker: str | None, artifacts: str | None) -> None:
     kept_out = _keep_out_of_git(settings)
     plain["changed"] += kept_out.written
     if session.json:
-        emit_json(plain)
+        emit_json({**plain, **plan.as_json()})
     else:
         _print_summary(plain)
+        show_roles(plan)
     for each in (advice, kept_out.failed):
         if each:
             note(clean(each))
@@ -67,6 +91,22 @@ def init(session: Session, broker: str | None, artifacts: str | None) -> None:
         note("users of the broker who may do their part and no more:")
         for line in plain["users"]:
             say(line)
+
+
+def _plan(session: Session, agent: str | None, *, yes: bool) -> RolePlan:
+    """Which roles will be written; none where AGENTQ_URL says that no settings are."""
+    from agentq.settings import FILE_NAME
+
+    is_new = not (Path.cwd() / FILE_NAME).is_file()
+    if is_new and session.url is None and _of_environment() is not None:
+        if agent and agent != NONE:
+            raise Conflict(
+                f"AGENTQ_URL names the ledger, so no {FILE_NAME} is written that could hold roles."
+                " Nothing was changed.",
+                "Unset AGENTQ_URL, or leave --agent out.",
+            )
+        return RolePlan()
+    return plan_roles(session, agent, yes=yes, new_file=is_new)
 
 
 def _keep_out_of_git(settings: Settings) -> Ignored:
@@ -134,7 +174,7 @@ def _print_summary(plain: dict[str, Any]) -> None:
 
 
 def _settings(
-    session: Session, broker: str | None, artifacts: str | None, undo: ExitStack
+    session: Session, broker: str | None, artifacts: str | None, plan: RolePlan, undo: ExitStack
 ) -> tuple[Settings, list[str], str]:
     """The settings that hold here from now on, what was written for that (`undo` takes it back),
     and advice for what is left to do."""
@@ -147,10 +187,11 @@ def _settings(
         _check_same(session, file, read_file(file), artifacts)
         if broker and _add_broker(file, broker, undo):
             written = [f"{FILE_NAME} names the broker now"]
+        written += add_roles(file, plan, undo)
     elif session.url is None and (given := _of_environment()) is not None:
         return _with_environment(given, meant, artifacts)
     else:
-        text, private = _first_text(session, broker, artifacts)
+        text, private = _first_text(session, broker, artifacts, plan)
         file.touch(mode=0o600 if private else 0o644, exist_ok=False)
         undo.callback(file.unlink)
         hold_mode(file, FILE_MODE)
@@ -214,9 +255,11 @@ def _check_counts(settings: Settings, broker: str | None) -> None:
         )
 
 
-def _first_text(session: Session, broker: str | None, artifacts: str | None) -> tuple[str, bool]:
+def _first_text(
+    session: Session, broker: str | None, artifacts: str | None, plan: RolePlan
+) -> tuple[str, bool]:
     """What a new agentq.toml says, and whether it holds a password."""
-    from agentq.settings import TEMPLATE
+    from agentq.settings.first_file import TEMPLATE
 
     url, root = "sqlite:///.agentq/ledger.db", ".agentq"
     if session.url is not None:
@@ -225,6 +268,7 @@ def _first_text(session: Session, broker: str | None, artifacts: str | None) -> 
         url, root = named.url_written or named.url, named.artifacts_root
     text = TEMPLATE.format(url=_toml(url), root=_toml(artifacts or root))
     text += f'\n[broker]\nurl = "{_toml(broker)}"\n' if broker else ""
+    text += first_roles_text(plan)
     # A user's name is a sign that a password is near, or will be.
     return text, any("@" in each or passwords_in(each) for each in (url, broker or ""))
 
@@ -285,6 +329,9 @@ def _apply_limits(queue: Client, settings: Settings) -> list[str]:
         wanted = replace(written, paused=held.paused)  # pausing is not a setting but an act
         if wanted != held or role not in known:
             queue.set_limits(role, wanted)
+            if wanted == held:
+                changed.append(f"role {role} is known now")
+                continue
             changed.append(
                 f"limits of {role}: running {held.max_running or 'any'} →"
                 f" {wanted.max_running or 'any'}, review {held.max_review or 'any'} →"

@@ -43,31 +43,6 @@ KEEP_AUDIT_SECONDS = 400 * 24 * 3600
 #: How the address of a server begins.
 _SERVERS = ("http://", "https://", "http+unix:")
 
-#: What `agentq init` writes.
-TEMPLATE = """\
-# Settings of this agentq installation. Paths are relative to this file.
-
-[ledger]
-url = "{url}"
-
-[artifacts]
-root = "{root}"      # a folder, or s3://bucket/prefix
-
-# Between machines: RabbitMQ carries wake-ups (`agentq init --broker amqp://…` prepares it).
-# [broker]
-# url = "env:AGENTQ_BROKER_URL"    # or file:PATH, with amqp://user:password@host:5672/ in it
-
-# How `agentq worker implementation-worker` works, and the limits of the role (those are applied by
-# running `agentq init` again):
-# [roles.implementation-worker]
-# agent = "claude"    # or codex, gemini, opencode, acp, warm, python, command
-# slots = 2           # agents at once in one worker
-# timeout = "2h"
-# verify = "make test"
-# max_running = 2     # tasks of this role in progress at once, over all workers
-# max_review = 5      # stop claiming while so many wait for review
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -171,6 +146,16 @@ def environment() -> dict[str, str]:
 def wants_debug() -> bool:
     """Whether the command shows tracebacks of errors that nobody expected."""
     return os.environ.get("AGENTQ_DEBUG", "") not in ("", "0")
+
+
+def wants_quiet() -> bool:
+    """Whether commands leave out what usually comes next."""
+    return os.environ.get("AGENTQ_QUIET", "") not in ("", "0")
+
+
+def agent_from_environment() -> str:
+    """The agent tool for roles that `agentq init` writes; "" leaves it to what is installed."""
+    return os.environ.get("AGENTQ_AGENT", "")
 
 
 def wants_color() -> bool:

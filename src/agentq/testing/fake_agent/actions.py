@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import resource
 import signal
 import time
@@ -43,6 +44,8 @@ class TaskPaths:
     result: Path | None = None
     artifacts: Path | None = None
     attempt: int = 1
+    #: The task's id; "" where no worker started the stand-in.
+    task: str = ""
 
 
 def write_all(descriptor: int, data: bytes) -> None:
@@ -72,7 +75,9 @@ class ScriptRunner:
         self.result: str | None = None
         self.structured: object = None
         first_line = prompt.strip().partition("\n")[0].strip()
-        self._words = {"{prompt}": first_line[:_PROMPT_CHARS], "{attempt}": str(paths.attempt)}
+        #: What may stand in the name of a file, too.
+        self._names = {"{attempt}": str(paths.attempt), "{task}": paths.task or "task"}
+        self._words = {"{prompt}": first_line[:_PROMPT_CHARS], **self._names}
 
     def play(self, section: Section) -> Ending:
         """Play all steps; the last words and the exit code."""
@@ -95,10 +100,8 @@ class ScriptRunner:
         write_all(descriptor, data)
 
     def fill(self, text: str) -> str:
-        """The text with what `{prompt}` and `{attempt}` stand for."""
-        for mark, words in self._words.items():
-            text = text.replace(mark, words)
-        return text
+        """The text with what `{prompt}`, `{attempt}` and `{task}` stand for."""
+        return re.sub(r"\{\w+\}", lambda mark: self._words.get(mark[0], mark[0]), text)
 
     # -- what an agent does ------------------------------------------------------------------------
 
@@ -121,6 +124,7 @@ class ScriptRunner:
             self.dialect.clock.advance(length)
 
     def do_write(self, path: str, text: str) -> None:
+        path = re.sub(r"\{\w+\}", lambda mark: self._names.get(mark[0], mark[0]), path)
         _put(self.paths.workspace / path, self.fill(text))
         self.out(self.dialect.used_tool(f"write {path}", f"wrote {path}"))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -15,7 +16,8 @@ from agentq.core.errors import Invalid
 from agentq.testing.fake_agent.actions import STDERR, STDOUT, ScriptRunner, TaskPaths, write_all
 from agentq.testing.fake_agent.arguments import Arguments, read_words
 from agentq.testing.fake_agent.dialect import Dialect
-from agentq.testing.fake_agent.script import Script, read_script
+from agentq.testing.fake_agent.examples import EXAMPLES
+from agentq.testing.fake_agent.script import Script, parse_script, read_script
 
 #: Dialect -> its class. `warm` and `acp` are servers; the others play one task.
 DIALECTS = {
@@ -33,16 +35,21 @@ BROKEN_PIPE = 141
 
 
 def run(
-    script: Path | str | None, dialect: str, argv: Sequence[str], environment: Mapping[str, str]
+    script: Path | str | None,
+    dialect: str,
+    argv: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    example: str = "",
 ) -> int:
-    """Play a script (None: the default) as this tool; the exit code.
+    """Play a script (None: the default) or one of the examples as this tool; the exit code.
 
     `argv` are the words that the real tool would be given. Of the environment it reads what a
-    worker sets: AGENTQ_EPOCH, AGENTQ_CONTEXT, AGENTQ_RESULT and AGENTQ_ARTIFACTS.
+    worker sets: AGENTQ_TASK_ID, AGENTQ_EPOCH, AGENTQ_CONTEXT, AGENTQ_RESULT and AGENTQ_ARTIFACTS.
     """
     if dialect not in DIALECTS:
         raise Invalid(f"There is no dialect {dialect!r}.", f"Dialects: {', '.join(DIALECTS)}.")
-    played = read_script(script)
+    played = parse_script(EXAMPLES[example], example) if example else read_script(script)
     words = read_words(dialect, argv)
     paths = _paths(environment)
     found = _signals_as_usual()
@@ -108,6 +115,7 @@ def _paths(environment: Mapping[str, str]) -> TaskPaths:
         result=folder("AGENTQ_RESULT"),
         artifacts=folder("AGENTQ_ARTIFACTS"),
         attempt=int(epoch) if epoch.isascii() and epoch.isdigit() else 1,
+        task=re.sub(r"[^\w.-]", "-", environment.get("AGENTQ_TASK_ID", ""))[:200],
     )
 
 

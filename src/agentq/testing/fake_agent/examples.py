@@ -1,0 +1,23 @@
+"""Scripts that are part of agentq, to walk the way of a task without a model.
+
+`change` really changes a file of the workspace, a file of its own for each task, so that the work
+of several tasks can be taken over one after the other.
+"""
+
+from __future__ import annotations
+
+EXAMPLES = {
+    "change": """\
+steps:
+  - say: "I am a stand-in: I write down what was asked for, and change nothing else."
+  - write:
+      path: fake-agent/{task}.md
+      text: "# {prompt}\\n\\nWritten by the stand-in in attempt {attempt}.\\n"
+  - result: "Wrote fake-agent/{task}.md (attempt {attempt})."
+""",
+    "review": """\
+steps:
+  - say: "I am a stand-in: I look at nothing, and like it."
+  - result: "Looks good to the stand-in, which cannot read."
+""",
+}
