@@ -65,9 +65,17 @@ def plan_roles(session: Session, agent: str | None, *, yes: bool, new_file: bool
         return plan
     if plan.roles and not yes and _may_ask(session):
         _show_proposal(plan)
-        if not click.confirm("Write these roles into agentq.toml?", default=True, err=True):
+        if not _confirmed():
             plan.roles, plan.why_none = [], "you did not want them"
     return plan
+
+
+def _confirmed() -> bool:
+    try:
+        return click.confirm("Write these roles into agentq.toml?", default=True, err=True)
+    except click.Abort:
+        note("\nnothing was written")
+        raise
 
 
 def _proposed(named: str, known: list[str]) -> RolePlan:

@@ -14,7 +14,7 @@ import click
 
 from agentq import __version__
 from agentq.cli.failures import ReaderGone, leave, refuse_other_systems, run_guarded
-from agentq.cli.options import JSON_OPTION, NAMES_OF_HELP, URL_OPTION
+from agentq.cli.options import JSON_OPTION, NAMES_OF_HELP, QUIET_OPTION, URL_OPTION
 from agentq.cli.session import Session
 
 #: Section -> command -> (module:attribute, the line in the help).
@@ -152,7 +152,7 @@ class App(click.Group):
     invoke_without_command=True,
     context_settings={"help_option_names": NAMES_OF_HELP, "max_content_width": 100},
     epilog=EPILOG,
-    params=[URL_OPTION, JSON_OPTION],
+    params=[URL_OPTION, JSON_OPTION, QUIET_OPTION],
 )
 @click.version_option(__version__, "-V", "--version", message="agentq %(version)s")
 @click.pass_context

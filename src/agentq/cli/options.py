@@ -40,18 +40,25 @@ URL_OPTION = click.Option(
     help="The ledger: sqlite:///FILE or postgresql://…"
     "  [default: AGENTQ_URL, else the nearest agentq.toml]",
 )  # fmt: skip
+QUIET_OPTION = click.Option(
+    ["-q", "--quiet"], is_flag=True, expose_value=False, callback=_remember,
+    help="On a terminal, do not say what usually comes next.  [or AGENTQ_QUIET=1]",
+)  # fmt: skip
+
+#: Commands that run until they are stopped: they say what comes next when they start.
+_RUN_ON = ("up", "worker", "serve")
 
 #: Texts that may be empty, unless they are required.
 _MAY_BE_EMPTY = frozenset({"summary", "note", "reason", "text", "words"})
 
 
 class _Command(click.Command):
-    """Takes --json and --url besides its own options, and refuses empty values: an empty value is
-    most likely a shell variable that was not set."""
+    """Takes --json, --url and --quiet besides its own options, says on a terminal what comes next,
+    and refuses empty values: such a value is most likely a shell variable that was not set."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
-        self.params += [JSON_OPTION, URL_OPTION]
+        self.params += [JSON_OPTION, URL_OPTION, QUIET_OPTION]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         rest = super().parse_args(ctx, args)
@@ -65,6 +72,30 @@ class _Command(click.Command):
             if typed and any(_is_empty(each) for each in given):
                 raise _empty(param, ctx)
         return rest
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            answer = super().invoke(ctx)
+        except click.exceptions.Exit as end:
+            if end.exit_code == 0:
+                tell_next_step(ctx)
+            raise
+        if ctx.info_name not in _RUN_ON:
+            tell_next_step(ctx)
+        return answer
+
+
+def tell_next_step(ctx: click.Context) -> None:
+    """Say what usually follows this command, where a person reads it."""
+    from agentq.cli import screen
+
+    if not screen.is_terminal():
+        return  # start-up: what follows imports more
+    from agentq.cli.next_steps import show_next_step
+
+    session = ctx.find_object(Session)
+    if session is not None:
+        show_next_step(session, " ".join(ctx.command_path.split()[1:]), ctx)
 
 
 class _Group(_Command, click.Group):

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from agentq.client.reader import QueueReader
     from agentq.client.writer import QueueWriter
     from agentq.core.access import Action
+    from agentq.core.task import Task
     from agentq.settings import AttemptEnvironment, Settings
     from agentq.wiring import WiredInstallation
 
@@ -31,6 +32,9 @@ class Session:
 
     def __init__(self) -> None:
         self.json = False
+        self.quiet = False
+        #: The tasks that the command answered with, the newest last.
+        self.tasks: list[Task] = []
         self.url: str | None = None
         self._installation: WiredInstallation | None = None
 

@@ -98,6 +98,7 @@ def catch_up(queue: QueueReader) -> None:
 
 def answer_with_task(session: Session, queue: QueueReader, task: Task, sentence: str) -> None:
     """What a command that changed one task says."""
+    session.tasks.append(task)
     if session.json:
         emit_json(queue.as_json(task))
     else:

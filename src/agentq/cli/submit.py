@@ -121,6 +121,7 @@ def submit(
     else:
         epoch, parent = under
         task = queue.submit_under(parent.id, epoch, {"from": parent.to, **fields})
+    session.tasks.append(task)
     _hint_at_role(session, task)
     if wait:
         from agentq.cli.wait import wait as wait_for

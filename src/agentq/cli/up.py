@@ -22,6 +22,7 @@ from agentq.cli.options import (
     host_option,
     log_json_option,
     port_option,
+    tell_next_step,
 )
 from agentq.cli.screen import is_terminal
 from agentq.cli.session import Session, pass_session
@@ -89,6 +90,7 @@ def up(
     queue = session.client_when_there()
     queue.check_may(Action.OPERATE)
     queue.installation.schema_version()  # refused where the settings name a server
+    tell_next_step(click.get_current_context())
     as_json = log_json or session.json
     with output_in_background(), _output(quiet=no_workers) as output:
         _log(session, as_json=as_json)

@@ -14,7 +14,14 @@ import click
 
 from agentq.cli.background_output import output_in_background
 from agentq.cli.log_lines import JsonLines, TextLines
-from agentq.cli.options import Duration, Whole, command, grace_option, log_json_option
+from agentq.cli.options import (
+    Duration,
+    Whole,
+    command,
+    grace_option,
+    log_json_option,
+    tell_next_step,
+)
 from agentq.cli.screen import is_terminal, note
 from agentq.cli.session import Session, pass_session
 from agentq.cli.signals import heed_signals
@@ -79,6 +86,7 @@ def worker(
             f" [roles.{role}] with `agent` or `command` to agentq.toml."
         )
     file = RoleSettingsFile(session.settings().source, role, settings, chosen)
+    tell_next_step(click.get_current_context())
     with output_in_background():
         _serve(session, role, file, grace, tasks or 0, health, verbose=verbose, log_json=log_json)
 

@@ -78,7 +78,7 @@ def _workspace(repository: FoundRepository | None) -> list[RoleLine]:
 
 
 def _checks(project: Project, agent: str) -> list[RoleLine]:
-    why = "run by the worker: work that fails it goes back to the agent"
+    why = "the worker runs it; what fails goes back to the agent"
     if agent == FAKE:
         return [RoleLine("verify", _FAKE_CHECK, why)]
     tests = project.tests
