@@ -127,16 +127,14 @@ def _serve(
     root = Path(queue.installation.settings.workspaces_root)
     _refuse_unwritable(root)
     agent = queue.installation.agent(settings.agent_name)
-    alive = is_terminal() and not log_json and not session.json
     as_json = log_json or session.json
+    alive = is_terminal() and not as_json
     steps = verbose or wants_debug()
     lines = Lines(sys.stdout, as_json=as_json, steps=steps)
     view: Table | Lines = Table(sys.stdout) if alive else lines
     _allow_files(settings.slots)
     remove_left_over()
-    handler = logging.StreamHandler()
-    handler.setFormatter(JsonLines() if as_json else TextLines("%(message)s"))
-    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    _log_warnings(as_json)
     ledger_id = session.when_there(lambda: queue.queries.ledger_id(queue.who))
     with ExitStack() as stack:
         mark = mark_of(queue.installation.settings, ledger_id)
@@ -157,13 +155,19 @@ def _serve(
         signal.signal(signal.SIGUSR1, lambda number, frame: made.finish())
         if isinstance(view, Table):
             stack.enter_context(view.live(made))
-        elif not log_json and not session.json:
+        elif not as_json:
             note(
                 f"{role}: {settings.agent_name}, {counted(settings.slots, 'slot')}. Ctrl-C ends it."
             )
         stack.enter_context(Presence(queue, lambda: report_of(made)))
         stack.enter_context(Cleaner(workspaces, queue.service, queue.who))
         made.run()
+
+
+def _log_warnings(as_json: bool) -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines() if as_json else TextLines("%(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
 
 
 def _addresses(queue: Client) -> dict[str, str]:
