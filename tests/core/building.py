@@ -85,6 +85,7 @@ A_TRIGGER: dict[str, t.Trigger] = {
     "Cancel": t.Cancel("boss", "changed my mind"),
     "Stopped": t.Stopped(1),
     "Requeue": t.Requeue("boss"),
+    "Applied": t.Applied("boss", "0" * 40, "main"),
     "Tick": t.Tick(),
     "Comment": t.Comment("boss", "nice"),
     "RefuseReport": t.RefuseReport(1, "ann", "completed", "late"),

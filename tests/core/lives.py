@@ -90,6 +90,7 @@ SAYINGS: dict[str, list[Said]] = {
     "Cancel": _of_anybody(t.Cancel, PEOPLE, ("", "no need")),
     "Stopped": _of_attempt(t.Stopped),
     "Requeue": _of_anybody(t.Requeue, PEOPLE, ("",), ((), DEPENDENCIES[:1])),
+    "Applied": _of_anybody(t.Applied, PEOPLE, ("0" * 40, "1" * 40), ("", "main")),
     "Tick": _of_anybody(t.Tick),
     "Comment": [
         *_of_anybody(t.Comment, PEOPLE, ("hm",)),

@@ -51,6 +51,7 @@ EXPECTED: dict[str, tuple[str, str, str]] = {
     "answer": ("", "", ANY),
     "cancel": ("descendant", "", ANY),
     "requeue": ("", "", ANY),
+    "apply": ("", "", ANY),
     "raise_budget": ("", "", ""),
     "set_limits": ("", "", ""),
     "open_circuit": ("", ANY, ""),
@@ -107,7 +108,7 @@ def test_the_table_has_no_empty_cells_and_no_unknown_ones() -> None:
 
 # -- grants ----------------------------------------------------------------------------------------
 
-DECISIONS = ("approve", "reject", "verdict", "answer", "cancel", "requeue")
+DECISIONS = ("approve", "reject", "verdict", "answer", "cancel", "requeue", "apply")
 OWN_TREE = (Relation.OWN, Relation.DESCENDANT, Relation.TREE, Relation.UNKNOWN)
 
 

@@ -100,6 +100,7 @@ def test_what_a_new_task_remembers() -> None:
         approved_by="", approved_digest="", reason="", reason_kind="", notes=(), report=None,
         progress_percent=-1, progress_note="", spent=NO_USAGE, extra_budget=NO_USAGE,
         budget_warned=False, remind_at=0, asked_at=0, reopened_at=0, refused_reports=0,
+        applied_at=0, applied_by="", applied_commit="", applied_branch="",
         gated=False,
     )  # fmt: skip
     assert Task(a_spec(), State.READY, 1, 0, NOW, NOW) == Task(
@@ -130,6 +131,7 @@ def test_what_a_new_task_remembers() -> None:
         (t.Comment("ann", "x"), t.Comment("ann", "x", 0)),
         (t.Requeue("ann"), t.Requeue("ann", "", ())),
         (t.Cancel("ann"), t.Cancel("ann", "")),
+        (t.Applied("ann", "x"), t.Applied("ann", "x", "", "")),
     ],
     ids=lambda each: type(each).__name__,
 )

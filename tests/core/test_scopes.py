@@ -28,12 +28,12 @@ EXPECTED: dict[str, tuple[str, str]] = {
     "read": ("person", "read tick"),
     "submit": (
         "coordinator",
-        "read submit tick comment reject verdict answer cancel requeue",
+        "read submit tick comment reject verdict answer cancel requeue apply",
     ),
     "work": ("worker", f"read submit tick claim attest record open_circuit check_role {CUSTODY}"),
     "approve": (
         "person",
-        "read tick comment approve reject verdict answer cancel requeue",
+        "read tick comment approve reject verdict answer cancel requeue apply",
     ),
     "admin": ("person", " ".join(Action)),
 }

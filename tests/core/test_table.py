@@ -170,6 +170,7 @@ CASES: dict[Triple, Case] = {
     (F, "Requeue", B): applied(too_costly, t.Requeue("boss")),
     (E, "Requeue", R): applied(BY_STATE[E], t.Requeue("boss")),
     (E, "Requeue", P): applied(BY_STATE[E], t.Requeue("boss", "", ("task-0",))),
+    (C, "Applied", C): applied(BY_STATE[C], A_TRIGGER["Applied"]),
     **{(s, "Cancel", X): applied(BY_STATE[s], t.Cancel("boss")) for s in (P, R, H, V, B)},
     **{(s, "Comment", s): applied(BY_STATE[s], t.Comment("boss", "nice")) for s in State},
     **{(s, "RefuseReport", s): applied(BY_STATE[s], A_TRIGGER["RefuseReport"]) for s in State},

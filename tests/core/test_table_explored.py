@@ -55,6 +55,7 @@ def sayings(task: Task) -> Iterator[t.Trigger]:
     yield from (t.Verdict("boss", ruling) for ruling in t.Ruling)
     yield from (t.Verdict("ann", t.Ruling.ACCEPT), t.Comment("boss", "hm"))
     yield from (t.Requeue("boss"), t.Requeue("boss", "", DEPENDENCY))
+    yield t.Applied("boss", "0" * 40)
     yield t.RefuseReport(task.epoch - 1, "ann", "completed")
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agentq.repository.applying import Applying, ApplyRequest, Landed
-from agentq.repository.checks import RoleCheck
+from agentq.repository.checks import BranchCheck
 from agentq.repository.picking import TaskWork
 from tests.worker.repositories import Repo, environment
 
@@ -73,7 +73,7 @@ def request(
     repo: Repo, mode: str = "squash", *, verify: str = "", message: str = "Do it\n"
 ) -> ApplyRequest:
     scratch = repo.path.parent / "scratch" / "task"
-    return ApplyRequest(mode, message, scratch, RoleCheck(verify, 60) if verify else None)
+    return ApplyRequest(mode, message, scratch, BranchCheck(verify, 60) if verify else None)
 
 
 def apply(repo: Repo, work: TaskWork, mode: str = "squash", verify: str = "") -> Landed:

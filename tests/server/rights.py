@@ -173,6 +173,7 @@ _DECIDE: dict[str, tuple[Action, dict[str, Any]]] = {
     "verdict": (A.VERDICT, {"ruling": "accept"}),
     "answer": (A.ANSWER, {"text": "yes"}),
     "requeue": (A.REQUEUE, {}),
+    "mark_applied": (A.APPLY, {"commit": "0" * 40}),
     "cancel": (A.CANCEL, {}),
     "raise_tree_budget": (A.RAISE_BUDGET, {"extra": {"usd": 1.0}}),
 }

@@ -173,9 +173,10 @@ def _anything(world: World, shadow: Shadow) -> t.Trigger:
         t.Cancel(by, "not needed"),
         t.Requeue(by, "once more"),
         t.Comment(by, "a remark"),
+        t.Applied(by, f"{world.unique():040}", "main"),
         t.Approve(by),
         t.Reject(by),
         t.Answer(by, "unasked"),
         t.Verdict(by, t.Ruling.ACCEPT),
     )
-    return rng.choice(choices if shadow.state is not BLOCKED else choices[:5])
+    return rng.choice(choices if shadow.state is not BLOCKED else choices[:6])

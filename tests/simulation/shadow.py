@@ -317,6 +317,7 @@ _MOVES: dict[type, Callable[[Shadow, Any, int], tuple[State, list[Expected]]]] =
     t.Stopped: Shadow._stopped,
     t.Requeue: Shadow._requeue,
     t.Tick: Shadow._tick,
+    t.Applied: Shadow._stays,
     t.Comment: Shadow._stays,
     t.RefuseReport: Shadow._evidence,
 }

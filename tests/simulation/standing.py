@@ -210,6 +210,9 @@ class Standing:
     def _stopped_ok(self, trigger: t.Stopped, at: int) -> Objection:
         return None if self.state is CANCELLED else (FENCE, self._words(trigger))
 
+    def _applied_ok(self, trigger: t.Applied, at: int) -> Objection:
+        return None if self.state is COMPLETE else (RULES, self._words(trigger))
+
     def _requeue_ok(self, trigger: t.Requeue, at: int) -> Objection:
         return None if self.state in (FAILED, EXPIRED) else (RULES, self._words(trigger))
 
@@ -245,6 +248,7 @@ _CHECKS: dict[type, Callable[[Standing, Any, int], Objection]] = {
     t.Stopped: Standing._stopped_ok,
     t.Requeue: Standing._requeue_ok,
     t.Tick: Standing._tick_ok,
+    t.Applied: Standing._applied_ok,
     t.Comment: Standing._comment_ok,
     t.RefuseReport: Standing._evidence_ok,
 }

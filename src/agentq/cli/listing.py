@@ -82,7 +82,7 @@ def list_tasks(
                 str(task.spec.priority),
                 str(task.epoch) if task.epoch else "",
                 ago(task.updated_at, now),
-                headline_of(task),
+                headline_of(task) + (" (applied)" if task.details.applied_at else ""),
             )
             for task in page.tasks
         ],

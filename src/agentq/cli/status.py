@@ -133,6 +133,7 @@ def _fields(task: Task, plain: dict[str, Any], now: int) -> list[tuple[str, Cell
         ("reason", Styled(details.reason, "yellow") if details.reason else None),
         ("summary", task.summary),
         ("result", plain["result_ref"]),
+        ("applied", _applied(task, now)),
         ("context", plain["context_ref"]),
         ("expects", ", ".join(spec.expected_output.artifacts)),
         ("after", ", ".join(spec.after)),
@@ -170,6 +171,15 @@ def _attempt(task: Task, now: int) -> str:
         if count
     ]
     return ", ".join(words + counted)
+
+
+def _applied(task: Task, now: int) -> str:
+    details = task.details
+    if not details.applied_at:
+        return ""
+    where = f" on {details.applied_branch}" if details.applied_branch else ""
+    when = ago(details.applied_at, now)
+    return f"{details.applied_commit[:12]}{where}, by {details.applied_by} ({when})"
 
 
 def _gates(task: Task) -> str:

@@ -210,6 +210,9 @@ class QueueWriter(QueueReader):
     def cancel(self, ref: str, by: str, reason: str = "") -> Task:
         return self.service.cancel(self.who.called(by), ref, reason)
 
+    def mark_applied(self, ref: str, by: str, commit: str, branch: str = "") -> Task:
+        return self.service.mark_applied(self.who.called(by), ref, commit, branch)
+
     def requeue(self, ref: str, by: str, reason: str = "") -> Task:
         return self.service.requeue(self.who.called(by), ref, reason)
 

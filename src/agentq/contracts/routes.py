@@ -100,6 +100,7 @@ SECTIONS: dict[str, tuple[Route, ...]] = {
         Route("answer", "POST", "/tasks/{ref}/answer"),
         Route("cancel", "POST", "/tasks/{ref}/cancel"),
         Route("requeue", "POST", "/tasks/{ref}/requeue"),
+        Route("mark_applied", "POST", "/tasks/{ref}/applied"),
         Route("comment", "POST", "/tasks/{ref}/comments"),
     ),
     "Administering": (

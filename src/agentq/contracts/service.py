@@ -320,6 +320,11 @@ class Service(Queries, Protocol):
     def requeue(
         self, who: Principal, ref: str, reason: str = "", *, if_version: int = 0
     ) -> Task: ...
+    def mark_applied(
+        self, who: Principal, ref: str, commit: str, branch: str = "", *, if_version: int = 0
+    ) -> Task:
+        """Say that the work of a complete task is in a branch now, as this commit."""
+
     def comment(
         self,
         who: Principal,

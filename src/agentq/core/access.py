@@ -70,6 +70,7 @@ class Action(StrEnum):
     ANSWER = "answer"
     CANCEL = "cancel"
     REQUEUE = "requeue"
+    APPLY = "apply"
     RAISE_BUDGET = "raise_budget"
     SET_LIMITS = "set_limits"
     OPEN_CIRCUIT = "open_circuit"
@@ -159,6 +160,7 @@ TABLE: dict[tuple[PrincipalKind, Action], frozenset[Relation]] = {
     (C, Action.ANSWER): ALL,
     (C, Action.CANCEL): ALL,
     (C, Action.REQUEUE): ALL,
+    (C, Action.APPLY): ALL,
 }
 
 #: What settings may grant to a role by name, and where that holds: decisions never about one's own
@@ -402,6 +404,7 @@ _PHRASES: dict[Action, str] = {
     Action.ANSWER: "answer {}",
     Action.CANCEL: "cancel {}",
     Action.REQUEUE: "requeue {}",
+    Action.APPLY: "mark {} as applied",
     Action.RAISE_BUDGET: "raise the budget of {}",
     Action.SET_LIMITS: "change the limits of {}",
     Action.OPEN_CIRCUIT: "open the circuit of {}",

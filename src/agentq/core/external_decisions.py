@@ -90,6 +90,18 @@ def requeue(task: Task, trigger: t.Requeue, now: int) -> Step:
     return again(task, details, now, "requeued")
 
 
+def applied(task: Task, trigger: t.Applied, now: int) -> Step:
+    if (task.details.applied_commit, task.details.applied_branch) == (
+        trigger.commit, trigger.branch
+    ):  # fmt: skip
+        return Step(task.state, "")
+    details = replace(
+        task.details, applied_at=now, applied_by=trigger.by, applied_commit=trigger.commit,
+        applied_branch=trigger.branch,
+    )  # fmt: skip
+    return Step(task.state, "applied", (), details, keeps_custody=True)
+
+
 def comment(task: Task, trigger: t.Comment, now: int) -> Step:
     if trigger.epoch or trigger.denied:
         fenced_out(task, trigger.epoch)

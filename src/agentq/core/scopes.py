@@ -56,11 +56,11 @@ SCOPES: dict[str, Scope] = {
         frozenset(
             {
                 Action.READ, Action.TICK, Action.COMMENT, Action.APPROVE, Action.REJECT,
-                Action.VERDICT, Action.ANSWER, Action.CANCEL, Action.REQUEUE,
+                Action.VERDICT, Action.ANSWER, Action.CANCEL, Action.REQUEUE, Action.APPLY,
             }
         ),
         False,
-        "decide as a person: approve, reject, judge reports, answer, cancel, requeue",
+        "decide as a person: approve, reject, judge reports, answer, cancel, requeue, apply",
     ),
     "admin": Scope(
         PrincipalKind.PERSON,

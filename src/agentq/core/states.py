@@ -8,9 +8,9 @@ Two rules keep it honest:
 
 1. Everything that affects a transition lives in the task, the trigger and `now`. No clock, no I/O.
 2. Terminal is absorbing. The only way out is `Requeue`, an explicit trigger that a person gave and
-   the log shows. Triggers that may still arrive at a terminal task (a comment, the last files and
-   costs of a cancelled attempt, its holder's word that it has stopped, a refused report kept as
-   evidence) never change its state.
+   the log shows. Triggers that may still arrive at a terminal task (a comment, that its work was
+   applied, the last files and costs of a cancelled attempt, its holder's word that it has stopped,
+   a refused report kept as evidence) never change its state.
 """
 
 from __future__ import annotations
@@ -79,6 +79,8 @@ TABLE: dict[tuple[State | None, str], frozenset[State]] = {
     # Dead letters are reopened by hand only.
     (F, "Requeue"): frozenset({R, P, B}),
     (E, "Requeue"): frozenset({R, P}),
+    # Its work is in a branch now: that is noted, and nothing else changes.
+    (C, "Applied"): frozenset({C}),
     # Notes in the margin.
     **{(state, "Comment"): frozenset({state}) for state in State},
     **{(state, "RefuseReport"): frozenset({state}) for state in State},

@@ -170,6 +170,11 @@ class TaskDetails:
     denied: int = 0
     #: Whoever holds it now has promised to check the work before it counts.
     gated: bool = False
+    #: When its work was brought into a branch, by whom, and the commit that it is there.
+    applied_at: int = 0
+    applied_by: str = ""
+    applied_commit: str = ""
+    applied_branch: str = ""
 
 
 NO_DETAILS = TaskDetails()

@@ -103,6 +103,7 @@ _STEPS: dict[type, Callable[[Task, Any, int], Step]] = {
     t.Cancel: external_decisions.cancel,
     t.Stopped: external_decisions.stopped,
     t.Requeue: external_decisions.requeue,
+    t.Applied: external_decisions.applied,
     t.Tick: waiting.tick,
     t.Comment: external_decisions.comment,
     t.RefuseReport: external_decisions.refuse_report,

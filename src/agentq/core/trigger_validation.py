@@ -30,14 +30,17 @@ _LIMITS = {
     "media_type": NAME_CHARS_MAX,
     "dependency": NAME_CHARS_MAX,
     "claim": NAME_CHARS_MAX,
+    "commit": NAME_CHARS_MAX,
+    "branch": 4 * NAME_CHARS_MAX,
 }
 _CALLED = {
     "by": "the name of who says it",
     "holder": "the holder's name",
     "note": "the progress note",
+    "commit": "the commit",
     "name": "the artifact's name",
 }
-_REQUIRED = frozenset({"by", "holder"})
+_REQUIRED = frozenset({"by", "holder", "commit"})
 
 
 #: Field types as the triggers write them -> the type a value must have.

@@ -217,6 +217,16 @@ class Requeue:
 
 
 @dataclass(frozen=True, slots=True)
+class Applied:
+    """Somebody has brought the work of a complete task into a branch of theirs."""
+
+    by: str
+    commit: str
+    branch: str = ""
+    how: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time passed: `now` reached the task's `wake_at`."""
 
@@ -266,6 +276,7 @@ Trigger: TypeAlias = (
     | Cancel
     | Stopped
     | Requeue
+    | Applied
     | Tick
     | Comment
     | RefuseReport

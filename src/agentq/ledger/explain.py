@@ -177,7 +177,9 @@ def _denied(task: Task) -> list[Cause]:
 
 def _over(task: Task, facts: Facts) -> list[Cause]:
     if task.state is State.COMPLETE:
-        return [("it is done", f"`agentq result {task.id}`")]
+        commit, branch = task.details.applied_commit, task.details.applied_branch
+        where = f", and applied as {commit[:12]}" + (f" on {branch}" if branch else "")
+        return [(f"it is done{where if commit else ''}", f"`agentq result {task.id}`")]
     cause = task.details.reason or f"it ended {task.state}"
     if task.state is State.CANCELLED:
         stopping = [("its holder has not said yet that it stopped", "")] if task.holder else []

@@ -156,6 +156,15 @@ class EmbeddedService(CircuitService):
             )
 
     @repeatable(the_task)
+    def mark_applied(
+        self, who: Principal, ref: str, commit: str, branch: str = "", *, if_version: int = 0
+    ) -> Task:
+        key, task = self._find(who, Action.APPLY, ref)
+        trigger = t.Applied(who.name, commit, branch, who.how)
+        said = f"{commit[:12]} on {branch}" if branch else commit[:12]
+        return self._decide(who, Action.APPLY, key, task, trigger, said, if_version=if_version)
+
+    @repeatable(the_task)
     def comment(
         self,
         who: Principal,

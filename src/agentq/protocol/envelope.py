@@ -190,4 +190,14 @@ def _standing(task: Task) -> dict[str, Any]:
         ),
         "cost": usage_to_dict(details.spent),
         "summary": task.summary or None,
+        "applied": (
+            {
+                "commit": details.applied_commit,
+                "branch": details.applied_branch or None,
+                "by": details.applied_by,
+                "at": iso(details.applied_at),
+            }
+            if details.applied_at
+            else None
+        ),
     }

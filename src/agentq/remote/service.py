@@ -77,6 +77,13 @@ class RemoteDecisions(RemoteCustody):
     def requeue(self, who: Principal, ref: str, reason: str = "", *, if_version: int = 0) -> Task:
         return self._task("requeue", who, ref=ref, reason=reason, if_version=if_version)
 
+    def mark_applied(
+        self, who: Principal, ref: str, commit: str, branch: str = "", *, if_version: int = 0
+    ) -> Task:
+        return self._task(
+            "mark_applied", who, ref=ref, commit=commit, branch=branch, if_version=if_version
+        )
+
     def comment(
         self,
         who: Principal,

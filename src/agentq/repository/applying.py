@@ -18,7 +18,7 @@ import msgspec
 
 from agentq.core.errors import Conflict, NotFound, Refused
 from agentq.repository.checkout import Checkout, check_ready, find_checkout
-from agentq.repository.checks import RoleCheck, run_check
+from agentq.repository.checks import BranchCheck, run_check
 from agentq.repository.git import Git
 from agentq.repository.landing import Journal, forget, land, one_at_a_time, recover
 from agentq.repository.picking import Person, Pick, TaskWork, finish, merge, plan, sides
@@ -34,7 +34,7 @@ class ApplyRequest:
     mode: str
     message: str
     scratch: Path
-    check: RoleCheck | None = None
+    check: BranchCheck | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Halted:
     picks: tuple[Pick, ...]
     scratch: str
     why: str
-    check: RoleCheck | None = None
+    check: BranchCheck | None = None
     #: What whoever asked wants to know again when it goes on.
     extra: dict[str, str] = field(default_factory=dict)
 
@@ -142,7 +142,7 @@ class Applying:
                 f"{state.branch or 'HEAD'} was at {state.old[:12]} when applying {state.task_id}"
                 f" stopped, and {self.checkout.where} is at {self.checkout.head[:12]} now. Nothing"
                 " was changed.",
-                "RoleCheck out what you had then and go on; or --abort, and apply again.",
+                "BranchCheck out what you had then and go on; or --abort, and apply again.",
                 code="branch_moved",
             )
         tree = scratch.solved()
@@ -188,7 +188,7 @@ class Applying:
         return Landed(state.task_id, state.epoch, tip, state.branch, old, is_checked)
 
     def _verify(
-        self, state: Halted, check: RoleCheck, scratch: Scratch, tip: str, last: tuple[str, Pick]
+        self, state: Halted, check: BranchCheck, scratch: Scratch, tip: str, last: tuple[str, Pick]
     ) -> None:
         if scratch.is_there():
             scratch.reset(tip)

@@ -17,7 +17,7 @@ _NAMES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TMPDIR"
 
 
 @dataclass(frozen=True, slots=True)
-class RoleCheck:
+class BranchCheck:
     """What is run in the scratch worktree: the role's set-up, then its check."""
 
     verify: str = ""
@@ -27,7 +27,7 @@ class RoleCheck:
     environment: Collection[str] = ()
 
 
-def run_check(check: RoleCheck, folder: Path, environment: Mapping[str, str]) -> str:
+def run_check(check: BranchCheck, folder: Path, environment: Mapping[str, str]) -> str:
     """Run it; what went wrong, with the end of its output, or ""."""
     names = {*_NAMES, *check.environment}
     env = {name: value for name, value in environment.items() if name in names}

@@ -190,6 +190,7 @@ CASES: tuple[Case, ...] = (
     Case("cancel", _about(submit, {}, reason="no need")),
     Case("cancel", _about(claimed, {}, reason="no need"), "of one that is held"),
     Case("requeue", _about(failed, {}, reason="once more")),
+    Case("mark_applied", _about(reported, {}, commit="0" * 40, branch="main")),
     Case("comment", _about(submit, {}, text="hello")),
     Case("comment", _about(claimed, {}, text="hello", epoch=1), "of a holder"),
     Case("set_limits", lambda s, tag: {"role": tag, "limits": RoleLimits(max_running=3)}),

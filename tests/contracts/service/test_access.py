@@ -40,6 +40,7 @@ NEVER: dict[str, Call] = {
     "answer": lambda s, who, ref: s.answer(who, ref, "yes"),
     "answer with money": lambda s, who, ref: s.answer(who, ref, extra_budget=Usage(usd=1)),
     "requeue": lambda s, who, ref: s.requeue(who, ref),
+    "mark as applied": lambda s, who, ref: s.mark_applied(who, ref, "0" * 40),
     "claim a task": lambda s, who, ref: s.claim_task(who, ref, "me"),
     "claim a role": lambda s, who, ref: s.claim(who, "builder", 1, "me"),
     "claim what is named": lambda s, who, ref: s.claim(who, "builder", 1, "me", ids=[ref]),

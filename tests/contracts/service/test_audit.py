@@ -84,6 +84,11 @@ def requeued(service: Service) -> object:
     return service.requeue(ANN, "task-1", "once more")
 
 
+def applied(service: Service) -> object:
+    reported(service)
+    return service.mark_applied(ANN, "task-1", "0123456789abcdef", "main")
+
+
 def raised(service: Service) -> object:
     claimed(service, tree_budget=Usage(usd=1))
     return service.raise_tree_budget(ANN, "task-1", Usage(usd=5))
@@ -120,6 +125,7 @@ DECISIONS: dict[str, tuple[Decide, Action, str, str]] = {
     "answer with money": (paid, Action.ANSWER, "task-1", "retry (and 5 usd more)"),
     "cancel": (cancelled, Action.CANCEL, "task-1", "no need"),
     "requeue": (requeued, Action.REQUEUE, "task-1", "once more"),
+    "apply": (applied, Action.APPLY, "task-1", "0123456789ab on main"),
     "raise a budget": (raised, Action.RAISE_BUDGET, "task-1", "5 usd more for its tree"),
     "set limits": (
         limited, Action.SET_LIMITS, "builder", "max_running 2, max_review 3, 9 usd a day, paused",

@@ -71,6 +71,24 @@ class TestTasks:
         with pytest.raises(NotFound):
             service.comment(ANN, "nowhere", "hello")
 
+    def test_marking_as_applied(self, service: Service) -> None:
+        """It is noted of a complete task, once for each commit and branch."""
+        reported(service, "task-1")
+        marked = service.mark_applied(ANN, "task-1", "c0ffee", "main")
+        details = marked.details
+        assert marked.state is State.COMPLETE and details.applied_at == marked.updated_at
+        assert (details.applied_by, details.applied_commit, details.applied_branch) == (
+            "ann", "c0ffee", "main"
+        )  # fmt: skip
+        assert service.mark_applied(ANN, "task-1", "c0ffee", "main") == marked
+        assert service.mark_applied(ANN, "task-1", "c0ffee", "release").version > marked.version
+        assert "applied as c0ffee on release" in str(service.explain(ANN, "task-1"))
+        submit(service, "task-2")
+        with pytest.raises(Refused, match="task-2"):
+            service.mark_applied(ANN, "task-2", "c0ffee")
+        with pytest.raises(Invalid, match="The commit must be one line"):
+            service.mark_applied(ANN, "task-1", " ")
+
 
 class TestVersions:
     """With `if_version` nothing is decided about what has changed since."""
@@ -83,6 +101,7 @@ class TestVersions:
         reported(service, "wrong", review=True)
         blocked(service, "stuck")
         failed(service, "dead")
+        reported(service, "done")
         claimed(service, "tree", tree_budget=Usage(usd=1))
         decisions: list[tuple[str, Callable[..., Task]]] = [
             ("start", partial(service.approve, ANN, "start")),
@@ -92,6 +111,7 @@ class TestVersions:
             ("stuck", partial(service.answer, ANN, "stuck", "main")),
             ("live", partial(service.cancel, ANN, "live")),
             ("dead", partial(service.requeue, ANN, "dead")),
+            ("done", partial(service.mark_applied, ANN, "done", "0" * 40)),
             ("tree", partial(service.raise_tree_budget, ANN, "tree", Usage(usd=1))),
         ]
         for task_id, decide in decisions:

@@ -65,6 +65,7 @@ DECIDE: dict[str, Call] = {
     "verdict": lambda s, who: s.verdict(who, "waits", Ruling.ACCEPT),
     "answer": lambda s, who: s.answer(who, "waits", "yes"),
     "requeue": lambda s, who: s.requeue(who, "waits"),
+    "mark as applied": lambda s, who: s.mark_applied(who, "waits", "0" * 40),
     "cancel": lambda s, who: s.cancel(who, "waits"),
 }
 APPROVE: dict[str, Call] = {

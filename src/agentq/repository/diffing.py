@@ -1,0 +1,63 @@
+"""The patch of what a task changed, from its base to its snapshot, written by git itself."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from agentq.core.errors import Unavailable
+from agentq.repository.git import Git, GitLocation
+from agentq.repository.picking import TaskWork, without_task_folder
+
+#: As the evidence of an attempt is written, whatever the user's settings say of diffs.
+_WORDS = ("diff", "-M", "--no-ext-diff", "--no-textconv", "--ignore-submodules=none")
+_PATCH = ("--binary", "--full-index", "--src-prefix=a/", "--dst-prefix=b/", "--no-relative")
+_CHUNK = 1 << 16
+
+
+def open_diff(
+    git: Git, common: Path, work: TaskWork, *, stat: bool = False, names: bool = False,
+    color: bool = False,
+) -> subprocess.Popen[bytes]:  # fmt: skip
+    """Start the git that writes the difference to its standard output."""
+    shared = GitLocation(common, common, is_tree=False)
+    tree = without_task_folder(git, shared, work.commit, work.base)
+    how = ("--name-only",) if names else ("--stat",) if stat else _PATCH
+    paint = "--color=always" if color else "--no-color"
+    command, surroundings = git.command(shared, *_WORDS, paint, *how, work.base, tree, "--")
+    return _start(command, surroundings, common)
+
+
+def open_patch(
+    git: Git, folder: Path, patch: IO[bytes], *, names: bool = False
+) -> subprocess.Popen[bytes]:
+    """Start the git that counts what a patch changes, where there is no repository to ask."""
+    words = ("apply", "--numstat" if names else "--stat", "-")
+    command, surroundings = git.command(GitLocation(folder), *words)
+    return _start(command, surroundings, folder, patch)
+
+
+def _start(
+    command: Sequence[str], surroundings: Mapping[str, str], folder: Path,
+    stdin: IO[bytes] | None = None,
+) -> subprocess.Popen[bytes]:  # fmt: skip
+    return subprocess.Popen(
+        command, env=surroundings, cwd=folder, stdin=stdin or subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def copy_output(child: subprocess.Popen[bytes], into: IO[bytes]) -> None:
+    """Copy what a git writes; raises if it did not end well."""
+    assert child.stdout is not None
+    with child:
+        try:
+            while piece := child.stdout.read1(_CHUNK):  # type: ignore[attr-defined]
+                into.write(piece)
+        except BaseException:
+            child.kill()
+            raise
+    if child.returncode:
+        raise Unavailable(f"git could not write the difference (exit code {child.returncode}).")
