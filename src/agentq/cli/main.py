@@ -24,6 +24,9 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "submit": ("submit:submit", "Submit a task, or many from a file."),
         "wait": ("wait:wait", "Wait until tasks are over."),
         "result": ("results:result", "Print the result of a completed task."),
+        "diff": ("apply:diff", "Show what a task changed."),
+        "apply": ("apply:apply", "Bring what tasks changed into your branch."),
+        "open": ("open:open_task", "Enter, or print, a worktree with what a task left."),
         "results": ("results:results", "Read the outcomes that were sent to a coordinator."),
     },
     "Doing work": {

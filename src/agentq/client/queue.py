@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeVar, Unpack, overload
 
 from agentq.client.admin import Admin
 from agentq.client.artifacts import Artifact, Result
@@ -23,6 +24,7 @@ from agentq.settings import load_settings
 from agentq.wiring import WiredInstallation
 
 if TYPE_CHECKING:
+    from agentq.client.applying import AppliedTask
     from agentq.client.broker_results import TaskOutcome
     from agentq.contracts.overview_values import Overview, WorkerInfo
     from agentq.contracts.service_values import Explanation
@@ -304,6 +306,59 @@ class Queue:
     def requeue(self, task: TaskRef, by: str, reason: str = "") -> Task:
         """Open a task again that failed or expired."""
         return self._client.requeue(id_of(task), by, reason)
+
+    # -- into a branch -----------------------------------------------------------------------------
+
+    def diff(
+        self,
+        task: TaskRef,
+        into: BinaryIO | None = None,
+        *,
+        repo: str | os.PathLike[str] = ".",
+        stat: bool = False,
+        name_only: bool = False,
+    ) -> bytes:
+        """Return what a task changed as a patch; `into`, an open file, receives it instead, piece
+        by piece. The repository is that of the folder `repo`, else that of the task's role."""
+        from agentq.client.applying import diff
+
+        return diff(self._client, id_of(task), Path(repo), into, stat=stat, names=name_only)
+
+    def apply(
+        self,
+        task: TaskRef,
+        by: str = "",
+        *,
+        repo: str | os.PathLike[str] = ".",
+        how: str = "squash",
+        message: str = "",
+        force: bool = False,
+        verify: bool = True,
+    ) -> AppliedTask:
+        """Bring what a task changed into the branch that is checked out at `repo`: as one commit
+        (`squash`), a `merge`, or each commit once more (`cherry-pick`).
+
+        `Refused` says what stands in the way, and nothing is changed then. After conflicts, or a
+        check that fails, `continue_apply` goes on and `abort_apply` gives it up.
+        """
+        from agentq.client.applying import ApplyOptions, TaskApplier
+
+        options = ApplyOptions(how, message, force, verify)
+        return TaskApplier(self._client, Path(repo), by).apply(id_of(task), options)
+
+    def continue_apply(
+        self, by: str = "", *, repo: str | os.PathLike[str] = ".", verify: bool = True
+    ) -> AppliedTask:
+        """Go on with the `apply` that has stopped in this checkout, with what was solved since."""
+        from agentq.client.applying import TaskApplier
+
+        return TaskApplier(self._client, Path(repo), by).continue_(verify=verify)
+
+    def abort_apply(self, *, repo: str | os.PathLike[str] = ".") -> str:
+        """Give up the `apply` that has stopped in this checkout; returns the id of its task."""
+        from agentq.client.applying import TaskApplier
+
+        return TaskApplier(self._client, Path(repo), "").abort()
 
     def comment(self, task: TaskRef, by: str, text: str, *, epoch: int = 0) -> Task:
         """Leave a note in a task's log. With an `epoch` the holder of that attempt speaks."""

@@ -24,7 +24,7 @@ def open_diff(
     """Start the git that writes the difference to its standard output."""
     shared = GitLocation(common, common, is_tree=False)
     tree = without_task_folder(git, shared, work.commit, work.base)
-    how = ("--name-only",) if names else ("--stat",) if stat else _PATCH
+    how = ("--name-only",) if names else ("--stat",) if stat else () if color else _PATCH
     paint = "--color=always" if color else "--no-color"
     command, surroundings = git.command(shared, *_WORDS, paint, *how, work.base, tree, "--")
     return _start(command, surroundings, common)

@@ -348,7 +348,7 @@ def _colliding(checkout: Checkout, found: Sequence[str]) -> Refused:
     return Refused(
         f"The change touches what is not committed in {checkout.tree}: {_named(found)}. Nothing was"
         " changed.",
-        "Commit, stash or move these, then apply again; anything else may stay as it is.",
+        "Commit, stash or move these, then repeat; anything else may stay as it is.",
         code="collides",
     )
 

@@ -46,6 +46,8 @@ _LOOK_SECONDS = 0.05
 #: How long work stays here after the end of its task, unless `[retention] keep` says so.
 KEEP_SECONDS = 14 * 24 * 3600
 _ASIDE = ".aside"
+#: The moment of a task's end whose work nobody needs here: so long ago that it is kept no longer.
+_APPLIED = 1
 _OLD_SCRATCH = re.compile(r"(?P<name>.+-[0-9]+)\.scratch")
 
 
@@ -255,6 +257,16 @@ class Workspaces:
             with lock:
                 self._noted(self.kept(kept.path.name) or kept, task_state)
 
+    def note_applied(self, kept: Kept) -> None:
+        """Write down that its work is in a branch: from now on it is kept no longer."""
+        lock = WorkspaceLock.acquire(self.root, kept.path.name)
+        if lock is None:
+            return
+        with lock:
+            record = (self.kept(kept.path.name) or kept).record
+            if record is not None:
+                self.records.write(replace(record, over_at=_APPLIED))
+
     def _noted(self, kept: Kept, task_state: State | None) -> Kept:
         record = kept.record
         if record is None or record.over_at or task_state not in TERMINAL:
@@ -342,7 +354,7 @@ class Workspaces:
                 if record.push:
                     # If that does not work it stays there: nothing depends on it.
                     remotes.delete_ref(git, shared, record.push, record.push_sha256, ref)
-            self.worktrees.remove_branch(made)
+            self.worktrees.remove_branch(made, is_applied=record.over_at == _APPLIED)
         self.records.remove(record.name or f"{record.task_id}-{record.epoch}")
 
     def remove_leftovers(self) -> None:

@@ -262,11 +262,12 @@ class Worktrees:
         """Unlock a worktree that was never made in full."""
         self.git.ask(shared_place(made.common), "worktree", "unlock", str(made.tree))
 
-    def remove_branch(self, made: Worktree) -> None:
-        """Remove the attempt's branch if nobody uses it and others have its commits."""
+    def remove_branch(self, made: Worktree, *, is_applied: bool = False) -> None:
+        """Remove the attempt's branch if nobody uses it, and others have its commits or its work
+        `is_applied` elsewhere."""
         shared, ref = shared_place(made.common), f"refs/heads/{made.branch}"
         tip = self.git.tip(shared, ref) if made.branch else ""
-        if tip and self._is_elsewhere(shared, tip, made):
+        if tip and (is_applied or self._is_elsewhere(shared, tip, made)):
             in_use = self.git.ask(shared, "for-each-ref", "--format=%(worktreepath)", ref)
             if not in_use.text:
                 # Only if it is still where it was when we looked; if not, it stays.

@@ -1,0 +1,297 @@
+"""`diff` and `apply`: what a task changed, shown, and brought into the user's branch.
+
+The repository at hand does the work (`agentq.repository`); here is what the ledger has to say about
+it: which attempt counts, whether the task is complete, what the commit says, and that it was
+applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from agentq.client.task_changes import TaskChange, change_of
+from agentq.core.access import Action
+from agentq.core.errors import AgentqError, Invalid, NotFound, Refused, Unavailable
+from agentq.core.reserved_names import CHANGES_PATCH
+from agentq.core.states import State
+from agentq.protocol.secret_detection import find_secret, redact
+from agentq.repository.applying import Applying, ApplyRequest, Landed
+from agentq.repository.checkout import find_checkout
+from agentq.repository.checks import BranchCheck
+from agentq.repository.fetching import bring
+from agentq.repository.git import Git
+from agentq.repository.picking import MODES
+from agentq.settings import environment
+
+if TYPE_CHECKING:
+    from agentq.client.reader import QueueReader
+    from agentq.client.writer import QueueWriter
+    from agentq.core.task import Task
+    from agentq.repository.picking import TaskWork
+
+#: Below the folder of all workspaces.
+SCRATCH_FOLDER = ".apply"
+_SUBJECT_CHARS_MAX = 72
+_SUMMARY_CHARS_MAX = 600
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedTask:
+    """What became of applying one task. `commit` is "" if there was nothing to apply."""
+
+    task_id: str
+    epoch: int
+    commit: str
+    branch: str
+    #: Whether it had been applied before, and nothing was done.
+    is_repeated: bool = False
+    #: Whether the role's check ran again and passed.
+    is_checked: bool = False
+    #: Whether the ledger knows of it.
+    is_marked: bool = False
+    #: What is worth knowing about it, a sentence each.
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyOptions:
+    """How tasks are applied. Without a message, the task's title is the subject."""
+
+    how: str = "squash"
+    message: str = ""
+    force: bool = False
+    verify: bool = True
+    #: Is given the message, and returns the one that counts.
+    edit: Callable[[str], str] | None = None
+
+
+def check_how(how: str) -> str:
+    if how not in MODES:
+        raise Invalid(f"A change is applied by {', '.join(MODES)}; got {how!r}.")
+    return how
+
+
+# -- diff ------------------------------------------------------------------------------------------
+
+
+def write_diff(
+    reader: QueueReader, ref: str, folder: Path, into: BinaryIO, *, stat: bool = False,
+    names: bool = False, color: bool = False,
+) -> None:  # fmt: skip
+    """Write what a task changed; from its repository, else from the patch among its artifacts."""
+    from agentq.repository.diffing import copy_output, open_diff
+
+    change = change_of(reader, ref)
+    if not change.snapshot.ref:
+        return
+    git = Git(environment())
+    try:
+        common, work = _at_hand(git, change, folder)
+    except (Invalid, NotFound, Refused) as error:
+        _write_patch(reader, change, git, folder, into, error, stat=stat, names=names)
+        return
+    copy_output(open_diff(git, common, work, stat=stat, names=names, color=color), into)
+
+
+def diff(
+    reader: QueueReader, ref: str, folder: Path, into: BinaryIO | None = None, *,
+    stat: bool = False, names: bool = False,
+) -> bytes:  # fmt: skip
+    """What a task changed, as bytes; nothing if `into` has received it."""
+    from io import BytesIO
+
+    target = into if into is not None else BytesIO()
+    write_diff(reader, ref, folder, target, stat=stat, names=names)
+    return target.getvalue() if isinstance(target, BytesIO) and into is None else b""
+
+
+def _at_hand(git: Git, change: TaskChange, folder: Path) -> tuple[Path, TaskWork]:
+    """A repository that has the change: the one here, else that of the role."""
+    task_id, snapshot = change.task.id, change.snapshot
+    try:
+        common = find_checkout(git, folder).common
+        return common, bring(git, common, task_id, snapshot, change.sources)
+    except (Invalid, Refused):
+        repo = change.sources.repo
+        if not repo or not Path(repo).is_dir():
+            raise
+        common = find_checkout(git, Path(repo)).common
+        return common, bring(git, common, task_id, snapshot, replace(change.sources, repo=""))
+
+
+def _write_patch(
+    reader: QueueReader, change: TaskChange, git: Git, folder: Path, into: BinaryIO,
+    error: AgentqError, *, stat: bool, names: bool,
+) -> None:  # fmt: skip
+    from agentq.repository.diffing import copy_output, open_patch
+
+    try:
+        _, patch = reader.open_artifact(change.task.id, CHANGES_PATCH, change.snapshot.epoch)
+    except NotFound:
+        raise error from None
+    with patch:
+        if not stat and not names:
+            while piece := patch.read(1 << 16):
+                into.write(piece)
+            return
+        import shutil
+        from tempfile import TemporaryFile
+
+        with TemporaryFile() as file:
+            shutil.copyfileobj(patch, file)
+            file.seek(0)
+            copy_output(open_patch(git, folder, file, names=names), into)
+
+
+# -- apply -----------------------------------------------------------------------------------------
+
+
+class TaskApplier:
+    """Applies tasks to the checkout that a folder is in, on behalf of `by`."""
+
+    def __init__(
+        self, queue: QueueWriter, folder: Path, by: str,
+        progress: Callable[[str], None] = lambda _: None,
+    ) -> None:  # fmt: skip
+        self._queue = queue
+        self._by = by or queue.who.name
+        self._applying = Applying(folder, environment(), progress)
+        self._recover()
+
+    def apply(self, ref: str, options: ApplyOptions) -> AppliedTask:
+        """Apply one task; does nothing, and says so, if it was applied before."""
+        self._queue.check_may(Action.APPLY, ref)
+        change = change_of(self._queue, ref)
+        task = change.task
+        details = task.details
+        if details.applied_at and not options.force:
+            return AppliedTask(
+                task.id, change.snapshot.epoch, details.applied_commit, details.applied_branch,
+                is_repeated=True, is_marked=True,
+            )  # fmt: skip
+        notes = list(_unverified(change, force=options.force))
+        if not change.snapshot.ref:
+            branch = self._applying.checkout.branch
+            return AppliedTask(task.id, change.snapshot.epoch, "", branch, notes=tuple(notes))
+        common = self._applying.checkout.common
+        work = bring(self._applying.git, common, task.id, change.snapshot, change.sources)
+        message = options.message or message_for(task)
+        if options.edit is not None:
+            message = options.edit(message)
+        scratch = Path(self._queue.installation.settings.workspaces_root) / SCRATCH_FOLDER / task.id
+        request = ApplyRequest(
+            check_how(options.how), with_trailer(message, task.id), scratch,
+            _check(change, verify=options.verify),
+        )  # fmt: skip
+        landed = self._applying.apply(work, request)
+        notes += self._notes(change, landed, verify=options.verify)
+        return self._settled(landed, notes, is_complete=task.state is State.COMPLETE)
+
+    def continue_(self, *, verify: bool = True) -> AppliedTask:
+        """Go on with the `apply` that has stopped in this checkout."""
+        landed = self._applying.continue_(is_checked=verify)
+        task = self._queue.task(landed.task_id)
+        return self._settled(landed, [], is_complete=task.state is State.COMPLETE)
+
+    def abort(self) -> str:
+        """Give the `apply` that has stopped up; the id of its task."""
+        return self._applying.abort().task_id
+
+    def _recover(self) -> None:
+        """Bring to its end what was killed, and tell the ledger."""
+        journal = self._applying.recovered()
+        if journal is None:
+            return
+        task = self._queue.task(journal.task_id)
+        landed = Landed(journal.task_id, journal.epoch, journal.new, journal.branch, journal.old)
+        self._settled(landed, [], is_complete=task.state is State.COMPLETE)
+
+    def _settled(self, landed: Landed, notes: list[str], *, is_complete: bool) -> AppliedTask:
+        """Tell the ledger, and only then forget what a repetition would need to know."""
+        if landed.commit and is_complete:
+            try:
+                self._queue.mark_applied(landed.task_id, self._by, landed.commit, landed.branch)
+            except AgentqError as error:
+                raise Unavailable(
+                    f"{landed.task_id} is in your branch as {landed.commit[:12]}, but the ledger"
+                    f" could not be told: {error.cause}",
+                    "Repeat `agentq apply` when that is mended: it only tells the ledger then.",
+                    code="not_marked",
+                ) from error
+        self._applying.settle()
+        return AppliedTask(
+            landed.task_id, landed.epoch, landed.commit, landed.branch,
+            is_checked=landed.is_checked, is_marked=bool(landed.commit) and is_complete,
+            notes=tuple(notes),
+        )  # fmt: skip
+
+    def _notes(self, change: TaskChange, landed: Landed, *, verify: bool) -> list[str]:
+        notes = []
+        left = change.snapshot.left_out
+        if left:
+            notes.append(f"What the attempt left is without {', '.join(left[:3])}.")
+        has_moved = bool(landed.commit) and landed.old != change.snapshot.base
+        if has_moved and not landed.is_checked:
+            if change.role is None:
+                why = f"the settings here do not know the role {change.task.to}"
+            else:
+                why = "--no-verify" if change.role.verify and not verify else "the role has none"
+            notes.append(f"Your branch has moved since, and no check ran again ({why}).")
+        return notes
+
+
+def _check(change: TaskChange, *, verify: bool) -> BranchCheck | None:
+    role = change.role
+    if role is None or not role.verify or not verify:
+        return None
+    return BranchCheck(
+        role.verify, role.verify_timeout, role.setup, role.setup_timeout, role.environment
+    )
+
+
+def _unverified(change: TaskChange, *, force: bool) -> list[str]:
+    """What nobody has verified, if it is applied all the same; `Refused` if it is not to be."""
+    if change.is_accepted:
+        return []
+    task, epoch = change.task, change.snapshot.epoch
+    if task.state is State.COMPLETE:
+        words = f"{task.id} is complete, but not by attempt {epoch}, whose work this is"
+    else:
+        words = f"{task.id} is {task.state}: nobody has accepted what attempt {epoch} left"
+    if force:
+        return [f"Not verified: {words}."]
+    raise Refused(
+        f"{words}. Nothing was changed.",
+        f"`agentq explain {task.id}` says what is missing. --force applies it as it is.",
+        code="not_complete",
+    )
+
+
+# -- what the commit says --------------------------------------------------------------------------
+
+
+def message_for(task: Task) -> str:
+    """The message of the commit: title, summary if it is short. Never what the agent was told."""
+    subject = " ".join(redact(task.spec.title).split()) or f"Apply the work of {task.id}"
+    if len(subject) > _SUBJECT_CHARS_MAX:
+        subject = f"{subject[: _SUBJECT_CHARS_MAX - 1]}…"
+    summary = task.summary.strip()
+    told = task.spec.instructions.strip()
+    is_fit = (
+        len(summary) <= _SUMMARY_CHARS_MAX
+        and find_secret(summary) is None
+        and summary.replace("\n", "").isprintable()
+        and not (told and told[:80] in summary)
+    )
+    return f"{subject}\n\n{summary}\n" if summary and is_fit else f"{subject}\n"
+
+
+def with_trailer(message: str, task_id: str) -> str:
+    """The message with the line that names the task, once."""
+    text, line = message.strip(), f"Task: {task_id}"
+    if not text:
+        raise Invalid("A commit needs a message, got none. Nothing was changed.", "Write one.")
+    return f"{text}\n" if line in text.splitlines() else f"{text}\n\n{line}\n"
