@@ -77,8 +77,8 @@ def _without_change(task: Task, names: list[str]) -> Refused | NotFound:
     listed = [name for name in dict.fromkeys(names) if not name.startswith("agentq/")]
     there = f" There are files: {', '.join(listed[:8])}." if listed else ""
     return NotFound(
-        f"{task.id} left no change of a repository: its attempts worked in a plain folder, or"
-        f" without a worker.{there}",
+        f"{task.id} left nothing to apply: its attempts changed no file of a repository, worked in"
+        f" a plain folder, or without a worker.{there} Nothing was changed.",
         f'`agentq artifacts list {task.id}` shows what it left; a role with `workspace = "git"`'
         " leaves changes.",
         code="no_change",
