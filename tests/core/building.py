@@ -86,6 +86,7 @@ A_TRIGGER: dict[str, t.Trigger] = {
     "Stopped": t.Stopped(1),
     "Requeue": t.Requeue("boss"),
     "Applied": t.Applied("boss", "0" * 40, "main"),
+    "Edit": t.Edit("ed", instructions="do something else"),
     "Tick": t.Tick(),
     "Comment": t.Comment("boss", "nice"),
     "RefuseReport": t.RefuseReport(1, "ann", "completed", "late"),

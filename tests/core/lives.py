@@ -91,6 +91,9 @@ SAYINGS: dict[str, list[Said]] = {
     "Stopped": _of_attempt(t.Stopped),
     "Requeue": _of_anybody(t.Requeue, PEOPLE, ("",), ((), DEPENDENCIES[:1])),
     "Applied": _of_anybody(t.Applied, PEOPLE, ("0" * 40, "1" * 40), ("", "main")),
+    "Edit": _of_anybody(
+        t.Edit, PEOPLE, ("", "other"), ("",), ("", "high"), ("", "do that"), ("", "0" * 64)
+    ),
     "Tick": _of_anybody(t.Tick),
     "Comment": [
         *_of_anybody(t.Comment, PEOPLE, ("hm",)),

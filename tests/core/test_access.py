@@ -52,6 +52,7 @@ EXPECTED: dict[str, tuple[str, str, str]] = {
     "cancel": ("descendant", "", ANY),
     "requeue": ("", "", ANY),
     "apply": ("", "", ANY),
+    "edit": ("", "", ANY),
     "raise_budget": ("", "", ""),
     "set_limits": ("", "", ""),
     "open_circuit": ("", ANY, ""),

@@ -73,9 +73,10 @@ def check_endings(life: Life) -> None:
 
 
 def check_announcements(life: Life) -> None:
-    """A worker is woken exactly when a task becomes claimable."""
-    for before, _, decision in life.steps:
-        became = decision.task.state is State.READY and before.state is not State.READY
+    """A worker is woken exactly when a task becomes claimable, or asks for something else."""
+    for before, trigger, decision in life.steps:
+        changed = before.state is not State.READY or isinstance(trigger, t.Edit)
+        became = decision.task.state is State.READY and changed and bool(decision.events)
         assert any(isinstance(each, Announce) for each in decision.effects) is became
 
 
@@ -113,14 +114,17 @@ def check_replay(life: Life) -> None:
 
 def check_irreversible(life: Life) -> None:
     """One approval, by somebody else and for this very payload, starts one attempt."""
-    fresh = 0
+    fresh, editors = 0, set()
     for _, trigger, decision in life.steps:
+        if isinstance(trigger, t.Edit) and decision.events:
+            fresh = 0
+            editors.add(trigger.by)
         if isinstance(trigger, t.Approve) and decision.events:
-            assert trigger.by != life.spec.sender
+            assert trigger.by not in {life.spec.sender, *editors}
             fresh += 1
         if isinstance(trigger, t.ClaimTask) and life.spec.irreversible:
             assert fresh
-            assert decision.task.details.approved_digest == spec_digest(life.spec)
+            assert decision.task.details.approved_digest == spec_digest(decision.task.spec)
             fresh = 0
 
 

@@ -28,7 +28,7 @@ EXPECTED: dict[str, tuple[str, str]] = {
     "read": ("person", "read tick"),
     "submit": (
         "coordinator",
-        "read submit tick comment reject verdict answer cancel requeue apply",
+        "read submit tick comment reject verdict answer cancel requeue apply edit",
     ),
     "work": ("worker", f"read submit tick claim attest record open_circuit check_role {CUSTODY}"),
     "approve": (
@@ -99,7 +99,7 @@ def test_a_coordinator_of_a_role_is_bound_to_it(action: Action) -> None:
 def test_a_person_who_may_submit_for_a_role_decides_about_all(action: Action) -> None:
     who = principal_of_scopes("ann", ["submit:builder", "approve"])
     plain = allowed(principal_of_scopes("ann", ["submit", "approve"]), action)
-    assert allowed(who, action) == (ONLY_ROLE if action == "submit" else plain)
+    assert allowed(who, action) == (ONLY_ROLE if action in ("submit", "edit") else plain)
 
 
 def test_several_roles_add_up() -> None:

@@ -73,6 +73,10 @@ def nobody_approved(waiting_on: tuple[str, ...] = ("task-0",), **fields: Any) ->
     return due(task).task
 
 
+def approved() -> Task:
+    return then(submitted(requires_approval=True), t.Approve("boss"))
+
+
 def poisonous() -> Task:
     """In progress for the third time after two holders vanished."""
     task = claimed()
@@ -102,6 +106,7 @@ def too_costly() -> Task:
 DONE = t.DependencyEnded("task-0", C)
 BROKEN = t.DependencyEnded("task-0", F)
 APPROVED = t.Approve("boss")
+EDITED = A_TRIGGER["Edit"]
 
 #: How each promised outcome comes about: a task, what is said to it, and when.
 CASES: dict[Triple, Case] = {
@@ -171,6 +176,12 @@ CASES: dict[Triple, Case] = {
     (E, "Requeue", R): applied(BY_STATE[E], t.Requeue("boss")),
     (E, "Requeue", P): applied(BY_STATE[E], t.Requeue("boss", "", ("task-0",))),
     (C, "Applied", C): applied(BY_STATE[C], A_TRIGGER["Applied"]),
+    (P, "Edit", P): applied(BY_STATE[P], EDITED),
+    (P, "Edit", R): (make(submitted, delay_seconds=60), EDITED, WHEN_DUE),
+    (R, "Edit", R): applied(submitted, EDITED),
+    (R, "Edit", P): applied(approved, EDITED),
+    (B, "Edit", P): applied(nobody_approved, EDITED),
+    (B, "Edit", B): applied(nobody_approved, t.Edit("ed", to="worker")),
     **{(s, "Cancel", X): applied(BY_STATE[s], t.Cancel("boss")) for s in (P, R, H, V, B)},
     **{(s, "Comment", s): applied(BY_STATE[s], t.Comment("boss", "nice")) for s in State},
     **{(s, "RefuseReport", s): applied(BY_STATE[s], A_TRIGGER["RefuseReport"]) for s in State},

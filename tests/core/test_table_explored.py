@@ -22,6 +22,8 @@ from tests.core.building import A_TRIGGER, LEASE_MS, NOW, a_spec
 
 DEPENDENCY = ("task-0",)
 ONE_DOLLAR = Usage(usd=1)
+#: What is said at the moment that matters to a task next.
+LATER = (t.Tick(), t.ClaimTask("ann", LEASE_MS), t.Edit("ed", instructions="in time"))
 
 SPECS: tuple[Spec, ...] = (
     a_spec(),
@@ -56,6 +58,7 @@ def sayings(task: Task) -> Iterator[t.Trigger]:
     yield from (t.Verdict("ann", t.Ruling.ACCEPT), t.Comment("boss", "hm"))
     yield from (t.Requeue("boss"), t.Requeue("boss", "", DEPENDENCY))
     yield t.Applied("boss", "0" * 40)
+    yield t.Edit("ed", instructions="do something else")
     yield t.RefuseReport(task.epoch - 1, "ann", "completed")
 
 
@@ -74,7 +77,8 @@ def sketch(task: Task) -> tuple[object, ...]:
     """What decides what may follow; two tasks alike in this need not both be explored."""
     details = task.details
     return (
-        id(task.spec), task.state, min(task.epoch, 1), bool(task.holder),
+        repr(replace(task.spec, instructions="")), bool(details.edited),
+        task.state, min(task.epoch, 1), bool(task.holder),
         details.waiting_on, bool(details.not_before), bool(details.approved_by),
         details.reason_kind, bool(details.failures), min(details.crashes, 3),
         bool(details.spent.usd >= 1), bool(details.report),
@@ -98,7 +102,7 @@ class Explored:
 
     def steps_from(self, task: Task) -> Iterator[Task]:
         at_once = ((trigger, task.updated_at) for trigger in sayings(task))
-        when_due = ((trigger, task.wake_at) for trigger in (t.Tick(), t.ClaimTask("ann", LEASE_MS)))
+        when_due = ((trigger, task.wake_at) for trigger in LATER)
         for trigger, now in chain(at_once, when_due):
             try:
                 after = transition(task, trigger, now).task

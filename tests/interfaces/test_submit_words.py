@@ -10,7 +10,6 @@ import pytest
 from agentq.client.queue import Queue
 from agentq.core.errors import Invalid
 from agentq.settings import FILE_NAME
-from tests.eventually import eventually
 from tests.interfaces.conftest import run_here
 
 pytestmark = pytest.mark.both_ways
@@ -57,7 +56,7 @@ def test_slips(home: Path, words: list[str], says: str) -> None:
 
 def test_waiting_for_the_end(home: Path, queue: Queue) -> None:
     def work() -> None:
-        claim = eventually(lambda: queue.claim("worker", wait=5))
+        claim = queue.claim("worker", wait=60)
         assert claim is not None
         claim.complete("done by hand")
 

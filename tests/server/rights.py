@@ -174,6 +174,7 @@ _DECIDE: dict[str, tuple[Action, dict[str, Any]]] = {
     "answer": (A.ANSWER, {"text": "yes"}),
     "requeue": (A.REQUEUE, {}),
     "mark_applied": (A.APPLY, {"commit": "0" * 40}),
+    "edit": (A.EDIT, {"priority": "high"}),
     "cancel": (A.CANCEL, {}),
     "raise_tree_budget": (A.RAISE_BUDGET, {"extra": {"usd": 1.0}}),
 }
@@ -243,6 +244,7 @@ def _working_cases() -> Iterator[Case]:
         "submit", "holder", (A.SUBMIT,),
         lambda f, t: {"specs": [_spec(f, t)], "under": [t.id, t.epoch]}, "below",
     )  # fmt: skip
+    yield Case("rerun", "role", (A.READ, A.SUBMIT), lambda f, t: {"new_id": f.fresh_id()})
     yield Case("interrupt", "holder", (A.RELEASE, A.OPEN_CIRCUIT), _said({"reason": "no"}))
     yield Case("open_role_circuit", "role", (A.CHECK_ROLE,), _said({"reason": "no"}))
     yield Case("close_role_circuit", "role", (A.CHECK_ROLE,))
@@ -310,6 +312,8 @@ def is_let_through(
         return False
     if case.about == "open":
         return True
+    if who.kind is PrincipalKind.COORDINATOR and case.call == "edit":
+        return False  # all of these were submitted in another name
     if who.kind is PrincipalKind.ATTEMPT and case.call == "submit" and case.about == "role":
         return Relation.OWN in allowed(who, A.SUBMIT)  # whatever the role, it is a child of its own
     relations = [_relation(who, case, made, target)]

@@ -108,4 +108,6 @@ def _apply(ledger: Ledger, key: int, trigger: Trigger) -> Task:
         return ledger.fail(key, trigger.epoch, trigger.reason, trigger.kind, trigger.cost)
     if isinstance(trigger, t.Requeue):
         return ledger.requeue(key, trigger.by, trigger.reason)
+    if isinstance(trigger, t.Edit):
+        return ledger.edit(key, trigger)
     return ledger.apply(key, trigger)

@@ -155,7 +155,7 @@ class Checker:
             shadow = self.model.shadows[row.key]
         else:
             raise Violation(REPLAY, f"an event of a task that was never submitted: {row}")
-        event = to_event(row, shadow.spec)
+        event = to_event(row, shadow.submitted)
         self._check_explained(call, facts, shadow, event.trigger)
         before, was_over = shadow.state if shadow.version else "", shadow.over
         if event.at != max(self.now(), shadow.updated_at):
@@ -211,7 +211,7 @@ class Checker:
         """A spawned task may be remembered by its names; if it is, the ledger is held to that."""
         known = self._all("SELECT name, expires_at FROM dedup WHERE task_id = ?", shadow.id)
         for name, expires_at in known:
-            remembered = Remembered(shadow.id, body_of(shadow.spec), expires_at)
+            remembered = Remembered(shadow.id, body_of(shadow.submitted), expires_at)
             self.model.names.setdefault(name, remembered)
 
     def _learn_kept_names(self) -> None:
@@ -322,7 +322,7 @@ class Checker:
             )
         if row.wake_at != shadow.due_at():
             self._check_renewal(call, shadow, row)
-        stored = to_task(row, shadow.spec, shadow.submitted_at)
+        stored = to_task(row, shadow.submitted, shadow.submitted_at)
         if stored != replace(shadow.task, wake_at=row.wake_at):
             raise Violation(REPLAY, f"{shadow.id} is {stored}, its log gives {shadow.task}")
         if bool(row.flags & HAS_RESOURCES) is not bool(shadow.spec.resources):

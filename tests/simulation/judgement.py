@@ -164,7 +164,7 @@ class Judge:
                 return DEDUP, f"{name} was accepted with a second body"
             found = found or known.task_id
         there = self.model.by_id.get(spec.id)
-        if there and body_of(there.spec) != body_of(spec):
+        if there and body_of(there.submitted) != body_of(spec):
             return DEDUP, f"the id {spec.id} was accepted with a second body"
         return found or (spec.id if there else "")
 

@@ -107,7 +107,7 @@ class Model:
         name = f"id:{shadow.id}"
         known = self.names.get(name)
         if known is None or known.expires_at <= now:
-            self.names[name] = Remembered(shadow.id, body_of(shadow.spec), 0)
+            self.names[name] = Remembered(shadow.id, body_of(shadow.submitted), 0)
         self.windows[name] = self.names[name].expires_at
         self.pruned[shadow.id] = shadow.state
         for child in self.children.pop(shadow.id, ()):

@@ -10,7 +10,7 @@ from agentq.core.task import Spec, Usage
 from tests.simulation.calls import Call, apply
 from tests.simulation.model import body_of
 from tests.simulation.shadow import Shadow
-from tests.simulation.specs import SENDERS
+from tests.simulation.specs import ROLES, SENDERS
 from tests.simulation.standing import BLOCKED, EXPIRED, FAILED, PENDING, REVIEW
 
 if TYPE_CHECKING:
@@ -172,6 +172,8 @@ def _anything(world: World, shadow: Shadow) -> t.Trigger:
         t.Cancel(by, "not needed"),
         t.Cancel(by, "not needed"),
         t.Requeue(by, "once more"),
+        _edit(world, by),
+        _edit(world, by),
         t.Comment(by, "a remark"),
         t.Applied(by, f"{world.unique():040}", "main"),
         t.Approve(by),
@@ -179,4 +181,11 @@ def _anything(world: World, shadow: Shadow) -> t.Trigger:
         t.Answer(by, "unasked"),
         t.Verdict(by, t.Ruling.ACCEPT),
     )
-    return rng.choice(choices if shadow.state is not BLOCKED else choices[:6])
+    return rng.choice(choices if shadow.state is not BLOCKED else choices[:8])
+
+
+def _edit(world: World, by: str) -> t.Edit:
+    """Other words, another role, another priority, or all of them."""
+    rng = world.rng
+    text = rng.choice(("", f"words {world.unique()}", "the same words"))
+    return t.Edit(by, rng.choice(("", "", *ROLES)), "", rng.choice(("", "high", "low")), text)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from agentq.core import triggers as t
+from agentq.core.digests import spec_digest
 from agentq.core.states import State
 from agentq.core.task import OnDependencyFailure, Usage
 from tests.simulation.standing import (
@@ -28,6 +29,7 @@ from tests.simulation.standing import (
     REVIEW,
     RUNNING,
     Standing,
+    said_anew,
 )
 from tests.simulation.violation import CANCEL, FENCE, GRAPH, IRREVERSIBLE, RULES, Violation
 
@@ -263,6 +265,17 @@ class Shadow(Standing):
         self.waiting, self.reopened_at, self.report = tuple(trigger.waiting_on), at, None
         return self._again(at)
 
+    def _edit(self, trigger: t.Edit, at: int) -> tuple[State, list[Expected]]:
+        before, self.spec = self.spec, said_anew(self.spec, trigger)
+        if self.spec == before:
+            raise Violation(RULES, f"{self.id} was edited, and says what it said before")
+        self.digest = spec_digest(self.spec)
+        self.editors.add(trigger.by)
+        self.approved, self.asked_at = False, 0
+        if self.state is BLOCKED:
+            self.remind_at = 0
+        return self._queue(at)
+
     def _tick(self, trigger: t.Tick, at: int) -> tuple[State, list[Expected]]:
         if self.state is RUNNING:
             self.crashes += 1
@@ -316,6 +329,7 @@ _MOVES: dict[type, Callable[[Shadow, Any, int], tuple[State, list[Expected]]]] =
     t.Cancel: Shadow._cancel,
     t.Stopped: Shadow._stopped,
     t.Requeue: Shadow._requeue,
+    t.Edit: Shadow._edit,
     t.Tick: Shadow._tick,
     t.Applied: Shadow._stays,
     t.Comment: Shadow._stays,

@@ -7,12 +7,13 @@ whether the ledger must accept or refuse it, and after a commit, to judge what i
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Protocol
 
 from agentq.core import triggers as t
 from agentq.core.digests import spec_digest
 from agentq.core.states import State
-from agentq.core.task import OnDependencyFailure, Spec, Task
+from agentq.core.task import OnDependencyFailure, Priority, Spec, Task
 from tests.simulation.violation import (
     CANCEL,
     FENCE,
@@ -61,6 +62,8 @@ class Standing:
 
     def __init__(self, key: int, spec: Spec, peers: Peers) -> None:
         self.key, self.spec, self.id, self.peers = key, spec, spec.id, peers
+        #: What was asked for first, which edits do not change.
+        self.submitted = spec
         self.digest = spec_digest(spec)
         self.state = PENDING
         self.version = self.epoch = 0
@@ -70,6 +73,7 @@ class Standing:
         self.not_before = self.asked_at = self.remind_at = self.reopened_at = 0
         self.approved, self.approvals, self.starts = False, 0, 0
         self.blocked_for = ""
+        self.editors: set[str] = set()
         self.failures = self.crashes = 0
         self.spent = self.extra = 0
         self.warned = False
@@ -179,7 +183,7 @@ class Standing:
         asks = self.state is PENDING or timed_out
         if not asks or not self.awaits_approval:
             return RULES, self._words(trigger)
-        if trigger.by == self.spec.sender and not trigger.own:
+        if trigger.by in {self.spec.sender, *self.editors} and not trigger.own:
             return IRREVERSIBLE, f"{trigger.by} approved {self.id}, its own task"
         if trigger.digest and trigger.digest != self.digest:
             return IRREVERSIBLE, f"the approval of {self.id} was for another payload"
@@ -216,6 +220,12 @@ class Standing:
     def _requeue_ok(self, trigger: t.Requeue, at: int) -> Objection:
         return None if self.state in (FAILED, EXPIRED) else (RULES, self._words(trigger))
 
+    def _edit_ok(self, trigger: t.Edit, at: int) -> Objection:
+        timed_out = self.state is BLOCKED and self.blocked_for == "approval_timeout"
+        if self.state not in (PENDING, READY) and not timed_out:
+            return RULES, self._words(trigger)
+        return None
+
     def _tick_ok(self, trigger: t.Tick, at: int) -> Objection:
         due = self.due_at()
         if due and at >= due:
@@ -237,6 +247,21 @@ class Standing:
         return None
 
 
+def said_anew(spec: Spec, trigger: t.Edit) -> Spec:
+    """What is asked for after an edit."""
+    if trigger.to:
+        spec = replace(spec, to=trigger.to)
+    if trigger.title:
+        spec = replace(spec, title=trigger.title)
+    if trigger.priority:
+        spec = replace(spec, priority=Priority(trigger.priority))
+    if trigger.instructions:
+        spec = replace(
+            spec, instructions=trigger.instructions, context_sha256=trigger.context_sha256
+        )
+    return spec
+
+
 _CHECKS: dict[type, Callable[[Standing, Any, int], Objection]] = {
     t.ClaimTask: Standing._claim_ok,
     t.DependencyEnded: Standing._dependency_ok,
@@ -247,6 +272,7 @@ _CHECKS: dict[type, Callable[[Standing, Any, int], Objection]] = {
     t.Cancel: Standing._cancel_ok,
     t.Stopped: Standing._stopped_ok,
     t.Requeue: Standing._requeue_ok,
+    t.Edit: Standing._edit_ok,
     t.Tick: Standing._tick_ok,
     t.Applied: Standing._applied_ok,
     t.Comment: Standing._comment_ok,

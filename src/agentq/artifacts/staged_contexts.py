@@ -23,6 +23,8 @@ from agentq.artifacts.locations import ArtifactLocation, RecordedContent
 from agentq.core.errors import AgentqError, Conflict, Damaged, Unavailable
 
 TASKS = ("tasks",)
+#: The contexts that edits brought: `tasks/.edited/<task id>/<sha256>.md`. No id begins with a dot.
+EDITED = ("tasks", ".edited")
 
 
 class StagedContext(NamedTuple):
@@ -51,11 +53,11 @@ class StagedContexts(ABC):
             self._own.setdefault((task_id, sha256), []).append(staged)
         return sha256
 
-    def publish(self, task_id: str, sha256: str) -> None:
+    def publish(self, task_id: str, sha256: str, *, edited: bool = False) -> None:
         with self._lock:
             own = self._own.pop((task_id, sha256), [])
         try:
-            self._publish(self._place(task_id), sha256, own)
+            self._publish(self._place(task_id, sha256 if edited else ""), sha256, own)
         except AgentqError:
             with self._lock:  # so that it can be tried again
                 self._own.setdefault((task_id, sha256), []).extend(own)
@@ -71,8 +73,8 @@ class StagedContexts(ABC):
                 self._own[(task_id, sha256)] = own
         self._drop(task_id, staged)
 
-    def read(self, task_id: str, sha256: str) -> bytes:
-        place = self._place(task_id)
+    def read(self, task_id: str, sha256: str, *, edited: bool = False) -> bytes:
+        place = self._place(task_id, sha256 if edited else "")
         try:
             return self._records.read(place, sha256)
         except Damaged:
@@ -84,7 +86,7 @@ class StagedContexts(ABC):
             return self._records.read(place, sha256)
         if missing:
             with suppress(Unavailable, Conflict):  # a reader that may not write can still read
-                self.publish(task_id, sha256)
+                self.publish(task_id, sha256, edited=edited)
         # Else somebody's own file stands at our place: the very task file that was submitted, when
         # it was written into the shared folder. Ours could not be published and is good.
         return staged
@@ -99,7 +101,7 @@ class StagedContexts(ABC):
 
     @abstractmethod
     def remove(self, task_id: str) -> None:
-        """Remove the context and everything staged for the task."""
+        """Remove the contexts and everything staged for the task."""
 
     @abstractmethod
     def sweep(self, before_ms: int, is_wanted: Callable[[str, str], bool]) -> int:
@@ -114,8 +116,15 @@ class StagedContexts(ABC):
     @abstractmethod
     def _drop(self, task_id: str, staged: StagedContext) -> None: ...
 
-    def _place(self, task_id: str) -> ArtifactLocation:
-        return ArtifactLocation(task_id, self._root, TASKS, f"{task_id}.md")
+    def _place(self, task_id: str, edited: str = "") -> ArtifactLocation:
+        return context_place(self._root, task_id, edited)
+
+
+def context_place(root: str, task_id: str, edited: str = "") -> ArtifactLocation:
+    """Where the context of a task belongs, or the one with this digest that an edit brought."""
+    if edited:
+        return ArtifactLocation(task_id, root, (*EDITED, task_id), f"{edited}.md")
+    return ArtifactLocation(task_id, root, TASKS, f"{task_id}.md")
 
 
 def occupied(place: ArtifactLocation) -> Conflict:

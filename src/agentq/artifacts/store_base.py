@@ -8,7 +8,7 @@ from typing import BinaryIO, Protocol
 
 from agentq.artifacts.locations import ArtifactLocation, RecordedContent
 from agentq.artifacts.names import check_epoch, check_name, check_sha256, check_task_id, uri_quoted
-from agentq.artifacts.staged_contexts import StagedContexts
+from agentq.artifacts.staged_contexts import StagedContexts, context_place
 from agentq.contracts.artifacts import LIVE_KEEP_BYTES, SWEEP_EVIDENCE_MS, LivePart, Stored
 from agentq.core.errors import AgentqError, Invalid, NotFound, Unavailable
 
@@ -65,14 +65,14 @@ class ArtifactStoreBase(ABC):
         sha256 = self._contexts.stage(check_task_id(task_id), data)
         return Stored(f"{task_id}.md", len(data), sha256, "text/markdown")
 
-    def publish_context(self, task_id: str, sha256: str) -> None:
-        self._contexts.publish(check_task_id(task_id), check_sha256(sha256))
+    def publish_context(self, task_id: str, sha256: str, *, edited: bool = False) -> None:
+        self._contexts.publish(check_task_id(task_id), check_sha256(sha256), edited=edited)
 
     def discard_context(self, task_id: str, sha256: str) -> None:
         self._contexts.discard(check_task_id(task_id), check_sha256(sha256))
 
-    def context(self, task_id: str, sha256: str) -> bytes:
-        return self._contexts.read(check_task_id(task_id), check_sha256(sha256))
+    def context(self, task_id: str, sha256: str, *, edited: bool = False) -> bytes:
+        return self._contexts.read(check_task_id(task_id), check_sha256(sha256), edited=edited)
 
     # ---- recorded files -------------------------------------------------------------------------
 
@@ -160,8 +160,8 @@ class ArtifactStoreBase(ABC):
     def _sweep_evidence(self, before_ms: int) -> int:
         """Remove unfinished evidence of all tasks; returns how many files."""
 
-    def context_ref(self, task_id: str) -> str:
-        return f"{self._root_uri}/tasks/{check_task_id(task_id)}.md"
+    def context_ref(self, task_id: str, edited: str = "") -> str:
+        return f"{self._root_uri}/{context_place(self._root, check_task_id(task_id), edited).key}"
 
     def artifact_ref(self, task_id: str, epoch: int, name: str) -> str:
         return f"{self._root_uri}/{uri_quoted(self._evidence(task_id, epoch, name).key)}"

@@ -158,11 +158,16 @@ def _line(entry: LogEntry) -> str:
     return f"{words} {_details(entry)}".rstrip()
 
 
+#: The fields of triggers that say something to people.
+_TEXTS = ("holder", "by", "reason", "summary", "feedback", "text", "note", "name", "to", "title",
+          "priority", "instructions")  # fmt: skip
+
+
 def _details(entry: LogEntry) -> str:
     """The text that came with an event."""
     trigger = entry.event.trigger
     parts = []
-    for name in ("holder", "by", "reason", "summary", "feedback", "text", "note", "name"):
+    for name in _TEXTS:
         value = getattr(trigger, name, "")
         if value:
             parts.append(f"{name}: {one_line(str(value), 80)}")

@@ -22,6 +22,9 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Asking for work": {
         "init": ("init:init", "Make this folder an agentq installation."),
         "submit": ("submit:submit", "Submit a task, or many from a file."),
+        "edit": ("edit:edit", "Change what a waiting task asks for."),
+        "priority": ("edit:priority", "Change how urgent waiting tasks are."),
+        "rerun": ("edit:rerun", "Submit what a finished task asked for once more."),
         "wait": ("wait:wait", "Wait until tasks are over."),
         "result": ("results:result", "Print the result of a completed task."),
         "diff": ("apply:diff", "Show what a task changed."),

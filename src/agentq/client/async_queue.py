@@ -143,6 +143,9 @@ class AsyncQueue:
 
     submit = _awaited_submit(Queue.submit)
     submit_many = _awaited_submit(Queue.submit_many)
+    edit = awaited(Queue.edit)
+    priority = awaited(Queue.priority)
+    rerun = awaited(Queue.rerun)
     heartbeat = awaited(Queue.heartbeat)
     progress = awaited(Queue.progress)
     complete = awaited(Queue.complete)

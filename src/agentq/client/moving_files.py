@@ -47,9 +47,11 @@ def _copy_task(
     source: ArtifactStore, target: ArtifactStore, task: Task, artifacts: list[ArtifactInfo]
 ) -> Iterator[int]:
     if task.spec.context_sha256:
-        yield _copy_context(source, target, task.spec)
-        target.publish_context(task.id, task.spec.context_sha256)
-        target.context(task.id, task.spec.context_sha256)  # reading it back checks it
+        edited = bool(task.edited_context)
+        yield _copy_context(source, target, task.spec, edited=edited)
+        target.publish_context(task.id, task.spec.context_sha256, edited=edited)
+        # Reading it back checks it.
+        target.context(task.id, task.spec.context_sha256, edited=edited)
     if task.state not in TERMINAL:
         for child in _children(task.spec):
             # Waits for its task: staged there as it is here, and not published yet.
@@ -73,8 +75,10 @@ def _children(spec: Spec) -> Iterator[Spec]:
         yield from _children(child)
 
 
-def _copy_context(source: ArtifactStore, target: ArtifactStore, spec: Spec) -> int:
-    data = source.context(spec.id, spec.context_sha256)
+def _copy_context(
+    source: ArtifactStore, target: ArtifactStore, spec: Spec, *, edited: bool = False
+) -> int:
+    data = source.context(spec.id, spec.context_sha256, edited=edited)
     if target.stage_context(spec.id, data).sha256 != spec.context_sha256:
         raise _altered(spec.id, "its context")
     return len(data)

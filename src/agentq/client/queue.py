@@ -15,9 +15,15 @@ from agentq.client.content import Content, as_source, result_source
 from agentq.client.durations import Duration, seconds_of, seconds_or_none
 from agentq.client.references import id_of, states_of
 from agentq.client.serving import GRACE_SECONDS, ServedRole, Server
-from agentq.client.task_fields import ClaimOptions, TaskFields, TaskOptions, TaskRef
+from agentq.client.task_fields import (
+    ClaimOptions,
+    TaskChanges,
+    TaskFields,
+    TaskOptions,
+    TaskRef,
+)
 from agentq.core.states import TERMINAL, State
-from agentq.core.task import NO_USAGE, Spec, Task, Usage
+from agentq.core.task import NO_USAGE, Priority, Spec, Task, Usage
 from agentq.core.triggers import FailureKind, LogEntry, Resolution
 from agentq.remote.opening import open_any
 from agentq.settings import load_settings
@@ -118,6 +124,25 @@ class Queue:
         """Submit tasks in one transaction: all are accepted or none. They may depend on each other
         by id, in any order. `connection` as in `submit`."""
         return self._client.submit_many(tasks, connection=connection)
+
+    def edit(
+        self, task: TaskRef, by: str, *, if_version: int = 0, **fields: Unpack[TaskChanges]
+    ) -> Task:
+        """Change what a waiting task asks for: its text, title, priority or role.
+
+        An approval is taken back, as it was for what the task said before; the id and the
+        idempotency key go on to stand for what was submitted. `Refused` once somebody has begun.
+        """
+        return self._client.edit(id_of(task), by, if_version=if_version, **fields)
+
+    def priority(self, task: TaskRef, by: str, priority: Priority | str) -> Task:
+        """Change how urgent a waiting task is."""
+        return self._client.priority(id_of(task), by, priority)
+
+    def rerun(self, task: TaskRef, **fields: Unpack[TaskChanges]) -> Task:
+        """Submit what a finished task asked for once more, as a new task, with these fields in
+        place of its own. Its label `rerun_of` names the old one."""
+        return self._client.rerun(id_of(task), **fields)
 
     # -- custody ---------------------------------------------------------------------------------
 

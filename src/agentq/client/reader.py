@@ -166,7 +166,9 @@ class QueueReader:
 
     def as_json(self, task: Task) -> dict[str, object]:
         """The one JSON shape of a task."""
-        context = self.artifacts.context_ref(task.id) if task.spec.context_sha256 else ""
+        context = ""
+        if task.spec.context_sha256:
+            context = self.artifacts.context_ref(task.id, task.edited_context)
         report = task.details.report
         done = task.state is State.COMPLETE and report is not None and report.result
         result = self.artifacts.result_ref(task.id) if done else ""

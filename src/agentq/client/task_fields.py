@@ -86,6 +86,18 @@ class TaskFields(TaskOptions, total=False):
     instructions: str
 
 
+class TaskChanges(TypedDict, total=False):
+    """What an edit or a rerun says in place of what a task said."""
+
+    to: str
+    title: str
+    priority: Priority | Literal["urgent", "high", "normal", "low"]
+    instructions: str
+    #: A long text; the instructions then are the line that says what it is about.
+    context: str | bytes
+    file: str | os.PathLike[str]
+
+
 class ClaimOptions(TypedDict, total=False):
     """How a task is claimed."""
 

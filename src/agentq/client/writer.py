@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from agentq.client.durations import Duration, milliseconds_of
-from agentq.client.reader import QueueReader
+from agentq.client.edits import QueueEditor
 from agentq.contracts.service_values import AttemptLease
 from agentq.core.access import Action, PrincipalKind
 from agentq.core.errors import AgentqError, Refused, Stale
@@ -36,7 +36,7 @@ RESULT_NAME = "result.md"
 COMMAND_LEASE_MS = 15 * 60 * 1000
 
 
-class QueueWriter(QueueReader):
+class QueueWriter(QueueEditor):
     """Says what happened to a task, or what was decided about it."""
 
     def heartbeat(

@@ -2,7 +2,8 @@
 
 Four kinds of files, in the layout of `tasks/`, `artifacts/`, `results/` and `live/`:
 
-- the **context** of a task, staged durably before its submit commits and published after it,
+- the **context** of a task, staged durably before its submit commits and published after it; an
+  edit brings another, which does not replace the first,
 - the **evidence** of one attempt, named by task, epoch and name,
 - the **result** of a task, published once from the evidence when its completion has committed,
 - the **live log** of an attempt that runs: what its agent said so far, of bounded size. It is no
@@ -104,15 +105,19 @@ class ArtifactStore(Protocol):
         """
         ...
 
-    def publish_context(self, task_id: str, sha256: str) -> None:
-        """Make the staged context appear at its place, at once and whole; again is fine."""
+    def publish_context(self, task_id: str, sha256: str, *, edited: bool = False) -> None:
+        """Make the staged context appear at its place, at once and whole; again is fine.
+
+        One that an edit brought has a place of its own, by its digest: what an earlier attempt was
+        given stays as it is.
+        """
         ...
 
     def discard_context(self, task_id: str, sha256: str) -> None:
         """Drop what this store object staged, after its submit was refused."""
         ...
 
-    def context(self, task_id: str, sha256: str) -> bytes:
+    def context(self, task_id: str, sha256: str, *, edited: bool = False) -> bytes:
         """Return the context; publishes it first if a crash came between commit and publish."""
         ...
 
@@ -228,8 +233,9 @@ class ArtifactStore(Protocol):
         """
         ...
 
-    def context_ref(self, task_id: str) -> str:
-        """Return the address of the context. No I/O; it may not exist yet."""
+    def context_ref(self, task_id: str, edited: str = "") -> str:
+        """Return the address of the context, or of the one with this digest that an edit brought.
+        No I/O; it may not exist yet."""
         ...
 
     def artifact_ref(self, task_id: str, epoch: int, name: str) -> str:

@@ -32,6 +32,7 @@ _NAMES: dict[str, Any] = {
     "Principal": access.Principal,
     "AgentqError": errors.AgentqError,
     "RoleLimits": limits.RoleLimits,
+    "Priority": task.Priority,
     "Spec": task.Spec,
     "Task": task.Task,
     "LogEntry": triggers.LogEntry,

@@ -72,7 +72,10 @@ SECTIONS: dict[str, tuple[Route, ...]] = {
         Route("last_position", "GET", "/events/last"),
         Route("verify", "GET", "/verification", streams=LINES_TYPE),
     ),
-    "Submitting": (Route("submit", "POST", "/tasks"),),
+    "Submitting": (
+        Route("submit", "POST", "/tasks"),
+        Route("rerun", "POST", "/tasks/{ref}/rerun"),
+    ),
     "Working": (
         Route("claim", "POST", "/claims"),
         Route("complete_and_claim", "POST", "/claims/next"),
@@ -101,6 +104,7 @@ SECTIONS: dict[str, tuple[Route, ...]] = {
         Route("cancel", "POST", "/tasks/{ref}/cancel"),
         Route("requeue", "POST", "/tasks/{ref}/requeue"),
         Route("mark_applied", "POST", "/tasks/{ref}/applied"),
+        Route("edit", "POST", "/tasks/{ref}/edit"),
         Route("comment", "POST", "/tasks/{ref}/comments"),
     ),
     "Administering": (

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
+from agentq.contracts.service_edits import Edits
 from agentq.core.task import NO_USAGE, Usage
 from agentq.core.triggers import FailureKind, Resolution, Ruling
 
@@ -119,7 +120,7 @@ class Queries(Protocol):
         once the attempt is over."""
 
 
-class Service(Queries, Protocol):
+class Service(Queries, Edits, Protocol):
     """The whole service interface."""
 
     def submit(

@@ -89,6 +89,14 @@ class NewRow(NamedTuple):
     roots: tuple[int | str, ...] = ()
 
 
+class AddressRow(NamedTuple):
+    """The role that a task is for now, and its priority."""
+
+    key: int
+    role: int
+    priority: int
+
+
 class EventRow(NamedTuple):
     key: int
     version: int
@@ -276,13 +284,15 @@ class Changes:
     """Everything that one transaction writes. `events` are those of `tasks`, in order.
 
     A row of `tasks` is written over the version it was decided on: the one before the first of its
-    events. `topics` are rung once the transaction has committed. `released` are the tasks whose
-    exclusive resources are free now. `lanes`, if not None, are the open lanes from now on. Of
-    `new_dedup` nobody has looked whether they are there: if one is, the change is run again.
+    events. `addresses` are those of `tasks` that are for another role now, or otherwise urgent.
+    `topics` are rung once the transaction has committed. `released` are the tasks whose exclusive
+    resources are free now. `lanes`, if not None, are the open lanes from now on. Of `new_dedup`
+    nobody has looked whether they are there: if one is, the change is run again.
     """
 
     new: Sequence[NewRow] = ()
     tasks: Sequence[HotRow] = ()
+    addresses: Sequence[AddressRow] = ()
     events: Sequence[EventRow] = ()
     effects: Sequence[EffectRow] = ()
     artifacts: Sequence[ArtifactRow] = ()

@@ -71,6 +71,7 @@ class Action(StrEnum):
     CANCEL = "cancel"
     REQUEUE = "requeue"
     APPLY = "apply"
+    EDIT = "edit"
     RAISE_BUDGET = "raise_budget"
     SET_LIMITS = "set_limits"
     OPEN_CIRCUIT = "open_circuit"
@@ -161,6 +162,8 @@ TABLE: dict[tuple[PrincipalKind, Action], frozenset[Relation]] = {
     (C, Action.CANCEL): ALL,
     (C, Action.REQUEUE): ALL,
     (C, Action.APPLY): ALL,
+    # Of what it asked for itself: see `check_edit`.
+    (C, Action.EDIT): ALL,
 }
 
 #: What settings may grant to a role by name, and where that holds: decisions never about one's own
@@ -178,7 +181,7 @@ GRANTABLE: dict[Action, frozenset[Relation]] = {
 #: What a token that names roles is bound to them in. A coordinator must not do by a decision what
 #: it may not do by submitting: to requeue a task of another role is to ask that role for work.
 ROLE_BOUND: dict[PrincipalKind, frozenset[Action]] = {
-    P: frozenset({Action.SUBMIT}),
+    P: frozenset({Action.SUBMIT, Action.EDIT}),
     C: frozenset(Action) - {Action.READ, Action.TICK},
 }
 
@@ -354,13 +357,26 @@ def _reason(who: Principal, action: Action) -> str:
 
 
 def approves_own(name: str, task: Task, roles: Collection[str], *, four_eyes: bool) -> bool:
-    """Whether a person of this name may approve the task although it was submitted in that name.
+    """Whether a person of this name may approve the task although it was submitted in that name, or
+    edited.
 
     Only where four eyes are not asked for, and the name can be a person's: what an attempt submits
     bears the name of its role, and what names nobody that of the coordinator.
     """
-    own = not four_eyes and name == task.spec.sender and not task.spec.parent
+    own = name == task.spec.sender and not task.spec.parent
+    own = (own or name in task.editors) and not four_eyes
     return own and name != COORDINATOR and name not in roles
+
+
+def check_edit(who: Principal, task: Task) -> None:
+    """Raise `Refused` where a coordinator would change what somebody else has asked for."""
+    if who.kind is PrincipalKind.COORDINATOR and task.spec.sender != (who.role or who.name):
+        raise Refused(
+            f"Coordinator {who.name} may not edit {task.id}: {task.spec.sender} has submitted it,"
+            " and a coordinator changes what it asked for itself. Nothing was changed.",
+            "A person can.",
+            code="not_permitted",
+        )
 
 
 def parse_grants(words: Iterable[object], where: str) -> frozenset[Action]:
@@ -405,6 +421,7 @@ _PHRASES: dict[Action, str] = {
     Action.CANCEL: "cancel {}",
     Action.REQUEUE: "requeue {}",
     Action.APPLY: "mark {} as applied",
+    Action.EDIT: "edit {}",
     Action.RAISE_BUDGET: "raise the budget of {}",
     Action.SET_LIMITS: "change the limits of {}",
     Action.OPEN_CIRCUIT: "open the circuit of {}",

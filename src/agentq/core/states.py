@@ -81,6 +81,10 @@ TABLE: dict[tuple[State | None, str], frozenset[State]] = {
     (E, "Requeue"): frozenset({R, P}),
     # Its work is in a branch now: that is noted, and nothing else changes.
     (C, "Applied"): frozenset({C}),
+    # What a task asks for may change while nobody has it. An approval was for what it said before.
+    (P, "Edit"): frozenset({P, R}),
+    (R, "Edit"): frozenset({R, P}),
+    (B, "Edit"): frozenset({P, B}),
     # Notes in the margin.
     **{(state, "Comment"): frozenset({state}) for state in State},
     **{(state, "RefuseReport"): frozenset({state}) for state in State},

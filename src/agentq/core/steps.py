@@ -34,6 +34,7 @@ class Step:
     holder: str = ""
     epoch: int = -1
     keeps_custody: bool = False
+    spec: Spec | None = None
 
 
 def not_allowed(task: Task | None, trigger: Trigger) -> Refused:
@@ -50,7 +51,9 @@ def not_allowed(task: Task | None, trigger: Trigger) -> Refused:
     return Refused(
         f"{name} applies to a task that is {' or '.join(able)}; {task.id} is {task.state}."
         " Nothing was changed.",
-        _REMEDY.get(task.state, "See `agentq explain` for what it waits for."),
+        (_EDIT_REMEDY if name == "Edit" else _REMEDY).get(
+            task.state, "See `agentq explain` for what it waits for."
+        ),
         code="wrong_state",
     )
 
@@ -64,6 +67,14 @@ _REMEDY = {
     State.CANCELLED: "It is over; submit a new task if it is wanted after all.",
     State.REVIEW: "It waits for a verdict: `agentq approve` or `agentq reject`.",
     State.BLOCKED: "It waits for `agentq answer`.",
+}
+_RUN_ANEW = "It is over; `agentq rerun` makes a new task of it, with other words if you like."
+#: What to do instead of editing.
+_EDIT_REMEDY = {
+    State.IN_PROGRESS: "Its agent has read it already. Tell it more with `agentq tell`, or cancel"
+    " it and run it anew with other words: `agentq cancel`, then `agentq rerun`.",
+    State.REVIEW: "It was done as it stands. Ask for what is missing: `agentq reject --changes`.",
+    **dict.fromkeys((State.COMPLETE, State.CANCELLED, State.FAILED, State.EXPIRED), _RUN_ANEW),
 }
 
 

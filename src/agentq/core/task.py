@@ -1,8 +1,9 @@
 """The data model: what was asked for (`Spec`), its state (`Task`), and the rest (`TaskDetails`).
 
-A `Spec` never changes after submit, so approvals and idempotency can bind to it and every process
-may keep it. A `Task` is the spec plus a handful of fields that change on each step; what only some
-tasks need lives in `TaskDetails`, empty for most, so that the hot path stays narrow.
+The `Spec` that was submitted never changes, so idempotency can bind to it and every process may
+keep it; what edits have changed is kept beside it (`TaskDetails.edited`). A `Task` is what is asked
+for now plus a handful of fields that change on each step; what only some tasks need lives in
+`TaskDetails`, empty for most, so that the hot path stays narrow.
 All times are integer milliseconds of the store's clock; durations of a spec are seconds.
 """
 
@@ -142,6 +143,23 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
+class Edited:
+    """What edits have made of a spec. Empty fields are as they were submitted.
+
+    Instructions come with their context: without a digest there is none. `version` is that of the
+    task when it was last edited, and `by` are all who did: it is not theirs to approve.
+    """
+
+    version: int
+    by: tuple[str, ...] = ()
+    to: str = ""
+    title: str = ""
+    priority: str = ""
+    instructions: str = ""
+    context_sha256: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class TaskDetails:
     """The part of a task's state that most tasks never need."""
 
@@ -175,6 +193,8 @@ class TaskDetails:
     applied_by: str = ""
     applied_commit: str = ""
     applied_branch: str = ""
+    #: What has changed since it was submitted; None for most tasks.
+    edited: Edited | None = None
 
 
 NO_DETAILS = TaskDetails()
@@ -215,6 +235,16 @@ class Task:
         """Whether that attempt has ended. A cancelled one goes on until its holder lets go."""
         held = self.state is State.IN_PROGRESS or bool(self.holder)
         return self.epoch > epoch or (self.epoch == epoch and not held)
+
+    @property
+    def edited_context(self) -> str:
+        """The digest of the context that an edit brought; "" if its context is the first one."""
+        return self.details.edited.context_sha256 if self.details.edited else ""
+
+    @property
+    def editors(self) -> tuple[str, ...]:
+        """Who has changed what it asks for."""
+        return self.details.edited.by if self.details.edited else ()
 
     @property
     def summary(self) -> str:

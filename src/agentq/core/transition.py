@@ -6,7 +6,8 @@ lock and saves what it returns; nobody else changes a task.
 
 How to read it: one function per trigger, each a few lines of policy returning the `Step` it takes.
 `custody` has what concerns a holder, `waiting` what concerns a task without one,
-`external_decisions` what is decided from outside, `steps` the endings they share. The states that
+`external_decisions` what is decided from outside, `editing` what a task asks for, `steps` the
+endings they share. The states that
 may follow are in `states.TABLE`, and every step is held against it here. Before a change, know:
 
 - Custody is `holder` + `epoch` + lease. `holder_only` is the fence: it stands first in everything
@@ -27,7 +28,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from agentq.core import custody, external_decisions, waiting
+from agentq.core import custody, editing, external_decisions, waiting
 from agentq.core import triggers as t
 from agentq.core.effects import Effect
 from agentq.core.schedule import next_wake
@@ -72,7 +73,7 @@ def _born(step: Step, trigger: t.Submit, now: int) -> Decision:
 def _settle(old: Task, step: Step, trigger: t.Trigger, now: int) -> Decision:
     if not step.kind:
         return Decision(old)
-    spec = old.spec
+    spec = old.spec if step.spec is None else step.spec
     details = old.details if step.details is None else step.details
     epoch = old.epoch if step.epoch < 0 else step.epoch
     holder, wake_at = step.holder, step.lease_end
@@ -104,6 +105,7 @@ _STEPS: dict[type, Callable[[Task, Any, int], Step]] = {
     t.Stopped: external_decisions.stopped,
     t.Requeue: external_decisions.requeue,
     t.Applied: external_decisions.applied,
+    t.Edit: editing.edit,
     t.Tick: waiting.tick,
     t.Comment: external_decisions.comment,
     t.RefuseReport: external_decisions.refuse_report,

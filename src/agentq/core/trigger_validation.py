@@ -8,7 +8,13 @@ from operator import attrgetter
 from typing import Any
 
 from agentq.core.errors import Invalid
-from agentq.core.limits import NAME_CHARS_MAX, NOTE_CHARS_MAX, PROGRESS_CHARS_MAX, SUMMARY_CHARS_MAX
+from agentq.core.limits import (
+    INSTRUCTIONS_BYTES_MAX,
+    NAME_CHARS_MAX,
+    NOTE_CHARS_MAX,
+    PROGRESS_CHARS_MAX,
+    SUMMARY_CHARS_MAX,
+)
 from agentq.core.spec_types import check_usage, first_wrong_kind, is_readable, wrong_kind
 from agentq.core.states import State
 from agentq.core.task import NO_USAGE, Spec, Usage
@@ -32,6 +38,8 @@ _LIMITS = {
     "claim": NAME_CHARS_MAX,
     "commit": NAME_CHARS_MAX,
     "branch": 4 * NAME_CHARS_MAX,
+    "instructions": INSTRUCTIONS_BYTES_MAX,
+    "context_sha256": NAME_CHARS_MAX,
 }
 _CALLED = {
     "by": "the name of who says it",

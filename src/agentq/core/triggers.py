@@ -227,6 +227,20 @@ class Applied:
 
 
 @dataclass(frozen=True, slots=True)
+class Edit:
+    """Somebody changes what a waiting task asks for. Empty fields stay as they are; instructions
+    come with the digest of their context, if they have one."""
+
+    by: str
+    to: str = ""
+    title: str = ""
+    priority: str = ""
+    instructions: str = ""
+    context_sha256: str = ""
+    how: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time passed: `now` reached the task's `wake_at`."""
 
@@ -277,6 +291,7 @@ Trigger: TypeAlias = (
     | Stopped
     | Requeue
     | Applied
+    | Edit
     | Tick
     | Comment
     | RefuseReport

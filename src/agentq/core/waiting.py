@@ -73,9 +73,10 @@ def approve(task: Task, trigger: t.Approve, now: int) -> Step:
             "Answer it first with `agentq answer`; it then asks for the approval.",
             code="wrong_state",
         )
-    if trigger.by == task.spec.sender and not trigger.own:
+    if trigger.by in (task.spec.sender, *task.editors) and not trigger.own:
+        what = "submitted" if trigger.by == task.spec.sender else "edited"
         raise Refused(
-            f"{trigger.by} submitted {task.id} and cannot approve it: an approval comes from"
+            f"{trigger.by} {what} {task.id} and cannot approve it: an approval comes from"
             " somebody else. Nothing was changed.",
             "Have another person or role approve it.",
             code="self_approval",

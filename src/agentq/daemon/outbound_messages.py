@@ -47,7 +47,9 @@ def announcement(task: Task, id: str, now: int, artifacts: ArtifactStore) -> Mes
     ends_at = expiry(task.spec, task.details, task.submitted_at, task.epoch)
     if ends_at and ends_at <= now:
         return None
-    context = artifacts.context_ref(task.id) if task.spec.context_sha256 else ""
+    context = ""
+    if task.spec.context_sha256:
+        context = artifacts.context_ref(task.id, task.edited_context)
     return Message(
         id,
         TASKS,

@@ -13,6 +13,7 @@ import msgspec
 
 from agentq.contracts.limit_rows import RoleRow
 from agentq.contracts.store import HotRow, SpecRow
+from agentq.core.editing import edited_spec
 from agentq.core.limits import RoleLimits
 from agentq.core.states import State
 from agentq.core.task import NO_DETAILS, NO_USAGE, ExpectedOutput, Spec, Task, TaskDetails, Usage
@@ -158,6 +159,10 @@ def limits_of(row: RoleRow) -> RoleLimits:
 
 
 def to_task(hot: HotRow, spec: Spec, submitted_at: int) -> Task:
+    """Return the task of a row and of the spec that was submitted: with what edits have changed."""
+    details = decode_details(hot.memo)
+    if details.edited is not None:
+        spec = edited_spec(spec, details.edited)
     return Task(
         spec,
         STATES[hot.state],
@@ -167,7 +172,7 @@ def to_task(hot: HotRow, spec: Spec, submitted_at: int) -> Task:
         hot.updated_at,
         hot.wake_at,
         hot.holder,
-        decode_details(hot.memo),
+        details,
     )
 
 
@@ -187,7 +192,7 @@ def to_hot(key: int, task: Task, details: str, flags: int) -> HotRow:
 
 
 class SpecCache:
-    """Specs never change, so every process may keep those it has met. Bounded."""
+    """Specs as they were submitted, which never change: any process may keep them. Bounded."""
 
     def __init__(self, size: int = 20_000) -> None:
         self._size = size

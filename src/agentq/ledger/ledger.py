@@ -30,7 +30,7 @@ from agentq.ledger.queries import LedgerQueries
 from agentq.ledger.request_keys import sweep
 from agentq.ledger.submit import DEDUP_MS, Submitted, Submitter
 from agentq.ledger.unit_of_work import Fence, Items, UnitOfWork
-from agentq.protocol.spec_validation import check_role
+from agentq.protocol.spec_validation import check_role, check_spec
 
 if TYPE_CHECKING:
     from agentq.ledger.deferred_submit import DeferredSubmitter
@@ -283,6 +283,24 @@ class Ledger:
                 if STATES[row.hot.state] not in TERMINAL
             )
             task = work.apply(key, t.Requeue(by, reason, under_way, how))
+            work.note_decision(audit)
+            return task
+
+        return self._change(change, _one)
+
+    def edit(
+        self, key: int, trigger: t.Edit, audit: AuditRow | None = None, *, if_version: int = 0
+    ) -> Task:
+        """Change what a waiting task asks for, unless a submission of that would be refused."""
+        check_trigger(trigger)
+        if trigger.to:
+            self._role_id(trigger.to)  # made now, while no transaction is open
+
+        def change(work: UnitOfWork) -> Task:
+            work.load([key])
+            work.check_version(key, if_version)
+            task = work.apply(key, trigger)
+            check_spec(task.spec)
             work.note_decision(audit)
             return task
 

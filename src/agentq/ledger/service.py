@@ -2,8 +2,8 @@
 
 It is put together by topic: `service_queries` checks whether the principal may and answers queries,
 `service_custody` submits, hands out and takes in, `service_circuits` stops claims for a provider or
-a role. Here is what is decided from outside about tasks, roles and files, and what the loops of an
-installation need.
+a role, `service_edits` changes what is asked for. Here is what else is decided from outside about
+tasks, roles and files, and what the loops of an installation need.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from agentq.ledger.leader_leases import LeaderLeases
 from agentq.ledger.outbox import Outbox
 from agentq.ledger.pruning import Named, files_to_remove, touch
 from agentq.ledger.request_keys import KeyedRequest, repeatable, the_task
-from agentq.ledger.service_circuits import CircuitService
+from agentq.ledger.service_edits import EditService
 from agentq.ledger.service_queries import recorded
 from agentq.protocol.secret_detection import redact
 
@@ -44,7 +44,7 @@ _PAGE = 500
 _ORPHAN_MS = 24 * 3600 * 1000
 
 
-class EmbeddedService(CircuitService):
+class EmbeddedService(EditService):
     """Implements `contracts.service.Service` with the ledger and artifact store of this process.
 
     Who decided stands in the log, by name and by how it is known.
@@ -56,7 +56,7 @@ class EmbeddedService(CircuitService):
         if task.state is State.REVIEW:
             return self._judge(who, key, task, ref, t.Ruling.ACCEPT, "", if_version)
         self._check_task(who, Action.APPROVE, task, ref)
-        own = who.kind is PrincipalKind.PERSON and who.name == task.spec.sender
+        own = who.kind is PrincipalKind.PERSON and who.name in (task.spec.sender, *task.editors)
         if own:
             roles = self._queries.limits()
             own = approves_own(who.name, task, roles, four_eyes=self._four_eyes)

@@ -262,10 +262,10 @@ class QueryService(AuditedService):
             if task.spec.context_sha256:
                 self._publish_context(task.id, task.spec.context_sha256)
 
-    def _publish_context(self, task_id: str, sha256: str) -> None:
+    def _publish_context(self, task_id: str, sha256: str, *, edited: bool = False) -> None:
         # The task is accepted whatever happens here: whoever reads its context publishes it first.
         with contextlib.suppress(Unavailable, Conflict):
-            self._artifacts.publish_context(task_id, sha256)
+            self._artifacts.publish_context(task_id, sha256, edited=edited)
 
     # -- keys ------------------------------------------------------------------------------------
 
@@ -405,7 +405,7 @@ class QueryService(AuditedService):
                 wrong.append(found)
         if task.spec.context_sha256:
             try:
-                artifacts.context(task.id, task.spec.context_sha256)
+                self._context_of(task)
             except Damaged as error:
                 wrong.append(error.cause)
         return wrong
@@ -416,8 +416,11 @@ class QueryService(AuditedService):
         task = self.task(who, ref)
         if not task.spec.context_sha256:
             return task.spec.instructions
-        data = self._artifacts.context(task.id, task.spec.context_sha256)
-        return data.decode("utf-8", "replace")
+        return self._context_of(task).decode("utf-8", "replace")
+
+    def _context_of(self, task: Task) -> bytes:
+        sha256, edited = task.spec.context_sha256, bool(task.edited_context)
+        return self._artifacts.context(task.id, sha256, edited=edited)
 
     def artifacts(self, who: Principal, ref: str) -> list[v.ArtifactInfo]:
         return recorded(self._queries.artifacts(self._find(who, Action.READ, ref)[0]))

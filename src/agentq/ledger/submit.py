@@ -138,10 +138,11 @@ class Submitter:
         now = tx.now()
         recalled = {name: row for name, row in records.items() if row.expires_at > now}
         stored = tx.keys(ids + [row.task_id for row in recalled.values()])
-        held = {}
+        held, bodies = {}, {}
         for row in tx.tasks(list(stored.values())) if stored else ():
-            task = to_task(row.hot, *self._specs.put(row.spec))
-            held[task.id] = task
+            submitted, at = self._specs.put(row.spec)
+            held[submitted.id] = to_task(row.hot, submitted, at)
+            bodies[submitted.id] = submitted  # what was asked for first, whatever edits made of it
         known: dict[str, Task] = {}
         for spec in specs:
             # Every name it bears must agree with it; the first that is known says which task it is,
@@ -152,7 +153,7 @@ class Submitter:
                 if name in recalled
             ]
             if spec.id in held:
-                if body_digest(held[spec.id].spec) != body_digest(spec):
+                if body_digest(bodies[spec.id]) != body_digest(spec):
                     raise taken(spec.id, "taken by a task with another body")
                 found.append(held[spec.id])
             if found:

@@ -22,6 +22,7 @@ from agentq.contracts.limit_rows import CircuitRow, RoleRow
 from agentq.contracts.store import (
     HAS_DEPENDENTS,
     HAS_RESOURCES,
+    AddressRow,
     ArtifactRow,
     Changes,
     DedupRow,
@@ -88,6 +89,7 @@ class UnitOfWork:
         #: Roles that this process knows to have limits; whoever waits for capacity must be woken.
         self._limited: set[str] = set() if limited is None else limited
         self._changed: dict[int, None] = {}
+        self._readdressed: dict[int, None] = {}
         self._ended: list[tuple[int, State]] = []
         self._spawning: list[int] = []
         self._freed: list[int] = []
@@ -163,6 +165,8 @@ class UnitOfWork:
         after = decision.task
         self.tasks[key] = after
         self._changed[key] = None
+        if after.spec is not before.spec:
+            self._readdressed[key] = None
         for event in decision.events:
             if event.trigger is not self._encoded[0]:  # one claim takes many tasks
                 self._encoded = (event.trigger, encode_trigger(event.trigger))
@@ -246,6 +250,7 @@ class UnitOfWork:
             Changes(
                 new=self.new,
                 tasks=hot,
+                addresses=[self._address(key) for key in self._readdressed],
                 events=self.events,
                 effects=self.effects,
                 artifacts=self.artifacts,
@@ -260,6 +265,10 @@ class UnitOfWork:
                 topics=self.topics,
             )
         )
+
+    def _address(self, key: int) -> AddressRow:
+        spec = self.tasks[key].spec
+        return AddressRow(key, self.role_id(spec.to), spec.priority.rank)
 
     def _resolve_dependents(self) -> None:
         ended, self._ended = dict(self._ended), []

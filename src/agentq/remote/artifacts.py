@@ -58,7 +58,7 @@ class RemoteArtifacts:
         self._ends.pop((task_id, epoch), None)
         self._service.live_end(self._who, task_id, epoch)
 
-    def context_ref(self, task_id: str) -> str:
+    def context_ref(self, task_id: str, edited: str = "") -> str:
         return f"{self._base}/{quote(task_id)}/context"
 
     def result_ref(self, task_id: str) -> str:

@@ -10,7 +10,7 @@ from agentq.core.access import Principal
 from agentq.core.choices import Resolution, Ruling
 from agentq.core.errors import AgentqError, Refused
 from agentq.core.limits import RoleLimits
-from agentq.core.task import NO_USAGE, Task, Usage
+from agentq.core.task import NO_USAGE, Priority, Task, Usage
 from agentq.remote.custody import RemoteCustody
 
 if TYPE_CHECKING:
@@ -83,6 +83,39 @@ class RemoteDecisions(RemoteCustody):
         return self._task(
             "mark_applied", who, ref=ref, commit=commit, branch=branch, if_version=if_version
         )
+
+    def edit(
+        self,
+        who: Principal,
+        ref: str,
+        to: str = "",
+        title: str = "",
+        priority: Priority | None = None,
+        instructions: str = "",
+        context: bytes = b"",
+        *,
+        if_version: int = 0,
+    ) -> Task:
+        return self._task(
+            "edit", who, ref=ref, to=to, title=title, priority=priority, instructions=instructions,
+            context=context, if_version=if_version,
+        )  # fmt: skip
+
+    def rerun(
+        self,
+        who: Principal,
+        ref: str,
+        new_id: str,
+        to: str = "",
+        title: str = "",
+        priority: Priority | None = None,
+        instructions: str = "",
+        context: bytes = b"",
+    ) -> Task:
+        return self._task(
+            "rerun", who, ref=ref, new_id=new_id, to=to, title=title, priority=priority,
+            instructions=instructions, context=context,
+        )  # fmt: skip
 
     def comment(
         self,

@@ -172,3 +172,27 @@ def test_leftovers_of_dead_submitters_are_swept(store: ArtifactStore, backend: B
 def test_sweeping_nothing(store: ArtifactStore, backend: Backend) -> None:
     assert store.sweep(2**62, lambda _id, _sha: False) == 0
     assert not backend.touched()
+
+
+def test_a_context_that_an_edit_brings_replaces_no_other(
+    store: ArtifactStore, backend: Backend
+) -> None:
+    first, second = store.stage_context("task-1", TEXT), store.stage_context("task-1", b"other")
+    store.publish_context("task-1", first.sha256)
+    store.publish_context("task-1", second.sha256, edited=True)
+    place = f"tasks/.edited/task-1/{second.sha256}.md"
+    assert backend.names() == {"tasks/task-1.md", place}
+    assert store.context("task-1", first.sha256) == TEXT
+    assert store.context("task-1", second.sha256, edited=True) == b"other"
+    assert store.context_ref("task-1").endswith("/tasks/task-1.md")
+    assert store.context_ref("task-1", second.sha256).endswith(f"/{place}")
+    # A crash between commit and publish heals here, too, and never takes the first one's place.
+    third = store.stage_context("task-2", b"third")
+    assert backend.open().context("task-2", third.sha256, edited=True) == b"third"
+    assert f"tasks/.edited/task-2/{third.sha256}.md" in backend.names()
+    assert "tasks/task-2.md" not in backend.names()
+    # All of them go with their task, and with no other whose id begins alike.
+    store.remove("task-1")
+    assert backend.names() == {f"tasks/.edited/task-2/{third.sha256}.md"}
+    with pytest.raises(Damaged):
+        store.context("task-1", second.sha256, edited=True)

@@ -16,7 +16,7 @@ from agentq.contracts.service_values import AttemptLease, Completion
 from agentq.core.access import SYSTEM
 from agentq.core.choices import Ruling
 from agentq.core.limits import RoleLimits
-from agentq.core.task import Task, Usage
+from agentq.core.task import Priority, Task, Usage
 from tests.contracts.service.people import (
     ANN,
     LEASE_MS,
@@ -33,6 +33,7 @@ LOOKS = "it changes nothing"
 #: Why a write that is not remembered may be sent again.
 NATURAL = {
     "submit": "the same id, or idempotency key, and body is the same task",
+    "rerun": "the new task has the id that came with the request",
     "renew": "a lease that is renewed twice ends once",
     "upload_links": "a link that nobody uses leaves nothing",
     "put_artifacts": "the same file under the same name is there already",
@@ -191,6 +192,9 @@ CASES: tuple[Case, ...] = (
     Case("cancel", _about(claimed, {}, reason="no need"), "of one that is held"),
     Case("requeue", _about(failed, {}, reason="once more")),
     Case("mark_applied", _about(reported, {}, commit="0" * 40, branch="main")),
+    Case("edit", _about(submit, {}, instructions="do that", priority=Priority.HIGH)),
+    Case("edit", _about(submit, {}, instructions="see", context=b"all of it"), "with a context"),
+    Case("rerun", lambda s, tag: {"ref": failed(s, f"{tag}-0", to=tag).id, "new_id": tag}),
     Case("comment", _about(submit, {}, text="hello")),
     Case("comment", _about(claimed, {}, text="hello", epoch=1), "of a holder"),
     Case("set_limits", lambda s, tag: {"role": tag, "limits": RoleLimits(max_running=3)}),

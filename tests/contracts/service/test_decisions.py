@@ -12,7 +12,7 @@ from agentq.core import access
 from agentq.core.errors import Conflict, Invalid, NotFound, Refused
 from agentq.core.limits import RoleLimits
 from agentq.core.states import State
-from agentq.core.task import Task, Usage
+from agentq.core.task import Priority, Task, Usage
 from agentq.core.triggers import Resolution, Ruling
 from tests.contracts.service.people import (
     ANN,
@@ -102,6 +102,7 @@ class TestVersions:
         blocked(service, "stuck")
         failed(service, "dead")
         reported(service, "done")
+        submit(service, "other")
         claimed(service, "tree", tree_budget=Usage(usd=1))
         decisions: list[tuple[str, Callable[..., Task]]] = [
             ("start", partial(service.approve, ANN, "start")),
@@ -112,6 +113,7 @@ class TestVersions:
             ("live", partial(service.cancel, ANN, "live")),
             ("dead", partial(service.requeue, ANN, "dead")),
             ("done", partial(service.mark_applied, ANN, "done", "0" * 40)),
+            ("other", partial(service.edit, ANN, "other", priority=Priority.HIGH)),
             ("tree", partial(service.raise_tree_budget, ANN, "tree", Usage(usd=1))),
         ]
         for task_id, decide in decisions:

@@ -21,9 +21,9 @@ from agentq.artifacts.files.disk import (
     write_new,
 )
 from agentq.artifacts.files.recorded import is_there
-from agentq.artifacts.files.removal import remove_file, remove_old
+from agentq.artifacts.files.removal import remove_file, remove_old, remove_tree
 from agentq.artifacts.locations import ArtifactLocation
-from agentq.artifacts.staged_contexts import TASKS, StagedContext, StagedContexts, occupied
+from agentq.artifacts.staged_contexts import EDITED, TASKS, StagedContext, StagedContexts, occupied
 from agentq.core.errors import Damaged
 
 _STAGED = ("tasks", ".staged")
@@ -49,7 +49,7 @@ class ContextFiles(StagedContexts):
         with (
             disk_errors(f"publish the context {place.path}"),
             open_folder(self._root, _STAGED, create=True) as staged,
-            open_folder(self._root, TASKS) as tasks,
+            open_folder(self._root, place.folders, create=True) as tasks,
         ):
             if not exists(tasks, place.name):
                 _move(staged, tasks, place, sha256, names)
@@ -83,6 +83,7 @@ class ContextFiles(StagedContexts):
     def remove(self, task_id: str) -> None:
         with disk_errors(f"remove the context of task {task_id}"):
             remove_file(self._root, TASKS, f"{task_id}.md")
+            remove_tree(self._root, EDITED, task_id)
             with suppress(FileNotFoundError), open_folder(self._root, _STAGED) as staged:
                 for name in _staged_names(staged, task_id):
                     with suppress(FileNotFoundError):

@@ -14,7 +14,7 @@ from agentq.artifacts.locations import ArtifactLocation
 from agentq.artifacts.s3.bucket import Bucket, ListedObject
 from agentq.artifacts.s3.errors import store_errors
 from agentq.artifacts.s3.recorded import RecordedObjects
-from agentq.artifacts.staged_contexts import StagedContext, StagedContexts, occupied
+from agentq.artifacts.staged_contexts import EDITED, StagedContext, StagedContexts, occupied
 
 _STAGED = "tasks/.staged"
 _MEDIA_TYPE = "text/markdown"
@@ -78,8 +78,9 @@ class ContextObjects(StagedContexts):
 
     def remove(self, task_id: str) -> None:
         with store_errors(f"remove the context of task {task_id}"):
-            staged = [entry.key for entry in self._bucket.entries(f"{_STAGED}/{task_id}")]
-            self._bucket.delete([self._place(task_id).key, *staged])
+            folders = (f"{_STAGED}/{task_id}", "/".join((*EDITED, task_id)))
+            others = [each.key for folder in folders for each in self._bucket.entries(folder)]
+            self._bucket.delete([self._place(task_id).key, *others])
 
     def sweep(self, before_ms: int, is_wanted: Callable[[str, str], bool]) -> int:
         with store_errors(f"clean up below {self._root}"):

@@ -124,6 +124,8 @@ def _steps(
                 "known_lanes": lanes,
             },
         )
+    if changes.addresses:
+        yield "set_addresses", columns(("keys", "roles", "priorities"), changes.addresses)
     if changes.effects:
         yield "insert_effects", columns(_EFFECTS, changes.effects)
     if changes.artifacts:

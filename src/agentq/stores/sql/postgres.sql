@@ -561,6 +561,13 @@ SELECT CASE WHEN lanes = :known_lanes::text AND (SELECT count(*) FROM changed) =
             THEN 0 ELSE run_again() END
 FROM head;
 
+-- The rows are locked by `save`, which comes before.
+
+-- name: set_addresses
+UPDATE tasks t SET role = u.role, priority = u.priority
+FROM unnest(:keys::bigint[], :roles::bigint[], :priorities::bigint[]) AS u (key, role, priority)
+WHERE t.key = u.key;
+
 -- name: insert_effects
 INSERT INTO outbox (key, version, number, lane, payload)
 SELECT unnest(:keys::bigint[]), unnest(:versions::bigint[]), unnest(:numbers::bigint[]),

@@ -35,6 +35,9 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 UPDATE tasks SET state = ?, version = ?, epoch = ?, wake_at = ?, updated_at = ?, holder = ?,
     memo = ?, flags = ?, last_event = ? WHERE key = ?;
 
+-- name: set_address
+UPDATE tasks SET role = ?, priority = ? WHERE key = ?;
+
 -- name: insert_effect
 INSERT INTO outbox (key, version, number, lane, payload) VALUES (?, ?, ?, ?, ?);
 

@@ -148,6 +148,8 @@ class SqliteTx(SqliteReader):
         if changes.tasks:
             last = self._last_events
             self._many("update_task", [(*row[1:], last[row[0]], row[0]) for row in changes.tasks])
+        if changes.addresses:
+            self._many("set_address", [(*row[1:], row[0]) for row in changes.addresses])
         for name, rows in (
             ("insert_effect", changes.effects),
             ("add_artifact", changes.artifacts),
