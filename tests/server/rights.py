@@ -296,6 +296,8 @@ def targets_of(case: Case, made: Family) -> list[Target]:
     """The tasks that a case is tried on: one of each role where only that counts."""
     if case.about in ("nothing", "open"):
         return [made.own]
+    if case.call == "rerun":
+        return [made.targets["stranger-failed"], made.targets["input"]]
     if case.about == "role":
         return [made.targets["stranger-ready"], made.targets["foreign-waits"]]
     return list(made.targets.values())

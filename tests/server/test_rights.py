@@ -132,9 +132,10 @@ def test_the_whole_matrix_for_whoever_is_let_in(gate: Gate) -> None:
         cells = cells_of(welcome(gate, made)[number], made)
         check_refused([cell for cell in cells if not shall_pass(cell, made)], made)
         passing = [cell for cell in cells if shall_pass(cell, made)]
-        # What ends attempts comes last, and not always in the same order.
+        # What ends attempts comes last, and not always in the same order; but to answer with money
+        # comes before to answer, which leaves nothing to be answered.
         random.Random(number).shuffle(passing)
-        passing.sort(key=lambda cell: cell.case.call in ENDING)
+        passing.sort(key=lambda cell: (cell.case.call in ENDING, cell.case.label != "with money"))
         done |= check_let_through(passing, made)
     assert {case.name for case in CASES} - done == set(), "nobody ever did it"
 

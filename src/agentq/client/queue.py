@@ -441,7 +441,7 @@ class Queue:
 
     def context(self, task: TaskRef) -> str:
         """Return the full text of a task: its context file, else its instructions."""
-        return self._client.context(task if isinstance(task, Task) else self.task(task))
+        return self._client.context(self.task(task))  # it may have been edited since
 
     def result(self, task: TaskRef) -> Result:
         """Return what a completed task gave: its result file, checked, else its summary."""

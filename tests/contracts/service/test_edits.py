@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -78,9 +79,9 @@ class TestEdits:
         assert same.version == 2
         assert service.context(ANN, "task-1") == "all of it"
 
-    @pytest.mark.parametrize(
-        ("fields", "says"),
-        [
+    def test_what_no_submission_may_say(self, service: Service) -> None:
+        submit(service, "task-1")
+        wrong: list[tuple[dict[str, Any], str]] = [
             ({}, "none of them was given"),
             ({"title": " "}, "got blanks"),
             ({"to": "no way"}, "A role is"),
@@ -88,14 +89,10 @@ class TestEdits:
             ({"context": b"alone"}, "comes with instructions"),
             ({"instructions": "x" * 20_000}, "16384 characters"),
             ({"instructions": "at https://ann:correct-horse-9@files.example"}, "secret"),
-        ],
-    )
-    def test_what_no_submission_may_say(
-        self, service: Service, fields: dict[str, object], says: str
-    ) -> None:
-        submit(service, "task-1")
-        with pytest.raises(Invalid, match=says):
-            service.edit(ANN, "task-1", **fields)  # type: ignore[arg-type]
+        ]
+        for fields, says in wrong:
+            with pytest.raises(Invalid, match=says):
+                service.edit(ANN, "task-1", **fields)
         assert service.task(ANN, "task-1").version == 1
 
     def test_what_has_begun_is_not_edited(self, service: Service) -> None:
@@ -133,8 +130,8 @@ class TestReruns:
 
     def test_other_words(self, service: Service) -> None:
         failed(service, "task-1")
-        words = {"to": "tester", "title": "T", "priority": Priority.LOW, "instructions": "Other"}
-        task = service.rerun(ANN, "task-1", "task-2", **words, context=b"all")  # type: ignore[arg-type]
+        words: dict[str, Any] = {"to": "tester", "title": "T", "priority": Priority.LOW}
+        task = service.rerun(ANN, "task-1", "task-2", **words, instructions="Other", context=b"all")
         shown = (task.to, task.spec.title, task.spec.priority, task.spec.instructions)
         assert shown == ("tester", "T", "low", "Other")
         assert service.context(ANN, "task-2") == "all"
