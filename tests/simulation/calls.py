@@ -29,6 +29,8 @@ class Call:
     role: str = ""
     count: int = 0
     provider: str = ""
+    #: What is done to a circuit, whose it is, and until when or why.
+    circuit: tuple[str, str, int | str] | None = None
     specs: tuple[Spec, ...] = ()
     generated: frozenset[str] = frozenset()
     fence: tuple[int, int] | None = None
@@ -44,6 +46,8 @@ class Call:
         said += [_short(spec) for spec in self.specs]
         if self.role:
             said.append(f"{self.role} x{self.count} {self.provider}".rstrip())
+        if self.circuit:
+            said.append(" ".join(map(str, self.circuit)))
         if self.sequences:
             said.append(str(self.sequences))
         if self.fence:

@@ -35,6 +35,7 @@ from agentq.core.triggers import (
 from agentq.ledger.codec import decode_spec, to_task
 from agentq.ledger.log_codec import to_event
 from agentq.stores.sqlite.store import SqliteStore
+from tests.simulation import circuits
 from tests.simulation.calls import Call
 from tests.simulation.model import Model, Remembered, body_of, names_of
 from tests.simulation.shadow import Expected, Shadow
@@ -63,6 +64,8 @@ _EVENTS = (
 _TASKS = "SELECT key, state, version, epoch, wake_at, updated_at, holder, memo, flags FROM tasks"
 #: That files are to be removed is the pruner's own affair: `services.pruner` looks at the files.
 _OUTBOX = "SELECT sequence, key, version, number, lane, payload FROM outbox WHERE lane <> 'forget'"
+_CIRCUITS = "SELECT provider, open_until, failures, probing FROM circuits"
+_ROLE_CIRCUITS = "SELECT name, circuit ->> 'reason' FROM roles WHERE circuit <> ''"
 _TELLS = {"Announce": "role", "PublishResult": "name", "Reply": "status", "Notify": "kind"}
 
 
@@ -110,10 +113,9 @@ class Checker:
             self.model.lanes = frozenset(self._all("SELECT lanes FROM head")[0][0].split())
         if call.verb == "limits":
             self._read_limits()
-        if call.verb == "circuit":
-            self.model.circuits = dict(self._all("SELECT provider, open_until FROM circuits"))
         for row in self._new_events():
             self._take_event(call, facts, row)
+        self._check_circuits(call, facts)
         self._check_graph(facts)
         self._check_rows(call, facts)
         if call.verb == "prune":
@@ -126,6 +128,12 @@ class Checker:
     def _read_limits(self) -> None:
         for name, *limits in self._all("SELECT name, max_running, max_review, paused FROM roles"):
             self.model.limits[name] = RoleLimits(limits[0], limits[1], bool(limits[2]))
+
+    def _check_circuits(self, call: Call, facts: StepFacts) -> None:
+        model, now = self.model, self.now()
+        model.circuits.take_in(call, facts.events, now, model.seen)
+        stored = circuits.read(self._all(_CIRCUITS), self._all(_ROLE_CIRCUITS))
+        model.circuits = model.circuits.check(call, stored, now, model.seen)
 
     # -- events ----------------------------------------------------------------------------------
 

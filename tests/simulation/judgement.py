@@ -23,6 +23,7 @@ from agentq.core.triggers import (
 from agentq.ledger.claims import Held
 from agentq.ledger.submit import Submitted
 from tests.simulation.calls import MANY_TRANSACTIONS, Call, Outcome
+from tests.simulation.circuits import ModelCircuits
 from tests.simulation.invariants import StepFacts
 from tests.simulation.model import Model, Remembered, body_of, names_of
 from tests.simulation.shadow import Shadow
@@ -37,6 +38,7 @@ from tests.simulation.violation import (
     LIMITS,
     LOST,
     ONCE,
+    SURROUNDINGS,
     TIMERS,
     Violation,
 )
@@ -46,6 +48,8 @@ from tests.simulation.violation import (
 class Expectation:
     """The answer that the model calls for."""
 
+    #: How circuits stand once the call is committed, if it is about nothing else.
+    circuits: ModelCircuits
     #: One per item: the promise that accepting it would break, or None.
     objections: list[Objection] = field(default_factory=list)
     #: Submits: the id each spec must get, in order; empty if the call must be refused.
@@ -71,13 +75,13 @@ class Judge:
     # -- before ----------------------------------------------------------------------------------
 
     def expect(self, call: Call, now: int) -> Expectation:
-        expected = Expectation()
+        expected = Expectation(circuits=self.model.circuits.after(call, now))
         if call.items:
             expected.objections = [self._objection(key, told, now) for key, told in call.items]
         if call.verb == "claim":
             expected.first = self.model.next_up(call.role, now)
-            closed = not self.model.is_open(call.provider, now)
-            expected.room = self.model.room(call.role) if closed else 0
+            allowed = self.model.circuits.allowed(call.provider, now)
+            expected.room = min(self.model.room(call.role), allowed)
         elif call.verb == "claim_task":
             expected.objections = [self._claim_objection(call, now)]
         elif call.verb == "heartbeat":
@@ -112,8 +116,8 @@ class Judge:
         if shadow is None:
             return LOST, f"task {key} was pruned"
         objection = shadow.why_not(call.items[0][1], max(now, shadow.updated_at))
-        if objection is None and self.model.is_open(call.provider, now):
-            return LIMITS, f"{call.provider} is out of quota"
+        if objection is None and not self.model.circuits.allowed(call.provider, now):
+            return LIMITS, f"the circuit of {call.provider} is open"
         if objection is None and not self.model.room(shadow.spec.to):
             return LIMITS, f"{shadow.spec.to} has no room for {shadow.id}"
         if objection is None and not self.model.is_claimable(shadow, now):
@@ -189,6 +193,10 @@ class Judge:
             self._judge_items(call, outcome, expected, facts)
         elif outcome.refused:
             raise Violation(INPUT, f"{call} was refused: {outcome.error}")
+        elif call.circuit and self.model.circuits != expected.circuits:
+            raise Violation(
+                SURROUNDINGS, f"{call} left {self.model.circuits}, not {expected.circuits}"
+            )
         elif call.verb == "tick":
             self._judge_tick(facts, now)
 

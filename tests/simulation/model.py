@@ -9,6 +9,7 @@ from agentq.core.limits import RoleLimits
 from agentq.core.states import State
 from agentq.core.task import Spec
 from agentq.core.triggers import Event
+from tests.simulation.circuits import NO_LIMIT, ModelCircuits
 from tests.simulation.shadow import Expected, Shadow
 from tests.simulation.standing import READY, REVIEW
 from tests.simulation.violation import EFFECTS, IRREVERSIBLE, LIMITS, Violation
@@ -49,8 +50,7 @@ class Model:
         self.files: set[str] = set()
         self.children: defaultdict[str, list[Shadow]] = defaultdict(list)
         self.limits: dict[str, RoleLimits] = {}
-        #: Until when each provider is out of quota.
-        self.circuits: dict[str, int] = {}
+        self.circuits = ModelCircuits()
         self.running: Counter[str] = Counter()
         self.in_review: Counter[str] = Counter()
         self.held: dict[str, int] = {}
@@ -152,16 +152,14 @@ class Model:
 
     def room(self, role: str) -> int:
         """How many more of a role may start; a large number if nothing limits it."""
+        if role in self.circuits.roles:
+            return 0
         limits = self.limits.get(role, RoleLimits())
         if limits.paused or (limits.max_review and self.in_review[role] >= limits.max_review):
             return 0
         if not limits.max_running:
-            return 1_000_000
+            return NO_LIMIT
         return max(limits.max_running - self.running[role], 0)
-
-    def is_open(self, provider: str, now: int) -> bool:
-        """Whether the provider's circuit is open: nothing may be claimed for it."""
-        return self.circuits.get(provider, 0) > now
 
     def is_claimable(self, shadow: Shadow, now: int) -> bool:
         return (

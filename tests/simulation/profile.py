@@ -29,6 +29,8 @@ class Profile:
     ticker_stops: float
     people_stay: bool
     dedup_ms: int
+    #: Whether providers fail, and roles cannot work for a while.
+    bad_surroundings: bool = False
 
     @classmethod
     def draw(cls, rng: Random, steps: int = 0) -> Profile:

@@ -11,7 +11,9 @@ from agentq.core.errors import Unavailable
 from agentq.core.limits import RoleLimits
 from agentq.core.triggers import LogEntry
 from tests.simulation.calls import Call
+from tests.simulation.circuits import NO_LIMIT
 from tests.simulation.specs import ROLES
+from tests.simulation.surroundings import PROVIDER, operator_turns
 from tests.simulation.violation import DEDUP, EFFECTS, INPUT, LIMITS, LOG, LOST, Violation
 
 if TYPE_CHECKING:
@@ -20,8 +22,6 @@ if TYPE_CHECKING:
     from tests.simulation.world import Script, World
 
 
-#: Whose quota some of the workers use.
-PROVIDER = "acme"
 YEAR_MS = 365 * 24 * 3_600_000
 #: For how long a relay hides from others what it carries out.
 HIDDEN_MS = 30_000
@@ -145,6 +145,7 @@ def operator(world: World) -> Script:
             return
         deed = rng.choice((_limit, _lanes, _look, _look, _restart, _jump, _stop_ticking, _circuit))
         deed(world)
+        operator_turns(world)
 
 
 def _limit(world: World) -> None:
@@ -178,21 +179,24 @@ def _circuit(world: World) -> None:
         close_circuit(world)
         return
     until = world.store_ms + rng.choice((-1, 1_000, 600_000, 7_200_000))
-    before = world.model.circuits.get(PROVIDER, 0)
+    before = world.model.circuits.of(PROVIDER).open_until
     call = Call(
-        "operator", "circuit", lambda: ledger.open_circuit(PROVIDER, until, "quota", "operator")
-    )
+        "operator", "circuit", lambda: ledger.open_circuit(PROVIDER, until, "quota", "operator"),
+        circuit=("open", PROVIDER, until),
+    )  # fmt: skip
     outcome = world.do(call)
-    stands = world.model.circuits.get(PROVIDER, 0)
-    if outcome.ok and not stands == outcome.value.open_until == max(before, until):
-        raise Violation(LIMITS, f"a circuit until {before}, opened until {until}, is {stands}")
+    if outcome.ok and outcome.value.open_until != max(before, until):
+        raise Violation(LIMITS, f"opened from {before} until {until}, told {outcome.value}")
 
 
 def close_circuit(world: World) -> None:
     ledger = world.ledger()
-    call = Call("operator", "circuit", lambda: ledger.close_circuit(PROVIDER, "operator"))
+    call = Call(
+        "operator", "circuit", lambda: ledger.close_circuit(PROVIDER, "operator"),
+        circuit=("close", PROVIDER, ""),
+    )  # fmt: skip
     outcome = world.do(call)
-    if outcome.ok and world.model.is_open(PROVIDER, world.store_ms):
+    if outcome.ok and world.model.circuits.allowed(PROVIDER, world.store_ms) != NO_LIMIT:
         raise Violation(LIMITS, f"{PROVIDER} was closed and is still open")
 
 

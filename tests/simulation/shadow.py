@@ -211,9 +211,13 @@ class Shadow(Standing):
 
     def _release(self, trigger: t.Release, at: int) -> tuple[State, list[Expected]]:
         self.not_before = max(trigger.not_before, 0)
+        self.interruptions += 1
         if self.spec.irreversible:
-            return self._block_for("unknown_outcome", at)
-        return self._queue(at)
+            state, effects = self._block_for("unknown_outcome", at)
+        else:
+            state, effects = self._queue(at)
+        told: list[Expected] = [("notify", "Notify", "circuit_open")] if trigger.circuit else []
+        return state, effects + told
 
     def _answer(self, trigger: t.Answer, at: int) -> tuple[State, list[Expected]]:
         self.remind_at = 0

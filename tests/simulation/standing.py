@@ -74,7 +74,7 @@ class Standing:
         self.approved, self.approvals, self.starts = False, 0, 0
         self.blocked_for = ""
         self.editors: set[str] = set()
-        self.failures = self.crashes = 0
+        self.failures = self.crashes = self.interruptions = 0
         self.spent = self.extra = 0
         self.warned = False
         self.report: tuple[int, str, str, str, str] | None = None

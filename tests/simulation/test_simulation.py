@@ -34,13 +34,18 @@ UNREACHABLE = {("expired", "RefuseReport")}
 
 REFUSALS = (
     "stale", "conflict", "wrong_state", "self_approval", "digest_mismatch", "self_review", "cycle",
-    "limit", "resource_held", "evidence_missing",
+    "limit", "resource_held", "evidence_missing", "circuit_open",
+)  # fmt: skip
+CIRCUITS = (
+    "open", "close", "served", "open_role", "close_role", "a probe is out", "a probe failed",
+    "a role needs a person",
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("seed", REGRESSIONS, ids=str)
 def test_what_was_mended_stays_mended(seed: int) -> None:
     assert not play(seed).failure, REGRESSIONS[seed]
+    assert not World(seed).profile.bad_surroundings, "it is the history that showed the bug"
 
 
 def drawn(count: int, seed: int) -> range:
@@ -92,6 +97,8 @@ def test_histories_have_no_blind_spots(histories: list[Played]) -> None:
         assert f"fault {fault}" in seen
     for refusal in REFUSALS:
         assert f"refusal {refusal}" in seen
+    for deed in CIRCUITS:
+        assert f"circuit: {deed}" in seen
 
 
 @pytest.mark.parametrize("seed", range(3))

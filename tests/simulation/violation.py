@@ -22,6 +22,7 @@ LIMITS = "13 limits hold at every commit"
 INPUT = "14 what is refused changes nothing, and only the wrong is refused"
 RULES = "15 only legal transitions, counters as documented"
 LOG = "16 the log is in commit order, without gaps"
+SURROUNDINGS = "18 failures of the surroundings use no attempt; one probe looks whether they end"
 DRAIN = "17 once faults stop, everything ends or waits for a person"
 
 

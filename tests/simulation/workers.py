@@ -11,7 +11,13 @@ from agentq.core import triggers as t
 from agentq.core.task import Spec, Usage
 from agentq.ledger.claims import Held
 from tests.simulation.calls import Call, Outcome, apply
-from tests.simulation.services import PROVIDER
+from tests.simulation.surroundings import (
+    PROVIDER,
+    interruption,
+    preflight,
+    served,
+    strikes,
+)
 
 if TYPE_CHECKING:
     from tests.simulation.world import Script, World
@@ -31,6 +37,7 @@ def worker(world: World, name: str, role: str) -> Script:
     skew_ms = rng.choice(SKEWS_MS)
     provider = rng.choice(("", PROVIDER))
     while True:
+        yield from preflight(world, name, role)
         if rng.random() < 0.15:
             world.do(Call(name, "tick", world.ledger().tick, skew_ms=skew_ms))
         outcome = world.do(_claim(world, name, role, provider, skew_ms))
@@ -41,7 +48,7 @@ def worker(world: World, name: str, role: str) -> Script:
         if not held:
             yield world.idle(role)
             continue
-        survived = yield from Shift(world, name, skew_ms, held).run()
+        survived = yield from Shift(world, name, skew_ms, held, provider).run()
         if not survived:
             return
         yield rng.randrange(1, 5_000)
@@ -81,7 +88,10 @@ class Attempt:
 class Shift:
     """One worker with the tasks it claimed, until all of them are off its hands."""
 
-    def __init__(self, world: World, name: str, skew_ms: int, held: list[Held]) -> None:
+    def __init__(
+        self, world: World, name: str, skew_ms: int, held: list[Held], provider: str
+    ) -> None:
+        self.provider = provider
         self.world, self.name, self.skew_ms, self.rng = world, name, skew_ms, world.rng
         self.attempts = [self._plan(each) for each in held]
         self.beat_at = 0
@@ -93,6 +103,8 @@ class Shift:
         plan += [name for name in spec.expected_output.artifacts if name in ("patch", "risks")]
         rng.shuffle(plan)
         ending = "report" if self.world.healed else rng.choice(ENDINGS)
+        if strikes(self.world, 0.4):
+            ending = "interrupt"
         lease_ms = held.task.wake_at - held.task.updated_at
         return Attempt(held.key, spec, held.task.epoch, lease_ms, plan, ending)
 
@@ -158,6 +170,8 @@ class Shift:
         verb = "report" if self.world.healed else attempt.ending
         if attempt.spec.irreversible and verb == "report" and not attempt.acted:
             self._do_irreversibly(attempt)
+        if self.world.profile.bad_surroundings and self.provider and verb != "interrupt":
+            self.world.do(served(self.world, self.name, self.provider))
         outcome = yield from self._say(attempt, self._call(verb, attempt))
         refusal = outcome.error if outcome is not None else None
         if refusal is not None and refusal.code == "evidence_missing":
@@ -211,7 +225,8 @@ class Shift:
         longest = max(attempt.lease_ms for attempt in self.attempts)
         yield int(longest * self.rng.uniform(0.9, 4.0))
         for attempt in list(self.attempts):
-            verbs = list(EVERY_VERB)
+            late = ("interrupt",) * strikes(self.world, 0.5)
+            verbs = [*EVERY_VERB, *late]
             self.rng.shuffle(verbs)
             if attempt.spec.irreversible and not attempt.acted:
                 self._do_irreversibly(attempt)
@@ -241,6 +256,10 @@ class Shift:
             return self._heartbeat([attempt])
         if verb == "child":
             return self._child(attempt)
+        if verb == "interrupt":
+            return interruption(
+                self.world, self.name, attempt.key, attempt.epoch, self.provider, self.skew_ms
+            )
         if verb in ("artifact", "patch", "risks", "result"):
             return self._artifact(attempt, verb)
         return self._apply(attempt, self._trigger(verb, attempt))
@@ -255,7 +274,7 @@ class Shift:
             return t.Comment(self.name, f"remark {number}", epoch, denied=2 * (number % 5 == 0))
         if verb == "block":
             return t.BlockTask(epoch, "a question")
-        if verb == "release":
+        if verb in ("release", "interrupt"):
             by_own_clock = self.world.store_ms + self.skew_ms + 60_000
             return t.Release(epoch, "shutdown", rng.choice((0, by_own_clock)))
         if verb == "fail":

@@ -2,7 +2,8 @@
 
 Every history is decided by its seed alone: the actors (submitters, workers, people, relay, pruner,
 follower, operator) are generators that a single `random.Random` drives, and time is a number. They
-talk to the real `Ledger` on the real `SqliteStore(":memory:")` through a `FaultyStore`. After every
+talk to the real `Ledger` on the real `SqliteStore(":memory:")` through a `FaultyStore`. In some
+histories the surroundings fail too: providers do not serve, roles cannot work. After every
 call the `Checker` holds the tables against an independent model and the `Judge` holds the answer
 against what the model calls for. Then faults stop, everything must drain, and the books must close.
 
@@ -19,7 +20,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from agentq.core.effects import LANES
@@ -38,6 +39,7 @@ from tests.simulation.profile import Profile
 from tests.simulation.shadow import Shadow
 from tests.simulation.specs import ROLES, SENDERS, SpecMaker
 from tests.simulation.standing import PENDING, READY
+from tests.simulation.surroundings import SHARE, mend
 from tests.simulation.violation import (
     DRAIN,
     EFFECTS,
@@ -97,7 +99,10 @@ class World:
         self, seed: int, steps: int = 0, tell: Callable[[str], None] | None = None
     ) -> None:
         self.seed, self.rng = seed, Random(seed)
-        self.profile = Profile.draw(self.rng, steps)
+        #: What becomes of the surroundings, apart from everything else that is drawn.
+        self.luck = Random(f"luck {seed}")
+        bad = self.luck.random() < SHARE
+        self.profile = replace(Profile.draw(self.rng, steps), bad_surroundings=bad)
         self.clock = VirtualClock()
         self.store = SqliteStore(":memory:", create=True, clock=self.clock.now, ring=self._rung)
         self.faults = FaultyStore(self.store, self.rng, NO_FAULTS)
@@ -335,7 +340,8 @@ class World:
         for role in ROLES:
             limits = self.model.limits.get(role, RoleLimits())
             services.set_limits(self, role, RoleLimits(limits.max_running, limits.max_review))
-        services.close_circuit(self)
+        if mend(self):
+            services.close_circuit(self)
         if not self.profile.people_stay:
             self._actors = [each for each in self._actors if each[2].name != "people"]
             heapq.heapify(self._actors)
