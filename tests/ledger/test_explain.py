@@ -177,6 +177,18 @@ def test_several_causes_are_all_named(env: LedgerEnv) -> None:
         assert word in told
 
 
+def test_what_it_starts_from_is_named(env: LedgerEnv) -> None:
+    env.submit("one")
+    env.submit("two")
+    for base, words in (
+        (("one",), "pending: it waits for what is listed below. It starts from the work of one."),
+        (("two", "one"), "It starts from the work of two, one, merged in this order."),
+    ):
+        env.submit(f"after-{len(base)}", after=("one", "two"), base=base)
+        key = env.key(f"after-{len(base)}")
+        assert env.ledger.queries.explain(key).headline.endswith(words)
+
+
 def served(env: LedgerEnv) -> None:
     env.claim(role="worker")
 

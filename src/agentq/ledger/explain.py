@@ -54,7 +54,14 @@ def explain(task: Task, facts: Facts) -> Explanation:
         causes += _expires(task, facts)
     elif task.state is State.PENDING:
         headline += ": it waits for what is listed below"
-    return Explanation(task, headline + ".", tuple(causes))
+    return Explanation(task, f"{headline}.{_starts(task)}", tuple(causes))
+
+
+def _starts(task: Task) -> str:
+    """What the headline says of the tasks whose work it starts from."""
+    names = task.spec.base
+    merged = ", merged in this order" if len(names) > 1 else ""
+    return f" It starts from the work of {', '.join(names)}{merged}." if names else ""
 
 
 def _are(count: int) -> str:

@@ -8,9 +8,9 @@ import hashlib
 import re
 from pathlib import Path
 
-from agentq.core.errors import AgentqError, Invalid
+from agentq.core.errors import AgentqError, Invalid, Unavailable
 from agentq.repository.git import LONG_TIMEOUT_SECONDS, Git, GitLocation
-from agentq.repository.snapshot_refs import WorkSnapshot, save_foreign
+from agentq.repository.snapshot_refs import WorkSnapshot, beyond, save_foreign
 
 #: Snapshots are pushed at the end of every attempt: a remote that hangs must not hold it for long.
 SNAPSHOT_SECONDS = 120.0
@@ -95,7 +95,14 @@ def fetch_snapshot(
         fetched_from = git.ask(shared, "remote", "get-url", "--", push)
         # A remote may be read at one address and written at another.
         source = push if fetched_from.text == pushed_to else pushed_to
-        return _fetch(git, shared, source, snapshot, SNAPSHOT_SECONDS)
+        try:
+            return _fetch(git, shared, source, snapshot, snapshot.ref, SNAPSHOT_SECONDS)
+        except Unavailable as error:
+            # Of a task that is over a pushed branch may be all that the remote has left of it.
+            try:
+                return _fetch(git, shared, source, snapshot, snapshot.commit, SNAPSHOT_SECONDS)
+            except Unavailable:
+                return error.cause
     except AgentqError as error:
         return error.cause
 
@@ -103,18 +110,18 @@ def fetch_snapshot(
 def fetch_bundle(git: Git, shared: GitLocation, bundle: Path, snapshot: WorkSnapshot) -> str:
     """Take a snapshot from a bundle file; why it is not here, or ""."""
     try:
-        return _fetch(git, shared, str(bundle), snapshot, LONG_TIMEOUT_SECONDS)
+        return _fetch(git, shared, str(bundle), snapshot, snapshot.ref, LONG_TIMEOUT_SECONDS)
     except AgentqError as error:
         return error.cause
 
 
 def _fetch(
-    git: Git, shared: GitLocation, source: str, snapshot: WorkSnapshot, timeout: float
+    git: Git, shared: GitLocation, source: str, snapshot: WorkSnapshot, wanted: str, timeout: float
 ) -> str:
     save_foreign(git, shared, snapshot.ref, {snapshot.commit})
     git.do(
         shared, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance",
-        "--no-recurse-submodules", source, f"+{snapshot.ref}:{snapshot.ref}",
+        "--no-recurse-submodules", source, f"+{wanted}:{snapshot.ref}",
         timeout=timeout,
     )  # fmt: skip
     # Whoever may write to the remote may move the ref. What counts is the commit we were told.
@@ -127,7 +134,7 @@ def write_bundle(
     git: Git, shared: GitLocation, snapshot: WorkSnapshot, file: Path, bytes_max: int
 ) -> str:
     """Write what the snapshot adds to the base as one file; why not, or ""."""
-    words = ("bundle", "create", "--quiet", "-", snapshot.ref, f"^{snapshot.base}")
+    words = ("bundle", "create", "--quiet", "-", snapshot.ref, *beyond(snapshot))
     with file.open("xb") as target:
         limit = bytes_max or 1 << 62
         made = git.ask(shared, *words, into=target, limit=limit, timeout=LONG_TIMEOUT_SECONDS)

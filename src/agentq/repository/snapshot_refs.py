@@ -14,6 +14,7 @@ import msgspec
 
 from agentq.core.reserved_names import WORKER_FOLDER
 from agentq.repository.git import Git, GitLocation
+from agentq.repository.work_starts import WorkStart
 
 NAMESPACE = "refs/agentq"
 #: The record itself, and what brings the work to another machine where there is no remote.
@@ -48,6 +49,13 @@ class WorkSnapshot:
     left_out_more: int = 0
     #: When the task was submitted: another task may have the same name later.
     submitted_at: int = 0
+    #: Where the task began, if not at the base of its role.
+    start: WorkStart | None = None
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """Commits of the repository's own history that it is built on."""
+        return self.start.origins if self.start and self.start.origins else (self.base,)
 
 
 def ref_name(task_id: str, epoch: int) -> str:
@@ -74,6 +82,11 @@ def read_record(data: bytes) -> WorkSnapshot | None:
 def write_record(snapshot: WorkSnapshot) -> bytes:
     """Encode a snapshot as it is stored among the evidence."""
     return msgspec.json.encode(snapshot)
+
+
+def beyond(snapshot: WorkSnapshot) -> list[str]:
+    """Words for git that leave out what others have already."""
+    return [f"^{origin}" for origin in snapshot.origins]
 
 
 def save_foreign(git: Git, shared: GitLocation, ref: str, ours: Collection[str]) -> None:

@@ -32,11 +32,11 @@ from agentq.core.triggers import FailureKind
 from agentq.settings.reloading import settings_digest
 from agentq.worker import changes, permissions, recovery
 from agentq.worker.agent_access import AgentAccess
+from agentq.worker.base_work import known_work
 from agentq.worker.commits import request_for
 from agentq.worker.costs import BudgetTracker
 from agentq.worker.denials import DenialLog
 from agentq.worker.disk_quota import watched
-from agentq.worker.earlier_work import earlier_work
 from agentq.worker.early_errors import result_of
 from agentq.worker.environment import environment_for, secrets_in
 from agentq.worker.evidence import AttemptEvidence
@@ -272,7 +272,7 @@ class Attempt:
     def _open_workspace(self) -> None:
         self.at("workspace")
         shared = self.shared
-        earlier = earlier_work(shared.queue, self.task)
+        earlier = known_work(shared.queue, self.task, shared.settings)
         self._workspace = shared.workspaces.open(
             self.task.id, self.claim.epoch, shared.settings, earlier
         )

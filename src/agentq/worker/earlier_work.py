@@ -9,7 +9,7 @@ own repository, the remote that the role pushes to, or an artifact.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,7 @@ from agentq.repository.snapshot_refs import (
 if TYPE_CHECKING:
     from agentq.client.artifacts import Artifact
     from agentq.client.client import Client
+    from agentq.worker.base_work import BaseWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,8 @@ class EarlierWork:
 
     submitted_at: int = 0
     left: Sequence[LeftWork] = ()
+    #: Looks up the tasks whose work is started from where none of that can be had.
+    bases: Callable[[], Sequence[BaseWork]] = tuple
 
 
 NOTHING_EARLIER = EarlierWork()
@@ -52,17 +55,23 @@ def earlier_work(queue: Client, task: Task) -> EarlierWork:
     """What the attempts before this one have left, by the word of their workers."""
     if task.epoch <= 1:
         return EarlierWork(task.submitted_at)
-    files = {(each.epoch, each.name): each for each in queue.artifacts_of(task.id)}
+    return EarlierWork(task.submitted_at, left_by(queue, task.id, range(task.epoch)))
+
+
+def left_by(queue: Client, task_id: str, epochs: Container[int] | None = None) -> list[LeftWork]:
+    """What these attempts at a task have left, or all, by the word of their workers; the newest
+    first."""
+    files = {(each.epoch, each.name): each for each in queue.artifacts_of(task_id)}
     left = []
     for (epoch, name), file in sorted(files.items(), reverse=True):
-        if name != SNAPSHOT or epoch >= task.epoch:
+        if name != SNAPSHOT or (epochs is not None and epoch not in epochs):
             continue
         snapshot = _read(file)
         if snapshot is None or snapshot.epoch != epoch:
             continue
         artifact = files.get((epoch, snapshot.artifact)) if snapshot.artifact else None
         left.append(LeftWork(snapshot, _download(artifact) if artifact else None))
-    return EarlierWork(task.submitted_at, tuple(left))
+    return left
 
 
 def _read(file: Artifact) -> WorkSnapshot | None:

@@ -24,7 +24,8 @@ def keep_work(attempt: Attempt, workspace: Workspace, *, publish: bool) -> None:
     evidence = attempt.evidence
     try:
         workspace.keep()
-        if not publish or not workspace.has_work:
+        # Also of a worktree without changes: a task that starts from this one begins where it did.
+        if not publish or not (workspace.has_work or workspace.record.kind == "git"):
             return
         # The short lines of a longer secret are found in every file.
         secrets = {each for each in as_written(attempt.secrets) if len(each) >= _SECRET_BYTES_MIN}

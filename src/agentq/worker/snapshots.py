@@ -27,11 +27,13 @@ from agentq.repository.git import LONG_TIMEOUT_SECONDS, Git, GitLocation, failed
 from agentq.repository.snapshot_refs import (
     NAMESPACE,
     WorkSnapshot,
+    beyond,
     ref_name,
     ref_part,
     refs_of,
     save_foreign,
 )
+from agentq.repository.work_starts import WorkStart
 from agentq.worker.changes import entries, show_hidden, without_task_folder
 from agentq.worker.folder_files import files_below, size_of
 
@@ -116,12 +118,14 @@ def take(
     *,
     replaces: str = "",
     with_hand_in: bool = False,
+    keeps_base: bool = False,
 ) -> WorkSnapshot:
     """Keep the tree as it is now; raises if it cannot be kept at all.
 
     Files of more than `bytes_max` in all are left out, the largest first; 0 is no limit.
     `replaces` is the commit of an earlier snapshot of the same attempt. `with_hand_in`: what the
-    attempt has left to be handed in was not collected, and is kept too.
+    attempt has left to be handed in was not collected, and is kept too. `keeps_base`: nobody else
+    has the base, so it gets a ref even if nothing was done.
     """
     if files.tree.is_symlink() or not files.tree.is_dir():
         raise Unavailable(f"There is no folder {files.tree}: nothing can be kept of it.")
@@ -145,7 +149,7 @@ def take(
         message = f"What attempt {epoch} of {task_id} left"
         made = ("commit-tree", "--no-gpg-sign", *words, "-m", message, tree)
         commit = git.do(private, *made).text
-    ref = "" if commit == base else ref_name(task_id, epoch)
+    ref = "" if commit == base and not keeps_base else ref_name(task_id, epoch)
     if ref:
         save_foreign(git, files.shared(), ref, {commit, replaces})
         _set_ref(git, files.shared(), task_id, ref, commit)
@@ -300,7 +304,7 @@ def holds_secret(
     if not secrets:
         return False
     with TemporaryFile() as listing:
-        words = ("rev-list", "--objects", "--no-object-names", snapshot.commit, f"^{snapshot.base}")
+        words = ("rev-list", "--objects", "--no-object-names", snapshot.commit, *beyond(snapshot))
         found = git.ask(shared, *words, into=listing, limit=_LISTING_BYTES_MAX)
         if not found.ok:
             raise failed(words, shared, found)
@@ -343,14 +347,18 @@ def _small(path: Path) -> bytes:
 
 def named(left_out: Sequence[str]) -> tuple[str, ...]:
     """The first of some lines, as they may be shown and stored: names may hold any bytes."""
-    return tuple(
-        (each if each.isprintable() else ascii(each)[1:-1])[:_NAME_CHARS_MAX]
-        for each in left_out[:NAMED_MAX]
-    )
+    return tuple(map(shown_name, left_out[:NAMED_MAX]))
 
 
-def at_epoch(snapshot: WorkSnapshot, holds: Iterable[int], submitted_at: int) -> WorkSnapshot:
+def shown_name(name: str | bytes) -> str:
+    """One name, or a line with names, as it may be shown and stored."""
+    text = name if isinstance(name, str) else os.fsdecode(name)
+    return (text if text.isprintable() else ascii(text)[1:-1])[:_NAME_CHARS_MAX]
+
+
+def at_epoch(
+    snapshot: WorkSnapshot, holds: Iterable[int], submitted_at: int, start: WorkStart | None = None
+) -> WorkSnapshot:
     """The same snapshot, with what only its workspace knows."""
-    return replace(
-        snapshot, holds=tuple(sorted({*holds, snapshot.epoch})), submitted_at=submitted_at
-    )
+    holds = tuple(sorted({*holds, snapshot.epoch}))
+    return replace(snapshot, holds=holds, submitted_at=submitted_at, start=start)

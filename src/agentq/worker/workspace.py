@@ -135,6 +135,9 @@ class Workspace:
             return snapshot, None, ""
         git = self._workspaces.worktrees.git
         shared = shared_place(Path(self.record.common))
+        if snapshot.start is not None and snapshot.start.is_local:
+            problem = "it is built on work that must stay on this machine, and stays here too"
+            return snapshot, None, problem
         if snapshots.holds_secret(git, shared, snapshot, secrets):
             problem = "the work holds a secret that the agent was given: it stays on this machine"
             return snapshot, None, problem

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING
 from agentq.core.errors import AgentqError
 from agentq.repository import remotes
 from agentq.repository.snapshot_refs import WorkSnapshot
+from agentq.repository.work_starts import WorkStart, started
 from agentq.worker import snapshots
+from agentq.worker.base_work import begun
 from agentq.worker.earlier_work import EarlierWork, LeftWork, told
 from agentq.worker.folder_archives import set_hand_in_aside, unpack
 from agentq.worker.folder_removal import remove_tree, user_of
@@ -97,6 +99,7 @@ class _Opening(ABC):
             self._epoch, record.holds, self._problems, is_git=record.kind == "git",
             known=sorted(known),
         )  # fmt: skip
+        words = "\n\n".join(filter(None, (words, started(record.start))))
         return Workspace(self._workspaces, record, lock, worked_here, words)
 
 
@@ -256,7 +259,10 @@ class GitOpening(_Opening):
             self._problems.append(reason)
         elif self._is_in_place:
             return self._go_on(lock)
-        return self._make(name, lock)
+        assert self._plan is not None
+        bases = self._earlier.bases() if self._start is None else ()
+        with begun(self._workspaces, name, self._plan.common, bases, self._why_not_had) as start:
+            return self._make(name, lock, start)
 
     def _go_on(self, lock: WorkspaceLock) -> Workspace:
         """Go on in the tree as it is."""
@@ -279,15 +285,19 @@ class GitOpening(_Opening):
         workspaces.worktrees.renew(made, self._task_id, self._epoch, announce)
         return self._opened(record, lock, worked_here)
 
-    def _make(self, name: str, lock: WorkspaceLock) -> Workspace:
-        """Make the tree, at the base or from a snapshot."""
+    def _make(self, name: str, lock: WorkspaceLock, first: WorkStart | None) -> Workspace:
+        """Make the tree, at the base, at what other tasks left, or from a snapshot."""
         plan, start, workspaces = self._plan, self._start, self._workspaces
         assert plan is not None
-        plan = replace(plan, lock=lock.file, base=start.base if start else plan.base)
+        if start is not None:
+            plan, first = replace(plan, base=start.base), start.start
+        elif first is not None and first.commit:
+            plan = replace(plan, base=first.commit)
+        plan = replace(plan, lock=lock.file)
         worked_here = () if self._found is None else self._found.attempts
         record = replace(
             self._fresh(name), repo=self._role.repo, common=str(plan.common), base=plan.base,
-            push=plan.push, push_sha256=plan.push_sha256, snapshot=start,
+            push=plan.push, push_sha256=plan.push_sha256, snapshot=start, start=first,
             holds=start.holds if start else (),
             attempts=tuple(sorted({*worked_here, self._epoch})),
         )  # fmt: skip

@@ -25,6 +25,7 @@ from agentq.core.errors import Invalid
 from agentq.private_files import make_folder
 from agentq.protocol.spec_validation import check_id
 from agentq.repository.snapshot_refs import WorkSnapshot
+from agentq.repository.work_starts import WorkStart
 from agentq.settings.roles import SNAPSHOT_BYTES
 
 FOLDER = ".records"
@@ -66,6 +67,8 @@ class Record:
     is_over: bool = False
     snapshot: WorkSnapshot | None = None
     snapshot_bytes: int = SNAPSHOT_BYTES
+    #: Where the task began, if not at the base of its role.
+    start: WorkStart | None = None
     #: When it was first seen that the task is over; 0 before.
     over_at: int = 0
 

@@ -164,8 +164,9 @@ class Workspaces:
                 record.branch, record.snapshot_bytes,
                 replaces=_commit_of(record),
                 with_hand_in=not record.is_over and not record.is_collected,
+                keeps_base=record.start is not None and record.start.is_merged,
             )  # fmt: skip
-        return snapshots.at_epoch(taken, record.holds, record.submitted_at)
+        return snapshots.at_epoch(taken, record.holds, record.submitted_at, record.start)
 
     def tree_files(self, record: Record, lock: WorkspaceLock, folder: Path) -> TreeFiles:
         made = self.worktree(record)

@@ -1,0 +1,216 @@
+"""What a task starts from besides the base of its role: the work of the tasks that it names.
+
+`base` in a task names them. Without it, whoever may only read (`permissions = "read"`) and comes
+after one task that changed something gets that task's work to look at.
+
+The ledger says which commit it is, by the record that a worker stored among the evidence of the
+accepted attempt; the commit itself comes from this repository, from the role's remote, or from an
+artifact. Where it cannot be had, the attempt does not begin: it never starts from anything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agentq.contracts.agent import Permissions
+from agentq.core.errors import AgentqError, Invalid, NotFound, Unavailable
+from agentq.core.states import TERMINAL, State
+from agentq.core.task import Task
+from agentq.repository.work_starts import CONFLICTS_NAMED_MAX, BaseTask, WorkStart
+from agentq.settings.roles import permissions_of
+from agentq.worker.earlier_work import EarlierWork, LeftWork, earlier_work, left_by
+from agentq.worker.merges import Merged, Side, merge
+from agentq.worker.worktrees import shared_place
+
+if TYPE_CHECKING:
+    from agentq.client.client import Client
+    from agentq.settings.roles import RoleSettings
+    from agentq.worker.workspaces import Workspaces
+
+#: How far back it is looked for the work that tasks without changes of their own started from.
+_HOPS_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class BaseWork:
+    """A task to start from, how it ended, and what it left."""
+
+    task_id: str
+    state: State
+    #: The attempt of the task itself.
+    epoch: int
+    #: What has the commit: of a task that changed nothing, what that one had started from.
+    left: LeftWork
+    #: Whether the task itself does not name it: then it can do without.
+    is_implied: bool = False
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it must not leave this machine, by the word of the worker that kept it here."""
+        snapshot = self.left.snapshot
+        is_kept_here = bool(snapshot.ref) and not (snapshot.is_pushed or snapshot.artifact)
+        return is_kept_here or (snapshot.start is not None and snapshot.start.is_local)
+
+
+def known_work(queue: Client, task: Task, role: RoleSettings) -> EarlierWork:
+    """What earlier attempts at a task left, and what it starts from if they left nothing."""
+    if task.spec.base and role.workspace != "git":
+        raise Invalid(
+            f"{task.id} starts from the work of {', '.join(task.spec.base)}, and the role {task.to}"
+            " has no git workspace.",
+            'Send it to a role with workspace = "git", or leave base out: what came before it is'
+            " among its inputs.",
+        )
+    return replace(earlier_work(queue, task), bases=partial(_bases, queue, task, role))
+
+
+def _bases(queue: Client, task: Task, role: RoleSettings) -> Sequence[BaseWork]:
+    """The tasks to start from, in order."""
+    reads = permissions_of(role, task.to, task.spec.type) is Permissions.READ
+    names = task.spec.base or (_read_by(task) if reads else ())
+    known = queue.service.tasks_by_id(queue.who, names) if names else {}
+    if task.spec.base:
+        return [_base(queue, name, known.get(name)) for name in names]
+    found = [_left_of(queue, each) for each in known.values() if each.state is State.COMPLETE]
+    changed = [each for each in found if each is not None and each.left.snapshot.ref]
+    return [replace(changed[0], is_implied=True)] if len(changed) == 1 else ()
+
+
+def _read_by(task: Task) -> tuple[str, ...]:
+    spec = task.spec
+    return tuple(dict.fromkeys((*spec.after, *([spec.parent] if spec.parent else ()))))
+
+
+def _base(queue: Client, task_id: str, task: Task | None) -> BaseWork:
+    if task is None:
+        raise Invalid(
+            f"The ledger does not know {task_id} any more, from whose work this task starts.",
+            "Submit a task that starts from something else.",
+        )
+    if task.state not in TERMINAL:
+        raise Unavailable(
+            f"{task_id}, from whose work this task starts, is {task.state} again.",
+            "It goes on once that is over.",
+        )
+    found = _left_of(queue, task)
+    if found is None:
+        how = "" if task.state is State.COMPLETE else f" It ended {task.state}."
+        raise Invalid(
+            f"{task_id} left no work in git to start from: there is no record of a snapshot among"
+            f" its evidence.{how}",
+            "Name a task that has worked in a git workspace as base, or leave base out.",
+        )
+    return found
+
+
+def _left_of(queue: Client, task: Task) -> BaseWork | None:
+    """What a task left: what was accepted, or of one that did not complete the newest there is."""
+    report = task.details.report
+    epochs = [report.epoch] if task.state is State.COMPLETE and report is not None else None
+    left = left_by(queue, task.id, epochs)
+    if not left or left[0].snapshot.kind != "git":
+        return None
+    first = last = left[0]
+    for _ in range(_HOPS_MAX):
+        start = last.snapshot.start
+        if last.snapshot.ref or start is None:
+            break
+        try:
+            beneath = left_by(queue, start.tasks[0].task_id, [start.tasks[0].epoch])
+        except NotFound:  # the ledger does not know it any more: it is here, or it is gone
+            break
+        if not beneath:
+            break
+        last = beneath[0]
+    if last.snapshot.commit != first.snapshot.commit:
+        last = first
+    return BaseWork(task.id, task.state, first.snapshot.epoch, last)
+
+
+# -- in the repository -----------------------------------------------------------------------------
+
+
+@contextmanager
+def begun(
+    workspaces: Workspaces,
+    name: str,
+    common: Path,
+    bases: Sequence[BaseWork],
+    why_not_had: Callable[[LeftWork], str],
+) -> Iterator[WorkStart | None]:
+    """Bring the work of these tasks into the repository, merged if they are several.
+
+    `why_not_had` fetches one, and says why it is not here. What was fetched is kept by its ref for
+    as long as this lasts; afterwards by whoever has begun there.
+    """
+    if not bases:
+        yield None
+        return
+    git, shared = workspaces.worktrees.git, shared_place(common)
+    fetched = [
+        (snapshot.ref, snapshot.commit)
+        for snapshot in (each.left.snapshot for each in bases)
+        if snapshot.ref and not git.tip(shared, snapshot.ref)
+    ]
+    try:
+        yield _brought(workspaces, name, common, bases, why_not_had)
+    finally:
+        for ref, commit in fetched:
+            git.ask(shared, "update-ref", "--no-deref", "-d", ref, commit)
+
+
+def _brought(
+    workspaces: Workspaces,
+    name: str,
+    common: Path,
+    bases: Sequence[BaseWork],
+    why_not_had: Callable[[LeftWork], str],
+) -> WorkStart:
+    git, shared = workspaces.worktrees.git, shared_place(common)
+    for each in bases:
+        problem = why_not_had(each.left)
+        if not problem:
+            continue
+        has_origins = all(git.tip(shared, origin) for origin in each.left.snapshot.origins)
+        error = _not_had(each, problem, common, has_origins=has_origins)
+        if not each.is_implied:
+            raise error
+        return WorkStart("", missing=error.cause)
+    sides = [Side(each.task_id, each.left.snapshot.commit) for each in bases]
+    merged = Merged(sides[0].commit)
+    if len(sides) > 1:
+        with workspaces.aside(name) as folder:
+            merged = merge(git, common, folder, sides)
+    named = merged.conflicts[:CONFLICTS_NAMED_MAX]
+    return WorkStart(
+        merged.commit,
+        tuple(
+            BaseTask(each.task_id, each.epoch, each.left.snapshot.commit, str(each.state))
+            for each in bases
+        ),
+        tuple(dict.fromkeys(one for each in bases for one in each.left.snapshot.origins)),
+        named,
+        len(merged.conflicts) - len(named),
+        any(each.is_local for each in bases),
+    )
+
+
+def _not_had(base: BaseWork, problem: str, common: Path, *, has_origins: bool) -> AgentqError:
+    what = f"The work of {base.task_id} (attempt {base.epoch}), from which this task starts,"
+    if not has_origins:
+        origin = base.left.snapshot.origins[0][:12]
+        return Invalid(
+            f"{what} is built on commit {origin}, which {common} does not have: it is of another"
+            " repository, or of a newer state of this one.",
+            "Fetch that commit into the repository of the role, or name another base.",
+        )
+    return Unavailable(
+        f"{what} cannot be had here: {problem.rstrip('.')}.",
+        "Let the roles of both tasks name the same remote (`push`), or run them on one machine;"
+        " `agentq workspaces` shows what is kept, and until when.",
+    )
