@@ -145,17 +145,24 @@ def test_one_that_changed_nothing_is_where_it_began(fleet: Fleet, repo: Repo) ->
 
 
 @WORKER_ONLY
-def test_what_must_not_leave_a_machine_takes_nothing_along(fleet: Fleet, repo: Repo) -> None:
+def test_what_must_not_leave_a_machine_takes_nothing_along(
+    fleet: Fleet, repo: Repo, tmp_path: Path
+) -> None:
     fleet.environment = {**fleet.environment, "TOKEN": "a-secret-of-the-first"}
     first = did(
         fleet, repo, "open('one.txt', 'w').write(os.environ['TOKEN'])",
         more={"environment": ("TOKEN",)},
     )  # fmt: skip
     fleet.environment = {k: v for k, v in fleet.environment.items() if k != "TOKEN"}
-    second = did(fleet, repo, TELL, write("two.txt"), base=first.id)
-    assert "'one.txt'" in said(fleet, second), "on this machine it is there"
-    assert "built on work that must stay on this machine" in second.summary
-    assert "agentq/snapshot.bundle" not in {each.name for each in fleet.queue.artifacts(second.id)}
+    repo.git("init", "--quiet", "--bare", str(tmp_path / "remote"))
+    push = {"push": str(tmp_path / "remote")}
+    for more in ({}, push):
+        second = did(fleet, repo, TELL, write("two.txt"), base=first.id, more=more)
+        assert "'one.txt'" in said(fleet, second), "on this machine it is there"
+        assert "built on work that must stay on this machine" in second.summary
+        names = {each.name for each in fleet.queue.artifacts(second.id)}
+        assert "agentq/snapshot.bundle" not in names
+    assert repo.at(tmp_path / "remote").git("for-each-ref") == ""
 
 
 # -- several ---------------------------------------------------------------------------------------
@@ -189,6 +196,8 @@ def test_conflicts_are_the_first_thing_to_know(fleet: Fleet, repo: Repo) -> None
     assert f"<<<<<<< tasks/{first.id}\none\n=======\ntwo\n>>>>>>> tasks/{second.id}\n" in told
     line = f"- `same.txt`: conflict markers, {first.id} above and {second.id} below"
     assert "Solve what is left of them first:" in told and line in told
+    shown = f"from the work of {first.id} and {second.id}, with 1 conflict"
+    assert shown in fleet.output.getvalue()
     fleet.queue.wait(task.id, 30, until=(State.READY,))
     # The second attempt goes on from the first one's work, and knows what it began with
     assert fleet.work(**settings(repo, *lines)).outcome is AttemptOutcome.COMPLETED

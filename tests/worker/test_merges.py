@@ -63,6 +63,16 @@ def test_all_work_is_in_one_commit(repo: Repo, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+def test_in_a_shallow_clone(repo: Repo, tmp_path: Path) -> None:
+    repo.commit("second.txt")
+    clone = repo.at(tmp_path / "shallow")
+    repo.git("clone", "--quiet", "--depth=1", repo.path.as_uri(), str(clone.path))
+    sides = [side(clone, f"task-{n}", {f"{n}.txt": n}) for n in "ab"]
+    done = merged(clone, tmp_path / "aside", *sides)
+    assert [shown(clone, done, f"{n}.txt") for n in "ab"] == ["a", "b"]
+
+
+@pytest.mark.long
 def test_what_has_all_of_the_other_needs_no_merge(repo: Repo, tmp_path: Path) -> None:
     first = side(repo, "task-a", {"a.txt": "a"})
     second = side(repo, "task-b", {"b.txt": "b"}, at=first.commit)

@@ -285,7 +285,8 @@ def check_batch(specs: Sequence[Spec]) -> None:
 
 def unknown_dependencies(missing: Iterable[str]) -> Invalid:
     return Invalid(
-        f"--after names tasks that do not exist: {', '.join(missing)}. Nothing was submitted.",
+        f"--after or --base names tasks that do not exist: {', '.join(missing)}."
+        " Nothing was submitted.",
         "Submit those first, or check the ids with `agentq list`.",
         code="unknown_dependency",
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from agentq.core.counting import counted
+
 #: How many conflicts are named; the tree shows the rest.
 CONFLICTS_NAMED_MAX = 100
 
@@ -41,6 +43,15 @@ class WorkStart:
     def is_merged(self) -> bool:
         """Whether the commit was made for this task, and nobody else has it."""
         return bool(self.tasks) and all(each.commit != self.commit for each in self.tasks)
+
+
+def in_short(start: WorkStart | None) -> str:
+    """The same in a few words, for who watches the worker."""
+    if start is None or not start.tasks:
+        return ""
+    count = len(start.conflicts) + start.conflicts_more
+    conflicts = f", with {counted(count, 'conflict')}" if count else ""
+    return f"from the work of {_listed([each.task_id for each in start.tasks])}{conflicts}"
 
 
 def started(start: WorkStart | None) -> str:

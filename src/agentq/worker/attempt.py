@@ -283,8 +283,8 @@ class Attempt:
         self._api.start(self._folder)
 
     def _write_context(self, session: str) -> Job:
-        self.at("context")
         assert self._workspace is not None and self._folder is not None
+        self.at("context", self._workspace.began)
         folder, git = self._folder, self.shared.workspaces.worktrees.git
         given = give_inputs(self.shared.queue, self.task, folder.inputs, git)
         inputs = described(given, inline=not self.agent.reads_ignored)

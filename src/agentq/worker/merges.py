@@ -51,6 +51,8 @@ def merge(git: Git, common: Path, folder: Path, sides: Sequence[Side]) -> Merged
     (place.git_dir / "info" / "attributes").write_text(_ATTRIBUTES, "utf-8")
     with (place.git_dir / "config").open("a", encoding="utf-8") as settings:
         settings.write(_SETTINGS)
+    if (shallow := common / "shallow").is_file():  # where the history of a shallow clone ends
+        place = replace(place, extra={**place.extra, "GIT_SHALLOW_FILE": str(shallow)})
     merged, names = Merged(sides[0].commit), [sides[0].task_id]
     for side in sides[1:]:
         merged = _Merge(git, place, names, merged.commit, side).made(merged.conflicts)

@@ -12,6 +12,7 @@ from agentq.core.states import State
 from agentq.repository import remotes
 from agentq.repository.git import AGENT_ENVIRONMENT
 from agentq.repository.snapshot_refs import ARCHIVE, BUNDLE, WorkSnapshot
+from agentq.repository.work_starts import in_short
 from agentq.worker import snapshots
 from agentq.worker.changes import EvidenceFile
 from agentq.worker.commits import CommitRequest, Committed
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from agentq.worker.workspace_locks import WorkspaceLock
     from agentq.worker.workspace_records import Record
     from agentq.worker.workspaces import Workspaces
+
+
+_LOCAL = "it is built on work that must stay on this machine, and stays here too"
 
 
 class Workspace:
@@ -48,6 +52,11 @@ class Workspace:
     def lock(self) -> int:
         """The file that must stay open as long as any process works here."""
         return self._lock.file
+
+    @property
+    def began(self) -> str:
+        """In a few words, from whose work the task began; "" if from nobody's."""
+        return in_short(self.record.start)
 
     def can_resume(self, epoch: int) -> bool:
         """Whether a conversation of that attempt may go on: it was held here, about this work."""
@@ -91,10 +100,16 @@ class Workspace:
         """Push the branch if the role wants it; what went wrong, or "". Never fails the task."""
         if self.record.kind != "git" or not self.record.push:
             return ""
+        if self._is_local:
+            return f"Not pushed: {_LOCAL}"
         commit, problem = self._workspaces.worktrees.push(self._workspaces.worktree(self.record))
         if commit:
             self._write(replace(self.record, pushed=commit))
         return problem
+
+    @property
+    def _is_local(self) -> bool:
+        return self.record.start is not None and self.record.start.is_local
 
     def _write(self, record: Record) -> None:
         self.record = record
@@ -135,9 +150,8 @@ class Workspace:
             return snapshot, None, ""
         git = self._workspaces.worktrees.git
         shared = shared_place(Path(self.record.common))
-        if snapshot.start is not None and snapshot.start.is_local:
-            problem = "it is built on work that must stay on this machine, and stays here too"
-            return snapshot, None, problem
+        if self._is_local:
+            return snapshot, None, _LOCAL
         if snapshots.holds_secret(git, shared, snapshot, secrets):
             problem = "the work holds a secret that the agent was given: it stays on this machine"
             return snapshot, None, problem
