@@ -66,6 +66,24 @@ def test_what_is_missing_is_named_with_what_to_do(home: Path) -> None:
     assert "role build" in doctor and "no-such-agent" in doctor
 
 
+@pytest.mark.parametrize(
+    ("version", "status", "words"),
+    [
+        ("1.0.30", "failed", 'claude 1.0.30 is too old for permissions = "edit"'),
+        pytest.param("2.9.0", "ok", "newer than 2.1.325, which agentq", marks=pytest.mark.long),
+        pytest.param("2.1.325", "ok", "2.1.325 (Claude Code)", marks=pytest.mark.long),
+    ],
+)
+def test_the_release_of_a_tool(home: Path, version: str, status: str, words: str) -> None:
+    program = tool(home, '{"loggedIn": true, "authMethod": "api_key"}', 0)
+    program.write_text(program.read_text().replace("2.1.325", version))
+    write_settings(home, f'[roles.dev]\nagent = "claude"\ncommand = ["{program}"]\n')
+    found = checks("dev", status=7 if status == "failed" else 0)["program"]
+    assert found["status"] == status and words in found["detail"]
+    if status == "failed":
+        assert "--setting-sources" in found["detail"] and "npm install -g" in found["remedy"]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("answer", "code", "status"),

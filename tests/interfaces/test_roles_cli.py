@@ -59,6 +59,7 @@ def test_it_says_what_a_word_means_and_how_the_tool_is_told() -> None:
     shown = run_here("roles", "explain", "dev").ok().out
     assert "may not" in shown and "run other commands" in shown
     assert "--permission-mode acceptEdits" in shown and "or it is stopped" in shown
+    assert "tested with claude 2." in shown and "needs 1.0.122 or newer" in shown
 
 
 def test_it_shows_the_files_by_which_a_tool_is_told() -> None:

@@ -19,6 +19,7 @@ from agentq.agents.permissions import (
     named_commands,
     sentences,
 )
+from agentq.agents.tool_releases import KNOWN, is_older
 from agentq.contracts.agent import Job, Permissions
 from agentq.core.reserved_names import TASK_FOLDER
 
@@ -28,6 +29,8 @@ _MODES = {
     Permissions.RUN: "acceptEdits",
     Permissions.FULL: "bypassPermissions",
 }
+#: Older releases deny what no rule allows in their usual mode too: nobody is there to be asked.
+_DONT_ASK_SINCE, _BEFORE_DONT_ASK = "2.0.44", "default"
 #: As its first event names the mode that is in effect.
 EFFECTIVE = {"manual": "default"}
 
@@ -45,6 +48,8 @@ def granted(job: Job) -> Granted:
     if word is None:
         return NOTHING_SAID
     mode = _MODES[word]
+    if mode == "dontAsk" and is_older(job.version, _DONT_ASK_SINCE):
+        mode = _BEFORE_DONT_ASK
     words = ["--permission-mode", mode, "--setting-sources", "user", "--strict-mcp-config"]
     words.append(f"--add-dir={job.workspace}")
     environment = {"CLAUDE_CODE_ADDITIONAL_DIRECTORIES_CLAUDE_MD": "1"}
@@ -60,7 +65,7 @@ def granted(job: Job) -> Granted:
     may, may_not = _sentences(job, word)
     return Granted(
         tuple(words), environment, mode=mode, may=may, may_not=may_not,
-        enforced_by="Claude Code's own rules", checked_with="2.1.325",
+        enforced_by="Claude Code's own rules", checked_with=KNOWN["claude"].tested,
     )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 
 from agentq.agents.permissions import NOTHING_SAID, Granted
+from agentq.agents.tool_releases import KNOWN
 from agentq.contracts.agent import Job, Permissions
 from agentq.core.errors import Invalid
 from agentq.core.reserved_names import TASK_FOLDER
@@ -43,7 +44,7 @@ def granted(job: Job) -> Granted:
     sandbox = "danger-full-access" if job.sandboxed else _SANDBOXES[word]
     words = ("-s", sandbox, *_SETTINGS, "-c", f"projects={{{_untrusted(job)}}}")
     return Granted(
-        words, may=_may(word, job), may_not=_may_not(word, job), checked_with="0.166.0",
+        words, may=_may(word, job), may_not=_may_not(word, job), checked_with=KNOWN["codex"].tested,
         enforced_by="agentq's sandbox" if job.sandboxed else "Codex's own sandbox",
     )  # fmt: skip
 

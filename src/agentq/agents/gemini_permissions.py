@@ -22,6 +22,7 @@ from agentq.agents.permissions import (
     named_commands,
     sentences,
 )
+from agentq.agents.tool_releases import KNOWN
 from agentq.contracts.agent import UNFIT_WORKSPACE, Job, Permissions
 from agentq.core.errors import Invalid
 from agentq.core.reserved_names import TASK_FOLDER
@@ -54,8 +55,10 @@ def granted(job: Job) -> Granted:
     if word is None:
         return NOTHING_SAID
     may, may_not = sentences(job)
-    told = Granted(("--approval-mode", _MODES[word]), _TRUSTED, may=may, may_not=may_not,
-                   enforced_by="Gemini CLI's own policy", checked_with="0.61.0")  # fmt: skip
+    told = Granted(
+        ("--approval-mode", _MODES[word]), _TRUSTED, may=may, may_not=may_not,
+        enforced_by="Gemini CLI's own policy", checked_with=KNOWN["gemini"].tested,
+    )  # fmt: skip
     if word is Permissions.FULL:
         return told
     _refuse_obeyed(job)

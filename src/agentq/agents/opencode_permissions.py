@@ -21,6 +21,7 @@ from agentq.agents.permissions import (
     named_commands,
     sentences,
 )
+from agentq.agents.tool_releases import KNOWN
 from agentq.contracts.agent import Job, Permissions
 from agentq.core.reserved_names import TASK_FOLDER
 
@@ -39,8 +40,10 @@ def granted(job: Job) -> Granted:
         "OPENCODE_PURE": "1",
     }
     may, may_not = sentences(job)
-    return Granted(environment=environment, may=may, may_not=may_not,
-                   enforced_by="opencode's own rules", checked_with="1.18.33")  # fmt: skip
+    return Granted(
+        environment=environment, may=may, may_not=may_not,
+        enforced_by="opencode's own rules", checked_with=KNOWN["opencode"].tested,
+    )  # fmt: skip
 
 
 def _rules(job: Job, word: Permissions) -> dict[str, Any]:

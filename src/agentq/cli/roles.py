@@ -86,7 +86,9 @@ def explain_role(session: Session, role: str) -> None:
 
 
 def _shown(found: RoleExplanation) -> list[tuple[str, tuple[str, ...]]]:
-    checked = f", checked with {found.agent} {found.checked_with}" if found.checked_with else ""
+    checked = f", tested with {found.agent} {found.checked_with}" if found.checked_with else ""
+    if found.needs_release:
+        checked += f"; needs {found.needs_release} or newer"
     mode = f"it must report the mode {found.reported_mode}, or it is stopped"
     return [
         ("permissions", (f"{found.permissions or 'its own'}: {found.because}",)),

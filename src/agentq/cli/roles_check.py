@@ -107,12 +107,13 @@ def _checks_of(
         live_check,
         local_checks,
         shown_live,
+        with_release,
     )
     from agentq.worker.processes import Supervisor
 
     agent = WiredInstallation.agent(chosen.agent_name)
     root = Path(settings.workspaces_root)
-    where = Surroundings(role, chosen, agent, environment(), root)
+    where = with_release(Surroundings(role, chosen, agent, environment(), root))
     checks = local_checks(where)
     if not live or failures(checks):
         return checks

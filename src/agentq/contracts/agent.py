@@ -84,6 +84,8 @@ class Job:
     commands: tuple[str, ...] = ()
     #: Whether it runs inside our own sandbox, in which no other can be made.
     sandboxed: bool = False
+    #: The release of the tool, as it says itself; "" if that is not known.
+    version: str = ""
     #: The role's budget, for tasks that bring none of their own.
     role_budget: Usage = NO_USAGE
 

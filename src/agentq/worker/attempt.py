@@ -298,7 +298,8 @@ class Attempt:
             folder.artifacts, self.shared.settings.command, session, self.shared.settings.options,
             role_budget=self.shared.settings.budget,
         )  # fmt: skip
-        return permissions.told(job, self.shared.settings, self.shared.role)
+        shared = self.shared
+        return permissions.told(job, shared.settings, shared.role, shared.tool_version)
 
     # -- spawn, stream, watch ----------------------------------------------------------------------
 

@@ -21,10 +21,11 @@ __all__ = (
 )  # fmt: skip
 
 
-def told(job: Job, role: RoleSettings, name: str) -> Job:
-    """Return the job with what its role says an agent may do."""
+def told(job: Job, role: RoleSettings, name: str, version: str = "") -> Job:
+    """Return the job with what its role says an agent may do, for this release of the tool."""
     return replace(
         job,
+        version=version,
         permissions=permissions_of(role, name, job.task.spec.type),
         commands=commands_of(role),
         sandboxed=role.sandbox == "bwrap",

@@ -21,11 +21,12 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from agentq.agents.login_checks import is_tool_itself, login_of, version_of
+from agentq.agents.login_checks import ToolCheck, is_tool_itself, login_of, version_of
+from agentq.agents.tool_releases import note_on_release, too_old, version_in
 from agentq.contracts.agent import (
     Agent,
     AgentEvent,
@@ -83,6 +84,13 @@ class Surroundings:
     agent: Agent
     environment: Mapping[str, str]
     root: Path
+    #: What the tool answers when it is asked for its release; None if it was not asked yet.
+    release: ToolCheck | None = None
+
+    @property
+    def version(self) -> str:
+        """The release of the tool; "" if it is not known."""
+        return version_in(self.release.detail) if self.release is not None else ""
 
 
 def failures(checks: list[RoleCheck]) -> str:
@@ -94,9 +102,22 @@ def failures(checks: list[RoleCheck]) -> str:
     )
 
 
+def with_release(where: Surroundings) -> Surroundings:
+    """The same, with the release of the tool that is installed there, if it is a known tool."""
+    try:
+        launch = where.agent.launch(_job(where, where.root))
+    except AgentqError:
+        return where  # which the check of the program says
+    environment = _seen_by_agents(where, launch)
+    program = _found(_word(where, launch), environment)
+    if not program or not is_tool_itself(where.agent.name, program):
+        return where
+    return replace(where, release=version_of(program, environment))
+
+
 def local_checks(where: Surroundings) -> list[RoleCheck]:
     """Everything that costs no model call."""
-    return list(_local(where))
+    return list(_local(where if where.release is not None else with_release(where)))
 
 
 def _local(where: Surroundings) -> Iterator[RoleCheck]:
@@ -167,15 +188,28 @@ def _program(where: Surroundings) -> Iterator[RoleCheck]:
             "Install it, give its whole path, or let PATH pass to the worker.",
         )  # fmt: skip
         return
-    agent = where.agent.name
-    if not is_tool_itself(agent, program):
+    release = where.release
+    if release is None:
         yield RoleCheck("program", "ok", program)
         return
-    version = version_of(program, environment)
-    shown = f"{program}, {version.detail}" if version.status == "ok" else version.detail
-    yield RoleCheck("program", version.status, shown, version.remedy)
-    if version.status != "failed":
-        yield RoleCheck("login", *login_of(agent, program, environment))
+    checked = _release(where, program, release)
+    yield checked
+    if checked.status != "failed":
+        yield RoleCheck("login", *login_of(where.agent.name, program, environment))
+
+
+def _release(where: Surroundings, program: str, release: ToolCheck) -> RoleCheck:
+    """Whether the installed release has what it is told by under the word of the role."""
+    if release.status != "ok":
+        return RoleCheck("program", *release)
+    tool, version = where.agent.name, where.version
+    cause, remedy = too_old(tool, version, _job(where, where.root).permissions)
+    if cause:
+        return RoleCheck("program", "failed", f"{cause} ({program})", remedy)
+    note = note_on_release(tool, version)
+    return RoleCheck(
+        "program", "ok", f"{program}, {release.detail}" + (f" ({note})" if note else "")
+    )
 
 
 # -- where it works --------------------------------------------------------------------------------
@@ -373,7 +407,7 @@ def _job(where: Surroundings, folder: Path) -> Job:
         task, 1, LIVE_PROMPT, folder, folder / "context.md", folder / "result.md",
         folder / "artifacts", settings.command, "", settings.options,
     )  # fmt: skip
-    return told(job, settings, where.role)
+    return told(job, settings, where.role, where.version)
 
 
 class _ModeWatch:

@@ -29,6 +29,7 @@ from agentq.worker.preflight import (
     local_checks,
     program_of,
     shown_live,
+    with_release,
 )
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ class Readiness:
         self._ready = False
         #: Why nothing is claimed; "" if something is, or before the first check.
         self.problem = ""
+        #: The release of the role's tool; "" if it is not known.
+        self.tool_version = ""
         self._check_lock = threading.Lock()
         self._thread: threading.Thread | None = None
         #: Not whether the thread is alive: it is, when it wakes the loop to claim.
@@ -182,7 +185,8 @@ class Readiness:
 
     def _check(self, *, live: bool) -> None:
         """Check the role, by a tiny model call too if that is wanted and can be."""
-        where = self._where()
+        where = with_release(self._where())
+        self.tool_version = where.version
         self._stamp, self._stamped_at = self._stamp_now(), time.monotonic()
         checks, self._verdict = local_checks(where), None
         if live and not failures(checks) and has_live_check(where.agent):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from agentq.agents.registry import agent_named
+from agentq.agents.tool_releases import oldest_for
 from agentq.contracts.agent import Agent, Job
 from agentq.core.errors import Invalid
 from agentq.core.states import State
@@ -36,6 +37,8 @@ class RoleExplanation:
     enforced_by: str = ""
     #: The release of the tool with which that was tried.
     checked_with: str = ""
+    #: The first release that has all that it is told by; "" if any has.
+    needs_release: str = ""
     #: How the tool reports what is in effect; "" if it does not.
     reported_mode: str = ""
     sandbox: tuple[str, ...] = ()
@@ -67,7 +70,8 @@ def explain_role(name: str, role: RoleSettings) -> RoleExplanation:
     told = _granted(agent, job)
     return replace(
         found, may=told.may, may_not=told.may_not, enforced_by=told.enforced_by,
-        checked_with=told.checked_with, reported_mode=told.mode,
+        checked_with=told.checked_with, needs_release=oldest_for(agent.name, job.permissions),
+        reported_mode=told.mode,
         argv=launch.argv, environment=launch.environment,
         files={str(path): content for path, content in launch.files.items()},
     )  # fmt: skip

@@ -58,5 +58,10 @@ class WorkerContext:
         return self.queue.who
 
     @property
+    def tool_version(self) -> str:
+        """The release of the role's tool, as the last check found it; "" if it is not known."""
+        return self.readiness.tool_version if self.readiness is not None else ""
+
+    @property
     def provider(self) -> str:
         return self.settings.provider or self.agent.provider
