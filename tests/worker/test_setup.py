@@ -13,6 +13,7 @@ from agentq.core.errors import Invalid
 from agentq.core.states import State
 from agentq.settings import read_file
 from agentq.settings.roles import role_settings
+from agentq.worker import readiness
 from agentq.worker.setup import CACHE_FOLDER, SETUP_LOG
 from agentq.worker.setup_cache import ENTRIES_KEPT, SetupCache, lock_digest
 from tests.eventually import eventually
@@ -103,26 +104,95 @@ def test_only_an_untouched_tree_fills_it(fleet: Fleet, repo: Repo, tmp_path: Pat
     assert not (fleet.folder / "workspaces" / CACHE_FOLDER).exists()
 
 
-def test_its_failure_is_not_the_tasks(fleet: Fleet, repo: Repo) -> None:
+def test_its_failure_is_the_roles(fleet: Fleet, repo: Repo) -> None:
+    """It fails in a fresh tree: nobody claims until it passes in one, and no attempt is used."""
     task = fleet.queue.submit(to=ROLE, instructions="never started", max_attempts=1)
     verdict = fleet.work(**role(fleet, repo, setup="echo no network >&2; exit 7"))
-    assert verdict.outcome is AttemptOutcome.INTERRUPTED
+    assert verdict.outcome is AttemptOutcome.SURROUNDINGS
     after = fleet.queue.task(task.id)
     assert after.details.failures == after.details.crashes == 0
-    # It waits a while, so that nobody turns in circles, and says why.
-    assert after.state is State.PENDING and after.details.not_before > 0
-    said = [str(entry.event.trigger) for entry in fleet.queue.history(task.id)]
-    assert any("ended with exit code 7" in each and "no network" in each for each in said)
+    assert after.state is State.READY and after.details.interruptions == 1
+    (circuit,) = fleet.queue.admin.circuits()
+    assert circuit.role == ROLE and circuit.reason.startswith("setup: the workspace could not be")
+    assert "ended with exit code 7" in circuit.reason and "no network" in circuit.reason
     assert text_of(fleet, task.id, SETUP_LOG) == "no network\n"
     assert not {each.name for each in fleet.queue.artifacts(task.id)} & {"output.log"}
 
 
 @pytest.mark.long
+def test_it_is_tried_again_in_fresh_trees_until_it_passes(
+    fleet: Fleet, repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readiness, "_LIVE_SECONDS", 0.2)
+    monkeypatch.setattr(readiness, "_LIVE_SECONDS_MAX", 0.2)
+    works, count = tmp_path / "works", tmp_path / "count"
+    setup = f"pwd >> {count}; test -f package-lock.json || exit 3; test -f {works}"
+    task = fleet.queue.submit(to=ROLE, instructions="go")
+    command = script("print('done')")
+    with fleet.worker(fleet.settings(**role(fleet, repo, setup=setup, command=command))) as worker:
+        eventually(lambda: times(count) >= 3)
+        assert "exit code 1" in worker.readiness.problem, "the trees have what the base has"
+        assert fleet.queue.task(task.id).state is State.READY
+        works.touch()
+        eventually(lambda: fleet.queue.task(task.id).state is State.COMPLETE)
+        assert not fleet.queue.admin.circuits() and not worker.readiness.problem
+    tried = set(count.read_text().splitlines())
+    assert len([each for each in tried if ".preflight-" in each]) >= 2
+    assert not list((fleet.folder / "workspaces").glob(".preflight-*"))
+    assert ".preflight" not in repo.git("worktree", "list")
+
+
+#: Breaks the set-up in its first attempt, and says what it was told in the next.
+BREAKS = script(
+    "told = sys.stdin.read()",
+    "if 'could not be set up' in told: print('TOLD ' + told[:2000]); sys.exit()",
+    "open('package.json', 'w').write('broken'); sys.exit('I gave up')",
+)
+
+
+@pytest.mark.long
+def test_a_failure_that_the_tasks_own_work_causes_is_told_to_its_agent(
+    fleet: Fleet, repo: Repo
+) -> None:
+    """It was given back every minute, for ever. A fresh tree can be set up, so it is no reason to
+    stop the role; and nobody but the agent can mend its tree, so it gets another turn at it."""
+    task = fleet.queue.submit(to=ROLE, instructions="Do it.", max_attempts=1)
+    setup = "if test -f package.json; then echo cannot read package.json; exit 9; fi"
+    settings = role(fleet, repo, setup=setup, command=BREAKS)
+    fleet.work(**settings)
+    fleet.queue.requeue(task.id, by="somebody")
+    assert fleet.work(**settings).outcome is AttemptOutcome.COMPLETED, fleet.verdicts[-1].summary
+    told = fleet.queue.result(task.id).text()
+    assert "a fresh one can be" in told and "cannot read package.json" in told
+    assert "ended with exit code 9" in told and told.index("exit code 9") < told.index("Do it.")
+    assert not fleet.queue.admin.circuits()
+    assert ".preflight" not in repo.git("worktree", "list")
+
+
+@pytest.mark.long
+def test_one_that_fails_in_a_fresh_tree_too_is_the_roles_also_in_a_continued_one(
+    fleet: Fleet, repo: Repo, tmp_path: Path
+) -> None:
+    task = fleet.queue.submit(to=ROLE, instructions="Do it.", max_attempts=1)
+    away = tmp_path / "away"
+    settings = role(fleet, repo, setup=f"test ! -e {away}", command=BREAKS)
+    fleet.work(**settings)
+    fleet.queue.requeue(task.id, by="somebody")
+    away.touch()
+    assert fleet.work(**settings).outcome is AttemptOutcome.SURROUNDINGS
+    after = fleet.queue.task(task.id)
+    assert (after.details.failures, after.details.interruptions) == (0, 1)
+    assert fleet.queue.admin.circuits()[0].role == ROLE
+
+
+@pytest.mark.long
 def test_it_has_a_time_limit_and_can_be_cancelled(fleet: Fleet, repo: Repo, tmp_path: Path) -> None:
     hangs = f"touch {tmp_path}/started; sleep 600"
-    fleet.queue.submit(to=ROLE, instructions="hang")
+    first = fleet.queue.submit(to=ROLE, instructions="hang")
     verdict = fleet.work(**role(fleet, repo, setup=hangs, setup_timeout=1))
-    assert verdict.outcome is AttemptOutcome.INTERRUPTED and "time limit" in verdict.summary
+    assert verdict.outcome is AttemptOutcome.SURROUNDINGS and "time limit" in verdict.summary
+    fleet.queue.admin.close_role_circuit(ROLE)
+    fleet.queue.cancel(first.id, by="somebody")
     (tmp_path / "started").unlink()
     task = fleet.queue.submit(to=ROLE, instructions="hang again")
     settings = fleet.settings(**role(fleet, repo, setup=hangs))
@@ -179,7 +249,7 @@ def test_files_that_cannot_be_brought_in(
     repo.git("commit", "--quiet", "--message", "a link that leads out of the tree")
     task = fleet.queue.submit(to=ROLE, instructions="never started", max_attempts=1)
     verdict = fleet.work(**role(fleet, repo, **files))
-    assert verdict.outcome is AttemptOutcome.INTERRUPTED and words in verdict.summary
+    assert verdict.outcome is AttemptOutcome.SURROUNDINGS and words in verdict.summary
     assert fleet.queue.task(task.id).details.failures == 0
     assert [each.name for each in (tmp_path / "elsewhere").iterdir()] == [".env"]
 

@@ -230,7 +230,7 @@ class Attempt:
         assert self._workspace is not None
         resumes = self.agent.resumes and self._workspace.can_resume(before.session_epoch)
         job = self._write_context(before.session if resumes else "")
-        unready = set_up(self, job)
+        job, unready = set_up(self, job)
         if unready is not None:
             self.failed_at = self.step
             return unready
@@ -341,17 +341,23 @@ class Attempt:
             stays=warm is not None,
         )  # fmt: skip
         child.send(opening)
-        self._stream = stream
-        if self._stopping is not None:  # since the step began
-            stream.stop(self._stopping)
         ran = None
         try:
-            ran = stream.run()
+            ran = self.run_stream(stream)
         finally:
-            self._stream = None
             self.evidence.log(recorder, log)
             self._end_process(child, ran, warm)
         return ran
+
+    def run_stream(self, stream: Stream) -> Ran:
+        """Run a stream to its end, which comes sooner if the attempt must end."""
+        self._stream = stream
+        if self._stopping is not None:  # since the step began
+            stream.stop(self._stopping)
+        try:
+            return stream.run()
+        finally:
+            self._stream = None
 
     def start(self, launch: Launch, job: Job) -> AgentProcess:
         role = self.shared.settings

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from agentq.contracts.agent import AttemptOutcome, AttemptResult
 from agentq.core.errors import AgentqError
 from agentq.worker.preflight import (
+    RoleCheck,
     Surroundings,
     failures,
     has_live_check,
@@ -31,6 +32,10 @@ from agentq.worker.preflight import (
     shown_live,
     with_release,
 )
+from agentq.worker.redaction import redacted_text
+from agentq.worker.sandbox import hidden_paths
+from agentq.worker.setup_trial import setup_problem
+from agentq.worker.stream import Ran, Stream
 
 if TYPE_CHECKING:
     from agentq.worker.worker_context import WorkerContext
@@ -67,6 +72,8 @@ class Readiness:
         self._checks = 0
         self._checked_at = 0.0
         self._is_live = False
+        #: Whether the set-up of the role is known to have failed in a fresh tree.
+        self._fails_setup = False
         self._verdict: AttemptResult | None = None
         self._stamp: object = None
         self._stamped_at = self._asked_at = 0.0
@@ -128,7 +135,10 @@ class Readiness:
             circuits = shared.service.circuits(shared.who)
         except AgentqError:
             return bool(self._told)  # nobody knows: as it was
-        return any(row.role == shared.role for row in circuits)
+        reasons = [row.reason for row in circuits if row.role == shared.role]
+        # Another worker may have found that: what passes all other checks is tried then.
+        self._fails_setup |= any(reason.startswith("setup:") for reason in reasons)
+        return bool(reasons)
 
     def _where(self) -> Surroundings:
         shared = self._shared
@@ -155,6 +165,8 @@ class Readiness:
         the provider, or this task alone.
         """
         since = time.monotonic()
+        if self._fails_setup and self.problem and verdict.summary.startswith(self.problem):
+            return verdict  # as it was found for this attempt
         with self._check_lock:
             if self._checked_at < since:
                 self._check(live=True)
@@ -169,6 +181,28 @@ class Readiness:
             return replace(live, denials=verdict.denials, cost=verdict.cost)
         alone = f"{verdict.summary} The role was checked and can work: it is this task alone."
         return replace(verdict, outcome=verdict.otherwise, summary=alone)
+
+    def judge_setup(self, words: str, run: Callable[[Stream], Ran], *, is_fresh: bool) -> bool:
+        """Whether the role cannot work because its set-up fails, as it did in an attempt.
+
+        In a tree that is not fresh the failure may be the task's own: then it is tried in one that
+        is, by `run`, which the attempt can end.
+        """
+        with self._check_lock:
+            found = words if is_fresh else self._setup_problem(run)
+            if found:
+                self._fails_setup = True
+                self._found([RoleCheck("setup", "failed", found)])
+                self._told = self.problem  # the circuit opens with the report of the attempt
+                log.warning("%s needs a person: %s", self._shared.role, self.problem)
+            return bool(found)
+
+    def _setup_problem(self, run: Callable[[Stream], Ran] = Stream.run) -> str:
+        """Why the set-up fails in a fresh tree; "" if it passes."""
+        shared = self._shared
+        hidden = hidden_paths(shared.queue.installation.settings, shared.workspaces.root)
+        found = setup_problem(self._where(), shared.supervisor, hidden, run)
+        return redacted_text(found, shared.secrets)
 
     # -- checking ----------------------------------------------------------------------------------
 
@@ -192,13 +226,27 @@ class Readiness:
         if live and not failures(checks) and has_live_check(where.agent):
             self._verdict = self._live(where)
             checks = [*checks, shown_live(self._verdict)]
+        if self._fails_setup and not failures(checks):
+            checks = [*checks, self._setup()]
+        self._found(checks)
+
+    def _setup(self) -> RoleCheck:
+        """Whether the set-up that failed passes now, in a fresh tree."""
+        found = self._setup_problem()
+        self._fails_setup = bool(found)
+        if found:
+            return RoleCheck("setup", "failed", found)
+        return RoleCheck("setup", "ok", "it passes in a fresh tree")
+
+    def _found(self, checks: list[RoleCheck]) -> None:
+        """Decide by these checks, and when to look again."""
         self.problem = failures(checks)
         self._is_live = bool(self.problem) and self._verdict is not None
         self._ready = not self.problem
         self._checks = self._checks + 1 if self.problem else 0
         self._checked_at = time.monotonic()
         first, most = _AGAIN_SECONDS, _AGAIN_SECONDS_MAX
-        if self._is_live:
+        if self._is_live or self._fails_setup:
             first, most = _LIVE_SECONDS, _LIVE_SECONDS_MAX
         self._next_at = self._checked_at + min(first * 2.0 ** max(self._checks - 1, 0), most)
 
@@ -219,6 +267,6 @@ class Readiness:
             elif not self.problem and (self._told or self._is_open(time.monotonic())):
                 shared.service.close_role_circuit(shared.who, shared.role)
                 log.warning("%s can work, and claims again", shared.role)
-                self._told = ""
+                self._told, self._fails_setup = "", False
         except AgentqError as error:
             log.warning("the circuit of %s could not be changed: %s", shared.role, error)
