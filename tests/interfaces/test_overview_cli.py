@@ -119,3 +119,11 @@ def test_lines_are_measured_as_a_terminal_shows_them() -> None:
     lines = table_lines(("id", ">n", "empty", "last"), [("x", "1", "", "a long one" * 9)], width=30)
     assert lines[0] == "id  n  last"
     assert cell_width(lines[1]) == 30
+
+
+def test_costs_say_what_of_them_is_estimated(busy: Queue) -> None:
+    shown = run_here("stats", "--cost").ok()
+    assert "~0.50" in shown.out
+    assert "0.20 of it is estimated" in shown.err
+    costs = run_here("stats", "--cost", "--json").ok().json()
+    assert costs["total"] == {"usd": 0.5, "tokens": 1200, "estimated_usd": 0.2}

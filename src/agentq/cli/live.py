@@ -14,6 +14,7 @@ from agentq.cli.screen import harmless, say
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.live import Live
     from rich.text import Text
 
     from agentq.client.reader import QueueReader
@@ -36,6 +37,13 @@ def as_text(lines: Sequence[str]) -> Text:
     text = Text.from_ansi("\n".join(harmless(line) for line in lines))
     text.no_wrap, text.overflow = True, "ellipsis"
     return text
+
+
+def print_above(live: Live, line: str) -> None:
+    """Print a line above what is drawn again and again."""
+    from rich.text import Text
+
+    live.console.print(Text.from_ansi(harmless(line)), soft_wrap=True)
 
 
 def redraw_on_events(queue: QueueReader, lines: Callable[[], Sequence[str]]) -> None:

@@ -306,12 +306,12 @@ def _spent(found: Overview) -> tuple[tuple[str, ...], list[list[Cell]]]:
             f"{max(allowed - plain.get(unit, 0), 0):g} of {allowed:g} {unit} left"
             for unit, allowed in usage_to_dict(daily).items()
         ]
-        rows.append([role.name, money(spent), str(spent.tokens or ""), ", ".join(left)])
-    return ("role", ">usd", ">tokens", "budget"), rows
+        usd = money(spent) if spent.usd else ""
+        worked = format_duration(round(spent.seconds)) if spent.seconds else ""
+        rows.append([role.name, usd, str(spent.tokens or ""), worked, ", ".join(left)])
+    return ("role", ">usd", ">tokens", ">time", "budget"), rows
 
 
 def money(spent: Usage) -> str:
     """Money to the cent, marked where it is estimated, wholly or in part."""
-    if not spent.usd:
-        return ""
     return f"{'~' if spent.estimated_usd else ''}{spent.usd:.2f}"

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 def stats(ctx: click.Context, session: Session, cost: bool, by: str | None) -> None:
     """Count tasks by role and state.
 
-    With --cost: what was spent, by role, label or day (UTC).
+    With --cost: what was spent, by role, label or day (UTC). ~ marks money of which some is
+    estimated: worked out from tokens, for tools that name no money.
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -79,6 +80,7 @@ def stats(ctx: click.Context, session: Session, cost: bool, by: str | None) -> N
 
 
 def _show_costs(session: Session, by: str) -> None:
+    from agentq.cli.overview import money
     from agentq.core.digests import usage_to_dict
     from agentq.core.task import NO_USAGE
 
@@ -100,7 +102,7 @@ def _show_costs(session: Session, by: str) -> None:
         [
             (
                 name,
-                f"{each.usd:.2f}",
+                money(each),
                 str(each.tokens),
                 str(each.turns),
                 format_duration(round(each.seconds)),
@@ -109,6 +111,8 @@ def _show_costs(session: Session, by: str) -> None:
         ],
         "nothing was spent",
     )
+    if total.estimated_usd:
+        note(f"~ {total.estimated_usd:.2f} of it is estimated: tokens by the prices in settings")
 
 
 @stats.command()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import cached_property
@@ -276,9 +276,11 @@ class QueueReader:
         refs: Sequence[str],
         timeout: float | None = None,
         until: Collection[State] = TERMINAL,
+        looked: Callable[[Sequence[Task], Mapping[str, Task]], None] | None = None,
     ) -> list[Task]:
         """Sleep until each of these tasks has been seen in one of these states; the tasks, in the
-        order of `refs`."""
+        order of `refs`. After each look `looked` is called with those that are waited for, and
+        those that are there, by id."""
         there = self.queries.tasks_by_id(self.who, refs) if len(refs) > 1 else {}
         ids = [ref if ref in there else self.task(ref).id for ref in refs]
         reached: dict[str, Task] = {}
@@ -286,6 +288,8 @@ class QueueReader:
         with closing(self.looks(timeout)) as looks:
             for _ in looks:
                 waiting = self._not_yet(ids, reached, until)
+                if looked is not None:
+                    looked(waiting, reached)
                 if not waiting:
                     return [reached[each] for each in ids]
         raise _timed_out(waiting, timeout or 0)
