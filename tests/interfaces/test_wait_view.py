@@ -2,72 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import pty
-import re
 import signal
-import struct
-import subprocess
-import termios
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
 from agentq import Queue
 from tests.eventually import eventually
-from tests.interfaces.conftest import (
-    PROGRAM,
-    Submit,
-    clean_environment,
-    run_here,
-    run_on_terminal,
-)
+from tests.interfaces.conftest import Submit, run_here, run_on_terminal
+from tests.interfaces.live_terminal import on_terminal
 
 pytestmark = pytest.mark.both_ways
-
-
-class LiveTerminal:
-    """A terminal that a command runs on, and what it has written there."""
-
-    def __init__(self, *words: str) -> None:
-        self._ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-        os.set_blocking(self._ours, False)
-        self.process = subprocess.Popen(
-            [*PROGRAM, *words],
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            env=clean_environment(),
-            start_new_session=True,
-        )
-        os.close(theirs)
-        self.written = ""
-
-    def shows(self, words: str) -> bool:
-        """Whether it has written this by now."""
-        try:
-            while data := os.read(self._ours, 65536):
-                self.written += data.decode("utf-8", "replace")
-        except OSError:
-            pass  # nothing at the moment, or nothing ever again
-        return words in re.sub(r"\x1b\[[0-9;]*m", "", self.written)
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        os.close(self._ours)
-
-
-@contextmanager
-def on_terminal(*words: str) -> Iterator[LiveTerminal]:
-    terminal = LiveTerminal(*words)
-    try:
-        yield terminal
-    finally:
-        terminal.close()
 
 
 @pytest.mark.long

@@ -5,6 +5,7 @@ A terminal that cannot move its cursor (TERM=dumb) gets each screen below the on
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
 _SECONDS_MIN = 0.25
 
 
-def terminal(*, stderr: bool = False) -> Console:
-    """The terminal, as rich draws on it."""
+def terminal() -> Console:
+    """The terminal that standard output is now, as rich draws on it."""
     from rich.console import Console
 
-    return Console(stderr=stderr, highlight=False, markup=False, soft_wrap=False)
+    return Console(file=sys.stdout, highlight=False, markup=False, soft_wrap=False)
 
 
 def as_text(lines: Sequence[str]) -> Text:

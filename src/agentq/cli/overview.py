@@ -163,7 +163,7 @@ def overview_lines(found: Overview) -> list[str]:
     width = max(terminal_width() - 2, 0)
     lines: list[str] = []
     for title, body in (
-        ("Roles", table_lines(*_roles(found), width)),
+        ("Roles", table_lines(*roles_table(found), width)),
         ("Running", _running(found, width)),
         ("Waiting for you", _waiting(found, width)),
         ("Circuits", _circuits(found, width)),
@@ -183,7 +183,7 @@ def _number(count: int, found: Overview) -> str:
     return f"{count}+" if count >= found.counted_to else str(count)
 
 
-def _roles(found: Overview) -> tuple[tuple[str, ...], list[list[Cell]]]:
+def roles_table(found: Overview) -> tuple[tuple[str, ...], list[list[Cell]]]:
     heads = (
         "role",
         ">ready",
@@ -235,14 +235,15 @@ def _listening(role: RoleOverview, now: int) -> Cell:
 def _running(found: Overview, width: int) -> list[str]:
     heads = ("task", ">attempt", "role", ">time", ">%", "last words")
     shown = found.running[:_RUNNING_MAX]
-    lines = table_lines(heads, [_running_row(task, found.at) for task in shown], width)
+    lines = table_lines(heads, [running_row(task, found.at) for task in shown], width)
     more = found.running_count - len(shown)
     if more > 0:
         lines.append(f"… {more} more: `agentq workers`, `agentq list --state in_progress`")
     return lines
 
 
-def _running_row(task: RunningTask, now: int) -> list[Cell]:
+def running_row(task: RunningTask, now: int) -> list[Cell]:
+    """The cells of an attempt under way."""
     return [
         task.task_id,
         str(task.epoch),
@@ -264,6 +265,16 @@ def last_words(task: RunningTask) -> str:
     """What an attempt was heard to say last, or does, or is about."""
     doing = "" if task.step in ("", "stream") else f"({task.step}) "
     return doing + (task.words or task.note or task.title)
+
+
+def kinds_waiting(found: Overview) -> str:
+    """How many wait for a person, in each way."""
+    words = []
+    for kind, (one, many) in _KINDS.items():
+        count = found.decision_counts.get(kind, 0)
+        if count:
+            words.append(f"{_number(count, found)} {one if count == 1 else many}")
+    return ", ".join(words)
 
 
 def _waiting(found: Overview, width: int) -> list[str]:

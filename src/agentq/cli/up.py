@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from agentq.cli.background_output import LAST_SECONDS, output_in_background
+from agentq.cli.fleet import fleet_on_terminal
 from agentq.cli.log_lines import log_to_stderr
 from agentq.cli.login import offer_link
 from agentq.cli.options import (
@@ -27,6 +29,12 @@ from agentq.cli.options import (
 from agentq.cli.screen import is_terminal
 from agentq.cli.session import Session, pass_session
 from agentq.cli.signals import heed_signals
+
+if TYPE_CHECKING:
+    from agentq.cli.fleet import Fleet
+    from agentq.core.access import Principal
+    from agentq.daemon.up import Daemon
+    from agentq.server.app import HttpApp
 
 
 @command()
@@ -77,7 +85,8 @@ def up(
     unless agents here run without a sandbox and could have written that themselves. Several may
     run, on one machine or on many: each loop runs in one of them, and in another soon after that
     one is gone. The HTTP API is served as `agentq serve` does; if it cannot be, all else runs
-    without. On a terminal a link is printed that logs your browser in, once.
+    without. On a terminal a link is printed that logs your browser in, once, and a block below the
+    log shows the roles, what runs and what waits for you.
 
     SIGTERM or Ctrl-C ends workers first, then the loops; a second one ends everything at once.
     """
@@ -92,20 +101,37 @@ def up(
     queue.installation.schema_version()  # refused where the settings name a server
     tell_next_step(click.get_current_context())
     as_json = log_json or session.json
-    with output_in_background(), _output(quiet=no_workers) as output:
+    with (
+        output_in_background(),
+        fleet_on_terminal(queue, wanted=not as_json) as fleet,
+        _output(fleet, quiet=no_workers) as output,
+    ):
         _log(session, as_json=as_json)
         settings = queue.installation.settings
         listed = {} if no_workers else settings.workers
         changes = None if no_workers else RoleChanges(settings.source, listed)
         http = None if no_http else (host, port, names)
-        link = None if as_json else partial(offer_link, who=queue.who)
+        link = None if as_json else partial(_served, fleet, queue.who)
         options = Options(
             float(term), keep or settings.keep, grace, health, output, as_json, http, link
         )
         roles = started_roles(listed)
         daemon = Daemon(queue.installation, queue.holder, roles, options, changes)
-        heed_signals(daemon.stop, daemon.hurry, daemon.ringer())
+        heed_signals(partial(_stop, daemon, fleet), daemon.hurry, daemon.ringer())
         daemon.run()
+
+
+def _served(fleet: Fleet | None, who: Principal, app: HttpApp, address: str) -> None:
+    """Say where the HTTP API is served."""
+    if fleet is not None:
+        fleet.address = address
+    offer_link(app, address, who)
+
+
+def _stop(daemon: Daemon, fleet: Fleet | None) -> None:
+    if fleet is not None:
+        fleet.is_ending = True
+    daemon.stop()
 
 
 def _log(session: Session, *, as_json: bool) -> None:
@@ -118,11 +144,15 @@ def _log(session: Session, *, as_json: bool) -> None:
 
 
 @contextmanager
-def _output(*, quiet: bool) -> Iterator[int | None]:
+def _output(fleet: Fleet | None, *, quiet: bool) -> Iterator[int | None]:
     """Where workers write. On a terminal they would draw tables over each other, so they
-    write into a pipe there. `cat` outlives this process, so that the pipe always has a reader."""
+    write into a pipe there: to where the fleet is shown, else to `cat`, which outlives this
+    process, so that the pipe always has a reader."""
     if quiet or not is_terminal():
         yield None
+        return
+    if fleet is not None:
+        yield fleet.worker_output
         return
     copying = subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, process_group=0)
     assert copying.stdin is not None
