@@ -19,6 +19,7 @@ class Options:
     history: int = 1_000_000
     growth_tasks: int = 10_000
     starts: int = 25
+    overview_tasks: int = 100_000
     leases: int = 10_000
     lease_seconds: int = 60
     trivial_tasks: int = 40
@@ -51,6 +52,7 @@ class Options:
             history=20_000,
             growth_tasks=3_000,
             starts=7,
+            overview_tasks=5_000,
             leases=1_000,
             lease_seconds=6,
             trivial_tasks=10,

@@ -24,7 +24,7 @@ from bench.report import Report, progress  # noqa: E402
 
 SUBJECTS = [
     *("sqlite", "postgres", "processes", "rabbit", "latency", "growth", "startup", "leases"),
-    *("workers", "workspaces", "http"),
+    *("overview", "workers", "workspaces", "http"),
 ]
 PACKAGES = [
     *("apsw", "psycopg", "amqp", "huey", "pgqueuer", "procrastinate", "dbos"),

@@ -60,6 +60,8 @@ MEMBERS = [
     "tasks",
     "wait",
     "who",
+    "overview",
+    "workers",
 ]
 
 #: Every name that can be imported from `agentq`.
@@ -101,6 +103,12 @@ NAMES = [
     "TimedOut",
     "Unavailable",
     "__version__",
+    "DecisionKind",
+    "OpenDecision",
+    "Overview",
+    "RoleOverview",
+    "RunningTask",
+    "WorkerInfo",
 ]
 
 
@@ -110,7 +118,7 @@ def members(kind: type) -> list[str]:
 
 def test_the_public_names_are_these() -> None:
     assert members(Queue) == sorted(MEMBERS)
-    assert len(MEMBERS) <= 44
+    assert len(MEMBERS) <= 50
     assert sorted(agentq.__all__) == sorted(NAMES)
     assert all(hasattr(agentq, name) for name in NAMES)
 

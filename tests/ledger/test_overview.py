@@ -51,7 +51,7 @@ def test_counts_end_at_their_limit_and_lists_before(env: LedgerEnv) -> None:
     found = env.ledger.queries.overview()
     other, role = found.roles
     assert (role.ready, found.counted_to) == (COUNTED_TO, COUNTED_TO)
-    assert (other.pending, found.decision_counts["approval"]) == (25, 25)
+    assert (other.pending, found.decision_counts["approval"]) == (15, 15)
     assert len(found.decisions) == DECISIONS_MAX
 
     assert len(env.ledger.claim("worker", RUNNING_MAX + 50, "host:1")) == RUNNING_MAX + 50
@@ -75,3 +75,25 @@ def test_a_title_is_one_short_line(env: LedgerEnv) -> None:
     tasks = env.ledger.queries.by_id(["task-1", "task-2"])
     assert len(title_of(tasks["task-1"])) == 120
     assert title_of(tasks["task-2"]) == "First line."
+
+
+def test_a_missing_approval_is_found_behind_many_that_are_given(env: LedgerEnv) -> None:
+    env.submit("first")
+    for n in range(60):
+        env.submit(f"task-{n}", after=("first",), requires_approval=True)
+        if n != 45:
+            env.approve(f"task-{n}")
+    found = env.ledger.queries.overview()
+    assert [each.task_id for each in found.decisions] == ["task-45"]
+    assert found.decision_counts["approval"] == 1
+
+
+def test_no_more_than_a_few_pages_are_looked_at_for_an_approval(env: LedgerEnv) -> None:
+    env.submit("first")
+    for n in range(201):
+        env.submit(f"task-{n}", after=("first",), requires_approval=True)
+        if n < 200:
+            env.approve(f"task-{n}")
+    found = env.ledger.queries.overview()
+    assert found.decisions == ()
+    assert found.decision_counts["approval"] == 1, "what was not looked at may wait"

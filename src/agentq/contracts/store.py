@@ -332,8 +332,9 @@ class Reader(Protocol):
 
     def counts(self, *, live_only: bool = False, at_most: int = 0) -> list[CountRow]:
         """By role and state; with `live_only` tasks that are over are neither counted nor read.
-        With `at_most` no more than so many are counted of each role and live state, and of failed
-        and expired tasks of all roles together (role ""); moments are left out."""
+        With `at_most` no more than so many are counted of each role and live state; and for the
+        role "", of all roles, of pending tasks that need an approval, given or not, and of failed
+        and expired ones. Moments are left out."""
 
     def effect_counts(self) -> dict[str, int]:
         """How many effects wait in each lane."""

@@ -24,6 +24,7 @@ from agentq.contracts.store import (
     FAILED,
     IN_PROGRESS,
     LIVE,
+    PENDING,
     REVIEW,
     Filter,
     Order,
@@ -37,10 +38,13 @@ from agentq.ledger.codec import limits_of
 from agentq.ledger.costs import spent_by_role_today
 from agentq.ledger.presence import is_worker, workers_in
 
-#: How many tasks that run, and how many that wait for a person in one way, are listed at most.
-RUNNING_MAX, DECISIONS_MAX = 200, 20
-#: Pending tasks that are looked at for a missing approval.
-_PENDING_MAX = 300
+#: How many tasks that run, and how many that wait for a person in one way, an overview lists at
+#: most: to read a task costs more than to count a hundred.
+RUNNING_MAX, DECISIONS_MAX = 50, 10
+#: How many tasks that run are looked at to say who works here.
+HELD_MAX = 1000
+#: Pending tasks that are looked at for a missing approval, in pages of so many.
+_PENDING_MAX, _PENDING_PAGE = 200, 20
 #: A title on one line.
 _TITLE_CHARS_MAX = 120
 
@@ -52,7 +56,7 @@ def overview(reader: Reader, as_task: AsTask) -> Overview:
     """The installation as it stands at this moment."""
     now, roles = reader.now(), reader.roles()
     counts = {(row.role, row.state): row.tasks for row in reader.counts(at_most=COUNTED_TO)}
-    running = _running(reader, as_task, roles, counts)
+    running = _running(reader, as_task, roles, counts, RUNNING_MAX)
     leases = reader.leader_leases()
     workers = workers_in(leases, running, now)
     circuits, today = reader.circuits(), spent_by_role_today(reader, now)
@@ -80,7 +84,7 @@ def all_workers(reader: Reader, as_task: AsTask) -> list[WorkerInfo]:
     """Everybody who claims tasks here or holds some."""
     roles = reader.roles()
     counts = {(row.role, row.state): row.tasks for row in reader.counts(at_most=COUNTED_TO)}
-    running = _running(reader, as_task, roles, counts)
+    running = _running(reader, as_task, roles, counts, HELD_MAX)
     return workers_in(reader.leader_leases(), running, reader.now())
 
 
@@ -135,9 +139,9 @@ def _held_back(
 
 
 def _running(
-    reader: Reader, as_task: AsTask, roles: list[RoleRow], counts: Counts
+    reader: Reader, as_task: AsTask, roles: list[RoleRow], counts: Counts, limit: int
 ) -> list[RunningTask]:
-    rows = _of_state(reader, roles, counts, IN_PROGRESS, RUNNING_MAX)
+    rows = _of_state(reader, roles, counts, IN_PROGRESS, limit)
     return [_running_task(as_task(row)) for row in rows]
 
 
@@ -174,7 +178,7 @@ def _decisions(
     reader: Reader, as_task: AsTask, roles: list[RoleRow], counts: Counts
 ) -> tuple[list[OpenDecision], dict[str, int]]:
     """The first that wait for a person in each way, and how many there are."""
-    pending = _awaiting_approval(reader, as_task)
+    pending, given = _awaiting_approval(reader, as_task)
     listed = {
         DecisionKind.APPROVAL: pending,
         DecisionKind.REVIEW: _tasks_of(reader, as_task, roles, counts, REVIEW),
@@ -184,7 +188,7 @@ def _decisions(
         ],
     }
     numbers = {
-        str(DecisionKind.APPROVAL): len(pending),
+        str(DecisionKind.APPROVAL): max(counts.get(("", PENDING), 0) - given, 0),
         str(DecisionKind.REVIEW): sum(n for (_, s), n in counts.items() if s == REVIEW),
         str(DecisionKind.QUESTION): sum(n for (_, s), n in counts.items() if s == BLOCKED),
         str(DecisionKind.DEAD_LETTER): counts.get(("", FAILED), 0),
@@ -201,10 +205,20 @@ def _tasks_of(
     return [as_task(row) for row in _of_state(reader, roles, counts, state, DECISIONS_MAX)]
 
 
-def _awaiting_approval(reader: Reader, as_task: AsTask) -> list[Task]:
-    """Pending tasks whose approval is missing, the oldest first."""
-    rows = reader.list_tasks(Filter(order=Order.APPROVAL, limit=_PENDING_MAX))
-    return [task for task in map(as_task, rows) if awaits_approval(task.spec, task.details)]
+def _awaiting_approval(reader: Reader, as_task: AsTask) -> tuple[list[Task], int]:
+    """Pending tasks whose approval is missing, the oldest first; and of how many that were looked
+    at it is given."""
+    found: list[Task] = []
+    looked, last = 0, 0
+    while len(found) < DECISIONS_MAX and looked < _PENDING_MAX:
+        rows = reader.list_tasks(Filter(order=Order.APPROVAL, key=last, limit=_PENDING_PAGE))
+        tasks = [as_task(row) for row in rows]
+        found += [task for task in tasks if awaits_approval(task.spec, task.details)]
+        looked += len(rows)
+        if len(rows) < _PENDING_PAGE:
+            break
+        last = rows[-1].hot.key
+    return found, looked - len(found)
 
 
 def _decision(kind: DecisionKind, task: Task) -> OpenDecision:
