@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from pathlib import Path
 
 import pytest
 
@@ -127,3 +129,15 @@ def test_costs_say_what_of_them_is_estimated(busy: Queue) -> None:
     assert "0.20 of it is estimated" in shown.err
     costs = run_here("stats", "--cost", "--json").ok().json()
     assert costs["total"] == {"usd": 0.5, "tokens": 1200, "estimated_usd": 0.2}
+
+
+def test_the_shapes_are_documented(busy: Queue) -> None:
+    page = (Path(__file__).parents[2] / "docs/reference/json.md").read_text()
+    overview = run_here("status", "--json").ok().json()
+    workers = run_here("workers", "--json").ok().json()["workers"]
+    for title, plain in (("## An overview", overview), ("## A worker", workers[0])):
+        section = page.partition(title)[2].partition("\n## ")[0]
+        assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == list(plain)
+        words = set(re.findall(r"\w+", page.partition("## An overview")[2]))
+        inner = [each for value in plain.values() if isinstance(value, list) for each in value]
+        assert {name for each in inner for name in each} <= words
