@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from agentq.contracts.overview_values import COUNTED_TO, WorkerReport
+from agentq.core.errors import Invalid
 from agentq.core.limits import RoleLimits
 from agentq.core.task import Spec
 from agentq.ledger.overview import DECISIONS_MAX, RUNNING_MAX, title_of
@@ -59,6 +62,24 @@ def test_counts_end_at_their_limit_and_lists_before(env: LedgerEnv) -> None:
     env.ledger.claim("zeta", 1, "host:1")
     found = env.ledger.queries.overview()
     assert (len(found.running), found.running_count) == (RUNNING_MAX, RUNNING_MAX + 51)
+
+
+def test_circuits_hold_roles_back(env: LedgerEnv) -> None:
+    env.submit("task-1")
+    env.ledger.claim("worker", 1, "host:1", provider="acme")
+    env.ledger.circuits.open("acme", env.clock.now + 60_000, "out of quota", "ann")
+    env.submit("task-2", "writer")
+    env.ledger.circuits.open_role("writer", "no login", "host:2")
+    found = env.ledger.queries.overview()
+    assert [(each.provider, each.role) for each in found.circuits] == [("acme", ""), ("", "writer")]
+    assert "out of quota" in found.roles[0].held_back
+    assert "needs a person: no login" in found.roles[1].held_back
+
+
+@pytest.mark.parametrize("lease_ms", [-1, 3600_001])
+def test_a_lease_has_its_bounds(env: LedgerEnv, lease_ms: int) -> None:
+    with pytest.raises(Invalid, match="an hour"):
+        report_worker(env.store, "host:1", REPORT, lease_ms)
 
 
 def test_a_role_at_its_limit_says_so(env: LedgerEnv) -> None:
