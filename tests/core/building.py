@@ -89,6 +89,8 @@ A_TRIGGER: dict[str, t.Trigger] = {
     "Edit": t.Edit("ed", instructions="do something else"),
     "Tick": t.Tick(),
     "Comment": t.Comment("boss", "nice"),
+    "Tell": t.Tell("boss", "keep the old page"),
+    "TakeMessages": t.TakeMessages(1),
     "RefuseReport": t.RefuseReport(1, "ann", "completed", "late"),
 }
 

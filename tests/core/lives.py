@@ -99,10 +99,12 @@ SAYINGS: dict[str, list[Said]] = {
         *_of_anybody(t.Comment, PEOPLE, ("hm",)),
         *_of_attempt(lambda epoch: t.Comment("ann", "hm", epoch)),
     ],
+    "Tell": _of_anybody(t.Tell, PEOPLE, ("keep the old page",)),
+    "TakeMessages": _of_attempt(t.TakeMessages),
     "RefuseReport": _of_attempt(t.RefuseReport, ("ann",), ("completed", "failed")),
 }
 #: What leads somewhere is drawn more often than what ends everything.
-_RARE = {"Cancel", "Reject", "Comment", "RefuseReport"}
+_RARE = {"Cancel", "Reject", "Comment", "Tell", "TakeMessages", "RefuseReport"}
 _ALLOWED: dict[State, list[str]] = {
     state: [
         name

@@ -53,6 +53,8 @@ EXPECTED: dict[str, tuple[str, str, str]] = {
     "requeue": ("", "", ANY),
     "apply": ("", "", ANY),
     "edit": ("", "", ANY),
+    "tell": ("", "", ANY),
+    "receive": ("", "own", ""),
     "raise_budget": ("", "", ""),
     "set_limits": ("", "", ""),
     "open_circuit": ("", ANY, ""),

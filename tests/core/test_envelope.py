@@ -260,7 +260,8 @@ def test_the_shape_of_a_task() -> None:
         "approved_by": None, "reason": None, "reason_kind": None, "failures": 0, "crashes": 0,
         "interruptions": 0, "rounds": 0,
         "denied": 0, "progress": {"percent": 40, "note": "reading"},
-        "cost": {"usd": 0.5}, "summary": None, "applied": None, "result_ref": None, "notes": [],
+        "cost": {"usd": 0.5}, "summary": None, "applied": None, "result_ref": None, "messages": [],
+        "notes": [],
     }  # fmt: skip
 
 

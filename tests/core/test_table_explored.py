@@ -56,6 +56,7 @@ def sayings(task: Task) -> Iterator[t.Trigger]:
         yield t.Answer("boss", "yes", resolution, ONE_DOLLAR)
     yield from (t.Verdict("boss", ruling) for ruling in t.Ruling)
     yield from (t.Verdict("ann", t.Ruling.ACCEPT), t.Comment("boss", "hm"))
+    yield from (t.Tell("boss", "more"), t.TakeMessages(epoch))
     yield from (t.Requeue("boss"), t.Requeue("boss", "", DEPENDENCY))
     yield t.Applied("boss", "0" * 40)
     yield t.Edit("ed", instructions="do something else")

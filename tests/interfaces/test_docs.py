@@ -193,7 +193,7 @@ def test_every_state_and_trigger_is_explained() -> None:
     assert missing([*TRIGGERS], page, "\n| **{}** | ") == []
     assert missing([str(kind) for kind in FailureKind], page, "`{}`") == []
     assert len(State) == 9 and "one of nine states" in page
-    assert len(TRIGGERS) == 21 and "one of twenty-one triggers" in page
+    assert len(TRIGGERS) == 24 and "one of twenty-four triggers" in page
 
 
 def test_every_setting_is_explained() -> None:

@@ -58,6 +58,7 @@ MEMBERS = [
     "submit_many",
     "task",
     "tasks",
+    "tell",
     "wait",
     "who",
     "overview",

@@ -176,12 +176,13 @@ def _anything(world: World, shadow: Shadow) -> t.Trigger:
         _edit(world, by),
         t.Comment(by, "a remark"),
         t.Applied(by, f"{world.unique():040}", "main"),
+        t.Tell(by, "a message"),
         t.Approve(by),
         t.Reject(by),
         t.Answer(by, "unasked"),
         t.Verdict(by, t.Ruling.ACCEPT),
     )
-    return rng.choice(choices if shadow.state is not BLOCKED else choices[:8])
+    return rng.choice(choices if shadow.state is not BLOCKED else choices[:9])
 
 
 def _edit(world: World, by: str) -> t.Edit:

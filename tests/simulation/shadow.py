@@ -337,5 +337,7 @@ _MOVES: dict[type, Callable[[Shadow, Any, int], tuple[State, list[Expected]]]] =
     t.Tick: Shadow._tick,
     t.Applied: Shadow._stays,
     t.Comment: Shadow._stays,
+    t.Tell: Shadow._stays,
+    t.TakeMessages: Shadow._stays,
     t.RefuseReport: Shadow._evidence,
 }

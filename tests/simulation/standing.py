@@ -44,6 +44,7 @@ Objection = tuple[str, str] | None
 
 HOLDER_SAYS = (
     t.Progress, t.AddArtifact, t.Spend, t.Report, t.FailAttempt, t.BlockTask, t.Release,
+    t.TakeMessages,
 )  # fmt: skip
 #: What a holder still says of a cancelled task until it has stopped.
 LAST_WORDS = (t.AddArtifact, t.Spend)
@@ -239,6 +240,9 @@ class Standing:
             return FENCE, self._words(trigger)
         return None
 
+    def _tell_ok(self, trigger: t.Tell, at: int) -> Objection:
+        return (RULES, self._words(trigger)) if self.over or self.state is REVIEW else None
+
     def _evidence_ok(self, trigger: t.RefuseReport, at: int) -> Objection:
         if self.refused_reports >= EVIDENCE_KEPT:
             return RULES, f"{self.id} keeps more than {EVIDENCE_KEPT} refused reports"
@@ -276,5 +280,6 @@ _CHECKS: dict[type, Callable[[Standing, Any, int], Objection]] = {
     t.Tick: Standing._tick_ok,
     t.Applied: Standing._applied_ok,
     t.Comment: Standing._comment_ok,
+    t.Tell: Standing._tell_ok,
     t.RefuseReport: Standing._evidence_ok,
 }

@@ -270,6 +270,8 @@ class Shift:
             return t.Progress(epoch, rng.randrange(101), f"note {number}")
         if verb == "spend":
             return t.Spend(epoch, Usage(tokens=rng.choice((1, 5, 85))))
+        if verb == "comment" and number % 3 == 0:
+            return t.TakeMessages(epoch)
         if verb == "comment":
             return t.Comment(self.name, f"remark {number}", epoch, denied=2 * (number % 5 == 0))
         if verb == "block":

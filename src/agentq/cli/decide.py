@@ -1,4 +1,4 @@
-"""Decisions of people and reviewers: approve, reject, answer, cancel, requeue, comment."""
+"""Decisions of people and reviewers: approve, reject, answer, cancel, requeue, comment, tell."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from agentq.cli.options import (
     reason_option,
     text_of,
 )
+from agentq.cli.screen import emit_json
 from agentq.cli.session import Session, pass_session
 from agentq.cli.status import answer_with_task
 from agentq.core.states import DEAD_LETTERS, TERMINAL, State
@@ -193,3 +194,32 @@ def comment(session: Session, words: tuple[str, ...], by: str, epoch: int | None
     text = text_of(words[-1], "The comment")
     task = queue.comment(task_id, by, text, epoch=epoch or 0)
     answer_with_task(session, queue, task, session.done("noted", by))
+
+
+@command()
+@click.argument("ref", metavar="ID")
+@click.argument("message", metavar="TEXT")
+@by_option
+@pass_session
+def tell(session: Session, ref: str, message: str, by: str) -> None:
+    """Send a message to the agent of a task.
+
+    An agent that runs gets it at once where its tool takes messages. In any case it stands in the
+    prompt of every attempt that begins later. Which of both will happen is said. TEXT - reads
+    standard input.
+    """
+    from agentq.core.agent_messages import is_told_live
+
+    queue = session.writer()
+    task = queue.tell(ref, by, text_of(message, "The message"))
+    live = is_told_live(task)
+    if session.json:
+        emit_json({**queue.as_json(task), "delivery": "live" if live else "next_attempt"})
+        return
+    if live:
+        what = f"attempt {task.epoch} gets it while it runs"
+    elif task.holder:
+        what = f"attempt {task.epoch} takes no messages while it runs, the next one will read it"
+    else:
+        what = "the next attempt will read it"
+    answer_with_task(session, queue, task, f"{session.done('told', by)}; {what}")

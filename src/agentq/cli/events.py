@@ -159,8 +159,10 @@ def _line(entry: LogEntry) -> str:
 
 
 #: The fields of triggers that say something to people.
-_TEXTS = ("holder", "by", "reason", "summary", "feedback", "text", "note", "name", "to", "title",
-          "priority", "instructions")  # fmt: skip
+_TEXTS = (
+    "holder", "by", "reason", "summary", "feedback", "text", "message", "note", "name", "to", "title",
+    "priority", "instructions",
+)  # fmt: skip
 
 
 def _details(entry: LogEntry) -> str:

@@ -50,6 +50,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "cancel": ("decide:cancel", "Cancel tasks; a running attempt is stopped."),
         "requeue": ("decide:requeue", "Open dead letters again."),
         "comment": ("decide:comment", "Leave a note on a task."),
+        "tell": ("decide:tell", "Send a message to the agent of a task."),
     },
     "Inspecting": {
         "status": ("status:status", "Show the state of a task, or of the installation."),

@@ -25,7 +25,7 @@ from agentq.core.errors import Unavailable
 
 if TYPE_CHECKING:
     from agentq.client.reader import QueueReader
-    from agentq.core.task import Task
+    from agentq.core.task import Task, ToldMessage
 
 
 @command()
@@ -148,7 +148,13 @@ def _fields(task: Task, plain: dict[str, Any], now: int) -> list[tuple[str, Cell
         ("submitted", f"{plain['submitted_at']} ({ago(task.submitted_at, now)})"),
         ("changed", f"{plain['updated_at']} ({ago(task.updated_at, now)})"),
         *(("note", f"{each.by} ({each.kind}): {each.text}") for each in details.notes[-5:]),
+        *(("told", _told(each)) for each in details.messages[-5:]),
     ]
+
+
+def _told(message: ToldMessage) -> str:
+    given = f"given to attempt {message.epoch}" if message.epoch else "not given to an attempt yet"
+    return f"{message.by} ({given}): {message.text}"
 
 
 def _attempt(task: Task, now: int) -> str:

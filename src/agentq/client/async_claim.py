@@ -120,6 +120,7 @@ class AsyncClaim:
     progress = awaited(Claim.progress)
     spend = awaited(Claim.spend)
     comment = awaited(Claim.comment)
+    messages = awaited(Claim.messages)
     submit = awaited(Claim.submit)
     complete = awaited(Claim.complete)
     fail = awaited(Claim.fail)

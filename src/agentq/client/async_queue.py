@@ -162,6 +162,7 @@ class AsyncQueue:
     apply = awaited(Queue.apply)
     continue_apply = awaited(Queue.continue_apply)
     abort_apply = awaited(Queue.abort_apply)
+    tell = awaited(Queue.tell)
     task = awaited(Queue.task)
     context = awaited(Queue.context)
     result = awaited(Queue.result)

@@ -17,7 +17,7 @@ from agentq.client.task_fields import TaskOptions
 from agentq.contracts.artifacts import Stored
 from agentq.contracts.service_values import AttemptLease
 from agentq.core.errors import NotFound, Stale
-from agentq.core.task import NO_USAGE, Note, Task, Usage
+from agentq.core.task import NO_USAGE, Note, Task, ToldMessage, Usage
 from agentq.core.triggers import FailureKind
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ class Claim:
         self._reported = False
         #: When it was taken, by the monotonic clock of this process.
         self.began = time.monotonic()
+        #: The newest message that this attempt was given.
+        self._read = max((each.number for each in task.details.messages), default=0)
         #: Called once, from the thread that renews leases, when the claim is lost.
         self.on_lost: Callable[[], None] | None = None
 
@@ -140,6 +142,17 @@ class Claim:
         self._token.check()
         who = self._client.who.called(self.task.holder)
         self._client.service.comment(who, self.id, text, self.epoch, denied, replaces)
+
+    def messages(self) -> list[ToldMessage]:
+        """Take what people have told this attempt since it was claimed or last asked: each message
+        once. Whoever tells it something hears that it takes messages while it runs; what came
+        before is in `task.details.messages`."""
+        self._token.check()
+        client = self._client
+        task = client.service.take_messages(client.who, self.id, self.epoch)
+        new = [each for each in task.details.messages if each.number > self._read]
+        self._read = max((each.number for each in new), default=self._read)
+        return new
 
     def submit(
         self,

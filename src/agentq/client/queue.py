@@ -389,6 +389,11 @@ class Queue:
         """Leave a note in a task's log. With an `epoch` the holder of that attempt speaks."""
         return self._client.comment(id_of(task), by, text, epoch=epoch)
 
+    def tell(self, task: TaskRef, by: str, message: str) -> Task:
+        """Send a message to the agent of a task: to the one that runs, where its tool takes
+        messages (`agentq.core.agent_messages.is_told_live`), and into the next attempt's prompt."""
+        return self._client.tell(id_of(task), by, message)
+
     # -- looking ---------------------------------------------------------------------------------
 
     def task(self, task: TaskRef) -> Task:

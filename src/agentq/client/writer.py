@@ -224,6 +224,9 @@ class QueueWriter(QueueEditor):
             ref = self.task(ref).id
         return self.service.comment(who, ref, text, epoch)
 
+    def tell(self, ref: str, by: str, message: str) -> Task:
+        return self.service.tell(self.who.called(by), ref, message)
+
     # -- circuits and budgets --------------------------------------------------------------------
 
     def open_circuit(self, provider: str, until_ms: int, reason: str = "", by: str = "") -> Circuit:

@@ -85,6 +85,7 @@ SECTIONS: dict[str, tuple[Route, ...]] = {
         Route("complete_many", "POST", "/completions"),
         Route("progress", "POST", f"{_ATTEMPT}/progress"),
         Route("spend", "POST", f"{_ATTEMPT}/spend"),
+        Route("take_messages", "POST", f"{_ATTEMPT}/messages"),
         Route("upload_links", "POST", f"{_ATTEMPT}/uploads"),
         Route("put_artifacts", "POST", f"{_ATTEMPT}/artifacts", files=True),
         Route("live_append", "POST", f"{_ATTEMPT}/log"),
@@ -106,6 +107,7 @@ SECTIONS: dict[str, tuple[Route, ...]] = {
         Route("mark_applied", "POST", "/tasks/{ref}/applied"),
         Route("edit", "POST", "/tasks/{ref}/edit"),
         Route("comment", "POST", "/tasks/{ref}/comments"),
+        Route("tell", "POST", "/tasks/{ref}/messages"),
     ),
     "Administering": (
         Route("set_limits", "PUT", "/limits/{role}"),

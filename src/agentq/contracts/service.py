@@ -339,6 +339,14 @@ class Service(Queries, Edits, Protocol):
         `denied` its worker says how many tool calls were not allowed, and the text which ones;
         `replaces`: the text tells also of those that the attempt's note before has told of."""
 
+    def tell(self, who: Principal, ref: str, message: str) -> Task:
+        """Send a message to the agent of a task: to the one that runs, if its holder takes messages
+        (`core.agent_messages.is_told_live`), and into the prompt of every attempt that comes."""
+
+    def take_messages(self, who: Principal, task_id: str, epoch: int) -> Task:
+        """Take the messages that no attempt was given yet. They are marked in the task that is
+        returned, and nobody else can take them; from then on messages are taken live."""
+
     # What a role may have, what may be spent, what is kept.
 
     def set_limits(self, who: Principal, role: str, limits: RoleLimits) -> None: ...

@@ -72,6 +72,8 @@ class Action(StrEnum):
     REQUEUE = "requeue"
     APPLY = "apply"
     EDIT = "edit"
+    TELL = "tell"
+    RECEIVE = "receive"
     RAISE_BUDGET = "raise_budget"
     SET_LIMITS = "set_limits"
     OPEN_CIRCUIT = "open_circuit"
@@ -119,7 +121,7 @@ CUSTODY = (
 )  # fmt: skip
 #: What only the worker says: that it is still there, what was spent, that the agent is gone. An
 #: agent that renewed its own lease could hold its task for a year after its worker has died.
-OF_WORKER = (Action.RENEW, Action.SPEND, Action.STOP)
+OF_WORKER = (Action.RENEW, Action.SPEND, Action.STOP, Action.RECEIVE)
 
 P, A, W = PrincipalKind.PERSON, PrincipalKind.ATTEMPT, PrincipalKind.WORKER
 C, S = PrincipalKind.COORDINATOR, PrincipalKind.SYSTEM
@@ -164,6 +166,7 @@ TABLE: dict[tuple[PrincipalKind, Action], frozenset[Relation]] = {
     (C, Action.APPLY): ALL,
     # Of what it asked for itself: see `check_edit`.
     (C, Action.EDIT): ALL,
+    (C, Action.TELL): ALL,
 }
 
 #: What settings may grant to a role by name, and where that holds: decisions never about one's own
@@ -422,6 +425,8 @@ _PHRASES: dict[Action, str] = {
     Action.REQUEUE: "requeue {}",
     Action.APPLY: "mark {} as applied",
     Action.EDIT: "edit {}",
+    Action.TELL: "send messages to the agent of {}",
+    Action.RECEIVE: "take the messages to the agent of {}",
     Action.RAISE_BUDGET: "raise the budget of {}",
     Action.SET_LIMITS: "change the limits of {}",
     Action.OPEN_CIRCUIT: "open the circuit of {}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agentq.core import triggers as t
+from agentq.core.agent_messages import given_messages
 from agentq.core.digests import spec_digest
 from agentq.core.effects import Effect, Notify, StopHolder
 from agentq.core.errors import Refused
@@ -45,8 +46,8 @@ def claim(task: Task, trigger: t.ClaimTask, now: int) -> Step:
     details = task.details
     if details is not NO_DETAILS:
         details = replace(
-            details, progress_percent=-1, progress_note="", reason="", reason_kind="",
-            gated=trigger.gated,
+            given_messages(details, task.epoch + 1),
+            progress_percent=-1, progress_note="", reason="", reason_kind="", gated=trigger.gated,
         )  # fmt: skip
     elif trigger.gated:
         details = TaskDetails(gated=True)

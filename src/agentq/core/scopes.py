@@ -57,10 +57,11 @@ SCOPES: dict[str, Scope] = {
             {
                 Action.READ, Action.TICK, Action.COMMENT, Action.APPROVE, Action.REJECT,
                 Action.VERDICT, Action.ANSWER, Action.CANCEL, Action.REQUEUE, Action.APPLY,
+                Action.TELL,
             }
         ),
         False,
-        "decide as a person: approve, reject, judge reports, answer, cancel, requeue, apply",
+        "decide as a person: approve, reject, judge, answer, cancel, requeue, apply, tell agents",
     ),
     "admin": Scope(
         PrincipalKind.PERSON,

@@ -160,6 +160,18 @@ class Edited:
 
 
 @dataclass(frozen=True, slots=True)
+class ToldMessage:
+    """A message of a person to the agent of a task; `epoch` is the first attempt that was given it,
+    in its prompt or while it ran, and 0 while there is none."""
+
+    number: int
+    at: int
+    by: str
+    text: str
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class TaskDetails:
     """The part of a task's state that most tasks never need."""
 
@@ -195,6 +207,9 @@ class TaskDetails:
     applied_branch: str = ""
     #: What has changed since it was submitted; None for most tasks.
     edited: Edited | None = None
+    messages: tuple[ToldMessage, ...] = ()
+    #: The attempt whose holder takes messages while it runs; 0 if none did.
+    listening: int = 0
 
 
 NO_DETAILS = TaskDetails()

@@ -28,7 +28,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from agentq.core import custody, editing, external_decisions, waiting
+from agentq.core import agent_messages, custody, editing, external_decisions, waiting
 from agentq.core import triggers as t
 from agentq.core.effects import Effect
 from agentq.core.schedule import next_wake
@@ -54,6 +54,8 @@ def transition(task: Task | None, trigger: t.Trigger, now: int) -> Decision:
         return _born(waiting.submit(trigger, now), trigger, now)
     cell = _CELLS.get((task.state, type(trigger)))
     if cell is None:
+        if type(trigger) is t.Tell:
+            raise agent_messages.cannot_be_told(task)
         raise not_allowed(task, trigger)
     decide, allowed = cell
     now = max(now, task.updated_at)
@@ -108,6 +110,8 @@ _STEPS: dict[type, Callable[[Task, Any, int], Step]] = {
     t.Edit: editing.edit,
     t.Tick: waiting.tick,
     t.Comment: external_decisions.comment,
+    t.Tell: agent_messages.tell,
+    t.TakeMessages: agent_messages.take_messages,
     t.RefuseReport: external_decisions.refuse_report,
 }
 

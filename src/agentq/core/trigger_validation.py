@@ -40,6 +40,7 @@ _LIMITS = {
     "branch": 4 * NAME_CHARS_MAX,
     "instructions": INSTRUCTIONS_BYTES_MAX,
     "context_sha256": NAME_CHARS_MAX,
+    "message": SUMMARY_CHARS_MAX,
 }
 _CALLED = {
     "by": "the name of who says it",
@@ -119,6 +120,12 @@ def check_comment(text: str) -> None:
     """Raise `Invalid` for an empty comment."""
     if not text.strip():
         raise Invalid("A comment needs some text, got none. Nothing was recorded.", "Write one.")
+
+
+def check_message(text: str) -> None:
+    """Raise `Invalid` for an empty message."""
+    if not text.strip():
+        raise Invalid("A message needs some text, got none. Nothing was recorded.", "Write one.")
 
 
 def _check_text(name: str, text: str, limit: int) -> None:

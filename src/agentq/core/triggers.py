@@ -263,6 +263,22 @@ class Comment:
 
 
 @dataclass(frozen=True, slots=True)
+class Tell:
+    """A message of a person to the agent: for the attempt that runs, and for those after it."""
+
+    by: str
+    message: str
+    how: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TakeMessages:
+    """The holder takes the messages that it has not been given, and says so that it takes some."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class RefuseReport:
     """A late report of a fenced-out attempt, kept as evidence; it changes nothing else."""
 
@@ -294,6 +310,8 @@ Trigger: TypeAlias = (
     | Edit
     | Tick
     | Comment
+    | Tell
+    | TakeMessages
     | RefuseReport
 )
 

@@ -21,7 +21,7 @@ from agentq.core.access import Action, Principal, PrincipalKind, approves_own
 from agentq.core.errors import Refused
 from agentq.core.states import State
 from agentq.core.task import NO_USAGE, Task, Usage
-from agentq.core.trigger_validation import check_comment
+from agentq.core.trigger_validation import check_comment, check_message
 from agentq.ledger.codec import decode_spec, limits_of, to_task
 from agentq.ledger.costs import amounts, spent_today
 from agentq.ledger.leader_leases import LeaderLeases
@@ -185,6 +185,15 @@ class EmbeddedService(EditService):
                 epoch = who.epoch
         comment = t.Comment(who.name, redact(text), epoch, who.how, denied, replaces)
         return self._ledger_for(who).apply(key, comment, self._fence(who))
+
+    @repeatable(the_task)
+    def tell(self, who: Principal, ref: str, message: str) -> Task:
+        check_message(message)
+        key, task = self._find(who, Action.TELL, ref)
+        told = t.Tell(who.name, redact(message), who.how)
+        audit = self._decision(who, Action.TELL, task.id)
+        with self._noting(who, Action.TELL, task.id):
+            return self._ledger_for(who).apply(key, told, self._fence(who), audit)
 
     def _decide(
         self,

@@ -252,6 +252,11 @@ class CustodyService(ResultService):
         return self._apply(who, task_id, t.Spend(epoch, cost, unless_used_up=unless_used_up))
 
     @repeatable(the_task)
+    def take_messages(self, who: Principal, task_id: str, epoch: int) -> Task:
+        self._check_attempt(who, Action.RECEIVE, task_id, epoch)
+        return self._apply(who, task_id, t.TakeMessages(epoch))
+
+    @repeatable(the_task)
     def fail(
         self,
         who: Principal,

@@ -39,7 +39,15 @@ from agentq.core.states import State
 from agentq.core.steps import fenced_out
 from agentq.core.task import Spec, Task, Usage
 from agentq.core.transition import transition
-from agentq.core.triggers import AddArtifact, DependencyEnded, FailAttempt, Report, Spend, Trigger
+from agentq.core.triggers import (
+    AddArtifact,
+    DependencyEnded,
+    FailAttempt,
+    Report,
+    Spend,
+    Tell,
+    Trigger,
+)
 from agentq.ledger.codec import SpecCache, encode_details, to_hot, to_task
 from agentq.ledger.costs import bookings
 from agentq.ledger.log_codec import encode_effect, encode_trigger, to_event_row
@@ -179,6 +187,8 @@ class UnitOfWork:
                 self.topics.update((role_topic(before.to), ROOM_TOPIC))
         if decision.effects:
             self.note_effects(key, after, decision.effects)
+        if type(trigger) is Tell and after.holder:
+            self.topics.add(holder_topic(after.holder))
         if after.details.spent is not before.details.spent:
             assert isinstance(trigger, (Spend, Report, FailAttempt))
             self._costs.append((after.spec, trigger.cost))

@@ -161,6 +161,10 @@ def task_to_dict(task: Task, *, context_ref: str = "", result_ref: str = "") -> 
             {"at": iso(note.at), "by": note.by, "kind": note.kind, "text": note.text}
             for note in details.notes
         ],
+        "messages": [
+            {"at": iso(each.at), "by": each.by, "text": each.text, "epoch": each.epoch or None}
+            for each in details.messages
+        ],
     }
 
 

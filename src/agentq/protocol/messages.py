@@ -23,7 +23,7 @@ from agentq.core.digests import canonical_json, spec_to_dict, usage_to_dict
 from agentq.core.errors import AgentqError, Invalid
 from agentq.core.limits import ENVELOPE_BYTES_MAX, shorten
 from agentq.core.spec_types import is_readable, wrong_kind
-from agentq.core.task import NO_USAGE, Task, Usage
+from agentq.core.task import NO_USAGE, Note, Task, Usage
 from agentq.core.triggers import FailureKind
 from agentq.protocol.envelope import ENVELOPE_VERSION, iso, usage_from_dict
 from agentq.protocol.spec_validation import check_id, check_role
@@ -400,7 +400,11 @@ def _fitting_notes(task: Task) -> list[dict[str, Any]]:
     """The newest notes, oldest first, as many as may travel."""
     notes: list[dict[str, Any]] = []
     room = _NOTES_BYTES_MAX
-    for note in reversed(task.details.notes):
+    told = [Note(each.at, each.by, "message", each.text) for each in task.details.messages]
+    newest_first = sorted(
+        [*task.details.notes[::-1], *told[::-1]], key=lambda note: note.at, reverse=True
+    )
+    for note in newest_first:
         plain = {
             "at": iso(note.at),
             "by": note.by,

@@ -132,6 +132,9 @@ class RemoteCustody(RemoteQueries):
             "spend", who, task_id=task_id, epoch=epoch, cost=cost, unless_used_up=unless_used_up
         )
 
+    def take_messages(self, who: Principal, task_id: str, epoch: int) -> Task:
+        return self._task("take_messages", who, task_id=task_id, epoch=epoch)
+
     def live_append(
         self,
         who: Principal,

@@ -129,6 +129,9 @@ class RemoteDecisions(RemoteCustody):
         told = {"ref": ref, "text": text, "epoch": epoch, "denied": denied, "replaces": replaces}
         return self._task("comment", who, **told)
 
+    def tell(self, who: Principal, ref: str, message: str) -> Task:
+        return self._task("tell", who, ref=ref, message=message)
+
     def set_limits(self, who: Principal, role: str, limits: RoleLimits) -> None:
         self._caller.value(None, "set_limits", who, role=role, limits=limits)
 

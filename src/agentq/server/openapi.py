@@ -122,6 +122,7 @@ _EXAMPLES: dict[str, dict[str, Any]] = {
     "answer": {"text": "Use the staging database."},
     "cancel": {"reason": "no longer needed"},
     "comment": {"text": "See also task-3."},
+    "tell": {"message": "Leave the old login page as it is."},
 }  # fmt: skip
 
 

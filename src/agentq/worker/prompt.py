@@ -49,10 +49,17 @@ def prompt_for(
         parts.append(inputs)
     if notes:
         parts.append(_earlier(notes))
+    if task.details.messages:
+        said = [f"- {each.by}: {_indented(each.text)}" for each in task.details.messages]
+        parts.append("## What people said since\n\n" + "\n".join(said))
     if workspace:
         parts.append(f"## Your workspace\n\n{workspace}")
     parts.append(_hand_in(task, commits))
     return "\n\n".join(parts) + "\n"
+
+
+def _indented(text: str) -> str:
+    return text.strip().replace("\n", "\n  ")
 
 
 def _earlier(notes: tuple[Note, ...]) -> str:

@@ -107,6 +107,12 @@ def _done_in_a_full_role(s: Service, tag: str) -> Arguments:
     return _done_and_ready(s, tag)
 
 
+def _told(service: Service, tag: str) -> dict[str, Any]:
+    task = claimed(service, tag, tag)
+    service.tell(ANN, task.id, "hello")
+    return _attempt(task)
+
+
 def _cancelled(s: Service, tag: str) -> Arguments:
     task = claimed(s, tag, tag)
     s.cancel(ANN, tag)
@@ -197,6 +203,8 @@ CASES: tuple[Case, ...] = (
     Case("rerun", lambda s, tag: {"ref": failed(s, f"{tag}-0", to=tag).id, "new_id": tag}),
     Case("comment", _about(submit, {}, text="hello")),
     Case("comment", _about(claimed, {}, text="hello", epoch=1), "of a holder"),
+    Case("tell", _about(submit, {}, message="hello")),
+    Case("take_messages", _told),
     Case("set_limits", lambda s, tag: {"role": tag, "limits": RoleLimits(max_running=3)}),
     Case("open_circuit", _circuit),
     Case("close_circuit", _open_circuit),

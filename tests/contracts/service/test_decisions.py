@@ -9,7 +9,8 @@ import pytest
 
 from agentq.contracts.service import Service
 from agentq.core import access
-from agentq.core.errors import Conflict, Invalid, NotFound, Refused
+from agentq.core.agent_messages import is_told_live
+from agentq.core.errors import Conflict, Invalid, NotFound, Refused, Stale
 from agentq.core.limits import RoleLimits
 from agentq.core.states import State
 from agentq.core.task import Priority, Task, Usage
@@ -88,6 +89,37 @@ class TestTasks:
             service.mark_applied(ANN, "task-2", "c0ffee")
         with pytest.raises(Invalid, match="The commit must be one line"):
             service.mark_applied(ANN, "task-1", " ")
+
+
+class TestMessages:
+    """What people tell an agent: while it runs, once; else in the next attempt."""
+
+    def test_told_before_and_while_it_runs(self, service: Service) -> None:
+        submit(service, "task-1")
+        told = service.tell(ANN, "task-1", "keep it short; password: hunter2hunter2")
+        assert told.state is State.READY and not is_told_live(told)
+        task = service.claim_task(WORKER, "task-1", "host:1")
+        first = task.details.messages[0]
+        assert (first.by, first.epoch) == ("ann", 1) and first.text.startswith("keep it short")
+        assert service.take_messages(WORKER, "task-1", 1).details.listening == 1
+        assert is_told_live(service.tell(ANN, "task-1", "and in English"))
+        taken = service.take_messages(WORKER, "task-1", 1)
+        assert [each.epoch for each in taken.details.messages] == [1, 1]
+        assert service.take_messages(WORKER, "task-1", 1).version == taken.version
+        kinds = [entry.event.kind for entry in service.history(ANN, "task-1")]
+        assert kinds == ["submitted", "told", "claimed", "messages_taken", "told", "messages_taken"]
+        assert [entry.action for entry in service.audit(ANN).entries][:2] == ["tell", "tell"]
+
+    def test_refusals(self, service: Service) -> None:
+        reported(service, "task-1")
+        with pytest.raises(Refused, match="Nobody will work on task-1"):
+            service.tell(ANN, "task-1", "more")
+        with pytest.raises(Stale):
+            service.take_messages(WORKER, "task-1", 1)
+        with pytest.raises(Invalid, match="needs some text"):
+            service.tell(ANN, "task-1", " ")
+        with pytest.raises(NotFound):
+            service.tell(ANN, "nowhere", "hello")
 
 
 class TestVersions:

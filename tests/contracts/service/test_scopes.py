@@ -61,6 +61,7 @@ SUBMIT: dict[str, Call] = {
 }
 DECIDE: dict[str, Call] = {
     "comment": lambda s, who: s.comment(who, "waits", "hello"),
+    "tell": lambda s, who: s.tell(who, "waits", "hello"),
     "reject": lambda s, who: s.reject(who, "waits"),
     "verdict": lambda s, who: s.verdict(who, "waits", Ruling.ACCEPT),
     "answer": lambda s, who: s.answer(who, "waits", "yes"),
@@ -80,6 +81,7 @@ WORK: dict[str, Call] = {
     "renew": lambda s, who: s.renew(who, [AttemptLease("held", 1, 60_000)]),
     "progress": lambda s, who: s.progress(who, "held", 1, 5),
     "spend": lambda s, who: s.spend(who, "held", 1, Usage(usd=0.1)),
+    "take messages": lambda s, who: s.take_messages(who, "held", 1),
     "comment of the holder": lambda s, who: s.comment(who, "held", "hello", 1),
     "put": lambda s, who: s.put_artifacts(who, "held", 1, [("a.md", b"a")]),
     "stopped": lambda s, who: s.stopped(who, "held", 1),
