@@ -103,6 +103,10 @@ class SmallAgent:
         except acp.RequestError as error:
             await self.say(f"\nnot written: {error.code}")
 
+    async def look_for(self, path: str) -> None:
+        while not os.path.exists(path):  # noqa: ASYNC110, ASYNC240, PTH110 - no signal says that it is there
+            await asyncio.sleep(0.01)
+
     async def wait(self, _: str) -> None:
         await self.cancelled.wait()
         self.stop = "cancelled"

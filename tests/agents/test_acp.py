@@ -25,10 +25,11 @@ from agentq.contracts.agent import (
     Denied,
     Done,
     Exit,
+    Listening,
     Spent,
 )
 from agentq.core.errors import Invalid
-from agentq.core.task import Usage
+from agentq.core.task import ToldMessage, Usage
 from tests.agents.conversing import Running, attempt, job_in, spent
 
 HERE = Path(__file__).parent
@@ -99,6 +100,26 @@ def test_a_signal_or_a_worker_that_is_gone_stops_it_too(tmp_path: Path, how: str
     with Running(agent.launch(job), tmp_path) as running:
         running.hear(listener, at=at)
         assert listener.verdict(running.exit()).outcome is AttemptOutcome.CANCELLED
+
+
+def test_what_people_say_meanwhile_begins_another_turn(tmp_path: Path) -> None:
+    agent, prompt = Acp(), "say first\nspend 0.5\nlook_for go"
+    job = job_in(tmp_path, *SMALL_AGENT, prompt=prompt)
+    listener = agent.listen(job)
+    told = ToldMessage(1, 0, "say", "it again")  # which is an order to this agent
+    assert listener.message(told) is None, "it has not even begun"
+
+    def at(event: AgentEvent) -> None:
+        if isinstance(event, Listening):
+            running.write(listener.message(told) or b"")
+            (tmp_path / "go").touch()
+
+    with Running(agent.launch(job), tmp_path) as running:
+        events = running.hear(listener, at=at)
+        verdict = listener.verdict(running.exit())
+    assert (verdict.outcome, verdict.result) == (AttemptOutcome.COMPLETED, "says: it again")
+    assert messages_of(events) == ["first", "says: it again"]
+    assert spent(events) == Usage(0.5, 500, 2) and listener.message(told) is None
 
 
 def test_what_a_real_agent_sent(tmp_path: Path) -> None:

@@ -52,10 +52,11 @@ from agentq.contracts.agent import (
     Exit,
     Job,
     Launch,
+    Listening,
     MessageKind,
 )
 from agentq.core.errors import Invalid
-from agentq.core.task import Usage
+from agentq.core.task import ToldMessage, Usage
 
 PERMISSIONS = ("deny", "allow")
 #: The protocol's own error code for "log in first".
@@ -133,9 +134,15 @@ class AcpListener(JsonListener):
         #: The tool call that was told last, by id and title, and one whose title may still change.
         self._told_tool = self._new_tool = ("", "")
         self._end: dict[str, Any] = {}
+        self._listens = False
 
     def interrupt(self) -> bytes | None:
         return json_line(type="cancel")
+
+    def message(self, told: ToldMessage) -> bytes | None:
+        if not self._listens or self.is_over:
+            return None
+        return json_line(type="message", text=f"{told.by} says: {told.text}")
 
     # -- what a line means -------------------------------------------------------------------------
 
@@ -156,8 +163,6 @@ class AcpListener(JsonListener):
                 return self._thinking.add(text(event.get("text"), RESULT_CHARS_MAX))
             case "usage":
                 return self._usage(event)
-            case "session":
-                return self.in_session(event.get("session"))
             case "denied":
                 return self.denied(text(event.get("what")) or "something", event.get("id"))
             case "allowed" | "log" as kind:
@@ -168,6 +173,19 @@ class AcpListener(JsonListener):
                 self._end = event
                 spent = self._last_spending(table(event.get("usage")))
                 return [*self.rest(), *_problem(event), *spent, Done()]
+        return self._of_conversation(event)
+
+    def _of_conversation(self, event: dict[str, Any]) -> list[AgentEvent]:
+        """What the bridge says of the conversation as a whole."""
+        match event.get("type"):
+            case "session":
+                return self.in_session(event.get("session"))
+            case "listening":
+                self._listens = True
+                return [Listening()]
+            case "turn":  # a message of a person begins the next, with an answer of its own
+                self._message, self._begins = "", True
+                return [*self.rest(), *self._tokens_of(table(event.get("usage")))]
         return []
 
     def rest(self) -> list[AgentEvent]:
@@ -219,9 +237,14 @@ class AcpListener(JsonListener):
         return [] if event.get("earlier") is True else spending(grown)
 
     def _last_spending(self, usage: dict[str, Any]) -> list[AgentEvent]:
+        turns = 1 if self._end.get("type") == "stop" and not self._turns else 0
+        return self._tokens_of(usage, turns)
+
+    @staticmethod
+    def _tokens_of(usage: dict[str, Any], turns: int = 0) -> list[AgentEvent]:
+        """What one prompt has used."""
         tokens = whole(usage.get("total_tokens"))
         tokens = tokens or total(usage, "input_tokens", "output_tokens")
-        turns = 1 if self._end.get("type") == "stop" and not self._turns else 0
         return spending(Usage(tokens=tokens, turns=turns))
 
     # -- verdicts ----------------------------------------------------------------------------------

@@ -4,8 +4,9 @@
 
 It starts COMMAND, speaks ACP with it through the protocol's own SDK, and tells the worker what
 happens, one JSON object a line (`agentq.agents.acp` reads them). On its standard input the first
-line is the job, `{"prompt": …, "session": …, "commands": […]}`. A line `{"type": "cancel"}`, the
-end of the input or SIGINT asks the agent to stop.
+line is the job, `{"prompt": …, "session": …, "commands": […]}`. A line `{"type": "message", "text":
+…}` is what the agent is told when its turn is over. A line `{"type": "cancel"}`, the end of the
+input or SIGINT asks the agent to stop.
 
 It is a process of its own because the SDK is asynchronous and large: the worker neither imports it
 nor shares a loop with it, and everything dies with the attempt.
@@ -184,11 +185,13 @@ async def _converse(
 async def _take_orders(
     conversation: Conversation, orders: asyncio.StreamReader, talk: asyncio.Future[int]
 ) -> None:
-    """Any line is the order to stop, and so is the end of the input: the worker is gone."""
+    """Messages are passed on. Any other line is the order to stop, and so is the end of the input:
+    the worker is gone."""
     asked = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, asked.set)
     line, signalled = (
-        asyncio.ensure_future(waiting) for waiting in (orders.readline(), asked.wait())
+        asyncio.ensure_future(waiting)
+        for waiting in (_pass_messages(conversation, orders), asked.wait())
     )
     try:
         await asyncio.wait({line, signalled}, return_when=asyncio.FIRST_COMPLETED)
@@ -197,6 +200,12 @@ async def _take_orders(
         signalled.cancel()
     if not await conversation.cancel():
         talk.cancel()
+
+
+async def _pass_messages(conversation: Conversation, orders: asyncio.StreamReader) -> None:
+    """Pass messages on to the agent until another line comes, or none any more."""
+    while (message := _message(await orders.readline()) or {}).get("type") == "message":
+        conversation.tell(str(message.get("text") or ""))
 
 
 async def _see_off(process: asyncio.subprocess.Process, pipe: AgentPipe) -> None:

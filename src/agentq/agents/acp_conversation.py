@@ -47,7 +47,8 @@ def dict_or_empty(value: Any) -> dict[str, Any]:
 
 
 class Conversation:
-    """One prompt to one agent; the client side of the protocol, as the SDK calls it."""
+    """One prompt to one agent, and what people say meanwhile; the client side of the protocol, as
+    the SDK calls it."""
 
     def __init__(self, workspace: Path, permissions: str, job: dict[str, Any]) -> None:
         self._workspace = workspace
@@ -58,6 +59,7 @@ class Conversation:
             commands = [str(each) for each in named] if isinstance(named, list) else []
             self._answers = Answers(Permissions(permissions), workspace, commands)
         self._prompt = str(job.get("prompt") or "")
+        self._told: list[str] = []
         self._wanted = str(job.get("session") or "")
         self._session = ""
         self._titles: dict[str, str] = {}
@@ -100,12 +102,23 @@ class Conversation:
             self._session = (await connection.new_session(cwd=cwd, mcp_servers=[])).session_id
         emit("session", session=self._session)
         self.stage, self._connection = "prompt", connection
-        answer = await connection.prompt(
-            session_id=self._session, prompt=[text_block(self._prompt)]
-        )
-        usage = answer.usage.model_dump(exclude_none=True) if answer.usage else {}
+        emit("listening")
+        prompt = self._prompt
+        while True:
+            answer = await connection.prompt(session_id=self._session, prompt=[text_block(prompt)])
+            usage = answer.usage.model_dump(exclude_none=True) if answer.usage else {}
+            if answer.stop_reason != "end_turn" or self.asked or not self._told:
+                break
+            # The protocol knows no word to an agent that works: it gets it when its turn is over.
+            prompt = "\n\n".join(self._told)
+            self._told.clear()
+            emit("turn", usage=usage)
         emit("stop", reason=answer.stop_reason, asked=self.asked, usage=usage)
         return 0
+
+    def tell(self, message: str) -> None:
+        """Have the agent read a message as soon as its turn is over."""
+        self._told.append(message)
 
     async def cancel(self) -> bool:
         """Pass on that the agent shall stop; False if it has not even begun."""

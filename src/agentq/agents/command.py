@@ -54,6 +54,7 @@ from agentq.contracts.agent import (
     Limited,
 )
 from agentq.core.errors import Invalid
+from agentq.core.task import ToldMessage
 
 #: So much of the end of standard output is the result, if there is no file.
 OUTPUT_BYTES_MAX = 64 * 1024
@@ -129,6 +130,9 @@ class ProgramListener:
         return events
 
     def interrupt(self) -> bytes | None:
+        return None
+
+    def message(self, told: ToldMessage) -> bytes | None:
         return None
 
     def verdict(self, exit: Exit) -> AttemptResult:

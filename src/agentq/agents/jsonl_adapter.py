@@ -38,7 +38,7 @@ from agentq.contracts.agent import (
     Spent,
 )
 from agentq.core.prices import TokenCounts
-from agentq.core.task import NO_USAGE, Usage
+from agentq.core.task import NO_USAGE, ToldMessage, Usage
 
 #: Unix milliseconds; given by tests, the machine's clock otherwise.
 Clock = Callable[[], int]
@@ -213,6 +213,9 @@ class JsonListener:
 
     def interrupt(self) -> bytes | None:
         return None  # standard input is closed once the prompt is in: signals only
+
+    def message(self, told: ToldMessage) -> bytes | None:
+        return None
 
     def in_session(self, id: object) -> list[AgentEvent]:
         """Report the id of the conversation, once, from whichever event carries it."""

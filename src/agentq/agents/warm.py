@@ -12,6 +12,7 @@ The process is started once and then given its tasks on standard input, one line
     {"type": "spent", "id", "usd", "tokens", "turns"}   since the last one; with "total": true
                                                         since the process started
     {"type": "session", "id", "session"}                to go on from in another attempt
+    {"type": "listening", "id"}                         it takes messages while it works
     {"type": "denied", "id", "what"}                    it wanted to do what it may not
     {"type": "limited", "id", "resets_at", "reason"}    no service before then
     {"type": "done", "id", "summary", "result"}         the end; the result is text or any JSON,
@@ -24,7 +25,9 @@ true` says that the session to go on from is lost, and the task is tried again w
 
 A long result belongs into the file `result`: the worker cuts lines that are too long, and a line
 that was cut is no answer. `{"type": "cancel", "id"}` asks the process to stop that task and answer
-with an error of class cancelled. Standard error, and lines that are no JSON, are kept as evidence.
+with an error of class cancelled. `{"type": "message", "id", "by", "text"}` is what a person says to
+it meanwhile (`agentq tell`); only a process gets some that has said that it is listening. Standard
+error, and lines that are no JSON, are kept as evidence.
 
 A line with the id of another task is no answer to this one. A few late ones are forgiven: after a
 task that was given up, its answer may still come. A process that mixes up its tasks is not: the
@@ -70,12 +73,13 @@ from agentq.contracts.agent import (
     Job,
     Launch,
     Limited,
+    Listening,
     MessageKind,
     Spent,
 )
 from agentq.core.counting import counted
 from agentq.core.errors import Invalid
-from agentq.core.task import NO_USAGE
+from agentq.core.task import NO_USAGE, ToldMessage
 
 #: Lines about other tasks that are tolerated: before the first line about this task, and after.
 LATE_MAX = 100
@@ -158,6 +162,7 @@ class WarmListener(JsonListener):
         self._id = attempt_id(job)
         self._totals = totals
         self._answers = False  # it has spoken about this task
+        self._listens = False  # it takes messages while it works
         self._late = 0
         self._mixed_up = 0
         self._limited: Limited | None = None
@@ -165,6 +170,11 @@ class WarmListener(JsonListener):
 
     def interrupt(self) -> bytes | None:
         return json_line(type="cancel", id=self._id)
+
+    def message(self, told: ToldMessage) -> bytes | None:
+        if not self._listens or self.is_over:
+            return None
+        return json_line(type="message", id=self._id, by=told.by, text=told.text)
 
     def verdict(self, exit: Exit) -> AttemptResult:
         if self._verdict is not None:
@@ -192,8 +202,10 @@ class WarmListener(JsonListener):
             case "spent":
                 cost = usage_of(event)
                 return [Spent(self._totals.grown_to(cost) if _is_total(event) else cost)]
-            case "session":
-                return self.in_session(event.get("session"))
+            case "session" | "listening" as kind:
+                self._listens = self._listens or kind == "listening"
+                known = self.in_session(event.get("session"))
+                return known if kind == "session" else [Listening()]
             case "denied":
                 return self.denied(text(event.get("what")) or "something")
             case "limited":

@@ -160,8 +160,8 @@ def _line(entry: LogEntry) -> str:
 
 #: The fields of triggers that say something to people.
 _TEXTS = (
-    "holder", "by", "reason", "summary", "feedback", "text", "message", "note", "name", "to", "title",
-    "priority", "instructions",
+    "holder", "by", "reason", "summary", "feedback", "text", "message", "note", "name", "to",
+    "title", "priority", "instructions",
 )  # fmt: skip
 
 

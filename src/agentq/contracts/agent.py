@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from agentq.core.prices import TokenCounts
-from agentq.core.task import NO_USAGE, Task, Usage
+from agentq.core.task import NO_USAGE, Task, ToldMessage, Usage
 
 
 class AttemptOutcome(StrEnum):
@@ -193,11 +193,18 @@ class OtherPermissions:
 
 
 @dataclass(frozen=True, slots=True)
+class Listening:
+    """The tool takes messages of people from now on, while it works (`Listener.message`)."""
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
     """The tool says it is done: it has a bounded time to exit (a warm one: to take the next)."""
 
 
-AgentEvent = AgentMessage | Spent | AgentSession | Limited | Denied | OtherPermissions | Done
+AgentEvent = (
+    AgentMessage | Spent | AgentSession | Limited | Denied | OtherPermissions | Listening | Done
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +239,10 @@ class Listener(Protocol):
 
     def interrupt(self) -> bytes | None:
         """What to write to standard input to ask the tool to stop; None: it knows signals only."""
+        ...
+
+    def message(self, told: ToldMessage) -> bytes | None:
+        """What to write to standard input to give the tool a message; None: it takes none now."""
         ...
 
     def verdict(self, exit: Exit) -> AttemptResult:

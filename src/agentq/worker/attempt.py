@@ -86,7 +86,7 @@ class Attempt:
         )
         self._warm = warm
         self.agent = shared.agent if warm is None else warm.agent
-        self._stream: Stream | None = None
+        self.stream: Stream | None = None
         self._stopping: Stop | None = None
         self._workspace: Workspace | None = None
         self._folder: TaskFolder | None = None
@@ -116,7 +116,7 @@ class Attempt:
     def stop(self, stop: Stop) -> None:
         """End the attempt: the worker shuts down, or the claim is lost."""
         self._stopping = self._stopping or stop
-        stream = self._stream
+        stream = self.stream
         if stream is not None:
             stream.stop(stop)
 
@@ -129,7 +129,7 @@ class Attempt:
     @property
     def is_done(self) -> bool:
         """Whether the agent says that it is done, though it may not have ended yet."""
-        return self._stream is not None and self._stream.is_done
+        return self.stream is not None and self.stream.is_done
 
     def _over_quota(self, reason: str) -> None:
         self.stop(Stop(AttemptOutcome.BAD_OUTPUT, reason))
@@ -351,13 +351,13 @@ class Attempt:
 
     def run_stream(self, stream: Stream) -> Ran:
         """Run a stream to its end, which comes sooner if the attempt must end."""
-        self._stream = stream
+        self.stream = stream
         if self._stopping is not None:  # since the step began
             stream.stop(self._stopping)
         try:
             return stream.run()
         finally:
-            self._stream = None
+            self.stream = None
 
     def start(self, launch: Launch, job: Job) -> AgentProcess:
         role = self.shared.settings

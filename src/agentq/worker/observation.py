@@ -12,6 +12,7 @@ from agentq.contracts.agent import (
     AttemptOutcome,
     Denied,
     Limited,
+    Listening,
     MessageKind,
     OtherPermissions,
     Spent,
@@ -23,6 +24,7 @@ from agentq.worker.costs import priced
 from agentq.worker.outcomes import note_served
 from agentq.worker.redaction import redacted_text
 from agentq.worker.stream import Stop
+from agentq.worker.told_messages import ToldMessages
 
 if TYPE_CHECKING:
     from agentq.worker.attempt import Attempt
@@ -38,6 +40,7 @@ class Observer:
         self._attempt = attempt
         #: What it said last, for those who watch.
         self.last_words = ""
+        self.told = ToldMessages(attempt)
         self._session = ""
         self._version = attempt.task.version
         self._progress_at = -PROGRESS_SECONDS
@@ -63,6 +66,8 @@ class Observer:
             # It must not come to its first tool call: it is not asked to end. Most likely a setting
             # of this machine, or another release, does that to every task: the role is checked.
             attempt.stop(Stop(AttemptOutcome.SURROUNDINGS, event.reason, at_once=True))
+        elif isinstance(event, Listening):
+            self.told.begin()
         elif isinstance(event, Denied):
             self.last_words = f"not allowed: {event.what}"[:_WORDS_CHARS_MAX]
             attempt.denials.add(event.what)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from agentq.contracts.agent import AgentEvent, AttemptOutcome, Done, Exit, Listener
+from agentq.core.task import ToldMessage
 from agentq.worker.loop_detection import LoopDetector
 from agentq.worker.output import Recorder
 from agentq.worker.processes import AgentProcess
@@ -85,6 +86,7 @@ class Stream:
         self._wake, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._lock = threading.Lock()
         self._stop: Stop | None = None
+        self._told: list[ToldMessage] = []
         self._stages: list[tuple[float, Callable[[], None]]] = []
         self._done_at = 0.0
         self._alive_at = time.monotonic()
@@ -97,9 +99,18 @@ class Stream:
                 self._stop = stop
             elif stop.at_once:
                 self._stop = replace(self._stop, at_once=True)
-            if self._waker >= 0:
-                with contextlib.suppress(BlockingIOError):  # full: it is awake already
-                    os.write(self._waker, b"!")
+            self._ring()
+
+    def tell(self, told: ToldMessage) -> None:
+        """Give the agent a message, from any thread; it goes nowhere if the agent takes none."""
+        with self._lock:
+            self._told.append(told)
+            self._ring()
+
+    def _ring(self) -> None:
+        if self._waker >= 0:
+            with contextlib.suppress(BlockingIOError):  # full: it is awake already
+                os.write(self._waker, b"!")
 
     @property
     def is_done(self) -> bool:
@@ -144,6 +155,7 @@ class Stream:
                         del streams[fd]
                 elif fd == self._wake:
                     os.read(self._wake, 64)
+                    self._send_told()
                 elif fd == child.status_fd:
                     ended = child.poll()
                     if ended is not None:
@@ -179,6 +191,15 @@ class Stream:
                 self._done_at = time.monotonic()
             for event in events:
                 self._on_event(event)
+
+    def _send_told(self) -> None:
+        """Write what people told it meanwhile, while it works and takes messages."""
+        with self._lock:
+            told, self._told = self._told, []
+        for each in told:
+            message = self._listener.message(each)
+            if message is not None and not self._done_at and self._stop is None:
+                self._child.send(message)
 
     def _push_input(self, poll: select.poll) -> None:
         """Watch the agent's standard input while there is something it has not taken yet."""

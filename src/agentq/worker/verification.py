@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from agentq.contracts.agent import AgentEvent, AttemptOutcome, AttemptResult, Exit, Job, Launch
 from agentq.core.reserved_names import VERIFY_LOG
+from agentq.core.task import ToldMessage
 from agentq.worker.permissions import unconfined
 from agentq.worker.redaction import redacted_text
 from agentq.worker.stream import Clocks
@@ -49,6 +50,9 @@ class CommandOutput:
     def line(self, line: bytes, *, is_error: bool = False) -> list[AgentEvent]:
         self._kept = (self._kept + line + b"\n")[-_OUTPUT_BYTES_MAX:]
         return []
+
+    def message(self, told: ToldMessage) -> None:
+        return None
 
     def interrupt(self) -> None:
         return None

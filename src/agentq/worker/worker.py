@@ -29,6 +29,7 @@ from agentq.worker.disk_quota import TotalQuota
 from agentq.worker.internal_errors import named, unfailing
 from agentq.worker.readiness import Readiness
 from agentq.worker.stream import Stop
+from agentq.worker.told_messages import MessageRounds
 from agentq.worker.warm import WarmSlot, warm_slot
 from agentq.worker.worker_context import WorkerContext
 
@@ -112,6 +113,7 @@ class Worker:
         self._beat_at = 0.0
         self._look_at = self._eager_until = 0.0
         self._worked_at = -LOOK_SECONDS
+        self._messages = MessageRounds()
         self._hints: list[Hint] = []
         #: Of the hints that were followed last, those that gave no claim.
         self._refused: list[Hint] = []
@@ -369,7 +371,9 @@ class Worker:
             hints = inbox.take(self._wanted(), pause, self._wake)
         self._drain_pipe()
         now = time.monotonic()
-        if inbox.control_received and self.running and now - self._beat_at >= _BEAT_SECONDS:
+        rung = inbox.control_received
+        self._messages.look(self.shared, self.running, rung=rung)
+        if rung and self.running and now - self._beat_at >= _BEAT_SECONDS:
             self._beat_at = now
             self.shared.queue.heartbeats.beat_now()
         if hints and inbox.names_tasks:
@@ -408,7 +412,8 @@ class Worker:
     def _pause(self, inbox: Inbox) -> float:
         """Until the next timer of the ledger, but no longer than the safety poll."""
         if inbox.names_tasks:
-            return min(max(self._look_at - time.monotonic(), 0), self.readiness.pause())
+            until_look = max(self._look_at - time.monotonic(), 0)
+            return min(until_look, self.readiness.pause(), self._messages.pause(self.running))
         service, who = self.shared.service, self.shared.who
         pause = min(POLL_SECONDS * _spread(), self.readiness.pause())
         try:
