@@ -27,6 +27,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 #: What the pages show in place of the temporary folder, the host and the user.
 SHOWN_FOLDER, SHOWN_HOST, SHOWN_USER = "/srv/shop", "laptop", "kim"
+#: And in place of the folder that agentq is installed in.
+SHOWN_PROGRAMS = "/usr/local/bin"
 _FENCE = re.compile(r"^```(\S*)\s*$")
 _FILE = re.compile(r"^<!-- file: (\S+) -->$")
 _ANYTHING = "…"
@@ -136,6 +138,7 @@ def run_page(page: Path, replacing: Mapping[str, str] | None = None) -> list[Com
     with tempfile.TemporaryDirectory(prefix="agentq-docs-") as folder:
         printed = _run("\n".join(script), Path(folder))
         printed = _swapped(printed, {new: old for old, new in (replacing or {}).items()})
+        printed = printed.replace(str(Path(sys.executable).parent), SHOWN_PROGRAMS)
         parts = printed.replace(folder, SHOWN_FOLDER).split("\036")
     host = re.compile(rf"\b{re.escape(socket.gethostname())}:\d+")
     for command, output, status in zip(listed, parts[0::2], parts[1::2], strict=False):

@@ -127,7 +127,7 @@ def test_it_says_what_comes_next(repo: Path, programs: Callable[..., None]) -> N
     (repo / "Cargo.toml").write_text("")
     commit()
     answer = run_here("init").ok()
-    assert "gemini, worktrees of . from trunk, checked by `cargo test`" in answer.out
+    assert "gemini, worktrees of this repository from trunk, checked by `cargo test`" in answer.out
     assert [line.split("  ")[1] for line in answer.out.splitlines()[-3:]] == [
         "agentq up",
         'agentq submit "…"',

@@ -207,7 +207,9 @@ def show_roles(plan: RolePlan) -> None:
 
 def _in_words(plan: RolePlan) -> str:
     settings = plan.roles[0].as_json()
-    where = f"worktrees of {settings['repo']} from {settings['base']}" if "repo" in settings else ""
+    repo = settings.get("repo", "")
+    whose = "this repository" if repo == "." else f"the repository {repo}"
+    where = f"worktrees of {whose} from {settings['base']}" if repo else ""
     check = f"checked by `{settings['verify']}`" if "verify" in settings else ""
     place = where or "a folder for each task (no git repository here)"
     return ", ".join(filter(None, (plan.agent, place, check)))

@@ -41,7 +41,7 @@ URL_OPTION = click.Option(
     "  [default: AGENTQ_URL, else the nearest agentq.toml]",
 )  # fmt: skip
 QUIET_OPTION = click.Option(
-    ["-q", "--quiet"], is_flag=True, expose_value=False, callback=_remember,
+    ["--quiet", "-q"], is_flag=True, expose_value=False, callback=_remember,
     help="On a terminal, do not say what usually comes next.  [or AGENTQ_QUIET=1]",
 )  # fmt: skip
 
