@@ -294,9 +294,35 @@ def test_no_agent_leaves_the_roles_as_comments(repo: Path) -> None:
 def test_no_git_program(here: Path, programs: Callable[..., None]) -> None:
     programs("claude")
     (here.parent / "bin" / "git").unlink()
-    (note,) = init()["found"]["notes"]
-    assert "git could not be started" in note
+    init()
     assert written()["workspace"] == "folder"
+
+
+@pytest.mark.long
+def test_a_repository_that_git_does_not_take(repo: Path, programs: Callable[..., None]) -> None:
+    """Agents in an empty folder would be no help to whoever has a repository."""
+    programs("claude")
+    config = repo / ".git" / "config"
+    good = config.read_text()
+    config.write_text("[core\n")
+    answer = run_here("init").ok()
+    assert "git does not take the repository here: fatal: bad config line" in answer.out
+    assert "Then `agentq init --agent claude` adds them." in answer.out
+    assert read_file(repo / FILE_NAME).workers == {}
+    config.write_text(good)
+    (repo.parent / "bin" / "git").unlink()
+    assert "git could not be started" in init("--agent", "claude")["found"]["problem"]
+    assert read_file(repo / FILE_NAME).workers == {}
+
+
+@pytest.mark.long
+def test_inside_the_folder_of_git(
+    repo: Path, programs: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs("claude")
+    monkeypatch.chdir(repo / ".git")
+    assert "no work tree" in init()["found"]["problem"]
+    assert read_file(repo / ".git" / FILE_NAME).workers == {}
 
 
 @pytest.mark.parametrize("agent", ["codex", "goose"])

@@ -195,7 +195,8 @@ def show_roles(plan: RolePlan) -> None:
         say(f"  nothing to add: agentq.toml has {' and '.join(plan.kept)} already")
     elif plan.why_none:
         say(f"{paint('–', 'yellow')} roles      none written: {clean(plan.why_none)}")
-        if plan.agent and plan.project.repository and plan.project.repository.is_empty:
+        repository = plan.project.repository
+        if plan.agent and (plan.project.problem or (repository and repository.is_empty)):
             say(f"             Then `agentq init --agent {plan.agent}` adds them.")
         if not plan.agent:
             say(
@@ -251,6 +252,7 @@ def _found_json(project: Project) -> dict[str, Any]:
     return {
         "repository": repository
         and {"top": repository.top, "base": repository.base, "is_empty": repository.is_empty},
+        "problem": project.problem,
         "agents": dict(project.agents),
         "tests": tests
         and {"command": tests.command, "file": tests.file, "setup": tests.setup or None},

@@ -27,7 +27,7 @@ Steps = tuple[str, ...]
 AFTER: Mapping[str, Steps] = {
     "roles check": ("`agentq up` starts workers for these roles",),
     "doctor": ("`agentq status` shows what goes on here", "`agentq stats` counts what is here"),
-    "workers": ("`agentq status` shows what they work on",),
+    "workers": ("`agentq status` shows what goes on here",),
     "up": ('in another terminal, `agentq submit "…"` gives the workers something to do',),
     "worker": ('in another terminal, `agentq submit "…"` gives it something to do',),
     "apply": ("`git show` has the commit, `git push` publishes it",),

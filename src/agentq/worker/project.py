@@ -16,6 +16,7 @@ from pathlib import Path
 
 from agentq.core.errors import AgentqError
 from agentq.repository.git import Git, GitLocation
+from agentq.settings.gitignore import repository_of
 from agentq.worker.project_checks import CheckCommand, ProjectFiles, check_commands
 
 #: Tools with an adapter of their own, the one that is proposed first.
@@ -55,15 +56,17 @@ class Project:
     tests: CheckCommand | None
     #: What was looked at and left out, and why.
     notes: tuple[str, ...] = ()
+    #: Why the repository that is here cannot be used; "" if it can be, or if there is none.
+    problem: str = ""
 
 
 def look_around(folder: Path, environment: Mapping[str, str]) -> Project:
     """Find what is around this folder."""
     notes: list[str] = []
     path = environment.get("PATH", os.defpath)
-    repository = _repository(folder, environment, notes)
+    repository, problem = _repository(folder, environment)
     tests = _tests(folder, repository, environment, notes)
-    return Project(folder, repository, _agents(path), tests, tuple(notes))
+    return Project(folder, repository, _agents(path), tests, tuple(notes), problem)
 
 
 def _agents(path: str) -> dict[str, str]:
@@ -78,28 +81,26 @@ def own_program(environment: Mapping[str, str]) -> tuple[str, ...]:
     return (sys.executable, "-m", "agentq")
 
 
-def _repository(
-    folder: Path, environment: Mapping[str, str], notes: list[str]
-) -> FoundRepository | None:
+def _repository(folder: Path, environment: Mapping[str, str]) -> tuple[FoundRepository | None, str]:
+    """The repository that this folder is in, or why the one that is there cannot be used."""
     git, place = Git(environment), GitLocation(folder)
     try:
         answer = git.ask(place, "rev-parse", "--is-inside-work-tree", "--show-cdup")
         inside, _, top = answer.text.partition("\n")
         if not answer.ok or inside != "true":
             if answer.ok:
-                notes.append("this is no work tree of its git repository: it is not used")
-            elif "not a git repository" not in answer.err:
-                notes.append(f"git says: {answer.err[:200]}")
-            return None
+                return None, "this folder is no work tree of its git repository: use a checkout"
+            if "not a git repository" in answer.err:
+                return None, ""
+            return None, f"git does not take the repository here: {answer.err[:300]}"
         branch = git.ask(place, "symbolic-ref", "--quiet", "--short", "HEAD")
         base = branch.text if branch.ok and branch.text else "HEAD"
         is_empty = not git.tip(place, "HEAD")
         if not is_empty and not git.tip(place, base):  # a name that is no text, or two things
             base = "HEAD"
     except AgentqError as error:
-        notes.append(f"no repository was looked for: {error.cause}")
-        return None
-    return FoundRepository(top.rstrip("/") or ".", base, is_empty)
+        return None, error.cause if repository_of(folder) is not None else ""
+    return FoundRepository(top.rstrip("/") or ".", base, is_empty), ""
 
 
 def _tests(

@@ -44,6 +44,8 @@ def example_roles(project: Project | None) -> list[ProposedRole]:
 
 def no_roles_because(project: Project) -> str:
     """Why no role could work here, whatever the agent; "" if one could."""
+    if project.problem:
+        return project.problem
     if project.repository is not None and project.repository.is_empty:
         return (
             "the repository has no commit yet, and agents work on branches that start at one:"
