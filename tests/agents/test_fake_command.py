@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from agentq.testing.fake_agent.program import run
 
 
@@ -78,3 +80,29 @@ def test_it_starts_without_what_it_does_not_need() -> None:
                           timeout=30, check=True)  # fmt: skip
     modules = set(done.stdout.split())
     assert not {"rich", "yaml", "asyncio", "apsw", "agentq.ledger"} & modules
+
+
+def test_an_example_changes_a_file_for_each_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for task, attempt in (("task-a", "1"), ("task-b", "2"), ("../../etc", "1")):
+        told = {"AGENTQ_TASK_ID": task, "AGENTQ_EPOCH": attempt}
+        assert run(None, "claude", ["-p", "Mend {task}."], told, example="change") == 0
+    names = sorted(each.relative_to(tmp_path).as_posix() for each in tmp_path.rglob("*.md"))
+    assert names == [f"fake-agent/{name}.md" for name in ("..-..-etc", "task-a", "task-b")]
+    said = (tmp_path / "fake-agent" / "task-b.md").read_text()
+    assert said == "# Mend {task}.\n\nWritten by the stand-in in attempt 2.\n"
+
+
+def test_a_prompt_names_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a task asks for is not trusted with a path."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "script.yaml").write_text("steps: [{write: {path: 'a/{prompt}', text: x}}]")
+    assert run(tmp_path / "script.yaml", "claude", ["-p", "../../gone"], {}) == 0
+    assert (tmp_path / "a" / "{prompt}").is_file()
+
+
+def test_an_example_and_a_script_are_too_much(tmp_path: Path) -> None:
+    code, said = fake_agent(tmp_path, "--example", "change", "--script", "x.yaml")
+    assert code == 2 and "give one of them" in said
