@@ -268,6 +268,9 @@ def test_a_repository_without_a_commit_gets_no_roles(
     commit()
     run_here("init", "--agent", "claude").ok()
     assert list(read_file(here / FILE_NAME).workers) == ROLES
+    text = (here / FILE_NAME).read_text("utf-8")
+    assert text.count("[roles.implementation-worker]") == 1, "the example has made room for it"
+    assert text.count("# Roles:") == 1
 
 
 def test_no_agent_leaves_the_roles_as_comments(repo: Path) -> None:

@@ -323,18 +323,20 @@ def _apply_limits(queue: Client, settings: Settings) -> list[str]:
     from agentq.core.limits import NO_LIMITS
 
     known = queue.limits()
-    changed = []
+    changed, met = [], []
     for role, written in settings.roles.items():
         held = known.get(role, NO_LIMITS)
         wanted = replace(written, paused=held.paused)  # pausing is not a setting but an act
         if wanted != held or role not in known:
             queue.set_limits(role, wanted)
             if wanted == held:
-                changed.append(f"role {role} is known now")
+                met.append(role)
                 continue
             changed.append(
                 f"limits of {role}: running {held.max_running or 'any'} →"
                 f" {wanted.max_running or 'any'}, review {held.max_review or 'any'} →"
                 f" {wanted.max_review or 'any'}"
             )
+    if met:
+        changed.append(f"the ledger knows {' and '.join(met)} now")
     return changed

@@ -33,6 +33,8 @@ class RolePlan:
     kept: list[str] = field(default_factory=list)
     #: Why no role is written, or what could be added.
     why_none: str = ""
+    #: Whether the proposal was shown, with its notes.
+    is_shown: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """The part of the command's answer that is about roles."""
@@ -65,6 +67,7 @@ def plan_roles(session: Session, agent: str | None, *, yes: bool, new_file: bool
         return plan
     if plan.roles and not yes and _may_ask(session):
         _show_proposal(plan)
+        plan.is_shown = True
         if not _confirmed():
             plan.roles, plan.why_none = [], "you did not want them"
     return plan
@@ -146,11 +149,15 @@ def _may_ask(session: Session) -> bool:
 def first_roles_text(plan: RolePlan) -> str:
     """What a new agentq.toml says about roles: those that were chosen, or an example."""
     from agentq.settings.first_file import roles_text
+
+    return roles_text(plan.roles) if plan.roles else _example_text(plan.project)
+
+
+def _example_text(project: Project | None) -> str:
+    from agentq.settings.first_file import roles_text
     from agentq.worker.proposed_roles import example_roles
 
-    if plan.roles:
-        return roles_text(plan.roles)
-    return roles_text(example_roles(plan.project), commented=True)
+    return roles_text(example_roles(project), commented=True)
 
 
 def add_roles(file: Path, plan: RolePlan, undo: ExitStack) -> list[str]:
@@ -162,7 +169,10 @@ def add_roles(file: Path, plan: RolePlan, undo: ExitStack) -> list[str]:
     if not plan.roles:
         return []
     before = file.read_text("utf-8")
-    text = before + ("" if before.endswith("\n") or not before else "\n") + roles_text(plan.roles)
+    text = before
+    for example in (_example_text(plan.project), _example_text(None)):
+        text = text.replace(example, "")  # what `init` wrote itself to be read, and nothing else
+    text += ("" if text.endswith("\n") or not text else "\n") + roles_text(plan.roles)
     try:
         tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:  # `roles = {…}` on one line takes no more
@@ -173,7 +183,7 @@ def add_roles(file: Path, plan: RolePlan, undo: ExitStack) -> list[str]:
         ) from None
     undo.callback(file.write_text, before, "utf-8")
     file.write_text(text, "utf-8")
-    return [f"{file.name} has the role {role.name} now" for role in plan.roles]
+    return [f"{file.name} has {' and '.join(role.name for role in plan.roles)} now"]
 
 
 # -- what people see -------------------------------------------------------------------------------
@@ -183,7 +193,8 @@ def show_roles(plan: RolePlan) -> None:
     """Say which roles there are now and what comes next, or why there are none."""
     if plan.project is None:
         return
-    for each in plan.project.notes if plan.roles or plan.why_none else ():
+    of_interest = (plan.roles or plan.why_none) and not plan.is_shown
+    for each in plan.project.notes if of_interest else ():
         note(f"note: {clean(each)}")
     if plan.roles:
         names = ", ".join(role.name for role in plan.roles)
