@@ -22,6 +22,7 @@ NEEDS_LINUX_REMEDY = "Use a Linux machine, a Linux container, or WSL 2 on Window
 
 if TYPE_CHECKING:
     from agentq.client.admin import Admin
+    from agentq.client.applying import AppliedTask
     from agentq.client.artifacts import Artifact, Result
     from agentq.client.async_claim import AsyncArtifact, AsyncClaim
     from agentq.client.async_queue import AsyncQueue
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
 #: Public names by the module that defines them.
 _MODULES = {
     "agentq.client.admin": ("Admin",),
+    "agentq.client.applying": ("AppliedTask",),
     "agentq.client.artifacts": ("Artifact", "Result"),
     "agentq.client.async_claim": ("AsyncArtifact", "AsyncClaim"),
     "agentq.client.async_queue": ("AsyncQueue",),
@@ -95,6 +97,7 @@ _MODULES = {
 __all__ = [
     "Admin",
     "AgentqError",
+    "AppliedTask",
     "Artifact",
     "AsyncArtifact",
     "AsyncClaim",

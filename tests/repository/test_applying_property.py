@@ -70,7 +70,7 @@ def as_git_would(repo: Repo, folder: Path, commit: str) -> str:
     return clone.git("write-tree") if "CONFLICT" not in merged else ""
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(start=edits, mine=edits, theirs=edits.filter(bool), staged=edits, loose=edits)
 def test_it_is_applied_as_git_would_or_nothing_happens(
     start: list[tuple[str, str | None, bool]],
