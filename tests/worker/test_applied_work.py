@@ -274,3 +274,16 @@ def test_the_editor_has_the_message(
     monkeypatch.setenv("EDITOR", "sed -i s/A.title/Another/")
     command("apply", task_id, "--edit").ok()
     assert repo.git("log", "-1", "--format=%s") == "Another"
+
+
+def test_a_push_that_fails_is_part_of_the_report(fleet: Fleet, repo: Repo, tmp_path: Path) -> None:
+    """It fails no task: the work is in the snapshot. But nobody is left to think it is out."""
+    repo.git("remote", "add", "origin", str(tmp_path / "gone.git"))
+    task = fleet.queue.submit(to=ROLE, instructions=f"do: {WRITE.format('new.txt')}")
+    fleet.work(workspace="git", repo=str(repo.path), command=AGENT, push="origin")
+    done = fleet.queue.task(task.id)
+    assert done.state is State.COMPLETE
+    assert "Failed: the branch was not pushed:" in done.summary
+    assert "push failed" in fleet.output.getvalue()
+    assert fleet.queue.apply(task.id, repo=repo.path).commit
+    assert "pushed" not in repo.git("log", "-1", "--format=%B")

@@ -24,6 +24,7 @@ from agentq.repository.checks import BranchCheck
 from agentq.repository.fetching import bring
 from agentq.repository.git import Git
 from agentq.repository.picking import MODES
+from agentq.repository.remotes import PUSH_FAILED
 from agentq.settings import environment
 
 if TYPE_CHECKING:
@@ -278,7 +279,7 @@ def message_for(task: Task) -> str:
     subject = " ".join(redact(task.spec.title).split()) or f"Apply the work of {task.id}"
     if len(subject) > _SUBJECT_CHARS_MAX:
         subject = f"{subject[: _SUBJECT_CHARS_MAX - 1]}…"
-    summary = task.summary.strip()
+    summary = task.summary.partition(PUSH_FAILED)[0].strip()
     told = task.spec.instructions.strip()
     is_fit = (
         len(summary) <= _SUMMARY_CHARS_MAX

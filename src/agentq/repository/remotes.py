@@ -15,6 +15,9 @@ from agentq.repository.snapshot_refs import WorkSnapshot, beyond, save_foreign
 #: Snapshots are pushed at the end of every attempt: a remote that hangs must not hold it for long.
 SNAPSHOT_SECONDS = 120.0
 
+#: So the end of a summary begins that tells of a push which failed.
+PUSH_FAILED = "Failed: the branch was not pushed"
+
 #: Settings that make git run a program. In the repository itself an agent may have set them.
 _RUNS_PROGRAMS = re.compile(
     r"core\.(sshcommand|gitproxy|askpass)|credential\..+|remote\..+\.(receivepack|uploadpack|vcs)",

@@ -33,6 +33,7 @@ from agentq.settings.reloading import settings_digest
 from agentq.worker import changes, permissions, recovery
 from agentq.worker.agent_access import AgentAccess
 from agentq.worker.base_work import known_work
+from agentq.worker.branch_push import push_branch
 from agentq.worker.commits import request_for
 from agentq.worker.costs import BudgetTracker
 from agentq.worker.denials import DenialLog
@@ -456,16 +457,15 @@ class Attempt:
             self.begin("collect", "the agent has reported by itself")
             if task is not None and task.state in (State.COMPLETE, State.REVIEW):
                 self._commit()
+                push_branch(self)
             self.claim.settled()
         return self._settled
 
     # -- the end -----------------------------------------------------------------------------------
 
-    def push(self) -> None:
-        """Leave the branch at the remote that the role names; a failed push fails nothing."""
-        problem = self._workspace.push() if self._workspace is not None else ""
-        if problem:
-            self.shared.warn(self.task.id, "report", f"the branch was not pushed: {problem}")
+    def push(self) -> str:
+        """Leave the branch at the remote that the role names; why it is not there, or ""."""
+        return self._workspace.push() if self._workspace is not None else ""
 
     def _clean_up(self) -> None:
         self.step = "clean up"

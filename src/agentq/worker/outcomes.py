@@ -11,6 +11,7 @@ from agentq.core.circuits import pause_ms
 from agentq.core.errors import AgentqError, Refused, Stale, Unavailable
 from agentq.core.task import NO_USAGE
 from agentq.core.triggers import FailureKind
+from agentq.worker.branch_push import push_branch, with_push
 from agentq.worker.denials import reason_with_denials
 from agentq.worker.redaction import redacted_text
 
@@ -41,10 +42,11 @@ def report(attempt: Attempt, verdict: AttemptResult) -> AttemptResult:
     if verdict.outcome is AttemptOutcome.COMPLETED:
         try:
             # Whatever ends completed has passed the role's check, if it has one.
+            # Pushed before: what went wrong is part of the report, where people see it.
+            verdict = replace(verdict, summary=with_push(verdict.summary, push_branch(attempt)))
             claim.complete(
                 verdict.summary, attempt.evidence.result, budget.unreported, verified=True
             )
-            attempt.push()
             return verdict
         except Refused as refusal:
             if isinstance(refusal, Stale):
