@@ -137,7 +137,7 @@ class Worker {
       const offer = await this.nextOffer(idleMs);
       if (!offer) break;
       const task = JSON.parse(offer.content);
-      const answer = await this.ask("started", task);
+      const answer = await this.ask("started", task, 0, { edit: task.edit || 0 });
       // In any case the hint has done its work. The ledger keeps the task ours, not the broker: a
       // message that is held for hours is taken back and given to somebody else.
       this.channel.ack(offer);

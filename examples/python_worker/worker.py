@@ -143,7 +143,7 @@ class Worker:
             if offer is None:
                 break
             task = json.loads(offer.body)
-            answer = self.ask("started", task)
+            answer = self.ask("started", task, edit=task.get("edit", 0))
             # In any case the hint has done its work. The ledger keeps the task ours, not the
             # broker: a message that is held for hours is taken back and given to somebody else.
             self.channel.basic_ack(offer.delivery_tag)

@@ -219,6 +219,7 @@ class _Round:
             raise stale(task, report.epoch)
 
     def _start(self, key: int, task: Task, message: WorkerMessage) -> int:
+        _check_edit(task, message)
         claim = t.ClaimTask(message.sender, message.lease_seconds * 1000)
         check_trigger(claim)
         return claims.claim_one(self._batch, key, claim).task.epoch
@@ -245,6 +246,22 @@ class _Round:
         for file in files:
             if (file.epoch, file.name) not in recorded:
                 self._batch.record_artifact(key, file)
+
+
+def _check_edit(task: Task, message: WorkerMessage) -> None:
+    """Refuse a start by words that the task does not say any more: an old message may lie in its
+    queue for long. A program that says nothing of edits is trusted, but where somebody approved."""
+    edited = task.details.edited
+    if edited is None or message.edit == edited.version:
+        return
+    if message.edit or task.spec.needs_approval:
+        raise Refused(
+            f"{task.id} was edited since the message was sent that {message.sender} has read."
+            " Nothing was started.",
+            "Drop that message: another one has come, or will. Send the `edit` of the message with"
+            " `started`.",
+            code="edited",
+        )
 
 
 def _ending(epoch: int, inbound: InboundMessage) -> t.Trigger:

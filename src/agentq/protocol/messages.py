@@ -88,6 +88,8 @@ class WorkerMessage:
     result_ref: str = ""
     artifacts: tuple[File, ...] = ()
     cost: Usage = NO_USAGE
+    #: Of a start: which edit of the task it has read, as the task's own message said; 0: of none.
+    edit: int = 0
 
 
 # -- reading ---------------------------------------------------------------------------------------
@@ -121,6 +123,7 @@ def read_message(body: bytes, message_id: str = "") -> WorkerMessage:
         _text(plain, "result_ref"),
         _files(plain.get("artifacts")),
         NO_USAGE if plain.get("cost") is None else usage_from_dict("cost", plain["cost"]),
+        _number(plain, "edit", _WHOLE_MAX),
     )
     if status in (Status.FAILED, Status.BLOCKED) and not message.summary.strip():
         raise Invalid(
@@ -267,6 +270,8 @@ def task_envelope(task: Task, *, context_ref: str = "") -> dict[str, Any]:
         "lease_seconds": spec.lease_seconds,
         "instructions": spec.instructions,
     }
+    if task.details.edited is not None:
+        head["edit"] = task.details.edited.version
     rest = spec_to_dict(spec)
     rest.pop("next", None)  # what follows is no business of whoever does this one
     if context_ref:
