@@ -15,7 +15,7 @@ from typing import Any
 from unittest.mock import patch
 
 from agentq.contracts.store import Changes, Lease, Tx
-from agentq.core import custody, external_decisions, steps, transition, triggers, waiting
+from agentq.core import custody, editing, external_decisions, steps, transition, triggers, waiting
 from agentq.core.digests import spec_digest
 from agentq.core.effects import SpawnNext
 from agentq.core.states import State
@@ -28,6 +28,7 @@ from agentq.stores.statements import statements
 from tests.simulation.violation import (
     ARTIFACTS,
     CANCEL,
+    DRAIN,
     EFFECTS,
     FENCE,
     GRAPH,
@@ -290,6 +291,27 @@ def an_approval_is_not_bound_to_the_payload() -> AbstractContextManager[Any]:
         return real(task, replace(trigger, digest=""), now)
 
     return deciding(triggers.Approve, approve)
+
+
+@breaks(IRREVERSIBLE, RULES)
+def an_approval_survives_an_edit() -> AbstractContextManager[Any]:
+    real = editing.edit
+
+    def edit(task: Task, trigger: triggers.Edit, now: int) -> steps.Step:
+        step = real(task, trigger, now)
+        if step.spec is None or step.details is None or not task.details.approved_by:
+            return step
+        details = replace(step.details, approved_by=task.details.approved_by)
+        kept = steps.waits(step.spec, details, now, step.kind)
+        kept.spec = step.spec
+        return kept
+
+    return deciding(triggers.Edit, edit)
+
+
+@breaks(RULES, DRAIN)
+def an_edited_task_stays_in_its_old_queue() -> AbstractContextManager[Any]:
+    return sql("set_address", "role = ?", "role = coalesce(role, ?)")
 
 
 @breaks(RULES)

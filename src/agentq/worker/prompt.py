@@ -11,6 +11,7 @@ _KINDS = {
     "crash": "An earlier attempt vanished",
     "answer": "Your question was answered",
     "feedback": "A reviewer asked for changes",
+    "edit": "The task was edited since then",
     "denied": "An earlier attempt was not allowed something, and neither are you",
 }
 NOTES_BYTES_MAX = 32 * 1024
