@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agentq.client.queue import Queue
-from agentq.contracts.delivery import Message, Publisher, is_results_queue, role_queue
+from agentq.contracts.delivery import Hint, Message, Publisher, is_results_queue, role_queue
 from agentq.core.errors import Unavailable
 from agentq.core.task import Spec
 from agentq.daemon.loop import Runner
@@ -113,6 +113,25 @@ class TestRelay:
         assert received[0][1]["instructions"] == "now"
         assert queue.admin.stats().outbox == {}
         assert loop.tally.counts == {"announced": 3}
+
+    def test_an_edited_task_is_announced_anew_and_the_old_message_does_no_harm(
+        self, queue: Queue, publisher: RabbitPublisher, take: Any
+    ) -> None:
+        task = queue.submit(to="w", instructions="this", priority="low")
+        loop = relay(queue, publisher)
+        loop.run_once()
+        queue.edit(task, "ann", to="others", instructions="that", priority="urgent")
+        loop.run_once()
+        assert (publisher.depth("w"), publisher.depth("others")) == (1, 1)
+        ((_, old),) = take(role_queue("w"), 1)
+        ((_, new),) = take(role_queue("others"), 1)
+        assert (old["to"], old["instructions"], "edit" in old) == ("w", "this", False)
+        assert (new["to"], new["instructions"], new["edit"]) == ("others", "that", 2)
+        # Whoever follows the old one is given nothing, and whoever follows the new one the task.
+        client = queue._client
+        assert client.claim_hinted("w", [Hint(task.id)]) == []
+        (claim,) = client.claim_hinted("others", [Hint(task.id)])
+        assert claim.task.spec.instructions == "that"
 
     def test_what_is_over_need_not_be_said(self, queue: Queue, publisher: RabbitPublisher) -> None:
         tasks = [queue.submit(to="w", instructions=str(number)) for number in range(3)]

@@ -41,11 +41,14 @@ def publish(broker: str, *task_ids: str) -> None:
 
 
 def test_an_envelope_nobody_submitted_becomes_a_dead_letter(fleet: Fleet, broker: str) -> None:
-    """Beside it a real task, whose hint is followed and forgotten, and one that is over."""
+    """Beside it a real task, whose hint is followed and forgotten, one that is over, and one that
+    was edited to be for others."""
     over = fleet.queue.submit(to=ROLE, instructions="not needed any more")
     fleet.queue.cancel(over.id, "ann")
+    moved = fleet.queue.submit(to=ROLE, instructions="for others")
+    fleet.queue.edit(moved, "ann", to="others")
     task = fleet.queue.submit(to=ROLE, instructions="work")
-    publish(broker, over.id, task.id, "task-of-a-stranger")
+    publish(broker, over.id, moved.id, task.id, "task-of-a-stranger")
     dead = RabbitConsumer(broker, DEAD)
     try:
         with fleet.worker(fleet.settings(command=script("print('done')"))):
@@ -55,6 +58,7 @@ def test_an_envelope_nobody_submitted_becomes_a_dead_letter(fleet: Fleet, broker
         assert dead.take(1, 0.2) == [], "hints that came too late are no dead letters"
     finally:
         dead.close()
+    assert fleet.queue.task(moved).state is State.READY
     (message,) = fleet.queue.admin.dead_messages()
     assert message.id == "by-hand-task-of-a-stranger"
     assert "the ledger has no task of this id" in message.reason
