@@ -73,6 +73,8 @@ class TestEdits:
                 submit(service, **names, instructions="something else")
 
     def test_what_says_the_same_changes_nothing(self, service: Service) -> None:
+        service.submit(ANN, [replace(spec("task-0"), instructions="See")], {"task-0": b"all"})
+        assert service.edit(ANN, "task-0", instructions="See", context=b"all").version == 1
         submit(service, "task-1")
         service.edit(ANN, "task-1", instructions="See", context=b"all of it")
         same = service.edit(ANN, "task-1", instructions="See", context=b"all of it")
@@ -111,7 +113,7 @@ class TestReruns:
     def test_the_same_again_as_a_new_task(self, service: Service) -> None:
         submitted = replace(
             spec("task-1"), labels={"team": "web"}, idempotency_key="K", requires_approval=True,
-            next=(Spec("task-1.1", "tester", instructions="Test it."),),
+            next=(Spec("task-1.1", "tester", instructions="Test it."), spec("then")),
         )  # fmt: skip
         service.submit(ANN, [submitted], {"task-1": b"the text", "task-1.1": b"how to test"})
         service.cancel(ANN, "task-1")
@@ -119,7 +121,7 @@ class TestReruns:
         assert (task.state, task.spec.idempotency_key) == (State.PENDING, "")
         assert task.spec.labels == {"team": "web", "rerun_of": "task-1"}
         assert service.context(ANN, "task-2") == "the text"
-        assert [child.id for child in task.spec.next] == ["task-2.1"]
+        assert [child.id for child in task.spec.next] == ["task-2.1", "then"]
         assert service.task(ANN, "task-1").state is State.CANCELLED
         service.approve(BOB, "task-2")
         (held,) = service.claim(WORKER, "builder", 1, "host:1")
