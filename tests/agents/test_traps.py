@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,6 +50,39 @@ def test_claude_is_told_what_is_left_of_the_budget() -> None:
     assert resumed[1:3] == ("--max-budget-usd", "2")
     own = Claude(still).launch(a_job("claude", "--max-turns=3", task=task)).argv
     assert "--max-turns" not in own and "--max-turns=3" in own
+
+
+def test_codex_is_told_what_is_left_of_a_budget_of_tokens() -> None:
+    """It tells its tokens at the end of a turn, which is all of its work. As with codex 0.166.0."""
+    task = claimed(budget=Usage(tokens=9000))
+    task = replace(task, details=TaskDetails(spent=Usage(tokens=1000)))
+    job = replace(a_job(task=task), version="0.166.0")
+    told = [word for word in Codex(still).launch(job).argv if "rollout_budget" in word]
+    assert len(told) == 1 and "limit_tokens=8000," in told[0] and "enabled=true" in told[0]
+    # A release without it would not start, and nobody knows of a wrapper which one it starts.
+    for other in ("0.144.2", ""):
+        argv = Codex(still).launch(replace(job, version=other)).argv
+        assert not any("rollout_budget" in word for word in argv)
+    words = "shared rollout token budget exhausted"
+    ends: list[bytes | dict[str, Any]] = [
+        {"type": "error", "message": words},
+        {"type": "turn.failed", "error": {"message": words}},
+    ]
+    played = play(Codex(still), ends, job=job, exit=Exit(1))
+    assert played.verdict.outcome is AttemptOutcome.BUDGET
+    assert played.cost.tokens == 8000, "it gives no count: it was all that it had"
+    assert "8000 tokens" in played.verdict.summary
+
+
+def test_gemini_is_told_what_is_left_of_a_budget_of_turns() -> None:
+    task = claimed(budget=Usage(turns=20))
+    task = replace(task, details=TaskDetails(spent=Usage(turns=5)))
+    launch = Gemini(still).launch(a_job(task=task))
+    file = Path(launch.environment["GEMINI_CLI_SYSTEM_DEFAULTS_PATH"])
+    assert json.loads(launch.files[file]) == {"model": {"maxSessionTurns": 15}}
+    assert "GEMINI_CLI_SYSTEM_DEFAULTS_PATH" not in Gemini(still).launch(a_job()).environment
+    ended = play(Gemini(still), [], exit=Exit(53))
+    assert ended.verdict.outcome is AttemptOutcome.BUDGET
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,10 @@ from agentq.agents.jsonl_adapter import (
 )
 from agentq.agents.jsonlines import RESULT_CHARS_MAX, Totals, listed, one_line, table, text, whole
 from agentq.agents.permissions import Granted
+from agentq.agents.tool_releases import is_older
 from agentq.contracts.agent import (
     AgentEvent,
+    AttemptOutcome,
     AttemptResult,
     Done,
     Exit,
@@ -44,6 +46,8 @@ from agentq.core.task import Usage
 
 #: How the operating system calls a write that Codex's sandbox does not allow.
 _READ_ONLY = "Read-only file system"
+#: The first release that can be given a budget of tokens, and what it says once that is used up.
+_BUDGET_SINCE, _BUDGET_USED = "0.145.0", "rollout token budget exhausted"
 #: The moment at the beginning of a line on standard error.
 _MOMENT_CHARS = 27
 
@@ -60,7 +64,7 @@ class Codex(ToolAdapter):
 
     def argv(self, job: Job, session: str) -> tuple[str, ...]:
         argv = [*command_words(job, "codex", "exec"), *self.granted(job).words]
-        argv += ["--json", "-C", str(job.workspace)]
+        argv += [*_caps(job), "--json", "-C", str(job.workspace)]
         if "--skip-git-repo-check" not in argv:
             argv.append("--skip-git-repo-check")  # a workspace may be a plain folder
         if session:
@@ -77,6 +81,29 @@ class Codex(ToolAdapter):
         return _CodexListener(job, self._clock)
 
 
+def _tokens_left(job: Job) -> int:
+    """What is left of a budget of tokens for this attempt; 0 without one."""
+    budget, details = job.budget, job.task.details
+    if not budget.tokens:
+        return 0
+    return max(budget.tokens + details.extra_budget.tokens - details.spent.tokens, 1)
+
+
+def _caps(job: Job) -> tuple[str, ...]:
+    """The budget as a setting of the tool: it names its tokens only at the end of a turn, which is
+    all of its work. Read from the cache they do not count for it, so it may stop later than we
+    would. A release that does not know the setting would not start at all."""
+    left = _tokens_left(job)
+    if not left or not job.version or is_older(job.version, _BUDGET_SINCE):
+        return ()
+    weights = "sampling_token_weight=1.0,prefill_token_weight=1.0"
+    limit = f"enabled=true,limit_tokens={left},reminder_at_remaining_tokens=[],{weights}"
+    return (
+        "-c", f"features.rollout_budget={{{limit}}}",
+        "-c", "suppress_unstable_features_warning=true",
+    )  # fmt: skip
+
+
 class _CodexListener(JsonListener):
     tool = "codex"
 
@@ -88,6 +115,7 @@ class _CodexListener(JsonListener):
         self._answer = ""
         self._error = ""
         self._ended = ""
+        self._left = _tokens_left(job)
         self._has_schema = any(word.startswith("--output-schema") for word in job.command)
 
     def line(self, line: bytes, *, is_error: bool = False) -> Iterable[AgentEvent]:
@@ -115,7 +143,7 @@ class _CodexListener(JsonListener):
             case "turn.failed":
                 self._ended = "failed"
                 error = text(table(event.get("error")).get("message"), 4000)
-                return [*self._failure(error), *self._spent(event), Done()]
+                return [*self._failure(error), *self._spent(event), *self._used_up(event), Done()]
             case "error":
                 return self._failure(text(event.get("message"), 4000))
             case _:
@@ -160,7 +188,17 @@ class _CodexListener(JsonListener):
             counts = share_of(of_thread, tokens, all_tokens)
         return spending(Usage(tokens=tokens, turns=1), counts)
 
+    def _used_up(self, event: dict[str, Any]) -> list[AgentEvent]:
+        """Of a turn that its own limit ended it gives no count: it was all that it had."""
+        if _BUDGET_USED not in self._error or type(event.get("usage")) is dict:
+            return []
+        return spending(Usage(tokens=self._left))
+
     def verdict(self, exit: Exit) -> AttemptResult:
+        if self._ended == "failed" and _BUDGET_USED in self._error:
+            # Trying again would end here again: somebody decides whether it may have more.
+            words = f"its budget of {self._left} tokens is used up"
+            return self.ended(words, AttemptOutcome.BUDGET)
         if self._ended == "completed":
             return self.completed(exit, self._answer, self._structured())
         if self._ended == "failed":

@@ -8,6 +8,8 @@ user of the machine. `-p` is still needed, also for `--resume`: its words follow
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from io import StringIO
 from typing import Any
 
@@ -43,11 +45,15 @@ from agentq.contracts.agent import (
     Done,
     Exit,
     Job,
+    Launch,
     MessageKind,
 )
 from agentq.core.prices import TokenCounts
 from agentq.core.task import Usage
 
+#: By which it is told its limit of turns. It skips the file where others may write to a folder
+#: above it, and then only the worker counts.
+DEFAULTS = "gemini-defaults.json"
 ASKED = "Do what the text above asks for."
 
 #: What its exit codes mean when it said nothing that tells more.
@@ -93,11 +99,31 @@ class Gemini(ToolAdapter):
     def granted(self, job: Job) -> Granted:
         return granted(job)
 
+    def launch(self, job: Job) -> Launch:
+        launch, most = super().launch(job), _turns_left(job)
+        if not most:
+            return launch
+        # The lowest of its settings, so that a smaller number of the user's own still counts.
+        defaults = job.context.parent / DEFAULTS
+        content = json.dumps({"model": {"maxSessionTurns": most}})
+        return replace(
+            launch, files={**launch.files, defaults: content},
+            environment={**launch.environment, "GEMINI_CLI_SYSTEM_DEFAULTS_PATH": str(defaults)},
+        )  # fmt: skip
+
     def refused_files(self, job: Job) -> tuple[str, ...]:
         return obeyed(job)
 
     def listen(self, job: Job) -> _GeminiListener:
         return _GeminiListener(job, self._clock)
+
+
+def _turns_left(job: Job) -> int:
+    """What is left of a budget of turns for this attempt; 0 without one."""
+    budget, details = job.budget, job.task.details
+    if not budget.turns:
+        return 0
+    return max(budget.turns + details.extra_budget.turns - details.spent.turns, 1)
 
 
 class _GeminiListener(JsonListener):

@@ -16,7 +16,7 @@ def push_branch(attempt: Attempt) -> str:
     problem = attempt.push().removeprefix("Not pushed: ")
     if not problem:
         return ""
-    attempt.shared.show_step(attempt.task.id, "push failed", problem)
+    attempt.shared.warn(attempt.task.id, "push failed", problem)
     return f"{PUSH_FAILED}: {problem}"
 
 
