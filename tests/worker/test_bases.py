@@ -209,6 +209,15 @@ def test_conflicts_are_the_first_thing_to_know(fleet: Fleet, repo: Repo) -> None
     assert "+both" in patch and "a.txt" not in patch and "-<<<<<<<" in patch
 
 
+@WORKER_ONLY
+def test_conflicts_that_nobody_has_solved_are_named(fleet: Fleet, repo: Repo) -> None:
+    sides = [did(fleet, repo, *(write(name, side) for name in "ab")).id for side in ("x", "y")]
+    task = did(fleet, repo, write("a", "both"), base=sides)
+    assert task.summary.endswith("Not solved: b (it has conflict markers).")
+    # Whoever starts from that has nothing to merge, and is not blamed
+    assert "Not solved" not in did(fleet, repo, TELL, base=task.id).summary
+
+
 # -- what cannot be had ----------------------------------------------------------------------------
 
 

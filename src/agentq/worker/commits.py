@@ -60,12 +60,14 @@ class CommitRequest:
 class Committed:
     """What became of it: the commit, "" if there was nothing to commit or `problem` says why not.
 
-    `left_out` are names and reasons.
+    `left_out` are names and reasons, `unsolved` names of files that the task began with conflicts
+    in, and that still have them.
     """
 
     commit: str = ""
     left_out: tuple[tuple[str, str], ...] = ()
     problem: str = ""
+    unsolved: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,8 @@ class AttemptEvidence:
         self._not_taken: list[tuple[str, str]] = []
         #: Which files were not committed, and why.
         self._uncommitted: list[tuple[str, str]] = []
+        #: Which files still have the conflicts that the task began with.
+        self._unsolved: list[tuple[str, str]] = []
         #: Which limits of the role were exceeded, in words.
         self._exceeded: list[str] = []
         #: Why the result could not be stored, if so.
@@ -185,6 +187,7 @@ class AttemptEvidence:
         notes = {
             "Not taken as evidence": [*named, *_listed(self._not_taken)],
             "Not committed": _listed(self._uncommitted),
+            "Not solved": _listed(self._unsolved),
         }
         note = "\n\n".join(f"{what}: {'; '.join(names)}." for what, names in notes.items() if names)
         return f"{summary}\n\n{redacted_text(note, self.secrets)}".strip() if note else summary
@@ -202,6 +205,9 @@ class AttemptEvidence:
             self._uncommitted.append(("what the agent left uncommitted", committed.problem))
         for name, why in self._uncommitted:
             self._warn("collect", f"{_shown(name)} was not committed: {why}")
+        self._unsolved = [(name, "it has conflict markers") for name in committed.unsolved]
+        for name, why in self._unsolved:
+            self._warn("collect", f"{_shown(name)} was not solved: {why}")
 
     def _exceed(self, words: str) -> None:
         self._exceeded.append(words)

@@ -170,6 +170,14 @@ class _Merge:
         return "CONFLICT (binary)" not in conflict.kinds and not any(self._pointers(blobs))
 
 
+def unsolved(git: Git, place: GitLocation) -> tuple[str, ...]:
+    """The files of a worktree that still have the markers of a merge made here."""
+    markers = f"^<<<<<<< (tasks/|{_SO_FAR})"
+    words = ("grep", "-z", "-l", "-I", "--no-textconv", "--untracked", "-E", "-e", markers)
+    # A tree that git cannot read any more is named by whoever collects it, and fails nothing here.
+    return tuple(git.ask(place, *words, timeout=LONG_TIMEOUT_SECONDS).names())
+
+
 def _conflicts(fields: Iterator[bytes]) -> Iterator[_Conflict]:
     """Read what `git merge-tree -z` writes after the tree: entries, an empty field, messages."""
     found: dict[bytes, _Conflict] = {}

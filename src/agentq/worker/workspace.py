@@ -17,6 +17,7 @@ from agentq.worker import snapshots
 from agentq.worker.changes import EvidenceFile
 from agentq.worker.commits import CommitRequest, Committed
 from agentq.worker.folder_archives import is_empty, write_archive
+from agentq.worker.merges import unsolved
 from agentq.worker.worktrees import shared_place
 
 if TYPE_CHECKING:
@@ -84,7 +85,11 @@ class Workspace:
             return Committed()
         made = self._workspaces.worktree(self.record)
         with self._workspaces.aside(self.path.name) as folder:
-            return self._workspaces.worktrees.commit(made, folder, request)
+            done = self._workspaces.worktrees.commit(made, folder, request)
+            if self.record.start is not None and self.record.start.conflicts:
+                files = self._workspaces.tree_files(self.record, self._lock, folder)
+                done = replace(done, unsolved=unsolved(files.git, files.own()))
+            return done
 
     def collect(self, patch_bytes: int = 0) -> list[EvidenceFile]:
         """The evidence that only the workspace has; a patch of at most so many bytes, 0: of any."""
