@@ -165,6 +165,21 @@ def test_what_must_not_leave_a_machine_takes_nothing_along(
     assert repo.at(tmp_path / "remote").git("for-each-ref") == ""
 
 
+@WORKER_ONLY
+def test_of_an_agent_that_reported_by_itself(fleet: Fleet, repo: Repo, tmp_path: Path) -> None:
+    """The ledger takes no record of it any more; this machine has one, and only this one."""
+    first = fleet.queue.submit(to=ROLE, instructions="work")
+    own = "os.system('.agentq-task/agentq complete --summary mine')"
+    fleet.work(**settings(repo, write("one.txt"), own))
+    assert fleet.queue.task(first.id).summary == "mine"
+    names = {each.name for each in fleet.queue.artifacts(first.id)}
+    assert "agentq/snapshot.json" not in names
+    second = did(fleet, repo, TELL, base=first.id)
+    assert "'one.txt'" in said(fleet, second)
+    clone = elsewhere(fleet, repo, tmp_path / "two")
+    assert "left no work in git to start from" in refused(fleet, clone, [first.id]).summary
+
+
 # -- several ---------------------------------------------------------------------------------------
 
 

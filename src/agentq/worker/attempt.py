@@ -273,10 +273,9 @@ class Attempt:
     def _open_workspace(self) -> None:
         self.at("workspace")
         shared = self.shared
-        earlier = known_work(shared.queue, self.task, shared.settings)
-        self._workspace = shared.workspaces.open(
-            self.task.id, self.claim.epoch, shared.settings, earlier
-        )
+        task, role, workspaces = self.task, shared.settings, shared.workspaces
+        earlier = known_work(shared.queue, task, role, workspaces)
+        self._workspace = workspaces.open(task.id, self.claim.epoch, role, earlier)
         self._folder = TaskFolder(self._workspace.path)
         if self._folder.is_occupied:
             self._workspace.hide_task_folder()

@@ -4,8 +4,9 @@
 after one task that changed something gets that task's work to look at.
 
 The ledger says which commit it is, by the record that a worker stored among the evidence of the
-accepted attempt; the commit itself comes from this repository, from the role's remote, or from an
-artifact. Where it cannot be had, the attempt does not begin: it never starts from anything else.
+accepted attempt, or this machine's record of the workspace, if that was here. The commit itself
+comes from this repository, from the role's remote, or from an artifact. Where it cannot be had, the
+attempt does not begin: it never starts from anything else.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from agentq.repository.work_starts import CONFLICTS_NAMED_MAX, BaseTask, WorkSta
 from agentq.settings.roles import permissions_of
 from agentq.worker.earlier_work import EarlierWork, LeftWork, earlier_work, left_by
 from agentq.worker.merges import Merged, Side, merge
+from agentq.worker.workspace_records import attempt_name
 from agentq.worker.worktrees import shared_place
 
 if TYPE_CHECKING:
@@ -57,7 +59,9 @@ class BaseWork:
         return is_kept_here or (snapshot.start is not None and snapshot.start.is_local)
 
 
-def known_work(queue: Client, task: Task, role: RoleSettings) -> EarlierWork:
+def known_work(
+    queue: Client, task: Task, role: RoleSettings, workspaces: Workspaces
+) -> EarlierWork:
     """What earlier attempts at a task left, and what it starts from if they left nothing."""
     if task.spec.base and role.workspace != "git":
         raise Invalid(
@@ -66,17 +70,50 @@ def known_work(queue: Client, task: Task, role: RoleSettings) -> EarlierWork:
             'Send it to a role with workspace = "git", or leave base out: what came before it is'
             " among its inputs.",
         )
-    return replace(earlier_work(queue, task), bases=partial(_bases, queue, task, role))
+    sources = _Sources(queue, workspaces)
+    return replace(earlier_work(queue, task), bases=partial(_bases, sources, task, role))
 
 
-def _bases(queue: Client, task: Task, role: RoleSettings) -> Sequence[BaseWork]:
+@dataclass(frozen=True, slots=True)
+class _Sources:
+    """Where it is written down what tasks left: in the ledger, and for the workspaces here."""
+
+    queue: Client
+    workspaces: Workspaces
+
+    def left_by(self, task: Task) -> LeftWork | None:
+        """What was accepted of a task, or of one that did not complete the newest there is."""
+        if task.state is not State.COMPLETE:
+            return next(iter(left_by(self.queue, task.id)), None)
+        report = task.details.report
+        if report is None:
+            return None
+        left = next(iter(left_by(self.queue, task.id, [report.epoch])), None)
+        return left or self._left_here(task, report.epoch)
+
+    def _left_here(self, task: Task, epoch: int) -> LeftWork | None:
+        """What the attempt left on this machine, of an agent that has reported by itself: after its
+        report the ledger takes nothing more."""
+        for name in (task.id, attempt_name(task.id, epoch)):
+            record = self.workspaces.records.read(name)
+            snapshot = record.snapshot if record is not None else None
+            if (
+                snapshot is not None
+                and (snapshot.epoch, snapshot.submitted_at) == (epoch, task.submitted_at)
+            ):  # fmt: skip
+                return LeftWork(snapshot)
+        return None
+
+
+def _bases(sources: _Sources, task: Task, role: RoleSettings) -> Sequence[BaseWork]:
     """The tasks to start from, in order."""
+    queue = sources.queue
     reads = permissions_of(role, task.to, task.spec.type) is Permissions.READ
     names = task.spec.base or (_read_by(task) if reads else ())
     known = queue.service.tasks_by_id(queue.who, names) if names else {}
     if task.spec.base:
-        return [_base(queue, name, known.get(name)) for name in names]
-    found = [_left_of(queue, each) for each in known.values() if each.state is State.COMPLETE]
+        return [_base(sources, name, known.get(name)) for name in names]
+    found = [_left_of(sources, each) for each in known.values() if each.state is State.COMPLETE]
     changed = [each for each in found if each is not None and each.left.snapshot.ref]
     return [replace(changed[0], is_implied=True)] if len(changed) == 1 else ()
 
@@ -86,7 +123,7 @@ def _read_by(task: Task) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*spec.after, *([spec.parent] if spec.parent else ()))))
 
 
-def _base(queue: Client, task_id: str, task: Task | None) -> BaseWork:
+def _base(sources: _Sources, task_id: str, task: Task | None) -> BaseWork:
     if task is None:
         raise Invalid(
             f"The ledger does not know {task_id} any more, from whose work this task starts.",
@@ -97,31 +134,28 @@ def _base(queue: Client, task_id: str, task: Task | None) -> BaseWork:
             f"{task_id}, from whose work this task starts, is {task.state} again.",
             "It goes on once that is over.",
         )
-    found = _left_of(queue, task)
+    found = _left_of(sources, task)
     if found is None:
         how = "" if task.state is State.COMPLETE else f" It ended {task.state}."
         raise Invalid(
             f"{task_id} left no work in git to start from: there is no record of a snapshot among"
-            f" its evidence.{how}",
+            f" its evidence, nor on this machine.{how}",
             "Name a task that has worked in a git workspace as base, or leave base out.",
         )
     return found
 
 
-def _left_of(queue: Client, task: Task) -> BaseWork | None:
-    """What a task left: what was accepted, or of one that did not complete the newest there is."""
-    report = task.details.report
-    epochs = [report.epoch] if task.state is State.COMPLETE and report is not None else None
-    left = left_by(queue, task.id, epochs)
-    if not left or left[0].snapshot.kind != "git":
+def _left_of(sources: _Sources, task: Task) -> BaseWork | None:
+    """What a task left in git; of one that changed nothing, what has the commit it started from."""
+    first = last = sources.left_by(task)
+    if first is None or last is None or first.snapshot.kind != "git":
         return None
-    first = last = left[0]
     for _ in range(_HOPS_MAX):
         start = last.snapshot.start
-        if last.snapshot.ref or start is None:
+        if last.snapshot.ref or start is None or not start.tasks:
             break
         try:
-            beneath = left_by(queue, start.tasks[0].task_id, [start.tasks[0].epoch])
+            beneath = left_by(sources.queue, start.tasks[0].task_id, [start.tasks[0].epoch])
         except NotFound:  # the ledger does not know it any more: it is here, or it is gone
             break
         if not beneath:
