@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from agentq.contracts.doorbell import TERMS_TOPIC
-from agentq.contracts.store import Changes, LeaseRow, Store, Tx
+from agentq.contracts.store import Changes, Expired, LeaseRow, Store, Tx
 from agentq.core.errors import Invalid
 from agentq.ledger.leader_leases import LeaderLeases
 from tests.contracts.conftest import Backend
@@ -38,6 +38,22 @@ class TestRows:
         expected = [LeaseRow("due", "", 0, 0), LeaseRow("relay", "ann", 7, 1_500_000)]
         assert store.read(lambda reader: reader.leader_leases()) == expected
         assert store.write(lambda tx: tx.leader_leases(["relay", "due"])) == expected
+
+    def test_those_of_workers_are_forgotten_and_those_of_loops_stay(self, store: Store) -> None:
+        old, new = (
+            LeaseRow("worker:w:1", "h:1", 1, 1000, "{}"),
+            LeaseRow("worker:w:2", "h:2", 1, 2000),
+        )
+        loop = LeaseRow("due", "ann", 1, 1000)
+
+        def change(tx: Tx) -> None:
+            tx.leader_leases([old.name, new.name, "due"])
+            tx.save(Changes(leases=[loop, old, new]))
+
+        store.write(change)
+        assert store.read(lambda reader: reader.leader_leases()) == [loop, old, new]
+        assert store.write(lambda tx: tx.delete((), Expired(workers_before=2000))) == 0
+        assert store.read(lambda reader: reader.leader_leases()) == [loop, new]
 
     def test_a_change_that_fails_leaves_no_lease(self, store: Store) -> None:
         def change(tx: Tx) -> None:

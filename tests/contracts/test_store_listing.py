@@ -9,8 +9,10 @@ import pytest
 from agentq.contracts.store import (
     BLOCKED,
     COMPLETE,
+    EXPIRED,
     FAILED,
     IN_PROGRESS,
+    NEEDS_APPROVAL,
     PENDING,
     READY,
     CountRow,
@@ -47,6 +49,45 @@ class TestFinding:
             *live,
             CountRow("worker", COMPLETE, 1, 1_000_000),
         ]
+
+    def test_counts_that_end_at_a_limit(self, store: Store) -> None:
+        keys = add(store, "a", "b", "c", "d", "e")
+        role = role_id(store)
+        approval = [new_row(f"p{n}", role, state=PENDING, flags=NEEDS_APPROVAL) for n in range(3)]
+        insert(store, *approval, new_row("p", role, state=PENDING))
+        move(store, [keys["a"]], FAILED)
+        move(store, [keys["b"]], EXPIRED)
+        found = store.read(lambda reader: reader.counts(at_most=2))
+        counts = {(row.role, row.state): row.tasks for row in found if row.tasks}
+        assert counts == {
+            ("", PENDING): 2, ("", FAILED): 2, ("worker", PENDING): 2, ("worker", READY): 2,
+        }  # fmt: skip
+        found = store.read(lambda reader: reader.counts(at_most=100))
+        counts = {(row.role, row.state): row.tasks for row in found if row.tasks}
+        assert counts == {
+            ("", PENDING): 3, ("", FAILED): 2, ("worker", PENDING): 4, ("worker", READY): 3,
+        }  # fmt: skip
+
+    def test_what_needs_an_approval_and_what_is_dead(self, store: Store) -> None:
+        keys = add(store, "a", "b", "c")
+        role = role_id(store)
+        rows = [new_row(f"p{n}", role, state=PENDING, flags=NEEDS_APPROVAL | 1) for n in range(3)]
+        keys |= insert(store, *rows, new_row("p", role, state=PENDING))
+        move(store, [keys["a"]], EXPIRED)
+        move(store, [keys["c"]], FAILED)
+        move(store, [keys["p0"]], COMPLETE)
+
+        def listed(wanted: Filter) -> list[str]:
+            return ids_of(store.read(lambda reader: reader.list_tasks(wanted)))
+
+        assert listed(Filter(order=Order.APPROVAL)) == ["p1", "p2"]
+        assert listed(Filter(order=Order.APPROVAL, key=keys["p1"])) == ["p2"]
+        assert listed(Filter(order=Order.APPROVAL, limit=1)) == ["p1"]
+        assert listed(Filter(order=Order.DEAD)) == ["c", "a"]
+        assert listed(Filter(order=Order.DEAD, key=keys["c"])) == ["a"]
+        assert listed(Filter(order=Order.DEAD, limit=1)) == ["c"]
+        assert listed(Filter((PENDING,), role, order=Order.URGENT)) == ["p1", "p2", "p"]
+        assert listed(Filter(role=role, order=Order.URGENT)) == ["b"], "what is ready"
 
     def test_how_many_would_be_picked_before(self, store: Store) -> None:
         role = role_id(store)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,7 +15,14 @@ from agentq import AsyncQueue, DecisionKind, Queue, Usage
 from agentq.cli.lines import cell_width, cut, table_lines
 from agentq.client.presence import Presence, this_process
 from tests.eventually import eventually
-from tests.interfaces.conftest import Submit, run_here, run_on_terminal
+from tests.interfaces.conftest import (
+    PROGRAM,
+    Submit,
+    clean_environment,
+    run_here,
+    run_on_terminal,
+)
+from tests.interfaces.live_terminal import on_terminal
 
 pytestmark = pytest.mark.both_ways
 
@@ -141,3 +151,31 @@ def test_the_shapes_are_documented(busy: Queue) -> None:
         words = set(re.findall(r"\w+", page.partition("## An overview")[2]))
         inner = [each for value in plain.values() if isinstance(value, list) for each in value]
         assert {name for each in inner for name in each} <= words
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("term", ["xterm", "dumb"])
+def test_the_screen_is_drawn_again_after_an_event(queue: Queue, submit: Submit, term: str) -> None:
+    submit("--id", "task-1")
+    with on_terminal("status", "-w", term=term) as terminal:
+        eventually(lambda: terminal.shows("Roles"))
+        submit("--id", "task-2", "--requires-approval")
+        eventually(lambda: terminal.shows("agentq approve task-2"))
+        terminal.process.send_signal(signal.SIGINT)
+        assert terminal.process.wait(30) == 0
+        terminal.lines()
+        assert ("\x1b[2K" in terminal.written) == (term != "dumb")
+
+
+@pytest.mark.long
+def test_a_program_gets_a_line_after_each_event(home: Path, submit: Submit) -> None:
+    submit("--id", "task-1")
+    words = [*PROGRAM, "status", "--watch", "--json"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, env=clean_environment()) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["decisions"] == []
+        submit("--id", "task-2", "--requires-approval")
+        lines = iter(process.stdout.readline, b"")
+        assert any(json.loads(line)["decisions"] for line in lines)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
