@@ -19,8 +19,11 @@ import pytest
 
 from agentq.client.broker_results import read_outcome
 from agentq.contracts.inbound_messages import InboundMessage, Incoming, IntakeStatus, opened
+from agentq.contracts.service_values import Wanted
+from agentq.contracts.store import NEEDS_APPROVAL, Filter
 from agentq.core.access import Action
-from agentq.core.states import State
+from agentq.core.schedule import awaits_approval
+from agentq.core.states import DEAD_LETTERS, State
 from agentq.core.task import Usage
 from agentq.core.triggers import TRIGGERS, Release, Trigger, trigger_name
 from agentq.ledger.codec import encode_details
@@ -167,3 +170,20 @@ def test_settings_are_read(tmp_path: Path) -> None:
     assert (reviewer.lease, reviewer.rotate_tasks, reviewer.options) == (120, 7, {"model": "opus"})
     unset = [each.name for each in fields(reviewer) if getattr(reviewer, each.name) is None]
     assert unset == [] and settings.workers["builder"].command == ("sh", "-c", "true")
+
+
+def test_what_waits_for_people_is_found_in_an_earlier_ledger(ledger: Ledger) -> None:
+    """The migration marks what needs an approval: an overview finds those that wait for one."""
+    tasks = ledger.queries.list_tasks(Wanted(limit=1000)).tasks
+    missing = {
+        task.id
+        for task in tasks
+        if task.state is State.PENDING and awaits_approval(task.spec, task.details)
+    }
+    found = ledger.queries.overview()
+    assert {each.task_id for each in found.decisions if each.kind == "approval"} == missing
+    dead = [task.id for task in tasks if task.state in DEAD_LETTERS]
+    assert found.decision_counts["dead_letter"] == len(dead)
+    rows = ledger.store.read(lambda reader: reader.list_tasks(Filter(limit=1000)))
+    needing = {row.spec.key for row in rows if row.hot.flags & NEEDS_APPROVAL}
+    assert len(needing) == sum(task.spec.needs_approval for task in tasks) > 0
