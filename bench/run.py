@@ -24,7 +24,7 @@ from bench.report import Report, progress  # noqa: E402
 
 SUBJECTS = [
     *("sqlite", "postgres", "processes", "rabbit", "latency", "growth", "startup", "leases"),
-    *("overview", "workers", "workspaces", "http"),
+    *("workers", "workspaces", "apply", "http", "overview"),
 ]
 PACKAGES = [
     *("apsw", "psycopg", "amqp", "huey", "pgqueuer", "procrastinate", "dbos"),

@@ -42,7 +42,7 @@ def run(options: Options, report: Report) -> None:
     try:
         progress("workspaces")
         place = Place(folder)
-        repo = _repository(folder / "repo")
+        repo = new_repository(folder / "repo")
         (folder / "agentq.toml").write_text(
             f'[roles.{ROLE}]\ncommand = ["/bin/sh", "-c", "{_AGENT}"]\nworkspace = "git"\n'
             f'repo = "{repo}"\n'
@@ -55,14 +55,15 @@ def run(options: Options, report: Report) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _repository(path: Path) -> Path:
+def new_repository(path: Path) -> Path:
+    """A repository of so many files, and one commit."""
     for number in range(FILES):
         file = path / f"part{number // 100:03d}" / f"file{number:05d}.txt"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f"file {number}\n" + "a line of text\n" * (number % 60))
-    _git(path, "init", "--quiet", "--initial-branch=main")
-    _git(path, "add", "--all")
-    _git(path, "commit", "--quiet", "--message", "all of it")
+    git(path, "init", "--quiet", "--initial-branch=main")
+    git(path, "add", "--all")
+    git(path, "commit", "--quiet", "--message", "all of it")
     return path
 
 
@@ -96,10 +97,10 @@ def _starts(place: Place, task_id: str) -> dict[int, float]:
 
 def _add_worktree(repo: Path, tree: Path) -> float:
     started = time.perf_counter()
-    _git(repo, "worktree", "add", "--quiet", "-b", tree.name, str(tree))
+    git(repo, "worktree", "add", "--quiet", "-b", tree.name, str(tree))
     took = (time.perf_counter() - started) * 1e3
-    _git(repo, "worktree", "remove", "--force", str(tree))
-    _git(repo, "branch", "--quiet", "-D", tree.name)
+    git(repo, "worktree", "remove", "--force", str(tree))
+    git(repo, "branch", "--quiet", "-D", tree.name)
     return took
 
 
@@ -119,5 +120,6 @@ def _measure_snapshot(report: Report, root: Path, repo: Path, number: int) -> No
     space.finish(State.COMPLETE)
 
 
-def _git(folder: Path, *words: str) -> None:
+def git(folder: Path, *words: str) -> None:
+    """Call git there; anything but success is an error."""
     subprocess.run(["git", *_IDENTITY, *words], cwd=folder, check=True, capture_output=True)

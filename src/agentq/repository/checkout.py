@@ -16,7 +16,7 @@ from tempfile import TemporaryFile
 from typing import IO
 
 from agentq.core.errors import Invalid, Refused
-from agentq.repository.git import LONG_TIMEOUT_SECONDS, Git, GitLocation, failed, filters_of
+from agentq.repository.git import LONG_TIMEOUT_SECONDS, Git, GitLocation, failed
 
 _LISTING_BYTES_MAX = 1 << 30
 #: Files that git keeps while it is in the middle of something.
@@ -45,6 +45,8 @@ class Checkout:
     #: "" if HEAD is on no branch.
     branch: str
     place: GitLocation
+    #: Whether upper and lower case are the same in names of files.
+    ignores_case: bool = False
 
     @property
     def where(self) -> str:
@@ -69,9 +71,9 @@ def find_checkout(git: Git, folder: Path) -> Checkout:
         "rev-parse", "--path-format=absolute", "--show-toplevel", "--absolute-git-dir",
         "--git-common-dir",
     )  # fmt: skip
-    found = git.ask(GitLocation(folder), *words)
+    found = git.ask(GitLocation(folder), *words, "HEAD", "--symbolic-full-name", "HEAD")
     lines = os.fsdecode(found.out).split("\n")
-    if not found.ok or len(lines) < 3:
+    if len(lines) < 4 or not lines[0].startswith("/"):
         raise Invalid(
             f"{folder} is not in the work tree of a git repository. Nothing was changed.",
             "Change to the checkout of the repository that the task's role works for.",
@@ -79,9 +81,19 @@ def find_checkout(git: Git, folder: Path) -> Checkout:
         )
     tree, git_dir, common = (Path(line) for line in lines[:3])
     place = GitLocation(tree, git_dir)
-    place = GitLocation(tree, git_dir, filters=filters_of(git, place))
-    branch = git.ask(place, "symbolic-ref", "-q", "HEAD").text.removeprefix("refs/heads/")
-    return Checkout(git, tree, git_dir, common, git.tip(place, "HEAD"), branch, place)
+    if found.ok:
+        head, branch = lines[3], lines[4]
+    else:
+        head, branch = "", git.ask(place, "symbolic-ref", "-q", "HEAD").text
+    branch = branch.removeprefix("refs/heads/") if branch != "HEAD" else ""
+    names = git.ask(
+        place, "config", "-z", "--get-regexp", r"^(filter\..*|core\.ignorecase)$"
+    ).names()
+    settings = dict(each.partition("\n")[::2] for each in names)
+    ignores_case = settings.pop("core.ignorecase", "false") == "true"
+    filters = dict.fromkeys(key.rpartition(".")[0].removeprefix("filter.") for key in settings)
+    place = GitLocation(tree, git_dir, filters=tuple(filters))
+    return Checkout(git, tree, git_dir, common, head, branch, place, ignores_case)
 
 
 def check_ready(checkout: Checkout) -> None:
@@ -131,9 +143,9 @@ def collisions(
     """What of the user's is in the way, each with the reason. `beside` has a copy of the index."""
     git = checkout.git
     found: dict[str, str] = {}
-    if git.ask(beside, "ls-files", "--unmerged", "-z").out:
-        return ["the index (it has conflicts that nobody has resolved)"]
-    for name in _differing(git, beside, "diff-index", "--cached", checkout.head):
+    for name, status in _differing(git, beside, "diff-index", "--cached", checkout.head):
+        if status == "U":
+            return ["the index (it has conflicts that nobody has resolved)"]
         if name in touched:
             found[name] = "staged"
     with TemporaryFile() as unread:
@@ -142,7 +154,7 @@ def collisions(
             beside, *refresh, into=unread, limit=_LISTING_BYTES_MAX, timeout=LONG_TIMEOUT_SECONDS
         ).ok
     if not is_fresh:
-        for name in _differing(git, beside, "diff-files"):
+        for name, _ in _differing(git, beside, "diff-files"):
             if name in touched:
                 found.setdefault(name, "changed, not committed")
     for name, words in _in_the_way(checkout.tree, touched):
@@ -150,7 +162,8 @@ def collisions(
     return [f"{name} ({words})" for name, words in sorted(found.items())]
 
 
-def _differing(git: Git, place: GitLocation, *words: str) -> list[str]:
+def _differing(git: Git, place: GitLocation, *words: str) -> list[tuple[str, str]]:
+    """The paths that differ, each with the letter that says how."""
     with TemporaryFile() as listing:
         asked = (words[0], "-z", "--raw", "--no-renames", "--ignore-submodules=none", *words[1:])
         found = git.ask(
@@ -159,7 +172,7 @@ def _differing(git: Git, place: GitLocation, *words: str) -> list[str]:
         )  # fmt: skip
         if not found.ok:
             raise failed(words, place, found)
-        return [os.fsdecode(name) for _, name in raw_pairs(listing)]
+        return [(os.fsdecode(name), chr(line[-1])) for line, name in raw_pairs(listing)]
 
 
 def _in_the_way(tree: Path, touched: Mapping[str, TouchedPath]) -> Iterator[tuple[str, str]]:
@@ -227,7 +240,7 @@ def _kind(path: Path) -> str:
 def check_case(checkout: Checkout, touched: Mapping[str, TouchedPath], new: str) -> None:
     """Refuse two paths that are one where upper and lower case are the same."""
     git = checkout.git
-    if git.ask(checkout.place, "config", "--bool", "core.ignorecase").text != "true":
+    if not checkout.ignores_case:
         return
     names = git.do(checkout.place, "ls-tree", "-r", "-z", "--name-only", new).names()
     added = {name.casefold() for name, path in touched.items() if path.before == GONE}
