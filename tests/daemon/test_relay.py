@@ -273,6 +273,7 @@ class TestReconcile:
         loop.run_once()
         assert publisher.depth("w") == 7
 
+    @pytest.mark.long
     @pytest.mark.parametrize("ledger_url", ["sqlite"], indirect=True)
     def test_a_broker_that_was_restarted_is_told_again_each_time(
         self, queue: Queue, publisher: RabbitPublisher, rabbitmq_server: RabbitServer, take: Any

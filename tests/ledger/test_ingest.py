@@ -14,9 +14,8 @@ from agentq.core.errors import Unavailable
 from agentq.core.limits import ENVELOPE_BYTES_MAX, RoleLimits
 from agentq.core.states import State
 from agentq.core.task import Usage
-from agentq.core.triggers import Edit, Ruling
+from agentq.core.triggers import Ruling
 from agentq.ledger.ingest import REMEMBERED_MS
-from agentq.protocol.messages import task_envelope
 from tests.ledger.conftest import LedgerEnv
 from tests.ledger.worker_messages import (
     ANSWERS,
@@ -488,35 +487,3 @@ def test_when_the_ledger_cannot_serve_nothing_is_answered_and_all_may_come_again
     monkeypatch.undo()
     assert take(env, *batch) == [IntakeStatus.ACCEPTED, IntakeStatus.ACCEPTED]
     assert env.state() is State.COMPLETE
-
-
-# -- tasks that were edited ------------------------------------------------------------------------
-
-
-def test_a_start_by_words_that_do_not_count_any_more(env: LedgerEnv) -> None:
-    # Given a task that was edited twice after its message was sent,
-    key = env.submit(requires_approval=True)
-    first = env.ledger.edit(key, Edit("ed", instructions="do that"))
-    env.ledger.edit(key, Edit("ed", instructions="do that, and this"))
-    env.approve("task-1")
-    # when a program starts by an older message, or does not say by which, then it is refused:
-    # the approval was for other words.
-    assert task_envelope(first)["edit"] == 2
-    assert refusal(env, incoming("started"))[0] == "edited"
-    assert refusal(env, incoming("started", edit=2))[0] == "edited"
-    assert task_envelope(env.task())["edit"] == 3
-    assert start(env, edit=3) == 1
-
-
-def test_who_knows_no_edits_may_start_what_needed_no_approval(env: LedgerEnv) -> None:
-    key = env.submit()
-    assert "edit" not in task_envelope(env.task())
-    env.ledger.edit(key, Edit("ed", instructions="do that"))
-    assert refusal(env, incoming("started", edit=1))[0] == "edited"
-    assert start(env) == 1
-
-
-def test_a_start_in_the_role_that_it_had_before(env: LedgerEnv) -> None:
-    env.ledger.edit(env.submit(), Edit("ed", "tester"))
-    assert "is for tester" in refusal(env, incoming("started", edit=2))[1]
-    assert start(env, edit=2, role="tester") == 1

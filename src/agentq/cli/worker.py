@@ -129,8 +129,7 @@ def _serve(
     agent = queue.installation.agent(settings.agent_name)
     as_json = log_json or session.json
     alive = is_terminal() and not as_json
-    steps = verbose or wants_debug()
-    lines = Lines(sys.stdout, as_json=as_json, steps=steps)
+    lines = Lines(sys.stdout, as_json=as_json, steps=verbose or wants_debug())
     view: Table | Lines = Table(sys.stdout) if alive else lines
     _allow_files(settings.slots)
     remove_left_over()
