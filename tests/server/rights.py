@@ -159,6 +159,7 @@ _READ_ALL: dict[str, dict[str, Any]] = {
 _SAY: dict[str, tuple[Action, dict[str, Any]]] = {
     "progress": (A.PROGRESS, {"percent": 5}),
     "spend": (A.SPEND, {"cost": {"usd": 0.01}}),
+    "take_messages": (A.RECEIVE, {}),
     "live_append": (A.PUT_ARTIFACT, {"data": "aGVsbG8=", "keep_bytes": 4096}),
     "live_end": (A.PUT_ARTIFACT, {}),
     "stopped": (A.STOP, {}),
@@ -175,6 +176,7 @@ _DECIDE: dict[str, tuple[Action, dict[str, Any]]] = {
     "requeue": (A.REQUEUE, {}),
     "mark_applied": (A.APPLY, {"commit": "0" * 40}),
     "edit": (A.EDIT, {"priority": "high"}),
+    "tell": (A.TELL, {"message": "hello"}),
     "cancel": (A.CANCEL, {}),
     "raise_tree_budget": (A.RAISE_BUDGET, {"extra": {"usd": 1.0}}),
 }
