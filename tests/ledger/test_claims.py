@@ -434,3 +434,13 @@ def test_a_cost_the_ledger_could_not_read_back_is_refused(env: LedgerEnv, cost: 
     assert [type(each) for each in outcomes] == [Invalid] * 3
     assert env.snapshot() == before
     assert isinstance(outcomes[0], AgentqError)
+
+
+def test_a_task_that_was_edited_to_be_for_others_is_not_taken(env: LedgerEnv) -> None:
+    """Whoever asked may claim for its role, and looked at the task just before it changed."""
+    key = env.submit()
+    env.ledger.edit(key, t.Edit("ed", "tester"))
+    with pytest.raises(Refused, match="is for tester now") as caught:
+        env.ledger.claim_task(key, "ann", role="worker")
+    assert caught.value.code == "wrong_role"
+    assert env.ledger.claim_task(key, "ann", role="tester").task.epoch == 1

@@ -1,40 +1,22 @@
 """Changes of what a waiting task asks for: its text, title, priority and role.
 
 What was submitted stays in its row, unchanged: idempotency keys go on to stand for it. The changes
-are kept in the task's details, and `edited_spec` makes of both what is asked for now.
+are kept in the task's details, and `task.edited_spec` makes of both what is asked for now.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from agentq.core import triggers as t
 from agentq.core.effects import Effect, Notify
 from agentq.core.errors import Refused
 from agentq.core.states import State
 from agentq.core.steps import Step, annotated, waits
-from agentq.core.task import Edited, Priority, Spec, Task
+from agentq.core.task import Edited, Task, edited_spec
 
 #: What the next attempt is told where an earlier one may have read other words.
 NEW_TEXT = "The text above is new: an earlier attempt was asked for something else."
-
-
-def edited_spec(spec: Spec, edited: Edited) -> Spec:
-    """The spec with what edits have changed of it."""
-    changes: dict[str, Any] = {}
-    if edited.to:
-        changes["to"] = edited.to
-    if edited.title:
-        changes["title"] = edited.title
-    if edited.priority:
-        changes["priority"] = Priority(edited.priority)
-    if edited.instructions:
-        changes |= {
-            "instructions": edited.instructions,
-            "context_sha256": edited.context_sha256,
-        }
-    return replace(spec, **changes)
 
 
 def edit(task: Task, trigger: t.Edit, now: int) -> Step:

@@ -10,7 +10,7 @@ All times are integer milliseconds of the store's clock; durations of a spec are
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -157,6 +157,23 @@ class Edited:
     priority: str = ""
     instructions: str = ""
     context_sha256: str = ""
+
+
+def edited_spec(spec: Spec, edited: Edited) -> Spec:
+    """The spec with what edits have changed of it."""
+    changes: dict[str, Any] = {}
+    if edited.to:
+        changes["to"] = edited.to
+    if edited.title:
+        changes["title"] = edited.title
+    if edited.priority:
+        changes["priority"] = Priority(edited.priority)
+    if edited.instructions:
+        changes |= {
+            "instructions": edited.instructions,
+            "context_sha256": edited.context_sha256,
+        }
+    return replace(spec, **changes)
 
 
 @dataclass(frozen=True, slots=True)

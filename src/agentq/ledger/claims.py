@@ -162,11 +162,20 @@ def _pick_for_today(
     return fitting[:count]
 
 
-def claim_one(work: UnitOfWork, key: int, claim: ClaimTask, provider: str = "") -> Held:
-    """Take one named task under the same limits; raise `Refused` with the reason if impossible."""
+def claim_one(
+    work: UnitOfWork, key: int, claim: ClaimTask, provider: str = "", role: str = ""
+) -> Held:
+    """Take one named task under the same limits; raise `Refused` with the reason if impossible, or
+    if it is not for this `role` any more."""
     tx = work.tx
     work.load([key])
     task = work.task(key)
+    if role and task.to != role:
+        raise Refused(
+            f"{task.id} is for {task.to} now: it was edited a moment ago. Nothing was claimed.",
+            f"Workers of {task.to} claim it.",
+            code="wrong_role",
+        )
     claim = replace(claim, lease_ms=claim.lease_ms or task.spec.lease_seconds * 1000)
     if task.state is State.READY:
         if provider:

@@ -13,10 +13,18 @@ import msgspec
 
 from agentq.contracts.limit_rows import RoleRow
 from agentq.contracts.store import HotRow, SpecRow
-from agentq.core.editing import edited_spec
 from agentq.core.limits import RoleLimits
 from agentq.core.states import State
-from agentq.core.task import NO_DETAILS, NO_USAGE, ExpectedOutput, Spec, Task, TaskDetails, Usage
+from agentq.core.task import (
+    NO_DETAILS,
+    NO_USAGE,
+    ExpectedOutput,
+    Spec,
+    Task,
+    TaskDetails,
+    Usage,
+    edited_spec,
+)
 
 #: The order is that of the codes in contracts.store.
 STATES: tuple[State, ...] = (

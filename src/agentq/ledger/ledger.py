@@ -143,11 +143,14 @@ class Ledger:
             if not look_again:
                 return held
 
-    def claim_task(self, key: int, holder: str, lease_ms: int = 0, provider: str = "") -> Held:
-        """Take this very task."""
+    def claim_task(
+        self, key: int, holder: str, lease_ms: int = 0, provider: str = "", *, role: str = ""
+    ) -> Held:
+        """Take this very task; with a `role` only if it is still for that one."""
         claim = _checked_claim(holder, lease_ms, provider)
         return self._change(
-            lambda work: claims.claim_one(work, key, claim, provider), lambda held: ((), [held])
+            lambda work: claims.claim_one(work, key, claim, provider, role),
+            lambda held: ((), [held]),
         )
 
     def heartbeat(self, leases: Sequence[Lease]) -> set[int]:

@@ -184,8 +184,9 @@ class CustodyService(ResultService):
     def claim_task(
         self, who: Principal, ref: str, holder: str, lease_ms: int = 0, provider: str = ""
     ) -> Task:
-        key, _ = self._find(who, Action.CLAIM, ref)
-        return self._taken([self._ledger_for(who).claim_task(key, holder, lease_ms, provider)])[0]
+        key, task = self._find(who, Action.CLAIM, ref)
+        ledger = self._ledger_for(who)
+        return self._taken([ledger.claim_task(key, holder, lease_ms, provider, role=task.to)])[0]
 
     @repeatable(the_outcomes_and_tasks_taken)
     def complete_and_claim(
