@@ -66,7 +66,8 @@ FORBIDDEN = [
     "token list", "token create --name me --scope admin", "token revoke me",
     "limits --tree {own} --extra-usd 5",
     "worker worker -- true", "up --no-workers", "db backup copy.db", "db migrate",
-    "move --to sqlite:///new.db", "verify", "comment {other} hello",
+    "move --to sqlite:///new.db", "verify", "comment {other} hello", "edit {child} -p high",
+    "rerun {failed}",
 ]  # fmt: skip
 
 
