@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from agentq.core.errors import Refused, Unavailable
 from agentq.settings import MEMORY, Settings
+from agentq.settings.addresses import is_server
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -365,7 +366,7 @@ def local_files(settings: Settings) -> list[str]:
 
 def refuse_server(settings: Settings) -> None:
     """Refuse what needs the ledger itself, where settings name the server of one."""
-    if settings.url.startswith("http"):
+    if is_server(settings.url):
         raise Refused(
             "This needs the ledger itself, and the settings here name a server. Nothing was done.",
             "Run it on the machine where the ledger is.",

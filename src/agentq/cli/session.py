@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from agentq.core.errors import Invalid, Unavailable
+from agentq.settings.addresses import is_server
 
 if TYPE_CHECKING:
     from agentq.client.client import Client
@@ -118,7 +119,7 @@ class Session:
     def done(self, word: str, by: str) -> str:
         """What was done and by whom, as the log has it: behind a server a token says who asks, and
         a name that was typed is not recorded."""
-        if not self.settings().url.startswith("http"):
+        if not is_server(self.settings().url):
             return f"{word} by {by}"
         context = click.get_current_context()
         if context.get_parameter_source("by") is click.core.ParameterSource.COMMANDLINE:

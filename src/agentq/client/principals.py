@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from agentq.core import access
 from agentq.core.errors import Refused
 from agentq.settings import actor_from_environment, attempt_from_environment
+from agentq.settings.addresses import is_server
 
 if TYPE_CHECKING:
     from agentq.core.access import Principal
@@ -22,7 +23,7 @@ def principal_of(settings: Settings, ledger_id: Callable[[], str]) -> Principal:
     opened here is not for agents of its own workers: whatever their variables say, they ask their
     worker. `ledger_id` gives the name of the ledger itself; it is asked for where that matters.
     """
-    if settings.url.startswith("http"):
+    if is_server(settings.url):
         attempt = attempt_from_environment()
         if attempt is not None and attempt.token and attempt.token == settings.token:
             return access.attempt(attempt.task_id, attempt.epoch, attempt.role)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from agentq.core.errors import Refused
 from agentq.settings import Settings
+from agentq.settings.addresses import is_server
 from agentq.wiring import WiredInstallation, open_installation
 
 
 def is_remote(settings: Settings) -> bool:
     """Whether the ledger of these settings is behind a server."""
-    return settings.url.startswith(("http://", "https://", "http+unix:"))
+    return is_server(settings.url)
 
 
 def open_any(settings: Settings, *, create: bool = False) -> WiredInstallation:

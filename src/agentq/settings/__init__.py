@@ -16,7 +16,7 @@ from agentq.core.access import ATTEMPT_TOKEN_PREFIX
 from agentq.core.durations import parse_duration
 from agentq.core.errors import Invalid, NotFound, Unavailable
 from agentq.core.limits import RoleLimits
-from agentq.settings.addresses import remember_passwords, remember_secrets
+from agentq.settings.addresses import is_server, remember_passwords, remember_secrets
 from agentq.settings.addresses import without_password as without_password
 
 if TYPE_CHECKING:
@@ -40,8 +40,6 @@ MEMORY = ":memory:"
 #: How many seconds the audit log is kept where settings do not say: a year and a month, so that
 #: what happened a year ago can still be looked up.
 KEEP_AUDIT_SECONDS = 400 * 24 * 3600
-#: How the address of a server begins.
-_SERVERS = ("http://", "https://", "http+unix:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +235,7 @@ def read_file(file: Path) -> Settings:
     root = _text(artifacts, "root", ".agentq", file)
     workers = _workers(tables["roles"], file) if tables["roles"] else {}
     prices = _prices(tables["prices"], file) if tables["prices"] else {}
-    if url.startswith(_SERVERS):
+    if is_server(url):
         _refuse_of_the_server(plain, file)
         home = os.environ.get("AGENTQ_HOME") or str(file.parent / ".agentq")
         return replace(_server(url, str(file), home), workers=workers, prices=prices)
@@ -402,7 +400,7 @@ def _for_plain_url(url: str, source: str) -> Settings:
         return _somewhere(url, root, source)
     if url.startswith(("postgresql://", "postgres://")):
         return _somewhere(url, root, source)
-    if url.startswith(_SERVERS):
+    if is_server(url):
         return _server(url, source, os.environ.get("AGENTQ_HOME") or _shared_root(url))
     raise _unknown_url(url)
 

@@ -16,6 +16,11 @@ HIDDEN = "…"
 _known: set[str] = set()
 
 
+def is_server(url: str) -> bool:
+    """Whether an address is that of a server, and not of a ledger itself."""
+    return url.startswith(("http://", "https://", "http+unix:"))
+
+
 def without_password(url: str) -> str:
     """A URL as others may see it. Where a password may hide that cannot be told from the rest (its
     @ or / is not written as %XX), only the scheme is left."""

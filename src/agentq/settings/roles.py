@@ -16,6 +16,7 @@ from agentq.core.prices import TokenPrice
 from agentq.core.reserved_names import TASK_FOLDER
 from agentq.core.task import NO_USAGE, Usage
 from agentq.settings import Settings, only_known
+from agentq.settings.addresses import is_server
 from agentq.settings.prices import price_of
 
 SANDBOXES = ("none", "bwrap")
@@ -161,8 +162,9 @@ def commands_of(role: RoleSettings) -> tuple[str, ...]:
 
 def role_settings(settings: Settings, role: str) -> RoleSettings:
     """How a worker of this role works: what the settings say, else the defaults."""
-    served = settings.url.startswith(("http://", "https://", "http+unix:"))
-    default = RoleSettings(lease=SERVED_LEASE_SECONDS) if served else RoleSettings()
+    default = (
+        RoleSettings(lease=SERVED_LEASE_SECONDS) if is_server(settings.url) else RoleSettings()
+    )
     return replace(settings.workers.get(role, default), prices=settings.prices)
 
 

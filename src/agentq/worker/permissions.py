@@ -11,14 +11,9 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from agentq.agents.permissions import NOTHING_SAID, Granted
 from agentq.contracts.agent import Job, Launch, Permissions
 from agentq.core.reserved_names import TASK_FOLDER
 from agentq.settings.roles import RoleSettings, commands_of, permissions_of
-
-__all__ = (
-    "NOTHING_SAID", "TASK_FOLDER", "Granted", "read_only", "told", "writable", "write_files",
-)  # fmt: skip
 
 
 def told(job: Job, role: RoleSettings, name: str, version: str = "") -> Job:

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from agentq.agents.permissions import NOTHING_SAID, Granted
 from agentq.agents.registry import agent_named
 from agentq.agents.tool_releases import oldest_for
 from agentq.contracts.agent import Agent, Job
 from agentq.core.errors import Invalid
+from agentq.core.reserved_names import TASK_FOLDER
 from agentq.core.states import State
 from agentq.core.task import Spec, Task
 from agentq.settings.roles import TOOLS, RoleSettings, own_words
@@ -77,9 +79,9 @@ def explain_role(name: str, role: RoleSettings) -> RoleExplanation:
     )  # fmt: skip
 
 
-def _granted(agent: Agent, job: Job) -> permissions.Granted:
+def _granted(agent: Agent, job: Job) -> Granted:
     granted = getattr(agent, "granted", None)
-    return granted(job) if granted is not None else permissions.NOTHING_SAID
+    return granted(job) if granted is not None else NOTHING_SAID
 
 
 def _because(name: str, role: RoleSettings) -> str:
@@ -97,7 +99,7 @@ def _because(name: str, role: RoleSettings) -> str:
 def _sandbox(role: RoleSettings, job: Job) -> tuple[str, ...]:
     if not job.sandboxed:
         return ("none: it runs as the user of its worker",)
-    folder = permissions.TASK_FOLDER
+    folder = TASK_FOLDER
     writes = f"{folder}/ in its workspace" if permissions.read_only(job) else "its workspace"
     places = [writes, *role.writable]
     return (

@@ -23,6 +23,7 @@ from agentq.cli.screen import clean, emit_json, paint, say, size_words
 from agentq.cli.session import Session, pass_session
 from agentq.core.counting import counted
 from agentq.core.errors import AgentqError, Unavailable
+from agentq.settings.addresses import is_server
 
 if TYPE_CHECKING:
     from agentq.settings import Settings
@@ -66,7 +67,7 @@ def _checks(session: Session) -> Iterator[Check]:
         yield Check("settings", "failed", error.cause, error.remedy)
         return
     yield Check("settings", "ok", f"from {settings.source}")
-    if settings.url.startswith("http"):
+    if is_server(settings.url):
         yield guarded("server", lambda: _server(settings, session))
         yield guarded("workspaces", lambda: _workspaces(settings))
         yield guarded("disk", lambda: _disk(settings))
