@@ -82,7 +82,11 @@ def test_it_comes_into_the_branch_and_everybody_knows(
     again = command("apply", task_id).ok()
     assert "was applied before" in again.out
     assert repo.git("rev-parse", "HEAD") == applied["commit"]
+    repo.git("reset", "--quiet", "--hard", "HEAD^")
+    repo.git("reflog", "expire", "--expire=all", "--all")
+    repo.git("gc", "--quiet", "--prune=now")
     assert "new.txt" in command("diff", task_id, "--stat").ok().out, "the patch is still there"
+    assert command("diff", task_id, "--name-only").ok().out == "new.txt\n"
 
 
 @pytest.mark.beside("through a server the workspaces of the test are elsewhere than the command's")

@@ -94,7 +94,8 @@ def write_diff(
     except (Invalid, NotFound, Refused) as error:
         _write_patch(reader, change, git, folder, into, error, stat=stat, names=names)
         return
-    copy_output(open_diff(git, common, work, stat=stat, names=names, color=color), into)
+    started = open_diff(git, common, work, stat=stat, names=names, color=color, into=into)
+    copy_output(started, into)
 
 
 def diff(
@@ -139,12 +140,17 @@ def _write_patch(
                 into.write(piece)
             return
         import shutil
+        from io import BytesIO
         from tempfile import TemporaryFile
 
         with TemporaryFile() as file:
             shutil.copyfileobj(patch, file)
             file.seek(0)
-            copy_output(open_patch(git, folder, file, names=names), into)
+            counted = BytesIO() if names else into
+            copy_output(open_patch(git, folder, file, names=names), counted)
+        if isinstance(counted, BytesIO) and names:
+            lines = counted.getvalue().splitlines()  # added, deleted, name
+            into.writelines(line.split(b"\t", 2)[2] + b"\n" for line in lines)
 
 
 # -- apply -----------------------------------------------------------------------------------------

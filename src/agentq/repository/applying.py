@@ -89,7 +89,8 @@ class Applying:
         """Bring an `apply` that was killed to its end; what it was, until `settle` is called."""
         with one_at_a_time(self.checkout) as checkout:
             journal = recover(checkout)
-        self._look_again()
+        if journal is not None:
+            self._look_again()
         return journal
 
     def settle(self) -> None:
@@ -182,8 +183,9 @@ class Applying:
         with one_at_a_time(self.checkout) as checkout:
             land(checkout, tip, state.task_id, state.epoch)
         old = self.checkout.head
-        self._look_again()
-        scratch.remove() if scratch.path.exists() else None
+        self.checkout = replace(self.checkout, head=tip)
+        if scratch.path.exists():
+            scratch.remove()
         (self.checkout.git_dir / _STATE).unlink(missing_ok=True)
         return Landed(state.task_id, state.epoch, tip, state.branch, old, is_checked)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,15 +20,15 @@ _CHUNK = 1 << 16
 
 def open_diff(
     git: Git, common: Path, work: TaskWork, *, stat: bool = False, names: bool = False,
-    color: bool = False,
+    color: bool = False, into: IO[bytes] | None = None,
 ) -> subprocess.Popen[bytes]:  # fmt: skip
-    """Start the git that writes the difference to its standard output."""
+    """Start the git that writes the difference: itself `into` a file, else to a pipe."""
     shared = GitLocation(common, common, is_tree=False)
     tree = without_task_folder(git, shared, work.commit, work.base)
     how = ("--name-only",) if names else ("--stat",) if stat else () if color else _PATCH
     paint = "--color=always" if color else "--no-color"
     command, surroundings = git.command(shared, *_WORDS, paint, *how, work.base, tree, "--")
-    return _start(command, surroundings, common)
+    return _start(command, surroundings, common, into=_file(into))
 
 
 def open_patch(
@@ -39,25 +40,37 @@ def open_patch(
     return _start(command, surroundings, folder, patch)
 
 
+def _file(into: IO[bytes] | None) -> int:
+    """The number of a file that another process can write to as it is; else that of a pipe."""
+    if into is None:
+        return subprocess.PIPE
+    try:
+        into.flush()
+        return into.fileno()
+    except (AttributeError, OSError):
+        return subprocess.PIPE
+
+
 def _start(
     command: Sequence[str], surroundings: Mapping[str, str], folder: Path,
-    stdin: IO[bytes] | None = None,
+    stdin: IO[bytes] | None = None, into: int = subprocess.PIPE,
 ) -> subprocess.Popen[bytes]:  # fmt: skip
     return subprocess.Popen(
         command, env=surroundings, cwd=folder, stdin=stdin or subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
+        stdout=into,
     )  # fmt: skip
 
 
 def copy_output(child: subprocess.Popen[bytes], into: IO[bytes]) -> None:
-    """Copy what a git writes; raises if it did not end well."""
-    assert child.stdout is not None
+    """Copy what a git writes, unless it writes there itself; raises if it did not end well."""
     with child:
         try:
-            while piece := child.stdout.read1(_CHUNK):  # type: ignore[attr-defined]
+            while child.stdout is not None and (piece := child.stdout.read(_CHUNK)):
                 into.write(piece)
         except BaseException:
             child.kill()
             raise
+    if child.returncode == -signal.SIGPIPE:
+        raise BrokenPipeError  # whoever reads it has seen enough
     if child.returncode:
         raise Unavailable(f"git could not write the difference (exit code {child.returncode}).")

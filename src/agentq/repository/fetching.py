@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from agentq.core.errors import NotFound, Refused
 from agentq.repository import remotes
 from agentq.repository.git import LONG_TIMEOUT_SECONDS, Git, GitLocation
-from agentq.repository.picking import TaskWork
+from agentq.repository.picking import TaskWork, look_up
 from agentq.repository.snapshot_refs import NAMESPACE, WorkSnapshot, ref_part, refs_of
 
 
@@ -36,9 +36,11 @@ def bring(
 ) -> TaskWork:
     """Make sure that base and snapshot are in this repository; `Refused` says why they are not."""
     shared = GitLocation(common, common, is_tree=False)
-    if not git.tip(shared, snapshot.base):
+    base, commit = f"{snapshot.base}^{{commit}}", f"{snapshot.commit}^{{commit}}"
+    found = look_up(git, shared, base, commit)
+    if not found[base]:
         raise _without_base(git, shared, task_id, snapshot, sources)
-    if not git.tip(shared, snapshot.commit):
+    if not found[commit]:
         _fetch(git, shared, task_id, snapshot, sources)
     return TaskWork(task_id, snapshot.epoch, snapshot.base, snapshot.head, snapshot.commit)
 

@@ -51,9 +51,12 @@ class Pick:
     """One commit to be made upon the user's branch."""
 
     theirs: str
-    #: "" if the histories of both sides say it.
     base: str
     message: str
+    #: Whether the branch has the base in its history: then git finds what to merge from.
+    is_known: bool = False
+    #: The tree of `theirs`, if it is known.
+    tree: str = ""
     #: Author and date of the commit that is replayed; None: the user, now.
     author: Person | None = None
     date: str = ""
@@ -70,6 +73,19 @@ class MergedTree:
     words: tuple[str, ...] = ()
 
 
+def look_up(git: Git, place: GitLocation, *names: str) -> dict[str, str]:
+    """The objects that these names stand for, "" for those that are not here; in one call."""
+    with TemporaryFile() as listing:
+        listing.write("".join(f"{name}\n" for name in names).encode())
+        listing.seek(0)
+        found = git.do(place, "cat-file", "--batch-check=%(objectname)", stdin=listing).text
+    lines = found.splitlines()
+    return {
+        name: "" if line.endswith((" missing", " ambiguous")) else line
+        for name, line in zip(names, lines, strict=True)
+    }
+
+
 def tree_of(git: Git, place: GitLocation, commit: str) -> str:
     return git.do(place, "rev-parse", f"{commit}^{{tree}}").text
 
@@ -80,11 +96,15 @@ def is_ancestor(git: Git, place: GitLocation, commit: str, of: str) -> bool:
 
 def without_task_folder(git: Git, place: GitLocation, commit: str, base: str) -> str:
     """The tree of a commit, but of the task folder only what the base has."""
+    its, own_folder, base_folder = (
+        f"{commit}^{{tree}}", f"{commit}:{TASK_FOLDER}", f"{base}:{TASK_FOLDER}"
+    )  # fmt: skip
+    found = look_up(git, place, its, own_folder, base_folder)
+    if found[own_folder] == found[base_folder]:
+        return found[its]
     theirs = git.do(place, "ls-tree", "-z", f"{commit}:").out
     own = _entry(theirs)
-    kept = _entry(git.do(place, "ls-tree", "-z", base, "--", TASK_FOLDER).out) if own else b""
-    if own == kept:
-        return tree_of(git, place, commit)
+    kept = _entry(git.do(place, "ls-tree", "-z", base, "--", TASK_FOLDER).out)
     with TemporaryFile() as listing:
         for line in theirs.split(b"\0")[:-1]:
             entry = kept if line == own else line
@@ -119,19 +139,21 @@ def plan(git: Git, place: GitLocation, work: TaskWork, head: str, mode: str, mes
          ) -> list[Pick]:  # fmt: skip
     """The commits that applying a task comes to, in order; none if nothing was changed."""
     tree = without_task_folder(git, place, work.commit, work.base)
-    if tree == tree_of(git, place, work.base):
+    base_tree, theirs_tree = (f"{each}^{{tree}}" for each in (work.base, work.commit))
+    found = look_up(git, place, base_tree, theirs_tree)
+    if tree == found[base_tree]:
         return []
     if mode == "cherry-pick":
         return _each(git, place, work, tree, message)
     is_known = is_ancestor(git, place, work.base, head)
     clean = work.commit
-    if tree != tree_of(git, place, work.commit):
+    if tree != found[theirs_tree]:
         parents = git.do(place, "rev-list", "--parents", "-1", work.commit).text.split()[1:]
         clean = commit_tree(git, place, tree, parents, f"What task {work.task_id} left")
     if mode == "squash":
-        return [Pick(clean, "" if is_known else work.base, message)]
+        return [Pick(clean, work.base, message, is_known, tree)]
     _check_merge(git, place, work, is_known)
-    return [Pick(clean, "", message, second=clean)]
+    return [Pick(clean, work.base, message, is_known, tree, second=clean)]
 
 
 def _check_merge(git: Git, place: GitLocation, work: TaskWork, is_known: bool) -> None:
@@ -187,9 +209,8 @@ def _replayed(git: Git, place: GitLocation, commit: str, parent: str, base: str)
         return Pick(commit, commit, "")  # it changed the task folder alone
     below = commit_tree(git, place, before, [base])
     theirs = commit_tree(git, place, after, [below])
-    return Pick(
-        theirs, below, message, Person(name, email), f"@{seconds} {rest.rpartition(' ')[2]}"
-    )
+    when = f"@{seconds} {rest.rpartition(' ')[2]}"
+    return Pick(theirs, below, message, author=Person(name, email), date=when)
 
 
 # -- merging ---------------------------------------------------------------------------------------
@@ -197,7 +218,7 @@ def _replayed(git: Git, place: GitLocation, commit: str, parent: str, base: str)
 
 def sides(git: Git, place: GitLocation, ours: str, pick: Pick) -> tuple[str, str]:
     """The two commits whose merge is the pick laid over `ours`."""
-    if not pick.base:
+    if pick.is_known:
         return ours, pick.theirs
     ours_tree, theirs_tree = tree_of(git, place, ours), tree_of(git, place, pick.theirs)
     mine = commit_tree(git, place, ours_tree, [pick.base])
@@ -207,8 +228,8 @@ def sides(git: Git, place: GitLocation, ours: str, pick: Pick) -> tuple[str, str
 
 def merge(git: Git, place: GitLocation, ours: str, pick: Pick) -> MergedTree:
     """Lay a pick over a commit; says where both have changed the same."""
-    if ours == pick.base or (not pick.base and is_ancestor(git, place, ours, pick.theirs)):
-        return MergedTree(tree_of(git, place, pick.theirs))
+    if ours == pick.base or (pick.is_known and is_ancestor(git, place, ours, pick.theirs)):
+        return MergedTree(pick.tree or tree_of(git, place, pick.theirs))
     mine, theirs = sides(git, place, ours, pick)
     words = ("merge-tree", "--write-tree", "-z", "--name-only", "--messages")
     found = git.ask(place, *words, mine, theirs, timeout=LONG_TIMEOUT_SECONDS)
