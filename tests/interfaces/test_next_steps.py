@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from agentq import Queue
 from agentq.cli import next_steps, screen
 from agentq.cli.main import COMMANDS
 from agentq.core.states import State
@@ -16,9 +17,6 @@ from tests.interfaces.conftest import run_here, run_on_terminal
 from tests.tiers import long_but
 
 GIT_ROLE = '\n[roles.coder]\ncommand = "true"\nworkspace = "git"\nrepo = "."\n'
-
-#: Steps name these commands as soon as they are there.
-COMING = {"diff", "apply", "rerun"}
 
 Next = Callable[..., str]
 
@@ -77,24 +75,19 @@ def test_what_waits_for_a_person(next_of: Next) -> None:
     assert "`agentq worker w`" in next_of("requeue", "task-c", "--reason", "again")
 
 
-def test_work_in_a_repository_is_a_change(next_of: Next, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the commands that take it over, those come next; else its result."""
+def test_work_in_a_repository_is_a_change(next_of: Next) -> None:
     with Path(FILE_NAME).open("a") as file:
         file.write(GIT_ROLE)
     submitted(next_of, to="coder")
     run_here("claim", "--as", "coder").ok()
     run_here("complete", "task-a", "--epoch", "1").ok()
-    known = {name for section in COMMANDS.values() for name in section}
-    monkeypatch.setattr("agentq.cli.main._HOMES", dict.fromkeys(known - COMING, _STATUS))
-    assert next_of("status", "task-a") == "`agentq result task-a` prints what came of it"
-    monkeypatch.setattr("agentq.cli.main._HOMES", dict.fromkeys(known | COMING, _STATUS))
     assert next_of("status", "task-a") == (
         "`agentq diff task-a` shows what it changed, `agentq apply task-a` takes the change into"
         " your branch"
     )
-
-
-_STATUS = ("status:status", "")
+    with Queue() as queue:
+        queue._client.service.mark_applied(queue.who, "task-a", "0" * 40, "main")
+    assert next_of("status", "task-a") == "`git show 000000000000` shows the commit that it became"
 
 
 @pytest.mark.parametrize("name", long_but(["-q"], ["-q", "--quiet", "--json"]))
@@ -137,10 +130,10 @@ def test_a_terminal_shows_it_below_the_answer(home: Path) -> None:
 
 
 def test_steps_name_commands_that_exist() -> None:
-    known = {name for section in COMMANDS.values() for name in section} | COMING
+    known = {name for section in COMMANDS.values() for name in section}
     tables = [*next_steps.OF_TASK.values(), *next_steps.OF_CHANGE.values(), next_steps.AFTER]
-    steps = [step for table in tables for steps in table.values() for step in steps]
+    steps = [step for table in tables for step in table.values()]
     named = {name for step in steps for name in re.findall(r"`agentq ([a-z-]+)", step)}
     assert named <= known
-    assert all("{id}" in step for table in tables[:-1] for each in table.values() for step in each)
+    assert all("{id}" in step for table in tables[:-1] for step in table.values())
     assert set(next_steps.OF_TASK) | {State.REVIEW, State.BLOCKED} == set(State)

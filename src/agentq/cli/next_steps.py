@@ -1,13 +1,12 @@
 """What usually comes next: one line for people after a command, given how its task stands now.
 
-Commands know nothing of this: `options.command` calls it for all of them. A step names commands in
-backquotes, and the first of which all are there is taken. Why a task does not run, and what to do
-about it, is for the ledger to say (`explain`); here stands only what people do with the answer.
+Commands know nothing of this: `options.command` calls it for all of them. Why a task does not run,
+and what to do about it, is for the ledger to say (`explain`); here stands only what people do with
+the answer.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -21,16 +20,14 @@ if TYPE_CHECKING:
     from agentq.cli.session import Session
     from agentq.core.task import Task
 
-Steps = tuple[str, ...]
-
 #: Command -> what comes next, whatever became of a task.
-AFTER: Mapping[str, Steps] = {
-    "roles check": ("`agentq up` starts workers for these roles",),
-    "doctor": ("`agentq status` shows what goes on here", "`agentq stats` counts what is here"),
-    "workers": ("`agentq status` shows what goes on here",),
-    "up": ('in another terminal, `agentq submit "…"` gives the workers something to do',),
-    "worker": ('in another terminal, `agentq submit "…"` gives it something to do',),
-    "apply": ("`git show` has the commit, `git push` publishes it",),
+AFTER: Mapping[str, str] = {
+    "roles check": "`agentq up` starts workers for these roles",
+    "doctor": "`agentq status` shows what goes on here",
+    "workers": "`agentq status` shows what goes on here",
+    "up": 'in another terminal, `agentq submit "…"` gives the workers something to do',
+    "worker": 'in another terminal, `agentq submit "…"` gives it something to do',
+    "apply": "`git show` has the commit, `git push` publishes it",
 }
 
 _RESULT = "`agentq result {id}` prints what came of it"
@@ -46,19 +43,19 @@ _REOPEN = "`agentq requeue {id} --reason …` opens it again"
 _RERUN = "`agentq rerun {id}` does the same once more, as a new task"
 
 #: State -> command -> what comes next for its task; "" is any other command.
-OF_TASK: Mapping[State, Mapping[str, Steps]] = {
-    State.PENDING: {"": (_WAIT,)},
-    State.READY: {"": (_WAIT,)},
-    State.IN_PROGRESS: {"": (_FOLLOW,), "logs": (_WAIT,), "wait": (_FOLLOW,)},
-    State.COMPLETE: {"": (_RESULT,), "result": ("`agentq artifacts ls {id}` lists its files",)},
-    State.FAILED: {"": (_LOGS,), "logs": (_REOPEN,), "status": (_LOGS,)},
-    State.EXPIRED: {"": (_RERUN, _REOPEN)},
-    State.CANCELLED: {"": (_RERUN,)},
+OF_TASK: Mapping[State, Mapping[str, str]] = {
+    State.PENDING: {"": _WAIT},
+    State.READY: {"": _WAIT},
+    State.IN_PROGRESS: {"": _FOLLOW, "logs": _WAIT, "wait": _FOLLOW},
+    State.COMPLETE: {"": _RESULT, "result": "`agentq artifacts ls {id}` lists its files"},
+    State.FAILED: {"": _LOGS, "logs": _REOPEN, "status": _LOGS},
+    State.EXPIRED: {"": _RERUN},
+    State.CANCELLED: {"": _RERUN},
 }
 #: The same where the task worked in a git repository: its work is a change.
-OF_CHANGE: Mapping[State, Mapping[str, Steps]] = {
-    State.REVIEW: {"": (f"{_DIFF}; {_DECIDE}", _DECIDE), "diff": (_DECIDE,)},
-    State.COMPLETE: {"": (f"{_DIFF}, {_APPLY}",), "diff": (_APPLY,), "open": (_APPLY,)},
+OF_CHANGE: Mapping[State, Mapping[str, str]] = {
+    State.REVIEW: {"": f"{_DIFF}; {_DECIDE}", "diff": _DECIDE},
+    State.COMPLETE: {"": f"{_DIFF}, {_APPLY}", "diff": _APPLY, "open": _APPLY},
 }
 #: Commands that are about tasks.
 ABOUT_TASKS = frozenset(
@@ -69,7 +66,6 @@ ABOUT_TASKS = frozenset(
 )  # fmt: skip
 #: States of which the ledger knows what is missing.
 _EXPLAINED = (State.PENDING, State.READY, State.REVIEW, State.BLOCKED)
-_COMMANDS = re.compile(r"`agentq ([a-z-]+)")
 
 
 def show_next_step(session: Session, name: str, context: click.Context) -> None:
@@ -88,30 +84,23 @@ def show_next_step(session: Session, name: str, context: click.Context) -> None:
 
 
 def _next_step(session: Session, name: str, context: click.Context) -> str:
-    root = context.find_root().command
-    known = root.list_commands(context) if isinstance(root, click.Group) else []
     if name in AFTER:
-        return _first(AFTER[name], known)
+        return AFTER[name]
     task = _task_of(session, context) if name in ABOUT_TASKS else None
     if task is None:
         return ""
-    step = ""
-    if _works_in_git(session, task):
-        step = _first(_of(OF_CHANGE, task, name), known)
+    if task.details.applied_commit:
+        return f"`git show {task.details.applied_commit[:12]}` shows the commit that it became"
+    step = _of(OF_CHANGE, task, name) if _works_in_git(session, task) else ""
     if not step and task.state in _EXPLAINED:
         step = _remedy(session, task)
-    step = step or _first(_of(OF_TASK, task, name), known)
+    step = step or _of(OF_TASK, task, name)
     return step.replace("{id}", task.id)
 
 
-def _of(table: Mapping[State, Mapping[str, Steps]], task: Task, name: str) -> Steps:
+def _of(table: Mapping[State, Mapping[str, str]], task: Task, name: str) -> str:
     by_command = table.get(task.state, {})
-    return by_command.get(name) or by_command.get("", ())
-
-
-def _first(steps: Steps, known: list[str]) -> str:
-    """The first step whose commands are all there."""
-    return next((step for step in steps if set(_COMMANDS.findall(step)) <= set(known)), "")
+    return by_command.get(name) or by_command.get("", "")
 
 
 def _task_of(session: Session, context: click.Context) -> Task | None:
