@@ -62,6 +62,8 @@ def work(queue: Queue, folder: Path) -> None:
     queue.fail("task-failed", "no", epoch=1, kind="refused")
     queue.admin.set_limits("tester", RoleLimits(max_running=3, daily=Usage(usd=7.5)))
     queue._client.open_circuit("acme", queue.admin.now() + 3_600_000, "out of quota", "kim")
+    for text in ("Before.\n", "After.\n"):
+        queue.edit("task-keyed", "kim", instructions="edited", context=text)
     queue.comment("task-first", "kim", "a note with 'quotes' and \\ and \t")
 
 
@@ -148,7 +150,7 @@ class TestMoving:
                 forgotten.submit(to="builder", instructions="too late")
             assert "named there" in refused.value.remedy
         # Two contexts, two artifacts, one result's evidence.
-        assert (told["artifacts_root"], told["files"]) == (str(files), 5)
+        assert (told["artifacts_root"], told["files"]) == (str(files), 6)
         assert (files / "results" / "task-done.md").read_text() == "the result\n"
         assert not (files / "tasks" / "task-second.md").exists(), "it waits for its task"
         check_arrived(before)
@@ -160,18 +162,18 @@ class TestMoving:
         before, root, endpoint = picture(), shared_s3.fresh_root(), shared_s3.endpoint
         words = ["--endpoint", endpoint, "--region", shared_s3.options["region"], "--json"]
         told = run_here("move", "--to", fresh_postgres_url, "--artifacts", root, *words).ok().json()
-        assert (told["artifacts_root"], told["files"]) == (root, 5)
+        assert (told["artifacts_root"], told["files"]) == (root, 6)
         settings = load_settings()
         assert settings.artifacts_root == root
         assert settings.home == str(worked / ".agentq"), "what is local stays"
         # The same bucket on another server is another place,
         words[1] = endpoint.replace("127.0.0.1", "localhost")
-        assert run_here("move", "--to", new, *words).ok().json()["files"] == 5
+        assert run_here("move", "--to", new, *words).ok().json()["files"] == 6
         assert load_settings().artifacts_options["endpoint"] == words[1]
         # and so is a folder.
         third = f"sqlite:///{worked}/third.db"
         told = run_here("move", "--to", third, "--artifacts", "files", "--json").ok().json()
-        assert (told["artifacts_root"], told["files"]) == (str(worked / "files"), 5)
+        assert (told["artifacts_root"], told["files"]) == (str(worked / "files"), 6)
         check_arrived(before)
 
     @pytest.mark.long
@@ -190,7 +192,7 @@ class TestMoving:
         kept.mkdir(parents=True)
         answer = run_here("move", "--to", new, "--artifacts", "files").ok()
         assert "✓ ledger     6 tasks with" in answer.out
-        assert "artifacts  5 files" in answer.out
+        assert "artifacts  6 files" in answer.out
         assert f"{kept.parent} stays" in answer.out
         assert f"--url {old_url(worked)} workspaces" in answer.out
         assert "refuses every write" in answer.out
@@ -210,6 +212,8 @@ class TestMoving:
             for _ in range(2):
                 copy_files(queue._client.artifacts, copied, queue._client.service)
         assert copied.live_read("task-failed", 1, 0, 1000).data == LOG
+        edited = (worked / "files/tasks/.edited/task-keyed").iterdir()
+        assert {each.read_text() for each in edited} == {"Before.\n", "After.\n"}
 
     def test_files_that_were_to_be_removed_are_told_of(
         self, worked: Path, new: str, monkeypatch: pytest.MonkeyPatch

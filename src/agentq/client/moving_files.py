@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from agentq.contracts.artifacts import ArtifactStore, Stored
@@ -15,6 +16,7 @@ from agentq.core.access import SYSTEM
 from agentq.core.errors import Damaged, NotFound
 from agentq.core.states import TERMINAL, State
 from agentq.core.task import Spec, Task
+from agentq.core.triggers import Edit, Submit
 
 if TYPE_CHECKING:
     from agentq.contracts.service import Service
@@ -31,6 +33,7 @@ def copy_files(source: ArtifactStore, target: ArtifactStore, service: Service) -
     """Copy the files of every task that this ledger knows; the sizes of contexts and artifacts."""
 
     def copy(recorded: tuple[Task, list[ArtifactInfo]]) -> list[int]:
+        _copy_earlier_contexts(source, target, recorded[0], service)
         return list(_copy_task(source, target, *recorded))
 
     sizes: list[int] = []
@@ -65,6 +68,25 @@ def _copy_task(
     # Of attempts that died before their output became evidence: it is all there is of them.
     for epoch in range(1, task.epoch + 1):
         _copy_log(source, target, task.id, epoch)
+
+
+def _copy_earlier_contexts(
+    source: ArtifactStore, target: ArtifactStore, task: Task, service: Service
+) -> None:
+    """Copy what a task said before it was edited: an earlier attempt may have been given it."""
+    if task.details.edited is None:
+        return
+    for entry in service.history(SYSTEM, task.id):
+        trigger, sha256, edited = entry.event.trigger, "", False
+        if isinstance(trigger, Submit):
+            sha256 = trigger.spec.context_sha256
+        elif isinstance(trigger, Edit):
+            sha256, edited = trigger.context_sha256, True
+        # One that never was at its place, as the store was away then, was given to nobody.
+        with suppress(Damaged):
+            if sha256:
+                target.stage_context(task.id, source.context(task.id, sha256, edited=edited))
+                target.publish_context(task.id, sha256, edited=edited)
 
 
 def _children(spec: Spec) -> Iterator[Spec]:
