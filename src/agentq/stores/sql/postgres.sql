@@ -252,12 +252,20 @@ WHERE true
             IS DISTINCT FROM wanted.value))
 ORDER BY t.key LIMIT :count::bigint;
 
--- Only what is ready has an order of urgency, and an index by it.
+-- One key after the other, each by LIMIT 1: left to itself, and without fresh statistics, PostgreSQL
+-- reads and sorts all that the index holds.
 
 -- name: list_approval
-WITH picked AS MATERIALIZED (
-    SELECT * FROM tasks WHERE state = 0 AND flags >= 8 AND key > :key::bigint
-    ORDER BY key LIMIT :count::bigint
+WITH RECURSIVE walk (key, nth) AS (
+    SELECT (SELECT t.key FROM tasks t WHERE t.state = 0 AND t.flags >= 8 AND t.key > :key::bigint
+            ORDER BY t.key LIMIT 1), 1
+    UNION ALL
+    SELECT (SELECT t.key FROM tasks t WHERE t.state = 0 AND t.flags >= 8 AND t.key > w.key
+            ORDER BY t.key LIMIT 1), w.nth + 1
+    FROM walk w WHERE w.key IS NOT NULL AND w.nth < :count::bigint
+), picked AS MATERIALIZED (
+    SELECT t.* FROM walk w
+    CROSS JOIN LATERAL (SELECT * FROM tasks WHERE key = w.key LIMIT 1) AS t
 )
 SELECT p.key, p.state, p.version, p.epoch, p.wake_at, p.updated_at, p.holder, p.memo, p.flags,
        s.submitted_at, s.body
@@ -266,16 +274,25 @@ CROSS JOIN LATERAL (SELECT submitted_at, body FROM specs WHERE key = p.key LIMIT
 ORDER BY p.key;
 
 -- name: list_dead
-WITH picked AS MATERIALIZED (
-    SELECT * FROM tasks
-    WHERE state IN (6, 8) AND (:key::bigint = 0 OR key < :key::bigint)
-    ORDER BY key DESC LIMIT :count::bigint
+WITH RECURSIVE walk (key, nth) AS (
+    SELECT (SELECT t.key FROM tasks t WHERE t.state IN (6, 8)
+              AND t.key < coalesce(nullif(:key::bigint, 0), 9223372036854775807)
+            ORDER BY t.key DESC LIMIT 1), 1
+    UNION ALL
+    SELECT (SELECT t.key FROM tasks t WHERE t.state IN (6, 8) AND t.key < w.key
+            ORDER BY t.key DESC LIMIT 1), w.nth + 1
+    FROM walk w WHERE w.key IS NOT NULL AND w.nth < :count::bigint
+), picked AS MATERIALIZED (
+    SELECT t.* FROM walk w
+    CROSS JOIN LATERAL (SELECT * FROM tasks WHERE key = w.key LIMIT 1) AS t
 )
 SELECT p.key, p.state, p.version, p.epoch, p.wake_at, p.updated_at, p.holder, p.memo, p.flags,
        s.submitted_at, s.body
 FROM picked p
 CROSS JOIN LATERAL (SELECT submitted_at, body FROM specs WHERE key = p.key LIMIT 1) AS s
 ORDER BY p.key DESC;
+
+-- What is not over has an order of urgency within its role and state, and an index by it.
 
 -- name: list_urgent
 WITH picked AS MATERIALIZED (
