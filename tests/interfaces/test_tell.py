@@ -19,7 +19,7 @@ def test_the_command_says_who_will_read_it(queue: Queue, submit: Submit) -> None
     with queue.claim_task(task) as claim:
         assert [each.text for each in claim.task.details.messages] == ["be quick"]
         out = run_here("tell", task, "and kind").ok().out
-        assert "attempt 1 takes no messages while it runs, the next one will read it" in out
+        assert "attempt 1 takes no messages so far, the next one will read it" in out
         # Who asks for messages takes them, and each of them once.
         assert [each.text for each in claim.messages()] == ["and kind"]
         assert claim.messages() == []

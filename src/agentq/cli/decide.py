@@ -219,7 +219,7 @@ def tell(session: Session, ref: str, message: str, by: str) -> None:
     if live:
         what = f"attempt {task.epoch} gets it while it runs"
     elif task.holder:
-        what = f"attempt {task.epoch} takes no messages while it runs, the next one will read it"
+        what = f"attempt {task.epoch} takes no messages so far, the next one will read it"
     else:
         what = "the next attempt will read it"
     answer_with_task(session, queue, task, f"{session.done('told', by)}; {what}")
