@@ -33,7 +33,7 @@ TARGETS = [
 #: What the task says: how many files to change.
 _AGENT = (
     "n=$(cat | grep -o 'change [0-9]*' | head -1 | cut -d' ' -f2);"
-    " ls part*/file* | head -$n | xargs -n 500 sed -i '1i a line more'"
+    " ls part*/file* | head -$n | xargs -n 500 sed -i -e '1i a line more' -e s/text/words/"
 )
 
 

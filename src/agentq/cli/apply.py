@@ -35,7 +35,7 @@ def diff(session: Session, ref: str, stat: bool, name_only: bool) -> None:
     accepted attempt (else the newest) left, committed or not. Piped, it is a patch that `git apply`
     takes.
     """
-    from agentq.client.applying import write_diff
+    from agentq.client.diffs import write_diff
 
     reader, here = session.reader(), Path.cwd()
     if stat and name_only:

@@ -345,7 +345,7 @@ class Queue:
     ) -> bytes:
         """Return what a task changed as a patch; `into`, an open file, receives it instead, piece
         by piece. The repository is that of the folder `repo`, else that of the task's role."""
-        from agentq.client.applying import diff
+        from agentq.client.diffs import diff
 
         return diff(self._client, id_of(task), Path(repo), into, stat=stat, names=name_only)
 

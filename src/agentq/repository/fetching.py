@@ -13,7 +13,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from agentq.core.errors import NotFound, Refused
-from agentq.repository import remotes
 from agentq.repository.git import LONG_TIMEOUT_SECONDS, Git, GitLocation
 from agentq.repository.picking import TaskWork, look_up
 from agentq.repository.snapshot_refs import NAMESPACE, WorkSnapshot, ref_part, refs_of
@@ -48,6 +47,8 @@ def bring(
 def _fetch(
     git: Git, shared: GitLocation, task_id: str, snapshot: WorkSnapshot, sources: Sources
 ) -> None:
+    from agentq.repository import remotes
+
     problems = []
     if sources.repo and Path(sources.repo).is_dir():
         found = git.ask(
