@@ -74,6 +74,10 @@ endef
 demo: $(STAMP) ## Tell the whole story in under a minute: submit, claim, kill -9, recover, verify
 	@$(BIN)/python demo/run.py $(ARGS)
 
+.PHONY: story
+story: $(STAMP) ## Time the way from a fresh clone to a merged change, and count its commands (ARGS=--installed: from init on)
+	@$(BIN)/python demo/stopwatch.py $(ARGS)
+
 .PHONY: servers
 servers:
 	@tests/servers/install.sh

@@ -138,12 +138,9 @@ def run_page(page: Path, replacing: Mapping[str, str] | None = None) -> list[Com
     with tempfile.TemporaryDirectory(prefix="agentq-docs-") as folder:
         printed = _run("\n".join(script), Path(folder))
         printed = _swapped(printed, {new: old for old, new in (replacing or {}).items()})
-        printed = printed.replace(str(Path(sys.executable).parent), SHOWN_PROGRAMS)
-        parts = printed.replace(folder, SHOWN_FOLDER).split("\036")
-    host = re.compile(rf"\b{re.escape(socket.gethostname())}:\d+")
+        parts = as_shown(printed, folder).split("\036")
     for command, output, status in zip(listed, parts[0::2], parts[1::2], strict=False):
-        shown = host.sub(f"{SHOWN_HOST}:4711", output)
-        command.printed = [line.rstrip() for line in shown.rstrip("\n").splitlines()]
+        command.printed = [line.rstrip() for line in output.rstrip("\n").splitlines()]
         command.status = int(status)
     if len(parts) != 2 * len(listed) + 1:
         stopped = listed[len(parts) // 2]
@@ -163,9 +160,17 @@ def _swapped(text: str, replacing: Mapping[str, str]) -> str:
     return text
 
 
-def _run(script: str, folder: Path) -> str:
+def as_shown(printed: str, folder: str) -> str:
+    """What was printed, with the folders and the host that the pages show."""
+    host = re.compile(rf"\b{re.escape(socket.gethostname())}:\d+")
+    printed = printed.replace(str(Path(sys.executable).parent), SHOWN_PROGRAMS)
+    return host.sub(f"{SHOWN_HOST}:4711", printed.replace(folder, SHOWN_FOLDER))
+
+
+def shell_environment(folder: Path) -> dict[str, str]:
+    """The environment of a reader's shell: this installation of agentq, and nothing of ours."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("AGENTQ_", "PG", "PYTHON"))}
-    environment = kept | {
+    return kept | {
         "PATH": f"{Path(sys.executable).parent}:{kept.get('PATH', '')}",
         "HOME": str(folder),
         "USER": SHOWN_USER,
@@ -173,9 +178,17 @@ def _run(script: str, folder: Path) -> str:
         "COLUMNS": "100",
         "LC_ALL": "C.UTF-8",
         "TZ": "UTC",
+        # Who commits: a reader has said that to git long ago.
+        "GIT_AUTHOR_NAME": SHOWN_USER,
+        "GIT_AUTHOR_EMAIL": f"{SHOWN_USER}@example.org",
+        "GIT_COMMITTER_NAME": SHOWN_USER,
+        "GIT_COMMITTER_EMAIL": f"{SHOWN_USER}@example.org",
     }
+
+
+def _run(script: str, folder: Path) -> str:
     shell = subprocess.Popen(
-        ["bash", "-c", script], cwd=folder, env=environment, stdin=subprocess.DEVNULL,
+        ["bash", "-c", script], cwd=folder, env=shell_environment(folder), stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
     )  # fmt: skip
     try:

@@ -3,7 +3,8 @@
 From the transition table: the picture and the table in life-of-a-task.md. From the error classes:
 the table in reference/errors.md. From the access table and the scopes: those in
 reference/access.md. From the commands themselves: reference/cli.md. From the route table:
-reference/openapi.json. And the output of every command that a page shows, as it is today.
+reference/openapi.json. And the output of every command that a page shows, as it is today, with the
+picture of those at the top of the README.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from agentq.core import access, errors, scopes  # noqa: E402
 from agentq.core.states import TABLE, TERMINAL, State  # noqa: E402
 from agentq.core.triggers import TRIGGERS  # noqa: E402
 from agentq.server.openapi import document_bytes  # noqa: E402
-from docs import consoles  # noqa: E402
+from docs import consoles, terminal_picture  # noqa: E402
 
 LIFE = ROOT / "docs" / "life-of-a-task.md"
 ERRORS = ROOT / "docs" / "reference" / "errors.md"
@@ -224,6 +225,8 @@ def main() -> int:
         if page.read_text("utf-8") != text:
             page.write_text(text, "utf-8")
             changed.append(page)
+    if not broken and terminal_picture.refresh():
+        changed.append(terminal_picture.PICTURE)
     for page in changed:
         print(f"wrote {page.relative_to(ROOT)}")
     if not changed and not broken:

@@ -43,6 +43,19 @@ def _is_not_ours(pid: int) -> bool:
     return b"worker.py" not in command
 
 
+@pytest.mark.long
+def test_the_stopwatch_counts_what_a_person_types(tmp_path: Path) -> None:
+    told = run_demo(ROOT / "demo" / "stopwatch.py", tmp_path, "--installed")
+    assert told.returncode == 0, told.stdout + told.stderr
+    *lines, last = told.stdout.splitlines()
+    typed = [line.split("   agentq ")[1].split()[0] for line in lines]
+    assert typed == ["init", "submit", "worker", "diff", "apply"]
+    assert re.fullmatch(
+        r"5 commands, [\d.]+ s: from an installed agentq to a merged change\.", last
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_story_that_does_not_hold_is_a_failure(tmp_path: Path) -> None:
     # Given a demonstration whose repository has no bug to mend
     copy = Path(shutil.copytree(ROOT / "demo", tmp_path / "demo"))
