@@ -104,9 +104,8 @@ class Queue:
         connection: object = None,
         **fields: Unpack[TaskOptions],
     ) -> Task:
-        """Submit one task; returns once it is durable.
-
-        The same id or idempotency key with the same body gives the task that is there.
+        """Submit one task; returns once it is durable. The same id or idempotency key with the same
+        body gives the task that is there.
 
         With `connection`, a psycopg 3 connection to the ledger's PostgreSQL database, the task is
         part of the transaction that is open there: it is claimable once that commits, and never
@@ -121,8 +120,8 @@ class Queue:
         *,
         connection: object = None,
     ) -> list[Task]:
-        """Submit tasks in one transaction: all are accepted or none. They may depend on each other
-        by id, in any order. `connection` as in `submit`."""
+        """Submit tasks in one transaction: all are accepted or none. They may name each other by id,
+        in any order. `connection` as in `submit`."""
         return self._client.submit_many(tasks, connection=connection)
 
     def edit(
@@ -374,7 +373,7 @@ class Queue:
     def continue_apply(
         self, by: str = "", *, repo: str | os.PathLike[str] = ".", verify: bool = True
     ) -> AppliedTask:
-        """Go on with the `apply` that has stopped in this checkout, with what was solved since."""
+        """Go on with the `apply` that has stopped here, with what was solved since."""
         from agentq.client.applying import TaskApplier
 
         return TaskApplier(self._client, Path(repo), by).continue_(verify=verify)
@@ -391,7 +390,7 @@ class Queue:
 
     def tell(self, task: TaskRef, by: str, message: str) -> Task:
         """Send a message to the agent of a task: to the one that runs, where its tool takes
-        messages (`agentq.core.agent_messages.is_told_live`), and into the next attempt's prompt."""
+        messages, and into the next attempt's prompt."""
         return self._client.tell(id_of(task), by, message)
 
     # -- looking ---------------------------------------------------------------------------------
@@ -458,25 +457,11 @@ class Queue:
 
     def overview(self) -> Overview:
         """Return how the installation stands: roles, what runs, what waits for people, what was
-        spent today. It reads as much, however many tasks there are.
-
-        >>> q = Queue.create("sqlite://:memory:")
-        >>> _ = q.submit(to="builder", instructions="Build it.", requires_approval=True)
-        >>> [(each.kind.value, each.role) for each in q.overview().decisions]
-        [('approval', 'builder')]
-        """
+        spent today. It reads as much, however many tasks there are."""
         return self._client.overview()
 
     def workers(self) -> list[WorkerInfo]:
-        """Return who claims tasks here or holds some, and what each is doing.
-
-        >>> q = Queue.create("sqlite://:memory:")
-        >>> _ = q.submit(to="builder", instructions="Build it.", id="task-1")
-        >>> with q.claim("builder") as claim:
-        ...     [(each.role, each.running[0].task_id) for each in q.workers()]
-        ...     _ = claim.complete()
-        [('builder', 'task-1')]
-        """
+        """Return who claims tasks here or holds some, and what each is doing."""
         return self._client.workers()
 
     def explain(self, task: TaskRef) -> Explanation:
