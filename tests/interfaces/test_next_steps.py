@@ -90,6 +90,17 @@ def test_work_in_a_repository_is_a_change(next_of: Next) -> None:
     assert next_of("status", "task-a") == "`git show 000000000000` shows the commit that it became"
 
 
+@pytest.mark.long
+@pytest.mark.both_ways
+def test_what_is_run_again_is_another_task(next_of: Next) -> None:
+    submitted(next_of)
+    assert next_of("cancel", "task-a") == (
+        "`agentq rerun task-a` does the same once more, as a new task"
+    )
+    step = next_of("rerun", "task-a")
+    assert step.startswith("no worker has ever asked for role w")
+
+
 @pytest.mark.parametrize("name", long_but(["-q"], ["-q", "--quiet", "--json"]))
 def test_who_wants_none_gets_none(next_of: Next, name: str) -> None:
     submitted(next_of)

@@ -155,6 +155,7 @@ def rerun(session: Session, /, ref: str, **given: Any) -> None:
     """
     queue = session.writer()
     task = queue.rerun(ref, **_fields(given))
+    session.tasks.append(task)
     if session.json:
         emit_json(queue.as_json(task))
     elif is_terminal():
