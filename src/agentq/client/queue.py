@@ -120,7 +120,7 @@ class Queue:
         *,
         connection: object = None,
     ) -> list[Task]:
-        """Submit tasks in one transaction: all are accepted or none. They may name each other by id,
+        """Submit tasks in one transaction: all are accepted or none. They may name each other,
         in any order. `connection` as in `submit`."""
         return self._client.submit_many(tasks, connection=connection)
 
