@@ -41,9 +41,10 @@ FILES = Path(__file__).parent / "earlier_version"
 #: The time of that ledger's clock when it was closed.
 CLOSED_AT = 1_700_007_354_000
 #: What a task has since then, as it stands for one of that time; and what a role has.
-FIELDS_SINCE: dict[str, Any] = {"denied": 0, "messages": []}
-TRIGGERS_SINCE = {"Tell", "TakeMessages"}
-SETTINGS_SINCE = ("snapshot_bytes", "permissions", "commands")
+FIELDS_SINCE: dict[str, Any] = {"denied": 0, "messages": [], "applied": None}
+#: Triggers that have come since.
+TRIGGERS_SINCE = {"Edit", "Applied", "Tell", "TakeMessages"}
+SETTINGS_SINCE = ("snapshot_bytes", "permissions", "commands", "default")
 
 
 def lines(name: str) -> list[dict[str, Any]]:
