@@ -358,11 +358,15 @@ class TestStops:
         scratch.write("code/main.py", "print('both')\n")
         scratch.git("add", "code/main.py")
         repo.write("untracked.txt", "mine\n")
+        unmounted = repo.path.parent / "unmounted"
+        repo.git("worktree", "add", "--quiet", "--detach", str(unmounted))
+        unmounted.rename(repo.path.parent / "away")
         landed = applying(repo).continue_()
         assert landed.commit == repo.git("rev-parse", "HEAD")
         assert (repo.path / "code" / "main.py").read_text() == "print('both')\n"
         assert repo.git("status", "--porcelain") == "?? untracked.txt"
         assert not scratch.path.exists() and str(scratch.path) not in repo.git("worktree", "list")
+        assert str(unmounted) in repo.git("worktree", "list"), "that of the user is still known"
         assert len(repo.git("rev-list", "--parents", "-1", "HEAD").split()) == (
             3 if mode == "merge" else 2
         )

@@ -74,9 +74,11 @@ class Scratch:
 
     def remove(self) -> None:
         """Remove the worktree and everything in it: it is ours."""
+        # By name: `prune` would forget worktrees of the user's on disks that are not mounted now.
+        words = ("worktree", "remove", "--force", "--force", str(self.path))
+        self.checkout.git.ask(self._shared, *words, timeout=LONG_TIMEOUT_SECONDS)
         if os.path.lexists(self.path):
             shutil.rmtree(self.path)
-        self.checkout.git.ask(self._shared, "worktree", "prune")
 
 
 def told(merged: MergedTree) -> str:
