@@ -47,7 +47,9 @@ class WorkerContext:
 
     def warn(self, task_id: str, step: str, note: str) -> None:
         """Say that something of an attempt went wrong without ending it."""
-        log.warning("%s: %s: %s", task_id, step, redact(note))
+        # A name of a file may have bytes that no text has: handlers need not know of that.
+        words = redact(note).encode("utf-8", "backslashreplace").decode()
+        log.warning("%s: %s: %s", task_id, step, words)
 
     @property
     def service(self) -> Service:
