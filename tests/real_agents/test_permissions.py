@@ -10,9 +10,10 @@ import pytest
 
 from agentq.core.reserved_names import CHANGES_PATCH
 from agentq.core.states import State
-from tests.real_agents.agent_clis import CODEX
+from tests.eventually import eventually
+from tests.real_agents.agent_clis import CODEX, GEMINI
 from tests.real_agents.script import RunCommand, Say, Step, WriteFile
-from tests.real_agents.site import AgentSite
+from tests.real_agents.site import ATTEMPT_SECONDS, ROLE, AgentSite
 from tests.real_agents.stand_in import StandIn
 from tests.worker.repositories import Repo, new_repo
 
@@ -94,9 +95,15 @@ def test_a_repository_cannot_widen_what_an_agent_may(
         site.settle(model, (), permissions="edit", workspace="git", repo=str(repo.path))
         task = site.submit("Do more than you may.", max_attempts=1)
         with site.worker(model):
-            # It may also be refused as a whole.
-            site.await_state(task, State.COMPLETE, State.FAILED, State.BLOCKED)
+            if site.cli is GEMINI:
+                # It has no option against such settings, so nobody works in that repository.
+                eventually(site.queue.admin.circuits, ATTEMPT_SECONDS, "a circuit of the role")
+                [circuit] = site.queue.admin.circuits()
+                assert circuit.role == ROLE and ".gemini/settings.json" in circuit.reason
+            else:
+                site.await_state(task, State.COMPLETE, State.FAILED, State.BLOCKED)
     assert not outside.exists()
+    assert site.cli is not GEMINI or not site.endings(task), "it used no attempt"
 
 
 #: What would let each of them run any command, if it obeyed the repository.
