@@ -219,7 +219,7 @@ def test_a_link_swapped_in_during_the_work_leads_nowhere(
     monkeypatch.setattr(os, "fsync", lambda _file: None)  # the more steps, the more races
     folder, aside = Path(store.attempt_dir("task-1", 1)) / "sub", root / "aside"
     aside.mkdir(parents=True)
-    stop = threading.Event()
+    stop, swapped = threading.Event(), threading.Event()
     swaps = 0
 
     def swap() -> None:
@@ -230,6 +230,7 @@ def test_a_link_swapped_in_during_the_work_leads_nowhere(
             with suppress(OSError):
                 folder.symlink_to(outside, target_is_directory=True)
                 swaps += 1
+                swapped.set()
             with suppress(OSError):
                 folder.unlink()
 
@@ -241,8 +242,9 @@ def test_a_link_swapped_in_during_the_work_leads_nowhere(
                 store.put("task-1", 1, f"sub/{number}.md", b"x")
             with pytest.raises(AgentqError):
                 store.read("task-1", 1, "sub/precious.md", SHA, 8)
+            if number == 0:
+                assert swapped.wait(60), "it was never swapped"
     finally:
         stop.set()
         attacker.join(timeout=30)
-    assert swaps > 0
     assert files_below(outside) == PRECIOUS

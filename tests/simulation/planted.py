@@ -38,6 +38,7 @@ from tests.simulation.violation import (
     ONCE,
     REPLAY,
     RULES,
+    SURROUNDINGS,
     TIMERS,
     Violation,
 )
@@ -214,7 +215,7 @@ def a_completion_is_accepted_twice() -> AbstractContextManager[Any]:
     return allowing(State.COMPLETE, triggers.Report, State.COMPLETE)
 
 
-@breaks(RULES, TIMERS)
+@breaks(RULES, TIMERS, SURROUNDINGS)
 def a_crash_is_not_counted() -> AbstractContextManager[Any]:
     real = custody.lease_ended
 
@@ -309,7 +310,7 @@ def an_approval_survives_an_edit() -> AbstractContextManager[Any]:
     return deciding(triggers.Edit, edit)
 
 
-@breaks(RULES, DRAIN)
+@breaks(RULES, DRAIN, INPUT)
 def an_edited_task_stays_in_its_old_queue() -> AbstractContextManager[Any]:
     return sql("set_address", "role = ?", "role = coalesce(role, ?)")
 

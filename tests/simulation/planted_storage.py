@@ -35,6 +35,7 @@ from tests.simulation.violation import (
     LOG,
     LOST,
     REPLAY,
+    SURROUNDINGS,
     TIMERS,
 )
 
@@ -76,12 +77,12 @@ def the_review_limit_is_ignored() -> AbstractContextManager[Any]:
     return patch.object(RoleLimits, "room", room)
 
 
-@breaks(LIMITS)
+@breaks(LIMITS, SURROUNDINGS)
 def an_open_circuit_is_ignored() -> AbstractContextManager[Any]:
     return patch.object(SqliteTx, "_open_until", lambda *_: 0)
 
 
-@breaks(LIMITS)
+@breaks(LIMITS, DRAIN, SURROUNDINGS)
 def a_circuit_is_shortened() -> AbstractContextManager[Any]:
     return patch.object(circuits_module, "circuit_row", lambda *_: None)
 

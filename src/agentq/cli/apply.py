@@ -114,7 +114,7 @@ def apply(
     session: Session, refs: tuple[str, ...], how: str, message: str, edit: bool, go_on: bool,
     abort: bool, force: bool, no_verify: bool, by: str,
 ) -> None:  # fmt: skip
-    """Bring what tasks changed into the branch that is checked out here.
+    """Bring what tasks changed into your branch.
 
     Refused only where a change touches paths that are not committed here; all else of yours stays
     as it is: other changes, the index, the stash. If your branch has moved since the task started,

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from agentq.core.errors import Invalid, Unavailable
-from agentq.settings.addresses import is_server
 
 if TYPE_CHECKING:
     from agentq.client.client import Client
@@ -119,6 +118,8 @@ class Session:
     def done(self, word: str, by: str) -> str:
         """What was done and by whom, as the log has it: behind a server a token says who asks, and
         a name that was typed is not recorded."""
+        from agentq.settings.addresses import is_server
+
         if not is_server(self.settings().url):
             return f"{word} by {by}"
         context = click.get_current_context()
