@@ -171,11 +171,11 @@ class ModelCircuits:
 
 
 def _check_counters(shadow: Shadow) -> None:
-    """Giving back costs nothing: the task has counted what its shadow has, and no more."""
+    """Giving back uses no attempt: the task has counted the failures of its shadow, and no more."""
     assert shadow.task is not None
     details = shadow.task.details
-    counted = (details.failures, details.crashes, details.interruptions)
-    due = (shadow.failures, shadow.crashes, shadow.interruptions)
+    counted = (details.failures, details.interruptions)
+    due = (shadow.failures, shadow.interruptions)
     if counted != due:
         raise Violation(
             SURROUNDINGS, f"{shadow.id} counts {counted} after it was given back, not {due}"

@@ -92,12 +92,15 @@ def operator_turns(world: World) -> None:
         world.do(open_role(world, "operator", world.luck.choice(ROLES)))
 
 
-def mend(world: World) -> bool:
-    """Once faults have stopped: roles work again where there is somebody to mend them. Whether the
-    circuits of providers are closed by hand too, or must close by a probe."""
-    if not world.profile.bad_surroundings:
-        return True
+def mend_roles(world: World) -> None:
+    """Once faults have stopped, roles work again where there is somebody to mend them: also one
+    whose circuit is opened by a message from before."""
     if world.profile.people_stay:
         for role in sorted(world.model.circuits.roles):
             world.do(close_role(world, "operator", role))
-    return world.luck.random() < 0.3
+
+
+def is_closed_by_hand(world: World) -> bool:
+    """Whether the circuit of the provider is closed once faults have stopped, or must close by a
+    probe that is served."""
+    return not world.profile.bad_surroundings or world.luck.random() < 0.3

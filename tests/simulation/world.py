@@ -39,7 +39,7 @@ from tests.simulation.profile import Profile
 from tests.simulation.shadow import Shadow
 from tests.simulation.specs import ROLES, SENDERS, SpecMaker
 from tests.simulation.standing import PENDING, READY
-from tests.simulation.surroundings import SHARE, mend
+from tests.simulation.surroundings import SHARE, is_closed_by_hand, mend_roles
 from tests.simulation.violation import (
     DRAIN,
     EFFECTS,
@@ -340,7 +340,7 @@ class World:
         for role in ROLES:
             limits = self.model.limits.get(role, RoleLimits())
             services.set_limits(self, role, RoleLimits(limits.max_running, limits.max_review))
-        if mend(self):
+        if is_closed_by_hand(self):
             services.close_circuit(self)
         if not self.profile.people_stay:
             self._actors = [each for each in self._actors if each[2].name != "people"]
@@ -356,6 +356,7 @@ class World:
                     if not self._is_settled(shadow)
                 ]
                 raise Violation(DRAIN, f"not over after {self.steps} steps: {', '.join(stuck)}")
+            mend_roles(self)
             self._advance()
 
     def _is_settled(self, shadow: Shadow) -> bool:
