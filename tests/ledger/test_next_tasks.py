@@ -137,6 +137,19 @@ def test_others_may_come_after_what_is_not_born_yet_once_it_is(env: LedgerEnv) -
 # -- what must never keep a task from completing -----------------------------------------------
 
 
+def test_two_that_complete_together_and_name_the_same(env: LedgerEnv) -> None:
+    keys = [chained(env, REVIEW), env.submit("other", next=(REVIEW,))]
+    for name in ("build", "other"):
+        env.start(name)
+    # When both complete in one transaction, the first has its next task, and the second a note.
+    env.ledger.apply_many([(key, t.Report(1, "done")) for key in keys])
+    assert env.states("build", "other", "build.1") == ["complete", "complete", "ready"]
+    assert env.task("build.1").spec.parent == "build"
+    (*_, last) = env.ledger.queries.history(keys[1])
+    assert isinstance(last.event.trigger, t.Comment)
+    assert last.event.trigger.text == "the next task build.1 was not submitted: that id is taken"
+
+
 def test_a_name_that_was_taken_meanwhile_is_noted_and_nothing_is_lost(env: LedgerEnv) -> None:
     chained(env, REVIEW, Spec("build.2", "worker"))
     env.submit("build.1", to="somebody-else")

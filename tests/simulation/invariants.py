@@ -199,7 +199,9 @@ class Checker:
         if spec is None:
             raise Violation(GRAPH, f"nobody asked for {task_id}")
         if decode_spec(body) != spec:
-            raise Violation(REPLAY, f"the spec of {task_id} is not what was submitted: {body}")
+            raise Violation(
+                REPLAY, f"the spec of {task_id} is not what was submitted, {spec}: {body}"
+            )
         if task_id in model.by_id:
             raise Violation(DEDUP, f"{task_id} was accepted a second time")
         shadow = Shadow(row.key, spec, model)
@@ -233,14 +235,17 @@ class Checker:
     def _spawned(self, facts: StepFacts, task_id: str) -> Spec | None:
         """The spec by which a task that completed in this step named this one as next.
 
-        It does not wait for tasks that were pruned meanwhile, and then the log says so.
+        It does not wait for tasks that were pruned meanwhile, nor for what others spawn in the same
+        step: those are not there yet. Then the log says so.
         """
+        just_born = {of.id for of, event in facts.events if isinstance(event.trigger, Submit)}
+        there = self.model.by_id.keys() - just_born
         for shadow in facts.ended.values():
             family = {child.id: child for child in shadow.spec.next}
             if shadow.state is not COMPLETE or task_id not in family:
                 continue
             asked = family[task_id].after
-            after = tuple(each for each in asked if each in self.model.by_id or each in family)
+            after = tuple(each for each in asked if each in there or each in family)
             said = [event.trigger for of, event in facts.events if of is shadow]
             notes = [each.text for each in said if isinstance(each, Comment)]
             if after != asked and not any(task_id in note for note in notes):

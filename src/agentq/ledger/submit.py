@@ -245,7 +245,9 @@ class Submitter:
         """A task completed and named what comes next: submit that in the same transaction."""
         parent = work.tasks[key]
         family = {child.id: child for child in parent.spec.next}
-        for taken in sorted(taken_ids(work.tx, family)):
+        # Another task that completes in this transaction may have named the same.
+        born_here = {row.id for row in work.new}
+        for taken in sorted(taken_ids(work.tx, family) | (family.keys() & born_here)):
             del family[taken]
             text = f"the next task {taken} was not submitted: that id is taken"
             work.apply(key, Comment("agentq", text))
