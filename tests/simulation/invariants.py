@@ -195,7 +195,7 @@ class Checker:
             raise Violation(LOST, f"key {row.key} was given to a second task")
         task_id, body = self._all("SELECT id, body FROM specs WHERE key = ?", row.key)[0]
         asked = {spec.id: spec for spec in call.specs} if call.verb == "submit" else {}
-        spec = asked.get(task_id) or self._spawned(facts, task_id)
+        spec = asked.get(task_id) or self._spawned(facts, task_id, row.at)
         if spec is None:
             raise Violation(GRAPH, f"nobody asked for {task_id}")
         if decode_spec(body) != spec:
@@ -232,11 +232,11 @@ class Checker:
             if name in windows and name.removeprefix("id:") not in self.model.by_id:
                 names[name] = replace(names[name], expires_at=max(expires_at, windows[name]))
 
-    def _spawned(self, facts: StepFacts, task_id: str) -> Spec | None:
+    def _spawned(self, facts: StepFacts, task_id: str, at: int) -> Spec | None:
         """The spec by which a task that completed in this step named this one as next.
 
-        It does not wait for tasks that were pruned meanwhile, nor for what others spawn in the same
-        step: those are not there yet. Then the log says so.
+        It does not wait for tasks that were pruned meanwhile, nor for siblings whose names those
+        still have, nor for what others spawn in the same step. Then the log says so.
         """
         just_born = {of.id for of, event in facts.events if isinstance(event.trigger, Submit)}
         there = self.model.by_id.keys() - just_born
@@ -245,7 +245,8 @@ class Checker:
             if shadow.state is not COMPLETE or task_id not in family:
                 continue
             asked = family[task_id].after
-            after = tuple(each for each in asked if each in there or each in family)
+            born = {each for each in family if not self.model.is_kept(each, at)}
+            after = tuple(each for each in asked if each in there or each in born)
             said = [event.trigger for of, event in facts.events if of is shadow]
             notes = [each.text for each in said if isinstance(each, Comment)]
             if after != asked and not any(task_id in note for note in notes):
