@@ -130,8 +130,9 @@ def check(fleet: Fleet, task: Task, outcome: AttemptOutcome) -> None:
             "spent",
             "stopped",
             "waited",
-            "commented",
-        )  # what it was denied
+            "commented",  # what it was denied
+            "messages_taken",
+        )
     ]
     assert len(ended) == 1, ended
     used = task.details.failures + task.details.crashes
