@@ -143,7 +143,7 @@ class Applying:
                 f"{state.branch or 'HEAD'} was at {state.old[:12]} when applying {state.task_id}"
                 f" stopped, and {self.checkout.where} is at {self.checkout.head[:12]} now. Nothing"
                 " was changed.",
-                "BranchCheck out what you had then and go on; or --abort, and apply again.",
+                "Check out what you had then and go on; or --abort, and apply again.",
                 code="branch_moved",
             )
         tree = scratch.solved()
