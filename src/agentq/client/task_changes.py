@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,6 +94,8 @@ def _read(reader: QueueReader, task: Task, file: ArtifactInfo) -> WorkSnapshot |
 
 def _download(reader: QueueReader, task: Task, file: ArtifactInfo) -> Callable[[Path], None]:
     def into(path: Path) -> None:
+        import shutil
+
         _, stream = reader.open_artifact(task.id, file.name, file.epoch)
         with stream, path.open("xb") as target:
             shutil.copyfileobj(stream, target)

@@ -43,6 +43,18 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
+class ArtifactInfo:
+    """What is recorded of a file that an attempt left."""
+
+    epoch: int
+    name: str
+    size: int
+    sha256: str
+    media_type: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
 class UploadLink:
     """Where to send one file by PUT, and the name that it has there until it is taken in."""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from agentq.contracts.artifacts import ArtifactInfo as ArtifactInfo  # noqa: PLC0414 - a value too
 from agentq.core.errors import Unavailable
 from agentq.core.limits import RoleLimits
 from agentq.core.states import State
@@ -46,18 +47,6 @@ class Stats:
     oldest_ready_ms: dict[str, int]
     outbox: dict[str, int]
     last_position: int
-
-
-@dataclass(frozen=True, slots=True)
-class ArtifactInfo:
-    """What is recorded of a file that an attempt left."""
-
-    epoch: int
-    name: str
-    size: int
-    sha256: str
-    media_type: str
-    at: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -492,6 +492,6 @@ def has_deferred(reader: Reader) -> bool:
 
 def recorded(rows: Sequence[ArtifactRow]) -> list[v.ArtifactInfo]:
     """What is recorded of files, without the key that only the ledger knows."""
-    from agentq.contracts.service_values import ArtifactInfo
+    from agentq.contracts.artifacts import ArtifactInfo
 
     return [ArtifactInfo(*row[1:]) for row in rows]

@@ -12,11 +12,10 @@ import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import IO
 
 from agentq.core.errors import Invalid, Refused
-from agentq.repository.git import LONG_TIMEOUT_SECONDS, Git, GitLocation, failed
+from agentq.repository.git import LONG_TIMEOUT_SECONDS, Git, GitLocation, failed, memory_file
 
 _LISTING_BYTES_MAX = 1 << 30
 #: Files that git keeps while it is in the middle of something.
@@ -117,7 +116,7 @@ def check_ready(checkout: Checkout) -> None:
 def touched_paths(git: Git, place: GitLocation, old: str, new: str) -> list[TouchedPath]:
     """Every path in which two trees differ; renames are two paths."""
     words = ("diff-tree", "-r", "--raw", "-z", "--no-renames", "--no-abbrev", "--no-ext-diff")
-    with TemporaryFile() as listing:
+    with memory_file() as listing:
         found = git.ask(
             place, *words, old, new, into=listing, limit=_LISTING_BYTES_MAX,
             timeout=LONG_TIMEOUT_SECONDS,
@@ -148,7 +147,7 @@ def collisions(
             return ["the index (it has conflicts that nobody has resolved)"]
         if name in touched:
             found[name] = "staged"
-    with TemporaryFile() as unread:
+    with memory_file() as unread:
         refresh = ("update-index", "--refresh")
         is_fresh = git.ask(
             beside, *refresh, into=unread, limit=_LISTING_BYTES_MAX, timeout=LONG_TIMEOUT_SECONDS
@@ -164,7 +163,7 @@ def collisions(
 
 def _differing(git: Git, place: GitLocation, *words: str) -> list[tuple[str, str]]:
     """The paths that differ, each with the letter that says how."""
-    with TemporaryFile() as listing:
+    with memory_file() as listing:
         asked = (words[0], "-z", "--raw", "--no-renames", "--ignore-submodules=none", *words[1:])
         found = git.ask(
             place, *asked, "--", into=listing, limit=_LISTING_BYTES_MAX,

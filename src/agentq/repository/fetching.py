@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from agentq.core.errors import NotFound, Refused
 from agentq.repository.git import LONG_TIMEOUT_SECONDS, Git, GitLocation
@@ -47,6 +46,8 @@ def bring(
 def _fetch(
     git: Git, shared: GitLocation, task_id: str, snapshot: WorkSnapshot, sources: Sources
 ) -> None:
+    from tempfile import TemporaryDirectory
+
     from agentq.repository import remotes
 
     problems = []

@@ -200,6 +200,11 @@ def filters_of(git: Git, place: GitLocation) -> tuple[str, ...]:
     return tuple(dict.fromkeys(key.rpartition(".")[0][len("filter.") :] for key in found.names()))
 
 
+def memory_file() -> IO[bytes]:
+    """An empty file in memory, for what a git reads or writes: it has no name on any disk."""
+    return os.fdopen(os.memfd_create("agentq"), "w+b")
+
+
 def failed(words: Sequence[str], place: GitLocation, answer: GitOutput) -> AgentqError:
     """The error for a call that did not work."""
     reason = answer.err or ("it had too much to say" if answer.is_cut else "it did not say why")

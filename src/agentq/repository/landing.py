@@ -20,7 +20,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryFile
 
 import msgspec
 
@@ -34,7 +33,7 @@ from agentq.repository.checkout import (
     collisions,
     touched_paths,
 )
-from agentq.repository.git import LONG_TIMEOUT_SECONDS, GitLocation
+from agentq.repository.git import LONG_TIMEOUT_SECONDS, GitLocation, memory_file
 
 _JOURNAL = "agentq-apply.json"
 _LOCK = "agentq-apply.lock"
@@ -221,7 +220,7 @@ def _put_back(checkout: Checkout, touched: Mapping[str, TouchedPath]) -> None:
 def _write_all(checkout: Checkout, beside: GitLocation, touched: Mapping[str, TouchedPath]) -> None:
     """Write every touched file and index entry as the change has it, whatever it is now."""
     _remove(checkout, [path for path in touched.values() if path.after == GONE])
-    with TemporaryFile() as listing:
+    with memory_file() as listing:
         for path in touched.values():
             name = os.fsencode(path.name)
             listing.write(f"{path.after} {path.new}\t".encode() + name + b"\0")
@@ -235,7 +234,7 @@ def _write_all(checkout: Checkout, beside: GitLocation, touched: Mapping[str, To
 def _check_out(checkout: Checkout, place: GitLocation, names: Sequence[str], *how: str) -> None:
     if not names:
         return
-    with TemporaryFile() as listing:
+    with memory_file() as listing:
         listing.writelines(os.fsencode(name) + b"\0" for name in names)
         listing.seek(0)
         words = ("checkout-index", *how, "-q", "-z", "--stdin")

@@ -11,11 +11,10 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from tempfile import TemporaryFile
 
 from agentq.core.errors import Refused
 from agentq.core.reserved_names import TASK_FOLDER
-from agentq.repository.git import LONG_TIMEOUT_SECONDS, Git, GitLocation, failed
+from agentq.repository.git import LONG_TIMEOUT_SECONDS, Git, GitLocation, failed, memory_file
 
 #: For commits that only compute something: nobody ever sees them.
 _NOBODY = {
@@ -75,7 +74,7 @@ class MergedTree:
 
 def look_up(git: Git, place: GitLocation, *names: str) -> dict[str, str]:
     """The objects that these names stand for, "" for those that are not here; in one call."""
-    with TemporaryFile() as listing:
+    with memory_file() as listing:
         listing.write("".join(f"{name}\n" for name in names).encode())
         listing.seek(0)
         found = git.do(place, "cat-file", "--batch-check=%(objectname)", stdin=listing).text
@@ -105,7 +104,7 @@ def without_task_folder(git: Git, place: GitLocation, commit: str, base: str) ->
     theirs = git.do(place, "ls-tree", "-z", f"{commit}:").out
     own = _entry(theirs)
     kept = _entry(git.do(place, "ls-tree", "-z", base, "--", TASK_FOLDER).out)
-    with TemporaryFile() as listing:
+    with memory_file() as listing:
         for line in theirs.split(b"\0")[:-1]:
             entry = kept if line == own else line
             listing.write(entry + b"\0" if entry else b"")
@@ -125,7 +124,7 @@ def commit_tree(
     """Make a commit without moving anything."""
     words = [word for parent in dict.fromkeys(parents) for word in ("-p", parent)]
     there = replace(place, extra={**place.extra, **(names or _NOBODY)})
-    with TemporaryFile() as text:
+    with memory_file() as text:
         text.write(message.encode("utf-8", "surrogateescape"))
         text.seek(0)
         made = ("commit-tree", "--no-gpg-sign", *words, "-F", "-", tree)
