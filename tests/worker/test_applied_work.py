@@ -280,7 +280,9 @@ def test_the_editor_has_the_message(
     assert repo.git("log", "-1", "--format=%s") == "Another"
 
 
-def test_a_push_that_fails_is_part_of_the_report(fleet: Fleet, repo: Repo, tmp_path: Path) -> None:
+def test_a_push_that_fails_is_part_of_the_report(
+    fleet: Fleet, repo: Repo, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """It fails no task: the work is in the snapshot. But nobody is left to think it is out."""
     repo.git("remote", "add", "origin", str(tmp_path / "gone.git"))
     task = fleet.queue.submit(to=ROLE, instructions=f"do: {WRITE.format('new.txt')}")
@@ -288,6 +290,6 @@ def test_a_push_that_fails_is_part_of_the_report(fleet: Fleet, repo: Repo, tmp_p
     done = fleet.queue.task(task.id)
     assert done.state is State.COMPLETE
     assert "Failed: the branch was not pushed:" in done.summary
-    assert "push failed" in fleet.output.getvalue()
+    assert "push failed" in caplog.text
     assert fleet.queue.apply(task.id, repo=repo.path).commit
     assert "pushed" not in repo.git("log", "-1", "--format=%B")

@@ -27,8 +27,6 @@ def write_diff(
     from agentq.repository.diffing import copy_output, open_diff
 
     change = change_of(reader, ref)
-    if not change.snapshot.ref:
-        return
     git = Git(environment())
     try:
         common, work = _at_hand(git, change, folder)

@@ -53,7 +53,7 @@ def change_of(reader: QueueReader, ref: str) -> TaskChange:
         snapshot = _read(reader, task, files[epoch, SNAPSHOT])
         if snapshot is None or snapshot.epoch != epoch:
             continue
-        if snapshot.kind == "folder":
+        if snapshot.kind == "folder" or not snapshot.ref:
             break
         role = reader.installation.settings.workers.get(task.to)
         bundle = files.get((epoch, snapshot.artifact)) if snapshot.artifact else None
