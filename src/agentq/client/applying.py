@@ -97,9 +97,6 @@ class TaskApplier:
                 is_repeated=True, is_marked=True,
             )  # fmt: skip
         notes = list(_unverified(change, force=options.force))
-        if not change.snapshot.ref:
-            branch = self._applying.checkout.branch
-            return AppliedTask(task.id, change.snapshot.epoch, "", branch, notes=tuple(notes))
         common = self._applying.checkout.common
         work = bring(self._applying.git, common, task.id, change.snapshot, change.sources)
         message = options.message or message_for(task)
