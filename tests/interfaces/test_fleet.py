@@ -47,7 +47,8 @@ def test_the_block_shows_the_fleet_and_leaves_log_lines_whole(
         lines = terminal.lines()
     logged = [line for line in lines if re.search("worker worker: started, process [0-9]+", line)]
     assert re.fullmatch(r"\d{4}-\d\d-\d\d [\d:,]+  worker worker: started, process \d+", logged[0])
-    assert any(re.fullmatch(r"[\d:]+  task-1  spawn", line) for line in lines), "of the worker"
+    started = r"[\d :-]+  task-1  attempt 1 of worker started"
+    assert any(re.fullmatch(started, line) for line in lines), "of the worker"
     assert queue.task("task-1").state == "ready"
 
 
@@ -57,7 +58,7 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_the_log_alone(
 ) -> None:
     submit("--id", "task-1")
     with on_terminal(*UP, cwd=served_role, term="dumb") as terminal:
-        eventually(lambda: terminal.shows("task-1  spawn"))
+        eventually(lambda: terminal.shows("task-1  attempt 1 of worker started"))
         terminal.process.send_signal(signal.SIGTERM)
         assert terminal.process.wait(60) == 0
         assert not terminal.shows("Ctrl-C ends it\x1b")

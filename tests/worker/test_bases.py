@@ -236,12 +236,20 @@ def test_conflicts_that_nobody_has_solved_are_named(fleet: Fleet, repo: Repo) ->
 # -- what cannot be had ----------------------------------------------------------------------------
 
 
+def begin_otherwise(repo: Repo) -> None:
+    """Let a repository have a first commit of its own: made in the same second as that of another,
+    it would be the same."""
+    repo.git("commit", "--quiet", "--amend", "--message", "another beginning")
+    repo.git("reflog", "expire", "--expire=now", "--all")
+    repo.git("gc", "--quiet", "--prune=now")
+
+
 @WORKER_ONLY
 def test_what_cannot_be_started_from(fleet: Fleet, repo: Repo, tmp_path: Path) -> None:
     first = did(fleet, repo, write("one.txt"))
     # Of another repository
     other = new_repo(tmp_path / "other")
-    other.git("commit", "--quiet", "--amend", "--message", "another beginning")
+    begin_otherwise(other)
     verdict = refused(fleet, other, [first.id])
     assert verdict.outcome is AttemptOutcome.INVALID
     assert f"The work of {first.id} (attempt 1), from which this task starts," in verdict.summary
@@ -326,7 +334,7 @@ def test_a_reviewer_has_the_work_before_it(fleet: Fleet, repo: Repo) -> None:
 def test_a_reviewer_in_another_repository_is_told(fleet: Fleet, repo: Repo, tmp_path: Path) -> None:
     first = did(fleet, repo, write("one.txt"))
     other = new_repo(tmp_path / "other")
-    other.git("commit", "--quiet", "--amend", "--message", "another beginning")
+    begin_otherwise(other)
     seen, told = looked(fleet, other, first.id)
     assert "one.txt" not in seen and "This workspace is at the base of its role." in told
     assert "it is of another repository, or of a newer state of this one" in told

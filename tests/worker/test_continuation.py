@@ -303,6 +303,9 @@ def test_another_repository_has_no_use_for_it(repo: Repo, git_space: Open, tmp_p
     other.write("unlike.txt")
     other.git("add", "--all")
     other.git("commit", "--quiet", "--amend", "--message", "another beginning")
+    # Made in the same second as that of the first, the commit before it would be the same.
+    other.git("reflog", "expire", "--expire=now", "--all")
+    other.git("gc", "--quiet", "--prune=now")
     other.git("reflog", "expire", "--expire=now", "--all")
     other.git("gc", "--quiet", "--prune=now")
     spaces = Workspaces(tmp_path / "other-spaces", environment(other.home), lock_seconds=0)

@@ -58,7 +58,8 @@ def test_an_agent_that_listens_gets_each_message_once(
     # What was told before is in its prompt, and is not told again.
     assert (done.state, done.summary) == (State.COMPLETE, "heard while it runs, end")
     assert [each.epoch for each in done.details.messages] == [1, 1, 1]
-    assert "- ann: before" in queue.result("task-1").text()
+    # Through a server a token says who tells.
+    assert f"- {done.details.messages[0].by}: before" in queue.result("task-1").text()
 
 
 def test_an_agent_that_takes_none_leaves_them_to_the_next(
