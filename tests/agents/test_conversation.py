@@ -184,4 +184,4 @@ def test_what_is_long_is_cut() -> None:
 def test_no_log_breaks_the_reading(tool: str, lines: list[bytes], fields: dict[str, Any]) -> None:
     real = captured(f"{tool}.jsonl") if tool else []
     for _, text in conversation(*real[:2], *lines, fields, *real[2:]):
-        text.encode("utf-8")
+        assert text.encode("utf-8").decode() == text

@@ -14,7 +14,7 @@ from pathlib import Path
 from agentq.core.errors import NotFound, Refused
 from agentq.repository.git import LONG_TIMEOUT_SECONDS, Git, GitLocation
 from agentq.repository.picking import TaskWork, look_up
-from agentq.repository.snapshot_refs import NAMESPACE, WorkSnapshot, ref_part, refs_of
+from agentq.repository.snapshot_refs import WorkSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +103,3 @@ def _without_base(
         "Change to a clone of that repository, or fetch first if this one is behind.",
         code="other_repository",
     )
-
-
-def remove_refs(git: Git, common: Path, task_id: str, commits: set[str]) -> None:
-    """Remove the refs of a task's snapshots, if they are still those of its own attempts."""
-    shared = GitLocation(common, common, is_tree=False)
-    for ref in refs_of(git, shared, f"{NAMESPACE}/{ref_part(task_id)}/"):
-        tip = git.tip(shared, ref)
-        if tip in commits:
-            git.ask(shared, "update-ref", "--no-deref", "-d", ref, tip)
