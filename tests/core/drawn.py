@@ -11,8 +11,12 @@ from hypothesis.strategies import SearchStrategy
 
 from agentq.core.task import (
     NO_USAGE,
+    ApprovalPolicy,
+    Escalation,
     ExpectedOutput,
+    Gates,
     OnDependencyFailure,
+    OnTimeout,
     Priority,
     Spec,
     Usage,
@@ -88,6 +92,24 @@ _SOUND: dict[str, SearchStrategy[Any]] = {
     "reply_to": lines,
     "labels": st.dictionaries(lines, lines, max_size=3),
     "extra": st.dictionaries(lines, json_values, max_size=2),
+    "inputs": st.dictionaries(lines, json_values, max_size=2),
+    "gates": st.builds(
+        Gates,
+        st.sampled_from(["", "make test"]),
+        st.just("a-reviewer-of-its-own"),
+        st.integers(0, 100),
+        st.integers(0, 100),
+        st.booleans(),
+    )
+    | st.builds(Gates, person=st.booleans()),
+    "approval": st.builds(
+        ApprovalPolicy,
+        st.integers(0, 10**6),
+        st.lists(st.integers(1, 10**6), max_size=2, unique=True).map(
+            lambda moments: tuple(Escalation(each, "lead") for each in sorted(moments))
+        ),
+    ),
+    "wait_for": st.lists(ids, max_size=2).map(tuple),
 }
 _children = st.lists(_specs(_SOUND, 3), max_size=2, unique_by=lambda spec: spec.id).map(
     lambda specs: tuple(replace(spec, id=f"child-{spec.id}") for spec in specs)
@@ -116,6 +138,13 @@ _BY_TYPE: dict[str, SearchStrategy[Any]] = {
     ),
     "Priority": st.sampled_from(Priority),
     "OnDependencyFailure": st.sampled_from(OnDependencyFailure),
+    "Gates": st.builds(Gates, any_text, any_text, st.integers(), st.integers(), st.booleans()),
+    "ApprovalPolicy": st.builds(
+        ApprovalPolicy,
+        st.integers(),
+        st.lists(st.builds(Escalation, st.integers(), any_text), max_size=2).map(tuple),
+        st.sampled_from(OnTimeout),
+    ),
     "tuple[Spec, ...]": st.just(()),
     "Mapping[str, str]": st.dictionaries(any_text, any_text, max_size=2),
     "Mapping[str, Any]": st.dictionaries(any_text, any_json, max_size=2),

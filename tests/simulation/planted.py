@@ -15,7 +15,16 @@ from typing import Any
 from unittest.mock import patch
 
 from agentq.contracts.store import Changes, Lease, Tx
-from agentq.core import custody, editing, external_decisions, steps, transition, triggers, waiting
+from agentq.core import (
+    custody,
+    editing,
+    external_decisions,
+    reviews,
+    steps,
+    transition,
+    triggers,
+    waiting,
+)
 from agentq.core.digests import spec_digest
 from agentq.core.effects import SpawnNext
 from agentq.core.states import State
@@ -327,7 +336,7 @@ def a_review_is_skipped() -> AbstractContextManager[Any]:
 
 @breaks(RULES)
 def a_worker_judges_its_own_work() -> AbstractContextManager[Any]:
-    real = external_decisions.verdict
+    real = reviews.verdict
 
     def verdict(task: Task, trigger: triggers.Verdict, now: int) -> steps.Step:
         return real(task, replace(trigger, by="somebody"), now)

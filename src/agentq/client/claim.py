@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 from agentq.client.artifacts import Artifact
 from agentq.client.cancellation import CancelToken
-from agentq.client.content import Content, as_source, result_source
+from agentq.client.content import Content, as_json, as_source, result_source
 from agentq.client.durations import Duration, seconds_of
 from agentq.client.task_fields import TaskOptions
 from agentq.contracts.artifacts import Stored
@@ -175,13 +175,28 @@ class Claim:
         *,
         result_file: str | os.PathLike[str] | None = None,
         verified: bool = False,
+        data: object = None,
+        leave_children: bool = False,
     ) -> Task:
         """Report success. `result` is the text of the result file, or an artifact that `put` has
-        stored; `result_file` is the path of a file. `verified`: the check that a gated claim
-        promised has passed."""
+        stored; `result_file` is the path of a file. `data` is a structured result: what JSON can
+        hold. `verified`: the check that a gated claim promised has passed. `leave_children`: the
+        open children are meant to go on without this task."""
         client, source = self._client, result_source(result, result_file)
         task = client.service.complete(
-            client.who, self.id, self.epoch, summary, source, cost, verified=verified
+            client.who, self.id, self.epoch, summary, source, cost, verified=verified,
+            data=as_json(data), leave_children=leave_children,
+        )  # fmt: skip
+        self.settled()
+        return task
+
+    def yield_(self, wait: str = "all", note: str = "", *, signals: Sequence[str] = ()) -> Task:
+        """Leave until `all` of this attempt's children are over, or `any`, and until these signals
+        have come. Another attempt goes on then; the note is for it."""
+        self._token.check()
+        client = self._client
+        task = client.service.yield_attempt(
+            client.who, self.id, self.epoch, wait, note, list(signals)
         )
         self.settled()
         return task

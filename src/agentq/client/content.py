@@ -13,6 +13,21 @@ from agentq.core.errors import Invalid
 Content = str | bytes | os.PathLike[str] | BinaryIO
 
 
+def as_json(value: object) -> str:
+    """Return a structured result as JSON; "" for None."""
+    if value is None:
+        return ""
+    import json
+
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError) as error:
+        raise Invalid(
+            f"data holds what JSON cannot: {error}. Nothing was recorded.",
+            "Send plain lists, mappings, texts and numbers.",
+        ) from error
+
+
 def as_source(content: Content) -> Source:
     """Return content to store: a text is its own content, only a `Path` names a file."""
     if isinstance(content, str):

@@ -13,7 +13,15 @@ from datetime import timedelta
 from typing import Literal, TypedDict
 
 from agentq.client.durations import Duration
-from agentq.core.task import ExpectedOutput, OnDependencyFailure, Priority, Task, Usage
+from agentq.core.task import (
+    ApprovalPolicy,
+    ExpectedOutput,
+    Gates,
+    OnDependencyFailure,
+    Priority,
+    Task,
+    Usage,
+)
 
 #: A task, or its id; an unambiguous beginning of the id is enough where a task is looked up.
 TaskRef = Task | str
@@ -70,7 +78,22 @@ class TaskOptions(TypedDict, total=False):
 
     irreversible: bool
     requires_approval: bool
+    #: How an approval is waited for: remind, escalate, timeout, on_timeout.
+    approval: bool | ApprovalPolicy | Mapping[str, object]
     review: bool
+    #: The role that judges the report, how good it must be, and how often it may ask for changes.
+    reviewer: str
+    min_score: int
+    max_rounds: int
+    #: A command that the worker runs in the workspace: the report counts if it succeeds.
+    verify: str
+    gates: Gates | Mapping[str, object]
+    #: Signals that must have come before it starts.
+    wait_for: str | Iterable[str]
+    inputs: Mapping[str, object]
+    #: Of a next task: an expression that gives a list; there is one task for each item of it.
+    each: str
+    workflow: str
     expect: str | Iterable[str]
     expected_output: ExpectedOutput | ExpectedFields
     budget_usd: float

@@ -24,6 +24,7 @@ from agentq.core.task import NO_USAGE, Task, Usage
 from agentq.core.trigger_validation import check_trigger
 from agentq.core.triggers import FailureKind, Report, Resolution
 from agentq.protocol.secret_detection import redact
+from agentq.protocol.structured_data import structured_data
 from agentq.settings import default_holder
 
 if TYPE_CHECKING:
@@ -105,13 +106,28 @@ class QueueWriter(QueueEditor):
         epoch: int | None = None,
         sender: str = "",
         cost: Usage = NO_USAGE,
+        data: str = "",
+        leave_children: bool = False,
     ) -> Task:
-        """Report an attempt complete by the task's id. See `_attempt` for when to say the epoch."""
+        """Report an attempt complete by the task's id. See `_attempt` for when to say the epoch.
+        `data` is a structured result, as JSON."""
         words = shorten(redact(summary), SUMMARY_CHARS_MAX)
-        report = Report(epoch or 0, words, "" if result is None else RESULT_NAME, cost=cost)
+        kept = structured_data(data) if data else ""
+        named = "" if result is None else RESULT_NAME
+        report = Report(epoch or 0, words, named, cost=cost, data=kept)
         check_trigger(report)
         with self._reporting(ref, epoch, sender, report) as (task, speaks):
-            return self.service.complete(self.who, task.id, speaks, summary, result, cost)
+            return self.service.complete(
+                self.who, task.id, speaks, summary, result, cost, data=kept,
+                leave_children=leave_children,
+            )  # fmt: skip
+
+    def yield_attempt(
+        self, ref: str, wait: str = "all", note: str = "", signals: Sequence[str] = (),
+        *, epoch: int | None = None,
+    ) -> Task:  # fmt: skip
+        task, epoch = self._attempt(ref, epoch)
+        return self.service.yield_attempt(self.who, task.id, epoch, wait, note, signals)
 
     @contextlib.contextmanager
     def _reporting(
@@ -207,8 +223,11 @@ class QueueWriter(QueueEditor):
         extra = Usage(usd=extra_usd)
         return self.service.answer(self.who.called(by), ref, text, Resolution(resolution), extra)
 
-    def cancel(self, ref: str, by: str, reason: str = "") -> Task:
-        return self.service.cancel(self.who.called(by), ref, reason)
+    def cancel(self, ref: str, by: str, reason: str = "", *, tree: bool = False) -> Task:
+        return self.service.cancel(self.who.called(by), ref, reason, tree=tree)
+
+    def signal(self, ref: str, by: str, name: str, data: str = "") -> Task:
+        return self.service.signal(self.who.called(by), ref, name, data)
 
     def mark_applied(self, ref: str, by: str, commit: str, branch: str = "") -> Task:
         return self.service.mark_applied(self.who.called(by), ref, commit, branch)

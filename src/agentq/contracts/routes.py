@@ -94,6 +94,7 @@ SECTIONS: dict[str, tuple[Route, ...]] = {
         Route("fail", "POST", f"{_ATTEMPT}/fail"),
         Route("block", "POST", f"{_ATTEMPT}/block"),
         Route("release", "POST", f"{_ATTEMPT}/release"),
+        Route("yield_attempt", "POST", f"{_ATTEMPT}/yield"),
         Route("interrupt", "POST", f"{_ATTEMPT}/interrupt"),
         Route("stopped", "POST", f"{_ATTEMPT}/stopped"),
     ),
@@ -108,6 +109,7 @@ SECTIONS: dict[str, tuple[Route, ...]] = {
         Route("edit", "POST", "/tasks/{ref}/edit"),
         Route("comment", "POST", "/tasks/{ref}/comments"),
         Route("tell", "POST", "/tasks/{ref}/messages"),
+        Route("signal", "POST", "/tasks/{ref}/signals"),
     ),
     "Administering": (
         Route("set_limits", "PUT", "/limits/{role}"),
@@ -159,7 +161,8 @@ ATTEMPT_CALLS = frozenset(
     {route.call for route in SECTIONS["Looking"]}
     | {
         "tick", "submit", "renew", "progress", "put_artifacts", "complete", "fail", "block",
-        "release", "comment", "approve", "reject", "answer", "cancel", "requeue",
+        "release", "yield_attempt", "comment", "approve", "reject", "answer", "cancel", "requeue",
+        "signal",
     }
 )  # fmt: skip
 

@@ -16,7 +16,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from agentq.contracts.service_edits import Edits
-from agentq.core.task import NO_USAGE, Usage
+from agentq.contracts.service_graph import Waits
+from agentq.core.task import NO_GATES, NO_USAGE, Gates, Usage
 from agentq.core.triggers import FailureKind, Resolution, Ruling
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ class Queries(Protocol):
         once the attempt is over."""
 
 
-class Service(Queries, Edits, Protocol):
+class Service(Queries, Edits, Waits, Protocol):
     """The whole service interface."""
 
     def submit(
@@ -156,12 +157,14 @@ class Service(Queries, Edits, Protocol):
         *,
         ids: Sequence[str] | None = None,
         gated: bool = False,
+        gates: Gates = NO_GATES,
     ) -> list[Task]:
         """Take up to `count` ready tasks of a role. `lease_ms` 0 means as each task says.
 
         `provider` is whose quota doing them will use: nothing is taken while its circuit is open.
         Of `ids`, if they are given: those that are ready and within the limits of the role.
-        `gated` ones complete only by a report which says that they were verified.
+        `gated` ones complete only by a report which says that they were verified. `gates` are what
+        the settings of the role ask for beside the tasks' own.
         """
 
     def claim_task(
@@ -250,10 +253,13 @@ class Service(Queries, Edits, Protocol):
         cost: Usage = NO_USAGE,
         *,
         verified: bool = False,
+        data: str = "",
+        leave_children: bool = False,
     ) -> Task:
-        """Report an attempt complete. `result` is a file to store, or one that is stored already.
-        Once the report is accepted, the result is published. Of an attempt that is `verified` its
-        worker says that the promised check has passed; the attempt itself may not."""
+        """Report an attempt complete. `result` is a file to store, or one that is stored already;
+        `data` is a structured result, as JSON. Once the report is accepted, the result is
+        published. Of an attempt that is `verified` its worker says that the promised check has
+        passed; the attempt itself may not. Refused over open children, unless they are left."""
 
     def complete_many(
         self, who: Principal, done: Sequence[v.Completion]
@@ -316,8 +322,10 @@ class Service(Queries, Edits, Protocol):
         if_version: int = 0,
     ) -> Task: ...
     def cancel(
-        self, who: Principal, ref: str, reason: str = "", *, if_version: int = 0
-    ) -> Task: ...
+        self, who: Principal, ref: str, reason: str = "", *, if_version: int = 0, tree: bool = False
+    ) -> Task:
+        """Withdraw a task; with `tree` also its open children, and theirs, all at once."""
+
     def requeue(
         self, who: Principal, ref: str, reason: str = "", *, if_version: int = 0
     ) -> Task: ...

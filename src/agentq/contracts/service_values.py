@@ -191,6 +191,7 @@ class Completion:
     task_id: str
     epoch: int
     summary: str = ""
+    data: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,8 @@ class NewRow(NamedTuple):
 
     It has no key before it is saved, so tasks of the same batch are named by id: what it comes
     after (`after`, always by id), and the roots of the trees it belongs to (`roots`: the keys of
-    those that are there, the ids of new ones). `effects` are (number, lane, payload).
+    those that are there, the ids of new ones). `effects` are (number, lane, payload). `awaited_by`
+    are the ids of tasks that want to know when it is over: its parent.
     """
 
     id: str
@@ -87,6 +88,7 @@ class NewRow(NamedTuple):
     after: tuple[str, ...] = ()
     resources: tuple[str, ...] = ()
     roots: tuple[int | str, ...] = ()
+    awaited_by: tuple[str, ...] = ()
 
 
 class AddressRow(NamedTuple):

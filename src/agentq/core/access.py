@@ -63,6 +63,7 @@ class Action(StrEnum):
     FAIL = "fail"
     BLOCK = "block"
     RELEASE = "release"
+    YIELD = "yield"
     STOP = "stop"
     APPROVE = "approve"
     REJECT = "reject"
@@ -73,6 +74,7 @@ class Action(StrEnum):
     APPLY = "apply"
     EDIT = "edit"
     TELL = "tell"
+    SIGNAL = "signal"
     RECEIVE = "receive"
     RAISE_BUDGET = "raise_budget"
     SET_LIMITS = "set_limits"
@@ -117,7 +119,7 @@ _VISIBLE = frozenset({Relation.OWN, Relation.DESCENDANT, Relation.TREE, Relation
 #: What the holder of an attempt says about it, be it the worker or its agent.
 CUSTODY = (
     Action.PROGRESS, Action.PUT_ARTIFACT, Action.COMMENT, Action.COMPLETE, Action.FAIL,
-    Action.BLOCK, Action.RELEASE,
+    Action.BLOCK, Action.RELEASE, Action.YIELD,
 )  # fmt: skip
 #: What only the worker says: that it is still there, what was spent, that the agent is gone. An
 #: agent that renewed its own lease could hold its task for a year after its worker has died.
@@ -139,6 +141,7 @@ TABLE: dict[tuple[PrincipalKind, Action], frozenset[Relation]] = {
     (A, Action.TICK): ALL,
     **dict.fromkeys(((A, action) for action in CUSTODY), _OWN),
     (A, Action.CANCEL): frozenset({Relation.DESCENDANT}),
+    (A, Action.SIGNAL): frozenset({Relation.DESCENDANT}),
     # A worker claims for its role, speaks for what it holds, and says when a provider is away.
     (W, Action.READ): ALL,
     (W, Action.SUBMIT): _OWN,
@@ -167,6 +170,7 @@ TABLE: dict[tuple[PrincipalKind, Action], frozenset[Relation]] = {
     # Of what it asked for itself: see `check_edit`.
     (C, Action.EDIT): ALL,
     (C, Action.TELL): ALL,
+    (C, Action.SIGNAL): ALL,
 }
 
 #: What settings may grant to a role by name, and where that holds: decisions never about one's own
@@ -179,6 +183,7 @@ GRANTABLE: dict[Action, frozenset[Relation]] = {
     Action.ANSWER: _OUTSIDE,
     Action.CANCEL: _OUTSIDE,
     Action.REQUEUE: _OUTSIDE,
+    Action.SIGNAL: _OUTSIDE,
 }
 
 #: What a token that names roles is bound to them in. A coordinator must not do by a decision what
@@ -416,6 +421,7 @@ _PHRASES: dict[Action, str] = {
     Action.FAIL: "report {} failed",
     Action.BLOCK: "block {}",
     Action.RELEASE: "give {} back",
+    Action.YIELD: "leave {} and go on later",
     Action.STOP: "say that the agent of {} is gone",
     Action.APPROVE: "approve {}",
     Action.REJECT: "reject {}",
@@ -426,6 +432,7 @@ _PHRASES: dict[Action, str] = {
     Action.APPLY: "mark {} as applied",
     Action.EDIT: "edit {}",
     Action.TELL: "send messages to the agent of {}",
+    Action.SIGNAL: "send signals to {}",
     Action.RECEIVE: "take the messages to the agent of {}",
     Action.RAISE_BUDGET: "raise the budget of {}",
     Action.SET_LIMITS: "change the limits of {}",

@@ -6,13 +6,15 @@ from dataclasses import replace
 
 from agentq.core import triggers as t
 from agentq.core.agent_messages import given_messages
+from agentq.core.children import check_children
 from agentq.core.digests import spec_digest
 from agentq.core.effects import Effect, Notify, StopHolder
 from agentq.core.errors import Refused
 from agentq.core.gates import missing_evidence
-from agentq.core.limits import CRASHES_MAX, REMINDER_MS, WARN_SHARE, overspent
+from agentq.core.limits import CRASHES_MAX, WARN_SHARE, overspent
 from agentq.core.reserved_names import TASK_FOLDER
 from agentq.core.retry import backoff_ms
+from agentq.core.reviews import asked_for_review, gates_of, parse_review
 from agentq.core.schedule import expiry
 from agentq.core.spec_types import check_usage
 from agentq.core.states import State
@@ -26,7 +28,7 @@ from agentq.core.steps import (
     unknown_outcome,
     waits,
 )
-from agentq.core.task import NO_DETAILS, NO_USAGE, Reported, Task, TaskDetails
+from agentq.core.task import NO_DETAILS, NO_GATES, NO_USAGE, Reported, Task, TaskDetails
 
 
 def claim(task: Task, trigger: t.ClaimTask, now: int) -> Step:
@@ -48,9 +50,10 @@ def claim(task: Task, trigger: t.ClaimTask, now: int) -> Step:
         details = replace(
             given_messages(details, task.epoch + 1),
             progress_percent=-1, progress_note="", reason="", reason_kind="", gated=trigger.gated,
+            role_gates=trigger.gates,
         )  # fmt: skip
-    elif trigger.gated:
-        details = TaskDetails(gated=True)
+    elif trigger.gated or trigger.gates is not NO_GATES:
+        details = TaskDetails(gated=trigger.gated, role_gates=trigger.gates)
     return Step(
         State.IN_PROGRESS, "claimed", (), details, now + trigger.lease_ms, trigger.holder,
         task.epoch + 1,
@@ -130,22 +133,27 @@ def report(task: Task, trigger: t.Report, now: int) -> Step:
             "Add them with `agentq artifacts put` (or claim.put) and report again.",
             code="evidence_missing",
         )
+    check_children(task, trigger)
+    if task.spec.reviews:
+        parse_review(trigger.data)
     details, _, effects = _charge(task, task.details, trigger)
     if trigger.used_up:
         # What is done is done; but the others of its tree will not start, and nobody is blocked who
         # would say so.
         effects = (*effects, Notify("budget_used_up", trigger.used_up))
     reported = Reported(
-        trigger.epoch, task.holder, trigger.summary, trigger.result, trigger.result_sha256
-    )
+        trigger.epoch, task.holder, trigger.summary, trigger.result, trigger.result_sha256,
+        trigger.data,
+    )  # fmt: skip
     if details is NO_DETAILS:
         details = TaskDetails(report=reported)  # by far the most common: nothing else to carry over
     else:
         details = replace(details, report=reported)
-    if task.spec.review:
-        details = replace(details, remind_at=now + REMINDER_MS)
-        wanted = Notify("review_wanted", trigger.summary)
-        return Step(State.REVIEW, "reported", (*effects, wanted), details)
+    gates = gates_of(task)
+    if gates.person or gates.reviewer:
+        step = asked_for_review(task, details, now, trigger.summary)
+        step.effects = (*effects, *step.effects)
+        return step
     step = completed(task, details, "completed")
     step.effects += effects
     return step
@@ -219,6 +227,6 @@ def already_accepted(task: Task, trigger: t.Report) -> bool:
     return (
         task.state in (State.COMPLETE, State.REVIEW)
         and report is not None
-        and (report.epoch, report.summary, report.result, report.result_sha256)
-        == (trigger.epoch, trigger.summary, trigger.result, trigger.result_sha256)
+        and (report.epoch, report.summary, report.result, report.result_sha256, report.data)
+        == (trigger.epoch, trigger.summary, trigger.result, trigger.result_sha256, trigger.data)
     )

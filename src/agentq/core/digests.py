@@ -9,7 +9,15 @@ from __future__ import annotations
 from dataclasses import MISSING, fields
 from typing import Any
 
-from agentq.core.task import ExpectedOutput, OnDependencyFailure, Priority, Spec, Usage
+from agentq.core.task import (
+    ApprovalPolicy,
+    ExpectedOutput,
+    Gates,
+    OnDependencyFailure,
+    Priority,
+    Spec,
+    Usage,
+)
 
 #: Where the envelope's word differs from the field's name (`from` is a keyword of the language).
 _RENAMED = {"sender": "from", "id": "task_id"}
@@ -29,6 +37,28 @@ SPEC_FIELDS = _sparse_fields(Spec)
 
 
 AMOUNT_FIELDS = _sparse_fields(Usage)
+GATE_FIELDS = _sparse_fields(Gates)
+
+
+def gates_to_dict(gates: Gates) -> dict[str, Any]:
+    return {
+        name: value
+        for name, _, default in GATE_FIELDS
+        if (value := getattr(gates, name)) != default
+    }
+
+
+def policy_to_dict(policy: ApprovalPolicy) -> dict[str, Any]:
+    plain: dict[str, Any] = {}
+    if policy.remind_seconds:
+        plain["remind_seconds"] = policy.remind_seconds
+    if policy.escalate:
+        plain["escalate"] = [
+            {"after_seconds": each.after_seconds, "to": each.to} for each in policy.escalate
+        ]
+    if policy.on_timeout != "hold":
+        plain["on_timeout"] = str(policy.on_timeout)
+    return plain
 
 
 def usage_to_dict(usage: Usage) -> dict[str, Any]:
@@ -53,6 +83,10 @@ def spec_to_dict(spec: Spec) -> dict[str, Any]:
             value = {"format": value.format, "artifacts": list(value.artifacts)}
         elif isinstance(value, Usage):
             value = usage_to_dict(value)
+        elif isinstance(value, Gates):
+            value = gates_to_dict(value)
+        elif isinstance(value, ApprovalPolicy):
+            value = policy_to_dict(value)
         elif isinstance(value, (Priority, OnDependencyFailure)):
             value = value.value
         plain[word] = value

@@ -1,7 +1,7 @@
 """Effects: what a decision causes outside its task. They leave through outbox lanes.
 
 An effect with a lane is stored in the same transaction as the change that caused it and carried out
-at least once under a stable id. The two without a lane concern other tasks; the ledger carries them
+at least once under a stable id. Those without a lane concern other tasks; the ledger carries them
 out itself, in that same transaction, so no observer sees a stale in-between.
 """
 
@@ -26,6 +26,30 @@ class SpawnNext:
     """This task is complete: submit the tasks it named as next."""
 
     lane: ClassVar[str] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestReview:
+    """The report wants a reviewer: submit the task that judges it."""
+
+    lane: ClassVar[str] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DeliverVerdict:
+    """This task was a review and is over: its result becomes the verdict on what it reviewed."""
+
+    lane: ClassVar[str] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CancelTasks:
+    """These tasks are not wanted any more: a review without a report, children of a run."""
+
+    lane: ClassVar[str] = ""
+    tasks: tuple[str, ...]
+    by: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +99,16 @@ class Notify:
 
 
 Effect: TypeAlias = (
-    ResolveDependents | SpawnNext | Announce | StopHolder | PublishResult | Reply | Notify
+    ResolveDependents
+    | SpawnNext
+    | RequestReview
+    | DeliverVerdict
+    | CancelTasks
+    | Announce
+    | StopHolder
+    | PublishResult
+    | Reply
+    | Notify
 )
 
 #: Lanes that something carries out already. Effects of a lane that nobody opened are not stored.

@@ -1,11 +1,11 @@
-"""Decisions somebody takes about a task from outside: answer, verdict, cancel, reopen."""
+"""Decisions somebody takes about a task from outside: answer, cancel, reopen, comment."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from agentq.core import triggers as t
-from agentq.core.effects import StopHolder
+from agentq.core.effects import CancelTasks, StopHolder
 from agentq.core.errors import Refused
 from agentq.core.limits import REFUSED_REPORTS_KEPT, overspent
 from agentq.core.spec_types import check_usage
@@ -41,31 +41,16 @@ def answer(task: Task, trigger: t.Answer, now: int) -> Step:
     return again(task, details, now, "answered")
 
 
-def verdict(task: Task, trigger: t.Verdict, now: int) -> Step:
-    report = task.details.report
-    assert report is not None
-    if trigger.by == report.by:
-        raise Refused(
-            f"{trigger.by} did {task.id} and cannot judge it. Nothing was changed.",
-            "Have somebody else review it.",
-            code="self_review",
-        )
-    details = annotated(task.details, now, trigger.by, "review", trigger.feedback, remind_at=0)
-    if trigger.ruling is t.Ruling.ACCEPT:
-        return completed(task, details, "completed")
-    if trigger.ruling is t.Ruling.REJECT:
-        reason = f"rejected by {trigger.by}"
-        reason += f": {trigger.feedback}" if trigger.feedback else ""
-        details = replace(details, reason=reason, reason_kind="rejected")
-        return over(task.spec, State.FAILED, "rejected", details, reason)
-    details = replace(details, rounds=details.rounds + 1, report=None)
-    return again(task, details, now, "changes_requested")
-
-
 def cancel(task: Task, trigger: t.Cancel, now: int) -> Step:
     reason = f"cancelled by {trigger.by}" + (f": {trigger.reason}" if trigger.reason else "")
     details = replace(task.details, reason=reason, reason_kind="cancelled")
     step = over(task.spec, State.CANCELLED, "cancelled", details, reason)
+    if details.review_task:
+        why = f"{task.id} was cancelled"
+        step.effects = (CancelTasks((details.review_task,), "agentq", why), *step.effects)
+    if trigger.tree and details.children:
+        below = CancelTasks(details.children, trigger.by, trigger.reason)
+        step.effects = (*step.effects, below)
     if task.holder:
         step.effects = (StopHolder(task.holder, task.epoch), *step.effects)
         step.keeps_custody = True
@@ -86,7 +71,11 @@ def requeue(task: Task, trigger: t.Requeue, now: int) -> Step:
         task.details, now, trigger.by, "requeue", text,
         failures=0, crashes=0, rounds=0, reason="", reason_kind="", report=None,
         waiting_on=trigger.waiting_on, reopened_at=now, asked_at=0,
+        review_task="", accepted_epoch=0, children=trigger.children,
     )  # fmt: skip
+    if trigger.asks_again:
+        # An approval lets a task start once; whoever opens it again asks anew.
+        details = replace(details, approved_by="", approved_digest="")
     return again(task, details, now, "requeued")
 
 

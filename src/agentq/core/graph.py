@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from agentq.core.errors import Invalid
 from agentq.core.task import Spec
@@ -42,6 +43,28 @@ def all_next(spec: Spec) -> Iterator[Spec]:
     for child in spec.next:
         yield child
         yield from all_next(child)
+
+
+def has_templates(specs: Sequence[Spec]) -> bool:
+    """Whether any of these next tasks is made of what the task before left."""
+    return any(spec.each or _is_template(spec) for spec in specs)
+
+
+def _is_template(spec: Spec) -> bool:
+    texts = [spec.title, spec.instructions, *spec.labels.values(), *_texts(spec.inputs)]
+    return any("{{" in text or "{%" in text for text in texts)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text within plain data."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _texts(inner)
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from _texts(inner)
 
 
 def _cycle(names: list[str]) -> Invalid:

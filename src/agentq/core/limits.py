@@ -19,6 +19,16 @@ NOTES_KEPT = 20
 #: Messages of people to the agent of a task.
 MESSAGES_KEPT = 20
 REFUSED_REPORTS_KEPT = 10
+#: Open children of one task, and how many of those that ended it remembers.
+CHILDREN_MAX = 1000
+#: Signals that a task keeps for whoever may wait for them.
+SIGNALS_KEPT = 50
+#: A structured result, the data of a signal, and the inputs of a task, as JSON.
+DATA_CHARS_MAX = 32 * 1024
+#: How often a reviewer may ask for changes before a person is asked, unless the gates say so.
+ROUNDS_MAX = 3
+#: How many tasks one `each` may make.
+FAN_OUT_MAX = 1000
 CRASHES_MAX = 3
 REMINDER_MS = 24 * 3600 * 1000
 WARN_SHARE = 0.8

@@ -57,11 +57,11 @@ SCOPES: dict[str, Scope] = {
             {
                 Action.READ, Action.TICK, Action.COMMENT, Action.APPROVE, Action.REJECT,
                 Action.VERDICT, Action.ANSWER, Action.CANCEL, Action.REQUEUE, Action.APPLY,
-                Action.TELL,
+                Action.TELL, Action.SIGNAL,
             }
         ),
         False,
-        "decide as a person: approve, reject, judge, answer, cancel, requeue, apply, tell agents",
+        "decide as a person: approve, reject, judge, answer, cancel, requeue, apply, tell, signal",
     ),
     "admin": Scope(
         PrincipalKind.PERSON,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import fields
 from operator import attrgetter
 from typing import Any
@@ -11,10 +11,16 @@ from typing import Any
 from agentq.core.errors import Invalid
 from agentq.core.graph import parents_first
 from agentq.core.task import (
+    NO_GATES,
     NO_OUTPUT_EXPECTED,
+    NO_POLICY,
     NO_USAGE,
+    ApprovalPolicy,
+    Escalation,
     ExpectedOutput,
+    Gates,
     OnDependencyFailure,
+    OnTimeout,
     Priority,
     Spec,
     Usage,
@@ -38,6 +44,10 @@ _OTHERS: dict[str, type] = {
     "resources": tuple,
     "labels": dict,
     "extra": dict,
+    "gates": Gates,
+    "approval": ApprovalPolicy,
+    "wait_for": tuple,
+    "inputs": dict,
     "irreversible": bool,
     "requires_approval": bool,
     "review": bool,
@@ -90,7 +100,54 @@ def check_kinds(spec: Spec) -> None:
     if spec.tree_budget is not NO_USAGE:
         check_usage("tree_budget", spec.tree_budget)
     if spec.extra:
-        _check_plain(spec.extra)
+        check_plain("extra", spec.extra)
+    if spec.inputs or spec.wait_for:
+        check_plain("inputs", spec.inputs)
+        _check_texts("wait_for", spec.wait_for)
+    if spec.gates is not NO_GATES or spec.approval is not NO_POLICY:
+        check_gates(spec.gates)
+        _check_policy(spec.approval)
+
+
+#: What a score goes up to, and how many rounds anybody may want.
+SCORE_MAX = 100
+_ROUNDS_ALLOWED = 100
+_ESCALATIONS_ALLOWED = 20
+
+
+def check_gates(gates: Gates) -> None:
+    """Raise `Invalid` unless every field of the gates is of its kind and within its range."""
+    if type(gates) is not Gates:
+        raise wrong_kind("gates", Gates, gates)
+    for name, most in (("min_score", SCORE_MAX), ("max_rounds", _ROUNDS_ALLOWED)):
+        value = getattr(gates, name)
+        if type(value) is not int or not 0 <= value <= most:
+            raise Invalid(f"{name} is a whole number from 0 to {most}, got {str(value)[:60]!r}.")
+    _check_texts("gates", (gates.verify, gates.reviewer))
+    if type(gates.person) is not bool:
+        raise wrong_kind("gates.person", bool, gates.person)
+
+
+def _check_policy(policy: ApprovalPolicy) -> None:
+    if type(policy) is not ApprovalPolicy:
+        raise wrong_kind("approval", ApprovalPolicy, policy)
+    if type(policy.on_timeout) is not OnTimeout:
+        known = ", ".join(OnTimeout)
+        raise Invalid(f"on_timeout is {known}; got {str(policy.on_timeout)[:60]!r}.")
+    if type(policy.escalate) is not tuple or len(policy.escalate) > _ESCALATIONS_ALLOWED:
+        raise Invalid(f"An approval escalates in at most {_ESCALATIONS_ALLOWED} steps.")
+    waits = [policy.remind_seconds]
+    for each in policy.escalate:
+        if type(each) is not Escalation or type(each.to) is not str or not each.to.strip():
+            raise Invalid(
+                f"A step of an escalation says `after` and `to`, got {str(each)[:80]!r}.",
+                "For example: {after: 4h, to: lead}.",
+            )
+        waits.append(each.after_seconds)
+    if any(type(each) is not int or each < 0 for each in waits):
+        raise wrong_kind("approval", int, waits)
+    if sorted(waits[1:]) != waits[1:] or 0 in waits[1:]:
+        raise Invalid("The steps of an escalation come one after the other, each later.")
 
 
 def _check_texts(name: str, values: tuple[Any, ...]) -> None:
@@ -128,33 +185,33 @@ def check_usage(name: str, usage: Usage) -> None:
             )
 
 
-def _check_plain(extra: Mapping[str, Any]) -> None:
-    """Fields this version does not know are kept, so they must be what JSON can hold."""
+def check_plain(name: str, extra: Any) -> None:
+    """Raise `Invalid` unless this is what JSON can hold, to a bounded depth."""
     level: list[Any] = [extra]
     for _ in range(EXTRA_DEPTH_MAX):
         if not level:
             return
-        level = [inner for value in level for inner in _inside(value)]
-    raise Invalid(f"The field extra nests deeper than {EXTRA_DEPTH_MAX} levels.", "Flatten it.")
+        level = [inner for value in level for inner in _inside(name, value)]
+    raise Invalid(f"The field {name} nests deeper than {EXTRA_DEPTH_MAX} levels.", "Flatten it.")
 
 
-def _inside(value: Any) -> Iterator[Any]:
+def _inside(name: str, value: Any) -> Iterator[Any]:
     kind = type(value)
     if kind is dict:
         if not all(type(key) is str for key in value):
-            raise Invalid("The field extra has a key that is not text.", "JSON keys are text.")
+            raise Invalid(f"The field {name} has a key that is not text.", "JSON keys are text.")
         yield from value.values()
     elif kind is list or kind is tuple:
         yield from value
     elif kind is int:
         if not -_WHOLE_MAX - 1 <= value <= _WHOLE_MAX:
-            raise Invalid(f"The field extra holds {value}, too big a number.", "Send it as text.")
+            raise Invalid(f"The field {name} holds {value}, too big a number.", "Send it as text.")
     elif kind is float:
         if not math.isfinite(value):
-            raise Invalid(f"The field extra holds {value}, which JSON cannot.", "Leave it out.")
+            raise Invalid(f"The field {name} holds {value}, which JSON cannot.", "Leave it out.")
     elif value is not None and kind not in (str, bool):
         raise Invalid(
-            f"The field extra holds {kind.__name__}, which JSON cannot.", "Send plain data."
+            f"The field {name} holds {kind.__name__}, which JSON cannot.", "Send plain data."
         )
 
 

@@ -46,7 +46,7 @@ TABLE: dict[tuple[State | None, str], frozenset[State]] = {
     (P, "DependencyEnded"): frozenset({P, R, F, X}),
     (P, "Approve"): frozenset({P, R}),
     (P, "Reject"): frozenset({F}),
-    (P, "Tick"): frozenset({P, R, E, B}),
+    (P, "Tick"): frozenset({P, R, E, B, F}),
     # Ready: claimable now, unless its time to live has passed.
     (R, "Claim"): frozenset({H}),
     (R, "Tick"): frozenset({R, E}),
@@ -57,18 +57,29 @@ TABLE: dict[tuple[State | None, str], frozenset[State]] = {
     (H, "Report"): frozenset({C, V}),
     (H, "Fail"): frozenset({P, F, B}),
     (H, "Block"): frozenset({B}),
+    # It leaves its slot and waits for its children, or for signals, as a row.
+    (H, "Yield"): frozenset({P, R}),
     (H, "Release"): frozenset({R, P, B}),
     # The lease ended and nobody renewed it.
     (H, "Tick"): frozenset({H, R, F, B}),
     # Review: reported is not verified. A verdict decides; rejecting is a verdict too.
-    (V, "Verdict"): frozenset({C, R, P, F, B}),
-    (V, "Tick"): frozenset({V}),
+    # What a reviewer accepts may still wait for a person, as does what it could not judge.
+    (V, "Verdict"): frozenset({C, R, P, F, B, V}),
+    (V, "ReviewFailed"): frozenset({V}),
+    # Reminders, and what its approval policy says of a report that nobody looks at.
+    (V, "Tick"): frozenset({V, C, F}),
     # Blocked waits for somebody up the chain and is never retried blindly.
     (B, "DependencyEnded"): frozenset({B, F, X}),
     (B, "Answer"): frozenset({R, P, C, F}),
     (B, "Approve"): frozenset({P, R}),
     (B, "Reject"): frozenset({F}),
     (B, "Tick"): frozenset({B}),
+    # A task knows which of its children are not over, and is told when one is.
+    **{(state, "ChildrenSubmitted"): frozenset({state}) for state in (P, R, H, V, B)},
+    **{(state, "DependencyEnded"): frozenset({state}) for state in (R, H, V)},
+    # Signals are kept until something waits for them.
+    (P, "Signal"): frozenset({P, R}),
+    **{(state, "Signal"): frozenset({state}) for state in (R, H, V, B)},
     # Cancelling is immediate; the holder is told at its next heartbeat and says when it is gone.
     **{(state, "Cancel"): frozenset({X}) for state in (P, R, H, V, B)},
     # Until then its attempt may leave what it printed and say what it cost; both have happened.

@@ -7,6 +7,7 @@ from typing import Any
 
 from agentq.core.effects import (
     Announce,
+    DeliverVerdict,
     Effect,
     Notify,
     PublishResult,
@@ -16,7 +17,7 @@ from agentq.core.effects import (
 )
 from agentq.core.errors import Refused, Stale
 from agentq.core.limits import NOTES_KEPT, REMINDER_MS, overspent
-from agentq.core.schedule import awaits_approval
+from agentq.core.schedule import awaits_approval, remind_ms
 from agentq.core.states import TABLE, TERMINAL, State
 from agentq.core.task import Note, Spec, Task, TaskDetails
 from agentq.core.triggers import Trigger, trigger_name
@@ -126,7 +127,11 @@ def over(spec: Spec, state: State, kind: str, details: TaskDetails, summary: str
     """A terminal step: dependents are resolved, and the outcome is sent to whoever asked for it."""
     if details.waiting_on or details.not_before or details.remind_at:
         details = replace(details, waiting_on=(), not_before=0, remind_at=0)
+    if details.yielded or details.awaited_signals:
+        details = replace(details, yielded="", awaited_signals=())
     effects: list[Effect] = [ResolveDependents(state)]
+    if spec.reviews:
+        effects.append(DeliverVerdict())
     if spec.reply_to:
         status = "completed" if state is State.COMPLETE else str(state)
         effects.append(Reply(spec.reply_to, status, summary))
@@ -164,9 +169,12 @@ def waits(spec: Spec, details: TaskDetails, now: int, kind: str) -> Step:
         details = replace(details, not_before=0)
     unapproved = awaits_approval(spec, details)
     if unapproved and not details.asked_at:
-        details = replace(details, asked_at=now, remind_at=now + REMINDER_MS)
+        details = replace(
+            details, asked_at=now, remind_at=now + remind_ms(spec), escalations=0, asked_of=""
+        )
         effects = (Notify("approval_wanted", spec.title or spec.instructions[:200]),)
-    if details.waiting_on or details.not_before or unapproved:
+    held_back = details.yielded or details.awaited_signals
+    if details.waiting_on or details.not_before or unapproved or held_back:
         return Step(State.PENDING, kind, effects, details)
     return Step(State.READY, kind, (Announce(spec.to),), details)
 

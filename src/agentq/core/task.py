@@ -73,8 +73,52 @@ class Usage:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Gates:
+    """What stands between a report and `complete`, beside the evidence that a spec expects.
+
+    They are passed in this order: the worker runs `verify` in the workspace; a task of the role
+    `reviewer` judges the report, with a score of at least `min_score` or else changes are asked
+    for, at most `max_rounds` times (0: 3) before a person is asked; a `person` accepts it.
+    """
+
+    verify: str = ""
+    reviewer: str = ""
+    min_score: int = 0
+    max_rounds: int = 0
+    person: bool = False
+
+
+class OnTimeout(StrEnum):
+    """What becomes of a task that nobody has decided about in time."""
+
+    HOLD = "hold"
+    REJECT = "reject"
+    APPROVE = "approve"
+
+
+@dataclass(frozen=True, slots=True)
+class Escalation:
+    """Who else is asked, once somebody has been waited for so long."""
+
+    after_seconds: int
+    to: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalPolicy:
+    """What happens while a decision of people is waited for: reminders (0: once a day), who is
+    asked next and when, and what follows if the time is over (`approval_timeout_seconds`)."""
+
+    remind_seconds: int = 0
+    escalate: tuple[Escalation, ...] = ()
+    on_timeout: OnTimeout = OnTimeout.HOLD
+
+
 NO_USAGE = Usage()
 NO_OUTPUT_EXPECTED = ExpectedOutput()
+NO_GATES = Gates()
+NO_POLICY = ApprovalPolicy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +159,18 @@ class Spec:
     traceparent: str = ""
     parent: str = ""
     extra: Mapping[str, Any] = field(default_factory=dict)
+    gates: Gates = NO_GATES
+    approval: ApprovalPolicy = NO_POLICY
+    #: Signals that must have come before it starts.
+    wait_for: tuple[str, ...] = ()
+    #: Plain data that templates and the agent may use.
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    #: Of a next task: an expression that gives a list. There is one task for each item of it.
+    each: str = ""
+    #: Of a run: the name of its workflow.
+    workflow: str = ""
+    #: Of a review: the task whose report it judges. Only the ledger writes it.
+    reviews: str = ""
 
     @property
     def needs_approval(self) -> bool:
@@ -130,6 +186,19 @@ class Reported:
     summary: str = ""
     result: str = ""
     result_sha256: str = ""
+    #: The structured result, as JSON; "" if there is none.
+    data: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedSignal:
+    """A signal that came for a task, kept until something waits for it and takes it."""
+
+    at: int
+    by: str
+    name: str
+    data: str = ""
+    is_taken: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +296,24 @@ class TaskDetails:
     messages: tuple[ToldMessage, ...] = ()
     #: The attempt whose holder takes messages while it runs; 0 if none did.
     listening: int = 0
+    #: Its children that are not over, and how the others ended, the newest last.
+    children: tuple[str, ...] = ()
+    ended_children: tuple[tuple[str, State], ...] = ()
+    #: While an attempt has yielded: whether it waits for `all` of its children or `any`.
+    yielded: str = ""
+    #: Signals that it waits for, and those that have come.
+    awaited_signals: tuple[str, ...] = ()
+    signals: tuple[ReceivedSignal, ...] = ()
+    #: The gates that the settings of its role add, as they were when it was claimed.
+    role_gates: Gates = NO_GATES
+    #: The task that reviews its report, and the attempt whose report a reviewer has accepted.
+    review_task: str = ""
+    accepted_epoch: int = 0
+    #: The newest score of a reviewer; -1 if there is none.
+    score: int = -1
+    #: How many steps of its approval policy were taken, and who was asked last.
+    escalations: int = 0
+    asked_of: str = ""
 
 
 NO_DETAILS = TaskDetails()

@@ -5,10 +5,11 @@ lets `agentq replay` and `agentq verify` prove every state from the log. The led
 lock and saves what it returns; nobody else changes a task.
 
 How to read it: one function per trigger, each a few lines of policy returning the `Step` it takes.
-`custody` has what concerns a holder, `waiting` what concerns a task without one,
-`external_decisions` what is decided from outside, `editing` what a task asks for, `steps` the
-endings they share. The states that
-may follow are in `states.TABLE`, and every step is held against it here. Before a change, know:
+`custody` has what concerns a holder, `waiting` what concerns a task without one, `children` and
+`signals` what else it may wait for, `reviews` and `approvals` what people and reviewers decide,
+`external_decisions` what else is decided from outside, `editing` what a task asks for, `steps` the
+endings they share. The states that may follow are in `states.TABLE`, and every step is held against
+it here. Before a change, know:
 
 - Custody is `holder` + `epoch` + lease. `holder_only` is the fence: it stands first in everything
   an attempt may say. Leaving custody clears the holder, except that a cancelled task keeps it until
@@ -28,7 +29,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from agentq.core import agent_messages, custody, editing, external_decisions, waiting
+from agentq.core import (
+    agent_messages,
+    children,
+    custody,
+    editing,
+    external_decisions,
+    reviews,
+    signals,
+    waiting,
+)
 from agentq.core import triggers as t
 from agentq.core.effects import Effect
 from agentq.core.schedule import next_wake
@@ -102,7 +112,11 @@ _STEPS: dict[type, Callable[[Task, Any, int], Step]] = {
     t.BlockTask: custody.block,
     t.Release: custody.release,
     t.Answer: external_decisions.answer,
-    t.Verdict: external_decisions.verdict,
+    t.Verdict: reviews.verdict,
+    t.ReviewFailed: reviews.review_failed,
+    t.Yield: children.yield_,
+    t.ChildrenSubmitted: children.children_submitted,
+    t.Signal: signals.signal,
     t.Cancel: external_decisions.cancel,
     t.Stopped: external_decisions.stopped,
     t.Requeue: external_decisions.requeue,

@@ -9,15 +9,22 @@ from typing import Any
 
 from agentq.core.errors import Invalid
 from agentq.core.limits import (
+    DATA_CHARS_MAX,
     INSTRUCTIONS_BYTES_MAX,
     NAME_CHARS_MAX,
     NOTE_CHARS_MAX,
     PROGRESS_CHARS_MAX,
     SUMMARY_CHARS_MAX,
 )
-from agentq.core.spec_types import check_usage, first_wrong_kind, is_readable, wrong_kind
+from agentq.core.spec_types import (
+    check_gates,
+    check_usage,
+    first_wrong_kind,
+    is_readable,
+    wrong_kind,
+)
 from agentq.core.states import State
-from agentq.core.task import NO_USAGE, Spec, Usage
+from agentq.core.task import NO_GATES, NO_USAGE, Gates, Spec, Usage
 from agentq.core.triggers import FailureKind, Resolution, Ruling, Trigger
 
 #: How long each text of a trigger may be, where it is not a note.
@@ -41,6 +48,9 @@ _LIMITS = {
     "instructions": INSTRUCTIONS_BYTES_MAX,
     "context_sha256": NAME_CHARS_MAX,
     "message": SUMMARY_CHARS_MAX,
+    "data": DATA_CHARS_MAX,
+    "review": NAME_CHARS_MAX,
+    "wait": NAME_CHARS_MAX,
 }
 _CALLED = {
     "by": "the name of who says it",
@@ -64,10 +74,13 @@ _KINDS: dict[str, type] = {
     "Ruling": Ruling,
     "State": State,
     "Spec": Spec,
+    "Gates": Gates,
 }
 _WHOLE_MAX = 2**63 - 1
 #: Numbers with a smaller limit.
-_MOST = {"percent": 100, "denied": 10_000}
+_MOST = {"percent": 100, "denied": 10_000, "score": 100}
+#: Numbers that may be below 0: without a score it is -1.
+_LEAST = {"score": -1}
 
 
 class _Shape:
@@ -85,7 +98,7 @@ class _Shape:
         self.others = tuple(
             (place, name, held)
             for place, (name, held) in places
-            if held in (int, float, Usage, tuple)
+            if held in (int, float, Usage, Gates, tuple)
         )
         self.values = attrgetter(*self.names) if len(self.names) > 1 else self._one_or_none
 
@@ -112,7 +125,7 @@ def check_trigger(trigger: Trigger) -> None:
             _check_text(name, text, limit)
     for place, name, held in shape.others:
         value = values[place]
-        if value and value is not NO_USAGE:
+        if value and value is not NO_USAGE and value is not NO_GATES:
             _check_other(name, held, value)
 
 
@@ -149,14 +162,16 @@ def _check_text(name: str, text: str, limit: int) -> None:
 
 def _check_other(name: str, kind: type, value: Any) -> None:
     if kind is int:
-        most = _MOST.get(name, _WHOLE_MAX)
-        if not 0 <= value <= most:
-            raise Invalid(f"{_called(name)} must be from 0 to {most}, got {value}.")
+        least, most = _LEAST.get(name, 0), _MOST.get(name, _WHOLE_MAX)
+        if not least <= value <= most:
+            raise Invalid(f"{_called(name)} must be from {least} to {most}, got {value}.")
     elif kind is float:
         if not 0 <= value <= 1:
             raise Invalid(f"{_called(name)} must be from 0 to 1, got {value}.")
     elif kind is Usage:
         check_usage(name, value)
+    elif kind is Gates:
+        check_gates(value)
     else:
         for each in value:
             if type(each) is str:

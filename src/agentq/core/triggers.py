@@ -16,7 +16,7 @@ from agentq.core.choices import FailureKind as FailureKind  # noqa: PLC0414 - ex
 from agentq.core.choices import Resolution as Resolution  # noqa: PLC0414
 from agentq.core.choices import Ruling as Ruling  # noqa: PLC0414
 from agentq.core.states import State
-from agentq.core.task import NO_USAGE, Spec, Usage
+from agentq.core.task import NO_GATES, NO_USAGE, Gates, Spec, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +24,14 @@ class Submit:
     """`ended` names the dependencies that were already over, `waiting_on` those that are not.
 
     `refused` says why a task that its submitter was promised cannot be accepted after all: it is
-    born as a dead letter.
+    born as a dead letter. `children` are submitted together with it.
     """
 
     spec: Spec
     waiting_on: tuple[str, ...] = ()
     ended: tuple[tuple[str, State], ...] = ()
     refused: str = ""
+    children: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +67,13 @@ class ClaimTask:
     """A worker takes the task for as long as it renews its lease.
 
     `gated` says that it will check the work itself: a report that does not say so is refused.
+    `gates` are those of its role's settings, beside the task's own.
     """
 
     holder: str
     lease_ms: int
     gated: bool = False
+    gates: Gates = NO_GATES
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,8 @@ class Spend:
 @dataclass(frozen=True, slots=True)
 class Report:
     """`artifacts` are the names recorded for this attempt when it reported: what the gate sees.
-    `verified` says that the check which a gated claim promised has passed."""
+    `verified` says that the check which a gated claim promised has passed. `data` is the structured
+    result, as JSON. `leaves_children` says that open children are meant to go on without it."""
 
     epoch: int
     summary: str = ""
@@ -126,6 +130,8 @@ class Report:
     used_up: str = ""
     running_low: str = ""
     verified: bool = False
+    data: str = ""
+    leaves_children: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,21 +188,63 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A reviewer judges the report."""
+    """A reviewer judges the report. `review` is the task whose structured result this is, and
+    `reviewed` the attempt whose report it has judged; a person's verdict has neither."""
 
     by: str
     ruling: Ruling
     feedback: str = ""
     how: str = ""
+    score: int = -1
+    review: str = ""
+    reviewed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewFailed:
+    """The task that was to judge the report is over without a verdict: a person must."""
+
+    review: str
+    outcome: State
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Yield:
+    """The holder leaves its slot until its children are over (`wait`: all of them, or any), and
+    until these signals have come. The next attempt goes on from there."""
+
+    epoch: int
+    wait: str = "all"
+    note: str = ""
+    signals: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ChildrenSubmitted:
+    """Tasks were submitted with this one as their parent, or opened again."""
+
+    children: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """Somebody sends a signal; it is kept until something waits for it."""
+
+    by: str
+    name: str
+    data: str = ""
+    how: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Somebody withdraws the task."""
+    """Somebody withdraws the task; with `tree` its open children as well, and theirs."""
 
     by: str
     reason: str = ""
     how: str = ""
+    tree: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,12 +256,15 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class Requeue:
-    """`waiting_on` names the dependencies that are still under way when it is reopened."""
+    """`waiting_on` names the dependencies that are still under way when it is reopened, `children`
+    its own that are. `asks_again`: what was approved before is approved no longer."""
 
     by: str
     reason: str = ""
     waiting_on: tuple[str, ...] = ()
     how: str = ""
+    children: tuple[str, ...] = ()
+    asks_again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,6 +354,10 @@ Trigger: TypeAlias = (
     | Release
     | Answer
     | Verdict
+    | ReviewFailed
+    | Yield
+    | ChildrenSubmitted
+    | Signal
     | Cancel
     | Stopped
     | Requeue

@@ -5,15 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agentq.core import triggers as t
+from agentq.core.approvals import asking_tick
+from agentq.core.children import child_ended
 from agentq.core.custody import lease_ended
 from agentq.core.digests import spec_digest
 from agentq.core.effects import Notify
 from agentq.core.errors import Refused
 from agentq.core.limits import REMINDER_MS
-from agentq.core.schedule import approval_deadline, awaits_approval, expiry
+from agentq.core.schedule import awaits_approval, expiry, remind_ms
 from agentq.core.states import State
-from agentq.core.steps import Step, blocked, over, waits
+from agentq.core.steps import Step, over, waits
 from agentq.core.task import NO_DETAILS, OnDependencyFailure, Spec, Task, TaskDetails
+
+_WAITING = frozenset({State.PENDING, State.BLOCKED})
 
 
 def submit(trigger: t.Submit, now: int) -> Step:
@@ -22,9 +26,14 @@ def submit(trigger: t.Submit, now: int) -> Step:
     if trigger.refused:
         details = replace(details, reason=trigger.refused, reason_kind="refused")
         return over(spec, State.FAILED, "failed", details, trigger.refused)
-    if trigger.waiting_on or spec.delay_seconds:
+    if trigger.waiting_on or spec.delay_seconds or spec.wait_for:
         not_before = now + spec.delay_seconds * 1000 if spec.delay_seconds else 0
-        details = replace(details, waiting_on=trigger.waiting_on, not_before=not_before)
+        details = replace(
+            details, waiting_on=trigger.waiting_on, not_before=not_before,
+            awaited_signals=spec.wait_for,
+        )  # fmt: skip
+    if trigger.children:
+        details = replace(details, children=trigger.children)
     for dependency, outcome in trigger.ended:
         verdict = _dependency_verdict(spec, details, dependency, outcome)
         if verdict:
@@ -47,7 +56,9 @@ def _dependency_verdict(
 
 def dependency_ended(task: Task, trigger: t.DependencyEnded, now: int) -> Step:
     details = task.details
-    if trigger.dependency not in details.waiting_on:
+    if trigger.dependency in details.children:
+        return child_ended(task, trigger, now)
+    if trigger.dependency not in details.waiting_on or task.state not in _WAITING:
         return Step(task.state, "")
     verdict = _dependency_verdict(task.spec, details, trigger.dependency, trigger.outcome)
     if verdict:
@@ -90,7 +101,7 @@ def approve(task: Task, trigger: t.Approve, now: int) -> Step:
         )
     details = replace(
         details, approved_by=trigger.by, approved_digest=digest, reason="", reason_kind="",
-        remind_at=0,
+        remind_at=0, escalations=0, asked_of="",
     )  # fmt: skip
     return waits(task.spec, details, now, "approved")
 
@@ -119,23 +130,22 @@ def tick(task: Task, trigger: t.Tick, now: int) -> Step:
         reason = f"its time to live of {task.spec.ttl_seconds} s passed before it started"
         details = replace(task.details, reason=reason, reason_kind="expired")
         return over(task.spec, State.EXPIRED, "expired", details, reason)
+    step = asking_tick(task, now)
+    if step is not None:
+        return step
     if task.state is State.PENDING:
         return _pending_tick(task, now)
-    details = replace(task.details, remind_at=now + REMINDER_MS)
+    wait_ms = remind_ms(task.spec) if task.state is State.REVIEW else REMINDER_MS
+    details = replace(task.details, remind_at=now + wait_ms)
     return Step(task.state, "reminded", (Notify("reminder", task.details.reason),), details)
 
 
 def _pending_tick(task: Task, now: int) -> Step:
-    deadline = approval_deadline(task.spec, task.details)
-    if deadline and now >= deadline:
-        # Silence is not a no: the task stops and asks, instead of failing behind people's backs.
-        reason = f"nobody approved it within {task.spec.approval_timeout_seconds} s"
-        return blocked(task, replace(task.details, asked_at=0), now, reason, "approval_timeout")
     if task.details.not_before and now >= task.details.not_before:
         details = task.details
         if details.remind_at and now >= details.remind_at:
             # Both are due at once: one tick must move the moment at which it is looked at again.
-            details = replace(details, remind_at=now + REMINDER_MS)
+            details = replace(details, remind_at=now + remind_ms(task.spec))
         return waits(task.spec, details, now, "waited")
-    details = replace(task.details, remind_at=now + REMINDER_MS)
+    details = replace(task.details, remind_at=now + remind_ms(task.spec))
     return Step(task.state, "reminded", (Notify("reminder", "approval wanted"),), details)

@@ -24,10 +24,12 @@ from agentq.core.triggers import (
     Report,
     Spend,
     Tick,
+    Yield,
 )
 from agentq.ledger import circuits, shared_budgets
 from agentq.ledger.codec import limits_of
 from agentq.ledger.costs import spent_today
+from agentq.ledger.families import check_yield
 from agentq.ledger.unit_of_work import Items, UnitOfWork
 
 #: How often a role notes that somebody asked for its work; `explain` reads it.
@@ -273,6 +275,8 @@ def apply_all(work: UnitOfWork, items: Items) -> list[Task | AgentqError]:
                     outcomes.append(work.task(key))
                     continue
                 said = _with_evidence(work, key, said)
+            elif isinstance(said, Yield):
+                check_yield(work, work.task(key))
             if work.roots and isinstance(said, _CONCERNING):
                 outcomes.append(_apply_in_tree(work, key, said))
             else:

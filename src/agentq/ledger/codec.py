@@ -18,7 +18,9 @@ from agentq.core.states import State
 from agentq.core.task import (
     NO_DETAILS,
     NO_USAGE,
+    ApprovalPolicy,
     ExpectedOutput,
+    Gates,
     Spec,
     Task,
     TaskDetails,
@@ -79,7 +81,7 @@ def _outline(
     equals = tuple(
         (place, each.default)
         for place, each in enumerate(fields(kind))
-        if isinstance(each.default, (float, Usage, ExpectedOutput))
+        if isinstance(each.default, (float, Usage, ExpectedOutput, Gates, ApprovalPolicy))
     )
     amounts = tuple(place for place, each in enumerate(fields(kind)) if each.type == "Usage")
     if len(names) > 1:

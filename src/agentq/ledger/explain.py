@@ -78,8 +78,16 @@ def _pending(task: Task, facts: Facts) -> list[Cause]:
         state = facts.dependencies.get(dependency, "unknown")
         remedy = f"`agentq explain {dependency}` says why"
         causes.append((f"dependency {dependency} is {state}", remedy))
+    if task.details.yielded:
+        for child in task.details.children[:10]:
+            remedy = f"`agentq explain {child}` says why"
+            causes.append((f"it has yielded to its child {child}", remedy))
+    causes += [
+        (f"it waits for the signal {name}", f"`agentq signal {task.id} {name}`")
+        for name in task.details.awaited_signals
+    ]
     if awaits_approval(task.spec, task.details):
-        deadline = approval_deadline(task.spec, task.details)
+        deadline = approval_deadline(task.state, task.spec, task.details)
         others = "" if facts.own_approval else f" by somebody other than {task.spec.sender}"
         until = f", which it waits for until {_in(deadline, facts.now)}" if deadline else ""
         causes.append(

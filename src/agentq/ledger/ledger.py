@@ -18,13 +18,14 @@ from agentq.core.errors import AgentqError, Conflict, Invalid, Refused
 from agentq.core.limits import BATCH_MAX, RoleLimits
 from agentq.core.spec_types import check_usage
 from agentq.core.states import TERMINAL
-from agentq.core.task import NO_USAGE, Spec, Task, Usage
+from agentq.core.task import NO_GATES, NO_USAGE, Gates, Spec, Task, Usage
 from agentq.core.trigger_validation import check_trigger
 from agentq.ledger import claims, shared_budgets
 from agentq.ledger.circuits import Circuits, Interruption, dated, interrupt
 from agentq.ledger.claims import Held
 from agentq.ledger.codec import STATES, SpecCache, encode_usage
 from agentq.ledger.costs import amounts
+from agentq.ledger.families import note_reopened
 from agentq.ledger.pruning import Pruner
 from agentq.ledger.queries import LedgerQueries
 from agentq.ledger.request_keys import sweep
@@ -130,10 +131,11 @@ class Ledger:
         provider: str = "",
         *,
         gated: bool = False,
+        gates: Gates = NO_GATES,
     ) -> list[Held]:
         """Take up to `count` ready tasks of a role (see `contracts.service`)."""
         _check_count(count)
-        claim = _checked_claim(holder, lease_ms, provider, gated=gated)
+        claim = self._checked_claim(holder, lease_ms, provider, gated, gates)
         role_id = self._role_id(role)
         while True:
             held, look_again = self._change(
@@ -147,11 +149,29 @@ class Ledger:
         self, key: int, holder: str, lease_ms: int = 0, provider: str = "", *, role: str = ""
     ) -> Held:
         """Take this very task; with a `role` only if it is still for that one."""
-        claim = _checked_claim(holder, lease_ms, provider)
+        claim = self._checked_claim(holder, lease_ms, provider)
         return self._change(
             lambda work: claims.claim_one(work, key, claim, provider, role),
             lambda held: ((), [held]),
         )
+
+    def _checked_claim(
+        self,
+        holder: str,
+        lease_ms: int,
+        provider: str,
+        gated: bool = False,
+        gates: Gates = NO_GATES,
+    ) -> t.ClaimTask:
+        if type(lease_ms) is not int or not 0 <= lease_ms <= LEASE_MS_MAX:
+            raise Invalid(f"A lease lasts up to a year, got {lease_ms} ms.", "Renew it instead.")
+        claim = t.ClaimTask(holder, lease_ms, gated, gates)
+        check_trigger(claim)
+        if provider:
+            check_role(provider, "provider")
+        if gates.reviewer:
+            self._role_id(gates.reviewer)  # made now, while no transaction is open
+        return claim
 
     def heartbeat(self, leases: Sequence[Lease]) -> set[int]:
         """Renew leases, all in one statement. A key that is not in the answer is lost."""
@@ -194,10 +214,11 @@ class Ledger:
         *,
         ids: Sequence[str] | None = None,
         gated: bool = False,
+        gates: Gates = NO_GATES,
     ) -> tuple[list[Task | AgentqError], list[Held]]:
         """Apply these and claim the next in one transaction: `apply_many`, then `claim`. Of `ids`
         those that are over, held, expired or not this role's are left out."""
-        claim = _checked_claim(holder, lease_ms, provider, gated=gated)
+        claim = self._checked_claim(holder, lease_ms, provider, gated, gates)
         if ids is None:
             _check_count(count)
         role_id = self._role_id(role)
@@ -209,7 +230,7 @@ class Ledger:
         )
         if not held and ids is None:
             # A role with limits, one that nobody asked for lately, or nothing there: as usual.
-            held = self.claim(role, count, holder, lease_ms, provider, gated=gated)
+            held = self.claim(role, count, holder, lease_ms, provider, gated=gated, gates=gates)
         return outcomes, held
 
     def apply(
@@ -279,13 +300,18 @@ class Ledger:
             work.load([key])
             work.check_version(key, if_version)
             edges = work.tx.edges_of([key])
-            parents = work.tx.tasks([parent for parent, child in edges if child == key])
-            under_way = tuple(
+            others = work.tx.tasks([parent for parent, child in edges if child == key])
+            under_way = [
                 self._specs.put(row.spec)[0].id
-                for row in parents
+                for row in others
                 if STATES[row.hot.state] not in TERMINAL
-            )
-            task = work.apply(key, t.Requeue(by, reason, under_way, how))
+            ]
+            after = set(work.task(key).spec.after)
+            waiting_on = tuple(each for each in under_way if each in after)
+            children = tuple(each for each in under_way if each not in after)
+            requeue = t.Requeue(by, reason, waiting_on, how, children, asks_again=True)
+            task = work.apply(key, requeue)
+            note_reopened(work, task)
             work.note_decision(audit)
             return task
 
@@ -454,15 +480,3 @@ def _one(task: Task) -> Answered:
 def _check_count(count: int) -> None:
     if not 1 <= count <= BATCH_MAX:
         raise Invalid(f"A claim takes 1 to {BATCH_MAX} tasks, got {count}.")
-
-
-def _checked_claim(
-    holder: str, lease_ms: int, provider: str, *, gated: bool = False
-) -> t.ClaimTask:
-    if type(lease_ms) is not int or not 0 <= lease_ms <= LEASE_MS_MAX:
-        raise Invalid(f"A lease lasts up to a year, got {lease_ms} ms.", "Renew it instead.")
-    claim = t.ClaimTask(holder, lease_ms, gated)
-    check_trigger(claim)
-    if provider:
-        check_role(provider, "provider")
-    return claim

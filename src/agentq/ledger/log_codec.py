@@ -25,9 +25,12 @@ def _encode_submit(trigger: Submit) -> str:
     """The spec stands in its own row and never changes."""
     if trigger.refused:
         return encode({"refused": trigger.refused}).decode()
-    if not (trigger.waiting_on or trigger.ended):
+    if not (trigger.waiting_on or trigger.ended or trigger.children):
         return ""
-    return encode({"waiting_on": trigger.waiting_on, "ended": trigger.ended}).decode()
+    plain: dict[str, object] = {"waiting_on": trigger.waiting_on, "ended": trigger.ended}
+    if trigger.children:
+        plain["children"] = trigger.children
+    return encode(plain).decode()
 
 
 def trigger_data(trigger: Trigger) -> dict[str, object]:
@@ -43,7 +46,7 @@ def decode_trigger(name: str, data: str, spec: Spec) -> Trigger:
         plain = msgspec.json.decode(data) if data else {}
         ended = tuple((each, State(outcome)) for each, outcome in plain.get("ended", ()))
         waiting_on, refused = tuple(plain.get("waiting_on", ())), plain.get("refused", "")
-        return Submit(spec, waiting_on, ended, refused)
+        return Submit(spec, waiting_on, ended, refused, tuple(plain.get("children", ())))
     trigger: Trigger = decoder(kind).decode(data or "{}")
     return trigger
 

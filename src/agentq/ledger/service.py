@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from agentq.contracts.store import Reader, TaskRow
     from agentq.core.limits import RoleLimits
     from agentq.ledger.tokens import Tokens
-    from agentq.ledger.unit_of_work import Fence
 
 _PAGE = 500
 #: A staged context older than this whose task never came is an orphan.
@@ -140,9 +139,11 @@ class EmbeddedService(EditService):
         return answered
 
     @repeatable(the_task)
-    def cancel(self, who: Principal, ref: str, reason: str = "", *, if_version: int = 0) -> Task:
+    def cancel(
+        self, who: Principal, ref: str, reason: str = "", *, if_version: int = 0, tree: bool = False
+    ) -> Task:
         key, task = self._find(who, Action.CANCEL, ref)
-        trigger = t.Cancel(who.name, reason, who.how)
+        trigger = t.Cancel(who.name, reason, who.how, tree)
         return self._decide(who, Action.CANCEL, key, task, trigger, reason, if_version=if_version)
 
     @repeatable(the_task)
@@ -194,32 +195,6 @@ class EmbeddedService(EditService):
         audit = self._decision(who, Action.TELL, task.id)
         with self._noting(who, Action.TELL, task.id):
             return self._ledger_for(who).apply(key, told, self._fence(who), audit)
-
-    def _decide(
-        self,
-        who: Principal,
-        action: Action,
-        key: int,
-        task: Task,
-        trigger: t.Trigger,
-        said: str = "",
-        *,
-        if_version: int = 0,
-    ) -> Task:
-        """Apply what somebody decided about a task, with who it was."""
-        audit = self._decision(who, action, task.id, said)
-        fence = self._fence(who)
-        with self._noting(who, action, task.id):
-            ledger = self._ledger_for(who)
-            return ledger.apply(key, trigger, fence, audit, if_version=if_version)
-
-    def _fence(self, who: Principal) -> Fence:
-        """An attempt that has lost its task decides nothing about any other either."""
-        if who.kind is not PrincipalKind.ATTEMPT:
-            return None
-        return self._key(who.task_id), who.epoch
-
-    # -- roles, providers, budgets -----------------------------------------------------------------
 
     def set_limits(self, who: Principal, role: str, limits: RoleLimits) -> None:
         self._check(who, Action.SET_LIMITS, role)

@@ -28,7 +28,7 @@ from agentq.core.limits import SUMMARY_CHARS_MAX, shorten
 from agentq.core.reserved_names import is_reserved, reserved
 from agentq.core.states import State
 from agentq.core.steps import stale
-from agentq.core.task import NO_USAGE, Spec, Task, Usage
+from agentq.core.task import NO_GATES, NO_USAGE, Gates, Spec, Task, Usage
 from agentq.ledger.request_keys import (
     repeatable,
     the_outcomes,
@@ -40,6 +40,7 @@ from agentq.ledger.request_keys import (
 )
 from agentq.ledger.service_results import ResultService
 from agentq.protocol.secret_detection import redact
+from agentq.protocol.structured_data import structured_data
 
 if TYPE_CHECKING:
     from agentq.contracts.artifacts import Source
@@ -81,7 +82,9 @@ class CustodyService(ResultService):
             with self._noting(who, Action.SUBMIT, under[0]):
                 specs = [_child(spec, under[0]) for spec in specs]
                 self._check_inputs(who, specs)
+                _check_children(who, specs)
             fence = (self._key(under[0]), under[1])
+        _check_reviews(specs)
         specs = [_signed(spec, who) for spec in specs]
         if not contexts:
             return self._submit(specs, generated, fence, connection)
@@ -169,15 +172,19 @@ class CustodyService(ResultService):
         *,
         ids: Sequence[str] | None = None,
         gated: bool = False,
+        gates: Gates = NO_GATES,
     ) -> list[Task]:
         self._check(who, Action.CLAIM, role=role)
         ledger = self._ledger_for(who)
         if ids is not None:
             _, held = ledger.complete_and_claim(
-                [], role, count, holder, lease_ms, provider, ids=ids[:count], gated=gated
-            )
+                [], role, count, holder, lease_ms, provider, ids=ids[:count], gated=gated,
+                gates=gates,
+            )  # fmt: skip
             return self._taken(held)
-        claim = partial(ledger.claim, role, count, holder, lease_ms, provider, gated=gated)
+        claim = partial(
+            ledger.claim, role, count, holder, lease_ms, provider, gated=gated, gates=gates
+        )
         return self._taken(claim() or (claim() if self._decide_deferred() else []))
 
     @repeatable(the_task_taken)
@@ -392,8 +399,11 @@ class CustodyService(ResultService):
         cost: Usage = NO_USAGE,
         *,
         verified: bool = False,
+        data: str = "",
+        leave_children: bool = False,
     ) -> Task:
         self._check_attempt(who, Action.COMPLETE, task_id, epoch)
+        data = structured_data(data)
         if verified:
             self._check_attempt(who, Action.ATTEST, task_id, epoch)
         key = self._key(task_id)
@@ -403,7 +413,10 @@ class CustodyService(ResultService):
             self._check_recorded(key, task_id, epoch, result)
         elif result is not None:
             name, sha256 = self._put_result(key, task_id, epoch, result, verified=verified)
-        report = t.Report(epoch, brief(summary), name, sha256, cost=cost, verified=verified)
+        report = t.Report(
+            epoch, brief(summary), name, sha256, cost=cost, verified=verified, data=data,
+            leaves_children=leave_children,
+        )  # fmt: skip
         task = self._ledger_for(who).apply(key, report)
         self._after_completion(task)
         return task
@@ -446,7 +459,13 @@ class CustodyService(ResultService):
         reported = [(each.task_id, each.epoch) for each in done]
         self._check_attempts(who, Action.COMPLETE, reported)
         keys = self._keys([each.task_id for each in done])
-        return [(keys[each.task_id], t.Report(each.epoch, brief(each.summary))) for each in done]
+        return [
+            (
+                keys[each.task_id],
+                t.Report(each.epoch, brief(each.summary), data=structured_data(each.data)),
+            )
+            for each in done
+        ]
 
 
 def _signed(spec: Spec, who: Principal) -> Spec:
@@ -469,6 +488,34 @@ def _child(spec: Spec, parent: str) -> Spec:
             code="not_permitted",
         )
     return replace(spec, parent=parent)
+
+
+def _check_children(who: Principal, specs: Sequence[Spec]) -> None:
+    """Refuse what an agent may not ask of a worker: to run a command of its choosing."""
+    if who.kind is not PrincipalKind.ATTEMPT:
+        return
+    for spec in specs:
+        for each in (spec, *all_next(spec)):
+            if each.gates.verify:
+                raise Refused(
+                    f"Attempt {who.epoch} of {who.task_id} may not choose the command that checks"
+                    f" {each.id}: a worker would run it. Nothing was submitted.",
+                    "Leave `verify` out: the role of that task has a check of its own.",
+                    code="not_permitted",
+                )
+
+
+def _check_reviews(specs: Sequence[Spec]) -> None:
+    """Refuse reviews that somebody else has made up: their results would be verdicts."""
+    for spec in specs:
+        for each in (spec, *all_next(spec)) if spec.next else (spec,):
+            if each.reviews:
+                raise Refused(
+                    f"{each.id} says that it reviews {each.reviews}: only a report that asks for a"
+                    " reviewer makes such a task. Nothing was submitted.",
+                    "Name the role that reviews in the task itself: `reviewer`.",
+                    code="not_permitted",
+                )
 
 
 def _sha256(source: Source) -> str:

@@ -10,7 +10,7 @@ from agentq.core.access import Action, Principal, check_edit
 from agentq.core.errors import Conflict, Invalid, NotFound, Refused
 from agentq.core.task import Priority, Spec, Task
 from agentq.ledger.request_keys import Remembered, repeatable, the_task
-from agentq.ledger.service_circuits import CircuitService
+from agentq.ledger.service_graph import GraphService
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 RERUN_OF = "rerun_of"
 
 
-class EditService(CircuitService):
+class EditService(GraphService):
     """Changes what waiting tasks ask for, and asks again for what finished ones did."""
 
     @repeatable(the_task)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from agentq.contracts.doorbell import lane_topic, role_topic
 from agentq.contracts.store import (
@@ -25,13 +26,15 @@ from agentq.contracts.store import (
 from agentq.core.digests import body_digest
 from agentq.core.effects import Announce
 from agentq.core.errors import Conflict, Invalid
-from agentq.core.graph import all_next, parents_first
+from agentq.core.graph import all_next, has_templates, parents_first
 from agentq.core.limits import BATCH_MAX
 from agentq.core.states import TERMINAL, State
 from agentq.core.task import Spec, Task
 from agentq.core.transition import Decision, transition
 from agentq.core.triggers import Comment, Submit
+from agentq.ledger import task_effects
 from agentq.ledger.codec import CODES, STATES, SpecCache, encode_details, encode_spec, to_task
+from agentq.ledger.families import children_of_new, note_children
 from agentq.ledger.log_codec import encode_effect, encode_trigger
 from agentq.ledger.pruning import NOTHING_GONE, Gone, check_next_names, gone_dependencies, taken_ids
 from agentq.ledger.shared_budgets import roots_of_new
@@ -58,8 +61,10 @@ class Submitter:
         self._dedup_ms = dedup_ms
 
     def work(self, tx: Tx, limited: set[str] | None = None) -> UnitOfWork:
-        """Begin a unit of work that submits what completed tasks name as next."""
-        return UnitOfWork(tx, self._specs, self._store.role_ids, self.spawn, limited)
+        """Begin a unit of work that carries decisions on to other tasks."""
+        return UnitOfWork(
+            tx, self._specs, self._store.role_ids, partial(task_effects.carry_out, self), limited
+        )
 
     def submit(
         self, specs: Sequence[Spec], generated: Collection[str] = (), fence: Fence = None
@@ -204,26 +209,48 @@ class Submitter:
         awaited = {each for spec in specs for each in spec.after}
         keys = self._dependency_keys(work, specs, awaited) if awaited else {}
         roots = roots_of_new(work, specs)
-        born: dict[str, Task] = {}
+        decisions: dict[str, Decision] = {}
         for spec in specs:
             waiting_on: tuple[str, ...] = ()
             ended: tuple[tuple[str, State], ...] = ()
             for each in dict.fromkeys(spec.after):
-                state = born[each].state if each in born else work.tasks[keys[each]].state
-                if state in TERMINAL:
-                    ended += ((each, state),)
+                found = decisions[each].task if each in decisions else work.tasks[keys[each]]
+                if found.state in TERMINAL:
+                    ended += ((each, found.state),)
                 else:
                     waiting_on += (each,)
             if gone and spec.id in gone:
                 ended += gone[spec.id].ended
-            decision = transition(None, Submit(spec, waiting_on, ended), work.now)
-            born[spec.id] = decision.task
-            flags = HAS_DEPENDENTS if spec.id in awaited else 0
-            row = new_row(work, decision, roles[spec.to], flags, tuple(roots.get(spec.id, ())))
-            work.new.append(row)
+            decisions[spec.id] = transition(None, Submit(spec, waiting_on, ended), work.now)
+        told = self._tell_parents(work, specs, decisions)
+        for spec in specs:
+            flags = HAS_DEPENDENTS if spec.id in awaited or spec.id in told else 0
+            row = new_row(
+                work, decisions[spec.id], roles[spec.to], flags, tuple(roots.get(spec.id, ()))
+            )
+            work.new.append(row._replace(awaited_by=(told[spec.id],)) if spec.id in told else row)
         for each in awaited & keys.keys():
             work.flags[keys[each]] |= HAS_DEPENDENTS
-        return born
+        return {task_id: decision.task for task_id, decision in decisions.items()}
+
+    @staticmethod
+    def _tell_parents(
+        work: UnitOfWork, specs: Sequence[Spec], decisions: dict[str, Decision]
+    ) -> dict[str, str]:
+        """Note new tasks at their parents, those of the same batch included; the parent of each."""
+        if not any(spec.parent for spec in specs):
+            return {}
+        born = {task_id: decision.task for task_id, decision in decisions.items()}
+        children = children_of_new(specs, born)
+        told = note_children(work, {p: c for p, c in children.items() if p not in born})
+        for parent, names in children.items():
+            if parent in born and not born[parent].is_terminal:
+                trigger = decisions[parent].events[0].trigger
+                assert isinstance(trigger, Submit)
+                trigger = replace(trigger, children=tuple(names))
+                decisions[parent] = transition(None, trigger, work.now)
+                told.add(parent)
+        return {name: parent for parent in told for name in children[parent]}
 
     @staticmethod
     def _dependency_keys(
@@ -241,16 +268,22 @@ class Submitter:
             raise RunAgain  # one was pruned between our look and our lock
         return keys
 
+    def spawn_review(self, work: UnitOfWork, spec: Spec) -> None:
+        """Submit the task that judges a report."""
+        self._give_birth(work, [spec], self._store.role_ids({spec.to}))
+
     def spawn(self, work: UnitOfWork, key: int) -> None:
         """A task completed and named what comes next: submit that in the same transaction."""
         parent = work.tasks[key]
-        family = {child.id: child for child in parent.spec.next}
+        family, refused = self._next_of(work, key, parent)
         # Another task that completes in this transaction may have named the same.
         born_here = {row.id for row in work.new}
         for taken in sorted(taken_ids(work.tx, family) | (family.keys() & born_here)):
             del family[taken]
             text = f"the next task {taken} was not submitted: that id is taken"
             work.apply(key, Comment("agentq", text))
+        for name in sorted(family.keys() & refused.keys()):
+            self._bear_dead_letter(work, replace(family.pop(name), parent=parent.id), refused[name])
         gone = gone_dependencies(work.tx, family)
         for child in family.values():
             # A dependency that is not there cannot be waited for; that must not keep the parent
@@ -272,6 +305,28 @@ class Submitter:
             live = {name for name, row in found.items() if row.expires_at > work.now}
             named = [(spec, born[spec.id]) for name, spec in keyed.items() if name not in live]
             self._remember(work, named, set(family), live)
+
+    @staticmethod
+    def _next_of(
+        work: UnitOfWork, key: int, parent: Task
+    ) -> tuple[dict[str, Spec], dict[str, str]]:
+        """By id, the specs of what comes next, and why those that cannot be made cannot."""
+        if not has_templates(parent.spec.next):
+            return {child.id: child for child in parent.spec.next}, {}
+        report = parent.details.report
+        assert report is not None
+        names = [row.name for row in work.artifacts_of(key) if row.epoch == report.epoch]
+        from agentq.ledger.next_tasks import next_tasks  # not at the top: it brings Jinja
+
+        made = next_tasks(parent, names)
+        return {each.spec.id: each.spec for each in made}, {
+            each.spec.id: each.refused for each in made if each.refused
+        }
+
+    def _bear_dead_letter(self, work: UnitOfWork, spec: Spec, refused: str) -> None:
+        decision = transition(None, Submit(spec, refused=refused), work.now)
+        row = new_row(work, decision, self._store.role_ids({spec.to})[spec.to], 0, ())
+        work.new.append(row._replace(after=(), resources=()))
 
 
 def check_batch(specs: Sequence[Spec]) -> None:
@@ -297,8 +352,9 @@ def unknown_dependencies(missing: Iterable[str]) -> Invalid:
 def roles_of(specs: Iterable[Spec]) -> set[str]:
     """Roles of these tasks and of all that may follow: made now, while no transaction is open."""
     specs = list(specs)
-    following = {each.to for spec in specs if spec.next for each in all_next(spec)}
-    return {spec.to for spec in specs} | following
+    every = [*specs, *(each for spec in specs if spec.next for each in all_next(spec))]
+    reviewers = {spec.gates.reviewer for spec in every if spec.gates.reviewer}
+    return {spec.to for spec in every} | reviewers
 
 
 def same_key_twins(specs: Sequence[Spec]) -> dict[str, str]:

@@ -33,7 +33,7 @@ from agentq.contracts.store import (
     TreeRow,
     Tx,
 )
-from agentq.core.effects import Announce, Effect, ResolveDependents, SpawnNext, StopHolder
+from agentq.core.effects import Announce, Effect, ResolveDependents, StopHolder
 from agentq.core.errors import Conflict, NotFound
 from agentq.core.states import State
 from agentq.core.steps import fenced_out
@@ -52,7 +52,8 @@ from agentq.ledger.codec import SpecCache, encode_details, to_hot, to_task
 from agentq.ledger.costs import bookings
 from agentq.ledger.log_codec import encode_effect, encode_trigger, to_event_row
 
-Spawner = Callable[["UnitOfWork", int], None]
+#: Carries out what a decision about one task means for others, in the same transaction.
+InnerEffects = Callable[["UnitOfWork", int, Effect], None]
 #: The (key, epoch) of the attempt that asks, which must hold its task; None if no attempt asks.
 Fence: TypeAlias = tuple[int, int] | None
 #: Triggers with the keys of the tasks that they are applied to.
@@ -67,7 +68,7 @@ class UnitOfWork:
         tx: Tx,
         specs: SpecCache,
         role_ids: Callable[[Iterable[str]], dict[str, int]],
-        spawn: Spawner,
+        carry_out: InnerEffects,
         limited: set[str] | None = None,
     ) -> None:
         self.tx = tx
@@ -93,13 +94,13 @@ class UnitOfWork:
         self._costs: list[tuple[Spec, Usage]] = []
         self._specs = specs
         self._role_ids = role_ids
-        self._spawn = spawn
+        self._carry_out = carry_out
         #: Roles that this process knows to have limits; whoever waits for capacity must be woken.
         self._limited: set[str] = set() if limited is None else limited
         self._changed: dict[int, None] = {}
         self._readdressed: dict[int, None] = {}
         self._ended: list[tuple[int, State]] = []
-        self._spawning: list[int] = []
+        self._inner: list[tuple[int, Effect]] = []
         self._freed: list[int] = []
         self._lanes: frozenset[str] | None = None
         self._encoded: tuple[Trigger | None, str] = (None, "")
@@ -209,8 +210,8 @@ class UnitOfWork:
             if kind is ResolveDependents:
                 if self.flags[key] & HAS_DEPENDENTS:
                     self._ended.append((key, task.state))
-            elif kind is SpawnNext:
-                self._spawning.append(key)
+            elif not effect.lane:
+                self._inner.append((key, effect))
             elif effect.lane in self.lanes():
                 self.topics.add(lane_topic(effect.lane))
                 payload = encode_effect(effect, task)
@@ -244,10 +245,10 @@ class UnitOfWork:
 
     def finish(self) -> None:
         """Carry decisions on to other tasks, then save everything."""
-        while self._ended or self._spawning:
-            spawning, self._spawning = self._spawning, []
-            for key in spawning:
-                self._spawn(self, key)
+        while self._ended or self._inner:
+            inner, self._inner = self._inner, []
+            for key, effect in inner:
+                self._carry_out(self, key, effect)
             self._resolve_dependents()
         if self.new or self.events:
             self.topics.add(EVENTS_TOPIC)
@@ -289,5 +290,10 @@ class UnitOfWork:
         for parent, child in edges:
             task = self.tasks.get(child)
             parent_id = self.tasks[parent].id
-            if task is not None and not task.is_terminal and parent_id in task.details.waiting_on:
+            if task is not None and not task.is_terminal and _concerns(task, parent_id):
                 self.apply(child, DependencyEnded(parent_id, ended[parent]))
+
+
+def _concerns(task: Task, ended: str) -> bool:
+    """Whether the task waits for what has ended, or has it as an open child."""
+    return ended in task.details.waiting_on or ended in task.details.children

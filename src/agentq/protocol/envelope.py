@@ -9,18 +9,37 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from agentq.core.digests import AMOUNT_FIELDS, SPEC_FIELDS, usage_to_dict
+from agentq.core.digests import (
+    AMOUNT_FIELDS,
+    GATE_FIELDS,
+    SPEC_FIELDS,
+    gates_to_dict,
+    policy_to_dict,
+    usage_to_dict,
+)
 from agentq.core.errors import Invalid
 from agentq.core.schedule import awaits_approval, waiting_for
 from agentq.core.spec_types import (
     KINDS,
     NAMES,
     NEXT_DEPTH_MAX,
+    check_gates,
     check_kinds,
     check_usage,
     wrong_kind,
 )
-from agentq.core.task import ExpectedOutput, OnDependencyFailure, Priority, Spec, Task, Usage
+from agentq.core.task import (
+    ApprovalPolicy,
+    Escalation,
+    ExpectedOutput,
+    Gates,
+    OnDependencyFailure,
+    OnTimeout,
+    Priority,
+    Spec,
+    Task,
+    Usage,
+)
 
 ENVELOPE_VERSION = 1
 
@@ -33,6 +52,33 @@ def usage_from_dict(word: str, plain: Any) -> Usage:
     usage = Usage(**table)
     check_usage(word, usage)
     return usage
+
+
+def gates_from_dict(word: str, plain: Any) -> Gates:
+    """Read what `gates_to_dict` wrote."""
+    table = _mapping(word, plain)
+    if not set(table) <= {name for name, _, _ in GATE_FIELDS}:
+        raise wrong_kind(word, Gates, plain)
+    gates = Gates(**table)
+    check_gates(gates)
+    return gates
+
+
+def policy_from_dict(word: str, plain: Any) -> ApprovalPolicy:
+    """Read what `policy_to_dict` wrote."""
+    table = _mapping(word, plain)
+    if not set(table) <= {"remind_seconds", "escalate", "on_timeout"}:
+        raise wrong_kind(word, ApprovalPolicy, plain)
+    steps = []
+    for each in _listed(word, table.get("escalate", [])):
+        step = _mapping(word, each)
+        if set(step) != {"after_seconds", "to"}:
+            raise wrong_kind(word, Escalation, each)
+        steps.append(Escalation(step["after_seconds"], step["to"]))
+    outcome = table.get("on_timeout", "hold")
+    if outcome not in [str(each) for each in OnTimeout]:
+        raise wrong_kind(f"{word}.on_timeout", OnTimeout, outcome)
+    return ApprovalPolicy(table.get("remind_seconds", 0), tuple(steps), OnTimeout(outcome))
 
 
 def spec_from_dict(plain: dict[str, Any], depth: int = 0) -> Spec:
@@ -70,7 +116,7 @@ def _read(name: str, word: str, value: Any, depth: int) -> Any:
         if value not in [str(each) for each in kind]:
             raise wrong_kind(word, kind, value)
         return kind(value)
-    if name in ("after", "base", "resources", "next"):
+    if name in ("after", "base", "resources", "wait_for", "next"):
         listed = tuple(_listed(word, value))
         if name != "next":
             return listed
@@ -82,6 +128,10 @@ def _read(name: str, word: str, value: Any, depth: int) -> Any:
         )
     if name in ("budget", "tree_budget"):
         return usage_from_dict(word, value)
+    if name == "gates":
+        return gates_from_dict(word, value)
+    if name == "approval":
+        return policy_from_dict(word, value)
     kind = KINDS[NAMES.index(name)]
     if type(value) is not kind:
         raise wrong_kind(word, kind, value)
@@ -101,6 +151,13 @@ def _listed(word: str, value: Any) -> list[Any]:
 
 
 _WORDS = {word: name for name, word, _ in SPEC_FIELDS}
+
+
+def json_value(text: str) -> Any:
+    """The value behind a structured result; None if there is none."""
+    import json
+
+    return json.loads(text) if text else None
 
 
 def iso(at: int) -> str | None:
@@ -155,6 +212,7 @@ def task_to_dict(task: Task, *, context_ref: str = "", result_ref: str = "") -> 
         "traceparent": spec.traceparent or None,
         "parent": spec.parent or None,
         **({"extra": dict(spec.extra)} if spec.extra else {}),
+        **_graph_fields(spec),
         **_standing(task),
         "result_ref": result_ref or None,
         "notes": [
@@ -166,6 +224,20 @@ def task_to_dict(task: Task, *, context_ref: str = "", result_ref: str = "") -> 
             for each in details.messages
         ],
     }
+
+
+def _graph_fields(spec: Spec) -> dict[str, Any]:
+    """What gates, runs and reviews add; most tasks have none of it."""
+    plain = {
+        "gates": gates_to_dict(spec.gates),
+        "approval": policy_to_dict(spec.approval),
+        "wait_for": list(spec.wait_for),
+        "inputs": dict(spec.inputs),
+        "each": spec.each,
+        "workflow": spec.workflow,
+        "reviews": spec.reviews,
+    }
+    return {name: value for name, value in plain.items() if value}
 
 
 def _standing(task: Task) -> dict[str, Any]:
@@ -192,6 +264,22 @@ def _standing(task: Task) -> dict[str, Any]:
             if details.progress_percent >= 0
             else None
         ),
+        "score": details.score if details.score >= 0 else None,
+        "review_task": details.review_task or None,
+        "asked_of": details.asked_of or None,
+        "children": list(details.children),
+        "ended_children": {child: str(state) for child, state in details.ended_children},
+        "signals": [
+            {
+                "at": iso(each.at),
+                "by": each.by,
+                "name": each.name,
+                "data": each.data or None,
+                "taken": each.is_taken,
+            }
+            for each in details.signals
+        ],
+        "data": json_value(details.report.data) if details.report else None,
         "cost": usage_to_dict(details.spent),
         "summary": task.summary or None,
         "applied": (

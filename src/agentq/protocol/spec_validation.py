@@ -11,7 +11,7 @@ from agentq.core.digests import canonical_json, spec_to_dict
 from agentq.core.errors import Invalid
 from agentq.core.limits import BATCH_MAX, ENVELOPE_BYTES_MAX, NAME_CHARS_MAX
 from agentq.core.spec_types import check_family, check_kinds, is_readable
-from agentq.core.task import NO_OUTPUT_EXPECTED, Spec
+from agentq.core.task import NO_GATES, NO_OUTPUT_EXPECTED, NO_POLICY, OnTimeout, Spec
 from agentq.protocol.secret_detection import find_secret, may_hold_secret
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
@@ -72,10 +72,12 @@ def _check_one(spec: Spec) -> None:
         raise Invalid(f"{spec.id} cannot come after itself.", "Remove it from --after.")
     if spec.base:
         _check_base(spec)
+    if spec.gates is not NO_GATES or spec.approval is not NO_POLICY or spec.wait_for:
+        _check_gates(spec)
     for name in spec.expected_output.artifacts:
         _check_expected(name)
     total = _check_texts(spec)
-    if spec.next or spec.after or spec.extra or total > _CERTAINLY_SMALL:
+    if spec.next or spec.after or spec.extra or spec.inputs or total > _CERTAINLY_SMALL:
         size = len(canonical_json(spec_to_dict(spec)))
         if size > ENVELOPE_BYTES_MAX:
             raise Invalid(
@@ -101,6 +103,54 @@ def _check_base(spec: Spec) -> None:
             f" {len(spec.base)}. Nothing was submitted.",
             "Merge some of them in a task of its own, and start from that.",
         )
+
+
+def _check_gates(spec: Spec) -> None:
+    """Refuse gates that nobody could pass, and policies that would let pass what must not."""
+    gates = spec.gates
+    if gates.reviewer:
+        check_role(gates.reviewer, "reviewer")
+        if gates.reviewer == spec.to:
+            raise Invalid(
+                f"{spec.id} is for {spec.to}, which cannot review its own work. Nothing was"
+                " submitted.",
+                "Name another role as its reviewer.",
+            )
+    if (gates.min_score or gates.max_rounds) and not gates.reviewer:
+        raise Invalid(
+            f"min_score and max_rounds of {spec.id} are for a reviewer, and it has none."
+            " Nothing was submitted.",
+            "Name one with `reviewer`.",
+        )
+    policy = spec.approval
+    if policy.on_timeout is OnTimeout.APPROVE and spec.irreversible:
+        raise Invalid(
+            f"{spec.id} is irreversible: that nobody answers never approves it. Nothing was"
+            " submitted.",
+            "Use on_timeout hold or reject.",
+        )
+    if policy.on_timeout is not OnTimeout.HOLD and not spec.approval_timeout_seconds:
+        raise Invalid(
+            f"on_timeout of {spec.id} says what follows when the time is over, and it has no"
+            " timeout. Nothing was submitted.",
+            "Say how long to wait: approval_timeout.",
+        )
+    late = [step for step in policy.escalate if step.after_seconds > _YEARS_10]
+    if late or policy.remind_seconds > _YEARS_10:
+        raise Invalid("The steps of an approval policy come within 10 years.")
+    for name in spec.wait_for:
+        check_signal_name(name)
+
+
+def check_signal_name(name: str) -> str:
+    """Return the name of a signal; raise `Invalid` for what is none."""
+    if not _ID.match(name):
+        raise Invalid(
+            "A signal's name is 1 to 128 letters, digits, '.', '_' or '-' and starts with a letter"
+            f" or digit; got {name[:140]!r}.",
+            "For example: deployed.",
+        )
+    return name
 
 
 def _check_expected(name: str) -> None:
@@ -161,10 +211,20 @@ def _texts(spec: Spec) -> Iterable[tuple[str, str]]:
             yield "after", dependency
         for text in _strings(spec.extra):
             yield "extra", text
+    yield from _graph_texts(spec)
     if spec.expected_output is not NO_OUTPUT_EXPECTED:
         yield "expected_output", spec.expected_output.format
         for name in spec.expected_output.artifacts:
             yield "expected_output", name
+
+
+def _graph_texts(spec: Spec) -> Iterable[tuple[str, str]]:
+    for text in _strings(spec.inputs):
+        yield "inputs", text
+    if spec.gates is not NO_GATES:
+        yield "gates", spec.gates.verify
+    for step in spec.approval.escalate:
+        yield "approval", step.to
 
 
 #: Fields of one line, and what they hold unless somebody says otherwise.
@@ -180,6 +240,9 @@ _LINES = (
     ("idempotency_key", ""),
     ("traceparent", ""),
     ("parent", ""),
+    ("each", ""),
+    ("workflow", ""),
+    ("reviews", ""),
 )
 _lines = attrgetter(*(name for name, _ in _LINES))
 
@@ -216,6 +279,9 @@ def _check_texts(spec: Spec) -> int:
         and "\x00" not in whole
         and not may_hold_secret(whole)
         and not spec.extra
+        and not spec.inputs
+        and spec.gates is NO_GATES
+        and spec.approval is NO_POLICY
         and len(together) <= _LINE_CHARS_MAX
         and together.count("\n") == len(lines) - 1
         and _PLAIN_LINES.match(together)
@@ -243,7 +309,7 @@ def _check_text(field: str, text: str) -> None:
         )
     if not text.isascii() and not is_readable(text.replace("\x00", "")):
         raise Invalid(f"The field {field} holds bytes that are not UTF-8.", "Send text, not bytes.")
-    if field in ("instructions", "extra"):
+    if field in ("instructions", "extra", "inputs"):
         if "\x00" in text:
             raise Invalid(f"The field {field} holds a NUL character.", "Send text, not bytes.")
     elif len(text) > _LINE_CHARS_MAX or not _PLAIN.match(text):

@@ -11,7 +11,7 @@ from agentq.contracts.framing import encode_head
 from agentq.core.access import Principal, PrincipalKind
 from agentq.core.choices import FailureKind
 from agentq.core.errors import AgentqError, Refused
-from agentq.core.task import NO_USAGE, Spec, Task, Usage
+from agentq.core.task import NO_GATES, NO_USAGE, Gates, Spec, Task, Usage
 from agentq.ledger.codec import decoder
 from agentq.remote.calls import Outcome, encoded, error_from
 from agentq.remote.queries import RemoteQueries
@@ -71,10 +71,12 @@ class RemoteCustody(RemoteQueries):
         *,
         ids: Sequence[str] | None = None,
         gated: bool = False,
+        gates: Gates = NO_GATES,
     ) -> list[Task]:
         return self._tasks(
             "claim", who, role=role, count=count, holder=holder, lease_ms=lease_ms,
             provider=provider, ids=None if ids is None else list(ids), gated=gated,
+            gates=None if gates is NO_GATES else gates,
         )  # fmt: skip
 
     def claim_task(
@@ -134,6 +136,20 @@ class RemoteCustody(RemoteQueries):
 
     def take_messages(self, who: Principal, task_id: str, epoch: int) -> Task:
         return self._task("take_messages", who, task_id=task_id, epoch=epoch)
+
+    def yield_attempt(
+        self,
+        who: Principal,
+        task_id: str,
+        epoch: int,
+        wait: str = "all",
+        note: str = "",
+        signals: Sequence[str] = (),
+    ) -> Task:
+        return self._task(
+            "yield_attempt", who, task_id=task_id, epoch=epoch, wait=wait, note=note,
+            signals=list(signals),
+        )  # fmt: skip
 
     def live_append(
         self,
@@ -237,6 +253,8 @@ class RemoteCustody(RemoteQueries):
         cost: Usage = NO_USAGE,
         *,
         verified: bool = False,
+        data: str = "",
+        leave_children: bool = False,
     ) -> Task:
         from agentq.contracts.artifacts import Stored
         from agentq.remote.files import Upload
@@ -249,7 +267,10 @@ class RemoteCustody(RemoteQueries):
             named = {"stored": plain}
         elif result is not None:
             named, sources = {"file": 0}, [result]
-        body = {"summary": summary, "result": named, "cost": cost, "verified": verified}
+        body = {
+            "summary": summary, "result": named, "cost": cost, "verified": verified, "data": data,
+            "leave_children": leave_children,
+        }  # fmt: skip
         asked = {"task_id": task_id, "epoch": epoch}
         uploads = [Upload(source) for source in sources]
         try:

@@ -71,8 +71,11 @@ class RemoteDecisions(RemoteCustody):
             if_version=if_version,
         )  # fmt: skip
 
-    def cancel(self, who: Principal, ref: str, reason: str = "", *, if_version: int = 0) -> Task:
-        return self._task("cancel", who, ref=ref, reason=reason, if_version=if_version)
+    def cancel(
+        self, who: Principal, ref: str, reason: str = "", *, if_version: int = 0, tree: bool = False
+    ) -> Task:
+        asked = {"ref": ref, "reason": reason, "if_version": if_version, "tree": tree}
+        return self._task("cancel", who, **asked)
 
     def requeue(self, who: Principal, ref: str, reason: str = "", *, if_version: int = 0) -> Task:
         return self._task("requeue", who, ref=ref, reason=reason, if_version=if_version)
@@ -131,6 +134,9 @@ class RemoteDecisions(RemoteCustody):
 
     def tell(self, who: Principal, ref: str, message: str) -> Task:
         return self._task("tell", who, ref=ref, message=message)
+
+    def signal(self, who: Principal, ref: str, name: str, data: str = "") -> Task:
+        return self._task("signal", who, ref=ref, name=name, data=data)
 
     def set_limits(self, who: Principal, role: str, limits: RoleLimits) -> None:
         self._caller.value(None, "set_limits", who, role=role, limits=limits)

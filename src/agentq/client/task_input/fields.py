@@ -124,6 +124,11 @@ def _mapping(where: _Where, value: object) -> Mapping[str, object]:
     return value
 
 
+def _approval(where: _Where, value: object) -> object:
+    """`true`, or how it is waited for; what that says is read with the other fields."""
+    return value if isinstance(value, bool) else _mapping(where, value)
+
+
 def _labels(where: _Where, value: object) -> dict[str, str]:
     labels: dict[str, str] = {}
     for key, label in _mapping(where, value).items():
@@ -176,6 +181,12 @@ _FIELDS: dict[str, tuple[str, _Reader]] = {
         {"usd": _amount, "tokens": _whole, "turns": _whole, "seconds": _duration}
     )) for name in ("budget", "tree_budget")},
     "labels": ("labels", _labels),
+    **{name: (name, _text) for name in ("parent", "each", "workflow", "verify", "reviewer")},
+    **{name: (name, _whole) for name in ("min_score", "max_rounds")},
+    "gates": ("gates", _mapping),
+    "approval": ("approval", _approval),
+    "wait_for": ("wait_for", _separated),
+    "inputs": ("inputs", _mapping),
     "next": ("next", _texts),
     "next_tasks": ("next", _texts),
 }  # fmt: skip

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentq.client.durations import whole_seconds
+from agentq.client.task_input.gates import approval_fields, gates_field
 from agentq.contracts.delivery import DEFAULT_RESULTS, RESULTS_PREFIX, is_results_queue
 from agentq.core.errors import Invalid
 from agentq.core.limits import CONTEXT_BYTES_MAX, INSTRUCTIONS_BYTES_MAX
@@ -50,6 +51,8 @@ class Draft(NamedTuple):
     generated: bool
 
 
+#: Gates by their own names, or several together.
+GATE_WORDS = ("gates", "verify", "reviewer", "min_score", "max_rounds")
 #: Fields that go into a spec as they are, and the type they must have.
 _PLAIN: dict[str, Any] = {
     "to": str,
@@ -61,6 +64,8 @@ _PLAIN: dict[str, Any] = {
     "reply_to": str,
     "traceparent": str,
     "parent": str,
+    "each": str,
+    "workflow": str,
     "max_attempts": int,
     "irreversible": bool,
     "requires_approval": bool,
@@ -291,6 +296,8 @@ def _read_field(built: dict[str, Any], name: str, value: Any) -> None:
         built[target] = reader(name, value, built.get(target))
     elif name in _DURATIONS or name in _DURATIONS.values():
         built[_DURATIONS.get(name, name)] = whole_seconds(value, name)
+    elif name == "approval":
+        built.update(approval_fields(value))
     elif name != "next":
         near = difflib.get_close_matches(name, FIELDS, 1)
         hint = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(sorted(FIELDS))}."
@@ -347,6 +354,12 @@ def _labels(name: str, value: Any, before: Any) -> dict[str, str]:
     return {_text("labels", key): _text("labels", text) for key, text in sorted(value.items())}
 
 
+def _inputs(name: str, value: Any, before: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise _wrong_type("inputs", dict, value)
+    return dict(value)
+
+
 def _expected(name: str, value: Any, before: Any) -> ExpectedOutput:
     if isinstance(value, ExpectedOutput):
         return value
@@ -396,8 +409,11 @@ _READERS: dict[str, tuple[str, Callable[[str, Any, Any], Any]]] = {
     "budget_usd": ("budget", _budget),
     "tree_budget": ("tree_budget", _budget),
     "tree_budget_usd": ("tree_budget", _budget),
+    "wait_for": ("wait_for", _after),
+    "inputs": ("inputs", _inputs),
+    **dict.fromkeys(GATE_WORDS, ("gates", gates_field)),
 }
-_OTHERS = ("id", "task_id", "next", "next_tasks", "file", "context")
+_OTHERS = ("id", "task_id", "next", "next_tasks", "file", "context", "approval")
 FIELDS = (*_PLAIN, *_DURATIONS, *_DURATIONS.values(), *_READERS, *_OTHERS)
 
 

@@ -87,6 +87,7 @@ def _births(changes: Changes, lanes: str) -> Iterator[Named]:
     new = columns(_NEW, [row[:11] for row in rows])
     yield "insert_tasks", {**new, **columns(_NEW_EFFECTS, effects), "known_lanes": lanes}
     edges = [(parent, row.id) for row in rows for parent in row.after]
+    edges += [(row.id, each) for row in rows for each in row.awaited_by]
     if edges:
         yield "insert_edges", columns(("parents", "children"), edges)
     wants = [(row.id, resource) for row in rows for resource in row.resources]

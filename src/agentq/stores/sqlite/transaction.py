@@ -213,8 +213,10 @@ class SqliteTx(SqliteReader):
         ]
         self._many("insert_effect", effects)
         keys = {row.id: key for key, row in enumerate(rows, first)}
-        keys |= self.keys({each for row in rows for each in row.after} - keys.keys())
+        named = {each for row in rows for each in (*row.after, *row.awaited_by)}
+        keys |= self.keys(named - keys.keys())
         edges = [(keys[parent], keys[row.id]) for row in rows for parent in row.after]
+        edges += [(keys[row.id], keys[each]) for row in rows for each in row.awaited_by]
         self._many("insert_edge", edges)
         self._many("mark_parent", [(parent,) for parent in {parent for parent, _ in edges}])
         self._many(
