@@ -113,8 +113,9 @@ def up(
         http = None if no_http else (host, port, names)
         link = None if as_json else partial(_served, fleet, queue.who)
         options = Options(
-            float(term), keep or settings.keep, grace, health, output, as_json, http, link
-        )
+            float(term), keep or settings.keep, grace, health, output, as_json, http, link,
+            settings.workflows_folder,
+        )  # fmt: skip
         roles = started_roles(listed)
         daemon = Daemon(queue.installation, queue.holder, roles, options, changes)
         heed_signals(partial(_stop, daemon, fleet), daemon.hurry, daemon.ringer())

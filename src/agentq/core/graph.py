@@ -45,12 +45,10 @@ def all_next(spec: Spec) -> Iterator[Spec]:
         yield from all_next(child)
 
 
-def has_templates(specs: Sequence[Spec]) -> bool:
-    """Whether any of these next tasks is made of what the task before left."""
-    return any(spec.each or _is_template(spec) for spec in specs)
-
-
-def _is_template(spec: Spec) -> bool:
+def is_made_of_templates(spec: Spec) -> bool:
+    """Whether this next task is made of what the task before left."""
+    if spec.each:
+        return True
     texts = [spec.title, spec.instructions, *spec.labels.values(), *_texts(spec.inputs)]
     return any("{{" in text or "{%" in text for text in texts)
 

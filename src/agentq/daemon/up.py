@@ -28,6 +28,7 @@ from agentq.daemon.loops.reconcile import Reconcile
 from agentq.daemon.loops.relay import Relay
 from agentq.daemon.loops.reply import Replies
 from agentq.daemon.loops.results import Results
+from agentq.daemon.loops.runs import Runs
 from agentq.daemon.role_changes import RoleChanges
 from agentq.daemon.shared_publisher import SharedPublisher
 from agentq.daemon.workers import Workers
@@ -68,6 +69,8 @@ class Options:
     http: tuple[str, int, Sequence[str]] | None = None
     #: Called when it is served, with its address.
     on_serving: Callable[[HttpApp, str], None] | None = None
+    #: The folder of workflow files; None: runs are left to others.
+    workflows: Path | None = None
 
 
 class Daemon:
@@ -92,7 +95,7 @@ class Daemon:
         self._health_at = 0.0
         self._health_problem = ""
         self._http: HttpServer | None = None
-        loops = self._make_loops()
+        loops = self._make_loops(holder)
         self.leader = Leader(
             self._service,
             [loop.term for loop in loops if loop.term],
@@ -111,9 +114,11 @@ class Daemon:
             output=self.options.output,
         )
 
-    def _make_loops(self) -> list[Loop]:
+    def _make_loops(self, holder: str) -> list[Loop]:
         installation, service = self._installation, self._service
         loops: list[Loop] = [Due(service), Results(service), Prune(service, self.options.keep)]
+        if self.options.workflows is not None:
+            loops.append(Runs(service, self.options.workflows, holder))
         if installation.publisher is None:
             return loops
         publisher = SharedPublisher(installation.publisher, lambda: self.nudge("reconcile"))

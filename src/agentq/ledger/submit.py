@@ -26,7 +26,7 @@ from agentq.contracts.store import (
 from agentq.core.digests import body_digest
 from agentq.core.effects import Announce
 from agentq.core.errors import Conflict, Invalid
-from agentq.core.graph import all_next, has_templates, parents_first
+from agentq.core.graph import all_next, is_made_of_templates, parents_first
 from agentq.core.limits import BATCH_MAX
 from agentq.core.states import TERMINAL, State
 from agentq.core.task import Spec, Task
@@ -311,7 +311,7 @@ class Submitter:
         work: UnitOfWork, key: int, parent: Task
     ) -> tuple[dict[str, Spec], dict[str, str]]:
         """By id, the specs of what comes next, and why those that cannot be made cannot."""
-        if not has_templates(parent.spec.next):
+        if not any(map(is_made_of_templates, parent.spec.next)):
             return {child.id: child for child in parent.spec.next}, {}
         report = parent.details.report
         assert report is not None

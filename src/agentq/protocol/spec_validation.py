@@ -9,6 +9,7 @@ from typing import Any
 
 from agentq.core.digests import canonical_json, spec_to_dict
 from agentq.core.errors import Invalid
+from agentq.core.graph import is_made_of_templates
 from agentq.core.limits import BATCH_MAX, ENVELOPE_BYTES_MAX, NAME_CHARS_MAX
 from agentq.core.spec_types import check_family, check_kinds, is_readable
 from agentq.core.task import NO_GATES, NO_OUTPUT_EXPECTED, NO_POLICY, OnTimeout, Spec
@@ -56,7 +57,31 @@ def check_spec(spec: Spec) -> None:
         family = list(spec.next)
         for child in family:
             _check_one(child)
+            if is_made_of_templates(child):
+                _check_templates(child)
             family += child.next
+    elif spec.each:
+        raise Invalid(
+            f"each of {spec.id} makes tasks of a list that the task before it gives, and it is"
+            " nobody's next task. Nothing was submitted.",
+            "Name it in `next` of the task that gives the list.",
+        )
+
+
+def _check_templates(child: Spec) -> None:
+    """Refuse templates of a next task that could never be filled in."""
+    from agentq.protocol.templates import check_expression, check_template  # brings Jinja
+
+    if child.each:
+        check_expression(child.each, f"each of {child.id}")
+        if child.context_sha256:
+            raise Invalid(
+                f"{child.id} is made once for each item of a list, and a long text of its own"
+                " belongs to one task. Nothing was submitted.",
+                "Shorten its instructions, or let it read the long text from an artifact.",
+            )
+    for text in (child.title, child.instructions, *child.labels.values(), *_strings(child.inputs)):
+        check_template(text, f"what follows as {child.id}")
 
 
 def _check_one(spec: Spec) -> None:

@@ -100,6 +100,12 @@ class Settings:
         return str(Path(self.home) / "workspaces")
 
     @property
+    def workflows_folder(self) -> Path:
+        """Where workflow files are: beside agentq.toml, else below the folder at hand."""
+        file = Path(self.source)
+        return (file.parent if file.name == FILE_NAME else Path.cwd()) / "workflows"
+
+    @property
     def sqlite_path(self) -> str:
         """The file behind a sqlite: URL."""
         return sqlite_path(self.url)

@@ -1,0 +1,35 @@
+"""Runs: each one that has something to do gets its next steps, by its workflow's file of today."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agentq.contracts.doorbell import role_topic
+from agentq.daemon.loop import Loop
+from agentq.workflows.runner import RUN_ROLE, advance_runs
+
+if TYPE_CHECKING:
+    from agentq.contracts.service import Service
+
+_POLL_SECONDS = 5.0
+
+
+class Runs(Loop):
+    """Advances runs. Any number of processes may: a run is claimed like any other task."""
+
+    name = "runs"
+    term = "runs"
+    topics = frozenset({role_topic(RUN_ROLE)})
+
+    def __init__(self, service: Service, folder: Path, holder: str) -> None:
+        """`folder` has the workflow files."""
+        super().__init__()
+        self._service = service
+        self._folder = folder
+        self._holder = holder
+
+    def run_once(self) -> float:
+        advanced = advance_runs(self._service, self._folder, self._holder)
+        self.tally.add("advanced", advanced)
+        return 0.0 if advanced else _POLL_SECONDS

@@ -1,0 +1,109 @@
+"""Advances runs: claims those that have something to do, submits their next steps, and lets go.
+
+Each time it reads the workflow's file anew. Nothing waits here: a run that has open steps yields,
+and is ready again, as a row, when one of them is over. Whoever is killed in the middle has lost
+nothing but time: the next one finds what was submitted, and goes on from there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agentq.client.task_input.specs import draft
+from agentq.core.access import SYSTEM, Principal
+from agentq.core.errors import AgentqError, Conflict, Invalid, NotFound, Refused, Stale
+from agentq.core.triggers import FailureKind
+from agentq.workflows.planning import Plan, plan
+from agentq.workflows.reading import read_workflow
+
+if TYPE_CHECKING:
+    from agentq.contracts.service import Service
+    from agentq.core.task import Task
+
+log = logging.getLogger("agentq.workflows")
+
+#: The role of runs. Workers of other roles do their steps.
+RUN_ROLE = "workflow-runner"
+RUN_TYPE = "run"
+#: Long enough to read a file and submit its steps; short, for whoever takes over from the dead.
+LEASE_MS = 20_000
+_AT_ONCE = 20
+#: What is wrong with a workflow, and nothing that would pass by itself.
+_FAULTS = (Invalid, NotFound, Conflict, Refused)
+
+
+def advance_runs(service: Service, folder: Path, holder: str) -> int:
+    """Advance every run that has something to do; how many there were."""
+    runs = service.claim(SYSTEM, RUN_ROLE, _AT_ONCE, holder, LEASE_MS)
+    for run in runs:
+        try:
+            advance(service, folder, run)
+        except Stale:
+            log.info("run %s: another process has it now", run.id)
+    return len(runs)
+
+
+def advance(service: Service, folder: Path, run: Task, who: Principal = SYSTEM) -> Task:
+    """Take one step with a run that is held: submit what can start, then yield or end it."""
+    try:
+        found = planned(service, folder, run, who)
+        _submit(service, run, found, who)
+    except Stale:
+        raise
+    except _FAULTS as error:
+        # A person mends the file and answers; the steps that are under way go on.
+        log.warning("run %s: blocked: %s", run.id, error.cause)
+        return service.block(who, run.id, run.epoch, _question(error))
+    if found.failure:
+        log.info("run %s: failed: %s", run.id, found.failure)
+        return service.fail(who, run.id, run.epoch, found.failure, FailureKind.REFUSED)
+    if found.is_over:
+        log.info("run %s: complete", run.id)
+        return service.complete(who, run.id, run.epoch, _summary(found))
+    return service.yield_attempt(who, run.id, run.epoch, "any")
+
+
+def planned(service: Service, folder: Path, run: Task, who: Principal = SYSTEM) -> Plan:
+    """Work out what a run does next, from its workflow's file as it is now."""
+    workflow = read_workflow(folder, run.spec.workflow)
+    tasks = steps_of(service, run, who)
+    artifacts: dict[str, list[str]] = {}
+    if "artifacts" in workflow.source:
+        for task in tasks:
+            artifacts[task.id] = sorted({each.name for each in service.artifacts(who, task.id)})
+    return plan(workflow, run, tasks, artifacts)
+
+
+def steps_of(service: Service, run: Task, who: Principal = SYSTEM) -> list[Task]:
+    """The tasks of a run's steps, as they stand now."""
+    ids = [*run.details.children, *(child for child, _ in run.details.ended_children)]
+    return list(service.tasks_by_id(who, ids).values()) if ids else []
+
+
+def _submit(service: Service, run: Task, found: Plan, who: Principal) -> None:
+    drafts = [draft({**fields, "from": RUN_ROLE}) for fields in found.submit]
+    if not drafts:
+        return
+    contexts = {name: text for each in drafts for name, text in each.contexts.items()}
+    specs = [each.spec for each in drafts]
+    service.submit(who, specs, contexts, under=(run.id, run.epoch))
+    log.info("run %s: submitted %s", run.id, ", ".join(_names(specs)))
+
+
+def _names(specs: Sequence[object]) -> list[str]:
+    shown = [getattr(spec, "id", "") for spec in specs[:5]]
+    return [*shown, f"{len(specs) - 5} more"] if len(specs) > 5 else shown
+
+
+def _question(error: AgentqError) -> str:
+    return f"{error.cause} {error.remedy} Mend the file, then answer: the run goes on.".strip()
+
+
+def _summary(found: Plan) -> str:
+    counts: dict[str, int] = {}
+    for each in found.standings:
+        counts[each.state] = counts.get(each.state, 0) + 1
+    return ", ".join(f"{count} {state}" for state, count in counts.items())
