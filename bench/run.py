@@ -11,10 +11,11 @@ import platform
 import signal
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import apsw
+
+from agentq.core.values import replace
 
 # Run as a file, Python looks for modules in this folder; the package is one above.
 sys.path[0] = str(Path(__file__).resolve().parent.parent)

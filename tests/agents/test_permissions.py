@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from agentq.contracts.agent import (
     Permissions,
 )
 from agentq.core.errors import Invalid
+from agentq.core.values import replace
 from agentq.settings.roles import TOOLS, commands_of, own_words, permissions_of, read_role
 from tests.agents.jobs import a_job, captured, play, still
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from agentq.agents.registry import agent_named
 from agentq.agents.tool_releases import KNOWN, is_older, note_on_release, too_old, version_in
 from agentq.contracts.agent import OtherPermissions, Permissions
+from agentq.core.values import replace
 from tests.agents.jobs import a_job, play
 
 PACKAGES = Path(__file__).parents[1] / "real_agents" / "package.json"

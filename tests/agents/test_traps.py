@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from agentq.agents.gemini import ASKED, Gemini
 from agentq.agents.opencode import Opencode
 from agentq.contracts.agent import Agent, AttemptOutcome, Denied, Done, Exit, Limited, Spent
 from agentq.core.task import TaskDetails, Usage
+from agentq.core.values import replace
 from tests.agents.jobs import NOW, SECOND, a_job, captured, play, still
 from tests.core.building import claimed
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 
 import hypothesis.strategies as st
@@ -32,6 +31,7 @@ from agentq.core.triggers import (
     Ruling,
     Trigger,
 )
+from agentq.core.values import replace
 from agentq.stores.postgres.store import PostgresStore
 from agentq.stores.postgres.transaction import Assumed
 from agentq.stores.sqlite.store import SqliteStore

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from agentq.contracts.store import (
@@ -20,6 +18,7 @@ from agentq.contracts.store import (
     Order,
     Store,
 )
+from agentq.core.values import replace
 from tests.contracts.rows import add, ids_of, insert, move, new_row, role_id
 
 

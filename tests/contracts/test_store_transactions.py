@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
 import pytest
 
@@ -29,6 +28,7 @@ from agentq.contracts.store import (
     Tx,
 )
 from agentq.core.errors import Refused, Unavailable
+from agentq.core.values import replace
 from tests.contracts.conftest import Backend
 from tests.contracts.rows import (
     LANES,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from agentq.contracts.service_values import Wanted
@@ -26,6 +26,7 @@ from agentq.core.triggers import (
     Ruling,
     Trigger,
 )
+from agentq.core.values import replace
 from agentq.ledger.claims import Held
 from agentq.ledger.submit import Submitted
 from tests.contracts.rows import Clock

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import string
-from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -21,6 +20,7 @@ from agentq.core.task import (
     Spec,
     Usage,
 )
+from agentq.core.values import replace
 
 _NAME = string.ascii_letters + string.digits
 ids = st.builds(

@@ -6,7 +6,6 @@ import doctest
 import hashlib
 import json
 from contextlib import suppress
-from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -18,6 +17,7 @@ from agentq.core.digests import SPEC_FIELDS, body_digest, canonical_json, spec_d
 from agentq.core.errors import AgentqError, Invalid
 from agentq.core.states import State
 from agentq.core.task import ExpectedOutput, OnDependencyFailure, Priority, Spec, Usage
+from agentq.core.values import fields_of, replace
 from agentq.protocol import envelope
 from agentq.protocol.envelope import iso, spec_from_dict, task_to_dict
 from agentq.protocol.spec_validation import check_spec
@@ -71,7 +71,7 @@ def test_every_field_has_its_word_in_the_envelope() -> None:
     words = {word for _, word, _ in SPEC_FIELDS}
     assert {"task_id", "from", "to", "type", "priority", "ttl_seconds", "reply_to"} <= words
     assert "sender" not in words and "id" not in words
-    assert len(words) == len(fields(Spec))
+    assert len(words) == len(fields_of(Spec))
 
 
 # -- fields and versions of tomorrow -----------------------------------------------------------
@@ -181,7 +181,7 @@ OTHER: dict[str, Any] = {
 
 
 def test_another_value_is_known_for_every_field() -> None:
-    assert set(OTHER) == {each.name for each in fields(Spec)}
+    assert set(OTHER) == {each.name for each in fields_of(Spec)}
 
 
 @pytest.mark.parametrize("name", OTHER)

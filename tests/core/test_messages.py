@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from agentq.core.digests import canonical_json, spec_to_dict
 from agentq.core.errors import Conflict, Invalid
 from agentq.core.limits import ENVELOPE_BYTES_MAX, shorten
 from agentq.core.task import Note, Task, Usage
+from agentq.core.values import replace
 from agentq.protocol.envelope import iso
 from agentq.protocol.messages import (
     FILES_MAX,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hypothesis import given
 
 from agentq.core import triggers as t
@@ -15,6 +13,7 @@ from agentq.core.schedule import expected_wake
 from agentq.core.states import TABLE, State
 from agentq.core.task import Task, Usage
 from agentq.core.transition import transition
+from agentq.core.values import replace
 from tests.core.lives import SAYINGS, Life, lived
 
 

@@ -6,7 +6,7 @@ Tasks that differ in nothing that decides (see `sketch`) count as one, so the ex
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain, product
 from typing import Any
 
@@ -18,6 +18,7 @@ from agentq.core.schedule import expected_wake
 from agentq.core.states import TABLE, State
 from agentq.core.task import OnDependencyFailure, Spec, Task, Usage
 from agentq.core.transition import transition
+from agentq.core.values import replace
 from tests.core.building import A_TRIGGER, LEASE_MS, NOW, a_spec
 
 DEPENDENCY = ("task-0",)

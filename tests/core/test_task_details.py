@@ -6,8 +6,6 @@ later, where nobody looks for the cause. So these tests compare everything that 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from agentq.core import triggers as t
@@ -17,6 +15,7 @@ from agentq.core.retry import BASE_MS
 from agentq.core.states import State
 from agentq.core.task import Note, OnDependencyFailure, Reported, TaskDetails, Usage
 from agentq.core.transition import transition
+from agentq.core.values import replace
 from tests.core.building import LEASE_MS, NOW, SECOND, claimed, due, submitted, then
 
 CLAIM = t.ClaimTask("bob", LEASE_MS)

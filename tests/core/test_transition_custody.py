@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from agentq.core.limits import REFUSED_REPORTS_KEPT
 from agentq.core.states import DEAD_LETTERS, State
 from agentq.core.task import Task, Usage
 from agentq.core.transition import transition
+from agentq.core.values import replace
 from tests.core.building import (
     A_TRIGGER,
     BY_STATE,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from agentq.core import triggers as t
@@ -16,6 +14,7 @@ from agentq.core.states import State
 from agentq.core.task import Edited, Note, Priority, Task
 from agentq.core.transition import transition
 from agentq.core.trigger_validation import check_trigger
+from agentq.core.values import replace
 from tests.core.building import BY_STATE, NOW, claimed, due, effects_of, submitted, then
 
 TEXT = t.Edit("ed", instructions="do that")

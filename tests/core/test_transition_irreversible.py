@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from agentq.core import triggers as t
@@ -13,6 +11,7 @@ from agentq.core.errors import Refused
 from agentq.core.states import State
 from agentq.core.task import Task, Usage
 from agentq.core.transition import transition
+from agentq.core.values import replace
 from tests.core.building import LEASE_MS, NOW, claimed, due, effects_of, submitted, then
 
 CLAIM = t.ClaimTask("ann", LEASE_MS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ from agentq.core import triggers as t
 from agentq.core.errors import Invalid
 from agentq.core.limits import NAME_CHARS_MAX, NOTE_CHARS_MAX, PROGRESS_CHARS_MAX, SUMMARY_CHARS_MAX
 from agentq.core.trigger_validation import check_trigger
+from agentq.core.values import replace
 from tests.core.building import A_TRIGGER
 
 #: Values that no field of that kind may have: what could not be read back must not get in.

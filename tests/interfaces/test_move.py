@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from agentq.core.errors import Refused, Unavailable
 from agentq.core.limits import RoleLimits
 from agentq.core.states import State
 from agentq.core.task import Usage
+from agentq.core.values import replace
 from agentq.settings import load_settings
 from agentq.settings.editing import with_values
 from agentq.wiring import open_installation

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.long
 #: Moves in a process of its own that dies, without a word, after a step, or before it commits one.
 DIES = """
 import os, signal, sys
-from dataclasses import replace
+from agentq.core.values import replace
 from agentq.client.moving import move
 from agentq.settings import load_settings
 from agentq.stores.transfer.base import LedgerCopy

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from agentq.core import access
 from agentq.core.access import SYSTEM, Action, Principal
 from agentq.core.errors import Refused, Unavailable
 from agentq.core.limits import DAY_MS
+from agentq.core.values import replace
 from agentq.ledger import audit
 from agentq.ledger.audit import ALIKE_MS, ROWS_MAX, Place, Refusals, decision, refusal_row
 from agentq.testing import MemoryQueue

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 
 import pytest
 
@@ -11,6 +10,7 @@ from agentq.core.errors import Conflict, Invalid, NotFound
 from agentq.core.states import State
 from agentq.core.task import Spec
 from agentq.core.triggers import FailureKind
+from agentq.core.values import replace
 from agentq.ledger.submit import DEDUP_MS, Submitted
 from agentq.stores.sqlite.transaction import SqliteTx
 from tests.ledger.conftest import LedgerEnv, open_env

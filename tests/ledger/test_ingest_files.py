@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from agentq.contracts.inbound_messages import InboundMessage, IntakeStatus, open
 from agentq.core.states import State
 from agentq.core.task import ExpectedOutput
 from agentq.core.triggers import AddArtifact
+from agentq.core.values import replace
 from agentq.ledger.ingest import discard_unrecorded, store_files
 from tests.ledger.conftest import LedgerEnv
 from tests.ledger.worker_messages import answer_of, incoming, lose, start

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from agentq.core import triggers as t
@@ -11,6 +9,7 @@ from agentq.core.access import RequestKey, person
 from agentq.core.errors import Conflict, Refused
 from agentq.core.limits import RoleLimits
 from agentq.core.task import Spec, Task
+from agentq.core.values import replace
 from agentq.ledger.claims import Held
 from agentq.ledger.ledger import Ledger
 from agentq.ledger.request_keys import REMEMBERED_MS, KeyedRequest, Remembered, recalled

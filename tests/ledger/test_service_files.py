@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from agentq.core.access import SYSTEM
 from agentq.core.errors import Damaged, NotFound, Refused, Stale, Unavailable
 from agentq.core.states import State
 from agentq.core.task import Spec, Task
+from agentq.core.values import replace
 from agentq.ledger import service as service_module
 from agentq.ledger import service_queries
 from agentq.settings import Settings

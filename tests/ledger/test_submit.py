@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -14,6 +13,7 @@ from agentq.core.errors import AgentqError, Conflict, Invalid, Stale
 from agentq.core.limits import BATCH_MAX
 from agentq.core.states import State
 from agentq.core.task import Priority, Spec, Usage
+from agentq.core.values import replace
 from agentq.ledger.codec import decode_spec, encode_spec
 from agentq.ledger.ledger import Ledger
 from agentq.protocol.spec_validation import check_spec

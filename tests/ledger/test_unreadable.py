@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from agentq.core import triggers as t
 from agentq.core.errors import AgentqError, Invalid
 from agentq.core.states import State
 from agentq.core.task import Task
+from agentq.core.values import replace
 from tests.core.building import A_TRIGGER
 from tests.core.drawn import any_json, any_text
 from tests.ledger.conftest import LedgerEnv, open_env

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
 from agentq.core.access import RequestKey
 from agentq.core.errors import Conflict
+from agentq.core.values import replace
 from agentq.server.api import Response
 from agentq.server.repeats import Repeats
 from tests.server.conftest import ANN

@@ -6,12 +6,13 @@ tasks in one go must decide each as if it were alone; that is seen only where th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from agentq.core import triggers as t
 from agentq.core.task import Priority, Spec, Usage
+from agentq.core.values import replace
 from agentq.ledger.claims import Held
 from agentq.ledger.ledger import Ledger
 from agentq.ledger.submit import Submitted

@@ -8,10 +8,11 @@ task, so the checker compares the rows themselves with what each call must have 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from agentq.core.triggers import ClaimTask, Event, Release
+from agentq.core.values import replace
 from tests.simulation.calls import Call
 from tests.simulation.shadow import Shadow
 from tests.simulation.violation import LIMITS, SURROUNDINGS, Violation

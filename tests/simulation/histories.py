@@ -32,6 +32,7 @@ from agentq.contracts.doorbell import role_topic
 from agentq.core.errors import AgentqError
 from agentq.core.task import Task
 from agentq.core.triggers import trigger_name
+from agentq.core.values import fields_of, is_value_class
 from agentq.ledger.ledger import Ledger
 from tests.simulation.batches import CREW_ROLE, UnlikeSpecs, bulk, crew
 from tests.simulation.calls import Call, Outcome
@@ -162,8 +163,8 @@ def _line(said: object) -> str:
 
 def plain(said: Any) -> Any:
     """A value as text and numbers: by field, without those that say nothing."""
-    if dataclasses.is_dataclass(said):
-        said = {each.name: getattr(said, each.name) for each in dataclasses.fields(said)}
+    if is_value_class(type(said)):
+        said = {each.name: getattr(said, each.name) for each in fields_of(type(said))}
     if isinstance(said, Mapping):
         told = {str(name): plain(each) for name, each in said.items()}
         return {name: each for name, each in told.items() if each not in (None, "", 0, [], {})}

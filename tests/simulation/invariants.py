@@ -9,7 +9,6 @@ missing or too many each break a promise, and the promise is named.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -32,6 +31,7 @@ from agentq.core.triggers import (
     Tick,
     Trigger,
 )
+from agentq.core.values import replace
 from agentq.ledger.codec import decode_spec, to_task
 from agentq.ledger.log_codec import to_event
 from agentq.stores.sqlite.store import SqliteStore

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from agentq.core.limits import RoleLimits
 from agentq.core.states import State
 from agentq.core.task import Spec
 from agentq.core.triggers import Event
+from agentq.core.values import replace
 from tests.simulation.circuits import NO_LIMIT, ModelCircuits
 from tests.simulation.shadow import Expected, Shadow
 from tests.simulation.standing import READY, REVIEW

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agentq.core import triggers as t
 from agentq.core.task import Spec, Usage
+from agentq.core.values import replace
 from tests.simulation.calls import Call, apply
 from tests.simulation.model import body_of
 from tests.simulation.shadow import Shadow

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
@@ -29,6 +29,7 @@ from agentq.core.digests import spec_digest
 from agentq.core.effects import SpawnNext
 from agentq.core.states import State
 from agentq.core.task import Task
+from agentq.core.values import replace
 from agentq.ledger import claims, unit_of_work
 from agentq.ledger.submit import Submitter
 from agentq.ledger.unit_of_work import UnitOfWork

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -16,6 +15,7 @@ from agentq.core.errors import AgentqError, Unavailable
 from agentq.core.limits import RoleLimits
 from agentq.core.states import State
 from agentq.core.task import Spec, Task, TaskDetails
+from agentq.core.values import replace
 from agentq.ledger import circuits as circuits_module
 from agentq.ledger import claims, pruning, submit
 from agentq.ledger.codec import decode_plain

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -12,6 +11,7 @@ from agentq.core import custody, steps, triggers
 from agentq.core.circuits import ProviderCircuit, pause_ms
 from agentq.core.errors import Stale
 from agentq.core.task import Task
+from agentq.core.values import replace
 from agentq.ledger import circuits, ledger
 from agentq.ledger.unit_of_work import UnitOfWork
 from agentq.stores.sqlite.transaction import SqliteTx

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ from agentq.core.effects import LANES
 from agentq.core.errors import Unavailable
 from agentq.core.limits import RoleLimits
 from agentq.core.triggers import LogEntry
+from agentq.core.values import replace
 from tests.simulation.calls import Call
 from tests.simulation.circuits import NO_LIMIT
 from tests.simulation.specs import ROLES

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 from agentq.core.task import ExpectedOutput, OnDependencyFailure, Priority, Spec, Usage
+from agentq.core.values import replace
 
 ROLES = ("impl", "check")
 SENDERS = ("coordinator", "planner")

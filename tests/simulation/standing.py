@@ -7,13 +7,13 @@ whether the ledger must accept or refuse it, and after a commit, to judge what i
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Protocol
 
 from agentq.core import triggers as t
 from agentq.core.digests import spec_digest
 from agentq.core.states import State
 from agentq.core.task import OnDependencyFailure, Priority, Spec, Task
+from agentq.core.values import replace
 from tests.simulation.violation import (
     CANCEL,
     FENCE,

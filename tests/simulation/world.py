@@ -20,12 +20,13 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 
 from agentq.core.effects import LANES
 from agentq.core.errors import AgentqError
 from agentq.core.limits import RoleLimits
+from agentq.core.values import replace
 from agentq.ledger.ledger import Ledger
 from agentq.stores.sqlite.store import SqliteStore
 from tests.simulation import services

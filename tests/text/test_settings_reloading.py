@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agentq.core.values import replace
 from agentq.settings import Settings, read_file, reloading
 from agentq.settings.reloading import RoleSettingsFile, settings_digest
 from agentq.settings.roles import RoleSettings, role_settings

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from agentq.client.client import Client
 from agentq.client.queue import Queue
 from agentq.contracts.agent import AttemptResult
 from agentq.core import access
+from agentq.core.values import replace
 from agentq.remote.installation import RemoteInstallation
 from agentq.settings import Settings
 from agentq.settings.reloading import RoleSettingsFile

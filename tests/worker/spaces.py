@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 
 from agentq.core.errors import Refused
 from agentq.core.states import State
+from agentq.core.values import replace
 from agentq.repository.snapshot_refs import WorkSnapshot
 from agentq.settings.roles import RoleSettings
 from agentq.worker.changes import EvidenceFile

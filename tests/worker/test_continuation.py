@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agentq.core.states import State
+from agentq.core.values import replace
 from agentq.settings.roles import RoleSettings
 from agentq.worker.earlier_work import EarlierWork, LeftWork
 from agentq.worker.workspace import Workspace

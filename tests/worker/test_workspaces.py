@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from agentq.core.errors import Invalid, Refused
 from agentq.core.states import TERMINAL, State
+from agentq.core.values import replace
 from agentq.settings.roles import RoleSettings
 from agentq.worker.earlier_work import EarlierWork
 from agentq.worker.workspace_records import Kept

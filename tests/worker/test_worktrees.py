@@ -6,12 +6,12 @@ import os
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from agentq.core.errors import Conflict, Invalid, Refused, Unavailable
+from agentq.core.values import replace
 from agentq.settings.roles import RoleSettings
 from agentq.worker.workspace import Workspace
 from agentq.worker.workspaces import Workspaces

@@ -11,7 +11,6 @@ interrupted run exits 0 without a result; a `task-notification` result answers n
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 from agentq.agents.claude_permissions import differs, granted
@@ -50,6 +49,7 @@ from agentq.contracts.agent import (
     OtherPermissions,
 )
 from agentq.core.task import NO_USAGE, Usage
+from agentq.core.values import replace
 
 #: How many messages in flight are remembered by id; sub-agents write at the same time.
 MESSAGES_KEPT = 64

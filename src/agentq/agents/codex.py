@@ -12,7 +12,6 @@ event; `-C` and `-s` belong before the word `resume`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -43,6 +42,7 @@ from agentq.contracts.agent import (
 )
 from agentq.core.prices import TokenCounts
 from agentq.core.task import Usage
+from agentq.core.values import replace
 
 #: How the operating system calls a write that Codex's sandbox does not allow.
 _READ_ONLY = "Read-only file system"

@@ -9,7 +9,6 @@ user of the machine. `-p` is still needed, also for `--resume`: its words follow
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from io import StringIO
 from typing import Any
 
@@ -50,6 +49,7 @@ from agentq.contracts.agent import (
 )
 from agentq.core.prices import TokenCounts
 from agentq.core.task import Usage
+from agentq.core.values import replace
 
 #: By which it is told its limit of turns. It skips the file where others may write to a folder
 #: above it, and then only the worker counts.

@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, TextIO, cast
 
 from agentq.cli.background_output import LAST_SECONDS
@@ -24,6 +23,7 @@ from agentq.cli.live import as_text, print_above
 from agentq.cli.overview import kinds_waiting, roles_table, running_row
 from agentq.cli.screen import is_terminal, one_line, paint
 from agentq.core.errors import AgentqError
+from agentq.core.values import replace
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

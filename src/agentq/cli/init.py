@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ from agentq.cli.options import command
 from agentq.cli.screen import clean, emit_json, note, paint, say
 from agentq.cli.session import Session, pass_session, refuse_memory
 from agentq.core.errors import Conflict, NotFound
+from agentq.core.values import replace
 from agentq.private_files import FILE_MODE, hold_mode, make_folder, tighten
 from agentq.settings.addresses import passwords_in, without_password
 

@@ -3,7 +3,6 @@ roles cannot work now."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,6 +20,7 @@ from agentq.cli.options import (
 from agentq.cli.screen import Styled, answer, emit_json, iso_time, one_line, show_table
 from agentq.cli.session import Session, pass_session
 from agentq.core.durations import format_duration
+from agentq.core.values import replace
 
 if TYPE_CHECKING:
     from agentq.contracts.service_values import Circuit

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -11,6 +10,7 @@ from agentq.cli.options import command
 from agentq.cli.screen import emit_json, is_terminal, note, say
 from agentq.cli.session import Session, pass_session
 from agentq.core.durations import format_duration
+from agentq.core.values import replace
 
 if TYPE_CHECKING:
     from agentq.core.access import Principal

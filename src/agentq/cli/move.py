@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from agentq.cli.options import command
 from agentq.cli.screen import answer, emit_json, note, paint, say, size_words
 from agentq.cli.session import Session, pass_session
 from agentq.core.counting import counted
+from agentq.core.values import replace
 
 if TYPE_CHECKING:
     from agentq.client.moving import Moved

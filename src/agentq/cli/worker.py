@@ -6,7 +6,6 @@ import logging
 import signal
 import sys
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +26,7 @@ from agentq.cli.session import Session, pass_session
 from agentq.cli.signals import heed_signals
 from agentq.core.counting import counted
 from agentq.core.errors import Unavailable
+from agentq.core.values import replace
 
 if TYPE_CHECKING:
     from agentq.client.client import Client

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from agentq.client.task_changes import TaskChange, change_of
 from agentq.core.errors import AgentqError, Invalid, NotFound, Refused
 from agentq.core.reserved_names import CHANGES_PATCH
+from agentq.core.values import replace
 from agentq.repository.checkout import find_checkout
 from agentq.repository.fetching import bring
 from agentq.repository.git import Git

@@ -12,11 +12,11 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from agentq.contracts.overview_values import WorkerReport
 from agentq.core.errors import AgentqError, Refused
+from agentq.core.values import replace
 
 if TYPE_CHECKING:
     from agentq.client.client import Client

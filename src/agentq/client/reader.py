@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -20,6 +19,7 @@ from agentq.core import access
 from agentq.core.errors import TimedOut
 from agentq.core.states import DEAD_LETTERS, TERMINAL, State
 from agentq.core.task import Task
+from agentq.core.values import replace
 from agentq.protocol.envelope import iso, task_to_dict
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ from agentq.contracts.overview_values import BusySlot, WorkerReport
 from agentq.core.errors import AgentqError, Invalid, Refused, Stale, Unavailable
 from agentq.core.limits import SUMMARY_CHARS_MAX, shorten
 from agentq.core.triggers import FailureKind
+from agentq.core.values import replace
 from agentq.protocol.spec_validation import check_role
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ from agentq.contracts import artifacts, overview_values, service, service_values
 from agentq.contracts.routes import BY_CALL, Route
 from agentq.contracts.service import Service
 from agentq.core import access, errors, limits, task, triggers
+from agentq.core.values import is_value_class
 
 _ARTIFACT_NAMES = ("LivePart", "Source", "Stored", "Uploaded", "UploadLink")
 #: Names in the annotations of the interface, which it imports for type checkers only.
@@ -143,10 +144,10 @@ def unknown_fields(plain: Any, kind: Any, where: str = "") -> list[str]:
             ]
         if isinstance(plain, dict):
             for each in arguments:
-                if dataclasses.is_dataclass(each):
+                if is_value_class(each):
                     return unknown_fields(plain, each, where)
         return []
-    if not isinstance(plain, dict) or not dataclasses.is_dataclass(kind):
+    if not isinstance(plain, dict) or not is_value_class(kind):
         return []
     hints = _hints(typing.cast("type", kind))
     found = [f"{where}.{name}" for name in plain if name not in hints]

@@ -19,11 +19,12 @@ never more.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from agentq.core.errors import Conflict, Invalid, Refused
 from agentq.core.task import Task
+from agentq.core.values import replace
 
 #: How the token begins that a worker gives to its agent, good for that attempt alone.
 ATTEMPT_TOKEN_PREFIX = "agqa_"  # noqa: S105

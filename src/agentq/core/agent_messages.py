@@ -8,14 +8,13 @@ once, and the next attempt in any case.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from agentq.core import triggers as t
 from agentq.core.errors import Refused
 from agentq.core.limits import MESSAGES_KEPT
 from agentq.core.states import State
 from agentq.core.steps import Step, holder_only
 from agentq.core.task import Task, TaskDetails, ToldMessage
+from agentq.core.values import replace
 
 
 def tell(task: Task, trigger: t.Tell, now: int) -> Step:

@@ -7,14 +7,13 @@ nobody answered is never taken for anybody's answer: the log says that the time 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from agentq.core.digests import spec_digest
 from agentq.core.effects import CancelTasks, Notify
 from agentq.core.schedule import approval_deadline, next_escalation, remind_ms
 from agentq.core.states import State
 from agentq.core.steps import Step, annotated, blocked, completed, over, waits
 from agentq.core.task import OnTimeout, Task, TaskDetails
+from agentq.core.values import replace
 
 #: Who has approved what nobody approved in time, where the policy says so.
 BY_POLICY = "approval-policy"

@@ -8,8 +8,6 @@ next attempt to judge.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from agentq.core import triggers as t
 from agentq.core.errors import Invalid, Refused
 from agentq.core.limits import CHILDREN_MAX
@@ -17,6 +15,7 @@ from agentq.core.signals import taken_signals
 from agentq.core.states import State
 from agentq.core.steps import Step, annotated, holder_only, waits
 from agentq.core.task import Task
+from agentq.core.values import replace
 
 #: For what an attempt that yields may wait.
 WAIT_FOR_ALL, WAIT_FOR_ANY = "all", "any"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from agentq.core import triggers as t
 from agentq.core.agent_messages import given_messages
 from agentq.core.children import check_children
@@ -29,6 +27,7 @@ from agentq.core.steps import (
     waits,
 )
 from agentq.core.task import NO_DETAILS, NO_GATES, NO_USAGE, Reported, Task, TaskDetails
+from agentq.core.values import replace
 
 
 def claim(task: Task, trigger: t.ClaimTask, now: int) -> Step:

@@ -6,7 +6,6 @@ not change when a later version adds a field.
 
 from __future__ import annotations
 
-from dataclasses import MISSING, fields
 from typing import Any
 
 from agentq.core.task import (
@@ -18,19 +17,16 @@ from agentq.core.task import (
     Spec,
     Usage,
 )
+from agentq.core.values import fields_of
 
 #: Where the envelope's word differs from the field's name (`from` is a keyword of the language).
 _RENAMED = {"sender": "from", "id": "task_id"}
 
 
 def _sparse_fields(kind: type) -> tuple[tuple[str, str, object], ...]:
-    rows = []
-    for each in fields(kind):
-        default = each.default
-        if default is MISSING:
-            default = each.default_factory() if each.default_factory is not MISSING else MISSING
-        rows.append((each.name, _RENAMED.get(each.name, each.name), default))
-    return tuple(rows)
+    return tuple(
+        (each.name, _RENAMED.get(each.name, each.name), each.default) for each in fields_of(kind)
+    )
 
 
 SPEC_FIELDS = _sparse_fields(Spec)

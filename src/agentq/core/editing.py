@@ -6,14 +6,13 @@ are kept in the task's details, and `task.edited_spec` makes of both what is ask
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from agentq.core import triggers as t
 from agentq.core.effects import Effect, Notify
 from agentq.core.errors import Refused
 from agentq.core.states import State
 from agentq.core.steps import Step, annotated, waits
 from agentq.core.task import Edited, Task, edited_spec
+from agentq.core.values import replace
 
 #: What the next attempt is told where an earlier one may have read other words.
 NEW_TEXT = "The text above is new: an earlier attempt was asked for something else."

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from agentq.core import triggers as t
 from agentq.core.effects import CancelTasks, StopHolder
 from agentq.core.errors import Refused
@@ -12,6 +10,7 @@ from agentq.core.spec_types import check_usage
 from agentq.core.states import State
 from agentq.core.steps import Step, again, annotated, completed, fenced_out, over
 from agentq.core.task import Note, Reported, Task
+from agentq.core.values import replace
 
 
 def answer(task: Task, trigger: t.Answer, now: int) -> Step:

@@ -6,7 +6,7 @@ verdict, which the ledger applies in the transaction that completes the review: 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from agentq.core import triggers as t
 from agentq.core.choices import Ruling
@@ -17,6 +17,7 @@ from agentq.core.schedule import remind_ms
 from agentq.core.states import State
 from agentq.core.steps import Step, again, annotated, completed, over
 from agentq.core.task import NO_GATES, NO_POLICY, Gates, Task, TaskDetails
+from agentq.core.values import replace
 
 #: What a reviewer hands in, as an example for prompts and refusals.
 REVIEW_EXAMPLE = '{"verdict": "accept", "score": 90, "notes": "what is good, what is missing"}'

@@ -6,14 +6,13 @@ on, not two.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from agentq.core import triggers as t
 from agentq.core.errors import Refused
 from agentq.core.limits import SIGNALS_KEPT
 from agentq.core.states import State
 from agentq.core.steps import Step, annotated, waits
 from agentq.core.task import ReceivedSignal, Task, TaskDetails
+from agentq.core.values import replace
 
 
 def signal(task: Task, trigger: t.Signal, now: int) -> Step:

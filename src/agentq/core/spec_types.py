@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import fields
 from operator import attrgetter
 from typing import Any
 
@@ -25,6 +24,7 @@ from agentq.core.task import (
     Spec,
     Usage,
 )
+from agentq.core.values import fields_of
 
 #: How deep unknown fields, and next tasks of next tasks, may nest.
 EXTRA_DEPTH_MAX = 32
@@ -53,7 +53,7 @@ _OTHERS: dict[str, type] = {
     "review": bool,
     "max_attempts": int,
 }
-NAMES = tuple(each.name for each in fields(Spec))
+NAMES = tuple(each.name for each in fields_of(Spec))
 KINDS = tuple(_OTHERS.get(n, int if n.endswith("_seconds") else str) for n in NAMES)
 _values = attrgetter(*NAMES)
 _WORDS = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from agentq.core.effects import (
@@ -21,6 +21,7 @@ from agentq.core.schedule import awaits_approval, remind_ms
 from agentq.core.states import TABLE, TERMINAL, State
 from agentq.core.task import Note, Spec, Task, TaskDetails
 from agentq.core.triggers import Trigger, trigger_name
+from agentq.core.values import replace
 
 
 @dataclass(slots=True)

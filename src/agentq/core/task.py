@@ -10,11 +10,14 @@ All times are integer milliseconds of the store's clock; durations of a spec are
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+import msgspec
+
 from agentq.core.states import TERMINAL, State
+from agentq.core.values import replace
 
 DEFAULT_ATTEMPTS = 3
 DEFAULT_LEASE_SECONDS = 60
@@ -121,8 +124,7 @@ NO_GATES = Gates()
 NO_POLICY = ApprovalPolicy()
 
 
-@dataclass(frozen=True, slots=True)
-class Spec:
+class Spec(msgspec.Struct, frozen=True):
     """What the submitter asked for. Immutable; its digest is what an approval binds to."""
 
     id: str
@@ -155,16 +157,16 @@ class Spec:
     #: What this task and all that descend from it may spend together.
     tree_budget: Usage = NO_USAGE
     reply_to: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = msgspec.field(default_factory=dict)
     traceparent: str = ""
     parent: str = ""
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = msgspec.field(default_factory=dict)
     gates: Gates = NO_GATES
     approval: ApprovalPolicy = NO_POLICY
     #: Signals that must have come before it starts.
     wait_for: tuple[str, ...] = ()
     #: Plain data that templates and the agent may use.
-    inputs: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Mapping[str, Any] = msgspec.field(default_factory=dict)
     #: Of a next task: an expression that gives a list. There is one task for each item of it.
     each: str = ""
     #: Of a run: the name of its workflow.
@@ -257,8 +259,7 @@ class ToldMessage:
     epoch: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class TaskDetails:
+class TaskDetails(msgspec.Struct, frozen=True):
     """The part of a task's state that most tasks never need."""
 
     failures: int = 0
@@ -319,8 +320,7 @@ class TaskDetails:
 NO_DETAILS = TaskDetails()
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(msgspec.Struct, frozen=True):
     """One unit of work and how it stands.
 
     `wake_at` is the next moment at which time matters to it, 0 if none. While there is a holder it

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from functools import cache
 from operator import attrgetter
 from typing import Any
@@ -26,6 +25,7 @@ from agentq.core.spec_types import (
 from agentq.core.states import State
 from agentq.core.task import NO_GATES, NO_USAGE, Gates, Spec, Usage
 from agentq.core.triggers import FailureKind, Resolution, Ruling, Trigger
+from agentq.core.values import fields_of
 
 #: How long each text of a trigger may be, where it is not a note.
 _LIMITS = {
@@ -87,8 +87,8 @@ class _Shape:
     """What a kind of trigger holds: everything needed to check one in a few steps."""
 
     def __init__(self, kind: type) -> None:
-        self.names = tuple(each.name for each in fields(kind))
-        self.kinds = tuple(_KINDS.get(str(each.type), tuple) for each in fields(kind))
+        self.names = tuple(each.name for each in fields_of(kind))
+        self.kinds = tuple(_KINDS.get(str(each.type), tuple) for each in fields_of(kind))
         places = list(enumerate(zip(self.names, self.kinds, strict=True)))
         self.texts = tuple(
             (place, name, _LIMITS.get(name, NOTE_CHARS_MAX), name in _REQUIRED)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from agentq.core import triggers as t
 from agentq.core.approvals import asking_tick
 from agentq.core.children import child_ended
@@ -16,6 +14,7 @@ from agentq.core.schedule import awaits_approval, expiry, remind_ms
 from agentq.core.states import State
 from agentq.core.steps import Step, over, waits
 from agentq.core.task import NO_DETAILS, OnDependencyFailure, Spec, Task, TaskDetails
+from agentq.core.values import replace
 
 _WAITING = frozenset({State.PENDING, State.BLOCKED})
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from agentq.contracts.limit_rows import RoleRow
 from agentq.contracts.store import IN_TREE, TaskRow, Tx
@@ -26,6 +26,7 @@ from agentq.core.triggers import (
     Tick,
     Yield,
 )
+from agentq.core.values import replace
 from agentq.ledger import circuits, shared_budgets
 from agentq.ledger.codec import limits_of
 from agentq.ledger.costs import spent_today

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import MISSING, fields
 from functools import cache
 from operator import attrgetter
 from typing import Any
@@ -27,6 +26,7 @@ from agentq.core.task import (
     Usage,
     edited_spec,
 )
+from agentq.core.values import MISSING, fields_of
 
 #: The order is that of the codes in contracts.store.
 STATES: tuple[State, ...] = (
@@ -69,21 +69,21 @@ def _outline(
     compares by identity, which does for texts, small numbers and what there is but one of. Last
     where costs stand."""
     listed: list[Any] = []
-    for each in fields(kind):
-        if each.default is not MISSING:
-            listed.append((each.name, Any, each.default))
-        elif each.default_factory is not MISSING:
-            listed.append((each.name, Any, msgspec.field(default_factory=each.default_factory)))
-        else:
+    for each in fields_of(kind):
+        if each.default is MISSING:
             listed.append((each.name, Any))
+        elif isinstance(each.default, dict):
+            listed.append((each.name, Any, msgspec.field(default_factory=dict)))
+        else:
+            listed.append((each.name, Any, each.default))
     struct = msgspec.defstruct(kind.__name__, listed, omit_defaults=True, gc=False)
     names = [name for name, *_ in listed]
     equals = tuple(
         (place, each.default)
-        for place, each in enumerate(fields(kind))
+        for place, each in enumerate(fields_of(kind))
         if isinstance(each.default, (float, Usage, ExpectedOutput, Gates, ApprovalPolicy))
     )
-    amounts = tuple(place for place, each in enumerate(fields(kind)) if each.type == "Usage")
+    amounts = tuple(place for place, each in enumerate(fields_of(kind)) if each.type == "Usage")
     if len(names) > 1:
         return attrgetter(*names), struct, equals, amounts
     return (lambda value: tuple(getattr(value, name) for name in names)), struct, equals, amounts

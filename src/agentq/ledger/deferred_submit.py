@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import msgspec
@@ -32,6 +31,7 @@ from agentq.core.steps import fenced_out
 from agentq.core.task import Spec, Task
 from agentq.core.transition import transition
 from agentq.core.triggers import Comment, Submit
+from agentq.core.values import replace
 from agentq.ledger.codec import decode_spec, encode, encode_spec, to_task
 from agentq.ledger.pruning import check_next_names, gone_dependencies
 from agentq.ledger.submit import (

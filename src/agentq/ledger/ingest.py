@@ -14,7 +14,6 @@ takes long, or cannot be now, the message waits and its attempt is kept alive; n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -42,6 +41,7 @@ from agentq.core.states import State
 from agentq.core.steps import fenced_out, stale
 from agentq.core.task import NO_USAGE, Task
 from agentq.core.trigger_validation import check_trigger
+from agentq.core.values import replace
 from agentq.ledger import claims
 from agentq.protocol.messages import File, Status, WorkerMessage
 from agentq.protocol.secret_detection import redact

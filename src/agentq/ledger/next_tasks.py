@@ -10,12 +10,12 @@ that says why: it must not keep the task before from completing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from agentq.core.errors import AgentqError, Invalid
 from agentq.core.limits import FAN_OUT_MAX, INSTRUCTIONS_BYTES_MAX, SUMMARY_CHARS_MAX, shorten
 from agentq.core.task import Spec, Task
+from agentq.core.values import replace
 from agentq.protocol.envelope import json_value
 from agentq.protocol.spec_validation import check_spec
 from agentq.protocol.templates import evaluate, is_template, render

@@ -13,7 +13,7 @@ All times are milliseconds of the store's clock, as the log has them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agentq.contracts.service_values import Overhead
@@ -21,6 +21,7 @@ from agentq.core.graph import parents_first
 from agentq.core.states import State
 from agentq.core.task import Spec, Task
 from agentq.core.triggers import Cancel, ClaimTask, LogEntry, Stopped, Submit, Tick
+from agentq.core.values import replace
 
 if TYPE_CHECKING:
     from agentq.ledger.queries import LedgerQueries

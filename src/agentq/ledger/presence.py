@@ -8,7 +8,6 @@ without waiting for the disk, and one that is lost is followed by the next.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 import msgspec
 
@@ -18,6 +17,7 @@ from agentq.core import triggers as t
 from agentq.core.errors import Invalid
 from agentq.core.limits import PROGRESS_CHARS_MAX, SUMMARY_CHARS_MAX, shorten
 from agentq.core.trigger_validation import check_trigger
+from agentq.core.values import replace
 from agentq.ledger.codec import decoder, encode
 from agentq.protocol.spec_validation import check_role
 

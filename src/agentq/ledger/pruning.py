@@ -12,7 +12,6 @@ its files may be those of tasks that live on in the other one.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -38,6 +37,7 @@ from agentq.core.errors import AgentqError, Conflict
 from agentq.core.graph import all_next
 from agentq.core.states import TERMINAL, State
 from agentq.core.task import Spec
+from agentq.core.values import replace
 from agentq.ledger.codec import STATES, SpecCache, decode_plain, decode_spec, encode
 from agentq.ledger.costs import day_of
 

@@ -7,7 +7,6 @@ checker, and does not hide the next one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields, replace
 from functools import partial
 
 from agentq.contracts.service_values import Problem
@@ -17,6 +16,7 @@ from agentq.core.states import State
 from agentq.core.task import Task
 from agentq.core.transition import transition
 from agentq.core.triggers import AddArtifact, Event, Submit
+from agentq.core.values import fields_of, replace
 from agentq.ledger.codec import decode_spec, to_task
 from agentq.ledger.log_codec import to_event
 
@@ -76,7 +76,7 @@ def _compare(stored: Task, events: Sequence[Event]) -> list[str]:
     elif stored.wake_at != expected_wake(stored):
         problems.append(f"wake_at is {stored.wake_at}, its fields call for {expected_wake(stored)}")
     if task != stored:
-        names = [each.name for each in fields(Task)]
+        names = [each.name for each in fields_of(Task)]
         different = [name for name in names if getattr(task, name) != getattr(stored, name)]
         problems.append(f"the log does not give the stored {', '.join(different)}")
     if stored.holder and stored.state not in (State.IN_PROGRESS, State.CANCELLED):

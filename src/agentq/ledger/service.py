@@ -9,7 +9,6 @@ tasks, roles and files, and what the loops of an installation need.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -22,6 +21,7 @@ from agentq.core.errors import Refused
 from agentq.core.states import State
 from agentq.core.task import NO_USAGE, Task, Usage
 from agentq.core.trigger_validation import check_comment, check_message
+from agentq.core.values import replace
 from agentq.ledger.codec import decode_spec, limits_of, to_task
 from agentq.ledger.costs import amounts, spent_today
 from agentq.ledger.leader_leases import LeaderLeases

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +28,7 @@ from agentq.core.reserved_names import is_reserved, reserved
 from agentq.core.states import State
 from agentq.core.steps import stale
 from agentq.core.task import NO_GATES, NO_USAGE, Gates, Spec, Task, Usage
+from agentq.core.values import replace
 from agentq.ledger.request_keys import (
     repeatable,
     the_outcomes,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from agentq.core import triggers as t
 from agentq.core.access import Action, Principal, check_edit
 from agentq.core.errors import Conflict, Invalid, NotFound, Refused
 from agentq.core.task import Priority, Spec, Task
+from agentq.core.values import replace
 from agentq.ledger.request_keys import Remembered, repeatable, the_task
 from agentq.ledger.service_graph import GraphService
 

@@ -7,7 +7,6 @@ only, so what it must know of the tree goes into its trigger, in words, and repl
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import TypeAlias
 
 from agentq.contracts.doorbell import ROOM_TOPIC, role_topic
@@ -15,6 +14,7 @@ from agentq.contracts.store import IN_TREE, TreeRow
 from agentq.core.limits import WARN_SHARE, overspent
 from agentq.core.task import NO_USAGE, Spec, Usage
 from agentq.core.triggers import Answer, FailAttempt, Report, Spend
+from agentq.core.values import replace
 from agentq.ledger.codec import decode_usage, encode_usage
 from agentq.ledger.unit_of_work import UnitOfWork
 

@@ -8,7 +8,7 @@ all, and its submission is a single exchange with the database.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from agentq.contracts.doorbell import lane_topic, role_topic
@@ -32,6 +32,7 @@ from agentq.core.states import TERMINAL, State
 from agentq.core.task import Spec, Task
 from agentq.core.transition import Decision, transition
 from agentq.core.triggers import Comment, Submit
+from agentq.core.values import replace
 from agentq.ledger import task_effects
 from agentq.ledger.codec import CODES, STATES, SpecCache, encode_details, encode_spec, to_task
 from agentq.ledger.families import children_of_new, note_children

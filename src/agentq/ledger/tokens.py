@@ -11,7 +11,6 @@ import hashlib
 import hmac
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -22,6 +21,7 @@ from agentq.core.access import Action, Principal, PrincipalKind, allowed
 from agentq.core.errors import Conflict, Invalid, NotFound
 from agentq.core.limits import DAY_MS
 from agentq.core.scopes import principal_of_scopes
+from agentq.core.values import replace
 from agentq.protocol.spec_validation import check_role
 
 if TYPE_CHECKING:

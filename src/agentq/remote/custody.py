@@ -75,8 +75,7 @@ class RemoteCustody(RemoteQueries):
     ) -> list[Task]:
         return self._tasks(
             "claim", who, role=role, count=count, holder=holder, lease_ms=lease_ms,
-            provider=provider, ids=None if ids is None else list(ids), gated=gated,
-            gates=None if gates is NO_GATES else gates,
+            provider=provider, ids=None if ids is None else list(ids), gated=gated, gates=gates,
         )  # fmt: skip
 
     def claim_task(

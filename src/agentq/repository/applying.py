@@ -11,12 +11,13 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
 from agentq.core.errors import Conflict, NotFound, Refused
+from agentq.core.values import replace
 from agentq.repository.checkout import Checkout, check_ready, find_checkout
 from agentq.repository.checks import BranchCheck, run_check
 from agentq.repository.git import Git

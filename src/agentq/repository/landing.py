@@ -18,12 +18,13 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from agentq.core.errors import AgentqError, Conflict, Refused, Unavailable
+from agentq.core.values import replace
 from agentq.repository.checkout import (
     GITLINK,
     GONE,

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from agentq.core.errors import Refused
 from agentq.core.reserved_names import TASK_FOLDER
+from agentq.core.values import replace
 from agentq.repository.git import LONG_TIMEOUT_SECONDS, Git, GitLocation, failed, memory_file
 
 #: For commits that only compute something: nobody ever sees them.

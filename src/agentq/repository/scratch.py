@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from agentq.core.errors import Refused
+from agentq.core.values import replace
 from agentq.private_files import make_folder
 from agentq.repository.checkout import Checkout
 from agentq.repository.git import LONG_TIMEOUT_SECONDS, GitLocation

@@ -11,7 +11,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
-from dataclasses import replace
 from typing import Any, BinaryIO
 from urllib.parse import parse_qsl
 
@@ -26,6 +25,7 @@ from agentq.contracts.routes import (
 from agentq.contracts.service import Service
 from agentq.core.access import SYSTEM, Principal
 from agentq.core.errors import AgentqError, Unavailable
+from agentq.core.values import replace
 from agentq.server.access_log import log_request, request_id
 from agentq.server.api import (
     Api,

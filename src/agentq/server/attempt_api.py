@@ -15,7 +15,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import replace
 from urllib.parse import parse_qsl
 
 from agentq.contracts.doorbell import EVENTS_TOPIC, Doorbell
@@ -23,6 +22,7 @@ from agentq.contracts.routes import ATTEMPT_CALLS, PREFIX, WAKEUPS_PATH
 from agentq.contracts.service import Service
 from agentq.core.access import ATTEMPT_TOKEN_PREFIX, Principal, RequestKey, key_reused
 from agentq.core.errors import AgentqError, Refused, Stale
+from agentq.core.values import replace
 from agentq.server.api import Api, Request, Response, RouteMatch, encode, find, refusal
 from agentq.server.errors import HttpError
 from agentq.server.request_key import request_key

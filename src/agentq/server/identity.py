@@ -9,7 +9,6 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 
@@ -18,6 +17,7 @@ from agentq.contracts.service import Service
 from agentq.core.access import ALL, SYSTEM, Action, Principal, allowed, on_behalf, parse_grants
 from agentq.core.access import refusal as access_refusal
 from agentq.core.errors import Refused
+from agentq.core.values import replace
 from agentq.server.errors import HttpError
 from agentq.server.failures import Failures
 from agentq.server.login import Logins

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from agentq.core.access import ATTEMPT_TOKEN_PREFIX
 from agentq.core.durations import parse_duration
 from agentq.core.errors import Invalid, NotFound, Unavailable
 from agentq.core.limits import RoleLimits
+from agentq.core.values import replace
 from agentq.settings.addresses import is_server, remember_passwords, remember_secrets
 from agentq.settings.addresses import without_password as without_password
 

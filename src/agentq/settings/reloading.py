@@ -7,12 +7,13 @@ lies in a workspace, whoever has put it there. What was said on the command line
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from agentq.core.digests import canonical_json
 from agentq.core.errors import AgentqError, Invalid
+from agentq.core.values import replace
 from agentq.settings import read_file
 from agentq.settings.roles import RoleSettings, checked, role_settings
 

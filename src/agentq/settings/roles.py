@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ from agentq.core.limits import RoleLimits
 from agentq.core.prices import TokenPrice
 from agentq.core.reserved_names import TASK_FOLDER
 from agentq.core.task import NO_USAGE, Usage
+from agentq.core.values import replace
 from agentq.settings import Settings, only_known
 from agentq.settings.addresses import is_server
 from agentq.settings.prices import price_of

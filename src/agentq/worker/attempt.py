@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +28,7 @@ from agentq.core.reserved_names import CHANGES_PATCH, output_log
 from agentq.core.states import TERMINAL, State
 from agentq.core.task import Task, Usage
 from agentq.core.triggers import FailureKind
+from agentq.core.values import replace
 from agentq.settings.reloading import settings_digest
 from agentq.worker import changes, permissions, recovery
 from agentq.worker.agent_access import AgentAccess

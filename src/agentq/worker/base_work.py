@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ from agentq.contracts.agent import Permissions
 from agentq.core.errors import AgentqError, Invalid, NotFound, Unavailable
 from agentq.core.states import TERMINAL, State
 from agentq.core.task import Task
+from agentq.core.values import replace
 from agentq.repository.work_starts import CONFLICTS_NAMED_MAX, BaseTask, WorkStart
 from agentq.settings.roles import permissions_of
 from agentq.worker.earlier_work import EarlierWork, LeftWork, earlier_work, left_by

@@ -10,13 +10,14 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
 
 from agentq.core.errors import AgentqError
 from agentq.core.reserved_names import CHANGES_PATCH, COMMITS, TASK_FOLDER, WORKER_FOLDER
+from agentq.core.values import replace
 from agentq.repository.git import LONG_TIMEOUT_SECONDS, Git, GitLocation, failed
 
 #: Why there is no patch. It is the worker's record: it meets no expected artifact.

@@ -17,7 +17,7 @@ import os
 import shutil
 import sys
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, BinaryIO
@@ -25,6 +25,7 @@ from typing import IO, BinaryIO
 from agentq.core.errors import AgentqError
 from agentq.core.reserved_names import TASK_FOLDER
 from agentq.core.task import Task
+from agentq.core.values import replace
 from agentq.repository.git import LONG_TIMEOUT_SECONDS, Git, GitLocation
 from agentq.worker.changes import aside, changed_bytes, entries, without_task_folder
 from agentq.worker.redaction import as_written, redacted_text

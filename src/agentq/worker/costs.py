@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agentq.core.errors import Refused
 from agentq.core.limits import overspent
 from agentq.core.states import State
 from agentq.core.task import NO_USAGE, Usage
+from agentq.core.values import replace
 
 if TYPE_CHECKING:
     from agentq.client.claim import Claim

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -18,6 +17,7 @@ from agentq.contracts.agent import AttemptOutcome, AttemptResult
 from agentq.contracts.artifacts import Stored
 from agentq.core.errors import AgentqError, Conflict, Invalid, Stale, Unavailable
 from agentq.core.reserved_names import TASK_FOLDER, is_reserved
+from agentq.core.values import replace
 from agentq.worker.output import Recorder
 from agentq.worker.redaction import redacted_text, without_secrets
 from agentq.worker.task_folder import ARTIFACTS, RESULT

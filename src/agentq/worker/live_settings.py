@@ -7,10 +7,10 @@ the task whose attempt is the first to work by it.
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agentq.core.errors import AgentqError, Stale, Unavailable
+from agentq.core.values import replace
 from agentq.settings.reloading import RoleSettingsFile, settings_digest
 
 if TYPE_CHECKING:

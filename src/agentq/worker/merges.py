@@ -9,11 +9,12 @@ files) the first side stays; and each path is named, for the agent to solve it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 
 from agentq.core.errors import Invalid
+from agentq.core.values import replace
 from agentq.repository.git import LONG_TIMEOUT_SECONDS, Git, GitLocation, failed
 from agentq.repository.snapshot_refs import ref_part
 from agentq.worker.snapshots import TreeFiles, shown_name

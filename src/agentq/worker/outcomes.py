@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agentq.contracts.agent import AttemptOutcome, AttemptResult
@@ -11,6 +10,7 @@ from agentq.core.circuits import pause_ms
 from agentq.core.errors import AgentqError, Refused, Stale, Unavailable
 from agentq.core.task import NO_USAGE
 from agentq.core.triggers import FailureKind
+from agentq.core.values import replace
 from agentq.worker.branch_push import push_branch, with_push
 from agentq.worker.denials import reason_with_denials
 from agentq.worker.redaction import redacted_text

@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 from agentq.contracts.agent import Job, Launch, Permissions
 from agentq.core.reserved_names import TASK_FOLDER
+from agentq.core.values import replace
 from agentq.settings.roles import RoleSettings, commands_of, permissions_of
 
 

@@ -21,7 +21,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,6 +39,7 @@ from agentq.contracts.agent import (
 from agentq.core.errors import AgentqError
 from agentq.core.states import State
 from agentq.core.task import Spec, Task, Usage
+from agentq.core.values import replace
 from agentq.private_files import make_folder
 from agentq.repository.git import Git, GitLocation
 from agentq.settings.roles import RoleSettings

@@ -15,12 +15,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentq.contracts.agent import AttemptOutcome, AttemptResult
 from agentq.core.errors import AgentqError
+from agentq.core.values import replace
 from agentq.worker.preflight import (
     RoleCheck,
     Surroundings,

@@ -4,7 +4,7 @@ the very words that its tool is started with."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from agentq.agents.permissions import NOTHING_SAID, Granted
@@ -15,6 +15,7 @@ from agentq.core.errors import Invalid
 from agentq.core.reserved_names import TASK_FOLDER
 from agentq.core.states import State
 from agentq.core.task import Spec, Task
+from agentq.core.values import replace
 from agentq.settings.roles import TOOLS, RoleSettings, own_words
 from agentq.worker import permissions
 from agentq.worker.task_folder import TaskFolder

@@ -9,12 +9,12 @@ the agent can mend it, so it starts without, and its prompt says first what fail
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentq.contracts.agent import AttemptOutcome, AttemptResult, Job, Launch
 from agentq.core.reserved_names import WORKER_FOLDER
+from agentq.core.values import replace
 from agentq.repository.git import Git, GitLocation
 from agentq.worker.permissions import unconfined
 from agentq.worker.redaction import redacted_text

@@ -5,12 +5,12 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentq.contracts.agent import AttemptOutcome, Launch
 from agentq.core.errors import AgentqError
+from agentq.core.values import replace
 from agentq.private_files import make_folder
 from agentq.repository.git import (
     AGENT_ENVIRONMENT,

@@ -17,12 +17,13 @@ import os
 import shutil
 import stat
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 
 from agentq.core.errors import AgentqError, Unavailable
 from agentq.core.reserved_names import TASK_FOLDER
+from agentq.core.values import replace
 from agentq.repository.git import LONG_TIMEOUT_SECONDS, Git, GitLocation, failed
 from agentq.repository.snapshot_refs import (
     NAMESPACE,

@@ -13,10 +13,11 @@ import select
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from agentq.contracts.agent import AgentEvent, AttemptOutcome, Done, Exit, Listener
 from agentq.core.task import ToldMessage
+from agentq.core.values import replace
 from agentq.worker.loop_detection import LoopDetector
 from agentq.worker.output import Recorder
 from agentq.worker.processes import AgentProcess

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agentq.contracts.agent import AgentEvent, AttemptOutcome, AttemptResult, Exit, Job, Launch
 from agentq.core.reserved_names import VERIFY_LOG
 from agentq.core.task import ToldMessage
+from agentq.core.values import replace
 from agentq.worker.permissions import unconfined
 from agentq.worker.redaction import redacted_text
 from agentq.worker.stream import Clocks

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agentq.client.presence import this_process
 from agentq.contracts.overview_values import BusySlot
+from agentq.core.values import replace
 from agentq.worker.redaction import redacted_text
 
 if TYPE_CHECKING:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentq.core.errors import AgentqError
 from agentq.core.states import State
+from agentq.core.values import replace
 from agentq.repository import remotes
 from agentq.repository.git import AGENT_ENVIRONMENT
 from agentq.repository.snapshot_refs import ARCHIVE, BUNDLE, WorkSnapshot

@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Collection
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentq.core.errors import AgentqError
+from agentq.core.values import replace
 from agentq.repository import remotes
 from agentq.repository.snapshot_refs import WorkSnapshot
 from agentq.repository.work_starts import WorkStart, started

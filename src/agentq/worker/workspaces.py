@@ -17,13 +17,13 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from agentq.core.errors import AgentqError, Invalid, Refused
 from agentq.core.states import TERMINAL, State
+from agentq.core.values import replace
 from agentq.private_files import make_folder
 from agentq.repository import remotes
 from agentq.repository.git import Git

@@ -11,10 +11,11 @@ import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from agentq.core.errors import AgentqError, Conflict, Invalid, Unavailable
+from agentq.core.values import replace
 from agentq.repository.checkout import UNDER_WAY
 from agentq.repository.git import LONG_TIMEOUT_SECONDS, MAY_FETCH, Git, GitLocation, filters_of
 from agentq.repository.remotes import address_sha256, push_address, push_to, running_programs

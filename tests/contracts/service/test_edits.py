@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from agentq.core import access
 from agentq.core.errors import Conflict, Invalid, NotFound, Refused
 from agentq.core.states import State
 from agentq.core.task import Priority, Spec
+from agentq.core.values import replace
 from tests.contracts.service.people import (
     ANN,
     BOB,

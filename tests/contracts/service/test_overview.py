@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from agentq.contracts.overview_values import BusySlot, DecisionKind, WorkerReport
@@ -12,6 +10,7 @@ from agentq.core import access
 from agentq.core.errors import Invalid, Refused
 from agentq.core.limits import RoleLimits
 from agentq.core.task import Usage
+from agentq.core.values import replace
 from tests.contracts.service.people import (
     ANN,
     WORKER,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from agentq.core.access import SYSTEM, Principal, RequestKey, attempt
 from agentq.core.errors import AgentqError, Conflict, NotFound, Refused, Stale
 from agentq.core.states import State
 from agentq.core.task import Usage
+from agentq.core.values import replace
 from tests.contracts.service.conftest import open_way
 from tests.contracts.service.people import ANN, BOB, LEASE_MS, claimed, submit
 from tests.contracts.service.repeated import (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from agentq.core.access import GRANTABLE, SYSTEM, Action, Principal, allowed
 from agentq.core.errors import AgentqError, Conflict, Invalid, NotFound, Refused
 from agentq.core.scopes import principal_of_scopes
 from agentq.core.states import State
+from agentq.core.values import replace
 from tests.contracts.service.conftest import Ways
 from tests.contracts.service.people import (
     ANN,

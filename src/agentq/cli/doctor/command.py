@@ -10,7 +10,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +22,7 @@ from agentq.cli.screen import clean, emit_json, paint, say, size_words
 from agentq.cli.session import Session, pass_session
 from agentq.core.counting import counted
 from agentq.core.errors import AgentqError, Unavailable
+from agentq.core.values import replace
 from agentq.settings.addresses import is_server
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ import itertools
 import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +24,7 @@ from agentq.core.task import (
     Task,
     Usage,
 )
+from agentq.core.values import replace
 
 #: Each random byte becomes one of 32 letters that cannot be mistaken for each other.
 _LETTERS = b"0123456789abcdefghjkmnpqrstvwxyz" * 8

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from agentq.core.task import NO_USAGE, Usage
+from agentq.core.values import replace
 from agentq.testing.fake_agent.actions import STDERR, STDOUT, ScriptRunner, TaskPaths, write_all
 from agentq.testing.fake_agent.dialect import Dialect, Ending, line, span, split_tokens
 from agentq.testing.fake_agent.incoming import Cancelled, IncomingMessages
