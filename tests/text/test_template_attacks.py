@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from agentq.core.errors import Invalid
 from agentq.protocol import template_data
 from agentq.protocol.template_sandbox import TemplateSandbox
-from agentq.protocol.templates import check_template, evaluate, paths_used, render
+from agentq.protocol.templates import check_template, evaluate, render, template_uses
 
 LONG = (
     "{% set ns = namespace(x='x') %}"
@@ -212,7 +212,7 @@ def test_what_grows_or_goes_round_is_stopped(text: str, said: str) -> None:
 )
 def test_monstrous_templates_are_refused_before_they_run(text: str) -> None:
     with pytest.raises(Invalid):
-        paths_used(text, "a", expression=False)
+        template_uses(text, expression=False)
 
 
 def test_loops_in_loops_in_loops_are_refused() -> None:

@@ -18,8 +18,8 @@ from agentq.protocol.templates import (
     evaluate,
     is_template,
     names_used,
-    paths_used,
     render,
+    template_uses,
 )
 
 VALUES: dict[str, Any] = {
@@ -312,11 +312,14 @@ def test_the_names_that_a_template_needs() -> None:
 def test_the_parts_of_a_value_that_a_template_takes() -> None:
     text = "{{ inputs.a.b }}{{ inputs['c-d'] }}\n{{ inputs[x] }}{{ inputs|tojson }}{{ y.inputs.z }}"
     assert attributes_used(text, "inputs") == {"a", "c-d"}
-    assert paths_used(text, "inputs") == [
+    uses = template_uses(text, expression=False)
+    assert uses.names == {"inputs", "x", "y"}
+    assert uses.paths["inputs"] == [
         PathUsed(("c-d",), 1),
         PathUsed(("a", "b"), 1),
         PathUsed((), 2),
         PathUsed((), 2),
     ]
     assert attributes_used("inputs.a and steps.b", "steps") == {"b"}
-    assert attributes_used("{% set steps = 1 %}", "steps") == set()
+    assert attributes_used("{% set steps = 1 %}{{ steps }}", "steps") == set()
+    assert template_uses("no template", expression=False) == (frozenset(), {})

@@ -8,7 +8,7 @@ counted, not seconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from agentq.core.errors import Invalid
@@ -41,6 +41,13 @@ class PathUsed(NamedTuple):
 
     path: tuple[str, ...]
     line: int
+
+
+class TemplateUses(NamedTuple):
+    """The values that a template needs, and which parts of them it takes, by their names."""
+
+    names: frozenset[str]
+    paths: Mapping[str, list[PathUsed]]
 
 
 def is_template(text: str) -> bool:
@@ -78,14 +85,27 @@ def evaluate(expression: str, values: Mapping[str, Any], where: str = "") -> Any
     return _run(expression, where, True, lambda box, ready: box.value_of(ready, values))
 
 
+def template_uses(text: str, where: str = "", *, expression: bool) -> TemplateUses:
+    """What a template or an expression takes from its values; `Invalid` if it may not run."""
+    if not expression and not is_template(text):
+        return TemplateUses(frozenset(), {})
+
+    def whole(box: TemplateSandbox) -> TemplateUses:
+        tree = box.read(text, expression=expression)
+        uses = _uses(tree)
+        names = frozenset(box.free_names(tree))
+        return TemplateUses(names, {name: uses[name] for name in uses if name in names})
+
+    return _guarded(where, expression, whole)
+
+
 def names_used(text: str, *, expression: bool | None = None) -> set[str]:
     """The names of the values that it needs; without `expression` a text with no {{ or {% is one.
 
     >>> sorted(names_used("{% for file in result.files %}{{ file }} {{ index }}{% endfor %}"))
     ['index', 'result']
     """
-    written = _as_expression(text, expression)
-    return _read(text, "", written, lambda box, tree: box.free_names(tree))
+    return set(template_uses(text, expression=_as_expression(text, expression)).names)
 
 
 def attributes_used(text: str, name: str, *, expression: bool | None = None) -> set[str]:
@@ -94,15 +114,8 @@ def attributes_used(text: str, name: str, *, expression: bool | None = None) -> 
     >>> sorted(attributes_used("{{ inputs.env }} {{ inputs['branch'] }}", "inputs"))
     ['branch', 'env']
     """
-    return {use.path[0] for use in paths_used(text, name, expression=expression) if use.path}
-
-
-def paths_used(text: str, name: str, *, expression: bool | None = None) -> list[PathUsed]:
-    """Where it uses one of the values that it is given, and which part of it."""
-    written = _as_expression(text, expression)
-    return _read(
-        text, "", written, lambda _, tree: sorted(_uses(tree, name), key=lambda use: use.line)
-    )
+    uses = template_uses(text, expression=_as_expression(text, expression))
+    return {use.path[0] for use in uses.paths.get(name, ()) if use.path}
 
 
 def _as_expression(text: str, expression: bool | None) -> bool:
@@ -113,30 +126,16 @@ def _checked(text: str, where: str, *, expression: bool) -> None:
     _run(text, where, expression, lambda box, ready: None)
 
 
-def _read(
-    text: str,
-    where: str,
-    expression: bool,
-    use: Callable[[TemplateSandbox, nodes.Template], _Given],
-) -> _Given:
-    def whole(box: TemplateSandbox) -> _Given:
-        return use(box, box.read(text, expression=expression))
-
-    return _guarded(text, where, expression, whole)
-
-
 def _run(
     text: str, where: str, expression: bool, use: Callable[[TemplateSandbox, Any], _Given]
 ) -> _Given:
     def whole(box: TemplateSandbox) -> _Given:
         return use(box, box.compiled(box.read(text, expression=expression), expression=expression))
 
-    return _guarded(text, where, expression, whole)
+    return _guarded(where, expression, whole)
 
 
-def _guarded(
-    text: str, where: str, expression: bool, use: Callable[[TemplateSandbox], _Given]
-) -> _Given:
+def _guarded(where: str, expression: bool, use: Callable[[TemplateSandbox], _Given]) -> _Given:
     """Whatever goes wrong becomes one error, that says in which line of what."""
     from jinja2.exceptions import TemplateError, TemplateSyntaxError, UndefinedError
 
@@ -188,18 +187,21 @@ def _template_line(debug_info: str, code_line: int) -> int:
     return line
 
 
-def _uses(tree: nodes.Template, name: str) -> Iterator[PathUsed]:
+def _uses(tree: nodes.Template) -> dict[str, list[PathUsed]]:
+    """Every name that is read, with what is taken of it, in the order of lines."""
     from jinja2 import nodes
 
+    found: dict[str, list[PathUsed]] = {}
     pending: list[tuple[nodes.Node, tuple[str, ...]]] = [(tree, ())]
     while pending:
         node, path = pending.pop()
-        if isinstance(node, nodes.Name) and node.name == name and node.ctx == "load":
-            yield PathUsed(path, node.lineno)
+        if isinstance(node, nodes.Name) and node.ctx == "load":
+            found.setdefault(node.name, []).append(PathUsed(path, node.lineno))
         part = _part_of(node)
         for child in node.iter_child_nodes():
             inside = isinstance(node, nodes.Getattr | nodes.Getitem) and child is node.node
             pending.append((child, (part, *path) if inside and part is not None else ()))
+    return {name: sorted(uses, key=lambda use: use.line) for name, uses in found.items()}
 
 
 def _part_of(node: nodes.Node) -> str | None:
