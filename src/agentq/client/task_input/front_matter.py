@@ -8,7 +8,7 @@ are. Aliases, tags and repeated keys are refused: they are either a mistake or a
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentq.core.errors import Invalid
 
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from yaml.events import Event
 
 _DEPTH_MAX = 20
+
+_OPENING = re.compile(r"---[ \t]*\r?\n")
+_CLOSING = re.compile(r"^---[ \t]*\r?(?:\n|\Z)", re.MULTILINE)
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})\.[0-9]{1,17}(?:[eE][-+]?[0-9]{1,3})?")
@@ -25,10 +28,51 @@ _WORDS: dict[str, object] = {
 }  # fmt: skip
 
 
+#: The way to a value: names of fields, and places in lists from 0.
+FieldPath = tuple[str | int, ...]
+
+
+class LocatedFields(NamedTuple):
+    """Fields, and where in the file each of them and each part of them stands."""
+
+    fields: dict[str, object]
+    #: The line of a field's name, or where an item of a list starts.
+    lines: dict[FieldPath, int]
+    #: The first line of a text; below its field, if it is written with | or >.
+    text_lines: dict[FieldPath, int]
+
+
+def split_front_matter(text: str, source: str, chars_max: int) -> tuple[str, str] | None:
+    """Return the front matter and what follows it; None if the text does not start with one."""
+    opening = _OPENING.match(text)
+    if opening is None:
+        return None
+    closing = _CLOSING.search(text, opening.end())
+    if closing is None:
+        raise Invalid(
+            f"{source}, line 1: front matter is opened with --- but never closed.",
+            "End it with a line of three dashes, or start the text without them.",
+        )
+    if closing.start() - opening.end() > chars_max:
+        raise Invalid(
+            f"{source}: front matter may have {chars_max} characters, this has"
+            f" {closing.start() - opening.end()}.",
+            "Put long text below the front matter.",
+        )
+    return text[opening.end() : closing.start()], text[closing.end() :]
+
+
 def load_front_matter(
     text: str, source: str, first_line: int = 1
 ) -> tuple[dict[str, object], dict[str, int]]:
     """Return the fields, and the line of each; `first_line` is where `text` starts in `source`."""
+    located = locate_fields(text, source, first_line)
+    lines = {str(path[0]): line for path, line in located.lines.items() if len(path) == 1}
+    return located.fields, lines
+
+
+def locate_fields(text: str, source: str, first_line: int = 1) -> LocatedFields:
+    """Return the fields, and where each part of them stands."""
     import yaml
 
     builder = _Builder(source, first_line)
@@ -43,7 +87,7 @@ def load_front_matter(
     fields = builder.root if builder.root is not None else {}
     if not isinstance(fields, dict):
         raise builder.refused(0, f"expected `field: value` lines, got {_kind(fields)}")
-    return fields, builder.lines
+    return LocatedFields(fields, builder.lines, builder.text_lines)
 
 
 _REMEDY = "Write `field: value` lines between two lines of three dashes."
@@ -54,11 +98,15 @@ class _Builder:
 
     def __init__(self, source: str, first_line: int) -> None:
         self.root: object = None
-        self.lines: dict[str, int] = {}
+        self.lines: dict[FieldPath, int] = {}
+        self.text_lines: dict[FieldPath, int] = {}
         self._source = source
         self._first_line = first_line
         self._open: list[dict[str, object] | list[object]] = []
         self._keys: list[str | None] = []
+        #: The way to each open one, and to what was added last.
+        self._paths: list[FieldPath] = []
+        self._added: FieldPath = ()
 
     def take(self, event: Event) -> None:
         kind = type(event).__name__
@@ -71,6 +119,7 @@ class _Builder:
         elif kind in ("MappingEndEvent", "SequenceEndEvent"):
             self._open.pop()
             self._keys.pop()
+            self._paths.pop()
         elif kind == "AliasEvent":
             raise self._refuse(event, "references (*name) are not allowed")
         elif kind == "DocumentStartEvent" and self.root is not None:
@@ -81,7 +130,9 @@ class _Builder:
         if self._expects_key():
             self._key(event.value, event)
         else:
-            self._add(_plain_value(event.value) if event.implicit[0] else event.value)
+            self._add(_plain_value(event.value) if event.implicit[0] else event.value, event)
+            below = event.style in ("|", ">")
+            self.text_lines[self._added] = event.start_mark.line + self._first_line + below
 
     def _start(self, container: dict[str, object] | list[object], event: Any) -> None:
         self._check_decoration(event)
@@ -89,9 +140,10 @@ class _Builder:
             raise self._refuse(event, "a field's name must be a word")
         if len(self._open) >= _DEPTH_MAX:
             raise self._refuse(event, f"nested deeper than {_DEPTH_MAX} levels")
-        self._add(container)
+        self._add(container, event)
         self._open.append(container)
         self._keys.append(None)
+        self._paths.append(self._added)
 
     def _check_decoration(self, event: Any) -> None:
         if event.anchor is not None:
@@ -106,18 +158,20 @@ class _Builder:
         container = self._open[-1]
         if key in container:
             raise self._refuse(event, f"the field {key[:60]!r} is given twice")
-        if len(self._open) == 1:
-            self.lines[key] = event.start_mark.line + self._first_line
+        self.lines[(*self._paths[-1], key)] = event.start_mark.line + self._first_line
         self._keys[-1] = key
 
-    def _add(self, value: object) -> None:
+    def _add(self, value: object, event: Any) -> None:
         if not self._open:
             self.root = value
             return
         container, key = self._open[-1], self._keys[-1]
         if isinstance(container, list):
+            self._added = (*self._paths[-1], len(container))
+            self.lines[self._added] = event.start_mark.line + self._first_line
             container.append(value)
         elif key is not None:
+            self._added = (*self._paths[-1], key)
             container[key] = value
             self._keys[-1] = None
 

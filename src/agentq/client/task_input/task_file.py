@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 from dataclasses import dataclass
 
 from agentq.client.task_input.fields import check_fields, check_text
-from agentq.client.task_input.front_matter import load_front_matter
+from agentq.client.task_input.front_matter import load_front_matter, split_front_matter
 from agentq.core.errors import Invalid, NotFound
 from agentq.core.limits import CONTEXT_BYTES_MAX
 
 FRONT_MATTER_CHARS_MAX = 64 << 10
 
 _OPEN_ALREADY = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
-_OPENING = re.compile(r"---[ \t]*\r?\n")
-_CLOSING = re.compile(r"^---[ \t]*\r?(?:\n|\Z)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,24 +37,12 @@ def parse_task_text(text: str, source: str = "the task", *, stem: str = "") -> T
     """Read the text of a task file; `source` is what messages call it."""
     text = text.removeprefix("\ufeff")
     check_text(text, source)
-    opening = _OPENING.match(text)
-    if opening is None:
+    parts = split_front_matter(text, source, FRONT_MATTER_CHARS_MAX)
+    if parts is None:
         return TaskFile({}, text, stem)
-    closing = _CLOSING.search(text, opening.end())
-    if closing is None:
-        raise Invalid(
-            f"{source}, line 1: front matter is opened with --- but never closed.",
-            "End it with a line of three dashes, or start the text without them.",
-        )
-    if closing.start() - opening.end() > FRONT_MATTER_CHARS_MAX:
-        raise Invalid(
-            f"{source}: front matter may have {FRONT_MATTER_CHARS_MAX} characters, this has"
-            f" {closing.start() - opening.end()}.",
-            "Put long text below the front matter.",
-        )
-    front_matter = text[opening.end() : closing.start()]
+    front_matter, body = parts
     fields, lines = load_front_matter(front_matter, source, first_line=2)
-    return TaskFile(check_fields(fields, source, lines), text[closing.end() :], stem)
+    return TaskFile(check_fields(fields, source, lines), body, stem)
 
 
 def refuse_special(source: str) -> None:
