@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from agentq.client.cancellation import CancelToken
     from agentq.client.claim import Claim
     from agentq.client.client import Refusal
-    from agentq.client.failures import Block, Fail, Retry
+    from agentq.client.failures import Block, Fail, Leave, Retry
     from agentq.client.queue import Queue
     from agentq.client.task_fields import TaskFields, TaskOptions
     from agentq.contracts.overview_values import (
@@ -76,7 +76,7 @@ _MODULES = {
     "agentq.client.cancellation": ("CancelToken",),
     "agentq.client.claim": ("Claim",),
     "agentq.client.client": ("Refusal",),
-    "agentq.client.failures": ("Block", "Fail", "Retry"),
+    "agentq.client.failures": ("Block", "Fail", "Leave", "Retry"),
     "agentq.client.queue": ("Queue",),
     "agentq.client.task_fields": ("TaskFields", "TaskOptions"),
     "agentq.contracts.overview_values": (
@@ -112,6 +112,7 @@ __all__ = [
     "Fail",
     "FailureKind",
     "Invalid",
+    "Leave",
     "NotFound",
     "Note",
     "OnDependencyFailure",

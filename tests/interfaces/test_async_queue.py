@@ -57,6 +57,31 @@ def test_it_has_the_members_of_the_queue() -> None:
         )
 
 
+def test_yields_signals_and_trees(url: str) -> None:
+    async def test() -> None:
+        async with AsyncQueue(url) as queue:
+            task = await queue.submit("w", "wait for it")
+            claim = await queue.claim("w")
+            assert claim is not None
+            await claim.submit(to="v", instructions="a child", id="task-child")
+            await claim.yield_("all", "go on", signals=["deployed"])
+            await queue.signal(task, "ann", "deployed", {"build": 7})
+            assert (await queue.cancel("task-child", "ann")).state is State.CANCELLED
+            again = await queue.claim_task(task)
+            assert {note.kind for note in again.notes} == {"yield", "signal"}
+            await again.submit(to="v", instructions="another", id="task-other")
+            assert (await queue.yield_(task, "any", epoch=2)).details.yielded == "any"
+            await queue.cancel(task, "ann", tree=True)
+            assert (await queue.task("task-other")).state is State.CANCELLED
+            other = await queue.submit("w", "with data")
+            claim = await queue.claim("w")
+            assert claim is not None and claim.id == other.id
+            done = await queue.complete(other, data=["a.py"], leave_children=True)
+            assert done.details.report is not None and done.details.report.data == '["a.py"]'
+
+    run(test())
+
+
 def test_submit_claim_report_and_look(url: str) -> None:
     async def test() -> None:
         async with AsyncQueue(url) as queue:
@@ -70,7 +95,7 @@ def test_submit_claim_report_and_look(url: str) -> None:
                 assert await stored.read() == b"none" and stored.epoch == 1
                 assert await claim.context() == "look"
                 child = await claim.submit(to="v", instructions="y")
-                await claim.complete("done", stored)
+                await claim.complete("done", stored, leave_children=True)
             assert (await queue.wait(task, "5s")).state is State.COMPLETE
             assert [each.id for each in await queue.wait([task.id], 5)] == [task.id]
             assert (await queue.result(task)).text() == "none"

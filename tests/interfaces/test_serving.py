@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from agentq import Block, Claim, Fail, Invalid, Queue, Retry, Stale, State, Task
+from agentq import Block, Claim, Fail, Invalid, Leave, Queue, Retry, Stale, State, Task
 from agentq.core.triggers import LogEntry
 from tests.architecture.files import ROOT
 from tests.ways import LEDGERS, ledger_address
@@ -98,6 +98,26 @@ def test_slots_are_how_many_run_at_once(queue: Queue) -> None:
     with serving(queue, meet, slots=3):
         queue.wait(tasks, PATIENCE)
     assert most == 3
+
+
+def test_a_handler_leaves_until_its_children_are_over(queue: Queue) -> None:
+    def divide(claim: Claim) -> str:
+        match claim.context():
+            case "whole" if not claim.task.details.ended_children:
+                for half in ("left", "right"):
+                    claim.submit(to="w", instructions=half)
+                raise Leave("two halves")
+            case "whole":
+                return f"{len(claim.task.details.ended_children)} halves: {claim.notes[-1].text}"
+            case "idle":
+                raise Leave("for nothing")
+        return claim.context()
+
+    whole, idle = queue.submit("w", "whole"), queue.submit("w", "idle", max_attempts=1)
+    with serving(queue, divide):  # one slot: it is free while the children run
+        assert queue.wait(whole, PATIENCE).summary == "2 halves: two halves"
+        assert "nothing to yield for" in queue.wait(idle, PATIENCE).reason
+    assert queue.task(whole).details.failures == 0
 
 
 def test_typed_failures_and_what_follows(queue: Queue) -> None:

@@ -21,7 +21,7 @@ from agentq.cli.options import (
 from agentq.cli.screen import ago
 from agentq.cli.session import Session, pass_session
 from agentq.cli.status import answer_with_task
-from agentq.cli.streams import content_of
+from agentq.cli.streams import content_of, json_of
 from agentq.core.states import State
 
 _PERCENT = re.compile(r"([0-9]{1,3}) ?%?")
@@ -89,6 +89,9 @@ def release(session: Session, ref: str | None, epoch: int | None, reason: str) -
 @epoch_option
 @click.option("--summary", default="", metavar="TEXT", help="What was done, in short.")
 @click.option("--result-file", metavar="FILE", help="The result; - reads standard input.")
+@click.option("--data", metavar="JSON",
+              help="A structured result, for gates and next tasks; @FILE reads it.")  # fmt: skip
+@click.option("--leave-children", is_flag=True, help="Its open children go on without it.")
 @click.option("--cost-usd", type=Amount(), default=0.0, help="What this attempt cost.")
 @click.option("--cost-tokens", type=Whole(), default=0, metavar="N", help="And in tokens.")
 @pass_session
@@ -99,14 +102,16 @@ def complete(
     epoch: int | None,
     summary: str,
     result_file: str | None,
+    data: str | None,
+    leave_children: bool,
     cost_usd: float,
     cost_tokens: int,
 ) -> None:
     """Report an attempt complete, with its result.
 
     The result becomes results/ID.md. If the task has gates (expected artifacts, a review), the
-    report is kept and the task waits for them. A late report of an attempt that lost its task is
-    refused (exit status 4).
+    report is kept and the task waits for them. Refused (exit status 4) are a report over open
+    children, and a late one of an attempt that lost its task.
     """
     from agentq.core.task import Usage
 
@@ -119,6 +124,8 @@ def complete(
         epoch=epoch,
         sender=sender,
         cost=Usage(usd=cost_usd, tokens=cost_tokens),
+        data=json_of(data, "The structured result"),
+        leave_children=leave_children,
     )
     answer_with_task(session, queue, task, task.summary)
 

@@ -119,11 +119,12 @@ def answer(
 @yes_option
 @by_option
 @reason_option
+@click.option("--tree", is_flag=True, help="And all their open children, and theirs.")
 @click.option("--wait", is_flag=True, help="Return when its agent is really gone.")
 @click.option("--timeout", type=Duration(True), help="Give up waiting after this long (status 6).")
 @pass_session
 def cancel(
-    session: Session, /, refs: tuple[str, ...], by: str, reason: str, wait: bool,
+    session: Session, /, refs: tuple[str, ...], by: str, reason: str, tree: bool, wait: bool,
     timeout: int | None, yes: bool, **given: Any,
 ) -> None:  # fmt: skip
     """Cancel tasks; a running attempt is stopped.
@@ -140,7 +141,7 @@ def cancel(
         refs = tuple(task.id for task in found)
 
     def cancel_one(ref: str) -> Task:
-        task = queue.cancel(ref, by, reason)
+        task = queue.cancel(ref, by, reason, tree=tree)
         return queue.wait_gone(task.id, timeout) if wait else task
 
     decide_many(session, queue, refs, cancel_one, lambda task: task.reason)

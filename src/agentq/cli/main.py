@@ -44,6 +44,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "fail": ("attempt:fail", "Report an attempt failed."),
         "block": ("attempt:block", "Stop and ask a person."),
         "release": ("attempt:release", "Give a task back without using up an attempt."),
+        "yield": ("graph:yield_", "Leave until children are over or a signal comes."),
         "artifacts": ("artifacts:artifacts", "List, read and store the files of attempts."),
     },
     "Deciding": {
@@ -54,6 +55,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "requeue": ("decide:requeue", "Open dead letters again."),
         "comment": ("decide:comment", "Leave a note on a task."),
         "tell": ("decide:tell", "Send a message to the agent of a task."),
+        "signal": ("graph:signal", "Let a task go on that waits for this."),
     },
     "Inspecting": {
         "status": ("status:status", "Show the state of a task, or of the installation."),

@@ -61,7 +61,7 @@ OF_CHANGE: Mapping[State, Mapping[str, str]] = {
 ABOUT_TASKS = frozenset(
     {
         "submit", "wait", "status", "explain", "approve", "reject", "answer", "cancel", "requeue",
-        "rerun", "edit", "priority", "tell", "logs", "result", "diff", "open",
+        "rerun", "edit", "priority", "tell", "signal", "logs", "result", "diff", "open",
     }
 )  # fmt: skip
 #: States of which the ledger knows what is missing.

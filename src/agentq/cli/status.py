@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from agentq.client.reader import QueueReader
     from agentq.core.task import Task, ToldMessage
 
+#: So many children and signals are named.
+_NAMED_MAX = 20
+
 
 @command()
 @task_argument
@@ -132,6 +135,7 @@ def _fields(task: Task, plain: dict[str, Any], now: int) -> list[tuple[str, Cell
         ("expires", ago(task.wake_at, now) if plain["state"] == "ready" else None),
         ("reason", Styled(details.reason, "yellow") if details.reason else None),
         ("summary", task.summary),
+        ("data", _plain(plain["data"])),
         ("result", plain["result_ref"]),
         ("applied", _applied(task, now)),
         ("context", plain["context_ref"]),
@@ -142,7 +146,12 @@ def _fields(task: Task, plain: dict[str, Any], now: int) -> list[tuple[str, Cell
         ("resources", ", ".join(spec.resources)),
         ("labels", ", ".join(f"{key}={value}" for key, value in spec.labels.items())),
         ("parent", spec.parent),
+        ("children", _children(task)),
+        ("signals", _signals(task)),
+        ("inputs", _plain(dict(spec.inputs))),
+        ("reviews", spec.reviews),
         ("gates", _gates(task)),
+        ("review", _review(task)),
         ("budget", _usage(plain["budget"])),
         ("spent", _usage(plain["cost"])),
         ("submitted", f"{plain['submitted_at']} ({ago(task.submitted_at, now)})"),
@@ -189,6 +198,8 @@ def _applied(task: Task, now: int) -> str:
 
 
 def _gates(task: Task) -> str:
+    from agentq.core.reviews import gates_of
+
     spec, details = task.spec, task.details
     gates = []
     if spec.irreversible:
@@ -197,9 +208,54 @@ def _gates(task: Task) -> str:
         gates.append(
             f"approved by {details.approved_by}" if details.approved_by else "needs approval"
         )
-    if spec.review:
+    wanted = gates_of(task)
+    if wanted.verify:
+        gates.append(f"verified by `{wanted.verify}`")
+    if wanted.reviewer:
+        least = f" with {wanted.min_score} of 100" if wanted.min_score else ""
+        gates.append(f"accepted by {wanted.reviewer}{least}")
+    if wanted.person:
         gates.append("needs review")
     return ", ".join(gates)
+
+
+def _children(task: Task) -> str:
+    details = task.details
+    ended = [f"{child} {state}" for child, state in details.ended_children[-_NAMED_MAX:]]
+    waits = " (waits for any of them)" if details.yielded == "any" else ""
+    waits = waits or (" (waits for all of them)" if details.yielded else "")
+    opened = ", ".join(details.children[:_NAMED_MAX])
+    more = len(details.children) - _NAMED_MAX
+    opened += f" and {more} more" if more > 0 else ""
+    parts = [f"open: {opened}{waits}" if opened else "", f"over: {', '.join(ended)}"]
+    return "; ".join(part for part in parts if not part.endswith(": "))
+
+
+def _signals(task: Task) -> str:
+    return ", ".join(
+        f"{each.name} from {each.by}{'' if each.is_taken else ' (not waited for yet)'}"
+        for each in task.details.signals[-_NAMED_MAX:]
+    )
+
+
+def _review(task: Task) -> str:
+    """How far the judgement of its report has come."""
+    details = task.details
+    words = [f"by {details.review_task}"] if details.review_task else []
+    if details.score >= 0:
+        words.append(f"score {details.score}")
+    if details.accepted_epoch:
+        words.append("accepted by its reviewer")
+    if details.asked_of:
+        words.append(f"asked of {details.asked_of}")
+    return ", ".join(words)
+
+
+def _plain(value: Any) -> str:
+    """Data on one line; "" for none."""
+    import json
+
+    return one_line(json.dumps(value, ensure_ascii=False), 200) if value else ""
 
 
 def _usage(usage: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 import click
 
-from agentq.cli.options import unreadable
+from agentq.cli.options import text_of, unreadable
 from agentq.cli.screen import is_terminal, show_bytes
 from agentq.core.errors import Conflict, Invalid, Unavailable
 
@@ -62,6 +62,24 @@ def _spooled(stream: BinaryIO) -> bytes | Path:
             "Free some space, name another folder in TMPDIR, or give the path of a file.",
         ) from error
     return Path(file.name)
+
+
+def json_of(value: str | None, what: str) -> str:
+    """JSON as it was typed; `@FILE` is what the file holds, and `-` standard input. "" for none."""
+    if value is None:
+        return ""
+    if value == "-":
+        return text_of(value, what)
+    if not value.startswith("@"):
+        return value
+    content = content_of(value[1:])
+    data = content if isinstance(content, bytes) else content.read_bytes()
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise Invalid(
+            f"{what} in {value[1:]!r} is not text in UTF-8: {error}. Nothing was recorded."
+        ) from None
 
 
 def content_of(file: str) -> bytes | Path:

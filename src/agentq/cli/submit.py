@@ -20,7 +20,7 @@ from agentq.cli.screen import (
     say,
 )
 from agentq.cli.session import Session, pass_session
-from agentq.core.errors import NotFound, Refused
+from agentq.core.errors import Invalid, NotFound, Refused
 
 if TYPE_CHECKING:
     from agentq.client.client import Client
@@ -59,7 +59,24 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--irreversible", is_flag=True, default=None,
                  help="Never retried by itself, never started without an approval."),
     click.option("--requires-approval", is_flag=True, default=None, help="Not before approved."),
+    click.option("--approval-timeout", type=Duration(),
+                 help="How long a decision of people is waited for."),
+    click.option("--on-timeout", type=click.Choice(["hold", "reject", "approve"]),
+                 help="What follows when nobody has decided by then.  [default: hold]"),
+    click.option("--escalate", multiple=True, metavar="AFTER:NAME",
+                 help="Who is asked next, as 4h:lead; repeatable."),
     click.option("--review", is_flag=True, default=None, help="Its report needs a verdict."),
+    click.option("--reviewer", type=Role(), help="The role that judges its report."),
+    click.option("--min-score", type=click.IntRange(0, 100), metavar="N",
+                 help="Less, of 100, asks for changes."),
+    click.option("--max-rounds", type=click.IntRange(1, 100), metavar="N",
+                 help="So often at most, then a person is asked."),
+    click.option("--verify", metavar="CMD",
+                 help="The worker runs it in the workspace; it must succeed."),
+    click.option("--wait-for", multiple=True, metavar="NAME",
+                 help="Only once this signal has come; repeatable."),
+    click.option("--input", "inputs", multiple=True, metavar="K=V",
+                 help="Data for templates and the agent; K:=JSON if it is no text."),
     click.option("--expect", metavar="A,B", help="Artifacts that a report must bring."),
     click.option("--budget-usd", type=Amount(), help="Stop and ask when this much is spent."),
     click.option("--tree-budget-usd", type=Amount(),
@@ -172,9 +189,40 @@ def _fields(queue: Client, given: dict[str, Any]) -> dict[str, Any]:
         fields["instructions"] = text_of(fields["instructions"], "The instructions")
     if "labels" in fields:
         fields["labels"] = labels_of(fields["labels"])
+    if "inputs" in fields:
+        fields["inputs"] = inputs_of(fields["inputs"])
+    policy = {name: fields.pop(name) for name in ("on_timeout", "escalate") if name in fields}
+    if policy:
+        steps = [_escalation(each) for each in policy.pop("escalate", ())]
+        fields["approval"] = policy | ({"escalate": steps} if steps else {})
     for name in fields.keys() & {"after", "base"}:
         fields[name] = [whole_id(queue, each) for each in fields[name]]
     return fields
+
+
+def inputs_of(pairs: tuple[str, ...]) -> dict[str, Any]:
+    """`k=text` and `k:=json` as they are written on the command line."""
+    import json
+
+    inputs: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not (key.rstrip(":") and equals):
+            raise Invalid(f"--input takes KEY=VALUE, got {pair!r}.", "As in --input branch=main.")
+        try:
+            inputs[key.removesuffix(":")] = json.loads(value) if key.endswith(":") else value
+        except ValueError as error:
+            raise Invalid(
+                f"--input {key}= takes JSON, got {value[:80]!r}: {error}.", "As in --input n:=3."
+            ) from None
+    return inputs
+
+
+def _escalation(text: str) -> dict[str, str]:
+    after, colon, name = text.partition(":")
+    if not (after and colon and name.strip()):
+        raise Invalid(f"--escalate takes AFTER:NAME, got {text!r}.", "As in --escalate 4h:lead.")
+    return {"after": after, "to": name.strip()}
 
 
 def whole_id(queue: Client, ref: str) -> str:

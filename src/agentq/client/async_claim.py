@@ -126,6 +126,7 @@ class AsyncClaim:
     fail = awaited(Claim.fail)
     block = awaited(Claim.block)
     release = awaited(Claim.release)
+    yield_ = awaited(Claim.yield_)
 
     async def put(self, name: str, content: Content) -> AsyncArtifact:
         """Leave a file as evidence of this attempt: text, bytes, a `Path`, or an open file."""

@@ -1,7 +1,9 @@
-"""How a handler ends an attempt without completing it: it raises `Retry`, `Block` or `Fail`."""
+"""How a handler ends an attempt without completing it: it raises `Retry`, `Block`, `Leave`
+or `Fail`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from agentq.core.triggers import FailureKind
@@ -29,6 +31,18 @@ class Block(Exception):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class Leave(Exception):
+    """Leave until `all` of the children that the attempt submitted are over, or `any`, and until
+    these signals have come. The handler is called again then, and finds the note; no attempt is
+    used."""
+
+    def __init__(self, note: str = "", *, wait: str = "all", signals: Sequence[str] = ()) -> None:
+        super().__init__(note)
+        self.note = note
+        self.wait = wait
+        self.signals = tuple(signals)
 
 
 class Fail(Exception):

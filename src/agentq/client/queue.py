@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeVar, Unpack, overload
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from agentq.client.admin import Admin
 from agentq.client.artifacts import Artifact, Result
+from agentq.client.branch_work import BranchWork
 from agentq.client.claim import Claim
 from agentq.client.client import Client, Refusal
-from agentq.client.content import Content, as_source, result_source
+from agentq.client.content import Content, as_json, as_source, result_source
 from agentq.client.durations import Duration, seconds_of, seconds_or_none
 from agentq.client.references import id_of, states_of
 from agentq.client.serving import GRACE_SECONDS, ServedRole, Server
@@ -30,7 +30,6 @@ from agentq.settings import load_settings
 from agentq.wiring import WiredInstallation
 
 if TYPE_CHECKING:
-    from agentq.client.applying import AppliedTask
     from agentq.client.broker_results import TaskOutcome
     from agentq.contracts.overview_values import Overview, WorkerInfo
     from agentq.contracts.service_values import Explanation
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound="Callable[[Claim], str | None]")
 
 
-class Queue:
+class Queue(BranchWork):
     """A durable work queue.
 
     `Queue()` finds the nearest `agentq.toml` upward or `AGENTQ_URL`; `Queue("sqlite:///work.db")`
@@ -203,8 +202,8 @@ class Queue:
         Ctrl-C; with `idle` also when nothing has come for so long.
 
         The function is given the `Claim`. A text it returns becomes the result; it raises `Retry`,
-        `Block` or `Fail` to end otherwise. When it is to stop, what runs has `grace` to finish;
-        then it is given back.
+        `Block`, `Leave` or `Fail` to end otherwise. When it is to stop, what runs has `grace` to
+        finish; then it is given back.
         """
         self._serve([ServedRole(role, function, slots, lease)], grace, idle)
 
@@ -272,11 +271,29 @@ class Queue:
         result_file: str | os.PathLike[str] | None = None,
         epoch: int | None = None,
         cost: Usage = NO_USAGE,
+        data: object = None,
+        leave_children: bool = False,
     ) -> Task:
         """Report an attempt complete. `result` is the text of the result file; `result_file` is the
-        path of one."""
+        path of one; `data` is a structured result. `leave_children`: its open children go on."""
         source = result_source(result, result_file)
-        return self._client.complete(id_of(task), summary, source, epoch=epoch, cost=cost)
+        return self._client.complete(
+            id_of(task), summary, source, epoch=epoch, cost=cost, data=as_json(data),
+            leave_children=leave_children,
+        )  # fmt: skip
+
+    def yield_(
+        self,
+        task: TaskRef,
+        wait: str = "all",
+        note: str = "",
+        *,
+        signals: Sequence[str] = (),
+        epoch: int | None = None,
+    ) -> Task:
+        """Leave an attempt until `all` of its children are over, or `any`, and these signals have
+        come; the next attempt goes on."""
+        return self._client.yield_attempt(id_of(task), wait, note, signals, epoch=epoch)
 
     def fail(
         self,
@@ -323,66 +340,19 @@ class Queue:
             id_of(task), by, text, resolution=resolution, extra_usd=extra_usd
         )
 
-    def cancel(self, task: TaskRef, by: str, reason: str = "") -> Task:
-        """Withdraw a task. Whoever works on it is told at once."""
-        return self._client.cancel(id_of(task), by, reason)
+    def cancel(self, task: TaskRef, by: str, reason: str = "", *, tree: bool = False) -> Task:
+        """Withdraw a task, and with `tree` all its open children and theirs. Whoever works on one
+        is told at once."""
+        return self._client.cancel(id_of(task), by, reason, tree=tree)
+
+    def signal(self, task: TaskRef, by: str, name: str, data: object = None) -> Task:
+        """Send a signal to a task, with data if there is more to say. It is kept until the task
+        waits for one of this name."""
+        return self._client.signal(id_of(task), by, name, as_json(data))
 
     def requeue(self, task: TaskRef, by: str, reason: str = "") -> Task:
         """Open a task again that failed or expired."""
         return self._client.requeue(id_of(task), by, reason)
-
-    # -- into a branch -----------------------------------------------------------------------------
-
-    def diff(
-        self,
-        task: TaskRef,
-        into: BinaryIO | None = None,
-        *,
-        repo: str | os.PathLike[str] = ".",
-        stat: bool = False,
-        name_only: bool = False,
-    ) -> bytes:
-        """Return what a task changed as a patch; `into`, an open file, receives it instead, piece
-        by piece. The repository is that of the folder `repo`, else that of the task's role."""
-        from agentq.client.diffs import diff
-
-        return diff(self._client, id_of(task), Path(repo), into, stat=stat, names=name_only)
-
-    def apply(
-        self,
-        task: TaskRef,
-        by: str = "",
-        *,
-        repo: str | os.PathLike[str] = ".",
-        how: str = "squash",
-        message: str = "",
-        force: bool = False,
-        verify: bool = True,
-    ) -> AppliedTask:
-        """Bring what a task changed into the branch that is checked out at `repo`: as one commit
-        (`squash`), a `merge`, or each commit once more (`cherry-pick`).
-
-        `Refused` says what stands in the way, and nothing is changed then. After conflicts, or a
-        check that fails, `continue_apply` goes on and `abort_apply` gives it up.
-        """
-        from agentq.client.applying import ApplyOptions, TaskApplier
-
-        options = ApplyOptions(how, message, force, verify)
-        return TaskApplier(self._client, Path(repo), by).apply(id_of(task), options)
-
-    def continue_apply(
-        self, by: str = "", *, repo: str | os.PathLike[str] = ".", verify: bool = True
-    ) -> AppliedTask:
-        """Go on with the `apply` that has stopped here, with what was solved since."""
-        from agentq.client.applying import TaskApplier
-
-        return TaskApplier(self._client, Path(repo), by).continue_(verify=verify)
-
-    def abort_apply(self, *, repo: str | os.PathLike[str] = ".") -> str:
-        """Give up the `apply` that has stopped in this checkout; returns the id of its task."""
-        from agentq.client.applying import TaskApplier
-
-        return TaskApplier(self._client, Path(repo), "").abort()
 
     def comment(self, task: TaskRef, by: str, text: str, *, epoch: int = 0) -> Task:
         """Leave a note in a task's log. With an `epoch` the holder of that attempt speaks."""

@@ -22,7 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agentq.client.cancellation import drain
-from agentq.client.failures import Block, Fail, Retry
+from agentq.client.failures import Block, Fail, Leave, Retry
 from agentq.client.presence import Presence, this_process
 from agentq.client.reader import POLL_SECONDS
 from agentq.contracts.overview_values import BusySlot, WorkerReport
@@ -281,6 +281,8 @@ class Server:
                 claim.release(error.reason, delay=error.delay)
         except Block as error:
             claim.block(error.reason)
+        except Leave as error:
+            _leave(claim, error)
         except Fail as error:
             claim.fail(error.reason, error.kind)
         else:
@@ -338,6 +340,16 @@ class Server:
                     return
                 # A signal that another thread was given is handled only when this one wakes.
                 self._ended.wait(min(left, 0.5))
+
+
+def _leave(claim: Claim, asked: Leave) -> None:
+    try:
+        claim.yield_(asked.wait, asked.note, signals=asked.signals)
+    except (Invalid, Refused) as error:
+        if isinstance(error, Stale):
+            raise
+        # There is nothing to wait for, say: the next attempt would find the same.
+        claim.fail(str(error), FailureKind.BAD_OUTPUT)
 
 
 def _complete(claim: Claim, text: str | None) -> None:

@@ -10,9 +10,10 @@ from agentq.contracts.service_values import Explanation
 from agentq.core.counting import counted
 from agentq.core.durations import format_duration
 from agentq.core.limits import RoleLimits
-from agentq.core.schedule import approval_deadline, awaits_approval, expiry
+from agentq.core.reviews import gates_of
+from agentq.core.schedule import approval_deadline, awaits_approval, expiry, next_escalation
 from agentq.core.states import State
-from agentq.core.task import NO_USAGE, Task, Usage
+from agentq.core.task import NO_USAGE, OnTimeout, Task, Usage
 from agentq.ledger.circuits import RoleCircuit, in_words
 
 #: Why a task does not run, and what to do about it.
@@ -93,6 +94,7 @@ def _pending(task: Task, facts: Facts) -> list[Cause]:
         causes.append(
             (f"it needs an approval{others}{until}", f"`agentq approve {task.id} --by NAME`")
         )
+        causes += _asked(task, facts)
     if task.details.not_before > facts.now:
         failed = task.details.failures + task.details.crashes
         why = "backing off after a failure" if failed else "delayed"
@@ -168,7 +170,38 @@ def _in_progress(task: Task, facts: Facts) -> list[Cause]:
 def _review(task: Task, facts: Facts) -> list[Cause]:
     by = task.details.report.by if task.details.report else "its worker"
     remedy = f"`agentq approve {task.id}` or `agentq reject {task.id}`"
-    return [(f"{by} has reported; a verdict of somebody else is missing", remedy)]
+    details = task.details
+    if details.review_task:
+        gates = gates_of(task)
+        least = f", with a score of at least {gates.min_score}" if gates.min_score else ""
+        causes = [(
+            f"{by} has reported; {gates.reviewer} judges it in {details.review_task}{least}",
+            f"`agentq explain {details.review_task}` says how far that is; {remedy} decides now",
+        )]  # fmt: skip
+    else:
+        why = f" ({details.reason})" if details.reason else ""
+        accepted = "; its reviewer has accepted it" if details.accepted_epoch else ""
+        causes = [
+            (f"{by} has reported{accepted}; a verdict of somebody else is missing{why}", remedy)
+        ]
+    return causes + _asked(task, facts)
+
+
+def _asked(task: Task, facts: Facts) -> list[Cause]:
+    """Who was asked for a decision last, who is next, and what follows when the time is over."""
+    details, policy = task.details, task.spec.approval
+    causes: list[Cause] = []
+    if details.asked_of:
+        causes.append((f"nobody had decided in time, so {details.asked_of} is asked", ""))
+    due = next_escalation(task.state, task.spec, details)
+    if due:
+        name = policy.escalate[details.escalations].to
+        causes.append((f"{name} is asked as well {_in(due, facts.now)}", ""))
+    deadline = approval_deadline(task.state, task.spec, details)
+    if deadline and policy.on_timeout is not OnTimeout.HOLD:
+        what = "approved" if policy.on_timeout is OnTimeout.APPROVE else "rejected"
+        causes.append((f"it is {what} by its policy {_in(deadline, facts.now)}", ""))
+    return causes
 
 
 def _blocked(task: Task, facts: Facts) -> list[Cause]:

@@ -73,9 +73,10 @@ class RemoteCustody(RemoteQueries):
         gated: bool = False,
         gates: Gates = NO_GATES,
     ) -> list[Task]:
+        wanted = {} if gates == NO_GATES else {"gates": gates}
         return self._tasks(
             "claim", who, role=role, count=count, holder=holder, lease_ms=lease_ms,
-            provider=provider, ids=None if ids is None else list(ids), gated=gated, gates=gates,
+            provider=provider, ids=None if ids is None else list(ids), gated=gated, **wanted,
         )  # fmt: skip
 
     def claim_task(

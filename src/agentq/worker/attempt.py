@@ -226,6 +226,7 @@ class Attempt:
         if before.verdict is not None:
             self.at("collect", "the result of an earlier attempt is there already")
             self.evidence.result = recovery.take_over(self.claim, before)
+            self.evidence.data = recovery.data_of(before)
             return before.verdict
         self._open_workspace()
         assert self._workspace is not None
@@ -432,6 +433,7 @@ class Attempt:
             self.evidence.keep(each.name, without_secrets(each.content, self.secrets))
         with self._folder.opened() as folder:
             self.evidence.take_handed_in(folder, verdict.result)
+        self.evidence.add_data(verdict.structured)
 
     def _commit(self) -> None:
         """Commit what the agent did not: before the check, which so sees what was committed."""

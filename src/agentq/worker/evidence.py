@@ -7,6 +7,7 @@ is not taken is named in the report, with the reason.
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -16,11 +17,13 @@ from typing import TYPE_CHECKING, BinaryIO
 from agentq.contracts.agent import AttemptOutcome, AttemptResult
 from agentq.contracts.artifacts import Stored
 from agentq.core.errors import AgentqError, Conflict, Invalid, Stale, Unavailable
+from agentq.core.limits import DATA_CHARS_MAX
 from agentq.core.reserved_names import TASK_FOLDER, is_reserved
 from agentq.core.values import replace
+from agentq.protocol.structured_data import structured_data
 from agentq.worker.output import Recorder
 from agentq.worker.redaction import redacted_text, without_secrets
-from agentq.worker.task_folder import ARTIFACTS, RESULT
+from agentq.worker.task_folder import ARTIFACTS, DATA, RESULT
 
 if TYPE_CHECKING:
     from agentq.client.claim import Claim
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
     from agentq.settings.roles import RoleSettings
     from agentq.worker.commits import Committed
 
+#: Of `result.json`: a character is four bytes at most, and spaces do not count in the end.
+_DATA_BYTES_MAX = 8 * DATA_CHARS_MAX
 REDACT_BYTES_MAX = 16 * 1024 * 1024
 #: How many files a report names that were not taken.
 _NAMED_MAX = 10
@@ -68,6 +73,9 @@ class AttemptEvidence:
         self.complete = True
         #: What the report hands in.
         self.result: Stored | bytes | None = None
+        #: The structured result of the report, as JSON, and what is wrong with what was left as it.
+        self.data = ""
+        self._bad_data = ""
 
     def log(self, recorder: Recorder, name: str) -> None:
         """Store what was recorded, with what comes next: before the live log goes on."""
@@ -121,6 +129,7 @@ class AttemptEvidence:
         else:
             self.take_folder(folder / ARTIFACTS)
             self.take_result(folder / RESULT, last_answer)
+            self.take_data(folder / DATA)
 
     def take_folder(self, folder: Path) -> None:
         """Store the files that the agent left in its folder of artifacts."""
@@ -158,6 +167,40 @@ class AttemptEvidence:
                 result = file.read()
         self._add_result(result, otherwise)
 
+    def take_data(self, path: Path) -> None:
+        """Take the structured result; what cannot be one is kept as evidence, and fails."""
+        if not os.path.lexists(path):
+            return
+        file = _opened(path, _DATA_BYTES_MAX, "a structured result has less")
+        if isinstance(file, str):
+            self._bad_data = f"{DATA} {file}" if isinstance(file, _Exceeded) else f"{DATA}: {file}"
+            return
+        with file:
+            content = without_secrets(file.read(), self.secrets)
+        try:
+            self.data = structured_data(content.decode("utf-8"), DATA)
+        except UnicodeDecodeError as error:
+            self._bad_data = f"{DATA} is not text in UTF-8: {error}"
+        except Invalid as error:
+            # What is recorded or not is not said to who wrote the file, but what is wrong with it.
+            self._bad_data = f"{error.cause.removesuffix(' Nothing was recorded.')} {error.remedy}"
+        if content.strip():
+            self._waiting.append((DATA, content))
+        elif not self._bad_data:
+            self._bad_data = f"{DATA} is empty"
+
+    def add_data(self, value: object) -> None:
+        """Take the structured answer of a tool, unless a file says something else."""
+        if self.data or self._bad_data or not isinstance(value, (dict, list)):
+            return
+        try:
+            text = without_secrets(json.dumps(value).encode(), self.secrets).decode()
+            self.data = structured_data(text, "The tool's structured answer")
+        except (Invalid, ValueError) as error:
+            self.leave_out(DATA, str(error))
+        else:
+            self._waiting.append((DATA, self.data.encode()))
+
     def _add_result(self, result: bytes, otherwise: str) -> None:
         result = without_secrets(result or otherwise.encode("utf-8", "replace"), self.secrets)
         if result:
@@ -175,6 +218,10 @@ class AttemptEvidence:
                 " files into one archive, or leave out what can be made again), or have the limit"
                 " raised in the settings of the role."
             )
+            return replace(verdict, outcome=AttemptOutcome.BAD_OUTPUT, summary=why)
+        if self._bad_data:
+            why = f"the structured result was not accepted: {self._bad_data.strip()}"
+            why = redacted_text(why, self.secrets)
             return replace(verdict, outcome=AttemptOutcome.BAD_OUTPUT, summary=why)
         if self._unstored:
             return replace(verdict, outcome=AttemptOutcome.TRANSIENT, summary=self._unstored)

@@ -11,6 +11,7 @@ from agentq.core.errors import AgentqError, Refused, Stale, Unavailable
 from agentq.core.task import NO_USAGE
 from agentq.core.triggers import FailureKind
 from agentq.core.values import replace
+from agentq.protocol.envelope import json_value
 from agentq.worker.branch_push import push_branch, with_push
 from agentq.worker.denials import reason_with_denials
 from agentq.worker.redaction import redacted_text
@@ -44,9 +45,11 @@ def report(attempt: Attempt, verdict: AttemptResult) -> AttemptResult:
             # Whatever ends completed has passed the role's check, if it has one.
             # Pushed before: what went wrong is part of the report, where people see it.
             verdict = replace(verdict, summary=with_push(verdict.summary, push_branch(attempt)))
+            evidence = attempt.evidence
             claim.complete(
-                verdict.summary, attempt.evidence.result, budget.unreported, verified=True
-            )
+                verdict.summary, evidence.result, budget.unreported, verified=True,
+                data=json_value(evidence.data),
+            )  # fmt: skip
             return verdict
         except Refused as refusal:
             if isinstance(refusal, Stale):

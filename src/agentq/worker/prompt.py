@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import re
+
+from agentq.core.limits import shorten
 from agentq.core.reserved_names import TASK_FOLDER
-from agentq.core.task import Note, Task
-from agentq.worker.task_folder import ARTIFACTS, LAUNCHER, RESULT
+from agentq.core.reviews import REVIEW_EXAMPLE
+from agentq.core.task import Note, Spec, Task
+from agentq.worker.task_folder import ARTIFACTS, DATA, LAUNCHER, RESULT
+
+#: The input of a task that says what its structured result looks like.
+RESULT_SCHEMA = "result_schema"
 
 _KINDS = {
     "failure": "An earlier attempt failed",
@@ -15,6 +23,9 @@ _KINDS = {
     "denied": "An earlier attempt was not allowed something, and neither are you",
 }
 NOTES_BYTES_MAX = 32 * 1024
+#: The structured result, in an expression and in a template.
+_RESULT_WORD = re.compile(r"\bresult\b")
+_RESULT_TEMPLATE = re.compile(r"\{[{%][^}]*\bresult\b")
 # Paths are literal and relative: tools check a command before it runs, and cannot check variables.
 _HOW = (
     f"Write the result, in Markdown, to the file `{TASK_FOLDER}/{RESULT}` in your workspace, and"
@@ -84,9 +95,46 @@ def _hand_in(task: Task, commits: bool) -> str:
     ]
     if commits:
         lines.append(_COMMITS)
+    data = _data_wanted(task)
+    if data:
+        lines.append(data)
     wanted = task.spec.expected_output.artifacts
     if wanted:
         lines.append(
             f"Expected as evidence, each as a non-empty file of that name: {', '.join(wanted)}."
         )
     return "\n".join(lines)
+
+
+def _data_wanted(task: Task) -> str:
+    """What is said where the task wants a structured result; "" where it does not."""
+    spec = task.spec
+    where = (
+        f"Write the structured result, as JSON, to the file `{TASK_FOLDER}/{DATA}`, or hand it in"
+        f" with `{TASK_FOLDER}/{LAUNCHER} complete --data …`."
+    )
+    if spec.reviews:
+        return f"{where} It is your verdict, for example: `{REVIEW_EXAMPLE}`"
+    schema = spec.inputs.get(RESULT_SCHEMA)
+    if schema:
+        return f"{where} It follows this JSON Schema: `{json.dumps(schema, ensure_ascii=False)}`"
+    if any(_uses_data(each) for each in spec.next):
+        named = [_shortened(each) for each in spec.next if _uses_data(each)]
+        return f"{where} What comes next is made of it: {'; '.join(named)}."
+    return ""
+
+
+def _uses_data(following: Spec) -> bool:
+    """Whether a next task is made of the structured result."""
+    texts = (following.title, following.instructions, *following.labels.values())
+    plain = json.dumps(dict(following.inputs), ensure_ascii=False)
+    return bool(
+        _RESULT_WORD.search(following.each)
+        or any(_RESULT_TEMPLATE.search(text) for text in (*texts, plain))
+    )
+
+
+def _shortened(following: Spec) -> str:
+    each = f" for each of `{following.each}`" if following.each else ""
+    text = shorten(" ".join((following.title or following.instructions).split()), 300)
+    return f"{following.to}{each}, `{text}`"

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from agentq.contracts.agent import AttemptOutcome, AttemptResult
-from agentq.core.errors import AgentqError, Conflict
+from agentq.core.errors import AgentqError, Conflict, Invalid
 from agentq.core.limits import SUMMARY_CHARS_MAX, shorten
 from agentq.core.reserved_names import WORKER_FOLDER, is_worker_record
+from agentq.protocol.structured_data import structured_data
 from agentq.worker.redaction import redacted_text
-from agentq.worker.task_folder import RESULT
+from agentq.worker.task_folder import DATA, RESULT
 
 if TYPE_CHECKING:
     from agentq.client.artifacts import Artifact
@@ -86,6 +87,15 @@ def take_over(claim: Claim, before: Before) -> Stored | None:
         if each.name == RESULT:
             result = stored
     return result
+
+
+def data_of(before: Before) -> str:
+    """The structured result among that evidence, as JSON; "" if there is none."""
+    file = next((each for each in before.files if each.name == DATA), None)
+    content = _content(file, _VERDICT_BYTES_MAX)
+    with suppress(Invalid, UnicodeDecodeError):  # it is evidence of another kind, of that name
+        return structured_data(content.decode("utf-8"))
+    return ""
 
 
 def _verdict(text: bytes) -> AttemptResult | None:

@@ -4,6 +4,7 @@
     inputs/        what the tasks before this one left, one folder each
     artifacts/     for evidence
     result.md      for the result
+    result.json    for a structured result, where one is wanted
     agentq         agentq as this attempt
     outbox/        requests by files, where connections are denied
 
@@ -28,6 +29,8 @@ from agentq.core.reserved_names import TASK_FOLDER
 from agentq.worker.folder_removal import remove_tree
 
 RESULT, ARTIFACTS, INPUTS, TASK, LAUNCHER = "result.md", "artifacts", "inputs", "task.md", "agentq"
+#: The structured result.
+DATA = "result.json"
 
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from agentq.core.errors import Invalid
+from agentq.core.reserved_names import TASK_FOLDER
 from agentq.core.task import Usage
 from agentq.testing.fake_agent.dialect import Dialect, Ending
 from agentq.testing.fake_agent.script import Script, Section
@@ -164,6 +165,33 @@ class ScriptRunner:
 
     def do_result(self, text: str, structured: object) -> None:
         self.result, self.structured = self.fill(text), structured
+
+    def do_data(self, value: object) -> None:
+        """The structured result; a text is written as it is, which need not be JSON."""
+        import json
+
+        content = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        folder = self.paths.workspace / TASK_FOLDER
+        if self.paths.result is not None:
+            folder = self.paths.result.parent
+        _put(folder / "result.json", self.fill(content))
+        self.out(self.dialect.used_tool("write result.json", "wrote result.json"))
+
+    def do_agentq(self, words: tuple[str, ...]) -> None:
+        """A command of agentq as this attempt: submit a child, yield, complete."""
+        import subprocess
+
+        launcher = self.paths.workspace / TASK_FOLDER / "agentq"
+        said = [self.fill(word) for word in words]
+        done = subprocess.run(
+            [str(launcher), *said], cwd=self.paths.workspace, capture_output=True,
+            stdin=subprocess.DEVNULL, check=False,
+        ) if launcher.exists() else None  # fmt: skip
+        if done is None or done.returncode:
+            reason = "no worker started this" if done is None else done.stderr.decode().strip()
+            raise Invalid(f"The step `agentq` failed ({' '.join(said)}): {reason[:500]}")
+        answer = (done.stdout + done.stderr).decode(errors="replace").strip()
+        self.out(self.dialect.used_tool(f"agentq {' '.join(said)}", answer))
 
     def do_ask_permission(self, what: str) -> None:
         if self.permit is not None and self.permit(what):

@@ -128,6 +128,19 @@ def optional_path(value: object, where: str) -> str:
     return "" if value == "" else path(value, where)
 
 
+def command_line(value: object, where: str) -> tuple[str, ...]:
+    """The words after `agentq`, as a list or as a line."""
+    import shlex
+
+    try:
+        words = shlex.split(value) if isinstance(value, str) else value
+    except ValueError:
+        words = None
+    if not isinstance(words, list) or not words:
+        raise wrong(where, "the words of an agentq command", value)
+    return tuple(text(word, where) for word in words)
+
+
 def exit_code(value: object, where: str) -> int:
     code = whole(value, where)
     if code > 255:
@@ -192,6 +205,8 @@ FORMS: dict[str, Form] = {
     "spend": _form("usd", {"usd": 0.0, "tokens": 0, "turns": 0}, usd=number, tokens=whole,
                    turns=whole),
     "result": _form("text", {"structured": None}, text=text, structured=anything),
+    "data": _form("value", value=anything),
+    "agentq": _form("words", words=command_line),
     "ask-permission": _form("what", what=text),
     # How it ends, in its own words.
     "exit": _form("code", {"code": 0}, code=exit_code),
