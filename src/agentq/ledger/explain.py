@@ -7,10 +7,11 @@ from typing import TypeAlias
 
 from agentq.contracts.limit_rows import CircuitRow
 from agentq.contracts.service_values import Explanation
+from agentq.core.approvals import policy_words
 from agentq.core.counting import counted
 from agentq.core.durations import format_duration
 from agentq.core.limits import RoleLimits
-from agentq.core.schedule import approval_deadline, awaits_approval, expiry
+from agentq.core.schedule import awaits_approval, expiry
 from agentq.core.states import State
 from agentq.core.task import NO_USAGE, Task, Usage
 from agentq.ledger.circuits import RoleCircuit, in_words
@@ -39,8 +40,8 @@ class Facts:
     today: Usage = NO_USAGE
     #: The trees whose budgets are used up: the root, and the numbers.
     empty_trees: tuple[tuple[str, str], ...] = ()
-    #: Whether whoever submitted it may approve it as well.
-    own_approval: bool = False
+    #: Who may not approve it: whoever asked for it, where another must agree.
+    barred: tuple[str, ...] = ()
 
 
 def explain(task: Task, facts: Facts) -> Explanation:
@@ -87,12 +88,9 @@ def _pending(task: Task, facts: Facts) -> list[Cause]:
         for name in task.details.awaited_signals
     ]
     if awaits_approval(task.spec, task.details):
-        deadline = approval_deadline(task.state, task.spec, task.details)
-        others = "" if facts.own_approval else f" by somebody other than {task.spec.sender}"
-        until = f", which it waits for until {_in(deadline, facts.now)}" if deadline else ""
-        causes.append(
-            (f"it needs an approval{others}{until}", f"`agentq approve {task.id} --by NAME`")
-        )
+        others = f" by somebody other than {' or '.join(facts.barred)}" if facts.barred else ""
+        causes.append((f"it needs an approval{others}", f"`agentq approve {task.id} --by NAME`"))
+        causes += _policy(task, facts)
     if task.details.not_before > facts.now:
         failed = task.details.failures + task.details.crashes
         why = "backing off after a failure" if failed else "delayed"
@@ -168,13 +166,29 @@ def _in_progress(task: Task, facts: Facts) -> list[Cause]:
 def _review(task: Task, facts: Facts) -> list[Cause]:
     by = task.details.report.by if task.details.report else "its worker"
     remedy = f"`agentq approve {task.id}` or `agentq reject {task.id}`"
-    return [(f"{by} has reported; a verdict of somebody else is missing", remedy)]
+    missing = "a verdict of somebody else is missing"
+    if task.details.review_task:
+        missing = f"its review {task.details.review_task} is not over"
+        remedy = f"`agentq explain {task.details.review_task}` says why; or decide: {remedy}"
+    elif task.details.accepted_epoch:
+        missing = "a reviewer has accepted it, and a person's verdict is missing"
+    elif task.details.reason:
+        missing = f"a person's verdict is missing, because {task.details.reason}"
+    return [(f"{by} has reported; {missing}", remedy), *_policy(task, facts)]
+
+
+def _policy(task: Task, facts: Facts) -> list[Cause]:
+    """Whom its approval policy asks, and what it does next; nothing if it has none."""
+    words = policy_words(task, facts.now)
+    return [(words, "")] if words else []
 
 
 def _blocked(task: Task, facts: Facts) -> list[Cause]:
     answer = f"`agentq answer {task.id} --by NAME TEXT`"
     if task.details.reason_kind == "budget":
         answer = f"`agentq answer {task.id} --extra-usd N` raises the budget"
+    if task.details.reason_kind == "approval_timeout":
+        answer = f"`agentq approve {task.id}` lets it start, `agentq reject {task.id}` ends it"
     return [(task.details.reason or "it asked for help", answer)]
 
 
