@@ -128,7 +128,7 @@ CAUSES: dict[str, tuple[Callable[[LedgerEnv], object], list[str]]] = {
         ["needs an approval", "unless somebody decides", "it is held in 10m"],
     ),
     "an approval by a policy": (
-        lambda env: _escalated(env),
+        _escalated,
         ["lead (escalation 1 of 1) is asked", "a reminder in 5m", "it is rejected in 5m"],
     ),
     "an approval that nobody gave in time": (
@@ -137,7 +137,7 @@ CAUSES: dict[str, tuple[Callable[[LedgerEnv], object], list[str]]] = {
     ),
     "a step of somebody's run": (_step_of_a_run, ["by somebody other than agentq or ann"]),
     "a reviewer": (
-        lambda env: _with_reviewer(env),
+        _with_reviewer,
         ["ann has reported; its review task-1.review-1 is not over"],
     ),
     "a person after a reviewer": (

@@ -7,21 +7,14 @@ nobody answered is never taken for anybody's answer: the log says that the time 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 
 from agentq.core.digests import spec_digest
-from agentq.core.durations import format_duration
 from agentq.core.effects import CancelTasks, Notify
-from agentq.core.schedule import (
-    approval_deadline,
-    awaits_approval,
-    next_escalation,
-    remind_ms,
-)
+from agentq.core.schedule import approval_deadline, next_escalation, remind_ms
 from agentq.core.states import State
 from agentq.core.steps import Step, annotated, blocked, completed, over, waits
-from agentq.core.task import NO_POLICY, OnTimeout, Task, TaskDetails
+from agentq.core.task import OnTimeout, Task, TaskDetails
 
 #: Who has approved what nobody approved in time, where the policy says so.
 BY_POLICY = "approval-policy"
@@ -88,89 +81,3 @@ def _without_review(task: Task, step: Step) -> Step:
         why = f"{task.id} was decided by its approval policy"
         step.effects = (CancelTasks((task.details.review_task,), "agentq", why), *step.effects)
     return step
-
-
-# -- what comes next ------------------------------------------------------------------------------
-
-
-class PolicyStepKind(StrEnum):
-    """What passing time does while people are asked."""
-
-    REMIND = "remind"
-    ESCALATE = "escalate"
-    TIMEOUT = "timeout"
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyStep:
-    """A step to come: when, who is asked then (`escalate`), what becomes of it (`timeout`)."""
-
-    kind: PolicyStepKind
-    at: int
-    to: str = ""
-    outcome: str = ""
-
-
-def is_asked(task: Task) -> bool:
-    """Whether it waits for an approval, or for a verdict on its report."""
-    if task.state is State.BLOCKED:
-        return task.details.reason_kind == "approval_timeout"
-    if task.state is State.PENDING:
-        return awaits_approval(task.spec, task.details)
-    return task.state is State.REVIEW
-
-
-def upcoming_steps(task: Task) -> tuple[PolicyStep, ...]:
-    """What passing time will do to a task that waits for a decision, the next first."""
-    if not is_asked(task):
-        return ()
-    spec, details, state = task.spec, task.details, task.state
-    steps = [PolicyStep(PolicyStepKind.REMIND, details.remind_at)]
-    moment = next_escalation(state, spec, details)
-    if moment:
-        to = spec.approval.escalate[details.escalations].to
-        steps.append(PolicyStep(PolicyStepKind.ESCALATE, moment, to))
-    outcome = spec.approval.on_timeout
-    if outcome is OnTimeout.APPROVE and spec.irreversible:
-        outcome = OnTimeout.HOLD
-    moment = approval_deadline(state, spec, details)
-    steps.append(PolicyStep(PolicyStepKind.TIMEOUT, moment, outcome=str(outcome)))
-    return tuple(sorted((each for each in steps if each.at), key=_when))
-
-
-#: Of what falls on one moment, the end of the time comes first, as `asking_tick` has it.
-_FIRST = (PolicyStepKind.TIMEOUT, PolicyStepKind.ESCALATE, PolicyStepKind.REMIND)
-_OUTCOMES = {"hold": "held", "reject": "rejected", "approve": "approved"}
-
-
-def _when(step: PolicyStep) -> tuple[int, int]:
-    return step.at, _FIRST.index(step.kind)
-
-
-def step_words(step: PolicyStep, now: int) -> str:
-    """A step to come, as people say it."""
-    when = f"in {format_duration(max(step.at - now + 999, 0) // 1000)}"
-    if step.kind is PolicyStepKind.ESCALATE:
-        return f"{step.to} is asked {when}"
-    if step.kind is PolicyStepKind.TIMEOUT:
-        return f"it is {_OUTCOMES[step.outcome]} {when}"
-    return f"a reminder {when}"
-
-
-def asked_words(task: Task) -> str:
-    """Who is asked now by its policy; "" if nobody in particular."""
-    details, most = task.details, len(task.spec.approval.escalate)
-    if not details.asked_of:
-        return ""
-    return f"{details.asked_of} (escalation {min(details.escalations, most)} of {most})"
-
-
-def policy_words(task: Task, now: int) -> str:
-    """Who is asked, and what happens if nobody decides; "" without a policy of its own."""
-    if task.spec.approval == NO_POLICY and not task.spec.approval_timeout_seconds:
-        return ""
-    parts = [f"{asked} is asked"] if (asked := asked_words(task)) else []
-    steps = [step_words(each, now) for each in upcoming_steps(task)]
-    if steps:
-        parts.append(f"unless somebody decides: {', '.join(steps)}")
-    return "; ".join(parts)

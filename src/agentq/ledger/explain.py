@@ -7,10 +7,10 @@ from typing import TypeAlias
 
 from agentq.contracts.limit_rows import CircuitRow
 from agentq.contracts.service_values import Explanation
-from agentq.core.approvals import policy_words
 from agentq.core.counting import counted
 from agentq.core.durations import format_duration
 from agentq.core.limits import RoleLimits
+from agentq.core.policy_steps import policy_words
 from agentq.core.schedule import awaits_approval, expiry
 from agentq.core.states import State
 from agentq.core.task import NO_USAGE, Task, Usage

@@ -25,7 +25,7 @@ from agentq.core.task import Task, Usage
 from agentq.ledger.codec import CODES, STATES, SpecCache, limits_of, to_task
 
 if TYPE_CHECKING:
-    from agentq.contracts.overview_values import Overview, WorkerInfo
+    from agentq.contracts.overview_values import AwaitedDecisions, Overview, WorkerInfo
     from agentq.contracts.service_values import Explanation, Page, Problem, Stats, Wanted
     from agentq.core.limits import RoleLimits
     from agentq.core.triggers import LogEntry
@@ -282,6 +282,17 @@ class LedgerQueries:
         from agentq.ledger.overview import overview
 
         return self._store.read(lambda reader: overview(reader, self._task))
+
+    def approvals(
+        self, role: str, asked_of: str, limit: int, *, with_reviewers: bool
+    ) -> AwaitedDecisions:
+        from agentq.ledger.awaited_decisions import awaited_decisions
+
+        return self._store.read(
+            lambda reader: awaited_decisions(
+                reader, self._task, role, asked_of, limit, with_reviewers=with_reviewers
+            )
+        )
 
     def workers(self) -> list[WorkerInfo]:
         from agentq.ledger.overview import all_workers

@@ -273,9 +273,7 @@ def _seen(state: _Run, standing: StepStanding) -> dict[str, Any]:
         "summary": first.summary if first else "",
         "summaries": [task.summary for task in standing.tasks],
         "score": first.details.score if first and first.details.score >= 0 else None,
-        "artifacts": [
-            name for task in standing.tasks for name in state.artifacts.get(task.id, ())
-        ],
+        "artifacts": [name for task in standing.tasks for name in state.artifacts.get(task.id, ())],
         "tasks": [task.id for task in standing.tasks],
     }
 

@@ -78,7 +78,9 @@ class Runs:
             "priority": priority or None,
             "tree_budget_usd": budget_usd or None,
         }
-        return self._client.submit(**{name: value for name, value in fields.items() if value is not None})
+        return self._client.submit(
+            **{name: value for name, value in fields.items() if value is not None}
+        )
 
     def _inputs(self, name: str, given: Mapping[str, str]) -> dict[str, Any]:
         try:
@@ -103,7 +105,9 @@ class Runs:
         """Return a run by its id, or the beginning of one."""
         task = self._client.task(ref)
         if task.spec.type != RUN_TYPE:
-            raise Invalid(f"{task.id} is no run, but a task of {task.to}.", "`agentq runs` lists runs.")
+            raise Invalid(
+                f"{task.id} is no run, but a task of {task.to}.", "`agentq runs` lists runs."
+            )
         return task
 
     def view(self, ref: str) -> RunView:

@@ -60,6 +60,7 @@ NEVER: dict[str, Call] = {
     "stats": lambda s, who, ref: s.stats(who),
     "overview": lambda s, who, ref: s.overview(who),
     "workers": lambda s, who, ref: s.workers(who),
+    "approvals": lambda s, who, ref: s.approvals(who),
     "report a worker": lambda s, who, ref: s.report_worker(who, "me", WorkerReport("builder"), 9),
     "costs": lambda s, who, ref: s.costs(who, "role"),
     "limits": lambda s, who, ref: s.limits(who),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agentq.core import triggers as t
-from agentq.core.approvals import (
+from agentq.core.policy_steps import (
     PolicyStep,
     PolicyStepKind,
     asked_words,
@@ -17,7 +17,7 @@ from agentq.core.approvals import (
     upcoming_steps,
 )
 from agentq.core.states import State
-from agentq.core.task import ApprovalPolicy, Escalation, OnTimeout, Task
+from agentq.core.task import ApprovalPolicy, Escalation, Gates, OnTimeout, Task
 from tests.core.building import BY_STATE, NOW, SECOND, claimed, due, submitted, then
 
 HOUR = 3600
@@ -135,3 +135,13 @@ def test_only_what_waits_for_a_decision_is_asked_about(state: State) -> None:
 def test_a_policy_without_anything_to_come_says_nothing() -> None:
     task = claimed(approval=POLICY, approval_timeout_seconds=HOUR)
     assert policy_words(task, NOW) == ""
+
+
+def test_silence_does_not_stand_for_a_reviewer() -> None:
+    policy = ApprovalPolicy(on_timeout=OnTimeout.APPROVE)
+    gates = Gates(reviewer="reviewer", person=True)
+    task = claimed(gates=gates, approval=policy, approval_timeout_seconds=HOUR)
+    reported = then(task, t.Report(1, "done"))
+    assert upcoming_steps(reported)[0].outcome == "hold"
+    said = t.Verdict("rob", t.Ruling.ACCEPT, score=90, review="task-1.review-1", reviewed=1)
+    assert upcoming_steps(then(reported, said))[0].outcome == "approve"
