@@ -51,7 +51,6 @@ def test_a_holder_takes_each_message_once() -> None:
 @pytest.mark.parametrize(
     ("state", "remedy"),
     [
-        (State.REVIEW, "agentq reject task-1 --changes"),
         (State.COMPLETE, "agentq rerun task-1"),
         (State.CANCELLED, "agentq rerun task-1"),
         (State.FAILED, "agentq requeue task-1"),
@@ -63,6 +62,16 @@ def test_where_nobody_would_read_it_the_refusal_says_what_helps(state: State, re
     with pytest.raises(Refused, match="Nobody will work on task-1") as refused:
         transition(task, t.Tell("boss", "more"), task.updated_at)
     assert remedy in refused.value.remedy and refused.value.code == "wrong_state"
+
+
+def test_what_is_told_during_a_review_is_for_the_attempt_that_changes_are_asked_of() -> None:
+    reviewed = told(BY_STATE[State.REVIEW](), "the title is wrong")
+    assert reviewed.state is State.REVIEW
+    again = then(reviewed, t.Verdict("boss", t.Ruling.CHANGES, "see above"))
+    second = then(again, t.ClaimTask("ann", 60_000))
+    assert [(each.text, each.epoch) for each in second.details.messages] == [
+        ("the title is wrong", 2)
+    ]
 
 
 def test_none_is_dropped_that_no_attempt_has_read() -> None:

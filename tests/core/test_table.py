@@ -184,7 +184,7 @@ CASES: dict[Triple, Case] = {
     (B, "Edit", B): applied(nobody_approved, t.Edit("ed", to="worker")),
     **{(s, "Cancel", X): applied(BY_STATE[s], t.Cancel("boss")) for s in (P, R, H, V, B)},
     **{(s, "Comment", s): applied(BY_STATE[s], t.Comment("boss", "nice")) for s in State},
-    **{(s, "Tell", s): applied(BY_STATE[s], t.Tell("boss", "more")) for s in (P, R, H, B)},
+    **{(s, "Tell", s): applied(BY_STATE[s], t.Tell("boss", "more")) for s in (P, R, H, V, B)},
     (H, "TakeMessages", H): applied(claimed, t.TakeMessages(1)),
     **{(s, "RefuseReport", s): applied(BY_STATE[s], A_TRIGGER["RefuseReport"]) for s in State},
 }

@@ -66,3 +66,16 @@ def test_programs_tell_and_listen(queue: Queue, submit: Submit) -> None:
     assert asyncio.run(talk()) == ["second"]
     with pytest.raises(Refused):
         queue.tell(task, "ann", "third")
+
+
+def test_a_report_in_review_may_be_told_about(queue: Queue, submit: Submit) -> None:
+    """Whoever works on it next, if changes are asked for, reads it."""
+    task = submit("--review")
+    with queue.claim_task(task) as claim:
+        claim.complete("a draft")
+    out = run_here("tell", task, "mind the title").ok().out
+    assert "an attempt will read it if changes are asked for" in out
+    queue.reject(task, "ann", "see the message", changes=True)
+    with queue.claim_task(task) as claim:
+        assert [each.text for each in claim.task.details.messages] == ["mind the title"]
+        claim.release()

@@ -10,7 +10,15 @@ import pytest
 from agentq.core import triggers as t
 from agentq.core.errors import NotFound
 from agentq.core.limits import RoleLimits
-from agentq.core.task import Priority, Spec, Usage
+from agentq.core.task import (
+    ApprovalPolicy,
+    Escalation,
+    Gates,
+    OnTimeout,
+    Priority,
+    Spec,
+    Usage,
+)
 from tests.ledger.conftest import LedgerEnv
 
 
@@ -77,6 +85,31 @@ def _ended(env: LedgerEnv, how: str) -> None:
             env.ledger.cancel(env.key("task-1"), "boss", "changed my mind")
 
 
+def _escalated(env: LedgerEnv, policy: ApprovalPolicy | None = None) -> None:
+    rejects = ApprovalPolicy(300, (Escalation(300, "lead"),), OnTimeout.REJECT)
+    env.submit(requires_approval=True, approval_timeout_seconds=600, approval=policy or rejects)
+    for _ in range(1 if policy is None else 2):
+        env.clock.forward(300)
+        env.ledger.tick()
+
+
+def _step_of_a_run(env: LedgerEnv) -> None:
+    env.submit("run-1", "coordinator", type="run", sender="ann")
+    env.submit(requires_approval=True, parent="run-1", sender="agentq")
+
+
+def _with_reviewer(env: LedgerEnv) -> None:
+    env.submit(gates=Gates(reviewer="reviewer", person=True))
+    env.start()
+    env.report()
+
+
+def _reviewed(env: LedgerEnv, data: str) -> None:
+    _with_reviewer(env)
+    env.start("task-1.review-1", "rob")
+    env.report("task-1.review-1", data=data)
+
+
 def _after_a_parent(env: LedgerEnv) -> None:
     env.submit("parent")
     env.start("parent")
@@ -92,7 +125,31 @@ CAUSES: dict[str, tuple[Callable[[LedgerEnv], object], list[str]]] = {
     ),
     "an approval in time": (
         lambda env: env.submit(requires_approval=True, approval_timeout_seconds=600),
-        ["needs an approval", "in 10m"],
+        ["needs an approval", "unless somebody decides", "it is held in 10m"],
+    ),
+    "an approval by a policy": (
+        _escalated,
+        ["lead (escalation 1 of 1) is asked", "a reminder in 5m", "it is rejected in 5m"],
+    ),
+    "an approval that nobody gave in time": (
+        lambda env: _escalated(env, ApprovalPolicy()),
+        ["nobody approved it within 600 s"],
+    ),
+    "a step of somebody's run": (_step_of_a_run, ["by somebody other than agentq or ann"]),
+    "a reviewer": (
+        _with_reviewer,
+        ["ann has reported; its review task-1.review-1 is not over"],
+    ),
+    "a person after a reviewer": (
+        lambda env: _reviewed(env, '{"verdict": "accept", "score": 90}'),
+        ["a reviewer has accepted it, and a person's verdict is missing"],
+    ),
+    "a person instead of a reviewer": (
+        lambda env: (
+            _with_reviewer(env),
+            env.ledger.cancel(env.key("task-1.review-1"), "boss"),
+        ),
+        ["a person's verdict is missing, because its review task-1.review-1 is cancelled"],
     ),
     "a delay": (lambda env: env.submit(delay_seconds=90), ["delayed", "in 1m30s"]),
     "a backoff": (_backing_off, ["backing off after a failure", "in 5s"]),

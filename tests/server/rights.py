@@ -151,6 +151,7 @@ def _claim(family: Family, target: Target) -> dict[str, Any]:
 _READ_TASK = ("task", "explain", "history", "replay", "context", "artifacts", "open_result")
 _READ_ALL: dict[str, dict[str, Any]] = {
     "list_tasks": {}, "ids": {"prefix": "x"}, "stats": {}, "overview": {},
+    "approvals": {},
     "workers": {}, "costs": {"by": "role"}, "limits": {},
     "circuits": {}, "last_position": {}, "ledger_id": {}, "task_files": {"limit": 1},
     "files_to_remove": {}, "lanes": {}, "roles": {}, "ready_counts": {}, "capacity": {},

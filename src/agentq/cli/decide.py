@@ -221,6 +221,8 @@ def tell(session: Session, ref: str, message: str, by: str) -> None:
         what = f"attempt {task.epoch} gets it while it runs"
     elif task.holder:
         what = f"attempt {task.epoch} takes no messages so far, the next one will read it"
+    elif task.state is State.REVIEW:
+        what = "an attempt will read it if changes are asked for"
     else:
         what = "the next attempt will read it"
     answer_with_task(session, queue, task, f"{session.done('told', by)}; {what}")

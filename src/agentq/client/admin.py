@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from agentq.client.client import Client
     from agentq.client.task_fields import TaskRef
     from agentq.contracts.delivery import DeadMessage
+    from agentq.contracts.overview_values import AwaitedDecisions
     from agentq.contracts.service_values import (
         AuditPage,
         Circuit,
@@ -45,6 +46,14 @@ class Admin:
     def stats(self) -> Stats:
         """Count tasks by role and state, with the age of the oldest that is ready."""
         return self._client.stats()
+
+    def approvals(
+        self, role: str = "", asked_of: str = "", limit: int = 50, *, with_reviewers: bool = False
+    ) -> AwaitedDecisions:
+        """Return what waits for an approval or a verdict of people: the irreversible first, then
+        the oldest. Of a role, or what a policy asks of somebody now; `with_reviewers` also what the
+        task of a reviewer is about to judge."""
+        return self._client.approvals(role, asked_of, limit, with_reviewers=with_reviewers)
 
     def costs(self, by: str = "role") -> dict[str, Usage]:
         """Return what was spent, summed up by `role`, `label` or `day`."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from agentq.contracts.artifacts import ArtifactStore
     from agentq.contracts.delivery import DeadMessage
     from agentq.contracts.doorbell import Waiter
-    from agentq.contracts.overview_values import Overview, WorkerInfo
+    from agentq.contracts.overview_values import AwaitedDecisions, Overview, WorkerInfo
     from agentq.contracts.service import Queries, Service
     from agentq.contracts.service_values import (
         ArtifactInfo,
@@ -129,6 +129,13 @@ class QueueReader:
 
     def overview(self) -> Overview:
         return self.queries.overview(self.who)
+
+    def approvals(
+        self, role: str = "", asked_of: str = "", limit: int = 50, *, with_reviewers: bool = False
+    ) -> AwaitedDecisions:
+        return self.queries.approvals(
+            self.who, role, asked_of, limit, with_reviewers=with_reviewers
+        )
 
     def workers(self) -> list[WorkerInfo]:
         return self.queries.workers(self.who)

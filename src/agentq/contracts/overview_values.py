@@ -10,6 +10,8 @@ from enum import StrEnum
 
 from agentq.contracts.service_values import Circuit
 from agentq.core.limits import RoleLimits
+from agentq.core.policy_steps import PolicyStep
+from agentq.core.states import State
 from agentq.core.task import NO_USAGE, Usage
 
 #: How far an overview counts: such a number stands for that many or more.
@@ -132,6 +134,50 @@ class OpenDecision:
     since: int
     reason: str
     command: str
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitedDecision:
+    """A task that waits for an approval, or for a person to judge its report.
+
+    `digest` and `version` are what a decision may be bound to. `asked_of` is whom its policy asks
+    now, after so many escalations of all; `steps` are what passing time does next, the first first.
+    """
+
+    kind: DecisionKind
+    task_id: str
+    role: str
+    title: str
+    sender: str
+    state: State
+    waits_for: str
+    #: Since when the decision is waited for.
+    since: int
+    irreversible: bool
+    digest: str
+    version: int
+    epoch: int = 0
+    summary: str = ""
+    asked_of: str = ""
+    escalation: int = 0
+    escalations: int = 0
+    steps: tuple[PolicyStep, ...] = ()
+    cost: Usage = NO_USAGE
+    #: The task of a reviewer that is not over, and the newest score; -1 if there is none.
+    review_task: str = ""
+    score: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitedDecisions:
+    """What waits for decisions of people: the irreversible first, then what has waited longest.
+
+    With `more` there are, or may be, others that are not listed.
+    """
+
+    at: int
+    decisions: tuple[AwaitedDecision, ...]
+    more: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,7 @@ SECTIONS: dict[str, tuple[Route, ...]] = {
         Route("open_result", "GET", "/tasks/{ref}/result", streams="file"),
         Route("live_read", "GET", "/tasks/{ref}/attempts/{epoch}/log"),
         Route("overview", "GET", "/overview"),
+        Route("approvals", "GET", "/approvals"),
         Route("workers", "GET", "/workers"),
         Route("stats", "GET", "/stats"),
         Route("costs", "GET", "/costs"),

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from agentq.contracts.service_edits import Edits
 from agentq.contracts.service_graph import Waits
+from agentq.contracts.service_overview import Overviews
 from agentq.core.task import NO_GATES, NO_USAGE, Gates, Usage
 from agentq.core.triggers import FailureKind, Resolution, Ruling
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from agentq.core.triggers import LogEntry
 
 
-class Queries(Protocol):
+class Queries(Overviews, Protocol):
     """Queries. None of them changes anything."""
 
     def now(self) -> int:
@@ -60,14 +61,6 @@ class Queries(Protocol):
 
     def limits(self, who: Principal) -> dict[str, RoleLimits]:
         """Return the limits of every role that the ledger has heard of."""
-
-    def overview(self, who: Principal) -> o.Overview:
-        """Return how the installation stands: roles, what runs, what waits for people. It reads as
-        much, however many tasks there are."""
-
-    def workers(self, who: Principal) -> list[o.WorkerInfo]:
-        """Return who claims or holds tasks here, and what each is doing; also those that have not
-        reported for a while, for some minutes."""
 
     def circuits(self, who: Principal) -> list[v.Circuit]:
         """Return the circuits that hold claims back now: of providers by name, then of roles."""

@@ -30,6 +30,8 @@ from agentq.core.values import replace
 ATTEMPT_TOKEN_PREFIX = "agqa_"  # noqa: S105
 #: In whose name a task is submitted that names nobody.
 COORDINATOR = "coordinator"
+#: The type of a task that is a run: whoever started it has asked for everything that it submits.
+RUN_TYPE = "run"
 
 
 class PrincipalKind(StrEnum):
@@ -365,16 +367,28 @@ def _reason(who: Principal, action: Action) -> str:
     return limits.get(who.kind, "only its worker may")
 
 
-def approves_own(name: str, task: Task, roles: Collection[str], *, four_eyes: bool) -> bool:
+def approves_own(
+    name: str, task: Task, roles: Collection[str], *, four_eyes: bool, own_run: str = ""
+) -> bool:
     """Whether a person of this name may approve the task although it was submitted in that name, or
-    edited.
+    edited; or although it belongs to `own_run`, a run that they started.
 
     Only where four eyes are not asked for, and the name can be a person's: what an attempt submits
     bears the name of its role, and what names nobody that of the coordinator.
     """
     own = name == task.spec.sender and not task.spec.parent
-    own = (own or name in task.editors) and not four_eyes
+    own = (own or bool(own_run) or name in task.editors) and not four_eyes
     return own and name != COORDINATOR and name not in roles
+
+
+def own_run_refusal(name: str, task_id: str, run: str) -> Refused:
+    """The error of a person who would approve what belongs to a run that they started."""
+    return Refused(
+        f"{name} started the run {run}, which {task_id} belongs to, and cannot approve it: an"
+        " approval comes from somebody else. Nothing was changed.",
+        "Have another person or role approve it.",
+        code="self_approval",
+    )
 
 
 def check_edit(who: Principal, task: Task) -> None:

@@ -63,15 +63,12 @@ def is_told_live(task: Task) -> bool:
 def cannot_be_told(task: Task) -> Refused:
     """The refusal of a message that no attempt would read."""
     remedies = {
-        State.REVIEW: f'Ask for more: `agentq reject {task.id} --changes --reason "…"`.',
         State.FAILED: f"Open it again with what it needs: `agentq requeue {task.id} --reason …`.",
         State.EXPIRED: f"Open it again with what it needs: `agentq requeue {task.id} --reason …`.",
     }
-    is_over = "its work is done and waits for a verdict" if task.state is State.REVIEW else (
-        f"it is {task.state}"
-    )  # fmt: skip
     return Refused(
-        f"Nobody will work on {task.id} who could read a message: {is_over}. Nothing was changed.",
+        f"Nobody will work on {task.id} who could read a message: it is {task.state}. Nothing was"
+        " changed.",
         remedies.get(task.state, f"Run it again as a new task: `agentq rerun {task.id}`."),
         code="wrong_state",
     )

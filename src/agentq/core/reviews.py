@@ -123,7 +123,8 @@ def verdict(task: Task, trigger: t.Verdict, now: int) -> Step:
             code="other_report",
         )
     gates, ruling, feedback = gates_of(task), trigger.ruling, trigger.feedback
-    if trigger.review and ruling is Ruling.ACCEPT and trigger.score < gates.min_score:
+    is_low = bool(gates.min_score) and trigger.score < gates.min_score
+    if trigger.review and ruling is Ruling.ACCEPT and is_low:
         ruling = Ruling.CHANGES
         score = "no score" if trigger.score < 0 else f"a score of {trigger.score}"
         feedback = f"{score}, and {gates.min_score} is needed. {feedback}".strip()

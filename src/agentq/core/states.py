@@ -96,8 +96,9 @@ TABLE: dict[tuple[State | None, str], frozenset[State]] = {
     (P, "Edit"): frozenset({P, R}),
     (R, "Edit"): frozenset({R, P}),
     (B, "Edit"): frozenset({P, B}),
-    # A message to the agent, while there is one to come or one that works; a holder takes it.
-    **{(state, "Tell"): frozenset({state}) for state in (P, R, H, B)},
+    # A message to the agent, while there is one that works or may come; a holder takes it. After a
+    # report one comes if changes are asked for.
+    **{(state, "Tell"): frozenset({state}) for state in (P, R, H, V, B)},
     (H, "TakeMessages"): frozenset({H}),
     # Notes in the margin.
     **{(state, "Comment"): frozenset({state}) for state in State},

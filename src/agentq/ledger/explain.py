@@ -10,10 +10,10 @@ from agentq.contracts.service_values import Explanation
 from agentq.core.counting import counted
 from agentq.core.durations import format_duration
 from agentq.core.limits import RoleLimits
-from agentq.core.reviews import gates_of
-from agentq.core.schedule import approval_deadline, awaits_approval, expiry, next_escalation
+from agentq.core.policy_steps import policy_words
+from agentq.core.schedule import awaits_approval, expiry
 from agentq.core.states import State
-from agentq.core.task import NO_USAGE, OnTimeout, Task, Usage
+from agentq.core.task import NO_USAGE, Task, Usage
 from agentq.ledger.circuits import RoleCircuit, in_words
 
 #: Why a task does not run, and what to do about it.
@@ -40,8 +40,8 @@ class Facts:
     today: Usage = NO_USAGE
     #: The trees whose budgets are used up: the root, and the numbers.
     empty_trees: tuple[tuple[str, str], ...] = ()
-    #: Whether whoever submitted it may approve it as well.
-    own_approval: bool = False
+    #: Who may not approve it: whoever asked for it, where another must agree.
+    barred: tuple[str, ...] = ()
 
 
 def explain(task: Task, facts: Facts) -> Explanation:
@@ -88,13 +88,9 @@ def _pending(task: Task, facts: Facts) -> list[Cause]:
         for name in task.details.awaited_signals
     ]
     if awaits_approval(task.spec, task.details):
-        deadline = approval_deadline(task.state, task.spec, task.details)
-        others = "" if facts.own_approval else f" by somebody other than {task.spec.sender}"
-        until = f", which it waits for until {_in(deadline, facts.now)}" if deadline else ""
-        causes.append(
-            (f"it needs an approval{others}{until}", f"`agentq approve {task.id} --by NAME`")
-        )
-        causes += _asked(task, facts)
+        others = f" by somebody other than {' or '.join(facts.barred)}" if facts.barred else ""
+        causes.append((f"it needs an approval{others}", f"`agentq approve {task.id} --by NAME`"))
+        causes += _policy(task, facts)
     if task.details.not_before > facts.now:
         failed = task.details.failures + task.details.crashes
         why = "backing off after a failure" if failed else "delayed"
@@ -170,44 +166,29 @@ def _in_progress(task: Task, facts: Facts) -> list[Cause]:
 def _review(task: Task, facts: Facts) -> list[Cause]:
     by = task.details.report.by if task.details.report else "its worker"
     remedy = f"`agentq approve {task.id}` or `agentq reject {task.id}`"
-    details = task.details
-    if details.review_task:
-        gates = gates_of(task)
-        least = f", with a score of at least {gates.min_score}" if gates.min_score else ""
-        causes = [(
-            f"{by} has reported; {gates.reviewer} judges it in {details.review_task}{least}",
-            f"`agentq explain {details.review_task}` says how far that is; {remedy} decides now",
-        )]  # fmt: skip
-    else:
-        why = f" ({details.reason})" if details.reason else ""
-        accepted = "; its reviewer has accepted it" if details.accepted_epoch else ""
-        causes = [
-            (f"{by} has reported{accepted}; a verdict of somebody else is missing{why}", remedy)
-        ]
-    return causes + _asked(task, facts)
+    missing = "a verdict of somebody else is missing"
+    if task.details.review_task:
+        missing = f"its review {task.details.review_task} is not over"
+        remedy = f"`agentq explain {task.details.review_task}` says why; or decide: {remedy}"
+    elif task.details.accepted_epoch:
+        missing = "a reviewer has accepted it, and a person's verdict is missing"
+    elif task.details.reason:
+        missing = f"a person's verdict is missing, because {task.details.reason}"
+    return [(f"{by} has reported; {missing}", remedy), *_policy(task, facts)]
 
 
-def _asked(task: Task, facts: Facts) -> list[Cause]:
-    """Who was asked for a decision last, who is next, and what follows when the time is over."""
-    details, policy = task.details, task.spec.approval
-    causes: list[Cause] = []
-    if details.asked_of:
-        causes.append((f"nobody had decided in time, so {details.asked_of} is asked", ""))
-    due = next_escalation(task.state, task.spec, details)
-    if due:
-        name = policy.escalate[details.escalations].to
-        causes.append((f"{name} is asked as well {_in(due, facts.now)}", ""))
-    deadline = approval_deadline(task.state, task.spec, details)
-    if deadline and policy.on_timeout is not OnTimeout.HOLD:
-        what = "approved" if policy.on_timeout is OnTimeout.APPROVE else "rejected"
-        causes.append((f"it is {what} by its policy {_in(deadline, facts.now)}", ""))
-    return causes
+def _policy(task: Task, facts: Facts) -> list[Cause]:
+    """Whom its approval policy asks, and what it does next; nothing if it has none."""
+    words = policy_words(task, facts.now)
+    return [(words, "")] if words else []
 
 
 def _blocked(task: Task, facts: Facts) -> list[Cause]:
     answer = f"`agentq answer {task.id} --by NAME TEXT`"
     if task.details.reason_kind == "budget":
         answer = f"`agentq answer {task.id} --extra-usd N` raises the budget"
+    if task.details.reason_kind == "approval_timeout":
+        answer = f"`agentq approve {task.id}` lets it start, `agentq reject {task.id}` ends it"
     return [(task.details.reason or "it asked for help", answer)]
 
 

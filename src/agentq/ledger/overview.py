@@ -141,11 +141,11 @@ def _held_back(
 def _running(
     reader: Reader, as_task: AsTask, roles: list[RoleRow], counts: Counts, limit: int
 ) -> list[RunningTask]:
-    rows = _of_state(reader, roles, counts, IN_PROGRESS, limit)
+    rows = rows_of_state(reader, roles, counts, IN_PROGRESS, limit)
     return [_running_task(as_task(row)) for row in rows]
 
 
-def _of_state(
+def rows_of_state(
     reader: Reader, roles: list[RoleRow], counts: Counts, state: int, limit: int
 ) -> Iterator[TaskRow]:
     """Tasks in a state that is not over, by role; at most so many."""
@@ -202,7 +202,7 @@ def _decisions(
 def _tasks_of(
     reader: Reader, as_task: AsTask, roles: list[RoleRow], counts: Counts, state: int
 ) -> list[Task]:
-    return [as_task(row) for row in _of_state(reader, roles, counts, state, DECISIONS_MAX)]
+    return [as_task(row) for row in rows_of_state(reader, roles, counts, state, DECISIONS_MAX)]
 
 
 def _awaiting_approval(reader: Reader, as_task: AsTask) -> tuple[list[Task], int]:

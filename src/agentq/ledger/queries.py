@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from agentq.contracts.limit_rows import CircuitRow
@@ -25,7 +25,7 @@ from agentq.core.task import Task, Usage
 from agentq.ledger.codec import CODES, STATES, SpecCache, limits_of, to_task
 
 if TYPE_CHECKING:
-    from agentq.contracts.overview_values import Overview, WorkerInfo
+    from agentq.contracts.overview_values import AwaitedDecisions, Overview, WorkerInfo
     from agentq.contracts.service_values import Explanation, Page, Problem, Stats, Wanted
     from agentq.core.limits import RoleLimits
     from agentq.core.triggers import LogEntry
@@ -201,7 +201,6 @@ class LedgerQueries:
         return self._store.read(lambda reader: reader.next_wake())
 
     def explain(self, key: int, *, four_eyes: bool = True) -> Explanation:
-        from agentq.core.access import approves_own
         from agentq.ledger.circuits import held_back, role_circuit
         from agentq.ledger.costs import spent_today
         from agentq.ledger.explain import Facts, explain
@@ -237,11 +236,31 @@ class LedgerQueries:
                 role_circuit(role),
                 spent_today(reader, role.name, now),
                 _empty_trees(reader, found[0].hot),
-                approves_own(task.spec.sender, task, roles, four_eyes=four_eyes),
+                self._barred(reader, task, roles, four_eyes=four_eyes),
             )
             return explain(task, facts)
 
         return self._store.read(look)
+
+    def _barred(
+        self, reader: Reader, task: Task, roles: Collection[str], *, four_eyes: bool
+    ) -> tuple[str, ...]:
+        """Who may not approve a task, since they asked for it: by submitting it, or the run that
+        it belongs to."""
+        from agentq.core.access import RUN_TYPE, approves_own
+
+        own = approves_own(task.spec.sender, task, roles, four_eyes=four_eyes)
+        barred = [] if own else [task.spec.sender]
+        above, seen = task, {task.id}
+        while four_eyes and above.spec.parent and above.spec.parent not in seen:
+            seen.add(above.spec.parent)
+            keys = reader.keys((above.spec.parent,))
+            if not keys:
+                break
+            above = self._task(reader.tasks(list(keys.values()))[0])
+            if above.spec.type == RUN_TYPE:
+                barred += [above.spec.sender, *above.editors]
+        return tuple(dict.fromkeys(barred))
 
     def stats(self) -> Stats:
         from agentq.contracts.service_values import Stats
@@ -263,6 +282,17 @@ class LedgerQueries:
         from agentq.ledger.overview import overview
 
         return self._store.read(lambda reader: overview(reader, self._task))
+
+    def approvals(
+        self, role: str, asked_of: str, limit: int, *, with_reviewers: bool
+    ) -> AwaitedDecisions:
+        from agentq.ledger.awaited_decisions import awaited_decisions
+
+        return self._store.read(
+            lambda reader: awaited_decisions(
+                reader, self._task, role, asked_of, limit, with_reviewers=with_reviewers
+            )
+        )
 
     def workers(self) -> list[WorkerInfo]:
         from agentq.ledger.overview import all_workers

@@ -16,8 +16,16 @@ from agentq.contracts import service_values as v
 from agentq.contracts.audit_rows import AuditFilter
 from agentq.contracts.store import READY, Filter, Order
 from agentq.core import triggers as t
-from agentq.core.access import Action, Principal, PrincipalKind, approves_own
+from agentq.core.access import (
+    RUN_TYPE,
+    Action,
+    Principal,
+    PrincipalKind,
+    approves_own,
+    own_run_refusal,
+)
 from agentq.core.errors import Refused
+from agentq.core.schedule import awaits_approval
 from agentq.core.states import State
 from agentq.core.task import NO_USAGE, Task, Usage
 from agentq.core.trigger_validation import check_comment, check_message
@@ -55,12 +63,36 @@ class EmbeddedService(EditService):
         if task.state is State.REVIEW:
             return self._judge(who, key, task, ref, t.Ruling.ACCEPT, "", if_version)
         self._check_task(who, Action.APPROVE, task, ref)
-        own = who.kind is PrincipalKind.PERSON and who.name in (task.spec.sender, *task.editors)
-        if own:
-            roles = self._queries.limits()
-            own = approves_own(who.name, task, roles, four_eyes=self._four_eyes)
+        own = self._may_approve_own(who, task)
         trigger = t.Approve(who.name, digest, who.how, own)
         return self._decide(who, Action.APPROVE, key, task, trigger, if_version=if_version)
+
+    def _may_approve_own(self, who: Principal, task: Task) -> bool:
+        """Whether a person approves what they asked for themselves, and may. Of what they submitted
+        or edited the ledger refuses it; of what belongs to a run of theirs it is refused here."""
+        if who.kind is not PrincipalKind.PERSON or not awaits_approval(task.spec, task.details):
+            return False
+        run = self._own_run(who.name, task)
+        if not run and who.name not in (task.spec.sender, *task.editors):
+            return False
+        roles, four_eyes = self._queries.limits(), self._four_eyes
+        may = approves_own(who.name, task, roles, four_eyes=four_eyes, own_run=run)
+        if run and not may:
+            with self._noting(who, Action.APPROVE, task.id):
+                raise own_run_refusal(who.name, task.id, run)
+        return may
+
+    def _own_run(self, name: str, task: Task) -> str:
+        """The run that a person of this name started or edited, and that the task belongs to."""
+        above, _ = self._ancestors(task)
+        found = self._queries.by_id(above) if above else {}
+        for each in above:
+            run = found.get(each)
+            if run is not None and run.spec.type == RUN_TYPE and name in (
+                run.spec.sender, *run.editors
+            ):  # fmt: skip
+                return run.id
+        return ""
 
     @repeatable(the_task)
     def reject(

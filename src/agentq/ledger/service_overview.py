@@ -19,6 +19,19 @@ class OverviewService(QueryService):
         self._decide_deferred()
         return self._queries.overview()
 
+    def approvals(
+        self,
+        who: Principal,
+        role: str = "",
+        asked_of: str = "",
+        limit: int = 50,
+        *,
+        with_reviewers: bool = False,
+    ) -> o.AwaitedDecisions:
+        self._check(who, Action.READ, "what waits for people")
+        self._decide_deferred()
+        return self._queries.approvals(role, asked_of, limit, with_reviewers=with_reviewers)
+
     def workers(self, who: Principal) -> list[o.WorkerInfo]:
         self._check(who, Action.READ, "who works here")
         return self._queries.workers()

@@ -19,7 +19,7 @@ from agentq.remote.transport import Broken, HttpReply
 
 if TYPE_CHECKING:
     from agentq.contracts.artifacts import LivePart
-    from agentq.contracts.overview_values import Overview, WorkerInfo
+    from agentq.contracts.overview_values import AwaitedDecisions, Overview, WorkerInfo
     from agentq.contracts.service_values import (
         ArtifactInfo,
         Circuit,
@@ -93,6 +93,23 @@ class RemoteQueries:
         from agentq.contracts.overview_values import Overview
 
         found: Overview = self._caller.value(Overview, "overview", who)
+        return found
+
+    def approvals(
+        self,
+        who: Principal,
+        role: str = "",
+        asked_of: str = "",
+        limit: int = 50,
+        *,
+        with_reviewers: bool = False,
+    ) -> AwaitedDecisions:
+        from agentq.contracts.overview_values import AwaitedDecisions
+
+        found: AwaitedDecisions = self._caller.value(
+            AwaitedDecisions, "approvals", who, role=role, asked_of=asked_of, limit=limit,
+            with_reviewers=with_reviewers,
+        )  # fmt: skip
         return found
 
     def workers(self, who: Principal) -> list[WorkerInfo]:

@@ -60,6 +60,7 @@ NEVER: dict[str, Call] = {
     "stats": lambda s, who, ref: s.stats(who),
     "overview": lambda s, who, ref: s.overview(who),
     "workers": lambda s, who, ref: s.workers(who),
+    "approvals": lambda s, who, ref: s.approvals(who),
     "report a worker": lambda s, who, ref: s.report_worker(who, "me", WorkerReport("builder"), 9),
     "costs": lambda s, who, ref: s.costs(who, "role"),
     "limits": lambda s, who, ref: s.limits(who),
@@ -375,3 +376,62 @@ def test_the_name_of_a_role_or_a_coordinator_is_nobodys_own(service: Service, na
     with pytest.raises(Refused) as caught:
         service.approve(access.person(name), "task-1")
     assert caught.value.code == "self_approval"
+
+
+# -- runs: whoever started one has asked for all that it submits -----------------------------------
+
+
+def started_run(service: Service) -> Task:
+    """A run of Ann's whose own attempt has submitted a step, and that a step of its own."""
+    run = claimed(service, "run-1", "coordinator", type="run", sender="ann")
+    step = spec("run-1.build", sender="coordinator")
+    service.submit(attempt_at(run), [step], under=(run.id, run.epoch))
+    built = service.claim_task(ANN, step.id, "host:1", 60_000)
+    deploy = spec("run-1.deploy", irreversible=True, sender="builder")
+    service.submit(attempt_at(built), [deploy], under=(built.id, built.epoch))
+    return built
+
+
+def test_with_four_eyes_whoever_started_a_run_approves_nothing_of_it(four_eyes: Service) -> None:
+    started_run(four_eyes)
+    with pytest.raises(
+        Refused, match="ann started the run run-1, which run-1.deploy belongs"
+    ) as no:
+        four_eyes.approve(ANN, "run-1.deploy")
+    assert no.value.code == "self_approval"
+    (refused,) = four_eyes.audit(access.SYSTEM, outcome="refused").entries
+    assert (refused.action, refused.subject, refused.who) == ("approve", "run-1.deploy", "ann")
+    assert four_eyes.approve(access.person("bob"), "run-1.deploy").state is State.READY
+    assert "own" not in four_eyes.event_data(four_eyes.history(ANN, "run-1.deploy")[-1])
+
+
+def test_without_four_eyes_the_log_says_that_it_was_their_own_run(service: Service) -> None:
+    started_run(service)
+    assert service.approve(ANN, "run-1.deploy").state is State.READY
+    assert service.event_data(service.history(ANN, "run-1.deploy")[-1])["own"] is True
+
+
+def test_a_name_that_is_nobodys_started_a_run_for_nobody(service: Service) -> None:
+    claimed(service, "run-1", type="run", sender="coordinator")
+    child = spec("step", irreversible=True, parent="run-1", sender="builder")
+    service.submit(COORDINATOR, [child])
+    with pytest.raises(Refused) as no:
+        service.approve(access.person("coordinator"), "step")
+    assert no.value.code == "self_approval"
+
+
+def test_no_attempt_of_a_run_approves_what_belongs_to_it(service: Service) -> None:
+    """Not the one that submitted it, nor a step beside it, whatever their roles were granted."""
+    built = started_run(service)
+    run = service.task(ANN, "run-1")
+    granted = [access.Action.APPROVE, access.Action.READ]
+    within = [attempt_at(built, *granted), attempt_at(run, *granted)]
+    service.submit(attempt_at(run), [spec("run-1.look", "reviewer")], under=(run.id, run.epoch))
+    within.append(attempt_at(service.claim_task(ANN, "run-1.look", "host:1", 60_000), *granted))
+    for who in within:
+        with pytest.raises(Refused) as no:
+            service.approve(who, "run-1.deploy")
+        assert no.value.code == "not_permitted"
+    # One of the same role outside of it may.
+    outside = claimed(service, "task-other", "reviewer")
+    assert service.approve(attempt_at(outside, *granted), "run-1.deploy").state is State.READY

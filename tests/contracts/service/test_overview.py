@@ -9,7 +9,9 @@ from agentq.contracts.service import Service
 from agentq.core import access
 from agentq.core.errors import Invalid, Refused
 from agentq.core.limits import RoleLimits
-from agentq.core.task import Usage
+from agentq.core.policy_steps import PolicyStepKind
+from agentq.core.states import State
+from agentq.core.task import ApprovalPolicy, Escalation, Gates, OnTimeout, Usage
 from agentq.core.values import replace
 from tests.contracts.service.people import (
     ANN,
@@ -193,3 +195,41 @@ def test_loops_are_named_by_who_runs_them(beside: Service) -> None:
     beside.hold_leader_leases(access.SYSTEM, ["due"], "host:7:ab", 60_000)
     assert beside.overview(ANN).loops == {"due": "host:7:ab"}
     assert beside.workers(ANN) == []
+
+
+def test_what_waits_for_decisions_of_people(service: Service) -> None:
+    policy = ApprovalPolicy(3600, (Escalation(7200, "lead"),), OnTimeout.REJECT)
+    submit(
+        service, "task-1", requires_approval=True, approval=policy, approval_timeout_seconds=9000
+    )
+    reported(service, "task-2", review=True)
+    submit(service, "task-3", "payer", irreversible=True)
+    submit(service, "task-4")
+    found = service.approvals(ANN)
+    assert [each.task_id for each in found.decisions] == ["task-3", "task-1", "task-2"]
+    pay, start, report = found.decisions
+    assert (pay.irreversible, pay.kind, pay.state) == (True, DecisionKind.APPROVAL, State.PENDING)
+    assert (start.sender, start.escalations, start.asked_of) == ("coordinator", 1, "")
+    assert [(each.kind, each.to, each.outcome) for each in start.steps] == [
+        (PolicyStepKind.REMIND, "", ""),
+        (PolicyStepKind.ESCALATE, "lead", ""),
+        (PolicyStepKind.TIMEOUT, "", "reject"),
+    ]
+    assert (report.kind, report.summary, report.epoch) == (DecisionKind.REVIEW, "done", 1)
+
+    # What is listed is enough to decide about exactly that.
+    assert [each.task_id for each in service.approvals(ANN, "payer").decisions] == ["task-3"]
+    approved = service.approve(ANN, pay.task_id, pay.digest, if_version=pay.version)
+    assert approved.state is State.READY
+    assert service.approvals(ANN, asked_of="lead").decisions == ()
+    assert len(service.approvals(ANN, limit=1).decisions) == 1
+    assert service.approvals(ANN, limit=1).more
+    with pytest.raises(Invalid):
+        service.approvals(ANN, limit=0)
+
+
+def test_what_a_reviewer_is_about_to_judge_is_for_nobody_else_yet(service: Service) -> None:
+    reported(service, gates=Gates(reviewer="reviewer", person=True))
+    assert service.approvals(ANN).decisions == ()
+    (found,) = service.approvals(ANN, with_reviewers=True).decisions
+    assert found.review_task == "task-1.review-1"

@@ -31,6 +31,7 @@ READ: dict[str, Call] = {
     "stats": lambda s, who: s.stats(who),
     "overview": lambda s, who: s.overview(who),
     "workers": lambda s, who: s.workers(who),
+    "approvals": lambda s, who: s.approvals(who),
     "costs": lambda s, who: s.costs(who, "role"),
     "limits": lambda s, who: s.limits(who),
     "circuits": lambda s, who: s.circuits(who),
