@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from agentq.contracts.service_edits import Edits
+from agentq.contracts.service_statistics import Statistics
 from agentq.core.task import NO_USAGE, Usage
 from agentq.core.triggers import FailureKind, Resolution, Ruling
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from agentq.core.triggers import LogEntry
 
 
-class Queries(Protocol):
+class Queries(Statistics, Protocol):
     """Queries. None of them changes anything."""
 
     def now(self) -> int:
@@ -89,9 +90,6 @@ class Queries(Protocol):
     ) -> Iterator[tuple[int, list[v.Problem]]]:
         """Replay every task's log and check every file, unless told otherwise: (looked at so far,
         problems found)."""
-
-    def overhead(self, who: Principal, ids: Sequence[str]) -> v.Overhead:
-        """Return what coordinating these tasks has cost, from their logs."""
 
     # What attempts read and left.
 
