@@ -218,9 +218,9 @@ class WiredInstallation:
         """The questions alone, for whoever only looks: nothing else is imported for them."""
         if "service" in self.__dict__:
             return self.service
-        from agentq.ledger.service_overview import OverviewService
+        from agentq.ledger.service_statistics import StatisticsService
 
-        return OverviewService(self)
+        return StatisticsService(self)
 
     @cached_property
     def ledger(self) -> Ledger:

@@ -250,6 +250,14 @@ class TestLockAndSave:
         assert [entry.event for entry in after] == [entry.event for entry in before]
         assert store.read(lambda reader: reader.history(10**9)) == []
 
+    def test_histories_of_many_tasks_at_once(self, store: Store) -> None:
+        keys = add(store, "a", "b", "c")
+        move(store, [keys["b"], keys["a"]], IN_PROGRESS, wake_at=9)
+        both = store.read(lambda reader: reader.history(keys["b"], 10**9, keys["a"]))
+        order = [(entry.task_id, entry.event.version) for entry in both]
+        assert order == [("a", 1), ("a", 2), ("b", 1), ("b", 2)]
+        assert store.read(lambda reader: reader.history()) == []
+
     def test_reading_the_log_in_pages(self, store: Store) -> None:
         add(store, *"abcde")
         assert store.number_events() == 5

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from agentq.contracts.service_values import Overhead, Wanted
-from agentq.core.task import Spec
-from agentq.core.triggers import FailureKind
-from agentq.ledger.overhead import measured, overhead_of
-from tests.ledger.conftest import LedgerEnv
+import pytest
+
+from agentq.contracts.service_values import Overhead
+from agentq.core.errors import Damaged
+from agentq.core.phases import Phase, Span, TaskLife
+from agentq.core.task import Spec, Usage
+from agentq.core.triggers import FailureKind, Report, Ruling
+from agentq.ledger import measuring
+from agentq.ledger.overhead import overhead_of
+from tests.ledger.conftest import NOW, LedgerEnv
 
 
-def measure(env: LedgerEnv, *task_ids: str) -> Overhead:
-    queries = env.ledger.queries
-    tasks = [env.task(task_id) for task_id in task_ids]
-    return measured(queries, tasks or queries.list_tasks(Wanted()).tasks, env.clock.now)
+def measure(env: LedgerEnv, *task_ids: str, below: bool = False, **asked: object) -> Overhead:
+    """Of these tasks; else of the newest."""
+    found = env.ledger.queries.measuring()
+    chosen = found.named(task_ids, below=below) if task_ids else found.recent(**asked)  # type: ignore[arg-type]
+    return found.overhead(chosen, env.clock.now)
+
+
+def phases(found: Overhead) -> dict[str, int]:
+    """Seconds by phase; phases without any are left out."""
+    return {str(each.phase): each.span_ms // 1000 for each in found.phases if each.span_ms}
 
 
 def test_three_side_by_side(env: LedgerEnv) -> None:
@@ -119,17 +130,23 @@ def test_what_comes_next_comes_after(env: LedgerEnv) -> None:
 
 
 def test_nothing_at_all(env: LedgerEnv) -> None:
-    assert overhead_of([], {}, 0) == Overhead(0, 0, 0, 0, 0, 0, ())
+    assert measure(env, "nobody") == measure(env) == overhead_of({}, {})
+    assert (overhead_of({}, {}).tasks, overhead_of({}, {}).flagged) == (0, False)
     env.submit("waits")
     found = measure(env)
-    assert (found.tasks, found.wall_ms, found.share) == (1, 0, None)
+    assert (found.tasks, found.wall_ms, found.share, found.bottleneck) == (1, 0, None, None)
 
 
-def test_a_chain_of_thousands(env: LedgerEnv) -> None:
+def test_a_chain_of_thousands() -> None:
     specs = [Spec("t0", "worker")]
     specs += [Spec(f"t{n}", "worker", after=(f"t{n - 1}",)) for n in range(1, 3000)]
-    found = overhead_of([], {spec.id: spec for spec in specs}, 0)
-    assert found.critical_path_ms == 0 and found.tasks == 3000
+    lives = {
+        spec.id: TaskLife("worker", 0, n + 1, (Span(Phase.WORKING, n, n + 1),), (), 1, 1, n + 1)
+        for n, spec in enumerate(specs)
+    }
+    found = overhead_of(lives, {spec.id: spec for spec in specs})
+    assert (found.critical_path_ms, found.tasks, found.overhead_ms) == (3000, 3000, 0)
+    assert found.bottleneck is None
 
 
 def test_words_in_between_neither_begin_nor_end_an_attempt(env: LedgerEnv) -> None:
@@ -147,9 +164,133 @@ def test_words_in_between_neither_begin_nor_end_an_attempt(env: LedgerEnv) -> No
     env.clock.forward(1)
     env.ledger.stopped(env.key("task-2"), 1)
     env.report("task-1")
-    # then both ran until they ended; and the log of another task is passed over.
-    entries = env.ledger.queries.events_after(0, 100)
-    assert "other" in {entry.task_id for entry in entries}
-    specs = {name: env.task(name).spec for name in ("task-1", "task-2")}
-    found = overhead_of(entries, specs, env.clock.now)
+    # then both ran until they ended.
+    found = measure(env, "task-1", "task-2")
     assert (found.tasks, found.attempts, found.work_ms) == (2, 2, 6_000)
+
+
+# -- phases ----------------------------------------------------------------------------------------
+
+
+def test_phases_and_money_of_a_tree(env: LedgerEnv) -> None:
+    """A run of two steps: one is done at the second try, the other waits for its review."""
+    env.submit("run-1", "coordinator", type="run")
+    env.start("run-1")
+    env.submit_many(
+        Spec("build", "builder", parent="run-1"),
+        Spec("page", "writer", parent="run-1", review=True),
+        Spec("else", "writer"),
+    )
+    env.clock.forward(10)
+    held = env.start("build")
+    env.start("page")
+    env.clock.forward(5)
+    env.ledger.fail(held.key, 1, "no", FailureKind.TRANSIENT, Usage(usd=1.5, tokens=100))
+    pause = env.task("build").details.not_before - env.clock.now
+    env.clock.now += pause
+    env.ledger.tick()
+    env.start("build")
+    env.clock.forward(20)
+    env.ledger.report(held.key, Report(2, cost=Usage(usd=0.5)))
+    env.report("page")
+    env.clock.forward(7)
+    env.ledger.report(env.key("run-1"), Report(1, cost=Usage(usd=0.25)))
+    # A task names itself and all below it, and nothing else.
+    tree = measure(env, "run-1", below=True)
+    assert (tree.tasks, tree.attempts, tree.running, tree.cut) == (3, 4, 0, False)
+    assert phases(tree) == {
+        "working": 20 + 25 + pause // 1000, "supervising": 42 + pause // 1000,
+        "retrying": 5 + pause // 1000, "waiting_for_slot": 20, "waiting_for_review": 7,
+    }  # fmt: skip
+    costs = {str(each.phase): (each.cost.usd, each.cost.tokens) for each in tree.phases}
+    assert costs.pop("retrying") == (1.5, 100) and costs.pop("working") == (0.5, 0)
+    assert costs.pop("supervising") == (0.25, 0) and set(costs.values()) == {(0.0, 0)}
+    # What only coordinates is no work, and the children come after it.
+    assert tree.work_ms == 2 * 25_000 + pause
+    assert tree.path[0] == "run-1" and len(tree.path) == 2
+    assert measure(env, "run-1").tasks == 1
+    # Of one role, a task that has submitted others is known by those all the same.
+    own = measure(env, role="coordinator")
+    assert phases(own) == {"supervising": 42 + pause // 1000}
+    assert measure(env, role="nobody").tasks == 0
+
+
+def test_a_task_that_submitted_others_coordinates_and_what_follows_does_not_make_it(
+    env: LedgerEnv,
+) -> None:
+    env.submit("lead", next=(Spec("follows", "worker"),))
+    env.start("lead")
+    env.clock.forward(1)
+    env.report("lead")
+    assert phases(measure(env, "lead")) == {"working": 1}
+    assert measure(env, "lead", below=True).tasks == 2
+    env.submit("child", parent="lead")
+    assert phases(measure(env, "lead")) == {"supervising": 1}
+    env.submit("grandchild", parent="child")
+    assert measure(env, "lead", below=True).tasks == 4
+
+
+def test_reviews_supervise(env: LedgerEnv) -> None:
+    env.submit("judge", type="review")
+    env.start("judge")
+    env.clock.forward(3)
+    assert phases(measure(env)) == {"supervising": 3}
+
+
+# -- what is read ----------------------------------------------------------------------------------
+
+
+def test_the_newest_are_measured_and_the_answer_says_so(
+    env: LedgerEnv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measuring, "_TASK_PAGE", 2)
+    monkeypatch.setattr(measuring, "_LOG_PAGE", 2)
+    for n in range(5):
+        env.submit(f"task-{n}")
+        env.clock.forward(1)
+    everything = measure(env)
+    assert (everything.tasks, everything.cut) == (5, False)
+    since = measure(env, since_ms=NOW + 2_000)
+    assert (since.tasks, since.cut, phases(since)) == (3, False, {"waiting_for_slot": 3 + 2 + 1})
+    monkeypatch.setattr(measuring, "TASKS_MAX", 3)
+    cut = measure(env)
+    assert (cut.tasks, cut.cut, phases(cut)) == (3, True, {"waiting_for_slot": 3 + 2 + 1})
+
+
+def test_children_are_looked_for_among_so_many_later_tasks(
+    env: LedgerEnv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env.submit("root")
+    for n in range(6):
+        env.submit(f"child-{n}", parent="root")
+    monkeypatch.setattr(measuring, "_TASK_PAGE", 2)
+    whole = measure(env, "root", below=True)
+    assert (whole.tasks, whole.cut) == (7, False)
+    monkeypatch.setattr(measuring, "LATER_MAX", 4)
+    part = measure(env, "root", below=True)
+    assert (part.tasks, part.cut) == (5, True)
+
+
+def test_a_log_that_cannot_be_replayed_is_named(victim: LedgerEnv) -> None:
+    victim.submit("task-1", review=True)
+    victim.start("task-1")
+    victim.report("task-1")
+    victim.ledger.verdict(victim.key("task-1"), "bob", Ruling.ACCEPT)
+    victim.sql("UPDATE events SET data = '{' WHERE trigger = 'Verdict'")
+    with pytest.raises(Damaged, match="The log of task-1 cannot be replayed"):
+        measure(victim)
+    found = victim.ledger.queries.measuring()
+    with pytest.raises(Damaged, match="agentq verify"):
+        found.quality(found.recent())
+
+
+def test_a_task_that_was_pruned_meanwhile_is_left_out(env: LedgerEnv) -> None:
+    env.submit("task-1")
+    env.complete("task-1")
+    found = env.ledger.queries.measuring()
+    chosen = found.named(["task-1"])
+    env.clock.forward(10)
+    gone: list[str] = []
+    env.ledger.prune(env.clock.now + 1, gone.append)
+    assert gone == ["task-1"]
+    assert found.overhead(chosen, env.clock.now).tasks == 0

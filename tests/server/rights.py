@@ -152,7 +152,7 @@ _READ_TASK = ("task", "explain", "history", "replay", "context", "artifacts", "o
 _READ_ALL: dict[str, dict[str, Any]] = {
     "list_tasks": {}, "ids": {"prefix": "x"}, "stats": {}, "overview": {},
     "approvals": {},
-    "workers": {}, "costs": {"by": "role"}, "limits": {},
+    "workers": {}, "costs": {"by": "role"}, "limits": {}, "recent_overhead": {}, "quality": {},
     "circuits": {}, "last_position": {}, "ledger_id": {}, "task_files": {"limit": 1},
     "files_to_remove": {}, "lanes": {}, "roles": {}, "ready_counts": {}, "capacity": {},
     "most_urgent_ready": {"count": 1, "before_ms": 1}, "resource_holders": {"resources": ["db"]},

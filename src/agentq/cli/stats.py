@@ -8,17 +8,18 @@ import click
 
 from agentq.cli.listing import label_option, labels_of, role_option
 from agentq.cli.options import Duration, TaskRef, group
-from agentq.cli.screen import emit_json, note, say, show_fields, show_table
+from agentq.cli.screen import emit_json, note, say, show_table
 from agentq.cli.session import Session, pass_session
 from agentq.cli.status import catch_up
-from agentq.core.counting import counted
 from agentq.core.durations import format_duration
 from agentq.core.states import State
 
 if TYPE_CHECKING:
     from agentq.client.reader import QueueReader
     from agentq.contracts.service_values import Overhead
-    from agentq.core.task import Task
+
+#: Of how long ago tasks are measured unless somebody says otherwise.
+_WEEK_SECONDS, _MONTH_SECONDS = 7 * 86_400, 30 * 86_400
 
 
 @group()
@@ -117,81 +118,93 @@ def _show_costs(session: Session, by: str) -> None:
 
 @stats.command()
 @click.argument("refs", nargs=-1, type=TaskRef(), metavar="[ID]...")
+@click.option("--run", type=TaskRef(), metavar="ID", help="A run and all its steps.")
 @label_option
 @role_option
-@click.option("--since", type=Duration(), help="Only submitted no longer ago than this.")
+@click.option(
+    "--since", type=Duration(), help="Only submitted no longer ago than this.  [default: 7d]"
+)
 @pass_session
 def overhead(
-    session: Session, refs: tuple[str, ...], labels: tuple[str, ...], role: str, since: int | None
+    session: Session,
+    refs: tuple[str, ...],
+    run: str | None,
+    labels: tuple[str, ...],
+    role: str,
+    since: int | None,
 ) -> None:
-    """Compare the work of a set of tasks with the time that passed.
+    """Show where the time and the money of tasks went.
+
+    Of these tasks and all below them; of a run; of a role; else of the whole installation. Each
+    task's life is divided into phases by its log: working, supervising others, attempts that did
+    not count, and whatever it waited for.
 
     Work is the time that attempts ran, wall from the first submit to the last end, the critical
     path the longest chain of tasks that had to wait for each other. What of the wall is not on the
-    critical path is overhead: waiting to be claimed, pauses before another attempt, decisions of
-    people, too few workers. Without IDs or options: all tasks there are.
+    critical path is overhead, and marked if it is more than 30 % of what running side by side has
+    saved. The bottleneck is what took most time, other than working, on the way to the last end.
     """
+    from agentq.cli.measures import overhead_json, show_overhead
+
+    described = bool(labels or role or since)
+    if (refs or run) and described:
+        raise click.UsageError(
+            "Name the tasks or the run, or describe tasks by --label, --role and --since; not both."
+        )
+    if refs and run:
+        raise click.UsageError("Name tasks, or a run; not both.")
     queue = session.reader()
-    tasks = _chosen(queue, refs, labels, role, since)
-    found = queue.overhead([task.id for task in tasks])
+    found = _measured(queue, refs, run, labels, role, since)
     if session.json:
-        emit_json(_overhead_json(found))
+        emit_json(overhead_json(found))
     elif not found.tasks:
-        note("no such tasks" if labels or role or since else "no tasks")
+        note("no such tasks" if described else "no tasks")
     else:
-        show_fields(_overhead_fields(found), indent="")
+        show_overhead(found)
 
 
-def _chosen(
-    queue: QueueReader, refs: tuple[str, ...], labels: tuple[str, ...], role: str, since: int | None
-) -> list[Task]:
-    """The tasks that were named; else those that the options describe."""
+def _measured(
+    queue: QueueReader,
+    refs: tuple[str, ...],
+    run: str | None,
+    labels: tuple[str, ...],
+    role: str,
+    since: int | None,
+) -> Overhead:
+    if run:
+        return queue.run_overhead(run)
+    if refs:
+        return queue.overhead([queue.task(ref).id for ref in refs], below=True)
+    oldest = _ago(queue, since or _WEEK_SECONDS)
+    if not labels:
+        return queue.recent_overhead(oldest, role)
     from agentq.contracts.service_values import Wanted
 
     wanted = Wanted(role=role, labels=tuple(sorted(labels_of(labels).items())))
-    oldest = queue.now() - since * 1000 if since else 0
-    if not refs:
-        return list(queue.every_task(wanted, oldest))
-    if labels or role or since:
-        raise click.UsageError(
-            "Name the tasks, or describe them by --label, --role and --since; not both."
-        )
-    return [queue.task(ref) for ref in refs]
+    return queue.labelled_overhead(wanted, oldest)
 
 
-def _overhead_fields(found: Overhead) -> list[tuple[str, str]]:
-    still = f", {found.running} still running" if found.running else ""
-    path = " → ".join(found.path[:6]) + (" → …" if len(found.path) > 6 else "")
-    share = "" if found.share is None else f"{found.share:.1%} of the gain"
-    gain = "none: one after the other would have been as quick"
-    if found.gain_ms > 0:
-        gain = _span(found.gain_ms)
-    return [
-        ("tasks", f"{found.tasks} ({counted(found.attempts, 'attempt')}{still})"),
-        ("work", _span(found.work_ms)),
-        ("wall", _span(found.wall_ms)),
-        ("critical path", f"{_span(found.critical_path_ms)}  {path}".rstrip()),
-        ("overhead", f"{_span(found.overhead_ms)}  {share}".rstrip()),
-        ("parallel gain", gain),
-    ]
+def _ago(queue: QueueReader, seconds: int) -> int:
+    return max(queue.now() - seconds * 1000, 0)
 
 
-def _span(milliseconds: int) -> str:
-    if abs(milliseconds) < 600_000:
-        return f"{milliseconds / 1000:.3f} s"
-    return format_duration(milliseconds // 1000)
+@stats.command()
+@role_option
+@click.option(
+    "--since", type=Duration(), help="Only submitted no longer ago than this.  [default: 30d]"
+)
+@pass_session
+def quality(session: Session, role: str, since: int | None) -> None:
+    """Show how reviewers judged the work of each role.
 
+    Verdicts by what they said, how many it took on average until a report was accepted, and the
+    scores from 0 to 100 that reviewers gave: mean, median, lowest, and the newest ten.
+    """
+    from agentq.cli.measures import quality_json, show_quality
 
-def _overhead_json(found: Overhead) -> dict[str, object]:
-    return {
-        "tasks": found.tasks,
-        "attempts": found.attempts,
-        "running": found.running,
-        "work_seconds": found.work_ms / 1000,
-        "wall_seconds": found.wall_ms / 1000,
-        "critical_path_seconds": found.critical_path_ms / 1000,
-        "critical_path": list(found.path),
-        "overhead_seconds": found.overhead_ms / 1000,
-        "parallel_gain_seconds": found.gain_ms / 1000,
-        "overhead_share": None if found.share is None else round(found.share, 4),
-    }
+    queue = session.reader()
+    found = queue.quality(_ago(queue, since or _MONTH_SECONDS), role)
+    if session.json:
+        emit_json(quality_json(found))
+    else:
+        show_quality(found)

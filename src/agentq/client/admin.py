@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         Circuit,
         Overhead,
         Problem,
+        Quality,
         Replayed,
         Stats,
         TokenInfo,
@@ -59,9 +60,40 @@ class Admin:
         """Return what was spent, summed up by `role`, `label` or `day`."""
         return self._client.costs(by)
 
-    def overhead(self, tasks: Iterable[TaskRef]) -> Overhead:
-        """Compare the work that these tasks were with the time they took together."""
-        return self._client.overhead([id_of(each) for each in tasks])
+    def overhead(self, tasks: Iterable[TaskRef], *, below: bool = False) -> Overhead:
+        """Say where the time and the money of these tasks went, and compare the work that they were
+        with the time they took together; with `below` also all that descend from them.
+
+        >>> from agentq.testing import MemoryQueue
+        >>> queue = MemoryQueue()
+        >>> task = queue.submit("builder", "Build it.")
+        >>> _ = queue.advance("10m")
+        >>> claim = queue.claim_task(task.id)
+        >>> _ = queue.advance("30s")
+        >>> found = queue.admin.overhead([task])
+        >>> [(each.phase.value, each.span_ms // 1000) for each in found.phases if each.span_ms]
+        [('working', 30), ('waiting_for_slot', 600)]
+        >>> found.bottleneck.text
+        'waiting for a slot of role builder: 10m; raise its slots or max_running'
+        """
+        return self._client.overhead([id_of(each) for each in tasks], below=below)
+
+    def run_overhead(self, run: TaskRef) -> Overhead:
+        """The same of a run and all its steps."""
+        return self._client.run_overhead(id_of(run))
+
+    def recent_overhead(self, since: Duration = "7d", role: str = "") -> Overhead:
+        """The same of the tasks that were submitted no longer ago than this, of one role or of all:
+        the newest 10,000, and `cut` if there were more."""
+        return self._client.recent_overhead(self._ago(since), role)
+
+    def quality(self, since: Duration = "30d", role: str = "") -> Quality:
+        """Sum up how reviewers judged the work of each role, or of this one: their verdicts and
+        scores on tasks that were submitted no longer ago than this."""
+        return self._client.quality(self._ago(since), role)
+
+    def _ago(self, since: Duration) -> int:
+        return max(self._client.now() - round(seconds_of(since, "since") * 1000), 0)
 
     # -- proof -------------------------------------------------------------------------------------
 

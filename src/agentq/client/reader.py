@@ -11,12 +11,13 @@ import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, BinaryIO
 
 from agentq.client.principals import principal_of
 from agentq.contracts.doorbell import EVENTS_TOPIC
 from agentq.core import access
-from agentq.core.errors import TimedOut
+from agentq.core.errors import Invalid, TimedOut
 from agentq.core.states import DEAD_LETTERS, TERMINAL, State
 from agentq.core.task import Task
 from agentq.core.values import replace
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
         Overhead,
         Page,
         Problem,
+        Quality,
         Replayed,
         Stats,
         Wanted,
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
 #: The safety net under the doorbell: how long a waiter sleeps at most before it looks again.
 POLL_SECONDS = 5.0
 _TICK_EVERY = 1.0
+#: How many tasks are measured at once: as many as the ledger does by itself.
+MEASURED_MAX = 10_000
 
 
 class QueueReader:
@@ -164,8 +168,30 @@ class QueueReader:
                 return
             wanted = replace(wanted, cursor=page.cursor)
 
-    def overhead(self, ids: Sequence[str]) -> Overhead:
-        return self.queries.overhead(self.who, ids)
+    def overhead(self, ids: Sequence[str], *, below: bool = False) -> Overhead:
+        return self.queries.overhead(self.who, ids, below=below)
+
+    def run_overhead(self, ref: str) -> Overhead:
+        run = self.task(ref)
+        if run.spec.type != "run":
+            raise Invalid(
+                f"{run.id} is no run: it is of type {run.spec.type!r}.",
+                f"Measure it, and all below it, as a task: `agentq stats overhead {run.id}`.",
+            )
+        return self.overhead([run.id], below=True)
+
+    def recent_overhead(self, since: int = 0, role: str = "") -> Overhead:
+        """Of tasks that were submitted at `since` or later."""
+        return self.queries.recent_overhead(self.who, since, role)
+
+    def labelled_overhead(self, wanted: Wanted, since: int = 0) -> Overhead:
+        """The same of those that are wanted, as many as are measured at once."""
+        tasks = list(islice(self.every_task(wanted, since), MEASURED_MAX + 1))
+        found = self.overhead([task.id for task in tasks[:MEASURED_MAX]])
+        return replace(found, cut=found.cut or len(tasks) > MEASURED_MAX)
+
+    def quality(self, since: int = 0, role: str = "") -> Quality:
+        return self.queries.quality(self.who, since, role)
 
     def ids(self, prefix: str, limit: int = 50) -> list[str]:
         """Ids that start with this, for completion."""

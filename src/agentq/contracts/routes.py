@@ -67,6 +67,8 @@ SECTIONS: dict[str, tuple[Route, ...]] = {
         Route("workers", "GET", "/workers"),
         Route("stats", "GET", "/stats"),
         Route("costs", "GET", "/costs"),
+        Route("recent_overhead", "GET", "/overhead"),
+        Route("quality", "GET", "/quality"),
         Route("limits", "GET", "/limits"),
         Route("circuits", "GET", "/circuits"),
         Route("events_after", "GET", "/events"),

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 from agentq.contracts.service_edits import Edits
 from agentq.contracts.service_graph import Waits
 from agentq.contracts.service_overview import Overviews
+from agentq.contracts.service_statistics import Statistics
 from agentq.core.task import NO_GATES, NO_USAGE, Gates, Usage
 from agentq.core.triggers import FailureKind, Resolution, Ruling
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from agentq.core.triggers import LogEntry
 
 
-class Queries(Overviews, Protocol):
+class Queries(Overviews, Statistics, Protocol):
     """Queries. None of them changes anything."""
 
     def now(self) -> int:
@@ -83,9 +84,6 @@ class Queries(Overviews, Protocol):
     ) -> Iterator[tuple[int, list[v.Problem]]]:
         """Replay every task's log and check every file, unless told otherwise: (looked at so far,
         problems found)."""
-
-    def overhead(self, who: Principal, ids: Sequence[str]) -> v.Overhead:
-        """Return what coordinating these tasks has cost, from their logs."""
 
     # What attempts read and left.
 

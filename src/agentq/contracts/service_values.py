@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from agentq.contracts.artifacts import ArtifactInfo as ArtifactInfo  # noqa: PLC0414 - a value too
 from agentq.core.errors import Unavailable
 from agentq.core.limits import RoleLimits
+from agentq.core.phases import COORDINATION_SHARE_MAX, Phase
 from agentq.core.states import State
-from agentq.core.task import Task, Usage
+from agentq.core.task import NO_USAGE, Task, Usage
 from agentq.core.triggers import LogEntry
 
 if TYPE_CHECKING:
@@ -95,8 +96,32 @@ class Replayed:
 
 
 @dataclass(frozen=True, slots=True)
+class PhaseTotal:
+    """How long tasks were in a phase, added up over all of them, and what that cost."""
+
+    phase: Phase
+    span_ms: int
+    cost: Usage = NO_USAGE
+
+
+@dataclass(frozen=True, slots=True)
+class Bottleneck:
+    """What took most time, other than working, on the way to the last end; whose tasks it were,
+    and in words what to do about it."""
+
+    phase: Phase
+    role: str
+    span_ms: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Overhead:
-    """Milliseconds. `path` names the tasks of the critical path, first to last."""
+    """Milliseconds. `path` names the tasks of the critical path, first to last.
+
+    `phases` divide the lives of all tasks, so their sum is longer than the wall. `cut` says that
+    there were more tasks than are measured at once, and that the oldest were left out.
+    """
 
     tasks: int
     attempts: int
@@ -105,6 +130,9 @@ class Overhead:
     wall_ms: int
     critical_path_ms: int
     path: tuple[str, ...]
+    phases: tuple[PhaseTotal, ...] = ()
+    bottleneck: Bottleneck | None = None
+    cut: bool = False
 
     @property
     def overhead_ms(self) -> int:
@@ -117,6 +145,46 @@ class Overhead:
     @property
     def share(self) -> float | None:
         return self.overhead_ms / self.gain_ms if self.gain_ms > 0 else None
+
+    @property
+    def flagged(self) -> bool:
+        """Whether coordination took too much of the gain, or all that could have been one."""
+        possible = self.work_ms > self.critical_path_ms
+        return possible and self.overhead_ms > COORDINATION_SHARE_MAX * max(self.gain_ms, 0)
+
+    @property
+    def lives_ms(self) -> int:
+        """How long all tasks lived, added up."""
+        return sum(each.span_ms for each in self.phases)
+
+
+@dataclass(frozen=True, slots=True)
+class RoleQuality:
+    """How reviewers judged the work of a role.
+
+    Scores are from 0 to 100; None where nobody gave one. `mean_rounds` is how many verdicts it took
+    until a report was accepted, and `newest_scores` has the newest first.
+    """
+
+    role: str
+    tasks: int
+    verdicts: int
+    accepted: int
+    changes: int
+    rejected: int
+    mean_rounds: float | None = None
+    mean_score: float | None = None
+    median_score: float | None = None
+    min_score: int | None = None
+    newest_scores: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """By role. `cut` says that there were more tasks than are looked at."""
+
+    roles: tuple[RoleQuality, ...]
+    cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -326,8 +326,8 @@ class Reader(Protocol):
     def ids_starting(self, prefix: str, limit: int) -> list[str]: ...
     def tasks(self, keys: Sequence[int]) -> list[TaskRow]: ...
     def list_tasks(self, wanted: Filter) -> list[TaskRow]: ...
-    def history(self, key: int) -> list[LogRow]:
-        """All events of a task, by version."""
+    def history(self, *keys: int) -> list[LogRow]:
+        """All events of these tasks, by task and version."""
 
     def events_after(self, position: int, limit: int) -> list[LogRow]:
         """Events that have a position, after this one (see `Store.number_events`)."""

@@ -1,114 +1,106 @@
 """What coordination cost: for a set of tasks, the work they were against the time that passed.
 
-- **work**: how long all attempts ran together, from claim to end
+- **work**: how long attempts ran together, from claim to end, but for those that only coordinate
 - **wall**: from the first submit to the end of the last attempt
 - **critical path**: the longest chain of tasks that had to come after each other, by their work
 - **overhead**: wall - critical path. With enough workers and no waiting at all it would be nothing
 - **gain**: work - wall, the time that running side by side has saved
 - **share**: overhead / gain, what saving that time has cost; none if nothing was saved
+- **bottleneck**: from the task that ended last back along what it came after, what took most time
+  other than working
 
 All times are milliseconds of the store's clock, as the log has them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 
-from agentq.contracts.service_values import Overhead
-from agentq.core.graph import parents_first
-from agentq.core.states import State
-from agentq.core.task import Spec, Task
-from agentq.core.triggers import Cancel, ClaimTask, LogEntry, Stopped, Submit, Tick
-from agentq.core.values import replace
+from agentq.contracts.service_values import Bottleneck, Overhead, PhaseTotal
+from agentq.core.phases import COORDINATING_TYPES, Phase, Span, TaskLife, in_words
+from agentq.core.task import NO_USAGE, Spec, Usage
 
-if TYPE_CHECKING:
-    from agentq.ledger.queries import LedgerQueries
-
-_PAGE = 500
+#: For each task, those among the others that it had to come after: (id, when that one let it go).
+Links = dict[str, list[tuple[str, int]]]
 
 
-@dataclass(slots=True)
-class _Life:
-    """The times of one task's history that `overhead` needs."""
-
-    submitted_at: int = 0
-    attempts: int = 0
-    work_ms: int = 0
-    started_at: int = 0
-    cancelled: bool = False
-    last_end: int = 0
-
-    def end(self, at: int) -> None:
-        self.work_ms += max(at - self.started_at, 0)
-        self.last_end = max(at, self.last_end)
-        self.started_at, self.cancelled = 0, False
+def coordinates(spec: Spec, parents: Collection[str]) -> bool:
+    """Whether a task only coordinates others; `parents` are those that have submitted some."""
+    return spec.type in COORDINATING_TYPES or spec.id in parents
 
 
-def overhead_of(entries: Iterable[LogEntry], specs: Mapping[str, Spec], now: int) -> Overhead:
-    """Measure the tasks of `specs` by their log entries, each task's in its own order.
+def has_submitted(parent: Spec, child: Spec) -> bool:
+    """Whether a task has submitted this one below it. What it named as `next` when it was submitted
+    itself follows without its doing."""
+    return all(child.id != follows.id for follows in parent.next)
 
-    An attempt that still runs counts until `now`. Entries of other tasks are passed over.
-    """
-    lives = {task_id: _Life() for task_id in specs}
-    for entry in entries:
-        life = lives.get(entry.task_id)
-        if life is not None:
-            _note(life, entry)
-    running = 0
-    for life in lives.values():
-        if life.started_at:
-            running += 1
-            life.end(max(now, life.started_at))
-    begun = min((life.submitted_at for life in lives.values() if life.submitted_at), default=0)
-    ended = max((life.last_end for life in lives.values()), default=0)
-    path = _critical_path(specs, lives)
+
+def overhead_of(
+    lives: Mapping[str, TaskLife],
+    specs: Mapping[str, Spec],
+    parents: Collection[str] = (),
+    *,
+    cut: bool = False,
+) -> Overhead:
+    """Measure these tasks, which come in the order of their submission."""
+    begun = min((life.submitted_at for life in lives.values()), default=0)
+    ended = max((life.last_attempt_end for life in lives.values()), default=0)
+    work = {
+        task_id: 0 if coordinates(specs[task_id], parents) else life.attempts_ms
+        for task_id, life in lives.items()
+    }
+    links = _links(lives, specs)
+    path = _critical_path(links, work)
     return Overhead(
         tasks=len(lives),
         attempts=sum(life.attempts for life in lives.values()),
-        running=running,
-        work_ms=sum(life.work_ms for life in lives.values()),
+        running=sum(life.running for life in lives.values()),
+        work_ms=sum(work.values()),
         wall_ms=max(ended - begun, 0),
-        critical_path_ms=sum(lives[task_id].work_ms for task_id in path),
+        critical_path_ms=sum(work[task_id] for task_id in path),
         path=path,
+        phases=_totals(lives),
+        bottleneck=_bottleneck(lives, links),
+        cut=cut,
     )
 
 
-def _note(life: _Life, entry: LogEntry) -> None:
-    event = entry.event
-    if isinstance(event.trigger, Submit):
-        life.submitted_at = life.submitted_at or event.at
-    elif isinstance(event.trigger, ClaimTask):
-        life.attempts += 1
-        life.started_at = event.at
-    elif not life.started_at:
-        return
-    elif isinstance(event.trigger, Cancel):
-        life.cancelled = True  # the agent runs until its holder says it has stopped, or is lost
-    elif life.cancelled:
-        if isinstance(event.trigger, Stopped | Tick):
-            life.end(event.at)
-    elif event.state is not State.IN_PROGRESS:
-        life.end(event.at)
+def _totals(lives: Mapping[str, TaskLife]) -> tuple[PhaseTotal, ...]:
+    times: Counter[Phase] = Counter()
+    costs: dict[Phase, Usage] = {}
+    for life in lives.values():
+        for span in life.spans:
+            times[span.phase] += span.end - span.begin
+        for phase, cost in life.costs:
+            costs[phase] = costs.get(phase, NO_USAGE).plus(cost)
+    return tuple(PhaseTotal(each, times[each], costs.get(each, NO_USAGE)) for each in Phase)
 
 
-def _critical_path(specs: Mapping[str, Spec], lives: Mapping[str, _Life]) -> tuple[str, ...]:
-    # What follows by `next` starts when its parent has completed: it comes after it like the rest.
-    chained = [
-        replace(spec, after=(*spec.after, spec.parent)) if _is_next(spec, specs) else spec
-        for spec in specs.values()
-    ]
+def _links(lives: Mapping[str, TaskLife], specs: Mapping[str, Spec]) -> Links:
+    """What comes after what. A child comes after its parent from the moment it was submitted."""
+    links: Links = {}
+    for task_id, life in lives.items():
+        spec = specs[task_id]
+        # Only what was submitted before: nobody comes back to where they have been.
+        before = [(each, lives[each].ended_at) for each in spec.after if each in links]
+        if spec.parent in links and spec.parent not in spec.after:
+            parent_end = lives[spec.parent].ended_at
+            before.append((spec.parent, min(parent_end, life.submitted_at)))
+        links[task_id] = before
+    return links
+
+
+def _critical_path(links: Links, work: Mapping[str, int]) -> tuple[str, ...]:
     #: Work on the way to each task's end, and how many tasks that are: of ways that took equally
     #: long, the one with more tasks that had to wait for each other counts.
     length: dict[str, tuple[int, int]] = {}
     before: dict[str, str] = {}
-    for spec in parents_first(chained):
-        known = [each for each in spec.after if each in length]
-        longest = max(known, key=lambda each: length[each], default="")
-        work, tasks = length.get(longest, (0, 0))
-        length[spec.id] = (lives[spec.id].work_ms + work, tasks + 1)
-        before[spec.id] = longest
+    for task_id, linked in links.items():
+        longest = max((each for each, _ in linked), key=lambda each: length[each], default="")
+        done, tasks = length.get(longest, (0, 0))
+        length[task_id] = (work[task_id] + done, tasks + 1)
+        before[task_id] = longest
     here = max(length, key=lambda each: length[each], default="")
     path = []
     while here:
@@ -117,14 +109,57 @@ def _critical_path(specs: Mapping[str, Spec], lives: Mapping[str, _Life]) -> tup
     return tuple(reversed(path))
 
 
-def _is_next(spec: Spec, specs: Mapping[str, Spec]) -> bool:
-    parent = specs.get(spec.parent)
-    return parent is not None and any(child.id == spec.id for child in parent.next)
+def _bottleneck(lives: Mapping[str, TaskLife], links: Links) -> Bottleneck | None:
+    times: Counter[tuple[Phase, str]] = Counter()
+    for role, span in _on_the_last_chain(lives, links):
+        if span.phase is not Phase.WORKING:
+            times[span.phase, role] += span.end - span.begin
+    # What is waited for stands on the chain itself: waiting for it is named only if nothing else is
+    # there to name.
+    named = [each for each in times if each[0] is not Phase.WAITING_FOR_DEPENDENCIES]
+    by_phase: Counter[Phase] = Counter()
+    for phase, role in named or times:
+        by_phase[phase] += times[phase, role]
+    if not by_phase:
+        return None
+    worst, span_ms = by_phase.most_common(1)[0]
+    role = max((role for phase, role in times if phase is worst), key=lambda r: times[worst, r])
+    return Bottleneck(worst, role, span_ms, in_words(worst, role, span_ms))
 
 
-def measured(queries: LedgerQueries, tasks: Iterable[Task], now: int) -> Overhead:
-    """Measure these tasks by the log."""
-    specs = {task.id: task.spec for task in tasks}
-    # One at a time: a set of tasks may be large, and so may one history.
-    entries = (entry for each in specs for entry in queries.history(queries.find(each)[0]))
-    return overhead_of(entries, specs, now)
+def _on_the_last_chain(lives: Mapping[str, TaskLife], links: Links) -> Iterator[tuple[str, Span]]:
+    """What the tasks of the last chain did, each from when the one before let it go until it let
+    the next one go; with the role of each."""
+    chain = _last_chain(lives, links)
+    for number, (task_id, begin) in enumerate(chain):
+        life = lives[task_id]
+        end = chain[number + 1][1] if number + 1 < len(chain) else life.ended_at
+        yield from ((life.role, span) for span in _within(life, begin, end))
+    # Whoever submitted what came last may have gone on after it.
+    reached = lives[chain[-1][0]].ended_at if chain else 0
+    for task_id, _ in reversed(chain):
+        life = lives[task_id]
+        yield from ((life.role, span) for span in _within(life, reached, life.ended_at))
+        reached = max(reached, life.ended_at)
+
+
+def _last_chain(lives: Mapping[str, TaskLife], links: Links) -> list[tuple[str, int]]:
+    """The chain that made the others wait, first to last, each task with the moment it was let go:
+    from the one that ended last back to whatever let it go last. Tasks that others were submitted
+    by are on it for what they did before and after those."""
+    above = {each for task_id, linked in links.items() for each, _ in linked}
+    ends = [each for each in lives if each not in above]
+    here = max(ends, key=lambda e: (lives[e].ended_at, -lives[e].submitted_at), default="")
+    chain: list[tuple[str, int]] = []
+    while here:
+        last = max(links[here], key=lambda link: link[1], default=None)
+        chain.append((here, lives[here].submitted_at if last is None else last[1]))
+        here = "" if last is None else last[0]
+    return chain[::-1]
+
+
+def _within(life: TaskLife, begin: int, end: int) -> Iterator[Span]:
+    for span in life.spans:
+        first, last = max(span.begin, begin), min(span.end, end)
+        if first < last:
+            yield Span(span.phase, first, last)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from agentq.core.limits import RoleLimits
     from agentq.core.triggers import LogEntry
     from agentq.ledger.circuits import RoleCircuit
+    from agentq.ledger.measuring import Measuring
 
 
 class LedgerQueries:
@@ -298,6 +299,11 @@ class LedgerQueries:
         from agentq.ledger.overview import all_workers
 
         return self._store.read(lambda reader: all_workers(reader, self._task))
+
+    def measuring(self) -> Measuring:
+        from agentq.ledger.measuring import Measuring
+
+        return Measuring(self._store, self._specs)
 
     def verify(
         self, check_files: Callable[[Task, list[ArtifactRow]], list[str]] | None = None

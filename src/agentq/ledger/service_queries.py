@@ -392,11 +392,6 @@ class QueryService(AuditedService):
         self._check(who, Action.READ, "every task")
         return self._queries.verify(self._check_files if files else None)
 
-    def overhead(self, who: Principal, ids: Sequence[str]) -> v.Overhead:
-        from agentq.ledger.overhead import measured
-
-        return measured(self._queries, self.tasks_by_id(who, ids).values(), self.now())
-
     def _check_files(self, task: Task, rows: list[ArtifactRow]) -> list[str]:
         artifacts, wrong = self._artifacts, []
         for row in rows:

@@ -17,7 +17,7 @@ from agentq.core.states import State
 from agentq.core.task import Task
 from agentq.ledger.outbox import Outbox
 from agentq.ledger.request_keys import KeyedRequest, RequestAnswer, recalled
-from agentq.ledger.service_overview import OverviewService
+from agentq.ledger.service_statistics import StatisticsService
 
 if TYPE_CHECKING:
     from agentq.ledger.ledger import Ledger
@@ -27,7 +27,7 @@ log = logging.getLogger("agentq.service")
 RESULTS_LANE = "results"
 
 
-class ResultService(OverviewService):
+class ResultService(StatisticsService):
     """Publishes results of completed tasks, and finds the answers of requests that come again."""
 
     def _ledger_for(self, who: Principal) -> Ledger:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         Overhead,
         Page,
         Problem,
+        Quality,
         Replayed,
         Stats,
         Wanted,
@@ -163,11 +164,26 @@ class RemoteQueries:
         )
         return _findings(reply)
 
-    def overhead(self, who: Principal, ids: Sequence[str]) -> Overhead:
+    def overhead(self, who: Principal, ids: Sequence[str], *, below: bool = False) -> Overhead:
         from agentq.contracts.service_values import Overhead
 
-        overhead: Overhead = self._caller.value(Overhead, "overhead", who, ids=list(ids))
+        asked: dict[str, Any] = {"ids": list(ids), **({"below": True} if below else {})}
+        overhead: Overhead = self._caller.value(Overhead, "overhead", who, **asked)
         return overhead
+
+    def recent_overhead(self, who: Principal, since_ms: int = 0, role: str = "") -> Overhead:
+        from agentq.contracts.service_values import Overhead
+
+        overhead: Overhead = self._caller.value(
+            Overhead, "recent_overhead", who, since_ms=since_ms, role=role
+        )
+        return overhead
+
+    def quality(self, who: Principal, since_ms: int = 0, role: str = "") -> Quality:
+        from agentq.contracts.service_values import Quality
+
+        quality: Quality = self._caller.value(Quality, "quality", who, since_ms=since_ms, role=role)
+        return quality
 
     def context(self, who: Principal, ref: str) -> str:
         body = self._caller.reply("context", who, {"ref": ref}).read()

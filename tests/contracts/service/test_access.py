@@ -63,6 +63,8 @@ NEVER: dict[str, Call] = {
     "approvals": lambda s, who, ref: s.approvals(who),
     "report a worker": lambda s, who, ref: s.report_worker(who, "me", WorkerReport("builder"), 9),
     "costs": lambda s, who, ref: s.costs(who, "role"),
+    "recent overhead": lambda s, who, ref: s.recent_overhead(who),
+    "quality": lambda s, who, ref: s.quality(who),
     "limits": lambda s, who, ref: s.limits(who),
     "circuits": lambda s, who, ref: s.circuits(who),
     "all events": lambda s, who, ref: s.events_after(who, 0),

@@ -108,8 +108,8 @@ class PostgresReader:
         }
         return self._ask(_listing(wanted), values, task_row)
 
-    def history(self, key: int) -> list[LogRow]:
-        return self._ask("history", {"key": key}, log_row)
+    def history(self, *keys: int) -> list[LogRow]:
+        return self._ask("history", {"keys": keys}, log_row) if keys else []
 
     def events_after(self, position: int, limit: int) -> list[LogRow]:
         return self._ask("events_after", {"position": position, "count": limit}, log_row)

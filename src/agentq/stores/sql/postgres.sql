@@ -313,7 +313,7 @@ SELECT coalesce(l.position, 0), s.id, e.key, e.version, e.at, e.kind, e.trigger,
        e.data
 FROM events e JOIN specs s ON s.key = e.key
 LEFT JOIN log l ON l.key = e.key AND l.version = e.version
-WHERE e.key = :key::bigint ORDER BY e.version;
+WHERE e.key = ANY (:keys::bigint[]) ORDER BY e.key, e.version;
 
 -- name: events_after
 WITH places AS MATERIALIZED (

@@ -326,13 +326,13 @@ ORDER BY t.key LIMIT :count;
 -- name: history
 WITH RECURSIVE chain (position, previous) AS (
     SELECT e.position, e.previous FROM tasks t JOIN events e ON e.position = t.last_event
-    WHERE t.key = :key
+    WHERE t.key IN (SELECT value FROM json_each(:keys))
     UNION ALL
     SELECT e.position, e.previous FROM chain JOIN events e ON e.position = chain.previous
 )
 SELECT e.position, s.id, e.key, e.version, e.at, e.kind, e.trigger, e.state, e.epoch, e.data
 FROM chain CROSS JOIN events e ON e.position = chain.position CROSS JOIN specs s ON s.key = e.key
-ORDER BY e.position;
+ORDER BY e.key, e.version;
 
 -- name: events_after
 SELECT e.position, s.id, e.key, e.version, e.at, e.kind, e.trigger, e.state, e.epoch, e.data

@@ -84,8 +84,8 @@ class SqliteReader:
         }
         return self._task_rows(self._all(_LISTINGS[wanted.order], bindings))
 
-    def history(self, key: int) -> list[LogRow]:
-        return _log_rows(self._all("history", {"key": key}))
+    def history(self, *keys: int) -> list[LogRow]:
+        return _log_rows(self._all("history", {"keys": as_json(keys)}))
 
     def events_after(self, position: int, limit: int) -> list[LogRow]:
         return _log_rows(self._all("events_after", {"position": position, "count": limit}))

@@ -1,0 +1,202 @@
+"""Reads what measuring needs: which tasks are meant, and their logs, a page at a time.
+
+How many tasks are read is bounded where nobody has named them, and the answer says when that has
+left some out: the newest are measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby
+from typing import NamedTuple
+
+from agentq.contracts.service_values import Overhead, Quality
+from agentq.contracts.store import Filter, LogRow, Order, Reader, Store, TaskRow
+from agentq.core.errors import AgentqError, Damaged
+from agentq.core.phases import TaskLife, divide
+from agentq.core.task import Spec, Task
+from agentq.core.triggers import LogEntry
+from agentq.ledger.codec import SpecCache, to_task
+from agentq.ledger.log_codec import to_event
+from agentq.ledger.overhead import coordinates, has_submitted, overhead_of
+from agentq.ledger.quality import quality_of
+from agentq.ledger.replay import replay
+
+#: How many tasks that nobody has named are measured at most: the newest.
+TASKS_MAX = 10_000
+#: Among how many tasks that came later those which a task has submitted are looked for.
+LATER_MAX = 50_000
+#: Tasks, and logs of tasks, per read.
+_TASK_PAGE, _LOG_PAGE = 1_000, 250
+#: Triggers that change neither where a task stands nor what it cost: most of a long log.
+_MARGINAL = frozenset(
+    {"Progress", "AddArtifact", "Comment", "Tell", "TakeMessages", "RefuseReport", "Applied"}
+)
+
+
+class _Found(NamedTuple):
+    """A task, and the spec that was submitted, by which its log is read."""
+
+    task: Task
+    submitted: Spec
+
+
+@dataclass(slots=True)
+class MeasuredTasks:
+    """Tasks to measure by key, which of them have submitted others, and if some were left out."""
+
+    found: dict[int, _Found] = field(default_factory=dict)
+    parents: set[str] = field(default_factory=set)
+    cut: bool = False
+
+    def tasks(self) -> list[Task]:
+        return [each.task for each in self.found.values()]
+
+    def specs(self) -> dict[str, Spec]:
+        """What was submitted, by id."""
+        return {each.submitted.id: each.submitted for each in self.found.values()}
+
+    def note_parent(self, parent: Spec | None, child: Spec) -> None:
+        if parent is not None and has_submitted(parent, child):
+            self.parents.add(parent.id)
+
+
+class Measuring:
+    """Chooses tasks and measures them."""
+
+    def __init__(self, store: Store, specs: SpecCache) -> None:
+        self._store = store
+        self._specs = specs
+
+    # -- which tasks -----------------------------------------------------------------------------
+
+    def named(self, ids: Sequence[str], *, below: bool = False) -> MeasuredTasks:
+        """The tasks of these ids; with `below` also all that descend from them."""
+
+        def look(reader: Reader) -> list[TaskRow]:
+            keys = sorted(reader.keys(ids).values())
+            return reader.tasks(keys) if keys else []
+
+        chosen = MeasuredTasks(self._found(self._store.read(look)))
+        self._follow(chosen, below=below)
+        return chosen
+
+    def recent(self, since_ms: int = 0, role: str = "") -> MeasuredTasks:
+        """The newest tasks that were submitted at that moment or later; of this role."""
+        chosen, key = MeasuredTasks(), 0
+        role_id = self._store.read(partial(_role_id, name=role)) if role else 0
+        while True:
+            wanted = Filter(role=role_id, key=key, limit=_TASK_PAGE)
+            rows = self._store.read(partial(_listed, wanted=wanted))
+            recent = [row for row in rows if row.spec.submitted_at >= since_ms]
+            room = TASKS_MAX - len(chosen.found)
+            chosen.found |= self._found(recent[:room])
+            chosen.cut = len(recent) > room
+            if chosen.cut or len(recent) < _TASK_PAGE:
+                break
+            key = rows[-1].hot.key
+        chosen.found = dict(sorted(chosen.found.items()))
+        if role:
+            self._follow(chosen)
+        else:  # what they have submitted is newer than they are, and so among them
+            specs = chosen.specs()
+            for spec in specs.values():
+                chosen.note_parent(specs.get(spec.parent), spec)
+        return chosen
+
+    def _found(self, rows: Sequence[TaskRow]) -> dict[int, _Found]:
+        found = {}
+        for row in rows:
+            spec, submitted_at = self._specs.put(row.spec)
+            found[row.hot.key] = _Found(to_task(row.hot, spec, submitted_at), spec)
+        return found
+
+    def _follow(self, chosen: MeasuredTasks, *, below: bool = False) -> None:
+        """Find out which tasks have submitted others; with `below`, choose those as well."""
+        specs = chosen.specs()
+        # Whatever a task submits comes after it.
+        key, left = min(chosen.found, default=0), LATER_MAX
+        while specs and left > 0:
+            wanted = Filter(refers=True, order=Order.OLDEST, key=key, limit=_TASK_PAGE)
+            rows = self._store.read(partial(_listed, wanted=wanted))
+            for row in rows:
+                spec, _ = self._specs.put(row.spec)
+                parent = specs.get(spec.parent)
+                chosen.note_parent(parent, spec)
+                if parent is not None and below:
+                    specs[spec.id] = spec
+                    chosen.found |= self._found([row])
+            left -= len(rows)
+            if len(rows) < _TASK_PAGE:
+                break
+            key = rows[-1].hot.key
+        else:
+            chosen.cut = chosen.cut or bool(specs)
+        chosen.found = dict(sorted(chosen.found.items()))
+
+    # -- what their logs say ---------------------------------------------------------------------
+
+    def overhead(self, chosen: MeasuredTasks, now: int) -> Overhead:
+        lives: dict[str, TaskLife] = {}
+        for found, rows in self._logs(chosen):
+            task_id = found.task.id
+            try:
+                events = [
+                    to_event(row.event, found.submitted)
+                    for row in rows
+                    if row.event.trigger not in _MARGINAL
+                ]
+                does = coordinates(found.submitted, chosen.parents)
+                lives[task_id] = divide(replay(events), now, coordinates=does)
+            except _UNREADABLE as error:
+                raise _damaged(task_id, error) from error
+        return overhead_of(lives, chosen.specs(), chosen.parents, cut=chosen.cut)
+
+    def quality(self, chosen: MeasuredTasks) -> Quality:
+        roles = {each.task.id: each.task.to for each in chosen.found.values()}
+        reviewed = {key: each for key, each in chosen.found.items() if each.submitted.review}
+        entries: list[LogEntry] = []
+        for found, rows in self._logs(MeasuredTasks(reviewed)):
+            try:
+                entries += [
+                    LogEntry(row.position, row.task_id, to_event(row.event, found.submitted))
+                    for row in rows
+                    if row.event.trigger == "Verdict"
+                ]
+            except _UNREADABLE as error:
+                raise _damaged(found.task.id, error) from error
+        return Quality(quality_of(entries, roles), chosen.cut)
+
+    def _logs(self, chosen: MeasuredTasks) -> Iterator[tuple[_Found, list[LogRow]]]:
+        """The log of each task, in the order of the tasks; none of one that was pruned since."""
+        keys = list(chosen.found)
+        for first in range(0, len(keys), _LOG_PAGE):
+            page = keys[first : first + _LOG_PAGE]
+            rows = self._store.read(partial(_histories, keys=page))
+            for key, log in groupby(rows, key=lambda row: row.event.key):
+                yield chosen.found[key], list(log)
+
+
+#: Whatever a damaged log makes the rules do.
+_UNREADABLE = (AgentqError, AssertionError, ValueError, LookupError, TypeError, AttributeError)
+
+
+def _damaged(task_id: str, error: Exception) -> Damaged:
+    return Damaged(
+        f"The log of {task_id} cannot be replayed: {error}. Nothing was measured.",
+        "`agentq verify` says what is damaged, and where.",
+    )
+
+
+def _listed(reader: Reader, wanted: Filter) -> list[TaskRow]:
+    return reader.list_tasks(wanted)
+
+
+def _histories(reader: Reader, keys: Sequence[int]) -> list[LogRow]:
+    return reader.history(*keys)
+
+
+def _role_id(reader: Reader, name: str) -> int:
+    return next((row.id for row in reader.roles() if row.name == name), -1)

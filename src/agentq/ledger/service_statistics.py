@@ -1,0 +1,37 @@
+"""The questions of the service interface that are answered by many logs at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from agentq.core.access import ALL, Action, Principal, allowed
+from agentq.ledger.service_overview import OverviewService
+
+if TYPE_CHECKING:
+    from agentq.contracts import service_values as v
+
+
+class StatisticsService(OverviewService):
+    """Answers where time and money went, and how good the work was."""
+
+    def overhead(self, who: Principal, ids: Sequence[str], *, below: bool = False) -> v.Overhead:
+        self.tasks_by_id(who, ids)  # whoever may not read one of them is refused
+        measuring = self._queries.measuring()
+        chosen = measuring.named(ids, below=below)
+        if below and allowed(who, Action.READ) is not ALL:
+            for task in chosen.tasks():
+                self._check_task(who, Action.READ, task)
+        return measuring.overhead(chosen, self.now())
+
+    def recent_overhead(self, who: Principal, since_ms: int = 0, role: str = "") -> v.Overhead:
+        self._check(who, Action.READ, "what all tasks were doing")
+        self._decide_deferred()
+        measuring = self._queries.measuring()
+        return measuring.overhead(measuring.recent(since_ms, role), self.now())
+
+    def quality(self, who: Principal, since_ms: int = 0, role: str = "") -> v.Quality:
+        self._check(who, Action.READ, "how all tasks were judged")
+        self._decide_deferred()
+        measuring = self._queries.measuring()
+        return measuring.quality(measuring.recent(since_ms, role))
