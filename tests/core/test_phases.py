@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from agentq.core.values import replace
 from typing import Any
 
 import pytest

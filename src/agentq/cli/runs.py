@@ -252,11 +252,11 @@ def _rows(step: RunStep) -> list[tuple[Any, ...]]:
     state = Styled(step.state, _STYLES.get(step.state, ""))
     if len(step.tasks) != 1:
         rows: list[tuple[Any, ...]] = [(step.id, state, step.role, "", "", "", one_line(step.why))]
-        rows += [_row(f"  {task.id.rpartition('.')[2]}", task) for task in step.tasks]
+        rows += [_row(task.id[len(task.spec.parent) + 1 :], task) for task in step.tasks]
     else:
         rows = [_row(step.id, step.tasks[0])]
     for tasks in step.below.values():
-        rows += [_row(f"    {task.id}", task) for task in tasks]
+        rows += [_row(f"└ {task.id}", task) for task in tasks]
     return rows
 
 

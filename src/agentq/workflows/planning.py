@@ -32,7 +32,8 @@ from agentq.core.states import State
 from agentq.core.task import Task
 from agentq.protocol.envelope import json_value
 from agentq.protocol.templates import evaluate, render
-from agentq.workflows.model import Step, Workflow
+from agentq.workflows.model import Workflow, WorkflowStep
+from agentq.workflows.ordering import levels
 
 WAITING, OPEN, COMPLETE = "waiting", "open", "complete"
 FAILED, SKIPPED, CANCELLED = "failed", "skipped", "cancelled"
@@ -46,7 +47,7 @@ _FINE = frozenset({COMPLETE, SKIPPED})
 class StepStanding:
     """How a step of a run stands, with its tasks; `why` says so in words where no task does."""
 
-    step: Step
+    step: WorkflowStep
     state: str
     tasks: tuple[Task, ...] = ()
     why: str = ""
@@ -113,7 +114,7 @@ def plan(
     state = _Run(workflow, run, _by_step(run, tasks), artifacts or {})
     submit: list[Mapping[str, Any]] = []
     opened = sum(1 for task in tasks if not task.is_terminal)
-    for step in in_order(workflow.steps):
+    for step in (each for level in levels(workflow.steps) for each in level):
         standing, new = _look_at(state, step)
         if new and workflow.concurrency and opened + len(new) > workflow.concurrency and opened:
             standing, new = StepStanding(step, WAITING, why="as many steps as allowed are open"), []
@@ -141,22 +142,7 @@ def _by_step(run: Task, tasks: Sequence[Task]) -> dict[str, dict[int, list[Task]
     }
 
 
-def in_order(steps: Sequence[Step]) -> list[Step]:
-    """The steps, each after all that it comes after; otherwise as the file has them."""
-    left, ordered, seen = list(steps), [], set[str]()
-    known = {step.id for step in steps}
-    while left:
-        ready = [step for step in left if all(each in seen or each not in known
-                                              for each in step.after)]  # fmt: skip
-        if not ready:
-            raise Invalid("The steps wait for each other.", "`agentq workflows check` says which.")
-        ordered += ready
-        seen |= {step.id for step in ready}
-        left = [step for step in left if step.id not in seen]
-    return ordered
-
-
-def _look_at(state: _Run, step: Step) -> tuple[StepStanding, list[Mapping[str, Any]]]:
+def _look_at(state: _Run, step: WorkflowStep) -> tuple[StepStanding, list[Mapping[str, Any]]]:
     """How a step stands, and the tasks that it gets now."""
     places = state.tasks.get(step.id, {})
     tasks = tuple(tries[0] for tries in places.values())
@@ -204,7 +190,7 @@ def _state_of(tasks: Sequence[Task]) -> str:
     return COMPLETE if all(task.state is State.COMPLETE for task in tasks) else FAILED
 
 
-def _items(step: Step, values: dict[str, Any], where: str) -> list[Any] | None:
+def _items(step: WorkflowStep, values: dict[str, Any], where: str) -> list[Any] | None:
     """What a step fans out over; None if it does not."""
     if not step.each:
         return None
@@ -244,7 +230,7 @@ def _in_words(standing: StepStanding) -> str:
 # -- what templates see, and what a step's task says -----------------------------------------------
 
 
-def _values(state: _Run, step: Step) -> dict[str, Any]:
+def _values(state: _Run, step: WorkflowStep) -> dict[str, Any]:
     """What the templates of a step see: the run's inputs, and every step before it."""
     seen: dict[str, Any] = {}
     names, todo = set[str](), list(step.after)
@@ -284,7 +270,7 @@ def _result_of(task: Task) -> Any:
 
 
 def _fields(
-    state: _Run, step: Step, values: dict[str, Any], where: str, which: StepTask
+    state: _Run, step: WorkflowStep, values: dict[str, Any], where: str, which: StepTask
 ) -> Mapping[str, Any]:
     """The task of a step, as the fields of a task file."""
     run, workflow = state.run, state.workflow

@@ -16,14 +16,16 @@ from agentq.client.task_input.specs import draft
 from agentq.core.access import SYSTEM, Principal
 from agentq.core.errors import AgentqError, Conflict, Invalid, NotFound, Refused, Stale
 from agentq.core.triggers import FailureKind
+from agentq.workflows.checking import check_workflow
 from agentq.workflows.planning import Plan, plan
 from agentq.workflows.reading import read_workflow
 
 if TYPE_CHECKING:
     from agentq.contracts.service import Service
     from agentq.core.task import Task
+    from agentq.workflows.model import Workflow
 
-log = logging.getLogger("agentq.workflows")
+log = logging.getLogger("agentq.daemon.runs")
 
 #: The role of runs. Workers of other roles do their steps.
 RUN_ROLE = "workflow-runner"
@@ -68,13 +70,23 @@ def advance(service: Service, folder: Path, run: Task, who: Principal = SYSTEM) 
 
 def planned(service: Service, folder: Path, run: Task, who: Principal = SYSTEM) -> Plan:
     """Work out what a run does next, from its workflow's file as it is now."""
-    workflow = read_workflow(folder, run.spec.workflow)
+    workflow = sound_workflow(folder, run.spec.workflow)
     tasks = steps_of(service, run, who)
     artifacts: dict[str, list[str]] = {}
     if "artifacts" in workflow.source:
         for task in tasks:
             artifacts[task.id] = sorted({each.name for each in service.artifacts(who, task.id)})
     return plan(workflow, run, tasks, artifacts)
+
+
+def sound_workflow(folder: Path, name: str) -> Workflow:
+    """Read a workflow that can be run; `Invalid`, with file and line, for one that cannot."""
+    workflow = read_workflow(folder, name)
+    errors = [each for each in check_workflow(workflow, None) if each.severity == "error"]
+    if errors:
+        more = f" {len(errors) - 1} more: `agentq workflows check {name}`." if errors[1:] else ""
+        raise Invalid(f"{errors[0]}.{more}", errors[0].remedy)
+    return workflow
 
 
 def steps_of(service: Service, run: Task, who: Principal = SYSTEM) -> list[Task]:

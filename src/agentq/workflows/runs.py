@@ -17,10 +17,9 @@ from agentq.core.errors import AgentqError, Invalid, NotFound, Refused
 from agentq.core.states import State
 from agentq.core.task import Task, Usage
 from agentq.settings.addresses import is_server
-from agentq.workflows.checking import check_workflow
 from agentq.workflows.planning import StepStanding, plan
 from agentq.workflows.reading import parse_inputs, read_workflow
-from agentq.workflows.runner import RUN_ROLE, RUN_TYPE
+from agentq.workflows.runner import RUN_ROLE, RUN_TYPE, sound_workflow
 
 if TYPE_CHECKING:
     from agentq.client.client import Client
@@ -84,17 +83,11 @@ class Runs:
 
     def _inputs(self, name: str, given: Mapping[str, str]) -> dict[str, Any]:
         try:
-            workflow = read_workflow(self._folder, name)
+            workflow = sound_workflow(self._folder, name)
         except NotFound:
             if not is_server(self._client.installation.settings.url):
                 raise
             return dict(given)  # the server has the file, and says so if it has not
-        problems = [each for each in check_workflow(workflow, None) if each.severity == "error"]
-        if problems:
-            raise Invalid(
-                f"{problems[0]}. Nothing was started.",
-                f"`agentq workflows check {name}` lists all of them." if problems[1:] else "",
-            )
         return parse_inputs(workflow, given)
 
     def every(self, states: tuple[State, ...] = ()) -> Iterator[Task]:
