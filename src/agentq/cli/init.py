@@ -17,6 +17,7 @@ from agentq.cli.init_roles import (
     plan_roles,
     show_roles,
 )
+from agentq.cli.init_template import TEMPLATES, show_template, write_template
 from agentq.cli.limits import limits_json
 from agentq.cli.options import command
 from agentq.cli.screen import clean, emit_json, note, paint, say
@@ -45,11 +46,19 @@ if TYPE_CHECKING:
     help="The tool of the roles: claude, codex, gemini, opencode, an ACP agent; fake is a stand-in,"
     " none writes no roles.  [default: AGENTQ_AGENT, else what is installed]",
 )
+@click.option(
+    "--template",
+    type=click.Choice(list(TEMPLATES)),
+    default="",
+    help="Also write the workflows of a way to work, and its roles: a coordinator with workers and"
+    " a reviewer (trio), or cards that go their way (kanban).",
+)
 @click.option("--yes", is_flag=True, help="Write the roles that are proposed without asking.")
 @pass_session
 def init(
-    session: Session, broker: str | None, artifacts: str | None, agent: str | None, yes: bool
-) -> None:
+    session: Session, broker: str | None, artifacts: str | None, agent: str | None, template: str,
+    yes: bool,
+) -> None:  # fmt: skip
     """Make this folder an agentq installation.
 
     Writes agentq.toml unless there is one, creates the ledger and the folder for artifacts, and
@@ -63,6 +72,9 @@ def init(
     Nothing of the project is run. An agentq.toml that is there gets them only if --agent names a
     tool, and no role of it is ever changed.
 
+    --template writes workflows/*.md as well, and a role coordinator beside the others. Files that
+    are there are never changed. With --agent fake all of it runs at once, and costs nothing.
+
     --broker prepares a RabbitMQ server: exchanges, a queue per role, one for the results of the
     coordinator, dead letters. It prints the commands that make users who may do no more than their
     part.
@@ -70,8 +82,9 @@ def init(
     from agentq.wiring import local_files
 
     with ExitStack() as undo:  # a file of settings that lead nowhere would only be in the way
-        plan = _plan(session, agent, yes=yes)
+        plan = _plan(session, agent, yes=yes, template=template)
         settings, written, advice = _settings(session, broker, artifacts, plan, undo)
+        workflows = write_template(template, settings.workflows_folder, undo)
         plain = _make_ready(settings)
         closed = tighten(local_files(settings))
         undo.pop_all()
@@ -80,10 +93,11 @@ def init(
     kept_out = _keep_out_of_git(settings)
     plain["changed"] += kept_out.written
     if session.json:
-        emit_json({**plain, **plan.as_json()})
+        emit_json({**plain, **plan.as_json(), "template": workflows.as_json()})
     else:
         _print_summary(plain)
-        show_roles(plan)
+        show_roles(plan, next_steps=not template)
+        show_template(workflows)
     for each in (advice, kept_out.failed):
         if each:
             note(clean(each))
@@ -93,7 +107,7 @@ def init(
             say(line)
 
 
-def _plan(session: Session, agent: str | None, *, yes: bool) -> RolePlan:
+def _plan(session: Session, agent: str | None, *, yes: bool, template: str) -> RolePlan:
     """Which roles will be written; none where AGENTQ_URL says that no settings are."""
     from agentq.settings import FILE_NAME
 
@@ -106,7 +120,7 @@ def _plan(session: Session, agent: str | None, *, yes: bool) -> RolePlan:
                 "Unset AGENTQ_URL, or leave --agent out.",
             )
         return RolePlan()
-    return plan_roles(session, agent, yes=yes, new_file=is_new)
+    return plan_roles(session, agent, yes=yes, new_file=is_new, template=template)
 
 
 def _keep_out_of_git(settings: Settings) -> Ignored:

@@ -51,17 +51,20 @@ class RolePlan:
         }
 
 
-def plan_roles(session: Session, agent: str | None, *, yes: bool, new_file: bool) -> RolePlan:
+def plan_roles(
+    session: Session, agent: str | None, *, yes: bool, new_file: bool, template: str = ""
+) -> RolePlan:
     """Look around, choose an agent, and ask on a terminal; nothing is written yet.
 
-    Settings that are there get roles only if an agent was named.
+    Settings that are there get roles only if an agent was named. A template has one role more.
     """
     from agentq.settings import agent_from_environment
 
     named = agent or agent_from_environment()
     if named == NONE:
         return RolePlan()
-    plan = _proposed(named, known=[] if new_file else _roles_of_file())
+    known = [] if new_file else _roles_of_file()
+    plan = _proposed(named, known, with_coordinator=bool(template))
     if not new_file and not agent:
         _leave_to_the_user(plan)
         return plan
@@ -81,7 +84,7 @@ def _confirmed() -> bool:
         raise
 
 
-def _proposed(named: str, known: list[str]) -> RolePlan:
+def _proposed(named: str, known: list[str], *, with_coordinator: bool = False) -> RolePlan:
     from agentq.settings import environment
     from agentq.worker.project import FAKE, look_around, own_program
     from agentq.worker.proposed_roles import no_roles_because, proposed_roles
@@ -99,7 +102,9 @@ def _proposed(named: str, known: list[str]) -> RolePlan:
         tools = ", ".join((*TOOLS, *ACP_PROGRAMS))
         plan.why_none = f"no agent tool was found on PATH ({tools})"
     elif not plan.why_none:
-        roles = proposed_roles(project, agent, own_program(variables))
+        roles = proposed_roles(
+            project, agent, own_program(variables), with_coordinator=with_coordinator
+        )
         plan.roles = [role for role in roles if role.name not in known]
         plan.kept = [role.name for role in roles if role.name in known]
     return plan
@@ -189,7 +194,7 @@ def add_roles(file: Path, plan: RolePlan, undo: ExitStack) -> list[str]:
 # -- what people see -------------------------------------------------------------------------------
 
 
-def show_roles(plan: RolePlan) -> None:
+def show_roles(plan: RolePlan, *, next_steps: bool = True) -> None:
     """Say which roles there are now and what comes next, or why there are none."""
     if plan.project is None:
         return
@@ -201,7 +206,8 @@ def show_roles(plan: RolePlan) -> None:
         say(f"{paint('✓', 'green')} roles      {names}: {clean(_in_words(plan))}")
         for kept in plan.kept:
             say(f"  the role {kept} was there, and stays as it is")
-        _show_next()
+        if next_steps:
+            _show_next()
     elif plan.kept:
         say(f"  nothing to add: agentq.toml has {' and '.join(plan.kept)} already")
     elif plan.why_none:

@@ -6,13 +6,16 @@ from agentq.settings.first_file import ProposedRole, RoleLine
 from agentq.worker.project import ACP_PROGRAMS, FAKE, FoundRepository, Project
 
 IMPLEMENTATION, REVIEW = "implementation-worker", "review-worker"
+COORDINATOR = "coordinator"
 #: The check of a role that is played by the stand-in: it holds for what the stand-in writes.
 _FAKE_CHECK = "grep -rq Written fake-agent"
 #: What is shown as an example where nothing is known of the folder.
 _EXAMPLE = FoundRepository(".", "HEAD", is_empty=False)
 
 
-def proposed_roles(project: Project, agent: str, agentq: tuple[str, ...]) -> list[ProposedRole]:
+def proposed_roles(
+    project: Project, agent: str, agentq: tuple[str, ...], *, with_coordinator: bool = False
+) -> list[ProposedRole]:
     """The roles for this agent tool; `agentq` is how agentq itself is started here."""
     place = _workspace(project.repository)
     work = [
@@ -28,10 +31,24 @@ def proposed_roles(project: Project, agent: str, agentq: tuple[str, ...]) -> lis
         RoleLine("permissions", "read", "a reviewer looks, and changes nothing"),
         RoleLine("timeout", "1h", "as above"),
     ]
-    return [
+    roles = [
         ProposedRole(IMPLEMENTATION, "Does what a task asks for.", tuple(work)),
         ProposedRole(REVIEW, "Reads what others did, and says what it thinks.", tuple(look)),
     ]
+    if with_coordinator:
+        roles.append(_coordinator(place, agent, agentq))
+    return roles
+
+
+def _coordinator(place: list[RoleLine], agent: str, agentq: tuple[str, ...]) -> ProposedRole:
+    lines = [
+        *_agent(agent, agentq, "coordinate"),
+        *place,
+        RoleLine("permissions", "read", "it plans and checks, and changes nothing"),
+        RoleLine("may", ("read", "answer"), "about tasks of others: never of its own tree"),
+        RoleLine("timeout", "1h", "as above"),
+    ]
+    return ProposedRole(COORDINATOR, "Breaks work down, and judges what came of it.", tuple(lines))
 
 
 def example_roles(project: Project | None) -> list[ProposedRole]:

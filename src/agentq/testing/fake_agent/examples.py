@@ -18,6 +18,31 @@ steps:
     "review": """\
 steps:
   - say: "I am a stand-in: I look at nothing, and like it."
+  - write:
+      path: .agentq-task/result.json
+      text: '{"verdict": "accept", "score": 90, "notes": "The stand-in likes everything."}'
   - result: "Looks good to the stand-in, which cannot read."
+""",
+    "coordinate": """\
+tasks:
+  - prompt: "(?i)break this goal down"
+    steps:
+      - say: "I am a stand-in: any goal has two parts."
+      - write:
+          path: .agentq-task/result.json
+          text: '{"parts": ["Do the first part.", "Do the second part."]}'
+      - result: "Two parts."
+  - prompt: "(?i)decide what that asks for"
+    steps:
+      - write:
+          path: .agentq-task/result.json
+          text: '{"title": "A request", "instructions": "Do what was asked for."}'
+      - result: "Decided."
+steps:
+  - say: "I am a stand-in: I believe what I am told."
+  - write:
+      path: .agentq-task/result.json
+      text: '{"reached": true, "open": []}'
+  - result: "All of it is there, says the stand-in."
 """,
 }
