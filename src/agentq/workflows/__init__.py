@@ -1,0 +1,1 @@
+"""Workflows: Markdown files whose steps become tasks, joined by dependencies."""
