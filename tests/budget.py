@@ -29,7 +29,10 @@ UNKNOWN_SECONDS = 3.0
 #: Fewer tests than this are a selection: what they cost says nothing about a tier.
 WHOLE_TIER_MIN = 400
 
-_QUICK = tuple(f"tests/{name}/" for name in ("architecture", "core", "ledger", "text", "artifacts"))
+_QUICK = tuple(
+    f"tests/{name}/"
+    for name in ("architecture", "core", "ledger", "text", "workflows", "artifacts")
+)
 _CPU = "cpu seconds"
 _TIER = "tier"
 
