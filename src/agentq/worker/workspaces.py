@@ -38,7 +38,7 @@ from agentq.worker.workspace import Workspace
 from agentq.worker.workspace_locks import WorkspaceLock
 from agentq.worker.workspace_opening import FolderOpening, GitOpening
 from agentq.worker.workspace_records import Kept, Record, Records, attempt_name
-from agentq.worker.worktrees import Worktree, Worktrees, shared_place
+from agentq.worker.worktrees import Worktree, Worktrees, branch_ref, shared_place
 
 #: How long an attempt waits for the path of its task: a killed worker's tree needs some seconds.
 LOCK_SECONDS = 4.0
@@ -231,15 +231,8 @@ class Workspaces:
 
     def _refs(self, record: Record) -> dict[str, str]:
         """The refs of the attempts that worked here, or whose work came here, and their commits."""
-        task = ref_name(record.task_id, 0).removesuffix("/0")
-        found = self.worktrees.git.ask(
-            shared_place(Path(record.common)), "for-each-ref", "--format=%(refname) %(objectname)",
-            task,
-        )  # fmt: skip
-        commits = dict(line.split() for line in found.text.splitlines())
-        epochs = sorted({*record.attempts, *record.holds, record.epoch}, reverse=True)
-        names = [ref_name(record.task_id, epoch) for epoch in epochs]
-        return {name: commits[name] for name in names if name in commits}
+        found = self.worktrees.refs(Path(record.common), _task_refs(record))
+        return {ref: found[ref].commit for ref in _own_refs(record) if ref in found}
 
     def _is_old(self, record: Record) -> bool:
         return 0 < record.over_at <= self.clock() - self._keep_ms
@@ -349,13 +342,18 @@ class Workspaces:
         """Remove refs, branch and record of a workspace whose tree is gone."""
         if record.kind == "git" and Path(record.common).is_dir():
             made, git = self.worktree(record), self.worktrees.git
-            shared = shared_place(made.common)
-            for ref in self._refs(record):
-                git.ask(shared, "update-ref", "--no-deref", "-d", ref)
-                if record.push:
-                    # If that does not work it stays there: nothing depends on it.
-                    remotes.delete_ref(git, shared, record.push, record.push_sha256, ref)
-            self.worktrees.remove_branch(made, is_applied=record.over_at == _APPLIED)
+            branch = branch_ref(made)
+            found = self.worktrees.refs(made.common, _task_refs(record), branch)
+            own = [ref for ref in _own_refs(record) if ref in found]
+            doomed = {ref: found[ref].commit for ref in own}
+            is_applied = record.over_at == _APPLIED
+            if self.worktrees.is_branch_free(made, found.get(branch), is_applied=is_applied):
+                doomed[branch] = found[branch].commit
+            self.worktrees.delete_refs(made.common, doomed)
+            for ref in own if record.push else ():
+                # If that does not work it stays there: nothing depends on it.
+                shared = shared_place(made.common)
+                remotes.delete_ref(git, shared, record.push, record.push_sha256, ref)
         self.records.remove(record.name or f"{record.task_id}-{record.epoch}")
 
     def remove_leftovers(self) -> None:
@@ -379,6 +377,16 @@ def _commit_of(record: Record) -> str:
     """The commit that the ref of the record's attempt has by now; "" if it has none."""
     snapshot = record.snapshot
     return snapshot.commit if snapshot is not None and snapshot.epoch == record.epoch else ""
+
+
+def _task_refs(record: Record) -> str:
+    """What the names of all refs of its task begin with."""
+    return ref_name(record.task_id, 0).removesuffix("/0")
+
+
+def _own_refs(record: Record) -> list[str]:
+    epochs = sorted({*record.attempts, *record.holds, record.epoch}, reverse=True)
+    return [ref_name(record.task_id, epoch) for epoch in epochs]
 
 
 def _entries(folder: Path) -> list[Path]:

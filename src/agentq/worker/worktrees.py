@@ -9,15 +9,23 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from agentq.core.errors import AgentqError, Conflict, Invalid, Unavailable
 from agentq.core.values import replace
 from agentq.repository.checkout import UNDER_WAY
-from agentq.repository.git import LONG_TIMEOUT_SECONDS, MAY_FETCH, Git, GitLocation, filters_of
+from agentq.repository.git import (
+    LONG_TIMEOUT_SECONDS,
+    MAY_FETCH,
+    Git,
+    GitLocation,
+    filters_of,
+    memory_file,
+)
 from agentq.repository.remotes import address_sha256, push_address, push_to, running_programs
 from agentq.worker.changes import EvidenceFile, collect, hidden, hide_task_folder
 from agentq.worker.commits import CommitRequest, Committed, commit
@@ -44,6 +52,13 @@ class Worktree:
     pushed: str = ""
     #: The file of the workspace's lock; see `GitLocation`.
     lock: int = -1
+
+
+class FoundRef(NamedTuple):
+    """What a ref stands for, and the tree that it is checked out in; "" if in none."""
+
+    commit: str
+    worktree: str
 
 
 class Worktrees:
@@ -256,23 +271,50 @@ class Worktrees:
             gone = self.git.ask(shared, *removal, timeout=LONG_TIMEOUT_SECONDS)
             if not gone.ok and made.git_dir.is_dir():
                 return f"git does not remove it: {gone.err}"
-            self.remove_branch(made)
+            self._remove_branch(made)
         return ""
 
     def unlock(self, made: Worktree) -> None:
         """Unlock a worktree that was never made in full."""
         self.git.ask(shared_place(made.common), "worktree", "unlock", str(made.tree))
 
-    def remove_branch(self, made: Worktree, *, is_applied: bool = False) -> None:
-        """Remove the attempt's branch if nobody uses it, and others have its commits or its work
-        `is_applied` elsewhere."""
-        shared, ref = shared_place(made.common), f"refs/heads/{made.branch}"
-        tip = self.git.tip(shared, ref) if made.branch else ""
-        if tip and (is_applied or self._is_elsewhere(shared, tip, made)):
-            in_use = self.git.ask(shared, "for-each-ref", "--format=%(worktreepath)", ref)
-            if not in_use.text:
-                # Only if it is still where it was when we looked; if not, it stays.
-                self.git.ask(shared, "update-ref", "-d", ref, tip)
+    def _remove_branch(self, made: Worktree) -> None:
+        """Remove the attempt's branch if nobody uses it, and others have its commits."""
+        branch = branch_ref(made)
+        found = self.refs(made.common, branch).get(branch) if branch else None
+        if found is not None and self.is_branch_free(made, found):
+            self.delete_refs(made.common, {branch: found.commit})
+
+    def is_branch_free(
+        self, made: Worktree, branch: FoundRef | None, *, is_applied: bool = False
+    ) -> bool:
+        """Whether the attempt's branch is there, nobody uses it, and others have its commits or its
+        work `is_applied` elsewhere."""
+        if branch is None or branch.worktree:
+            return False
+        return is_applied or self.is_elsewhere(made, branch.commit)
+
+    def delete_refs(self, common: Path, refs: Mapping[str, str]) -> None:
+        """Delete refs, each only if it is still at the commit that it was seen at."""
+        if not refs:
+            return
+        shared = shared_place(common)
+        with memory_file() as listing:
+            listing.writelines(f"delete {ref} {refs[ref]}\n".encode() for ref in refs)
+            listing.seek(0)
+            words = ("update-ref", "--no-deref", "--stdin")
+            if self.git.ask(shared, *words, stdin=listing).ok:
+                return
+        # All or nothing, and one has moved: that one stays.
+        for ref in refs:
+            self.git.ask(shared, "update-ref", "--no-deref", "-d", ref, refs[ref])
+
+    def refs(self, common: Path, *below: str) -> dict[str, FoundRef]:
+        """The refs of these names, or below them; "" is no name."""
+        words = ("for-each-ref", "--format=%(refname) %(objectname) %(worktreepath)")
+        found = self.git.ask(shared_place(common), *words, *filter(None, below))
+        lines = (line.split(" ", 2) for line in found.text.splitlines())
+        return {each[0]: FoundRef(each[1], each[2] if len(each) > 2 else "") for each in lines}
 
     # -- asking ------------------------------------------------------------------------------------
 
@@ -299,6 +341,11 @@ class Worktrees:
             yield
         finally:
             os.close(file)
+
+
+def branch_ref(made: Worktree) -> str:
+    """The whole name of the attempt's branch; "" if it has none."""
+    return f"refs/heads/{made.branch}" if made.branch else ""
 
 
 def shared_place(git_dir: Path) -> GitLocation:
