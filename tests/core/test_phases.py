@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from agentq.core.values import replace
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from agentq.core.phases import Phase, TaskLife, divide, in_words
 from agentq.core.states import State
 from agentq.core.task import NO_USAGE, Task, Usage
 from agentq.core.transition import transition
+from agentq.core.values import replace
 from tests.core.building import LEASE_MS, NOW, a_spec
 from tests.core.lives import Life, lived
 

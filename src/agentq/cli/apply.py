@@ -18,6 +18,7 @@ from agentq.core.errors import AgentqError
 
 if TYPE_CHECKING:
     from agentq.client.applying import AppliedTask, TaskApplier
+    from agentq.repository.checkout import CheckoutSearch
 
 #: What a terminal would obey, but for the colours that git itself writes.
 _OBEYED = re.compile(rb"\x1b(?!\[[0-9;]*m)|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f]|\xc2[\x80-\x9f]")
@@ -35,26 +36,47 @@ def diff(session: Session, ref: str, stat: bool, name_only: bool) -> None:
     accepted attempt (else the newest) left, committed or not. Piped, it is a patch that `git apply`
     takes.
     """
+    if stat and name_only:
+        raise click.UsageError("--stat and --name-only contradict each other.")
+    with _search() as search:
+        _show_diff(session, ref, search, stat=stat, name_only=name_only)
+
+
+def _search(*, for_commits: bool = False) -> CheckoutSearch:
+    """Begin to look for the checkout here: git does so while the rest is imported and opened."""
+    from agentq.repository.checkout import CheckoutSearch
+    from agentq.repository.git import Git
+    from agentq.settings import environment
+
+    env = environment()
+    return CheckoutSearch(Git(env), Path.cwd(), env if for_commits else None)
+
+
+def _show_diff(
+    session: Session, ref: str, search: CheckoutSearch, *, stat: bool, name_only: bool
+) -> None:
     from agentq.client.diffs import write_diff
 
     reader, here = session.reader(), Path.cwd()
-    if stat and name_only:
-        raise click.UsageError("--stat and --name-only contradict each other.")
     if session.json:
         import io
 
         into = io.BytesIO()
-        write_diff(reader, ref, here, into, stat=stat, names=name_only)
+        write_diff(reader, ref, here, into, stat=stat, names=name_only, search=search)
         text = into.getvalue().decode("utf-8", "replace")
         key = "files" if name_only else "stat" if stat else "patch"
         emit_json({"task_id": reader.task(ref).id, key: text.splitlines() if name_only else text})
         return
     if not is_terminal():
-        write_diff(reader, ref, here, sys.stdout.buffer, stat=stat, names=name_only)
+        out = sys.stdout.buffer
+        write_diff(reader, ref, here, out, stat=stat, names=name_only, search=search)
         sys.stdout.buffer.flush()
         return
     with _Pager() as pager:
-        write_diff(reader, ref, here, pager, stat=stat, names=name_only, color=True)  # type: ignore[arg-type]
+        write_diff(
+            reader, ref, here, pager,  # type: ignore[arg-type]
+            stat=stat, names=name_only, color=True, search=search,
+        )  # fmt: skip
     if not pager.has_written:
         note("it changed nothing")
 
@@ -123,14 +145,14 @@ def apply(
 
     Several tasks are applied in order, until one fails.
     """
-    from agentq.client.applying import ApplyOptions, TaskApplier
-
     if bool(refs) + go_on + abort != 1:
         raise click.UsageError("Name tasks, or say --continue, or --abort: one of the three.")
     if message and edit:
         raise click.UsageError("--message and --edit contradict each other.")
-    queue = session.writer()
-    applier = TaskApplier(queue, Path.cwd(), by, progress=note)
+    with _search(for_commits=True) as search:
+        from agentq.client.applying import ApplyOptions, TaskApplier
+
+        applier = TaskApplier(session.writer(), Path.cwd(), by, progress=note, search=search)
     if abort:
         task_id = applier.abort()
         if session.json:

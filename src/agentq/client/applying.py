@@ -27,6 +27,7 @@ from agentq.settings import environment
 if TYPE_CHECKING:
     from agentq.client.writer import QueueWriter
     from agentq.core.task import Task
+    from agentq.repository.checkout import CheckoutSearch
 
 #: Below the folder of all workspaces.
 SCRATCH_FOLDER = ".apply"
@@ -74,15 +75,18 @@ def check_how(how: str) -> str:
 
 
 class TaskApplier:
-    """Applies tasks to the checkout that a folder is in, on behalf of `by`."""
+    """Applies tasks to the checkout that a folder is in, on behalf of `by`.
+
+    Whoever has begun to look for that checkout before passes the `search`.
+    """
 
     def __init__(
         self, queue: QueueWriter, folder: Path, by: str,
-        progress: Callable[[str], None] = lambda _: None,
+        progress: Callable[[str], None] = lambda _: None, search: CheckoutSearch | None = None,
     ) -> None:  # fmt: skip
         self._queue = queue
         self._by = by or queue.who.name
-        self._applying = Applying(folder, environment(), progress)
+        self._applying = Applying(folder, environment(), progress, search)
         self._recover()
 
     def apply(self, ref: str, options: ApplyOptions) -> AppliedTask:

@@ -9,7 +9,7 @@ from agentq.client.task_changes import TaskChange, change_of
 from agentq.core.errors import AgentqError, Invalid, NotFound, Refused
 from agentq.core.reserved_names import CHANGES_PATCH
 from agentq.core.values import replace
-from agentq.repository.checkout import find_checkout
+from agentq.repository.checkout import CheckoutSearch, find_checkout
 from agentq.repository.fetching import bring
 from agentq.repository.git import Git
 from agentq.settings import environment
@@ -21,15 +21,18 @@ if TYPE_CHECKING:
 
 def write_diff(
     reader: QueueReader, ref: str, folder: Path, into: BinaryIO, *, stat: bool = False,
-    names: bool = False, color: bool = False,
+    names: bool = False, color: bool = False, search: CheckoutSearch | None = None,
 ) -> None:  # fmt: skip
-    """Write what a task changed; from its repository, else from the patch among its artifacts."""
+    """Write what a task changed; from its repository, else from the patch among its artifacts.
+
+    Whoever has begun to look for the checkout that `folder` is in passes the `search`.
+    """
     from agentq.repository.diffing import copy_output, open_diff
 
     change = change_of(reader, ref)
     git = Git(environment())
     try:
-        common, work = _at_hand(git, change, folder)
+        common, work = _at_hand(git, change, search or CheckoutSearch(git, folder))
     except (Invalid, NotFound, Refused) as error:
         _write_patch(reader, change, git, folder, into, error, stat=stat, names=names)
         return
@@ -49,11 +52,11 @@ def diff(
     return target.getvalue() if isinstance(target, BytesIO) and into is None else b""
 
 
-def _at_hand(git: Git, change: TaskChange, folder: Path) -> tuple[Path, TaskWork]:
+def _at_hand(git: Git, change: TaskChange, search: CheckoutSearch) -> tuple[Path, TaskWork]:
     """A repository that has the change: the one here, else that of the role."""
     task_id, snapshot = change.task.id, change.snapshot
     try:
-        common = find_checkout(git, folder).common
+        common = search.found().common
         return common, bring(git, common, task_id, snapshot, change.sources)
     except (Invalid, Refused):
         repo = change.sources.repo

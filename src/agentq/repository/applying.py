@@ -8,8 +8,6 @@ nothing of the user's: it leaves the scratch worktree and a note of where it sta
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +16,7 @@ import msgspec
 
 from agentq.core.errors import Conflict, NotFound, Refused
 from agentq.core.values import replace
-from agentq.repository.checkout import Checkout, check_ready, find_checkout
+from agentq.repository.checkout import Checkout, CheckoutSearch, check_ready, find_checkout
 from agentq.repository.checks import BranchCheck, run_check
 from agentq.repository.git import Git
 from agentq.repository.landing import Journal, forget, land, one_at_a_time, recover
@@ -77,12 +75,12 @@ class Applying:
 
     def __init__(
         self, folder: Path, environment: Mapping[str, str],
-        progress: Callable[[str], None] = lambda _: None,
+        progress: Callable[[str], None] = lambda _: None, search: CheckoutSearch | None = None,
     ) -> None:  # fmt: skip
         self._environment = environment
         self._progress = progress
         self.git = Git(environment)
-        self.checkout = find_checkout(self.git, folder)
+        self.checkout = (search or CheckoutSearch(self.git, folder, environment)).found()
 
     # -- what is asked -----------------------------------------------------------------------------
 
@@ -211,24 +209,17 @@ class Applying:
         return error
 
     def _look_again(self) -> None:
-        self.checkout = find_checkout(self.git, self.checkout.tree)
+        self.checkout = find_checkout(self.git, self.checkout.tree, self._environment)
 
     def _user(self) -> Person:
-        return user_of(self.checkout, self._environment)
+        return user_of(self.checkout)
 
 
-def user_of(checkout: Checkout, environment: Mapping[str, str]) -> Person:
+def user_of(checkout: Checkout) -> Person:
     """Who makes commits here, as git itself says it."""
-    found = subprocess.run(
-        ("git", "var", "GIT_COMMITTER_IDENT"),  # noqa: S607 - the git that the user's PATH has
-        cwd=checkout.tree,
-        env=dict(environment),
-        capture_output=True,
-        check=False,
-    )
-    name, _, rest = os.fsdecode(found.stdout).partition(" <")
+    name, _, rest = checkout.user.partition(" <")
     email = rest.partition("> ")[0]
-    if found.returncode or not email:
+    if not email:
         raise Refused(
             "git does not know who you are, so that no commit can be made. Nothing was changed.",
             'Tell it: `git config --global user.name "…"` and `user.email`.',

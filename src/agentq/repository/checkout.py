@@ -9,15 +9,25 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Self
 
 from agentq.core.errors import Invalid, Refused
-from agentq.repository.git import LONG_TIMEOUT_SECONDS, Git, GitLocation, failed, memory_file
+from agentq.repository.git import (
+    LONG_TIMEOUT_SECONDS,
+    Git,
+    GitCall,
+    GitLocation,
+    failed,
+    memory_file,
+)
 
 _LISTING_BYTES_MAX = 1 << 30
+_CHANGED = ("diff-tree", "-r", "--raw", "-z", "--no-renames", "--no-abbrev", "--no-ext-diff")
+_DIFFERING = ("-z", "--raw", "--no-renames", "--ignore-submodules=none")
 #: Files that git keeps while it is in the middle of something.
 UNDER_WAY = {
     "rebase-merge": "a rebase",
@@ -27,6 +37,11 @@ UNDER_WAY = {
     "REVERT_HEAD": "a revert",
     "BISECT_LOG": "a bisection",
 }
+_WHERE = (
+    "rev-parse", "--path-format=absolute", "--show-toplevel", "--absolute-git-dir",
+    "--git-common-dir", "HEAD", "--symbolic-full-name", "HEAD",
+)  # fmt: skip
+_SETTINGS = ("config", "-z", "--get-regexp", r"^(filter\..*|core\.ignorecase)$")
 GITLINK = "160000"
 GONE = "000000"
 
@@ -46,6 +61,8 @@ class Checkout:
     place: GitLocation
     #: Whether upper and lower case are the same in names of files.
     ignores_case: bool = False
+    #: Who makes commits here, as git says it; "" if it does not know, or was not asked.
+    user: str = ""
 
     @property
     def where(self) -> str:
@@ -64,35 +81,63 @@ class TouchedPath:
     new: str
 
 
-def find_checkout(git: Git, folder: Path) -> Checkout:
+class CheckoutSearch:
+    """Looks for the checkout that a folder is in, while whoever wants to know does other things.
+
+    With the user's own `environment` it is also found out who makes commits there.
+    """
+
+    def __init__(
+        self, git: Git, folder: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self._git, self._folder = git, folder
+        self._calls = ExitStack()
+        with self._calls:  # what was started is ended, unless all of it was
+            place = GitLocation(folder)
+            self._found = self._calls.enter_context(git.start(place, *_WHERE))
+            self._settings = self._calls.enter_context(git.start(place, *_SETTINGS))
+            self._user = None
+            if environment is not None:
+                call = GitCall(("git", "var", "GIT_COMMITTER_IDENT"), environment, folder)
+                self._user = self._calls.enter_context(call)
+            self._calls = self._calls.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._calls.close()
+
+    def found(self) -> Checkout:
+        """The checkout; `Invalid` if the folder is in none."""
+        with self:
+            found, settings = self._found.answer(), self._settings.answer().names()
+            user = self._user.answer() if self._user is not None else None
+        lines = os.fsdecode(found.out).split("\n")
+        if len(lines) < 4 or not lines[0].startswith("/"):
+            raise Invalid(
+                f"{self._folder} is not in the work tree of a git repository. Nothing was changed.",
+                "Change to the checkout of the repository that the task's role works for.",
+                code="no_repository",
+            )
+        tree, git_dir, common = (Path(line) for line in lines[:3])
+        if found.ok:
+            head, branch = lines[3], lines[4]
+        else:
+            place = GitLocation(tree, git_dir)
+            head, branch = "", self._git.ask(place, "symbolic-ref", "-q", "HEAD").text
+        branch = branch.removeprefix("refs/heads/") if branch != "HEAD" else ""
+        values = dict(each.partition("\n")[::2] for each in settings)
+        ignores_case = values.pop("core.ignorecase", "false") == "true"
+        filters = dict.fromkeys(key.rpartition(".")[0].removeprefix("filter.") for key in values)
+        place = GitLocation(tree, git_dir, filters=tuple(filters))
+        who = os.fsdecode(user.out) if user is not None and user.ok else ""
+        return Checkout(self._git, tree, git_dir, common, head, branch, place, ignores_case, who)
+
+
+def find_checkout(git: Git, folder: Path, environment: Mapping[str, str] | None = None) -> Checkout:
     """The checkout that this folder is in; `Invalid` if it is in none."""
-    words = (
-        "rev-parse", "--path-format=absolute", "--show-toplevel", "--absolute-git-dir",
-        "--git-common-dir",
-    )  # fmt: skip
-    found = git.ask(GitLocation(folder), *words, "HEAD", "--symbolic-full-name", "HEAD")
-    lines = os.fsdecode(found.out).split("\n")
-    if len(lines) < 4 or not lines[0].startswith("/"):
-        raise Invalid(
-            f"{folder} is not in the work tree of a git repository. Nothing was changed.",
-            "Change to the checkout of the repository that the task's role works for.",
-            code="no_repository",
-        )
-    tree, git_dir, common = (Path(line) for line in lines[:3])
-    place = GitLocation(tree, git_dir)
-    if found.ok:
-        head, branch = lines[3], lines[4]
-    else:
-        head, branch = "", git.ask(place, "symbolic-ref", "-q", "HEAD").text
-    branch = branch.removeprefix("refs/heads/") if branch != "HEAD" else ""
-    names = git.ask(
-        place, "config", "-z", "--get-regexp", r"^(filter\..*|core\.ignorecase)$"
-    ).names()
-    settings = dict(each.partition("\n")[::2] for each in names)
-    ignores_case = settings.pop("core.ignorecase", "false") == "true"
-    filters = dict.fromkeys(key.rpartition(".")[0].removeprefix("filter.") for key in settings)
-    place = GitLocation(tree, git_dir, filters=tuple(filters))
-    return Checkout(git, tree, git_dir, common, head, branch, place, ignores_case)
+    return CheckoutSearch(git, folder, environment).found()
 
 
 def check_ready(checkout: Checkout) -> None:
@@ -113,20 +158,39 @@ def check_ready(checkout: Checkout) -> None:
             )
 
 
-def touched_paths(git: Git, place: GitLocation, old: str, new: str) -> list[TouchedPath]:
-    """Every path in which two trees differ; renames are two paths."""
-    words = ("diff-tree", "-r", "--raw", "-z", "--no-renames", "--no-abbrev", "--no-ext-diff")
-    with memory_file() as listing:
-        found = git.ask(
-            place, *words, old, new, into=listing, limit=_LISTING_BYTES_MAX,
-            timeout=LONG_TIMEOUT_SECONDS,
-        )  # fmt: skip
-        if not found.ok:
-            raise failed(words, place, found)
-        return [
-            TouchedPath(os.fsdecode(name), *line.decode().lstrip(":").split(" ")[:4])
-            for line, name in raw_pairs(listing)
-        ]
+def touched_paths(git: Git, place: GitLocation, old: str, new: str) -> dict[str, TouchedPath]:
+    """Every path in which two trees differ, by name; renames are two paths."""
+    with _listing(git, place, *_CHANGED, old, new) as lines:
+        return _touched(lines())
+
+
+def _touched(lines: Iterable[tuple[bytes, bytes]]) -> dict[str, TouchedPath]:
+    paths = (
+        TouchedPath(os.fsdecode(name), *line.decode().lstrip(":").split(" ")[:4])
+        for line, name in lines
+    )
+    return {path.name: path for path in paths}
+
+
+@contextmanager
+def _listing(
+    git: Git, place: GitLocation, *words: str
+) -> Iterator[Callable[[], list[tuple[bytes, bytes]]]]:
+    """Start a git that lists paths; what this gives waits for its lines, each with its path."""
+    with (
+        memory_file() as listing,
+        git.start(
+            place, *words, into=listing, limit=_LISTING_BYTES_MAX, timeout=LONG_TIMEOUT_SECONDS
+        ) as call,
+    ):
+
+        def lines() -> list[tuple[bytes, bytes]]:
+            found = call.answer()
+            if not found.ok:
+                raise failed(words, place, found)
+            return list(raw_pairs(listing))
+
+        yield lines
 
 
 def raw_pairs(listing: IO[bytes]) -> Iterator[tuple[bytes, bytes]]:
@@ -136,42 +200,41 @@ def raw_pairs(listing: IO[bytes]) -> Iterator[tuple[bytes, bytes]]:
     yield from zip(parts, parts, strict=True)
 
 
-def collisions(
-    checkout: Checkout, beside: GitLocation, touched: Mapping[str, TouchedPath]
-) -> list[str]:
-    """What of the user's is in the way, each with the reason. `beside` has a copy of the index."""
-    git = checkout.git
-    found: dict[str, str] = {}
-    for name, status in _differing(git, beside, "diff-index", "--cached", checkout.head):
-        if status == "U":
-            return ["the index (it has conflicts that nobody has resolved)"]
-        if name in touched:
-            found[name] = "staged"
-    with memory_file() as unread:
-        refresh = ("update-index", "--refresh")
-        is_fresh = git.ask(
+def look_at_change(
+    checkout: Checkout, beside: GitLocation, new: str
+) -> tuple[dict[str, TouchedPath], list[str]]:
+    """The paths that the commit `new` touches, and what of the user's is in the way, each with the
+    reason. `beside` has a copy of the index."""
+    git, head = checkout.git, checkout.head
+    refresh = ("update-index", "--refresh")
+    # None of the three needs what another says: they run at once.
+    with (
+        memory_file() as unread,
+        git.start(
             beside, *refresh, into=unread, limit=_LISTING_BYTES_MAX, timeout=LONG_TIMEOUT_SECONDS
-        ).ok
+        ) as refreshed,
+        _listing(git, beside, "diff-index", *_DIFFERING, "--cached", head, "--") as staged,
+        _listing(git, checkout.place, *_CHANGED, head, new) as changed,
+    ):
+        touched = _touched(changed())
+        in_index = _letters(staged())
+        is_fresh = refreshed.answer().ok
+    if any(letter == "U" for _, letter in in_index):
+        return touched, ["the index (it has conflicts that nobody has resolved)"]
+    found = {name: "staged" for name, _ in in_index if name in touched}
     if not is_fresh:
-        for name, _ in _differing(git, beside, "diff-files"):
-            if name in touched:
-                found.setdefault(name, "changed, not committed")
+        with _listing(git, beside, "diff-files", *_DIFFERING, "--") as edited:
+            for name, _ in _letters(edited()):
+                if name in touched:
+                    found.setdefault(name, "changed, not committed")
     for name, words in _in_the_way(checkout.tree, touched):
         found.setdefault(name, words)
-    return [f"{name} ({words})" for name, words in sorted(found.items())]
+    return touched, [f"{name} ({words})" for name, words in sorted(found.items())]
 
 
-def _differing(git: Git, place: GitLocation, *words: str) -> list[tuple[str, str]]:
+def _letters(lines: Iterable[tuple[bytes, bytes]]) -> list[tuple[str, str]]:
     """The paths that differ, each with the letter that says how."""
-    with memory_file() as listing:
-        asked = (words[0], "-z", "--raw", "--no-renames", "--ignore-submodules=none", *words[1:])
-        found = git.ask(
-            place, *asked, "--", into=listing, limit=_LISTING_BYTES_MAX,
-            timeout=LONG_TIMEOUT_SECONDS,
-        )  # fmt: skip
-        if not found.ok:
-            raise failed(words, place, found)
-        return [(os.fsdecode(name), chr(line[-1])) for line, name in raw_pairs(listing)]
+    return [(os.fsdecode(name), chr(line[-1])) for line, name in lines]
 
 
 def _in_the_way(tree: Path, touched: Mapping[str, TouchedPath]) -> Iterator[tuple[str, str]]:

@@ -24,7 +24,7 @@ def open_diff(
 ) -> subprocess.Popen[bytes]:  # fmt: skip
     """Start the git that writes the difference: itself `into` a file, else to a pipe."""
     shared = GitLocation(common, common, is_tree=False)
-    tree = without_task_folder(git, shared, work.commit, work.base)
+    tree = without_task_folder(git, shared, work.commit, work.base, work.known)
     how = ("--name-only",) if names else ("--stat",) if stat else () if color else _PATCH
     paint = "--color=always" if color else "--no-color"
     command, surroundings = git.command(shared, *_WORDS, paint, *how, work.base, tree, "--")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from agentq.core.errors import NotFound, Refused
 from agentq.repository.git import LONG_TIMEOUT_SECONDS, Git, GitLocation
-from agentq.repository.picking import TaskWork, look_up
+from agentq.repository.picking import TaskWork, look_up, names_of
 from agentq.repository.snapshot_refs import WorkSnapshot
 
 
@@ -35,12 +35,14 @@ def bring(
     """Make sure that base and snapshot are in this repository; `Refused` says why they are not."""
     shared = GitLocation(common, common, is_tree=False)
     base, commit = f"{snapshot.base}^{{commit}}", f"{snapshot.commit}^{{commit}}"
-    found = look_up(git, shared, base, commit)
+    names = names_of(snapshot.commit, snapshot.base)
+    found = look_up(git, shared, base, commit, *names)
     if not found[base]:
         raise _without_base(git, shared, task_id, snapshot, sources)
     if not found[commit]:
         _fetch(git, shared, task_id, snapshot, sources)
-    return TaskWork(task_id, snapshot.epoch, snapshot.base, snapshot.head, snapshot.commit)
+        found = look_up(git, shared, *names)
+    return TaskWork(task_id, snapshot.epoch, snapshot.base, snapshot.head, snapshot.commit, found)
 
 
 def _fetch(

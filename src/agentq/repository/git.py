@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Protocol, Self
 
 from agentq.core.errors import AgentqError, Invalid, TimedOut, Unavailable
 
@@ -146,9 +146,26 @@ class Git:
         into: OutputSink | None = None,
     ) -> GitOutput:
         """Call git and take its answer as it is; `into` receives the output instead of memory."""
+        with self.start(
+            place, *words, timeout=timeout, limit=limit, stdin=stdin, into=into
+        ) as call:
+            return call.answer()
+
+    def start(
+        self,
+        place: GitLocation,
+        *words: str,
+        timeout: float = TIMEOUT_SECONDS,
+        limit: int = OUTPUT_BYTES_MAX,
+        stdin: IO[bytes] | None = None,
+        into: OutputSink | None = None,
+    ) -> GitCall:
+        """The same, but the answer is taken later: it is worked out beside what we do ourselves."""
         command, surroundings = self.command(place, *words)
-        call = _Call(timeout, limit, into, place.lock)
-        return call.run(command, surroundings, place.folder, stdin)
+        return GitCall(
+            command, surroundings, place.folder, timeout=timeout, limit=limit, stdin=stdin,
+            into=into, lock=place.lock,
+        )  # fmt: skip
 
     def command(self, place: GitLocation, *words: str) -> tuple[list[str], dict[str, str]]:
         """The words and the environment of a call, for who runs the process alone."""
@@ -222,27 +239,31 @@ def in_words(data: bytes) -> str:
     return text if len(text) <= _WORDS_MAX else f"{text[:_WORDS_MAX]}…"
 
 
-class _Call:
-    """One git process: read to its end, to its output limit, or to its time limit."""
+class GitCall:
+    """One git process: read to its end, to its output limit, or to its time limit.
 
-    def __init__(self, timeout: float, limit: int, into: OutputSink | None, lock: int) -> None:
+    Used in a `with`, after which it is over: without an answer it is ended.
+    """
+
+    def __init__(
+        self, command: Sequence[str], env: Mapping[str, str], cwd: Path, *,
+        timeout: float = TIMEOUT_SECONDS, limit: int = OUTPUT_BYTES_MAX,
+        stdin: IO[bytes] | None = None, into: OutputSink | None = None, lock: int = -1,
+    ) -> None:  # fmt: skip
         self._timeout = timeout
-        self._lock = lock
+        self._deadline = time.monotonic() + timeout
         self._limit = limit
         self._into = into
+        self._cwd = cwd
         self._kept = bytearray()
         self._errors = bytearray()
         self._seen = 0
-
-    def run(
-        self, command: Sequence[str], env: Mapping[str, str], cwd: Path, stdin: IO[bytes] | None
-    ) -> GitOutput:
         try:
             # A session of its own: no terminal to ask on, and one group to end it by.
-            child = subprocess.Popen(
+            self._child = subprocess.Popen(
                 command, env=env, cwd=cwd, stdin=stdin or subprocess.DEVNULL,
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-                pass_fds=(self._lock,) if self._lock >= 0 else (),
+                pass_fds=(lock,) if lock >= 0 else (),
             )  # fmt: skip
         except FileNotFoundError as error:
             if cwd.is_dir():
@@ -252,25 +273,31 @@ class _Call:
             raise Invalid(f"There is no folder {cwd}.", remedy) from error
         except OSError as error:
             raise Unavailable(f"git could not be started in {cwd}: {error}.") from error
-        with child:
-            try:
-                in_time = self._read(child)
-            finally:
-                if child.poll() is None:
-                    with suppress(ProcessLookupError):
-                        os.killpg(child.pid, signal.SIGKILL)
-                child.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._child:
+            if self._child.poll() is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(self._child.pid, signal.SIGKILL)
+
+    def answer(self) -> GitOutput:
+        """Wait for its end and take its answer; `TimedOut` if it takes too long."""
+        with self:
+            in_time = self._read(self._child)
         if not in_time:
             raise TimedOut(
-                f"git took longer than {self._timeout:g} s in {cwd} and was stopped.",
+                f"git took longer than {self._timeout:g} s in {self._cwd} and was stopped.",
                 "Look at the repository's size and its remote; then try again.",
             )
         is_cut = self._seen > self._limit
-        return GitOutput(child.returncode, bytes(self._kept), in_words(bytes(self._errors)), is_cut)
+        words = in_words(bytes(self._errors))
+        return GitOutput(self._child.returncode, bytes(self._kept), words, is_cut)
 
     def _read(self, child: subprocess.Popen[bytes]) -> bool:
         """Whether it ended, or was cut off, in time."""
-        deadline = time.monotonic() + self._timeout
         assert child.stdout is not None and child.stderr is not None
         has_ended = False
         with ExitStack() as stack:
@@ -281,7 +308,9 @@ class _Call:
                 ready.register(file, selectors.EVENT_READ)
             # Once git has ended only what is there already counts: a connection that ssh keeps open
             # for later holds our pipe, and would hold us.
-            while events := ready.select(0 if has_ended else max(0.0, deadline - time.monotonic())):
+            while events := ready.select(
+                0 if has_ended else max(0.0, self._deadline - time.monotonic())
+            ):
                 for key, _ in events:
                     data = os.read(key.fd, _CHUNK) if key.fd != end else b""
                     if not data:

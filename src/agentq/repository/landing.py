@@ -31,7 +31,7 @@ from agentq.repository.checkout import (
     Checkout,
     TouchedPath,
     check_case,
-    collisions,
+    look_at_change,
     touched_paths,
 )
 from agentq.repository.git import LONG_TIMEOUT_SECONDS, GitLocation, memory_file
@@ -83,8 +83,7 @@ def land(checkout: Checkout, new: str, task_id: str, epoch: int) -> None:
     index_lock = _lock_index(checkout)
     try:
         beside = _copied_index(checkout)
-        touched = _by_name(checkout, checkout.head, new)
-        found = collisions(checkout, beside, touched)
+        touched, found = look_at_change(checkout, beside, new)
         if found:
             raise _colliding(checkout, found)
         check_case(checkout, touched, new)
@@ -133,7 +132,7 @@ def _go_on(checkout: Checkout, journal: Journal) -> None:
     index_lock = _lock_index(checkout)
     try:
         beside = _copied_index(checkout)
-        touched = _by_name(checkout, journal.old, journal.new)
+        touched = touched_paths(checkout.git, checkout.place, journal.old, journal.new)
         edited = [name for name, path in touched.items() if _is_edited(checkout, path)]
         if edited:
             raise Refused(
@@ -203,11 +202,6 @@ def _write_journal(checkout: Checkout, journal: Journal) -> None:
 
 
 # -- files -----------------------------------------------------------------------------------------
-
-
-def _by_name(checkout: Checkout, old: str, new: str) -> dict[str, TouchedPath]:
-    found = touched_paths(checkout.git, checkout.place, old, new)
-    return {path.name: path for path in found}
 
 
 def _put_back(checkout: Checkout, touched: Mapping[str, TouchedPath]) -> None:

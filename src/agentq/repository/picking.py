@@ -9,8 +9,8 @@ their only parent. Attributes are those of the user's own checkout; the attempt'
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from agentq.core.errors import Refused
 from agentq.core.reserved_names import TASK_FOLDER
@@ -44,6 +44,8 @@ class TaskWork:
     base: str
     head: str
     commit: str
+    #: What names of objects in it stand for, as far as somebody has looked (`look_up`).
+    known: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +75,20 @@ class MergedTree:
     words: tuple[str, ...] = ()
 
 
-def look_up(git: Git, place: GitLocation, *names: str) -> dict[str, str]:
-    """The objects that these names stand for, "" for those that are not here; in one call."""
+def names_of(commit: str, base: str) -> tuple[str, str, str, str]:
+    """All that planning needs of a commit and its base: their trees and the task folder in each."""
+    return (
+        f"{commit}^{{tree}}", f"{commit}:{TASK_FOLDER}", f"{base}^{{tree}}", f"{base}:{TASK_FOLDER}"
+    )  # fmt: skip
+
+
+def look_up(
+    git: Git, place: GitLocation, *names: str, known: Mapping[str, str] | None = None
+) -> Mapping[str, str]:
+    """The objects that these names stand for, "" for those that are not here; in one call, or none
+    if all of them are `known`."""
+    if known and all(name in known for name in names):
+        return known
     with memory_file() as listing:
         listing.write("".join(f"{name}\n" for name in names).encode())
         listing.seek(0)
@@ -94,12 +108,12 @@ def is_ancestor(git: Git, place: GitLocation, commit: str, of: str) -> bool:
     return commit == of or git.ask(place, "merge-base", "--is-ancestor", commit, of).ok
 
 
-def without_task_folder(git: Git, place: GitLocation, commit: str, base: str) -> str:
+def without_task_folder(
+    git: Git, place: GitLocation, commit: str, base: str, known: Mapping[str, str] | None = None
+) -> str:
     """The tree of a commit, but of the task folder only what the base has."""
-    its, own_folder, base_folder = (
-        f"{commit}^{{tree}}", f"{commit}:{TASK_FOLDER}", f"{base}:{TASK_FOLDER}"
-    )  # fmt: skip
-    found = look_up(git, place, its, own_folder, base_folder)
+    its, own_folder, _, base_folder = names_of(commit, base)
+    found = look_up(git, place, its, own_folder, base_folder, known=known)
     if found[own_folder] == found[base_folder]:
         return found[its]
     theirs = git.do(place, "ls-tree", "-z", f"{commit}:").out
@@ -138,9 +152,10 @@ def commit_tree(
 def plan(git: Git, place: GitLocation, work: TaskWork, head: str, mode: str, message: str
          ) -> list[Pick]:  # fmt: skip
     """The commits that applying a task comes to, in order; none if nothing was changed."""
-    tree = without_task_folder(git, place, work.commit, work.base)
-    base_tree, theirs_tree = (f"{each}^{{tree}}" for each in (work.base, work.commit))
-    found = look_up(git, place, base_tree, theirs_tree)
+    names = names_of(work.commit, work.base)
+    found = look_up(git, place, *names, known=work.known)
+    theirs_tree, _, base_tree, _ = names
+    tree = without_task_folder(git, place, work.commit, work.base, found)
     if tree == found[base_tree]:
         return []
     if mode == "cherry-pick":
