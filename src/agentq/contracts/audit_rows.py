@@ -1,7 +1,7 @@
 """Rows of the audit log, as a store keeps them (see `contracts.store`)."""
 
-from __future__ import annotations
-
+# Without `from __future__ import annotations`: a NamedTuple compiles every annotation that is text,
+# at each start.
 from typing import NamedTuple
 
 

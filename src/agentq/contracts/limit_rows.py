@@ -1,7 +1,7 @@
 """Rows of what holds claims back: the limits of roles, and the circuits of providers and roles."""
 
-from __future__ import annotations
-
+# Without `from __future__ import annotations`: a NamedTuple compiles every annotation that is text,
+# at each start.
 from typing import NamedTuple
 
 
