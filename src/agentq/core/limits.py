@@ -35,6 +35,8 @@ WARN_SHARE = 0.8
 DAY_MS = 24 * 3600 * 1000
 #: A circuit that is open for longer than this is a slip, or somebody's idea of a joke.
 CIRCUIT_MS_MAX = 366 * DAY_MS
+#: Of what an attempt left in its tree so much is kept, unless its role says otherwise.
+SNAPSHOT_BYTES = 256 * 1024 * 1024
 UNITS = ("usd", "tokens", "turns", "seconds")
 
 

@@ -6,7 +6,6 @@ outbox, and what it has not answered yet stands in the log.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,6 @@ from agentq.ledger.service_statistics import StatisticsService
 if TYPE_CHECKING:
     from agentq.ledger.ledger import Ledger
 
-log = logging.getLogger("agentq.service")
 
 RESULTS_LANE = "results"
 
@@ -65,6 +63,9 @@ class ResultService(StatisticsService):
         try:
             self._publish_waiting(100)
         except Unavailable as error:
+            import logging  # start-up: hardly anybody needs it
+
+            log = logging.getLogger("agentq.service")
             log.warning("results are published later: %s", error)
 
     def _publish_waiting(self, count: int) -> v.PublishedResults:

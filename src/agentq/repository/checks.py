@@ -9,7 +9,6 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryFile
 
 _OUTPUT_BYTES_MAX = 3000
 #: What a command of the role's settings gets to see, besides the names that the role gives.
@@ -39,6 +38,8 @@ def run_check(check: BranchCheck, folder: Path, environment: Mapping[str, str]) 
 
 
 def _run(line: str, timeout: int, folder: Path, env: Mapping[str, str]) -> str:
+    from tempfile import TemporaryFile
+
     with TemporaryFile() as output:
         child = subprocess.Popen(
             ("/bin/sh", "-c", line), cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=output,

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -42,6 +41,7 @@ _INDEX = "agentq-apply.index"
 _OURS = b"agentq apply\n"
 _NAMED_MAX = 10
 _BLOB_BYTES_MAX = 1 << 30
+_PIECE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +182,14 @@ def _copied_index(checkout: Checkout) -> GitLocation:
     copy = checkout.git_dir / _INDEX
     for path in (copy, copy.with_name(f"{_INDEX}.lock")):
         path.unlink(missing_ok=True)
-    with suppress(FileNotFoundError):
-        shutil.copyfile(checkout.git_dir / "index", copy)
+    # In pieces, by hand: importing shutil takes longer than copying an index.
+    with (
+        suppress(FileNotFoundError),
+        (checkout.git_dir / "index").open("rb") as index,
+        copy.open("wb") as file,
+    ):
+        while piece := index.read(_PIECE_BYTES):
+            file.write(piece)
     extra = {**checkout.place.extra, "GIT_INDEX_FILE": str(copy)}
     return replace(checkout.place, extra=extra)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,6 +78,8 @@ class Scratch:
         words = ("worktree", "remove", "--force", "--force", str(self.path))
         self.checkout.git.ask(self._shared, *words, timeout=LONG_TIMEOUT_SECONDS)
         if os.path.lexists(self.path):
+            import shutil
+
             shutil.rmtree(self.path)
 
 

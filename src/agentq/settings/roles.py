@@ -11,7 +11,7 @@ from agentq.contracts.agent import Permissions
 from agentq.core.access import Action, parse_grants
 from agentq.core.durations import parse_duration
 from agentq.core.errors import Invalid
-from agentq.core.limits import RoleLimits
+from agentq.core.limits import SNAPSHOT_BYTES, RoleLimits
 from agentq.core.prices import TokenPrice
 from agentq.core.reserved_names import TASK_FOLDER
 from agentq.core.task import NO_USAGE, Usage
@@ -30,7 +30,6 @@ STREAMING_AGENTS = ("acp", "claude", "codex", "gemini", "opencode")
 STREAMING_SILENCE_SECONDS = 30 * 60
 
 #: How much a snapshot keeps of what an attempt left uncommitted, unless the role says so.
-SNAPSHOT_BYTES = 256 * 1024 * 1024
 #: Files that say which versions a set-up installs.
 LOCK_FILES = (
     "package-lock.json", "npm-shrinkwrap.json", "pnpm-lock.yaml", "yarn.lock", "bun.lock",

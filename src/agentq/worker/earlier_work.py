@@ -8,7 +8,6 @@ own repository, the remote that the role pushes to, or an artifact.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -83,6 +82,8 @@ def _read(file: Artifact) -> WorkSnapshot | None:
 
 def _download(artifact: Artifact) -> Callable[[Path], None]:
     def into(path: Path) -> None:
+        import shutil
+
         with artifact.open() as source, path.open("xb") as target:
             shutil.copyfileobj(source, target)
 

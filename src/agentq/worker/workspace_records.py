@@ -22,11 +22,11 @@ from typing import Literal
 import msgspec
 
 from agentq.core.errors import Invalid
+from agentq.core.limits import SNAPSHOT_BYTES
 from agentq.private_files import make_folder
 from agentq.protocol.spec_validation import check_id
 from agentq.repository.snapshot_refs import WorkSnapshot
 from agentq.repository.work_starts import WorkStart
-from agentq.settings.roles import SNAPSHOT_BYTES
 
 FOLDER = ".records"
 _OLD_NAME = re.compile(r"(?P<task>.+)-(?P<epoch>0|[1-9][0-9]{0,18})")

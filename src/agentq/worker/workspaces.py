@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from agentq.core.errors import AgentqError, Invalid, Refused
 from agentq.core.states import TERMINAL, State
@@ -28,17 +28,18 @@ from agentq.private_files import make_folder
 from agentq.repository import remotes
 from agentq.repository.git import Git
 from agentq.repository.snapshot_refs import WorkSnapshot, ref_name
-from agentq.settings.roles import RoleSettings
-from agentq.worker import snapshots
 from agentq.worker.earlier_work import NOTHING_EARLIER, EarlierWork
-from agentq.worker.folder_archives import is_empty
 from agentq.worker.folder_removal import remove_tree, user_of
-from agentq.worker.snapshots import TreeFiles
-from agentq.worker.workspace import Workspace
 from agentq.worker.workspace_locks import WorkspaceLock
-from agentq.worker.workspace_opening import FolderOpening, GitOpening
 from agentq.worker.workspace_records import Kept, Record, Records, attempt_name
 from agentq.worker.worktrees import Worktree, Worktrees, branch_ref, shared_place
+
+# What only a worker needs is imported when it is used: `agentq apply` cleans up here as well.
+if TYPE_CHECKING:
+    from agentq.settings.roles import RoleSettings
+    from agentq.worker.snapshots import TreeFiles
+    from agentq.worker.workspace import Workspace
+    from agentq.worker.workspace_opening import FolderOpening, GitOpening
 
 #: How long an attempt waits for the path of its task: a killed worker's tree needs some seconds.
 LOCK_SECONDS = 4.0
@@ -84,6 +85,8 @@ class Workspaces:
         earlier: EarlierWork = NOTHING_EARLIER,
     ) -> Workspace:
         """Make the workspace of an attempt, or go on in the one that earlier attempts left."""
+        from agentq.worker.workspace_opening import FolderOpening, GitOpening
+
         other = attempt_name(task_id, epoch)
         if role.workspace == "git" and not role.repo:
             raise Invalid(
@@ -133,6 +136,8 @@ class Workspaces:
     @contextmanager
     def aside(self, name: str) -> Iterator[Path]:
         """A folder of our own for a while, of the workspace of this name."""
+        from tempfile import TemporaryDirectory
+
         make_folder(self.root / _ASIDE)
         with TemporaryDirectory(
             prefix=f"{name}.", dir=self.root / _ASIDE, ignore_cleanup_errors=True
@@ -157,6 +162,8 @@ class Workspaces:
 
         Of an attempt that was killed, what it was about to hand in is kept with it.
         """
+        from agentq.worker import snapshots
+
         name = record.name or f"{record.task_id}-{record.epoch}"
         with self.aside(name) as folder:
             taken = snapshots.take(
@@ -169,6 +176,8 @@ class Workspaces:
         return snapshots.at_epoch(taken, record.holds, record.submitted_at, record.start)
 
     def tree_files(self, record: Record, lock: WorkspaceLock, folder: Path) -> TreeFiles:
+        from agentq.worker.snapshots import TreeFiles
+
         made = self.worktree(record)
         return TreeFiles(
             self.worktrees.git, made.tree, made.common, made.git_dir, folder, lock.file
@@ -211,6 +220,8 @@ class Workspaces:
         """Why something would be lost with it."""
         is_there = "missing" not in kept.flags
         if record.kind == "folder":
+            from agentq.worker.folder_archives import is_empty
+
             kept_too_briefly = is_there and not is_empty(kept.path) and not self._is_old(record)
             return self._until(record, "what the agent left there") if kept_too_briefly else ""
         if not Path(record.common).is_dir():

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from agentq.core.errors import AgentqError, Conflict, Invalid, Unavailable
 from agentq.core.values import replace
@@ -27,9 +27,12 @@ from agentq.repository.git import (
     memory_file,
 )
 from agentq.repository.remotes import address_sha256, push_address, push_to, running_programs
-from agentq.worker.changes import EvidenceFile, collect, hidden, hide_task_folder
-from agentq.worker.commits import CommitRequest, Committed, commit
 from agentq.worker.folder_removal import remove_tree
+
+# As in `agentq.worker.workspaces`.
+if TYPE_CHECKING:
+    from agentq.worker.changes import EvidenceFile
+    from agentq.worker.commits import CommitRequest, Committed
 
 _BRANCHES_TRIED = 100
 
@@ -192,12 +195,16 @@ class Worktrees:
 
     def hide_task_folder(self, made: Worktree) -> None:
         """Keep what the repository has under the name of the worker's folder out of all changes."""
+        from agentq.worker.changes import hide_task_folder
+
         hide_task_folder(self.git, self._place(made))
 
     # -- committing, collecting and pushing --------------------------------------------------------
 
     def commit(self, made: Worktree, folder: Path, request: CommitRequest) -> Committed:
         """Commit what is not committed yet to the attempt's own branch; `folder` is for that."""
+        from agentq.worker.commits import Committed, commit
+
         place = self._place(made)
         if self._is_clean(place):
             return Committed()
@@ -206,6 +213,8 @@ class Worktrees:
         return commit(self.git, place, made.common, made.branch, folder, request)
 
     def _is_clean(self, place: GitLocation) -> bool:
+        from agentq.worker.changes import hidden
+
         status = self.git.ask(
             place, "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all",
             "--ignore-submodules=none",
@@ -214,6 +223,8 @@ class Worktrees:
 
     def collect(self, made: Worktree, folder: Path, patch_bytes: int) -> list[EvidenceFile]:
         """The patch from the base to the tree as it is, and the commits; `folder` is for them."""
+        from agentq.worker.changes import collect
+
         return collect(self.git, self._place(made), made.common, made.base, folder, patch_bytes)
 
     def push(self, made: Worktree) -> tuple[str, str]:
