@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -36,6 +37,23 @@ def refused(repo: Repo, work: TaskWork, *words: str, mode: str = "squash") -> Ag
     for word in words:
         assert word in str(error.value)
     return error.value
+
+
+def test_git_is_called_a_few_times_only(repo: Repo, tmp_path: Path) -> None:
+    """Each call takes milliseconds: what is known up front is asked at once."""
+    work = agent_work(repo, rewrite("code/main.py"))
+    calls, program = tmp_path / "calls", tmp_path / "bin" / "git"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\necho "$@" >> {calls}\nexec {shutil.which("git")} "$@"\n')
+    program.chmod(0o755)
+    env = environment(repo.home)
+    one = Applying(repo.path, {**env, "PATH": f"{program.parent}:{env['PATH']}"})
+    one.apply(work, request(repo))
+    one.settle()
+    assert repo.git("show", "HEAD:code/main.py") == "by the agent"
+    # The checkout, its settings, its user; the work; a commit; three looks at what is in the way;
+    # the files, the branch.
+    assert len(calls.read_text().splitlines()) == 10
 
 
 def test_a_squash_is_one_commit_and_leaves_everything_else_alone(repo: Repo) -> None:

@@ -119,3 +119,26 @@ def test_external_transports_are_not_used(repo: Repo, git: Git) -> None:
     answer = git.ask(GitLocation(repo.path), "ls-remote", f"ext::touch {log}")
     assert not answer.ok and "not allowed" in answer.err
     assert not log.exists()
+
+
+def test_calls_run_beside_each_other(repo: Repo, git: Git, tmp_path: Path) -> None:
+    """The first waits for what only the second does, and is answered last."""
+    os.mkfifo(tmp_path / "pipe")
+    repo.git("config", "alias.wait", f"!cat {tmp_path}/pipe")
+    repo.git("config", "alias.tell", f"!echo told > {tmp_path}/pipe")
+    place = GitLocation(repo.path)
+    with git.start(place, "wait") as waiting, git.start(place, "tell") as telling:
+        assert telling.answer().ok
+        assert waiting.answer().text == "told"
+
+
+def test_a_call_that_nobody_waits_for_is_ended(repo: Repo, git: Git, tmp_path: Path) -> None:
+    """With everything it has started: what it holds is free when it is left."""
+    os.mkfifo(tmp_path / "pipe")
+    repo.git("config", "alias.hold", f"!exec cat > {tmp_path}/pipe < /dev/zero")
+    with git.start(GitLocation(repo.path), "hold"):
+        reader = os.open(tmp_path / "pipe", os.O_RDONLY)
+        assert os.read(reader, 1) == b"\0"
+    while os.read(reader, 1 << 16):
+        pass  # to its end: nobody writes there any more
+    os.close(reader)

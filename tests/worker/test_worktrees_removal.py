@@ -212,3 +212,27 @@ def test_an_open_file_inside_keeps_it(known: Workspaces, tmp_path: Path) -> None
         (space.path / "out").unlink()
         assert_stays(known, f"process {child.pid}")
     assert_goes(known)
+
+
+def test_a_ref_that_has_moved_stays_and_the_others_go(repo: Repo, known: Workspaces) -> None:
+    head, git_dir = repo.git("rev-parse", "HEAD"), repo.path / ".git"
+    names = [f"refs/agentq/task-1/{epoch}" for epoch in (1, 2, 3)]
+    for name in names:
+        repo.git("update-ref", name, head)
+    seen = known.worktrees.refs(git_dir, "refs/agentq/task-1")
+    assert {name: ref.commit for name, ref in seen.items()} == dict.fromkeys(names, head)
+    repo.write("more.txt")
+    repo.git("add", "--all")
+    repo.git("commit", "--quiet", "--message", "more")
+    repo.git("update-ref", names[1], "HEAD")
+    known.worktrees.delete_refs(git_dir, {name: ref.commit for name, ref in seen.items()})
+    assert set(known.worktrees.refs(git_dir, "refs/agentq/task-1")) == {names[1]}
+
+
+def test_a_ref_says_which_tree_has_it(repo: Repo, known: Workspaces, tmp_path: Path) -> None:
+    repo.git("worktree", "add", "--quiet", "-b", "side", str(tmp_path / "a tree beside"))
+    found = known.worktrees.refs(repo.path / ".git", "refs/heads/main", "refs/heads/side", "")
+    assert found["refs/heads/side"].worktree == str(tmp_path / "a tree beside")
+    repo.git("worktree", "remove", str(tmp_path / "a tree beside"))
+    found = known.worktrees.refs(repo.path / ".git", "refs/heads/side")
+    assert found["refs/heads/side"].worktree == ""
