@@ -61,7 +61,7 @@ class Mortal(Daemon):
         said = Options(**options)  # type: ignore[arg-type]
         super().__init__(queue._client.installation, queue._client.holder, options=said)
 
-    def _make_loops(self) -> list[Loop]:
+    def _make_loops(self, holder: str) -> list[Loop]:
         return [self._mine]
 
 

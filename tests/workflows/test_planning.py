@@ -20,10 +20,12 @@ GRAPH = """\
 inputs: [env]
 steps:
   - {id: build, role: builder, instructions: "Build {{ inputs.env }}."}
-  - {id: test, role: tester, after: build, each: steps.build.result.files, instructions: "Test {{ item }}."}
+  - {id: test, role: tester, after: build, each: steps.build.result.files,
+     instructions: "Test {{ item }}."}
   - {id: slow, role: tester, after: build, when: "inputs.env == 'prod'", instructions: Slow tests.}
   - {id: clean, role: tester, after: build, on_failure: run, instructions: Clean up.}
-  - {id: ship, role: builder, after: [test, slow], instructions: "Ship {{ steps.test.results|length }}."}
+  - {id: ship, role: builder, after: [test, slow],
+     instructions: "Ship {{ steps.test.results|length }}."}
 ---
 For {{ inputs.env }}.
 """
@@ -122,7 +124,8 @@ def test_a_failure_that_every_next_step_is_prepared_for_does_not_fail_the_run() 
 ---
 steps:
   - {id: try, role: r, instructions: Try.}
-  - {id: mend, role: r, after: try, on_failure: run, when: "steps.try.state == 'failed'", instructions: Mend.}
+  - {id: mend, role: r, after: try, on_failure: run, when: "steps.try.state == 'failed'",
+     instructions: Mend.}
 ---
 """
     tasks = [step_task(StepTask("try"), State.FAILED)]

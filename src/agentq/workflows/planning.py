@@ -82,13 +82,13 @@ class StepTask(NamedTuple):
     """Which task of a run one is: of this step, for this item of its list, the so manieth try."""
 
     step: str
-    index: int = 0
+    place: int = 0
     retry: int = 1
 
 
 def task_id_of(run_id: str, which: StepTask) -> str:
     """The id of a step's task."""
-    index = f".{which.index}" if which.index else ""
+    index = f".{which.place}" if which.place else ""
     retry = f".retry-{which.retry}" if which.retry > 1 else ""
     return f"{run_id}.{which.step}{index}{retry}"
 
@@ -132,7 +132,7 @@ def _by_step(run: Task, tasks: Sequence[Task]) -> dict[str, dict[int, list[Task]
         which = step_of(run.id, task.id)
         if which is not None:
             of_step = found.setdefault(which.step, {})
-            of_step.setdefault(which.index, []).append((which.retry, task))
+            of_step.setdefault(which.place, []).append((which.retry, task))
     return {
         step: {
             index: [task for _, task in sorted(tries, key=lambda each: -each[0])]

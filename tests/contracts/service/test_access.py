@@ -397,7 +397,7 @@ def started_run(service: Service) -> Task:
 def test_with_four_eyes_whoever_started_a_run_approves_nothing_of_it(four_eyes: Service) -> None:
     started_run(four_eyes)
     with pytest.raises(
-        Refused, match="ann started the run run-1, which run-1.deploy belongs"
+        Refused, match=r"ann started the run run-1, which run-1\.deploy belongs"
     ) as no:
         four_eyes.approve(ANN, "run-1.deploy")
     assert no.value.code == "self_approval"
